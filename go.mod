@@ -1,0 +1,3 @@
+module github.com/zkagent/zkagent
+
+go 1.26
