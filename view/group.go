@@ -1,0 +1,120 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Status of a member as its registration tells it.
+const (
+	StatusUp    = "up"
+	StatusDown  = "down"
+	StatusDrain = "drain"
+	StatusMaint = "maint"
+)
+
+// Member is one member of a group: typed, validated fields only, for member
+// data is untrusted input.
+type Member struct {
+	ID      string            // stable id of the instance, as far as the format has one
+	Node    string            // name of the znode
+	Name    string            // name of the service instance in the format, else Node
+	Host    string            // host name or IP address; validated, without brackets
+	Port    int               // 1..65535; 0 when the format has none
+	Ports   map[string]int    // further named ports
+	Weight  int               // 0..; default 1
+	Status  string            // up, down, drain, maint
+	Labels  map[string]string // labels and tags
+	Czxid   int64             // czxid of the member's znode
+	Mzxid   int64             // mzxid of the member's znode
+	Created time.Time         // ctime of the znode
+	Held    bool              // gone from ZooKeeper, kept by the guard
+}
+
+// Address is host and port joined, with brackets around an IPv6 address.
+func (m Member) Address() string { return joinHostPort(m.Host, m.Port) }
+
+// Equal reports whether both are the same state of the same member.
+func (m Member) Equal(o Member) bool {
+	return m.ID == o.ID && m.Node == o.Node && m.Name == o.Name && m.Host == o.Host && m.Port == o.Port &&
+		m.Weight == o.Weight && m.Status == o.Status && m.Held == o.Held && m.Czxid == o.Czxid &&
+		maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels)
+}
+
+// Rejected is a child of a group that was not taken as a member, and why.
+type Rejected struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// Group is the membership of one group at one moment.
+type Group struct {
+	Name    string   // label of the group block, or the child's name in a set of groups
+	Path    string   // group znode
+	Members []Member // sorted by host, port, name; without duplicates
+	// OnEmpty is what templates do when there is no member: keep, render or fail.
+	OnEmpty string
+	// Rejected are children that are not members: garbage, not allowed, duplicate.
+	Rejected []Rejected
+	// Holding is set while the guard keeps members that are gone: since when.
+	Holding time.Time
+	// Missing says that the group znode does not exist.
+	Missing bool
+	// Last is the largest czxid, mzxid or pzxid that was read.
+	Last int64
+}
+
+// Source implements [Update].
+func (g *Group) Source() Source { return Source{KindGroup, g.Name} }
+
+// Zxid implements [Update].
+func (g *Group) Zxid() int64 { return g.Last }
+
+// Equal implements [Update].
+func (g *Group) Equal(other Update) bool {
+	o, ok := other.(*Group)
+	return ok && o != nil && g.Name == o.Name && g.Path == o.Path && g.OnEmpty == o.OnEmpty &&
+		g.Holding.Equal(o.Holding) && g.Missing == o.Missing && slices.Equal(g.Rejected, o.Rejected) && g.SameMembers(o)
+}
+
+// SameMembers reports whether both groups hold the same members.
+func (g *Group) SameMembers(o *Group) bool {
+	return slices.EqualFunc(g.Members, o.Members, Member.Equal)
+}
+
+// CompareMembers orders members by host, port, name and znode.
+func CompareMembers(a, b Member) int {
+	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
+}
+
+// Groups is every child of one znode, each a group.
+type Groups struct {
+	Name   string   // label of the groups block
+	Path   string   // parent znode
+	Groups []*Group // sorted by name
+	Last   int64    // largest zxid read
+}
+
+// Source implements [Update].
+func (g *Groups) Source() Source { return Source{KindGroups, g.Name} }
+
+// Zxid implements [Update].
+func (g *Groups) Zxid() int64 { return g.Last }
+
+// Equal implements [Update].
+func (g *Groups) Equal(other Update) bool {
+	o, ok := other.(*Groups)
+	return ok && o != nil && g.Name == o.Name && g.Path == o.Path &&
+		slices.EqualFunc(g.Groups, o.Groups, func(a, b *Group) bool { return a == b || a.Equal(b) })
+}
+
+// Group returns the group of that name in the set.
+func (g *Groups) Group(name string) (*Group, bool) {
+	i, ok := slices.BinarySearchFunc(g.Groups, name, func(e *Group, n string) int { return cmp.Compare(e.Name, n) })
+	if !ok {
+		return nil, false
+	}
+	return g.Groups[i], true
+}

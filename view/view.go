@@ -1,0 +1,168 @@
+// Package view holds the immutable values that flow from the sources of the
+// agent (config trees, groups, elections) to the templates: [Tree], [Group],
+// [Member], [Leader], and the [View] that is made of them.
+//
+// Guarantees: every value is immutable once made, so it can be shared between
+// goroutines without a lock; a View keeps what did not change by reference,
+// so that With costs nothing that depends on the size of the rest.
+//
+// Not here: reading ZooKeeper, rendering, or any I/O.
+package view
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Kind is the kind of a source.
+type Kind string
+
+// The kinds of sources.
+const (
+	KindConfig   Kind = "config"
+	KindGroup    Kind = "group"
+	KindGroups   Kind = "groups"
+	KindElection Kind = "election"
+)
+
+// Source names one declared source of the settings, such as config "web".
+type Source struct {
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"`
+}
+
+// String returns the source as it is referred to in settings: "config.web".
+func (s Source) String() string { return string(s.Kind) + "." + s.Name }
+
+// Update is a new state of one source. A producer sends one for each change
+// that matters, whole and immutable. It is implemented by *Tree, *Group,
+// *Groups and *Leader.
+type Update interface {
+	// Source names what the update is about.
+	Source() Source
+	// Zxid is the largest czxid, mzxid or pzxid that was read for this
+	// state: the change as the ledger knows it (it grows with each change).
+	Zxid() int64
+	// Equal reports whether other is the same state of the same source, so
+	// that nothing needs to be done for it.
+	Equal(other Update) bool
+}
+
+// Leader is who leads one election, as this agent sees it.
+type Leader struct {
+	Name string `json:"name"` // label of the election block
+	Path string `json:"path"`
+	ID   string `json:"id"`   // candidate id of the leader; empty when nobody leads
+	Term int64  `json:"term"` // czxid of the leader's znode; 0 when nobody leads
+	Mine bool   `json:"mine"` // this agent leads, and its lease holds
+}
+
+// Source implements [Update].
+func (l *Leader) Source() Source { return Source{KindElection, l.Name} }
+
+// Zxid implements [Update].
+func (l *Leader) Zxid() int64 { return l.Term }
+
+// Equal implements [Update].
+func (l *Leader) Equal(other Update) bool {
+	o, ok := other.(*Leader)
+	return ok && o != nil && *l == *o
+}
+
+// View is everything that templates may look at: the newest state of each
+// source. It is immutable; the zero value is an empty view.
+type View struct {
+	// Agent is the agent's id and host as templates see them.
+	Agent Agent
+	// At is when the newest update arrived (not part of any comparison).
+	At time.Time
+
+	updates map[Source]Update
+}
+
+// Agent is what a template may know about its own agent.
+type Agent struct {
+	ID   string `json:"id"`
+	Host string `json:"host"`
+}
+
+// With returns a view in which u has replaced the former state of its source.
+func (v View) With(u Update) View {
+	m := make(map[Source]Update, len(v.updates)+1)
+	maps.Copy(m, v.updates)
+	m[u.Source()] = u
+	v.updates = m
+	return v
+}
+
+// Without returns a view that does not know the source.
+func (v View) Without(s Source) View {
+	if _, ok := v.updates[s]; !ok {
+		return v
+	}
+	m := maps.Clone(v.updates)
+	delete(m, s)
+	v.updates = m
+	return v
+}
+
+// Get returns the newest state of a source; nil when it has not reported.
+func (v View) Get(s Source) Update { return v.updates[s] }
+
+// Has reports whether all of the sources have reported.
+func (v View) Has(sources ...Source) bool { return len(v.Missing(sources...)) == 0 }
+
+// Missing returns those of the sources that have not reported, in order.
+func (v View) Missing(sources ...Source) []Source {
+	var missing []Source
+	for _, s := range sources {
+		if _, ok := v.updates[s]; !ok {
+			missing = append(missing, s)
+		}
+	}
+	return missing
+}
+
+// Sources returns the known sources, sorted.
+func (v View) Sources() []Source {
+	return slices.SortedFunc(maps.Keys(v.updates), func(a, b Source) int {
+		if a.Kind != b.Kind {
+			if a.Kind < b.Kind {
+				return -1
+			}
+			return 1
+		}
+		switch {
+		case a.Name < b.Name:
+			return -1
+		case a.Name > b.Name:
+			return 1
+		}
+		return 0
+	})
+}
+
+// Tree returns the config tree of that name.
+func (v View) Tree(name string) (*Tree, bool) {
+	t, ok := v.updates[Source{KindConfig, name}].(*Tree)
+	return t, ok
+}
+
+// Group returns the group of that name.
+func (v View) Group(name string) (*Group, bool) {
+	g, ok := v.updates[Source{KindGroup, name}].(*Group)
+	return g, ok
+}
+
+// Groups returns the set of groups of that name.
+func (v View) Groups(name string) (*Groups, bool) {
+	g, ok := v.updates[Source{KindGroups, name}].(*Groups)
+	return g, ok
+}
+
+// Leader returns the state of the election of that name.
+func (v View) Leader(name string) (*Leader, bool) {
+	l, ok := v.updates[Source{KindElection, name}].(*Leader)
+	return l, ok
+}
