@@ -1,0 +1,157 @@
+package jute
+
+// Operations.
+const (
+	OpNotification         int32 = 0
+	OpCreate               int32 = 1
+	OpDelete               int32 = 2
+	OpExists               int32 = 3
+	OpGetData              int32 = 4
+	OpSetData              int32 = 5
+	OpGetACL               int32 = 6
+	OpSetACL               int32 = 7
+	OpGetChildren          int32 = 8
+	OpSync                 int32 = 9
+	OpPing                 int32 = 11
+	OpGetChildren2         int32 = 12
+	OpCheck                int32 = 13 // only inside a multi
+	OpMulti                int32 = 14
+	OpCreate2              int32 = 15
+	OpReconfig             int32 = 16
+	OpCheckWatches         int32 = 17
+	OpRemoveWatches        int32 = 18
+	OpCreateContainer      int32 = 19
+	OpDeleteContainer      int32 = 20 // internal to servers
+	OpCreateTTL            int32 = 21
+	OpMultiRead            int32 = 22
+	OpAuth                 int32 = 100
+	OpSetWatches           int32 = 101
+	OpSASL                 int32 = 102
+	OpGetEphemerals        int32 = 103
+	OpGetAllChildrenNumber int32 = 104
+	OpSetWatches2          int32 = 105
+	OpAddWatch             int32 = 106
+	OpWhoAmI               int32 = 107
+	OpCreateSession        int32 = -10 // the handshake, as servers name it
+	OpClose                int32 = -11
+	OpError                int32 = -1 // in results of a multi
+)
+
+// Xids with a meaning of their own.
+const (
+	XidNotification int32 = -1
+	XidPing         int32 = -2
+	XidAuth         int32 = -4
+	XidSetWatches   int32 = -8
+)
+
+// Error codes of replies.
+const (
+	ErrCodeOK                        int32 = 0
+	ErrCodeSystemError               int32 = -1
+	ErrCodeRuntimeInconsistency      int32 = -2
+	ErrCodeDataInconsistency         int32 = -3
+	ErrCodeConnectionLoss            int32 = -4
+	ErrCodeMarshallingError          int32 = -5
+	ErrCodeUnimplemented             int32 = -6
+	ErrCodeOperationTimeout          int32 = -7
+	ErrCodeBadArguments              int32 = -8
+	ErrCodeNewConfigNoQuorum         int32 = -13
+	ErrCodeReconfigInProgress        int32 = -14
+	ErrCodeAPIError                  int32 = -100
+	ErrCodeNoNode                    int32 = -101
+	ErrCodeNoAuth                    int32 = -102
+	ErrCodeBadVersion                int32 = -103
+	ErrCodeNoChildrenForEphemerals   int32 = -108
+	ErrCodeNodeExists                int32 = -110
+	ErrCodeNotEmpty                  int32 = -111
+	ErrCodeSessionExpired            int32 = -112
+	ErrCodeInvalidCallback           int32 = -113
+	ErrCodeInvalidACL                int32 = -114
+	ErrCodeAuthFailed                int32 = -115
+	ErrCodeSessionMoved              int32 = -118
+	ErrCodeNotReadOnly               int32 = -119
+	ErrCodeEphemeralOnLocalSession   int32 = -120
+	ErrCodeNoWatcher                 int32 = -121
+	ErrCodeRequestTimeout            int32 = -122
+	ErrCodeReconfigDisabled          int32 = -123
+	ErrCodeSessionClosedRequiresAuth int32 = -124
+	ErrCodeQuotaExceeded             int32 = -125
+	ErrCodeThrottled                 int32 = -127
+)
+
+// Types of watch events.
+const (
+	EventNone              int32 = -1
+	EventCreated           int32 = 1
+	EventDeleted           int32 = 2
+	EventDataChanged       int32 = 3
+	EventChildrenChanged   int32 = 4
+	EventDataWatchRemoved  int32 = 5
+	EventChildWatchRemoved int32 = 6
+	EventPersistentRemoved int32 = 7
+)
+
+// States in watch events.
+const (
+	StateDisconnected  int32 = 0
+	StateSyncConnected int32 = 3
+	StateAuthFailed    int32 = 4
+	StateExpired       int32 = -112
+)
+
+// Permissions of an ACL.
+const (
+	PermRead   int32 = 1
+	PermWrite  int32 = 2
+	PermCreate int32 = 4
+	PermDelete int32 = 8
+	PermAdmin  int32 = 16
+	PermAll    int32 = 31
+)
+
+// Flags of create requests.
+const (
+	FlagPersistent              int32 = 0
+	FlagEphemeral               int32 = 1
+	FlagSequential              int32 = 2
+	FlagEphemeralSequential     int32 = 3
+	FlagContainer               int32 = 4
+	FlagPersistentTTL           int32 = 5
+	FlagPersistentSequentialTTL int32 = 6
+)
+
+// Modes of addWatch.
+const (
+	AddWatchPersistent          int32 = 0
+	AddWatchPersistentRecursive int32 = 1
+)
+
+// Types of watchers in checkWatches and removeWatches.
+const (
+	WatcherChildren            int32 = 1
+	WatcherData                int32 = 2
+	WatcherAny                 int32 = 3
+	WatcherPersistent          int32 = 4
+	WatcherPersistentRecursive int32 = 5
+)
+
+// OpName returns the name of an operation as ZooKeeper writes it, "unknown" for
+// all others.
+func OpName(op int32) string {
+	if name, ok := opNames[op]; ok {
+		return name
+	}
+	return "unknown"
+}
+
+var opNames = map[int32]string{
+	OpCreate: "create", OpDelete: "delete", OpExists: "exists", OpGetData: "getData", OpSetData: "setData",
+	OpGetACL: "getACL", OpSetACL: "setACL", OpGetChildren: "getChildren", OpSync: "sync", OpPing: "ping",
+	OpGetChildren2: "getChildren2", OpCheck: "check", OpMulti: "multi", OpCreate2: "create2", OpReconfig: "reconfig",
+	OpCheckWatches: "checkWatches", OpRemoveWatches: "removeWatches", OpCreateContainer: "createContainer",
+	OpDeleteContainer: "deleteContainer", OpCreateTTL: "createTTL", OpMultiRead: "multiRead", OpAuth: "auth",
+	OpSetWatches: "setWatches", OpSASL: "sasl", OpGetEphemerals: "getEphemerals",
+	OpGetAllChildrenNumber: "getAllChildrenNumber", OpSetWatches2: "setWatches2", OpAddWatch: "addWatch",
+	OpWhoAmI: "whoAmI", OpCreateSession: "createSession", OpClose: "closeSession",
+}

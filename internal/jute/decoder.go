@@ -1,0 +1,146 @@
+package jute
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Errors of a Decoder, wrapped with the position.
+var (
+	// ErrShort means that the record ends before the field does.
+	ErrShort = errors.New("record is too short")
+	// ErrLength means that a length is below -1.
+	ErrLength = errors.New("length is negative")
+)
+
+// Decoder reads fields from a buffer. After the first error all reads return
+// zero values and Err returns that error. It is not safe for concurrent use.
+type Decoder struct {
+	buf []byte
+	pos int
+	err error
+}
+
+// NewDecoder returns a Decoder that reads b. The Decoder does not change b.
+func NewDecoder(b []byte) *Decoder { return &Decoder{buf: b} }
+
+// Err returns the first error, or nil.
+func (d *Decoder) Err() error { return d.err }
+
+// Len returns the number of bytes not yet read; 0 after an error.
+func (d *Decoder) Len() int {
+	if d.err != nil {
+		return 0
+	}
+	return len(d.buf) - d.pos
+}
+
+// take returns the next n bytes, or nil when there are fewer.
+func (d *Decoder) take(n int) []byte {
+	if d.err != nil {
+		return nil
+	}
+	if n > len(d.buf)-d.pos {
+		d.fail(ErrShort)
+		return nil
+	}
+	b := d.buf[d.pos : d.pos+n : d.pos+n]
+	d.pos += n
+	return b
+}
+
+func (d *Decoder) fail(err error) {
+	if d.err == nil {
+		d.err = fmt.Errorf("decode at byte %d: %w", d.pos, err)
+	}
+}
+
+// Bool reads one byte; every value but 0 is true.
+func (d *Decoder) Bool() bool {
+	b := d.take(1)
+	return len(b) == 1 && b[0] != 0
+}
+
+// Int32 reads a 32-bit integer.
+func (d *Decoder) Int32() int32 {
+	b := d.take(4)
+	if b == nil {
+		return 0
+	}
+	return int32(binary.BigEndian.Uint32(b))
+}
+
+// Int64 reads a 64-bit integer.
+func (d *Decoder) Int64() int64 {
+	b := d.take(8)
+	if b == nil {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b))
+}
+
+// Buffer reads a length and that many bytes, as a copy. Length -1 gives nil,
+// length 0 an empty slice that is not nil.
+func (d *Decoder) Buffer() []byte {
+	n := d.Int32()
+	switch {
+	case d.err != nil || n == -1:
+		return nil
+	case n < -1:
+		d.fail(ErrLength)
+		return nil
+	}
+	b := d.take(int(n))
+	if d.err != nil {
+		return nil
+	}
+	return append(make([]byte, 0, len(b)), b...)
+}
+
+// String reads a length and that many bytes. Length -1 gives "".
+func (d *Decoder) String() string {
+	n := d.Int32()
+	switch {
+	case d.err != nil || n == -1:
+		return ""
+	case n < -1:
+		d.fail(ErrLength)
+		return ""
+	}
+	return string(d.take(int(n)))
+}
+
+// Count reads the length of a vector whose elements take at least size bytes
+// each. Length -1 gives 0. A length that cannot fit into what is left is an
+// error, so that a caller may allocate for it.
+func (d *Decoder) Count(size int) int {
+	n := d.Int32()
+	switch {
+	case d.err != nil || n == -1:
+		return 0
+	case n < -1:
+		d.fail(ErrLength)
+		return 0
+	case int64(n)*int64(size) > int64(d.Len()):
+		d.fail(ErrShort)
+		return 0
+	}
+	return int(n)
+}
+
+// Strings reads a vector of strings; nil when it is empty.
+func (d *Decoder) Strings() []string {
+	n := d.Count(4)
+	if n == 0 {
+		return nil
+	}
+	s := make([]string, 0, n)
+	for range n {
+		s = append(s, d.String())
+	}
+	if d.err != nil {
+		return nil
+	}
+	return s
+}

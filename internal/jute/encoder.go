@@ -1,0 +1,59 @@
+package jute
+
+import "encoding/binary"
+
+// Encoder appends fields to a buffer. The zero value is ready to use. It is not
+// safe for concurrent use.
+type Encoder struct{ buf []byte }
+
+// NewEncoder returns an Encoder that appends to buf, which may be nil.
+func NewEncoder(buf []byte) *Encoder { return &Encoder{buf: buf} }
+
+// Bytes returns what has been encoded. The slice is valid until the next write
+// or Reset.
+func (e *Encoder) Bytes() []byte { return e.buf }
+
+// Len returns the number of bytes in the buffer.
+func (e *Encoder) Len() int { return len(e.buf) }
+
+// Reset empties the buffer and keeps its storage.
+func (e *Encoder) Reset() { e.buf = e.buf[:0] }
+
+// Bool appends one byte, 1 for true.
+func (e *Encoder) Bool(v bool) {
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	e.buf = append(e.buf, b)
+}
+
+// Int32 appends a 32-bit integer.
+func (e *Encoder) Int32(v int32) { e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v)) }
+
+// Int64 appends a 64-bit integer.
+func (e *Encoder) Int64(v int64) { e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(v)) }
+
+// Buffer appends a length and the bytes of v; nil is encoded as length -1.
+func (e *Encoder) Buffer(v []byte) {
+	if v == nil {
+		e.Int32(-1)
+		return
+	}
+	e.Int32(int32(len(v)))
+	e.buf = append(e.buf, v...)
+}
+
+// String appends a length and the bytes of v.
+func (e *Encoder) String(v string) {
+	e.Int32(int32(len(v)))
+	e.buf = append(e.buf, v...)
+}
+
+// Strings appends a count and the strings; nil is encoded as count 0.
+func (e *Encoder) Strings(v []string) {
+	e.Int32(int32(len(v)))
+	for _, s := range v {
+		e.String(s)
+	}
+}
