@@ -1,0 +1,48 @@
+# zkagent: build, test, lint and demo. `make help` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+BIN := bin
+CACHE := .cache
+GOLANGCI_VERSION := v2.15.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZTIME ?= 20s
+
+.PHONY: help build test race lint fuzz bench demo gen setup clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+build: ## build bin/zkagent
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/zkagent ./cmd/zkagent
+
+setup: ## install what the tests need (Debian packages)
+	@scripts/setup-tests
+
+test: setup ## run all tests, with the race detector, against real servers
+	$(GO) test -race -shuffle=on -timeout 12m ./...
+
+race: test ## the same as test
+
+lint: $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) ## run the linters
+	$(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) run ./...
+
+$(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION):
+	mkdir -p $(CACHE)/bin
+	GOBIN=$(abspath $(CACHE)/bin) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(CACHE)/bin/golangci-lint $@
+
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+bench: ## run the benchmarks beside their floor
+	$(GO) run ./bench/cmd/zkbench
+
+demo: build ## see it work: embedded ZooKeeper, a member, nginx upstreams (DEMO_SECONDS=20 ends it)
+	@scripts/demo
+
+gen: ## regenerate the reference pages
+	$(GO) generate ./...
+
+clean: ## remove what was built
+	rm -rf $(BIN) dist

@@ -1,0 +1,106 @@
+// Package arrows holds no code: its test keeps the arrows between the
+// packages, as docs/architecture.md draws them.
+package arrows
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/zkagent/zkagent/"
+
+// allowed lists, for each package, which packages of ours it may import.
+// Every package must have a line.
+var allowed = map[string][]string{
+	"view":               {},
+	"internal/jute":      {},
+	"internal/condition": {},
+	"internal/arrows":    {},
+	"internal/systemd":   {},
+	"internal/proc":      {},
+	"internal/memzk":     {"internal/jute"},
+	"internal/zktest":    {"internal/jute"},
+	"session":            {"internal/jute"},
+	"recipe":             {"session"},
+	"internal/mirror":    {"session", "view"},
+	"config":             {"view", "session", "internal/mirror", "recipe"},
+	"registry":           {"view", "session", "internal/mirror", "internal/proc"},
+	"election":           {"view", "session", "recipe"},
+	"template":           {"view"},
+	"fleet":              {"view", "session", "recipe", "config", "election"},
+	"agent": {
+		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
+		"internal/proc", "internal/condition", "internal/systemd",
+	},
+	"internal/settings": {
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc",
+	},
+}
+
+// free are packages at the edges, which may import everything of ours.
+var free = []string{"cmd/", "bench", "examples/", "docs"}
+
+// client is the library that only session (and the measuring programs of
+// bench) may import.
+const client = "github.com/go-zookeeper/zk"
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestArrows(t *testing.T) {
+	for _, p := range list(t) {
+		name, ours := strings.CutPrefix(p.ImportPath, module)
+		if !ours || isFree(name) {
+			continue
+		}
+		may, known := allowed[name]
+		if !known {
+			t.Errorf("%s has no line in the table of arrows", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if imported == client && name != "session" {
+				t.Errorf("%s imports the ZooKeeper client: only session may", name)
+			}
+			if strings.HasPrefix(imported, "github.com/hashicorp/hcl/") && name != "internal/settings" {
+				t.Errorf("%s imports HCL: only internal/settings may", name)
+			}
+			if target, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(may, target) {
+				t.Errorf("%s imports %s: the arrows allow it only %v", name, target, may)
+			}
+			if imported == "testing" && name != "internal/zktest" && !strings.HasPrefix(name, "internal/zktest/") {
+				t.Errorf("%s imports testing outside of tests", name)
+			}
+		}
+	}
+}
+
+func isFree(name string) bool {
+	return slices.ContainsFunc(free, func(f string) bool { return strings.HasPrefix(name, f) })
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []listed
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
