@@ -28,6 +28,10 @@ type Tree struct {
 	Layout string
 	// Digest is the digest of a versioned tree ("sha256:..."), else empty.
 	Digest string
+	// Previous is the version before this one in a versioned tree, and Rollout
+	// the name of the rollout that brings this version; empty without one.
+	Previous int64
+	Rollout  string
 	// Last is the largest czxid, mzxid or pzxid that was read.
 	Last int64
 
