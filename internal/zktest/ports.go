@@ -1,0 +1,50 @@
+package zktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+)
+
+// Ports are taken below the range that the kernel gives to outgoing
+// connections, so that nothing takes the port of a server that is down for a
+// moment.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// reservation keeps one port for this process, also while no server listens on
+// it. Other test processes respect it because it is an abstract unix socket
+// named after the port: the kernel drops it when the process ends.
+type reservation struct {
+	port int
+	lock net.Listener
+}
+
+// reserve returns a port that no test process has and that can be bound now.
+func reserve(tb testing.TB) *reservation {
+	tb.Helper()
+	for range 1000 {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		lock, err := net.Listen("unix", "@zktest-port-"+strconv.Itoa(port))
+		if err != nil {
+			continue
+		}
+		l, err := net.Listen("tcp4", loopback(port))
+		if err != nil {
+			_ = lock.Close()
+			continue
+		}
+		_ = l.Close()
+		return &reservation{port: port, lock: lock}
+	}
+	tb.Fatalf("no free port on 127.0.0.1 between %d and %d", firstPort, lastPort)
+	return nil
+}
+
+func (r *reservation) release() { _ = r.lock.Close() }
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -1,0 +1,113 @@
+package zktest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pollInterval is the pause between two questions to a server that starts.
+const pollInterval = 25 * time.Millisecond
+
+// FourLetterWord sends one of ZooKeeper's four-letter commands to addr and
+// returns the answer.
+func FourLetterWord(ctx context.Context, addr, word string) (string, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("send %s: %w", word, err)
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", fmt.Errorf("send %s: %w", word, err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil && len(answer) == 0 {
+		return "", fmt.Errorf("read the answer to %s: %w", word, err)
+	}
+	return string(answer), nil
+}
+
+// awaitServing waits until the server, and no other one on its port, serves
+// clients. A server that dies because its port is in use is started again: on
+// another port if it never served, else on its own, which is free in a moment.
+func (s *Server) awaitServing(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startLimit)
+	defer cancel()
+	for {
+		if s.serving(ctx) {
+			s.served = true
+			return
+		}
+		if s.proc.ended() {
+			s.proc = nil
+			if !strings.Contains(s.logTail(8000), "Address already in use") {
+				tb.Fatalf("zktest: ZooKeeper ended while starting:\n%s", s.logTail(4000))
+			}
+			tb.Logf("zktest: %s: %v, starting again", s.Addr(), errPortTaken)
+			if !s.served {
+				s.port.release()
+				s.port = reserve(tb)
+			}
+			if err := os.Remove(s.logFile()); err != nil {
+				tb.Fatalf("zktest: empty the log: %v", err)
+			}
+			if err := s.exec(tb); err != nil {
+				tb.Fatalf("zktest: start ZooKeeper: %v", err)
+			}
+		}
+		if err := pause(ctx, pollInterval); err != nil {
+			tb.Fatalf("zktest: ZooKeeper on %s does not serve after %v:\n%s", s.Addr(), startLimit, s.logTail(4000))
+		}
+	}
+}
+
+// serving reports whether it is this server that answers, by its data directory
+// in the answer to "conf", and whether it serves sessions.
+func (s *Server) serving(ctx context.Context) bool {
+	conf, err := s.ask(ctx, "conf")
+	if err != nil || !strings.Contains(conf, s.dataDir()) {
+		return false
+	}
+	return s.mode(ctx) != ""
+}
+
+// mode returns "standalone", "leader" or "follower", or "" while the server
+// does not serve.
+func (s *Server) mode(ctx context.Context) string {
+	answer, err := s.ask(ctx, "srvr")
+	if err != nil {
+		return ""
+	}
+	_, mode, _ := strings.Cut(answer, "Mode: ")
+	mode, _, _ = strings.Cut(mode, "\n")
+	return mode
+}
+
+// ask sends a four-letter word under a limit of its own.
+func (s *Server) ask(ctx context.Context, word string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return FourLetterWord(ctx, s.Addr(), word)
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
