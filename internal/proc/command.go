@@ -1,0 +1,134 @@
+package proc
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Defaults of a [Command].
+const (
+	DefaultGrace       = 5 * time.Second
+	DefaultOutputLimit = 64 << 10
+	// pipeWait bounds the wait for the end of the output after the command
+	// and its group are gone: a process that left the group may hold the pipe.
+	pipeWait = 500 * time.Millisecond
+)
+
+// Command is one command to run. The zero value of an optional field means
+// its default.
+type Command struct {
+	// Args is the program and its arguments. There is no shell.
+	Args []string
+	// Env is added to the clean environment, as "NAME=value".
+	Env []string
+	// Dir is the working directory; empty means "/".
+	Dir string
+	// Stdin is what the command reads from its standard input.
+	Stdin []byte
+	// Timeout bounds the run; 0 means that only the context does.
+	Timeout time.Duration
+	// Grace is the time between TERM and KILL; 0 means DefaultGrace.
+	Grace time.Duration
+	// OutputLimit is how many bytes of the output's end are kept; 0 means
+	// DefaultOutputLimit.
+	OutputLimit int
+	// Started, when set, is called with the process id after the start.
+	Started func(pid int)
+}
+
+// Result tells how a command ended. It is filled in when the command failed,
+// too.
+type Result struct {
+	Code      int           `json:"code"`             // exit code; -1 when it did not exit by itself
+	Signal    string        `json:"signal,omitempty"` // signal that ended it, such as "SIGTERM"
+	TimedOut  bool          `json:"timed_out,omitempty"`
+	Output    string        `json:"output,omitempty"` // end of standard output and standard error together
+	Truncated int64         `json:"truncated,omitempty"`
+	Took      time.Duration `json:"took"`
+}
+
+// ExitError says that a command ran and did not succeed. Its text names the
+// program, never its arguments or environment, for those may hold secrets.
+type ExitError struct {
+	Program string
+	Result  Result
+	// Cause is why it was ended from outside: the timeout or the context's cause.
+	Cause error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Program)
+	b.WriteString(": ")
+	switch {
+	case e.Result.TimedOut:
+		fmt.Fprintf(&b, "timed out after %s", e.Result.Took.Round(time.Millisecond))
+	case e.Cause != nil:
+		fmt.Fprintf(&b, "ended: %v", e.Cause)
+	case e.Result.Signal != "":
+		b.WriteString("killed by " + e.Result.Signal)
+	default:
+		fmt.Fprintf(&b, "exit status %d", e.Result.Code)
+	}
+	if last := lastLines(e.Result.Output, 400); last != "" {
+		b.WriteString(": " + last)
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Cause }
+
+// lastLines is the end of the output on one line, at most n bytes.
+func lastLines(out string, n int) string {
+	out = strings.TrimSpace(out)
+	if len(out) > n {
+		out = out[len(out)-n:]
+		if i := strings.IndexByte(out, '\n'); i >= 0 && i < len(out)-1 {
+			out = out[i+1:]
+		}
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(out, "\n", "; "), "?")
+}
+
+// program is the name of the program for messages.
+func program(args []string) string {
+	if len(args) == 0 {
+		return "command"
+	}
+	return filepath.Base(args[0])
+}
+
+// signalName is the conventional name of a signal.
+func signalName(s syscall.Signal) string {
+	if name := signalNames[s]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}
+
+var signalNames = map[syscall.Signal]string{
+	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
+	syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL",
+	syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM",
+	syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGSTOP: "SIGSTOP", syscall.SIGCONT: "SIGCONT",
+	syscall.SIGWINCH: "SIGWINCH",
+}
+
+// ParseSignal returns the signal of a name such as "SIGHUP" or "HUP".
+func ParseSignal(name string) (syscall.Signal, error) {
+	want := strings.ToUpper(name)
+	if !strings.HasPrefix(want, "SIG") {
+		want = "SIG" + want
+	}
+	for s, n := range signalNames {
+		if n == want {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown signal %q", name)
+}

@@ -1,0 +1,130 @@
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files that a guard inherits beside the command's own three.
+const (
+	guardControlFD = 3
+	guardStatusFD  = 4
+)
+
+// GuardMain makes this process a guard and never returns when it was executed
+// as one by [Guard.Run]; otherwise it does nothing. It must be the first
+// thing that main does.
+func GuardMain() {
+	if len(os.Args) != 2 || os.Args[1] != guardArg {
+		return
+	}
+	// The death signal of the command is tied to the thread that started it.
+	runtime.LockOSThread()
+	for _, fd := range []int{guardControlFD, guardStatusFD, guardStatusFD + 1} {
+		unix.CloseOnExec(fd)
+	}
+	m := &guardMain{
+		control: bufio.NewReader(os.NewFile(guardControlFD, "control")),
+		status:  json.NewEncoder(os.NewFile(guardStatusFD, "status")),
+	}
+	os.Exit(m.run())
+}
+
+// guardMain is the guard's side.
+type guardMain struct {
+	control *bufio.Reader
+	status  *json.Encoder
+	spec    guardSpec
+}
+
+// run starts the command and ends it when its time has come.
+func (m *guardMain) run() int {
+	line, err := m.control.ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &m.spec) != nil || len(m.spec.Args) == 0 {
+		return 1
+	}
+	// Descendants that leave the group become our children, so that we can
+	// find and end them.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	cmd := build(Command{Args: m.spec.Args, Dir: m.spec.Dir})
+	cmd.Env = m.spec.Env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if bootNow() >= m.spec.Deadline {
+		_ = m.status.Encode(guardReport{Lease: true})
+		return 1
+	}
+	if err := cmd.Start(); err != nil {
+		_ = m.status.Encode(guardReport{Error: plain(err).Error()})
+		return 1
+	}
+	_ = m.status.Encode(guardReport{PID: cmd.Process.Pid})
+	lease := m.watch(cmd, signals)
+	signalGroup(cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Wait()
+	killDescendants()
+	r := result(cmd.ProcessState)
+	_ = m.status.Encode(guardReport{Result: &r, Lease: lease})
+	return 0
+}
+
+// watch waits for the command's end, or ends it: when the pipe ends, on a
+// signal, or when the deadline has passed; the last is reported as true.
+func (m *guardMain) watch(cmd *exec.Cmd, signals <-chan os.Signal) bool {
+	pid := cmd.Process.Pid
+	exited := make(chan struct{})
+	go func() {
+		waitExited(pid)
+		close(exited)
+	}()
+	orders := make(chan int64)
+	gone := make(chan struct{})
+	go m.readOrders(orders, gone)
+	deadline := m.spec.Deadline
+	timer := time.NewTimer(untilBoot(deadline))
+	defer timer.Stop()
+	for {
+		select {
+		case <-exited:
+			return false
+		case <-gone:
+			endGroup(pid, m.spec.Grace, exited)
+			return false
+		case <-signals:
+			endGroup(pid, m.spec.Grace, exited)
+			return false
+		case deadline = <-orders:
+			timer.Reset(untilBoot(deadline))
+		case <-timer.C:
+			if left := deadline - bootNow(); left > 0 {
+				timer.Reset(untilBoot(deadline))
+				continue
+			}
+			endGroup(pid, m.spec.Grace, exited)
+			return true
+		}
+	}
+}
+
+// readOrders passes on new deadlines until the pipe ends.
+func (m *guardMain) readOrders(orders chan<- int64, gone chan<- struct{}) {
+	defer close(gone)
+	dec := json.NewDecoder(m.control)
+	for {
+		var o guardOrder
+		if dec.Decode(&o) != nil {
+			return
+		}
+		orders <- o.Deadline
+	}
+}
