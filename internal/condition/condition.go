@@ -1,0 +1,108 @@
+// Package condition keeps the open conditions of the agent: what is not as it
+// should be, since when, and why, under codes that do not change.
+//
+// Guarantees: safe for concurrent use; a condition keeps its beginning while
+// it stays open, whatever its text.
+//
+// Not here: deciding what is a condition.
+package condition
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Condition is one thing that is not as it should be.
+type Condition struct {
+	Code    string    `json:"code"`              // such as "template-failed"
+	Subject string    `json:"subject,omitempty"` // what it is about, such as the name of a template
+	Since   time.Time `json:"since"`
+	Text    string    `json:"text"`
+}
+
+type key struct{ code, subject string }
+
+// Set is the open conditions.
+type Set struct {
+	// Changed, when set before the first use, is called after each opening,
+	// closing or change of text, outside of the lock.
+	Changed func(c Condition, open bool)
+
+	mu   sync.Mutex // mu guards open.
+	open map[key]Condition
+}
+
+// Open opens a condition or changes its text.
+func (s *Set) Open(code, subject, text string) {
+	k := key{code, subject}
+	s.mu.Lock()
+	c, was := s.open[k]
+	if was && c.Text == text {
+		s.mu.Unlock()
+		return
+	}
+	if !was {
+		c = Condition{Code: code, Subject: subject, Since: time.Now()}
+	}
+	c.Text = text
+	if s.open == nil {
+		s.open = map[key]Condition{}
+	}
+	s.open[k] = c
+	s.mu.Unlock()
+	if s.Changed != nil {
+		s.Changed(c, true)
+	}
+}
+
+// Close closes a condition; it reports whether it was open.
+func (s *Set) Close(code, subject string) bool {
+	k := key{code, subject}
+	s.mu.Lock()
+	c, was := s.open[k]
+	delete(s.open, k)
+	s.mu.Unlock()
+	if was && s.Changed != nil {
+		s.Changed(c, false)
+	}
+	return was
+}
+
+// Set opens the condition when err is not nil, and closes it otherwise.
+func (s *Set) Set(code, subject string, err error) {
+	if err == nil {
+		s.Close(code, subject)
+		return
+	}
+	s.Open(code, subject, err.Error())
+}
+
+// Retain closes every condition of the code whose subject keep refuses, for
+// subjects that no longer exist.
+func (s *Set) Retain(code string, keep func(subject string) bool) {
+	for _, c := range s.List() {
+		if c.Code == code && !keep(c.Subject) {
+			s.Close(c.Code, c.Subject)
+		}
+	}
+}
+
+// Has reports whether the condition is open.
+func (s *Set) Has(code, subject string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.open[key{code, subject}]
+	return ok
+}
+
+// List returns the open conditions, the oldest first.
+func (s *Set) List() []Condition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.open), func(a, b Condition) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
+	})
+}

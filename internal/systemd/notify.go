@@ -1,0 +1,91 @@
+// Package systemd tells the service manager how we are, and asks it whether a
+// stop is the first half of a restart.
+//
+// Guarantees: without a service manager everything here does nothing and
+// returns no error; nothing here blocks for longer than its context allows.
+package systemd
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Notifier sends states to the service manager. The nil Notifier does nothing.
+type Notifier struct {
+	addr *net.UnixAddr
+}
+
+// NewNotifier returns a Notifier for $NOTIFY_SOCKET, or nil without one.
+func NewNotifier() *Notifier {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	return &Notifier{addr: &net.UnixAddr{Name: name, Net: "unixgram"}}
+}
+
+// Send sends the assignments, such as "READY=1", in one message.
+func (n *Notifier) Send(state ...string) error {
+	if n == nil || len(state) == 0 {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, n.addr)
+	if err != nil {
+		return fmt.Errorf("notify service manager: %w", err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte(strings.Join(state, "\n"))); err != nil {
+		return fmt.Errorf("notify service manager: %w", err)
+	}
+	return nil
+}
+
+// Ready says that the service is up, or again after Reloading.
+func (n *Notifier) Ready(status string) error { return n.Send("READY=1", statusLine(status)) }
+
+// Status shows one line in the service manager's status.
+func (n *Notifier) Status(status string) error { return n.Send(statusLine(status)) }
+
+// Reloading says that a reload has begun; Ready ends it.
+func (n *Notifier) Reloading() error {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return n.Send("RELOADING=1", "MONOTONIC_USEC="+strconv.FormatInt(ts.Nano()/1000, 10))
+}
+
+// Stopping says that the service is going down and may take that long.
+func (n *Notifier) Stopping(status string, extend time.Duration) error {
+	s := []string{"STOPPING=1", statusLine(status)}
+	if extend > 0 {
+		s = append(s, "EXTEND_TIMEOUT_USEC="+strconv.FormatInt(extend.Microseconds(), 10))
+	}
+	return n.Send(s...)
+}
+
+// Watchdog says that we are making progress.
+func (n *Notifier) Watchdog() error { return n.Send("WATCHDOG=1") }
+
+// statusLine keeps a status to one line.
+func statusLine(s string) string {
+	return "STATUS=" + strings.ReplaceAll(s, "\n", " ")
+}
+
+// WatchdogInterval is how often Watchdog must be called, half of what the
+// service manager allows; 0 when it does not watch this process.
+func WatchdogInterval() time.Duration {
+	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
+	if err != nil || usec <= 0 {
+		return 0
+	}
+	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	return time.Duration(usec) * time.Microsecond / 2
+}
