@@ -1,0 +1,184 @@
+package template
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// maxValue bounds one value within an execution, in bytes of text. Loops are
+// bounded by their guards; this bounds what one call can make, such as the
+// doubling of a string in a loop.
+const maxValue = DefaultMaxOutput
+
+// maxNesting bounds how deeply lists and maps contain each other.
+const maxNesting = 200
+
+// bounded wraps a function so that a text it returns is not longer than
+// maxValue. The common shapes are wrapped without reflection.
+func bounded(fn any) any {
+	switch f := fn.(type) {
+	case func(string) string:
+		return func(a string) string { return short(f(a)) }
+	case func(string) (string, error):
+		return func(a string) (string, error) { s, err := f(a); return short(s), err }
+	case func(string, string) string:
+		return func(a, b string) string { return short(f(a, b)) }
+	case func(string, string) (string, error):
+		return func(a, b string) (string, error) { s, err := f(a, b); return short(s), err }
+	case func(any) string:
+		return func(a any) string { return short(f(a)) }
+	case func(any) (string, error):
+		return func(a any) (string, error) { s, err := f(a); return short(s), err }
+	case func(...any) string:
+		return func(a ...any) string { short2(argsLen(a)); return short(f(a...)) }
+	}
+	t := reflect.TypeOf(fn)
+	if t.NumOut() == 0 || t.Out(0).Kind() != reflect.String || t.Out(0) != reflect.TypeFor[string]() {
+		return fn
+	}
+	v := reflect.ValueOf(fn)
+	return reflect.MakeFunc(t, func(args []reflect.Value) []reflect.Value {
+		call := v.Call
+		if t.IsVariadic() {
+			call = v.CallSlice
+		}
+		out := call(args)
+		short(out[0].String())
+		return out
+	}).Interface()
+}
+
+// short panics when a text is too long: text/template makes an error of it.
+func short(s string) string {
+	short2(len(s))
+	return s
+}
+
+func short2(n int) {
+	if n > maxValue {
+		panic(tooLarge(n))
+	}
+}
+
+func tooLarge(n int) error {
+	return fmt.Errorf("a value is %w: %d bytes, the limit is %d", ErrTooLarge, n, maxValue)
+}
+
+func argsLen(args []any) int {
+	n := 0
+	for _, a := range args {
+		if s, ok := a.(string); ok {
+			n += len(s)
+		}
+	}
+	return n
+}
+
+// steps checks the length of a loop or list before it is made.
+func steps(n int64) error {
+	if n > maxSteps {
+		return fmt.Errorf("%d elements are %w: the limit is %d", n, ErrTooLarge, maxSteps)
+	}
+	return nil
+}
+
+// weigh checks a structure of lists and maps: values that contain each other
+// in a circle, or that share parts so often that printing them would not end,
+// are refused when they are made.
+func weigh(v any) error {
+	budget := maxSteps
+	return weighValue(reflect.ValueOf(v), &budget, 0)
+}
+
+func weighValue(v reflect.Value, budget *int, depth int) error {
+	if *budget--; *budget < 0 {
+		return fmt.Errorf("a structure is %w: more than %d values", ErrTooLarge, maxSteps)
+	}
+	if depth > maxNesting {
+		return fmt.Errorf("a structure is %w: nested deeper than %d, or contains itself", ErrTooLarge, maxNesting)
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if v.Kind() == reflect.Interface && !v.IsNil() {
+			return weighValue(v.Elem(), budget, depth)
+		}
+		if !v.IsNil() && v.Type() == reflect.TypeFor[*Scratch]() {
+			return weighValue(v.Elem().FieldByName("values"), budget, depth+1)
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return nil
+		}
+		for i := range v.Len() {
+			if err := weighValue(v.Index(i), budget, depth+1); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			if err := weighValue(it.Value(), budget, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// weighed wraps a function that makes or changes lists and maps.
+func weighed(fn any) any {
+	t, v := reflect.TypeOf(fn), reflect.ValueOf(fn)
+	return reflect.MakeFunc(t, func(args []reflect.Value) []reflect.Value {
+		call := v.Call
+		if t.IsVariadic() {
+			call = v.CallSlice
+		}
+		out := call(args)
+		budget := maxSteps
+		if err := weighValue(out[0], &budget, 0); err != nil {
+			panic(err)
+		}
+		return out
+	}).Interface()
+}
+
+// print, printf and println replace those of text/template: the same, with
+// bounds. A format such as "%999999d" that comes from data could otherwise
+// make any amount of text in one call.
+func (st *state) print(args ...any) string {
+	short2(argsLen(args))
+	return short(fmt.Sprint(args...))
+}
+
+func (st *state) println(args ...any) string {
+	short2(argsLen(args))
+	return short(fmt.Sprintln(args...))
+}
+
+func (st *state) printf(format string, args ...any) string {
+	short2(formatWidth(format, args))
+	return short(fmt.Sprintf(format, args...))
+}
+
+// formatWidth is an upper bound of the padding that a format asks for,
+// together with the texts that it prints.
+func formatWidth(format string, args []any) int {
+	total, verbs := 0, strings.Count(format, "%")
+	for i := 0; i < len(format); i++ {
+		n := 0
+		for ; i < len(format) && format[i] >= '0' && format[i] <= '9' && n < maxValue; i++ {
+			n = n*10 + int(format[i]-'0')
+		}
+		total += n
+		if i < len(format) && format[i] == '*' {
+			total += 1 << 20 // fmt takes no larger one.
+		}
+		if total > maxValue {
+			return total
+		}
+	}
+	if strings.Contains(format, "[") { // %[1]s may print one argument again and again.
+		return total + argsLen(args)*max(verbs, 1)
+	}
+	return total + argsLen(args)
+}

@@ -1,0 +1,98 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Each is the element of a for_each for which a template is rendered. In the
+// template it is .Key and .Value.
+type Each struct {
+	Key string
+	// Value is []view.Member for groups, view.Member for a group and the
+	// text of the key for a config.
+	Value any
+
+	group *view.Group // of an element of groups
+}
+
+// Elements returns the elements of a source in order of their keys: the
+// groups of a set, the members of a group by id, or the keys of a config.
+func Elements(v *view.View, source view.Source) ([]Each, error) {
+	switch u := v.Get(source).(type) {
+	case *view.Groups:
+		list := make([]Each, len(u.Groups))
+		for i, g := range u.Groups {
+			list[i] = Each{Key: g.Name, Value: g.Members, group: g}
+		}
+		return list, nil
+	case *view.Group:
+		return memberElements(u)
+	case *view.Tree:
+		var list []Each
+		u.Walk("", func(path string, k view.Key) bool {
+			list = append(list, Each{Key: path, Value: string(k.Value)})
+			return true
+		})
+		return list, nil
+	case nil:
+		return nil, fmt.Errorf("%s: %w", source, ErrUnknown)
+	}
+	return nil, fmt.Errorf("for_each takes a config, a group or groups, not %s", source)
+}
+
+// memberElements are the members of a group; with on_empty keep an empty
+// group is an error, so that no file is removed for it.
+func memberElements(g *view.Group) ([]Each, error) {
+	if len(g.Members) == 0 {
+		if err := emptyGroup(g.Name, g.OnEmpty); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]Each, len(g.Members))
+	for i, m := range g.Members {
+		list[i] = Each{Key: cmpOr(m.ID, m.Node), Value: m}
+	}
+	return list, nil
+}
+
+// Equal reports whether both elements give the same text.
+func (e *Each) Equal(o *Each) bool {
+	if e == nil || o == nil {
+		return e == o
+	}
+	if e.Key != o.Key || onEmptyOf(e) != onEmptyOf(o) {
+		return false
+	}
+	switch a := e.Value.(type) {
+	case []view.Member:
+		b, ok := o.Value.([]view.Member)
+		return ok && (&view.Group{Members: a}).SameMembers(&view.Group{Members: b})
+	case view.Member:
+		b, ok := o.Value.(view.Member)
+		return ok && a.Equal(b)
+	}
+	return reflect.DeepEqual(e.Value, o.Value)
+}
+
+func onEmptyOf(e *Each) string {
+	if e.group == nil {
+		return ""
+	}
+	return e.group.OnEmpty
+}
+
+// empty is the error of an element whose group has no members.
+func (e *Each) empty() error {
+	if e == nil || e.group == nil || len(e.group.Members) > 0 || e.group.OnEmpty == "" {
+		return nil
+	}
+	err := emptyGroup(e.Key, e.group.OnEmpty)
+	if v, ok := errors.AsType[*valueError](err); ok {
+		return v
+	}
+	return err
+}

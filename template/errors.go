@@ -1,0 +1,116 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors of [Parse] and [Template.Render] that callers branch on.
+var (
+	// ErrEmptyGroup: a group that the template uses has no member and its
+	// on_empty is "keep": the present file stays.
+	ErrEmptyGroup = errors.New("group has no members")
+	// ErrMissing: a key, a map entry or a group member that is not there.
+	ErrMissing = errors.New("no such value")
+	// ErrUnknown: a config, group or election that is not in the view.
+	ErrUnknown = errors.New("not declared")
+	// ErrTooLarge: the output, or one value, exceeds the limit of size.
+	ErrTooLarge = errors.New("too large")
+	// ErrTimeout: the execution took longer than its limit of time.
+	ErrTimeout = errors.New("execution took too long")
+	// ErrDepth: templates call each other too deeply.
+	ErrDepth = errors.New("templates are nested too deeply")
+	// ErrSyntax: the rendered bytes do not parse in the declared syntax.
+	ErrSyntax = errors.New("rendered bytes do not parse")
+	// ErrNotAllowed: env or file without the setting that allows it.
+	ErrNotAllowed = errors.New("not allowed")
+	// ErrLabel: a label of a member that is no plain token is printed bare.
+	ErrLabel = errors.New("label needs quoting")
+)
+
+// Error is an error at a place in a template. Its text never holds a value
+// that was read from the view, the environment or a file.
+type Error struct {
+	Template string // name of the template
+	Line     int    // from 1; 0: unknown
+	Column   int    // in bytes, from 1; 0: unknown
+	Value    string // path of the value that was read, such as "web/timeout"
+	Err      error
+}
+
+// Error returns "name:line:column: what".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Template)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+		if e.Column > 0 {
+			fmt.Fprintf(&b, ":%d", e.Column)
+		}
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	if e.Value != "" && !strings.Contains(e.Err.Error(), e.Value) {
+		fmt.Fprintf(&b, " (value of %s)", e.Value)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// valueError is an error of one of our own functions. Its text names paths
+// and types only, so it needs no redaction.
+type valueError struct {
+	path  string // path of the value; may be empty
+	text  string
+	class error // sentinel; may be nil
+	pos   int   // index into the positions of the parse, -1 when the call itself is the place
+}
+
+func (e *valueError) Error() string { return e.text }
+func (e *valueError) Unwrap() error { return e.class }
+
+func failf(class error, path, format string, args ...any) error {
+	return &valueError{path: path, text: fmt.Sprintf(format, args...), class: class, pos: -1}
+}
+
+// nearest returns the candidate that was probably meant, or "".
+func nearest(name string, candidates []string) string {
+	best, bestDistance := "", len(name)/3+1
+	for _, c := range candidates {
+		if d := distance(name, c); d <= bestDistance && d < max(len(name), 1) && (best == "" || d < bestDistance) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+func meant(name string, candidates []string) string {
+	if n := nearest(name, candidates); n != "" {
+		return fmt.Sprintf("; did you mean %q?", n)
+	}
+	return ""
+}
+
+// distance is the number of edits between two names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}

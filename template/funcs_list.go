@@ -1,0 +1,191 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/davecgh/go-spew/spew"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// listFunctions look into lists and group members.
+func listFunctions() map[string]any {
+	return map[string]any{
+		"in":             in,
+		"contains":       func(v, list any) bool { return in(list, v) },
+		"containsAll":    containsSome(true, true),
+		"containsAny":    containsSome(false, false),
+		"containsNone":   containsSome(true, false),
+		"containsNotAll": containsSome(false, true),
+		"loop":           loop,
+		"byLabel":        byLabel,
+		"byMeta":         byMeta,
+		"byPort":         byPort,
+		"byTag":          byTag,
+		"spew_sdump":     dumper.Sdump,
+		"spew_sprintf":   dumpf,
+	}
+}
+
+// dumper prints values for debugging, maps in order.
+var dumper = spew.ConfigState{Indent: " ", SortKeys: true}
+
+func dumpf(format string, args ...any) (string, error) {
+	if n := formatWidth(format, args); n > maxValue {
+		return "", tooLarge(n)
+	}
+	return dumper.Sprintf(format, args...), nil
+}
+
+// in reports whether a list has an element that equals v, or a text contains
+// the text v. Values of different kinds are never equal.
+func in(list, v any) bool {
+	l, want := reflect.ValueOf(list), reflect.ValueOf(v)
+	if !want.IsValid() {
+		return false
+	}
+	switch l.Kind() {
+	case reflect.Slice, reflect.Array:
+		for i := range l.Len() {
+			e := l.Index(i)
+			if e.Kind() == reflect.Interface {
+				e = e.Elem()
+			}
+			if sameValue(e, want) {
+				return true
+			}
+		}
+	case reflect.String:
+		return want.Type() == l.Type() && strings.Contains(l.String(), want.String())
+	}
+	return false
+}
+
+func sameValue(a, b reflect.Value) bool {
+	switch {
+	case !a.IsValid():
+		return false
+	case a.CanInt():
+		return b.CanInt() && a.Int() == b.Int()
+	case a.CanFloat():
+		return b.CanFloat() && a.Float() == b.Float()
+	case a.Kind() == reflect.String:
+		return a.Type() == b.Type() && a.String() == b.String()
+	}
+	return false
+}
+
+// containsSome makes the four functions that compare a list of wanted values
+// with a list: all, any, none, not all.
+func containsSome(atEnd, invert bool) func([]any, any) bool {
+	return func(wanted []any, list any) bool {
+		for _, v := range wanted {
+			if in(list, v) != invert {
+				return !atEnd
+			}
+		}
+		return atEnd
+	}
+}
+
+// byLabel groups members by the value of a label; those without it are under
+// the empty text.
+func byLabel(label string, members []view.Member) map[string][]view.Member {
+	m := map[string][]view.Member{}
+	for _, member := range members {
+		v := member.Labels[label]
+		m[v] = append(m[v], member)
+	}
+	return m
+}
+
+func byPort(members []view.Member) map[int][]view.Member {
+	m := map[int][]view.Member{}
+	for _, member := range members {
+		m[member.Port] = append(m[member.Port], member)
+	}
+	return m
+}
+
+// byTag groups members by the labels that are tags: those with an empty value
+// or "true".
+func byTag(members []view.Member) map[string][]view.Member {
+	m := map[string][]view.Member{}
+	for _, member := range members {
+		for tag, v := range member.Labels {
+			if v == "" || v == "true" {
+				m[tag] = append(m[tag], member)
+			}
+		}
+	}
+	return m
+}
+
+var notMetaKey = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+// byMeta groups members by several labels, joined with "_"; a label followed
+// by "|int" is a number, written with five digits.
+func byMeta(labels string, members []view.Member) (map[string][]view.Member, error) {
+	m := map[string][]view.Member{}
+	for _, member := range members {
+		var parts []string
+		for _, label := range strings.Split(labels, ",") {
+			part, err := metaPart(label, member)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, notMetaKey.ReplaceAllString(part, "_"))
+		}
+		key := strings.Join(parts, "_")
+		m[key] = append(m[key], member)
+	}
+	return m, nil
+}
+
+func metaPart(label string, member view.Member) (string, error) {
+	name, isInt := strings.CutSuffix(label, "|int")
+	v := member.Labels[name]
+	switch {
+	case v == "" && isInt:
+		v = "0"
+	case v == "":
+		return "_no_" + name + "_", nil
+	}
+	if !isInt {
+		return v, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		return "", failf(nil, "", "byMeta: label %q of member %q is not an integer", name, member.Node)
+	}
+	return fmt.Sprintf("%05d", n), nil
+}
+
+// sortedKeys and sortedValues replace functions of sprig that depend on the
+// random order of maps, which would rewrite the file at every render.
+func sortedKeys(dicts ...map[string]any) []string {
+	keys := []string{}
+	for _, d := range dicts {
+		for k := range d {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func sortedValues(dict map[string]any) []any {
+	values := make([]any, 0, len(dict))
+	for _, k := range sortedKeys(dict) {
+		values = append(values, dict[k])
+	}
+	return values
+}
+
+var errNegative = errors.New("count must not be negative")

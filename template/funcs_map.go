@@ -1,0 +1,155 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"dario.cat/mergo"
+)
+
+// Pair is one key of a config tree as ls and tree return it.
+type Pair struct {
+	Path  string // whole: "web/backends/a"
+	Key   string // below the prefix that was asked for: "a"
+	Value string
+}
+
+// mapFunctions build and merge maps.
+func mapFunctions() map[string]any {
+	return map[string]any{
+		"byKey":                byKey,
+		"explode":              explode,
+		"explodeMap":           explodeMap,
+		"mergeMap":             func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src) },
+		"mergeMapWithOverride": func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src, mergo.WithOverride) },
+	}
+}
+
+// byKey groups pairs by the first element of their keys; pairs with one
+// element are left out.
+func byKey(pairs []Pair) map[string]map[string]Pair {
+	m := map[string]map[string]Pair{}
+	for _, p := range pairs {
+		top, rest, _ := strings.Cut(p.Key, "/")
+		if rest == "" {
+			continue
+		}
+		if m[top] == nil {
+			m[top] = map[string]Pair{}
+		}
+		p.Key = rest
+		m[top][rest] = p
+	}
+	return m
+}
+
+// explode turns pairs into nested maps of texts.
+func explode(pairs []Pair) (map[string]any, error) {
+	m := map[string]any{}
+	for _, p := range pairs {
+		if err := insert(m, p.Key, p.Value); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// explodeMap turns a map with paths as keys into nested maps.
+func explodeMap(in map[string]any) (map[string]any, error) {
+	m := map[string]any{}
+	for _, k := range slices.Sorted(maps.Keys(in)) {
+		if err := insert(m, k, in[k]); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func insert(m map[string]any, path string, v any) error {
+	parts := strings.Split(path, "/")
+	for i, part := range parts[:len(parts)-1] {
+		if _, ok := m[part]; !ok {
+			m[part] = map[string]any{}
+		}
+		next, ok := m[part].(map[string]any)
+		if !ok {
+			return failf(nil, path, "explode: %q is below %q, which has a value of its own", path, strings.Join(parts[:i+1], "/"))
+		}
+		m = next
+	}
+	if last := parts[len(parts)-1]; last != "" {
+		m[last] = v
+	}
+	return nil
+}
+
+// mergeMaps merges src into a copy of dst.
+func mergeMaps(dst, src map[string]any, options ...func(*mergo.Config)) (map[string]any, error) {
+	dst, src = cloneMaps(dst), cloneMaps(src)
+	if err := mergo.Map(&dst, src, options...); err != nil {
+		return nil, errors.New("maps do not merge: their values have different types")
+	}
+	return dst, weigh(dst)
+}
+
+func cloneMaps(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for k, v := range m {
+		if inner, ok := v.(map[string]any); ok {
+			v = cloneMaps(inner)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// textKeys gives the maps that YAML made (whose keys may be anything) text
+// keys, so that they can be written as JSON.
+func textKeys(v any) any {
+	switch v := v.(type) {
+	case map[any]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[fmt.Sprint(k)] = textKeys(e)
+		}
+		return out
+	case map[string]any:
+		if !slices.ContainsFunc(slices.Collect(maps.Values(v)), needsTextKeys) {
+			return v
+		}
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[k] = textKeys(e)
+		}
+		return out
+	case []any:
+		if !slices.ContainsFunc(v, needsTextKeys) {
+			return v
+		}
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = textKeys(e)
+		}
+		return out
+	}
+	return v
+}
+
+func needsTextKeys(v any) bool {
+	switch v := v.(type) {
+	case map[any]any:
+		return true
+	case map[string]any:
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), needsTextKeys)
+	case []any:
+		return slices.ContainsFunc(v, needsTextKeys)
+	}
+	return false
+}
+
+// marshalJSON is json.Marshal for values of templates.
+func marshalJSON(v any) ([]byte, error) { return json.Marshal(textKeys(v)) }

@@ -1,0 +1,145 @@
+package template
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// outsideFunctions reach beyond the view, or need the state of the execution.
+func outsideFunctions() map[string]function {
+	return map[string]function{
+		"env":             {allow: AllowEnv, make: func(st *state) any { return st.env }},
+		"mustEnv":         {allow: AllowEnv, make: func(st *state) any { return st.mustEnv }},
+		"envOrDefault":    {allow: AllowEnv, make: func(st *state) any { return st.envOrDefault }},
+		"file":            {allow: AllowFile, make: func(st *state) any { return st.file }},
+		"executeTemplate": {make: func(st *state) any { return st.executeTemplate }},
+		"scratch":         {make: func(st *state) any { return st.scratchPad }},
+		"spew_dump":       {make: func(st *state) any { return st.dump }},
+		"spew_printf":     {make: func(st *state) any { return st.dumpFormat }},
+	}
+}
+
+func (st *state) lookupEnv(name string) (string, bool) {
+	lookup := st.t.cfg.LookupEnv
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	v, ok := lookup(name)
+	st.readText(v)
+	return v, ok
+}
+
+func (st *state) readText(v string) {
+	if len(v) >= minSecret {
+		st.reads = append(st.reads, read{value: v})
+	}
+}
+
+func (st *state) env(name string) string {
+	v, _ := st.lookupEnv(name)
+	return v
+}
+
+func (st *state) mustEnv(name string) (string, error) {
+	v := st.env(name)
+	if v == "" {
+		return "", failf(ErrMissing, name, "environment variable %s is not set or empty", name)
+	}
+	return v, nil
+}
+
+func (st *state) envOrDefault(name, def string) string {
+	if v, ok := st.lookupEnv(name); ok {
+		return v
+	}
+	return def
+}
+
+// file returns the content of a regular file below the template's directory;
+// links that lead out of it are refused.
+func (st *state) file(name string) (string, error) {
+	if st.t.cfg.Dir == "" {
+		return "", failf(ErrNotAllowed, name, "file %q: this template has no directory to read from", name)
+	}
+	path := name
+	if filepath.IsAbs(name) {
+		rel, err := filepath.Rel(st.t.cfg.Dir, name)
+		if err != nil {
+			return "", failf(ErrNotAllowed, name, "file %q is not below the template's directory", name)
+		}
+		path = rel
+	}
+	root, err := os.OpenRoot(st.t.cfg.Dir)
+	if err != nil {
+		return "", failf(ErrMissing, name, "file %q: open the template's directory: %v", name, err)
+	}
+	defer root.Close()
+	v, err := readRegular(root, path)
+	if err != nil {
+		return "", failf(ErrMissing, name, "file %q: %v", name, err)
+	}
+	st.readText(v)
+	return v, nil
+}
+
+func readRegular(root *os.Root, name string) (string, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // A FIFO must not block.
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("is not a regular file")
+	}
+	var b strings.Builder
+	n, err := io.Copy(&b, io.LimitReader(f, maxValue+1))
+	if err == nil && n > maxValue {
+		err = tooLarge(int(n))
+	}
+	return b.String(), err
+}
+
+// executeTemplate returns the text of a defined template.
+func (st *state) executeTemplate(name string, data ...any) (string, error) {
+	var dot any
+	switch len(data) {
+	case 0:
+	case 1:
+		dot = data[0]
+	default:
+		return "", fmt.Errorf("executeTemplate takes a name and one value, not %d", len(data))
+	}
+	if st.tmpl.Lookup(name) == nil {
+		return "", fmt.Errorf("template %q is not defined", name)
+	}
+	var out bytes.Buffer
+	if err := st.tmpl.ExecuteTemplate(&limited{st: st, out: &out, max: maxValue}, name, dot); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// dump and dumpFormat print for debugging, where the caller wants it.
+func (st *state) dump(args ...any) string {
+	if w := st.t.cfg.Debug; w != nil {
+		dumper.Fdump(w, args...)
+	}
+	return ""
+}
+
+func (st *state) dumpFormat(format string, args ...any) (string, error) {
+	s, err := dumpf(format, args...)
+	if w := st.t.cfg.Debug; err == nil && w != nil {
+		_, err = io.WriteString(w, s)
+	}
+	return "", err
+}

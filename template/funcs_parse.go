@@ -1,0 +1,144 @@
+package template
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+	"gopkg.in/yaml.v2"
+)
+
+// parseFunctions read and write numbers and structured texts. An empty text
+// is the zero value.
+func parseFunctions() map[string]any {
+	return map[string]any{
+		"parseBool":             parseBool,
+		"parseInt":              parseInt,
+		"parseUint":             parseUint,
+		"parseFloat":            parseFloat,
+		"parseJSON":             parseJSON,
+		"parseYAML":             parseYAML,
+		"toJSON":                toJSON,
+		"toJSONPretty":          toJSONPretty,
+		"toUnescapedJSON":       toUnescapedJSON,
+		"toUnescapedJSONPretty": toUnescapedJSONPretty,
+		"toYAML":                toYAML,
+		"toTOML":                toTOML,
+	}
+}
+
+// number parses with fn; its error does not show the text.
+func number[T any](kind, s string, fn func(string) (T, error)) (T, error) {
+	var zero T
+	if s == "" {
+		return zero, nil
+	}
+	v, err := fn(s)
+	if errors.Is(err, strconv.ErrRange) {
+		return zero, &inputError{s, "value is out of the range of " + kind}
+	}
+	if err != nil {
+		return zero, &inputError{s, "value is not " + kind}
+	}
+	return v, nil
+}
+
+func parseBool(s string) (bool, error) { return number("a bool", s, strconv.ParseBool) }
+
+func parseInt(s string) (int64, error) {
+	return number("an integer", s, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
+}
+
+func parseUint(s string) (uint64, error) {
+	return number("an unsigned integer", s, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+}
+
+func parseFloat(s string) (float64, error) {
+	return number("a number", s, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+}
+
+func parseJSON(s string) (any, error) {
+	if s == "" {
+		return map[string]any{}, nil
+	}
+	var v any
+	if err := json.Unmarshal([]byte(s), &v); err != nil {
+		return nil, &inputError{s, "value is not JSON" + jsonPlace(s, err)}
+	}
+	return v, weigh(v)
+}
+
+// jsonPlace tells where JSON is wrong, without showing it.
+func jsonPlace(s string, err error) string {
+	syntax, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
+		return ""
+	}
+	p := placeOf(s, int(syntax.Offset)-1)
+	if syntax.Offset >= int64(len(s)) {
+		return ": it ends too early"
+	}
+	return fmt.Sprintf(": line %d, column %d of the value", p.line, p.column)
+}
+
+func parseYAML(s string) (any, error) {
+	if s == "" {
+		return map[string]any{}, nil
+	}
+	var v any
+	if err := yaml.Unmarshal([]byte(s), &v); err != nil {
+		return nil, &inputError{s, "value is not YAML" + yamlPlace(err)}
+	}
+	return v, weigh(v)
+}
+
+// yamlPlace keeps "line 3" of an error of the YAML library.
+func yamlPlace(err error) string {
+	_, rest, ok := strings.Cut(err.Error(), "line ")
+	if !ok {
+		return ""
+	}
+	line, _, _ := strings.Cut(rest, ":")
+	if n, err := strconv.Atoi(line); err == nil {
+		return fmt.Sprintf(": line %d of the value", n)
+	}
+	return ""
+}
+
+func toJSON(v any) (string, error) {
+	b, err := marshalJSON(v)
+	return string(bytes.TrimSpace(b)), err
+}
+
+func toJSONPretty(v any) (string, error) {
+	b, err := json.MarshalIndent(textKeys(v), "", "  ")
+	return string(bytes.TrimSpace(b)), err
+}
+
+func toUnescapedJSON(v any) (string, error) { return unescapedJSON(v, "") }
+
+func toUnescapedJSONPretty(v any) (string, error) { return unescapedJSON(v, "  ") }
+
+func unescapedJSON(v any, indent string) (string, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(textKeys(v))
+	return strings.TrimRight(b.String(), "\r\n"), err
+}
+
+func toYAML(v any) (s string, err error) {
+	b, err := yaml.Marshal(v)
+	return string(bytes.TrimSpace(b)), err
+}
+
+func toTOML(v any) (string, error) {
+	var b bytes.Buffer
+	err := toml.NewEncoder(&b).Encode(v)
+	return string(bytes.TrimSpace(b.Bytes())), err
+}

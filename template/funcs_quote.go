@@ -1,0 +1,94 @@
+package template
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// quoteFunctions write any value so that one program reads it as one word.
+func quoteFunctions() map[string]any {
+	return map[string]any{
+		"nginxString":  nginxString,
+		"haproxyToken": haproxyToken,
+		"shellQuote":   shellQuote,
+	}
+}
+
+// control finds what no configuration file can carry within one word.
+var control = regexp.MustCompile(`[\x00-\x08\x0a-\x1f\x7f]`)
+
+func printable(v any) (string, error) {
+	s := fmt.Sprint(v)
+	if v == nil {
+		s = ""
+	}
+	if control.MatchString(s) {
+		return "", failf(ErrLabel, "", "value has a control character or a line break, which cannot be quoted")
+	}
+	return s, nil
+}
+
+var nginxEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// nginxString returns a double-quoted string of nginx. nginx has no way to
+// write a dollar sign where it expands variables, so one is an error.
+func nginxString(v any) (string, error) {
+	s, err := printable(v)
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(s, "$") {
+		return "", failf(ErrLabel, "", "value has a dollar sign, which nginx would take for a variable")
+	}
+	return `"` + nginxEscapes.Replace(s) + `"`, nil
+}
+
+var haproxyEscapes = strings.NewReplacer(
+	`\`, `\\`, ` `, `\ `, "\t", `\t`, `"`, `\"`, `'`, `\'`, `#`, `\#`, `$`, `\$`, `,`, `\,`, `(`, `\(`, `)`, `\)`,
+)
+
+// haproxyToken returns one word of a HAProxy configuration; the empty text is
+// a pair of quotes.
+func haproxyToken(v any) (string, error) {
+	s, err := printable(v)
+	if err != nil {
+		return "", err
+	}
+	if s == "" {
+		return `""`, nil
+	}
+	return haproxyEscapes.Replace(s), nil
+}
+
+var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellQuote returns one word of a POSIX shell.
+func shellQuote(v any) (string, error) {
+	s := fmt.Sprint(v)
+	if v == nil {
+		s = ""
+	}
+	if strings.Contains(s, "\x00") {
+		return "", failf(ErrLabel, "", "value has a zero byte, which cannot be quoted")
+	}
+	if shellSafe.MatchString(s) {
+		return s, nil
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'", nil
+}
+
+// token is what a label may be where it is printed bare.
+var token = regexp.MustCompile(`^[A-Za-z0-9._:/@+=%~^,-]*$`)
+
+// label ends an action that prints a label bare.
+func (st *state) label(at int, v any) (any, error) {
+	if v == nil {
+		return "<no value>", nil
+	}
+	if s, ok := v.(string); ok && !token.MatchString(s) {
+		text := fmt.Sprintf("%v: its value is no plain token; use nginxString, haproxyToken, shellQuote or toJSON", ErrLabel)
+		return nil, &valueError{text: text, class: ErrLabel, pos: at}
+	}
+	return v, nil
+}

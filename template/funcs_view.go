@@ -1,0 +1,234 @@
+package template
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Group is one group of a set as the function groups returns it.
+type Group struct {
+	Name    string
+	Path    string
+	Members []view.Member
+}
+
+// viewFunctions read the view.
+func viewFunctions() map[string]function {
+	return map[string]function{
+		"key":          {make: func(st *state) any { return st.key }},
+		"keyOrDefault": {make: func(st *state) any { return st.keyOrDefault }},
+		"keyExists":    {make: func(st *state) any { return st.keyExists }},
+		"ls":           {make: func(st *state) any { return st.ls }},
+		"safeLs":       {make: func(st *state) any { return st.safeLs }},
+		"tree":         {make: func(st *state) any { return st.treePairs }},
+		"safeTree":     {make: func(st *state) any { return st.safeTree }},
+		"members":      {make: func(st *state) any { return st.members }},
+		"service":      {make: func(st *state) any { return st.members }},
+		"groups":       {make: func(st *state) any { return st.groups }},
+		"leader":       {make: func(st *state) any { return st.leader }},
+		"isLeader":     {make: func(st *state) any { return st.isLeader }},
+		"version":      {make: func(st *state) any { return st.version }},
+		"agent":        {make: func(st *state) any { return func() view.Agent { return st.view.Agent } }},
+	}
+}
+
+// unknown is the error of a name that the view does not have.
+func (st *state) unknown(kind view.Kind, name string) error {
+	var names []string
+	for _, s := range st.view.Sources() {
+		if s.Kind == kind {
+			names = append(names, s.Name)
+		}
+	}
+	return failf(ErrUnknown, "", "%s %q is %v%s", kind, name, ErrUnknown, meant(name, names))
+}
+
+// config returns the tree that a path begins with, and the rest of the path.
+func (st *state) config(path string) (*view.Tree, string, error) {
+	name, rest, _ := strings.Cut(strings.Trim(path, "/"), "/")
+	t, ok := st.view.Tree(name)
+	if !ok {
+		return nil, "", st.unknown(view.KindConfig, name)
+	}
+	st.reads = append(st.reads, read{tree: t, name: name, prefix: rest})
+	return t, rest, nil
+}
+
+// lookup returns the value at "config/key".
+func (st *state) lookup(path string) (value string, found bool, err error) {
+	t, key, err := st.config(path)
+	if err != nil {
+		return "", false, err
+	}
+	if key == "" {
+		return "", false, failf(ErrMissing, path, "key %q names a config and no key: write \"%s/KEY\"", path, strings.Trim(path, "/"))
+	}
+	k, found := t.Get(key)
+	return string(k.Value), found, nil
+}
+
+func (st *state) key(path string) (string, error) {
+	value, found, err := st.lookup(path)
+	if err == nil && !found && st.t.cfg.ErrorOnMissingKey {
+		name, key, _ := strings.Cut(strings.Trim(path, "/"), "/")
+		return "", failf(ErrMissing, path, "config %q has no key %q%s", name, key, st.meantKey(name, key))
+	}
+	return value, err
+}
+
+// meantKey suggests a key; only small trees are searched.
+func (st *state) meantKey(name, key string) string {
+	t, ok := st.view.Tree(name)
+	if !ok || t.Len() > 1000 {
+		return ""
+	}
+	var keys []string
+	t.Walk("", func(path string, _ view.Key) bool {
+		keys = append(keys, path)
+		return true
+	})
+	return meant(key, keys)
+}
+
+// keyOrDefault returns the default also for an empty value.
+func (st *state) keyOrDefault(path, def string) (string, error) {
+	value, _, err := st.lookup(path)
+	if err == nil && value == "" {
+		value = def
+	}
+	return value, err
+}
+
+func (st *state) keyExists(path string) (bool, error) {
+	_, found, err := st.lookup(path)
+	return found, err
+}
+
+// pairs returns the keys below a path, sorted bytewise by path.
+func (st *state) pairs(path string, deep bool) ([]Pair, error) {
+	t, prefix, err := st.config(path)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.Trim(path, "/")
+	name, _, _ = strings.Cut(name, "/")
+	pairs := []Pair{}
+	t.Walk(prefix, func(p string, k view.Key) bool {
+		below := strings.TrimPrefix(strings.TrimPrefix(p, prefix), "/")
+		if below != "" && (deep || !strings.Contains(below, "/")) {
+			pairs = append(pairs, Pair{Path: name + "/" + p, Key: below, Value: string(k.Value)})
+		}
+		return true
+	})
+	return pairs, nil
+}
+
+func (st *state) ls(path string) ([]Pair, error) { return st.pairs(path, false) }
+
+func (st *state) treePairs(path string) ([]Pair, error) { return st.pairs(path, true) }
+
+func (st *state) safeLs(path string) ([]Pair, error) { return st.notEmpty(path, false) }
+
+func (st *state) safeTree(path string) ([]Pair, error) { return st.notEmpty(path, true) }
+
+func (st *state) notEmpty(path string, deep bool) ([]Pair, error) {
+	pairs, err := st.pairs(path, deep)
+	if err == nil && len(pairs) == 0 {
+		err = failf(ErrMissing, path, "there is no key below %q", path)
+	}
+	return pairs, err
+}
+
+// group returns a group by its name, or "set/group" of a set of groups.
+func (st *state) group(name string) (*view.Group, error) {
+	if g, ok := st.view.Group(name); ok {
+		return g, nil
+	}
+	if set, child, ok := strings.Cut(name, "/"); ok {
+		if gs, known := st.view.Groups(set); known {
+			if g, found := gs.Group(child); found {
+				return g, nil
+			}
+			if st.t.cfg.ErrorOnMissingKey {
+				return nil, failf(ErrMissing, name, "groups %q has no group %q", set, child)
+			}
+			return &view.Group{Name: child, OnEmpty: onEmptyRender}, nil
+		}
+	}
+	return nil, st.unknown(view.KindGroup, name)
+}
+
+// members returns the members of a group, all of them or those with one of
+// the statuses. What happens when there is none is the group's on_empty.
+func (st *state) members(name string, statuses ...string) ([]view.Member, error) {
+	g, err := st.group(name)
+	if err != nil {
+		return nil, err
+	}
+	members := g.Members
+	if len(statuses) > 0 {
+		members = []view.Member{}
+		for _, m := range g.Members {
+			if slices.Contains(statuses, m.Status) {
+				members = append(members, m)
+			}
+		}
+	}
+	if len(members) == 0 {
+		err = emptyGroup(name, g.OnEmpty)
+	}
+	return members, err
+}
+
+// What a group's OnEmpty may be.
+const (
+	onEmptyKeep   = "keep"
+	onEmptyRender = "render"
+	onEmptyFail   = "fail"
+)
+
+func emptyGroup(name, onEmpty string) error {
+	switch onEmpty {
+	case onEmptyRender:
+		return nil
+	case onEmptyFail:
+		return failf(nil, "", "group %q has no members (on_empty = \"fail\")", name)
+	}
+	return failf(ErrEmptyGroup, "", "group %q has no members: the file stays as it is (on_empty = %q)", name, onEmptyKeep)
+}
+
+func (st *state) groups(name string) ([]Group, error) {
+	gs, ok := st.view.Groups(name)
+	if !ok {
+		return nil, st.unknown(view.KindGroups, name)
+	}
+	list := make([]Group, len(gs.Groups))
+	for i, g := range gs.Groups {
+		list[i] = Group{Name: g.Name, Path: g.Path, Members: g.Members}
+	}
+	return list, nil
+}
+
+func (st *state) leader(name string) (view.Leader, error) {
+	l, ok := st.view.Leader(name)
+	if !ok {
+		return view.Leader{}, st.unknown(view.KindElection, name)
+	}
+	return *l, nil
+}
+
+func (st *state) isLeader(name string) (bool, error) {
+	l, err := st.leader(name)
+	return l.Mine, err
+}
+
+func (st *state) version(name string) (string, error) {
+	t, ok := st.view.Tree(name)
+	if !ok {
+		return "", st.unknown(view.KindConfig, name)
+	}
+	return fmt.Sprint(t.Generation), nil
+}

@@ -1,0 +1,178 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template/parse"
+)
+
+// parseTrees parses the source without looking at function names, so that
+// unknown ones are all reported at once, with their columns.
+func parseTrees(cfg Config) (map[string]*parse.Tree, error) {
+	trees := map[string]*parse.Tree{}
+	tree := parse.New(cfg.Name)
+	tree.Mode = parse.SkipFuncCheck
+	if _, err := tree.Parse(cfg.Source, cfg.Left, cfg.Right, trees); err != nil {
+		return nil, parseError(cfg, err)
+	}
+	if _, ok := trees[cfg.Name]; !ok {
+		trees[cfg.Name] = tree
+	}
+	return trees, nil
+}
+
+var parsePosition = regexp.MustCompile(`^:(\d+): `)
+
+// parseError turns the text of the parser's error into an *Error.
+func parseError(cfg Config, err error) error {
+	text := strings.TrimPrefix(err.Error(), "template: "+cfg.Name)
+	m := parsePosition.FindStringSubmatch(text)
+	if m == nil {
+		return &Error{Template: cfg.Name, Err: errors.New(strings.TrimPrefix(text, ": "))}
+	}
+	line, _ := strconv.Atoi(m[1])
+	return &Error{
+		Template: cfg.Name, Line: line, Column: guessColumn(cfg, line),
+		Err: errors.New(strings.TrimPrefix(text, m[0])),
+	}
+}
+
+// guessColumn finds the action that the parser complained about: it tells the
+// line only. It is the first action of the line that does not parse alone,
+// else the first action, else the start of the line.
+func guessColumn(cfg Config, line int) int {
+	lines := strings.Split(cfg.Source, "\n")
+	if line < 1 || line > len(lines) {
+		return 1
+	}
+	left, right := cmpOr(cfg.Left, "{{"), cmpOr(cfg.Right, "}}")
+	text, first := lines[line-1], 0
+	for at := 0; ; {
+		i := strings.Index(text[at:], left)
+		if i < 0 {
+			return max(first, 1)
+		}
+		at += i
+		if first == 0 {
+			first = at + 1
+		}
+		end := strings.Index(text[at:], right)
+		if end < 0 {
+			return at + 1
+		}
+		tree := parse.New("x")
+		tree.Mode = parse.SkipFuncCheck
+		_, err := tree.Parse(text[at:at+end+len(right)], cfg.Left, cfg.Right, map[string]*parse.Tree{})
+		if err != nil && !strings.Contains(err.Error(), "unexpected EOF") {
+			return at + 1
+		}
+		at += end
+	}
+}
+
+func cmpOr(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// at returns the position of a node.
+func (t *Template) at(n parse.Node) place { return placeOf(t.cfg.Source, int(n.Position())) }
+
+func placeOf(source string, offset int) place {
+	before := source[:min(max(offset, 0), len(source))]
+	return place{1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')}
+}
+
+// errorAt is an error at a node.
+func (t *Template) errorAt(n parse.Node, err error) *Error {
+	p := t.at(n)
+	return &Error{Template: t.cfg.Name, Line: p.line, Column: p.column, Err: err}
+}
+
+// checkNames reports every unknown or forbidden function and every template
+// that is called and not defined; it returns the functions that are used.
+func (t *Template) checkNames() ([]string, error) {
+	used, errs := map[string]bool{}, []*Error(nil)
+	known := functionTable()
+	for _, tree := range t.sortedTrees() {
+		inspect(tree.Root, func(n parse.Node) {
+			switch n := n.(type) {
+			case *parse.IdentifierNode:
+				if err := t.checkName(n.Ident, known); err != nil {
+					errs = append(errs, t.errorAt(n, err))
+				}
+				used[n.Ident] = true
+			case *parse.TemplateNode:
+				if _, ok := t.trees[n.Name]; !ok {
+					err := fmt.Errorf("template %q is not defined%s", n.Name, meant(n.Name, slices.Collect(maps.Keys(t.trees))))
+					errs = append(errs, t.errorAt(n, err))
+				}
+			}
+		})
+	}
+	slices.SortStableFunc(errs, func(a, b *Error) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	joined := make([]error, len(errs))
+	for i, e := range errs {
+		joined[i] = e
+	}
+	return slices.Sorted(maps.Keys(used)), errors.Join(joined...)
+}
+
+func (t *Template) checkName(name string, known map[string]function) error {
+	f, ok := known[name]
+	switch {
+	case builtins[name] && !ok:
+		return nil
+	case never[name] != "":
+		return fmt.Errorf("function %q does not exist: %s", name, never[name])
+	case !ok:
+		candidates := slices.AppendSeq(slices.Collect(maps.Keys(known)), maps.Keys(builtins))
+		slices.Sort(candidates)
+		return fmt.Errorf("function %q does not exist%s", name, meant(name, candidates))
+	case f.allow != "" && !slices.Contains(t.cfg.Allow, f.allow):
+		return fmt.Errorf("function %q: %w: it needs allow = [%q]", name, ErrNotAllowed, f.allow)
+	}
+	return nil
+}
+
+func (t *Template) sortedTrees() []*parse.Tree {
+	var trees []*parse.Tree
+	for _, name := range slices.Sorted(maps.Keys(t.trees)) {
+		if t.trees[name].Root != nil {
+			trees = append(trees, t.trees[name])
+		}
+	}
+	return trees
+}
+
+// builtins are the functions of text/template itself.
+var builtins = map[string]bool{
+	"and": true, "or": true, "not": true, "len": true, "index": true, "slice": true,
+	"print": true, "printf": true, "println": true, "html": true, "js": true, "urlquery": true, "call": true,
+	"eq": true, "ne": true, "lt": true, "le": true, "gt": true, "ge": true,
+}
+
+// never are functions that users of other programs look for, and why they
+// are not here.
+var never = map[string]string{
+	"plugin":      "templates run no programs; use a hook",
+	"writeToFile": "templates write no files; declare a template for each file",
+	"sockaddr":    "templates do not look at the network; use the settings",
+	"secret":      "there is no Vault; use a config key or file",
+	"secrets":     "there is no Vault; use a config key or file",
+	"services":    `use groups "NAME"`,
+	"node":        "use agent", "nodes": `use members "GROUP"`, "datacenters": "ZooKeeper has none",
+	"now": "use timestamp", "date": "use timestamp LAYOUT", "expandenv": "use env",
+}

@@ -1,0 +1,255 @@
+package template
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	texttemplate "text/template"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// executor is one instance of a template with the state that its functions
+// are bound to. It executes one view at a time.
+type executor struct {
+	tmpl *texttemplate.Template
+	st   *state
+}
+
+// state is what the functions of one execution share. But for stop it is
+// touched by the executing goroutine alone.
+type state struct {
+	t       *Template
+	tmpl    *texttemplate.Template
+	view    *view.View
+	depth   int
+	scratch *Scratch
+	reads   []read // what was read, to keep it out of errors
+	stop    atomic.Pointer[error]
+}
+
+// newExecutor binds the functions that the template uses to a new state.
+func (t *Template) newExecutor() (*executor, error) {
+	st := &state{t: t}
+	table := functionTable()
+	funcs := texttemplate.FuncMap{
+		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, labelFunc: st.label,
+		"print": st.print, "printf": st.printf, "println": st.println,
+	}
+	for _, name := range t.names {
+		if f, ok := table[name]; ok {
+			funcs[name] = f.bind(st)
+		}
+	}
+	missing := "missingkey=zero"
+	if t.cfg.ErrorOnMissingKey {
+		missing = "missingkey=error"
+	}
+	root := texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)
+	for name, tree := range t.trees {
+		if tree.Root == nil {
+			continue
+		}
+		if _, err := root.AddParseTree(name, tree); err != nil {
+			return nil, fmt.Errorf("add template %s: %w", name, err)
+		}
+	}
+	st.tmpl = root
+	return &executor{root, st}, nil
+}
+
+// result is how an execution ended.
+type result struct {
+	data []byte
+	err  error
+}
+
+// Render executes the template for a view, and for one element of a for_each
+// (nil without). Errors are of type *Error and never hold a value.
+//
+// The execution runs in a goroutine of its own that Render waits for. Only an
+// execution that is caught in one endless function call beyond the limit of
+// time is left behind, at most one per template: until it ends the template
+// renders no more.
+func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte, error) {
+	if err := each.empty(); err != nil {
+		return nil, &Error{Template: t.cfg.Name, Err: err}
+	}
+	e, err := t.take()
+	if err != nil {
+		return nil, err
+	}
+	e.st.begin(v)
+	done := make(chan result, 1) // Buffered: an abandoned execution still ends.
+	go func() {
+		r := e.run(each)
+		t.give(e)
+		done <- r
+	}()
+	data, err := t.wait(ctx, e, done)
+	if err != nil {
+		return nil, err
+	}
+	if t.check != nil {
+		if err := t.check(data); err != nil {
+			return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w as %s: %s", ErrSyntax, t.cfg.Syntax, t.redactPlain(err.Error()))}
+		}
+	}
+	return data, nil
+}
+
+// take returns an idle executor, or a new one while all are in use.
+func (t *Template) take() (*executor, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.abandoned >= maxAbandoned {
+		err := fmt.Errorf("%w: a former execution has still not ended", ErrTimeout)
+		return nil, &Error{Template: t.cfg.Name, Err: err}
+	}
+	if n := len(t.free); n > 0 {
+		e := t.free[n-1]
+		t.free = t.free[:n-1]
+		return e, nil
+	}
+	return t.newExecutor()
+}
+
+// give puts an executor back, and ends an abandonment.
+func (t *Template) give(e *executor) {
+	e.st.end()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.free) < 2 {
+		t.free = append(t.free, e)
+	}
+}
+
+// wait waits for the end of an execution; the limit of time and ctx ask it to
+// end, and a second limit after that gives it up.
+func (t *Template) wait(ctx context.Context, e *executor, done chan result) ([]byte, error) {
+	limit := time.NewTimer(t.cfg.Timeout)
+	defer limit.Stop()
+	var reason error
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-ctx.Done():
+		reason = context.Cause(ctx)
+	case <-limit.C:
+		reason = fmt.Errorf("%w (limit %s)", ErrTimeout, t.cfg.Timeout)
+	}
+	e.st.stop.Store(&reason)
+	limit.Reset(min(t.cfg.Timeout, time.Second))
+	select {
+	case r := <-done:
+		if r.err == nil {
+			r.err = &Error{Template: t.cfg.Name, Err: reason}
+		}
+		return nil, r.err
+	case <-limit.C:
+	}
+	t.abandon(done)
+	return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w: it is inside one function call", reason)}
+}
+
+// abandon counts an execution that does not end, until it does.
+func (t *Template) abandon(done chan result) {
+	t.mu.Lock()
+	t.abandoned++
+	t.mu.Unlock()
+	go func() {
+		<-done
+		t.mu.Lock()
+		t.abandoned--
+		t.mu.Unlock()
+	}()
+}
+
+func (st *state) begin(v *view.View) {
+	if v == nil {
+		v = &view.View{}
+	}
+	st.view = v
+	st.stop.Store(nil)
+	st.depth, st.scratch, st.reads = 0, nil, st.reads[:0]
+}
+
+// end lets go of what the execution held.
+func (st *state) end() {
+	clear(st.reads)
+	st.view, st.scratch, st.reads = nil, nil, st.reads[:0]
+}
+
+// run executes and returns the text, or an error without secrets.
+func (e *executor) run(each *Each) (r result) {
+	var out bytes.Buffer
+	defer func() {
+		if p := recover(); p != nil { // A bug of text/template or of ours must not end the agent.
+			r = result{err: e.st.explain(fmt.Errorf("panic: %v", p))}
+		}
+	}()
+	var dot any
+	if each != nil {
+		dot = map[string]any{"Key": each.Key, "Value": each.Value}
+	}
+	if err := e.tmpl.Execute(&limited{st: e.st, out: &out, max: e.st.t.cfg.MaxOutput}, dot); err != nil {
+		return result{err: e.st.explain(err)}
+	}
+	return result{data: out.Bytes()}
+}
+
+// limited is the writer of an execution: it bounds the output and ends an
+// execution that was asked to end.
+type limited struct {
+	st  *state
+	out *bytes.Buffer
+	max int64
+}
+
+func (w *limited) Write(p []byte) (int, error) {
+	if reason := w.st.stop.Load(); reason != nil {
+		return 0, *reason
+	}
+	if int64(w.out.Len()+len(p)) > w.max {
+		return 0, fmt.Errorf("output is %w: more than %d bytes", ErrTooLarge, w.max)
+	}
+	return w.out.Write(p)
+}
+
+// guard is called at each turn of a loop.
+func (st *state) guard(at int) (string, error) {
+	if reason := st.stop.Load(); reason != nil {
+		return "", &valueError{text: (*reason).Error(), class: *reason, pos: at}
+	}
+	return "", nil
+}
+
+// enter is called at the start of each template.
+func (st *state) enter(at int) (string, error) {
+	st.depth++
+	if st.depth > MaxDepth {
+		text := fmt.Sprintf("%v: more than %d", ErrDepth, MaxDepth)
+		return "", &valueError{text: text, class: ErrDepth, pos: at}
+	}
+	return st.guard(at)
+}
+
+// leave is called at the end of each template.
+func (st *state) leave(int) string {
+	st.depth--
+	return ""
+}
+
+// innermost returns the last error of text/template in a chain.
+func innermost(err error) (exec texttemplate.ExecError, ok bool) {
+	for {
+		next, found := errors.AsType[texttemplate.ExecError](err)
+		if !found {
+			return exec, ok
+		}
+		exec, ok, err = next, true, errors.Unwrap(next.Err)
+	}
+}

@@ -1,0 +1,166 @@
+package template
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/Masterminds/sprig/v3"
+)
+
+// randomFunctions give another result at each call: they would rewrite the
+// file at every render.
+var randomFunctions = []string{
+	"genPrivateKey", "genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
+	"genSignedCertWithKey", "encryptAES", "randInt", "shuffle", "bcrypt", "htpasswd", "randBytes",
+}
+
+// makers are functions that make or change lists and maps.
+var makers = []string{
+	"list", "tuple", "dict", "set", "merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "append", "push",
+	"prepend", "mustAppend", "mustPush", "mustPrepend", "concat", "pluck", "deepCopy", "mustDeepCopy", "chunk", "mustChunk",
+}
+
+// sprigFunctions are sprig's hermetic functions, without the random ones, and
+// with bounds where one call could run or grow without end.
+func sprigFunctions() map[string]any {
+	funcs := map[string]any(sprig.HermeticTxtFuncMap())
+	for _, name := range randomFunctions {
+		delete(funcs, name)
+	}
+	for _, name := range makers {
+		funcs[name] = weighed(funcs[name])
+	}
+	maps.Copy(funcs, map[string]any{
+		"keys":      sortedKeys,
+		"values":    sortedValues,
+		"repeat":    repeat,
+		"indent":    sprigIndent,
+		"nindent":   func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
+		"replace":   replaceAll,
+		"join":      sprigJoin(funcs["join"].(func(string, any) string)),
+		"until":     until(funcs["until"].(func(int) []int)),
+		"untilStep": untilStep(funcs["untilStep"].(func(int, int, int) []int)),
+		"seq":       seq(funcs["seq"].(func(...int) string)),
+	})
+	for _, prefix := range []string{"", "must"} {
+		name := func(s string) string {
+			if prefix == "" {
+				return s
+			}
+			return prefix + strings.ToUpper(s[:1]) + s[1:]
+		}
+		funcs[name("regexReplaceAll")] = sprigReplace(true)
+		funcs[name("regexReplaceAllLiteral")] = sprigReplace(false)
+	}
+	return funcs
+}
+
+func repeat(count int, s string) (string, error) {
+	if count < 0 {
+		return "", errNegative
+	}
+	if len(s) > 0 && count > maxValue/len(s) {
+		return "", fmt.Errorf("a text repeated %d times is %w", count, ErrTooLarge)
+	}
+	return strings.Repeat(s, count), nil
+}
+
+func sprigIndent(n int, s string) (string, error) {
+	if n < 0 {
+		return "", errNegative
+	}
+	if lines := strings.Count(s, "\n") + 1; n > maxValue/lines {
+		return "", fmt.Errorf("%d lines indented by %d are %w", lines, n, ErrTooLarge)
+	}
+	pad := strings.Repeat(" ", n)
+	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
+}
+
+func sprigJoin(join func(string, any) string) any {
+	return func(sep string, list any) (string, error) {
+		n := 0
+		if v := reflect.ValueOf(list); v.Kind() == reflect.Slice {
+			for i := range v.Len() {
+				e := v.Index(i)
+				if e.Kind() == reflect.Interface {
+					e = e.Elem()
+				}
+				if n += len(sep); e.Kind() == reflect.String {
+					n += e.Len()
+				}
+			}
+		}
+		if n > maxValue {
+			return "", tooLarge(n)
+		}
+		return join(sep, list), nil
+	}
+}
+
+func until(fn func(int) []int) any {
+	return func(n int) ([]int, error) {
+		if err := steps(max(int64(n), -int64(n))); err != nil {
+			return nil, err
+		}
+		return fn(n), nil
+	}
+}
+
+// stepsOf is how many numbers lie between start and stop.
+func stepsOf(start, stop, step int) error {
+	if step == 0 {
+		return nil
+	}
+	return steps(int64(min((float64(stop)-float64(start))/float64(step), 1<<62)))
+}
+
+func untilStep(fn func(int, int, int) []int) any {
+	return func(start, stop, step int) ([]int, error) {
+		if err := stepsOf(start, stop, step); err != nil {
+			return nil, err
+		}
+		return fn(start, stop, step), nil
+	}
+}
+
+func seq(fn func(...int) string) any {
+	return func(params ...int) (string, error) {
+		start, step, end := 1, 1, 0
+		switch len(params) {
+		case 1:
+			end = params[0]
+		case 2:
+			start, end = params[0], params[1]
+		case 3:
+			start, step, end = params[0], params[1], params[2]
+		}
+		if len(params) < 3 && end < start {
+			step = -1
+		}
+		if err := stepsOf(start, end, step); err != nil {
+			return "", err
+		}
+		return fn(params...), nil
+	}
+}
+
+// sprigReplace has sprig's order of arguments: expression, text, replacement.
+func sprigReplace(expand bool) any {
+	return func(re, s, replacement string) (string, error) {
+		if expand {
+			return regexReplaceAll(re, replacement, s)
+		}
+		compiled, err := pattern(re)
+		if err != nil {
+			return "", err
+		}
+		return replaceLiteral(compiled, s, replacement)
+	}
+}
+
+func replaceLiteral(re *regexp.Regexp, s, replacement string) (string, error) {
+	return replaceBounded(re, s, func(dst []byte, _ []int) []byte { return append(dst, replacement...) })
+}

@@ -1,0 +1,121 @@
+package template
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"text/template/parse"
+	"time"
+)
+
+// Limits that hold where the Config names none.
+const (
+	DefaultMaxOutput = 16 << 20         // bytes of one rendered file
+	DefaultTimeout   = 10 * time.Second // execution of one template
+	MaxDepth         = 200              // templates that call each other
+	maxSteps         = 1 << 20          // elements of one loop, list or tree of values
+)
+
+// What the allow setting of a template may name.
+const (
+	AllowEnv  = "env"
+	AllowFile = "file"
+)
+
+// Config describes one template. Name and Source are needed; the zero value
+// of every other field means its default.
+type Config struct {
+	Name   string   // how errors name the template, such as its file name
+	Source string   // text of the template
+	Dir    string   // directory below which the function file may read
+	Allow  []string // AllowEnv, AllowFile
+	// ErrorOnMissingKey makes a missing config key or map entry an error;
+	// without it a missing key is empty and a missing entry "<no value>".
+	// A config, group or election that does not exist is always an error.
+	ErrorOnMissingKey bool
+	MaxOutput         int64         // bytes; 0: DefaultMaxOutput
+	Timeout           time.Duration // 0: DefaultTimeout
+	// Syntax names what the rendered bytes must parse as: json, yaml, toml,
+	// xml, ini, a name in Syntaxes, or none (also "").
+	Syntax string
+	// Syntaxes are further parsers by name.
+	Syntaxes map[string]func([]byte) error
+	// Left and Right are the delimiters of actions; default "{{" and "}}".
+	Left, Right string
+	// Debug receives what spew_dump and spew_printf print; nil: nothing.
+	Debug io.Writer
+	// Getenv reads the environment for env; nil: that of the process.
+	LookupEnv func(name string) (string, bool)
+}
+
+// Template is a parsed template. It is safe for concurrent use.
+type Template struct {
+	cfg      Config
+	trees    map[string]*parse.Tree
+	places   []place // what guards and label checks refer to by index
+	names    []string
+	uses     Deps
+	warnings []Warning
+	check    func([]byte) error // syntax; nil: none
+
+	mu        sync.Mutex
+	free      []*executor // idle executors
+	abandoned int         // executions that ignored their limit and still run
+}
+
+// maxAbandoned bounds the executions of one template that were given up
+// while they were inside one long function call.
+const maxAbandoned = 1
+
+// place is a position in the source: line and column from 1.
+type place struct{ line, column int }
+
+// Parse reads a template. The errors of unknown functions come all at once,
+// joined, each an *Error with its line and column.
+func Parse(cfg Config) (*Template, error) {
+	if cfg.MaxOutput == 0 {
+		cfg.MaxOutput = DefaultMaxOutput
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	check, err := syntaxCheck(cfg.Syntax, cfg.Syntaxes)
+	if err != nil {
+		return nil, &Error{Template: cfg.Name, Err: err}
+	}
+	trees, err := parseTrees(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &Template{cfg: cfg, trees: trees, check: check}
+	if t.names, err = t.checkNames(); err != nil {
+		return nil, err
+	}
+	t.uses = findUses(t)
+	t.instrument()
+	e, err := t.newExecutor()
+	if err != nil {
+		return nil, err
+	}
+	t.free = append(t.free, e)
+	return t, nil
+}
+
+// Name returns the name that errors use.
+func (t *Template) Name() string { return t.cfg.Name }
+
+// Uses returns what the template depends on, as far as its text tells.
+func (t *Template) Uses() Deps { return t.uses }
+
+// Functions returns the names of the functions that the template calls.
+func (t *Template) Functions() []string { return slices.Clone(t.names) }
+
+// Warning is a doubtful place in a template.
+type Warning struct {
+	Template     string
+	Line, Column int
+	Text         string
+}
+
+// Warnings returns what validate should tell the author.
+func (t *Template) Warnings() []Warning { return slices.Clone(t.warnings) }

@@ -1,0 +1,242 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template/parse"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Deps is what a template depends on, as its text tells.
+type Deps struct {
+	// Uses are the names that stand in the text, in its order.
+	Uses []Use
+	// Dynamic are the kinds of sources of which a name is computed when the
+	// template is executed: it depends on all of that kind.
+	Dynamic []view.Kind
+	// Agent says that the template prints something of its agent.
+	Agent bool
+	// Files are the names that the function file reads; a computed name is
+	// not among them.
+	Files []string
+	// Env are the variables that it reads.
+	Env []string
+
+	template string
+}
+
+// Use is one name in a template.
+type Use struct {
+	Source view.Source
+	// Key is the key of a config that is read. With Prefix it is a prefix
+	// ("" = all keys).
+	Key    string
+	Prefix bool
+	// Version says that the generation of the config is printed.
+	Version      bool
+	Line, Column int
+}
+
+// Sources returns the sources that the text names, sorted, each once. A group
+// named "set/group" counts as its set when declared says that there is one.
+func (d Deps) Sources(declared []view.Source) []view.Source {
+	var list []view.Source
+	for _, u := range d.Uses {
+		if s := u.resolve(declared); !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	for _, s := range declared {
+		if d.dynamic(s.Kind) && !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b view.Source) int { return strings.Compare(a.String(), b.String()) })
+	return list
+}
+
+// dynamic reports whether the template may use any source of the kind. A
+// computed name of a group may be one in a set of groups.
+func (d Deps) dynamic(kind view.Kind) bool {
+	return slices.Contains(d.Dynamic, kind) || kind == view.KindGroups && slices.Contains(d.Dynamic, view.KindGroup)
+}
+
+// resolve is the declared source that a use means.
+func (u Use) resolve(declared []view.Source) view.Source {
+	if u.Source.Kind != view.KindGroup || slices.Contains(declared, u.Source) {
+		return u.Source
+	}
+	if set, _, ok := strings.Cut(u.Source.Name, "/"); ok {
+		if s := (view.Source{Kind: view.KindGroups, Name: set}); slices.Contains(declared, s) {
+			return s
+		}
+	}
+	return u.Source
+}
+
+// Undeclared returns an *Error with line and column for each name in the text
+// that is not among the declared sources, joined; nil when all are.
+func (d Deps) Undeclared(declared []view.Source) error {
+	var errs []error
+	for _, u := range d.Uses {
+		s := u.resolve(declared)
+		if slices.Contains(declared, s) {
+			continue
+		}
+		var names []string
+		for _, c := range declared {
+			if c.Kind == s.Kind {
+				names = append(names, c.Name)
+			}
+		}
+		err := fmt.Errorf("%s %q is %w%s", s.Kind, s.Name, ErrUnknown, meant(s.Name, names))
+		errs = append(errs, &Error{Template: d.template, Line: u.Line, Column: u.Column, Err: err})
+	}
+	return errors.Join(errs...)
+}
+
+// access says what the first argument of a view function names.
+type access struct {
+	kind    view.Kind
+	prefix  bool
+	version bool
+}
+
+var accesses = map[string]access{
+	"key": {kind: view.KindConfig}, "keyOrDefault": {kind: view.KindConfig}, "keyExists": {kind: view.KindConfig},
+	"ls": {kind: view.KindConfig, prefix: true}, "safeLs": {kind: view.KindConfig, prefix: true},
+	"tree": {kind: view.KindConfig, prefix: true}, "safeTree": {kind: view.KindConfig, prefix: true},
+	"version": {kind: view.KindConfig, version: true},
+	"members": {kind: view.KindGroup}, "service": {kind: view.KindGroup}, "groups": {kind: view.KindGroups},
+	"leader": {kind: view.KindElection}, "isLeader": {kind: view.KindElection},
+}
+
+// findUses reads the dependencies from the parse trees.
+func findUses(t *Template) Deps {
+	d := Deps{template: t.cfg.Name}
+	for _, tree := range t.sortedTrees() {
+		inspect(tree.Root, func(n parse.Node) {
+			if p, ok := n.(*parse.PipeNode); ok {
+				t.pipeUses(p, &d)
+			}
+		})
+	}
+	slices.SortStableFunc(d.Uses, func(a, b Use) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return d
+}
+
+// pipeUses finds the functions of one pipeline. A function without arguments
+// takes what is piped into it.
+func (t *Template) pipeUses(p *parse.PipeNode, d *Deps) {
+	for i, c := range p.Cmds {
+		for j, arg := range c.Args {
+			id, ok := arg.(*parse.IdentifierNode)
+			if !ok {
+				continue
+			}
+			var name parse.Node
+			switch {
+			case j == 0 && len(c.Args) > 1:
+				name = c.Args[1]
+			case j == 0 && i > 0 && len(p.Cmds[i-1].Args) == 1:
+				name = p.Cmds[i-1].Args[0]
+			}
+			t.use(id, name, d)
+		}
+	}
+}
+
+func (t *Template) use(id *parse.IdentifierNode, arg parse.Node, d *Deps) {
+	text, whole, known := constant(arg)
+	switch id.Ident {
+	case "agent":
+		d.Agent = true
+		return
+	case "file":
+		if whole {
+			d.Files = append(d.Files, text)
+		}
+		return
+	case "env", "mustEnv", "envOrDefault":
+		if whole {
+			d.Env = append(d.Env, text)
+		}
+		return
+	}
+	a, ok := accesses[id.Ident]
+	if !ok {
+		return
+	}
+	name, key := text, ""
+	if a.kind == view.KindConfig && !a.version {
+		var cut bool
+		name, key, cut = strings.Cut(strings.Trim(text, "/"), "/")
+		whole = whole || known && (cut || strings.HasSuffix(text, "/"))
+		if known && !isConstant(arg) { // "web/%s": anything below the last slash.
+			a.prefix = true
+			key = key[:max(strings.LastIndexByte(key, '/'), 0)]
+		}
+	}
+	if !whole {
+		if !slices.Contains(d.Dynamic, a.kind) {
+			d.Dynamic = append(d.Dynamic, a.kind)
+		}
+		return
+	}
+	p := t.at(id)
+	d.Uses = append(d.Uses, Use{
+		Source: view.Source{Kind: a.kind, Name: name}, Key: key, Prefix: a.prefix, Version: a.version, Line: p.line, Column: p.column,
+	})
+}
+
+func isConstant(n parse.Node) bool {
+	_, ok := n.(*parse.StringNode)
+	return ok
+}
+
+// constant returns the text of a string, or the constant beginning of what
+// printf makes; whole says that it is all of it, known that it is something.
+func constant(n parse.Node) (text string, whole, known bool) {
+	switch n := n.(type) {
+	case *parse.StringNode:
+		return n.Text, true, true
+	case *parse.PipeNode:
+		arg, args := single(n)
+		if id, ok := arg.(*parse.IdentifierNode); ok && id.Ident == "printf" && len(args) > 1 {
+			if format, isText := args[1].(*parse.StringNode); isText {
+				begin, _, verb := strings.Cut(format.Text, "%")
+				return begin, !verb, begin != ""
+			}
+		}
+		if arg != nil && len(args) == 1 {
+			return constant(arg)
+		}
+	}
+	return "", false, false
+}
+
+// String returns the use as status shows it: "config.web/timeout".
+func (u Use) String() string {
+	s := u.Source.String()
+	switch {
+	case u.Version:
+		return s + " (version)"
+	case u.Source.Kind == view.KindConfig && u.Prefix:
+		return s + "/" + strings.TrimSuffix(u.Key+"/", "/") + strings.Repeat("/", min(len(u.Key), 1)) + "*"
+	case u.Source.Kind == view.KindConfig:
+		return s + "/" + u.Key
+	}
+	return s
+}
+
+// Where returns "line:column".
+func (u Use) Where() string { return strconv.Itoa(u.Line) + ":" + strconv.Itoa(u.Column) }
