@@ -1,0 +1,71 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// ACL grants permissions on a znode to one identity.
+type ACL = jute.ACL
+
+// Permissions of an ACL.
+const (
+	PermRead   = jute.PermRead
+	PermWrite  = jute.PermWrite
+	PermCreate = jute.PermCreate
+	PermDelete = jute.PermDelete
+	PermAdmin  = jute.PermAdmin
+	PermAll    = jute.PermAll
+)
+
+const permLetters = "rwcda" // by bit
+
+// ParseACL reads an ACL in zkCli's form, "scheme:id:cdrwa"; the id may contain
+// colons, as those of digest do.
+func ParseACL(s string) (ACL, error) {
+	first, last := strings.IndexByte(s, ':'), strings.LastIndexByte(s, ':')
+	if first <= 0 || first == last {
+		return ACL{}, fmt.Errorf("acl %q: want scheme:id:permissions, such as world:anyone:r", s)
+	}
+	a := ACL{Scheme: s[:first], ID: s[first+1 : last]}
+	for _, c := range s[last+1:] {
+		bit := strings.IndexRune(permLetters, c)
+		if bit < 0 {
+			return ACL{}, fmt.Errorf("acl %q: permission %q is none of c, d, r, w, a", s, c)
+		}
+		a.Perms |= 1 << bit
+	}
+	if a.Perms == 0 {
+		return ACL{}, fmt.Errorf("acl %q: no permissions", s)
+	}
+	if a.Scheme == "world" && a.ID != "anyone" {
+		return ACL{}, fmt.Errorf("acl %q: the only id of scheme world is anyone", s)
+	}
+	return a, nil
+}
+
+// FormatACL returns a in the form that ParseACL reads.
+func FormatACL(a ACL) string {
+	var perms strings.Builder
+	for _, c := range "cdrwa" {
+		if a.Perms&(1<<strings.IndexRune(permLetters, c)) != 0 {
+			perms.WriteRune(c)
+		}
+	}
+	return a.Scheme + ":" + a.ID + ":" + perms.String()
+}
+
+// OpenACL lets everybody do everything.
+func OpenACL() []ACL { return []ACL{{Perms: PermAll, Scheme: "world", ID: "anyone"}} }
+
+func defaultACL(auth bool) []ACL {
+	if !auth {
+		return OpenACL()
+	}
+	return []ACL{
+		{Perms: PermRead, Scheme: "world", ID: "anyone"},
+		{Perms: PermAll, Scheme: "auth", ID: ""},
+	}
+}

@@ -1,0 +1,195 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// errLost ends a call whose connection ended before its reply came.
+var errLost = errors.New("connection lost")
+
+// call is one request on one connection.
+type call struct {
+	op    int32
+	frame []byte // whole, with room for the xid at 4
+	watch *Watch // armed by the reply; nil: none
+	done  chan struct{}
+	after func(code int32) // called by the reader for replies of set-up frames; nil: nobody waits
+
+	// Guarded by wire.mu until done is closed.
+	xid    int32
+	end    int // where the frame ends in what is written
+	sent   bool
+	sentAt time.Time
+	queued time.Time
+
+	// Valid when done is closed.
+	err  error
+	code int32
+	zxid int64
+	body *[]byte // the reply with its header
+}
+
+// newFrame encodes a request with room for its length and xid.
+func newFrame(op int32, size int, encode func(*jute.Encoder)) []byte {
+	e := jute.NewEncoder(make([]byte, 8, 12+size))
+	e.Int32(op)
+	if encode != nil {
+		encode(e)
+	}
+	b := e.Bytes()
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// finish hands the call back to whoever waits for it. Only the one who took it off
+// the pending ones calls it.
+func (c *call) finish(w *wire, err error) {
+	c.err = err
+	w.s.met.finished(c.op, time.Since(c.queued), err != nil)
+	if c.after != nil && err == nil {
+		c.after(c.code)
+	}
+	close(c.done)
+}
+
+// reply handles the answer to a request of ours. It runs in the reading goroutine,
+// so that a watch is armed before the next frame, perhaps its event, is looked at,
+// and a watch whose event came first is closed before the reply is seen.
+func (w *wire) reply(xid int32, buf *[]byte) error {
+	c := w.take(xid)
+	if c == nil {
+		putFrame(buf)
+		return fmt.Errorf("server answered a request that was not made, xid %d", xid)
+	}
+	d := jute.NewDecoder(*buf)
+	var h jute.ReplyHeader
+	h.Decode(d)
+	if h.Err == jute.ErrCodeSessionMoved {
+		putFrame(buf)
+		c.finish(w, errLost)
+		return errors.New("session moved to another server")
+	}
+	w.s.heard(c.sentAt, h.Zxid)
+	w.patience()
+	if c.watch != nil {
+		w.s.watches.settle(c.watch, h.Err)
+	}
+	c.code, c.zxid, c.body = h.Err, h.Zxid, buf
+	c.finish(w, nil)
+	if h.Err == jute.ErrCodeSessionExpired {
+		w.s.expire("a request was answered so")
+	}
+	return nil
+}
+
+// event handles a notification.
+func (w *wire) event(frame []byte) error {
+	d := jute.NewDecoder(frame)
+	var h jute.ReplyHeader
+	var e jute.WatcherEvent
+	h.Decode(d)
+	e.Decode(d)
+	if err := d.Err(); err != nil {
+		return fmt.Errorf("notification: %w", err)
+	}
+	w.s.log.Debug("watch event", "type", e.Type, "path", strip(w.s.cfg.Chroot, e.Path))
+	w.s.watches.fire(e.Type, e.Path)
+	return nil
+}
+
+// request describes an operation for exchange.
+type request struct {
+	op     int32
+	path   string // as the caller knows it, for errors
+	frame  []byte
+	write  bool // must not be applied twice
+	kind   watchKind
+	watch  string // the server's path to watch; "": none
+	decode func(*jute.Decoder) error
+	zxid   int64 // of the reply
+}
+
+// exchange sends r, as often as it takes, and decodes its reply. A read is repeated
+// over lost connections; a write only while it cannot have been applied. The error
+// is an *Error.
+func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
+	if len(r.frame)-4 > s.cfg.MaxFrame {
+		return nil, r.fail(fmt.Errorf("%w: request of %d bytes, the limit is %d", ErrTooLarge, len(r.frame)-4, s.cfg.MaxFrame))
+	}
+	for {
+		w, err := s.connection(ctx)
+		if err != nil {
+			return nil, r.fail(err)
+		}
+		c := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
+		if r.watch != "" {
+			c.watch = s.watches.begin(r.watch, r.kind)
+		}
+		if !w.send(c) {
+			c.watch.Stop()
+			continue
+		}
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			c.watch.Stop()
+			return nil, r.fail(r.unknown(context.Cause(ctx)))
+		}
+		if c.err == nil {
+			return r.finish(c)
+		}
+		c.watch.Stop()
+		if !errors.Is(c.err, errLost) {
+			return nil, r.fail(c.err)
+		}
+		if c.sent && r.write {
+			return nil, r.fail(r.unknown(s.cause()))
+		}
+	}
+}
+
+// unknown says that the outcome is unknown if the request was a write; why may be nil.
+func (r *request) unknown(why error) error {
+	switch {
+	case !r.write:
+		return why
+	case why == nil:
+		return ErrUnknown
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, why)
+}
+
+func (r *request) fail(err error) error {
+	return &Error{Op: jute.OpName(r.op), Path: r.path, Err: err}
+}
+
+// finish decodes the reply to c. For exists, a missing znode arms the watch too.
+func (r *request) finish(c *call) (*Watch, error) {
+	defer putFrame(c.body)
+	r.zxid = c.zxid
+	if err := codeError(c.code); err != nil {
+		if r.kind != watchExists || !errors.Is(err, ErrNoNode) {
+			c.watch.Stop()
+			return nil, r.fail(err)
+		}
+		return c.watch, r.fail(err)
+	}
+	if r.decode != nil {
+		d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
+		err := r.decode(d)
+		if err == nil {
+			err = d.Err()
+		}
+		if err != nil {
+			c.watch.Stop()
+			return nil, r.fail(fmt.Errorf("reply: %w", err))
+		}
+	}
+	return c.watch, nil
+}

@@ -1,0 +1,161 @@
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults and bounds of a Config.
+const (
+	DefaultTimeout  = 10 * time.Second
+	DefaultPort     = "2181"
+	DefaultMaxFrame = 1<<20 - 1 // jute.maxbuffer of a server that was not told otherwise
+	DefaultMaxReply = 32 << 20  // lists of children may be longer than requests
+
+	minFrame = 1024
+)
+
+// Config describes how to reach an ensemble and what a session wants of it.
+// Only Servers is required.
+type Config struct {
+	// Servers are "host", "host:port" or "[v6]:port". Names are resolved at every dial.
+	Servers []string
+	// Chroot is put before every path and taken off every path returned; "" or "/..." .
+	Chroot string
+	// Timeout is the session timeout asked for; servers answer with one within their
+	// own bounds, see Session.Timeout. 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Auth is presented on every connection, before anything else.
+	Auth []Auth
+	// TLS, when not nil, is called at every dial, so that renewed certificates are
+	// used. An empty ServerName becomes the host name of the server dialed.
+	TLS func() (*tls.Config, error)
+	// ACL is what created znodes get. Empty: open to all without Auth; with Auth
+	// readable by all and changeable by its identities.
+	ACL []ACL
+	// Logger gets the life of the session; nil discards it.
+	Logger *slog.Logger
+	// Metrics may be shared by several managers; nil counts nothing.
+	Metrics *Metrics
+	// Dial opens a connection; nil dials TCP with keep-alive.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// StateDir is where the session is kept for the next process; "" keeps none.
+	StateDir string
+	// MaxFrame is the largest request in bytes, and MaxReply the largest reply.
+	// Larger requests are not sent: a server would close the connection.
+	MaxFrame, MaxReply int
+	// Identity names this process in logs and in the state file.
+	Identity string
+}
+
+// Auth is one credential, such as scheme "digest" and data "user:password".
+type Auth struct {
+	Scheme string
+	Data   []byte
+}
+
+// ParseServers splits "a:2181,b:2181/chroot" into servers and chroot. A server
+// without a port gets DefaultPort. IPv6 addresses need brackets when a port follows.
+func ParseServers(s string) (servers []string, chroot string, err error) {
+	list := s
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		list, chroot = s[:i], s[i:]
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		addr, err := serverAddr(part)
+		if err != nil {
+			return nil, "", err
+		}
+		servers = append(servers, addr)
+	}
+	if len(servers) == 0 {
+		return nil, "", fmt.Errorf("parse servers %q: no server named", s)
+	}
+	chroot, err = cleanChroot(strings.TrimSpace(chroot))
+	if err != nil {
+		return nil, "", err
+	}
+	return servers, chroot, nil
+}
+
+// serverAddr returns s as host:port.
+func serverAddr(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		host, port = strings.Trim(s, "[]"), DefaultPort
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return "", fmt.Errorf("server %q: %w", s, err)
+		}
+	}
+	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("server %q: want host:port", s)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func cleanChroot(c string) (string, error) {
+	c = strings.TrimRight(c, "/")
+	if c == "" {
+		return "", nil
+	}
+	if err := ValidatePath(c); err != nil {
+		return "", fmt.Errorf("chroot: %w", err)
+	}
+	return c, nil
+}
+
+// complete returns c with defaults filled in, or what is wrong with it.
+func (c Config) complete() (Config, error) {
+	if len(c.Servers) == 0 {
+		return c, errors.New("session: no servers configured")
+	}
+	c.Servers = slices.Clone(c.Servers)
+	for i, s := range c.Servers {
+		addr, err := serverAddr(s)
+		if err != nil {
+			return c, fmt.Errorf("session: %w", err)
+		}
+		c.Servers[i] = addr
+	}
+	var err error
+	if c.Chroot, err = cleanChroot(c.Chroot); err != nil {
+		return c, fmt.Errorf("session: %w", err)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Timeout < 10*time.Millisecond || c.Timeout > 24*time.Hour {
+		return c, fmt.Errorf("session: timeout %s is out of range", c.Timeout)
+	}
+	if c.MaxFrame == 0 {
+		c.MaxFrame = DefaultMaxFrame
+	}
+	c.MaxFrame = max(c.MaxFrame, minFrame)
+	if c.MaxReply == 0 {
+		c.MaxReply = DefaultMaxReply
+	}
+	c.MaxReply = max(c.MaxReply, minFrame)
+	if len(c.ACL) == 0 {
+		c.ACL = defaultACL(len(c.Auth) > 0)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Dial == nil {
+		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
+		c.Dial = d.DialContext
+	}
+	return c, nil
+}

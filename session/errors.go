@@ -1,0 +1,105 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Errors that operations return, to be asked for with errors.Is.
+var (
+	// Not applied, and will not be until something changes.
+	ErrNoNode                  = errors.New("znode does not exist")
+	ErrNodeExists              = errors.New("znode already exists")
+	ErrBadVersion              = errors.New("version conflict")
+	ErrNotEmpty                = errors.New("znode has children")
+	ErrNoChildrenForEphemerals = errors.New("ephemeral znodes cannot have children")
+
+	// Not applied, and permanent: trying again without a change elsewhere is vain.
+	ErrNoAuth        = errors.New("not permitted by the znode's ACL")
+	ErrInvalidACL    = errors.New("ACL is not valid")
+	ErrQuota         = errors.New("quota exceeded")
+	ErrTooLarge      = errors.New("larger than the frame limit")
+	ErrBadPath       = errors.New("path is not valid")
+	ErrBadArguments  = errors.New("server refused the arguments")
+	ErrUnimplemented = errors.New("server does not know the operation")
+	ErrAuthFailed    = errors.New("authentication failed")
+
+	// The session.
+	ErrExpired   = errors.New("session expired")
+	ErrClosed    = errors.New("session closed")
+	ErrSuspended = errors.New("session suspended")
+	ErrNoServer  = errors.New("no server reachable")
+
+	// ErrUnknown means that a request was sent and its reply was lost: it was
+	// applied or it was not.
+	ErrUnknown = errors.New("outcome unknown, the reply was lost")
+
+	// ErrRolledBack marks the results of a multi that failed elsewhere.
+	ErrRolledBack = errors.New("not applied, another operation of the multi failed")
+)
+
+var codeErrors = map[int32]error{
+	jute.ErrCodeNoNode:                  ErrNoNode,
+	jute.ErrCodeNodeExists:              ErrNodeExists,
+	jute.ErrCodeBadVersion:              ErrBadVersion,
+	jute.ErrCodeNotEmpty:                ErrNotEmpty,
+	jute.ErrCodeNoChildrenForEphemerals: ErrNoChildrenForEphemerals,
+	jute.ErrCodeNoAuth:                  ErrNoAuth,
+	jute.ErrCodeInvalidACL:              ErrInvalidACL,
+	jute.ErrCodeQuotaExceeded:           ErrQuota,
+	jute.ErrCodeUnimplemented:           ErrUnimplemented,
+	jute.ErrCodeAuthFailed:              ErrAuthFailed,
+	jute.ErrCodeBadArguments:            ErrBadArguments,
+	jute.ErrCodeSessionExpired:          ErrExpired,
+	jute.ErrCodeRuntimeInconsistency:    ErrRolledBack,
+}
+
+// CodeError is an error code of a server that has no name here.
+type CodeError int32
+
+func (e CodeError) Error() string { return fmt.Sprintf("server answered error %d", int32(e)) }
+
+// Error is what a failed operation returns.
+type Error struct {
+	Op   string // as ZooKeeper names it: "getData", "create2", ...
+	Path string // without the chroot
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return e.Op + " " + e.Path + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// codeError returns the error for a code of a server, nil for 0.
+func codeError(code int32) error {
+	if code == 0 {
+		return nil
+	}
+	if err, ok := codeErrors[code]; ok {
+		return err
+	}
+	return CodeError(code)
+}
+
+var permanent = []error{
+	ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
+	ErrUnimplemented, ErrAuthFailed, ErrNoChildrenForEphemerals,
+}
+
+// IsPermanent reports whether err will come again until somebody changes an ACL,
+// a quota, a setting or a server: no reason to try again at once.
+func IsPermanent(err error) bool {
+	for _, p := range permanent {
+		if errors.Is(err, p) {
+			return true
+		}
+	}
+	return false
+}

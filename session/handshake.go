@@ -1,0 +1,64 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// connectRequest asks for this session, or for a new one when it has none yet.
+func (s *Session) connectRequest() jute.ConnectRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return jute.ConnectRequest{
+		LastZxidSeen: s.zxid.Load(),
+		Timeout:      int32(s.cfg.Timeout / time.Millisecond),
+		SessionID:    s.id,
+		Password:     s.password,
+	}
+}
+
+// welcome handles the server's answer to the handshake and returns the frame that
+// the library gets. A session that is gone is not the library's business: it would
+// start a new one by itself.
+func (w *wire) welcome(frame []byte) ([]byte, error) {
+	d := jute.NewDecoder(frame)
+	var r jute.ConnectResponse
+	r.Decode(d)
+	if err := d.Err(); err != nil {
+		return nil, fmt.Errorf("handshake: %w", err)
+	}
+	switch {
+	case r.SessionID == 0 || r.Timeout <= 0:
+		if w.wantID == 0 {
+			return nil, fmt.Errorf("handshake: %s gave no session", w.server)
+		}
+		w.s.expire("the server says so")
+		return nil, nil
+	case w.wantID != 0 && r.SessionID != w.wantID:
+		w.s.expire(fmt.Sprintf("the server answered with another session, %s", hex(r.SessionID)))
+		return nil, nil
+	}
+	if !w.s.attach(w, r) {
+		return nil, nil
+	}
+	return withLength(frame), nil
+}
+
+// open turns the connection over to requests; first are the frames that must come
+// before any other. It reports false when the connection has ended meanwhile.
+func (w *wire) open(first []*call, timeout time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase != phaseAsking {
+		return false
+	}
+	w.phase, w.answered = phaseOpen, true
+	_ = w.conn.SetDeadline(time.Time{})
+	_ = w.conn.SetReadDeadline(time.Now().Add(timeout/3 + pingLimit(timeout)))
+	for _, c := range first {
+		w.put(c)
+	}
+	return true
+}

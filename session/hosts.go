@@ -1,0 +1,253 @@
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Back-off between rounds of servers that all refused.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 3 * time.Second
+)
+
+var errEnded = errors.New("session has ended")
+
+// hosts chooses and dials servers for one session. It is the client library's
+// HostProvider, which would resolve names once and for all, hand addresses instead
+// of names to the dialer, and sleep for a fixed second after every round.
+type hosts struct {
+	s       *Session
+	ctx     context.Context // ends when nothing is to be dialed any more
+	cancel  context.CancelFunc
+	writers sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	servers []string   // in an order of our own
+	next    int
+	failed  int             // attempts since the last success
+	hung    map[string]bool // servers that ended the newest handshake without an answer
+}
+
+func newHosts(s *Session) *hosts {
+	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool)}
+	rand.Shuffle(len(h.servers), func(i, j int) { h.servers[i], h.servers[j] = h.servers[j], h.servers[i] })
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// Init, Len, Next and Connected are what the library calls.
+
+func (h *hosts) Init([]string) error { return nil }
+func (h *hosts) Len() int            { return len(h.servers) }
+func (h *hosts) Connected()          {}
+
+// Next returns the server to try. The second result would make the library sleep.
+func (h *hosts) Next() (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	server := h.servers[h.next%len(h.servers)]
+	h.next++
+	return server, false
+}
+
+// connected forgets the failures before it.
+func (h *hosts) connected(string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed = 0
+	clear(h.hung)
+}
+
+// refused notes a handshake that failed.
+func (h *hosts) refused(w *wire, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hung[w.server] = hungUp(err)
+}
+
+// hungUp reports whether the server ended the connection: it neither answered nor
+// was it silent.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// dial is the library's dialer. Errors are returned only after a pause when all
+// servers have been tried, because the library comes back at once.
+func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
+	if err := h.pause(); err != nil {
+		return newWire(h.s, nil, server), nil
+	}
+	conn, err := h.open(server, handshakeLimit(h.s.Timeout()))
+	if h.ctx.Err() != nil {
+		if err == nil {
+			_ = conn.Close()
+		}
+		return newWire(h.s, nil, server), nil
+	}
+	if err != nil {
+		h.s.dialFailed(server, err)
+		return nil, err
+	}
+	w := newWire(h.s, conn, server)
+	if !h.s.dialing(w) {
+		w.detach()
+		return w, nil
+	}
+	h.writers.Go(w.writeLoop)
+	return w, nil
+}
+
+// pause waits before an attempt, when there is reason to.
+func (h *hosts) pause() error {
+	h.mu.Lock()
+	round := h.failed / len(h.servers)
+	fresh := h.failed%len(h.servers) == 0
+	h.failed++
+	h.mu.Unlock()
+	if round == 0 || !fresh {
+		return h.ctx.Err()
+	}
+	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
+	d := min(minBackoff<<min(round-1, 10), limit)
+	d = d/2 + rand.N(d/2+1)
+	if h.gone() {
+		h.s.expire("every server serves others but refuses this session")
+		return errEnded
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-h.ctx.Done():
+		return h.ctx.Err()
+	}
+}
+
+// open connects to a server within limit, which the handshake shares.
+func (h *hosts) open(server string, limit time.Duration) (net.Conn, error) {
+	deadline := time.Now().Add(limit)
+	ctx, cancel := context.WithDeadline(h.ctx, deadline)
+	defer cancel()
+	conn, err := h.s.cfg.Dial(ctx, "tcp", server)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", server, err)
+	}
+	if h.s.cfg.TLS != nil {
+		if conn, err = secure(ctx, conn, server, h.s.cfg.TLS); err != nil {
+			return nil, fmt.Errorf("tls %s: %w", server, err)
+		}
+	}
+	_ = conn.SetDeadline(deadline)
+	return conn, nil
+}
+
+// secure makes conn a TLS connection. The settings are asked for at every dial, and
+// the certificate is checked against the name that was configured.
+func secure(ctx context.Context, conn net.Conn, server string, settings func() (*tls.Config, error)) (net.Conn, error) {
+	cfg, err := settings()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	cfg = cfg.Clone()
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(server)
+	}
+	t := tls.Client(conn, cfg)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// gone reports whether the servers have lost the session without being able to say
+// so. A server whose newest transaction is older than what we have seen hangs up
+// without a word: when the whole ensemble was replaced by an empty one, that is for
+// ever. A restarting server and one without a quorum hang up too, and a lagging one;
+// so this takes that every server hangs up, that more than 1.5 T and then max(T/2,
+// 2 s) have passed since the last answer, and that one of them takes a session that
+// has seen nothing.
+func (h *hosts) gone() bool {
+	h.mu.Lock()
+	all := len(h.hung) > 0
+	for _, server := range h.servers {
+		all = all && h.hung[server]
+	}
+	h.mu.Unlock()
+	timeout, last := h.s.Timeout(), h.s.LastAnswer()
+	if !all || last.IsZero() && !h.s.resumed {
+		return false
+	}
+	if !last.IsZero() && time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
+		return false
+	}
+	for _, server := range h.servers {
+		if h.welcomes(server) {
+			return true
+		}
+	}
+	return false
+}
+
+// welcomes reports whether server takes a new session. That session is closed.
+func (h *hosts) welcomes(server string) bool {
+	conn, err := h.open(server, handshakeLimit(h.s.Timeout()))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16)}
+	e := jute.NewEncoder(nil)
+	req.Encode(e)
+	if _, err := conn.Write(withLength(e.Bytes())); err != nil {
+		return false
+	}
+	head := make([]byte, 4+jute.ReplyHeaderSize) // as much as is needed of the response
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return false
+	}
+	d := jute.NewDecoder(head[8:])
+	if timeout, id := d.Int32(), d.Int64(); timeout <= 0 || id == 0 {
+		return false
+	}
+	frame := newFrame(jute.OpClose, 0, nil)
+	frame[7] = 1 // any xid
+	_, _ = conn.Write(frame)
+	return true
+}
+
+// dialing makes w the connection to end with the session.
+func (s *Session) dialing(w *wire) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dialed = w
+	return s.endCause == nil
+}
+
+func (s *Session) dialFailed(server string, err error) {
+	s.mu.Lock()
+	s.lastErr = err
+	s.mu.Unlock()
+	s.hosts.unreachable(server)
+	s.log.Debug("server not reachable", "server", server, "err", err)
+}
+
+func (h *hosts) unreachable(server string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.hung, server)
+}

@@ -1,0 +1,16 @@
+package session
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// libraryLog passes the client library's lines on at debug level.
+type libraryLog struct{ log *slog.Logger }
+
+func (l libraryLog) Printf(format string, args ...any) {
+	l.log.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
+}
+
+// hex formats a session id as servers log it.
+func hex(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }

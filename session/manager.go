@@ -1,0 +1,313 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Manager keeps a session: it connects, and when a session has ended it starts the
+// next. Run does the work; the other methods may be called at any time.
+type Manager struct {
+	cfg      Config
+	handOver atomic.Bool
+
+	mu          sync.Mutex // guards what follows
+	cur         *Session   // connected at least once; may have ended
+	trying      *Session   // not yet connected
+	changed     chan struct{}
+	stopped     error // why Run has returned
+	expirations uint64
+	reconnects  uint64
+	lastErr     error
+}
+
+// Status is what an operator wants to know of a Manager.
+type Status struct {
+	State       State
+	Server      string // last connected to
+	SessionID   int64
+	Timeout     time.Duration // negotiated
+	Since       time.Time     // of State
+	LastAnswer  time.Time     // send time of the newest answered request
+	Expirations uint64
+	Reconnects  uint64 // connections after the first of a session
+	Watches     int
+	Resumed     bool
+	LastError   string
+}
+
+// New checks cfg and returns a Manager. It does no I/O.
+func New(cfg Config) (*Manager, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{cfg: cfg, changed: make(chan struct{})}, nil
+}
+
+// HandOver makes the end of Run drop the connection only: the session lives on for
+// its timeout, for the next process to take over from the state directory.
+func (m *Manager) HandOver() { m.handOver.Store(true) }
+
+// Session waits for a session that has connected and has not ended, and returns it.
+func (m *Manager) Session(ctx context.Context) (*Session, error) {
+	for {
+		m.mu.Lock()
+		s, trying, changed, stopped := m.cur, m.trying, m.changed, m.stopped
+		m.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return nil, m.waitError(ctx, trying)
+		case s != nil && s.ctx.Err() == nil:
+			return s, nil
+		case stopped != nil:
+			return nil, stopped
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (m *Manager) waitError(ctx context.Context, trying *Session) error {
+	err := fmt.Errorf("wait for a session: %w: %w", context.Cause(ctx), ErrNoServer)
+	if trying != nil {
+		if last := trying.lastError(); last != nil {
+			return fmt.Errorf("%w: %w", err, last)
+		}
+	}
+	return err
+}
+
+func (s *Session) lastError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastErr
+}
+
+// State returns the state of the present session.
+func (m *Manager) State() State { return m.Status().State }
+
+// Status returns what is known now.
+func (m *Manager) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.trying
+	if s == nil {
+		s = m.cur
+	}
+	st := Status{State: Connecting, Expirations: m.expirations, Reconnects: m.reconnects}
+	err := m.lastErr
+	if s != nil {
+		s.mu.Lock()
+		st.State, st.Server, st.SessionID, st.Since = s.state, s.server, s.id, s.since
+		st.Reconnects += max(s.conns, 1) - 1
+		if s.lastErr != nil {
+			err = s.lastErr
+		}
+		s.mu.Unlock()
+		st.Timeout, st.LastAnswer, st.Resumed = s.Timeout(), s.LastAnswer(), s.resumed
+		st.Watches = s.watches.len()
+	}
+	if m.stopped != nil {
+		st.State = Closed
+	}
+	if err != nil {
+		st.LastError = err.Error()
+	}
+	return st
+}
+
+// publish wakes those who wait for a session. m.mu is held.
+func (m *Manager) publish() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Run keeps a session until ctx ends; then it closes the session, or hands it over.
+// When it has returned, nothing of it is left.
+func (m *Manager) Run(ctx context.Context) error {
+	err := m.loop(ctx)
+	m.mu.Lock()
+	m.stopped = ErrClosed
+	if err != nil {
+		m.stopped = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	m.publish()
+	m.mu.Unlock()
+	return err
+}
+
+func (m *Manager) loop(ctx context.Context) error {
+	var ended sync.WaitGroup // libraries of sessions that are over
+	defer ended.Wait()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		s := newSession(ctx, m.cfg)
+		s.close = func() error { return s.shutdown(false) }
+		if err := m.one(ctx, s, &ended); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		pause.Reset(m.over(s))
+	}
+}
+
+// one runs one session to its end.
+func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) error {
+	lib, events, err := s.connect()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.trying = s
+	m.mu.Unlock()
+	select {
+	case <-s.up:
+		m.mu.Lock()
+		m.cur, m.trying = s, nil
+		m.publish()
+		m.mu.Unlock()
+	case <-s.Done():
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.Done():
+	case <-ctx.Done():
+		err = s.shutdown(m.handOver.Load())
+	}
+	ended.Go(func() { s.finish(lib, events) })
+	return err
+}
+
+// over counts what ended s and returns how long to wait before the next session.
+func (m *Manager) over(s *Session) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trying, m.lastErr = nil, s.cause()
+	s.mu.Lock()
+	m.reconnects += max(s.conns, 1) - 1
+	s.mu.Unlock()
+	m.publish()
+	if errors.Is(m.lastErr, ErrExpired) {
+		m.expirations++
+		return 0
+	}
+	if errors.Is(m.lastErr, ErrAuthFailed) {
+		return maxBackoff
+	}
+	return 0
+}
+
+// connect starts the client library, which dials from here on.
+func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
+	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
+		zk.WithHostProvider(s.hosts),
+		zk.WithDialer(s.hosts.dial),
+		zk.WithLogger(libraryLog{s.log}),
+		zk.WithMaxBufferSize(64<<10),
+		zk.WithMaxConnBufferSize(64<<10),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the zookeeper client: %w", err)
+	}
+	return lib, events, nil
+}
+
+// shutdown ends the session from our side. The server is told unless it is handed
+// over.
+func (s *Session) shutdown(handOver bool) error {
+	s.mu.Lock()
+	w := s.cur
+	s.mu.Unlock()
+	if !s.end(Closed, ErrClosed) {
+		return nil
+	}
+	if w != nil && !handOver {
+		s.sayGoodbye(w)
+	}
+	return nil
+}
+
+// sayGoodbye asks the server to end the session and waits for it, not for long.
+func (s *Session) sayGoodbye(w *wire) {
+	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose, 0, nil), done: make(chan struct{})}
+	if !w.send(c) {
+		return
+	}
+	t := time.NewTimer(min(max(s.Timeout()/3, minHandshake), maxHandshake))
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+	}
+}
+
+// finish ends the client library and waits for all of it.
+func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
+	s.hosts.cancel()
+	s.mu.Lock()
+	w := s.dialed
+	s.cur = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.detach()
+	}
+	lib.Close()
+	for range events {
+	}
+	s.hosts.writers.Wait()
+	s.cleanups.Wait()
+}
+
+// Dial connects to an ensemble with one session and no state, for commands and
+// tests: when the session has ended, there is no other. It returns when the session
+// is there or ctx ends; ctx is not the life of the session, Close is.
+func Dial(ctx context.Context, cfg Config) (*Session, error) {
+	m, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(ctx, m.cfg)
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ended, runner sync.WaitGroup
+	runner.Go(func() {
+		_ = m.one(run, s, &ended)
+		ended.Wait()
+	})
+	s.close = sync.OnceValue(func() error {
+		stop()
+		runner.Wait()
+		return nil
+	})
+	select {
+	case <-s.up:
+		return s, nil
+	case <-s.Done():
+		err = s.cause()
+	case <-ctx.Done():
+		err = m.waitError(ctx, s)
+	}
+	_ = s.Close()
+	return nil, fmt.Errorf("dial zookeeper: %w", err)
+}

@@ -1,0 +1,106 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Marker makes the outcome of a multi known even when its reply is lost.
+//
+//	<path>-ops/_c_<GUID>   (E) the marker; each multi sets it, at a version known here
+//
+// After a lost reply the marker is read: one version further means that the multi
+// was applied, the same version that it was not. Gone with its session it tells
+// nothing, and the outcome stays unknown.
+type Marker struct {
+	s    *Session
+	path string
+
+	mu      sync.Mutex // one multi at a time: its version is the next one's
+	version int32
+	lost    bool // the version is not known, see recover
+}
+
+// NewMarker creates a marker beside path, with its parents.
+func NewMarker(ctx context.Context, s *Session, path string) (*Marker, error) {
+	dir := path + "-ops"
+	for {
+		p, st, err := s.CreateProtected(ctx, dir, "", nil, Ephemeral)
+		if err == nil {
+			return &Marker{s: s, path: p, version: st.Version}, nil
+		}
+		if !errors.Is(err, ErrNoNode) {
+			return nil, fmt.Errorf("create marker: %w", err)
+		}
+		if err := s.createDir(ctx, dir); err != nil {
+			return nil, fmt.Errorf("create marker: %w", err)
+		}
+	}
+}
+
+// Path returns the path of the marker's znode.
+func (m *Marker) Path() string { return m.path }
+
+// Multi applies all operations or none, together with a set of the marker, and
+// reports whether they were applied. The results are there only if the reply was
+// not lost. An error with applied false and not matching ErrUnknown means that
+// nothing was applied.
+func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, applied bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost {
+		if _, err := m.read(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	for {
+		results, err = m.s.Multi(ctx, append([]Op{SetOp(m.path, nil, m.version)}, ops...)...)
+		if err == nil {
+			m.version++
+			return results[1:], true, nil
+		}
+		if me, ok := errors.AsType[*MultiError](err); ok {
+			me.Index--
+			return nil, false, err
+		}
+		if !errors.Is(err, ErrUnknown) {
+			return nil, false, err
+		}
+		m.lost = true
+		was := m.version
+		now, readErr := m.read(ctx)
+		if readErr != nil {
+			return nil, false, fmt.Errorf("%w: %w", err, readErr)
+		}
+		if now != was {
+			return nil, true, nil
+		}
+	}
+}
+
+// read learns the marker's version from an up-to-date server.
+func (m *Marker) read(ctx context.Context) (int32, error) {
+	if err := m.s.Sync(ctx, m.path); err != nil {
+		return 0, fmt.Errorf("read marker: %w", err)
+	}
+	st, ok, err := m.s.Exists(ctx, m.path)
+	if err == nil && !ok {
+		err = &Error{Op: "exists", Path: m.path, Err: ErrNoNode}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read marker: %w", err)
+	}
+	m.version, m.lost = st.Version, false
+	return st.Version, nil
+}
+
+// Close deletes the marker.
+func (m *Marker) Close(ctx context.Context) error {
+	err := m.s.Delete(ctx, m.path, -1)
+	if errors.Is(err, ErrNoNode) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package session
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Metrics counts what sessions do. A nil *Metrics counts nothing.
+type Metrics struct {
+	state       *prometheus.GaugeVec
+	expirations prometheus.Counter
+	reconnects  prometheus.Counter
+	requests    *prometheus.HistogramVec
+	lost        *prometheus.CounterVec
+	inFlight    prometheus.Gauge
+	bytes       *prometheus.CounterVec
+	watches     prometheus.Gauge
+}
+
+// NewMetrics makes the metrics of sessions and registers them with reg, which may
+// be nil. It panics when they are registered already.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "zkagent_session_state", Help: "1 for the state that the ZooKeeper session is in, 0 for the others.",
+		}, []string{"state"}),
+		expirations: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_expirations_total", Help: "ZooKeeper sessions lost to expiry.",
+		}),
+		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_reconnects_total", Help: "Connections made to a ZooKeeper server after the first of a session.",
+		}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "zkagent_zk_request_duration_seconds", Help: "Time from handing a request to the connection to its reply.",
+			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"op"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_zk_requests_lost_total", Help: "Requests whose connection ended before their reply came.",
+		}, []string{"op"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "zkagent_zk_requests_in_flight", Help: "Requests waiting for their reply.",
+		}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_zk_bytes_total", Help: "Bytes exchanged with ZooKeeper servers.",
+		}, []string{"direction"}),
+		watches: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "zkagent_session_watches", Help: "Watches set and waited for.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.state, m.expirations, m.reconnects, m.requests, m.lost, m.inFlight, m.bytes, m.watches)
+	}
+	return m
+}
+
+func (m *Metrics) setState(s State) {
+	if m == nil {
+		return
+	}
+	for _, o := range []State{Connecting, Connected, Suspended, Expired, Closed} {
+		v := 0.0
+		if o == s {
+			v = 1
+		}
+		m.state.WithLabelValues(o.String()).Set(v)
+	}
+}
+
+func (m *Metrics) expired() {
+	if m != nil {
+		m.expirations.Inc()
+	}
+}
+
+func (m *Metrics) reconnected() {
+	if m != nil {
+		m.reconnects.Inc()
+	}
+}
+
+// started and finished bracket a request of ours.
+func (m *Metrics) started() {
+	if m != nil {
+		m.inFlight.Inc()
+	}
+}
+
+func (m *Metrics) finished(op int32, took time.Duration, lost bool) {
+	if m == nil {
+		return
+	}
+	m.inFlight.Dec()
+	if lost {
+		m.lost.WithLabelValues(jute.OpName(op)).Inc()
+		return
+	}
+	m.requests.WithLabelValues(jute.OpName(op)).Observe(took.Seconds())
+}
+
+func (m *Metrics) read(n int) {
+	if m != nil {
+		m.bytes.WithLabelValues("in").Add(float64(n))
+	}
+}
+
+func (m *Metrics) wrote(n int) {
+	if m != nil {
+		m.bytes.WithLabelValues("out").Add(float64(n))
+	}
+}
+
+func (m *Metrics) watching(delta int) {
+	if m != nil {
+		m.watches.Add(float64(delta))
+	}
+}

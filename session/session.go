@@ -1,0 +1,206 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Session is one ZooKeeper session: what it created as ephemeral and the watches it
+// set live and end with it. It is safe for concurrent use.
+type Session struct {
+	cfg Config
+	log *slog.Logger
+	met *Metrics
+
+	ctx    context.Context // ends with the session, whose life it is
+	cancel context.CancelCauseFunc
+
+	watches  *watchBook
+	hosts    *hosts
+	epoch    time.Time      // what answer counts from
+	answer   atomic.Int64   // send time of the newest answered request
+	zxid     atomic.Int64   // newest zxid seen in a reply
+	timeout  atomic.Int64   // negotiated
+	counts   [128]counter   // requests by opIndex
+	noMulti  atomic.Bool    // the server refuses multiRead
+	up       chan struct{}  // closed at the first connection
+	resumed  bool           // taken over from a former process
+	close    func() error   // what Close does
+	cleanups sync.WaitGroup // what runs in the background
+
+	mu       sync.Mutex // guards what follows; taken before wire.mu
+	state    State
+	since    time.Time
+	changed  chan struct{}
+	endCause error
+	id       int64
+	password []byte
+	cur      *wire // open, or nil
+	dialed   *wire // the newest, whatever its phase
+	conns    uint64
+	server   string
+	lastErr  error
+	kicks    []time.Time // see moved
+}
+
+type counter = atomic.Uint64
+
+func opIndex(op int32) int { return int(op) & 127 }
+
+func newSession(ctx context.Context, cfg Config) *Session {
+	s := &Session{
+		cfg: cfg, log: cfg.Logger, met: cfg.Metrics,
+		watches:  newWatchBook(cfg.Metrics),
+		epoch:    time.Now().Add(-time.Nanosecond),
+		up:       make(chan struct{}),
+		changed:  make(chan struct{}),
+		since:    time.Now(),
+		password: make([]byte, 16),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.timeout.Store(int64(cfg.Timeout))
+	s.hosts = newHosts(s)
+	s.met.setState(Connecting)
+	return s
+}
+
+// attach makes w the connection of the session. It reports false if the session has
+// ended.
+func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endCause != nil {
+		return false
+	}
+	first := s.conns == 0
+	timeout := time.Duration(r.Timeout) * time.Millisecond
+	s.id, s.password = r.SessionID, slices.Clone(r.Password)
+	s.timeout.Store(int64(timeout))
+	s.heard(w.asked, 0)
+	setup := append(s.authCalls(), s.watches.renew(w.zxid)...)
+	if !w.open(setup, timeout) {
+		return false
+	}
+	s.cur, s.server, s.lastErr = w, w.server, nil
+	s.conns++
+	s.hosts.connected(w.server)
+	s.setState(Connected)
+	if first {
+		close(s.up)
+	} else {
+		s.met.reconnected()
+	}
+	s.log.Info("session connected", "session", hex(s.id), "server", w.server, "timeout", timeout,
+		"connection", s.conns, "resumed", s.resumed && first)
+	return true
+}
+
+// authCalls returns what proves our identities. Servers handle it before anything
+// behind it.
+func (s *Session) authCalls() []*call {
+	calls := make([]*call, 0, len(s.cfg.Auth))
+	for _, a := range s.cfg.Auth {
+		calls = append(calls, &call{
+			op:   jute.OpAuth,
+			xid:  jute.XidAuth,
+			done: make(chan struct{}),
+			frame: newFrame(jute.OpAuth, len(a.Scheme)+len(a.Data)+16, func(e *jute.Encoder) {
+				e.Int32(0)
+				e.String(a.Scheme)
+				e.Buffer(a.Data)
+			}),
+			after: func(code int32) {
+				if err := codeError(code); err != nil {
+					s.log.Error("authentication failed", "scheme", a.Scheme, "err", err)
+					s.end(Closed, fmt.Errorf("%w: scheme %s: %w", ErrClosed, a.Scheme, ErrAuthFailed))
+				}
+			},
+		})
+	}
+	return calls
+}
+
+// lost notes that w ended in phase was.
+func (s *Session) lost(w *wire, was phase, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastErr = fmt.Errorf("%s: %w", w.server, err)
+	if was == phaseAsking {
+		s.hosts.refused(w, err)
+	}
+	if s.cur != w {
+		return
+	}
+	s.cur = nil
+	if s.endCause != nil {
+		return
+	}
+	s.setState(Suspended)
+	s.log.Warn("connection lost", "session", hex(s.id), "server", w.server, "err", err)
+}
+
+// ID returns the session id; 0 before the first connection.
+func (s *Session) ID() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// Timeout returns the session timeout that was negotiated, and before the first
+// connection the one that is asked for.
+func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
+
+// Context returns a context that ends with the session, with a cause that matches
+// ErrExpired or ErrClosed.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Done is closed when the session has ended.
+func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Resumed reports whether the session was taken over from a former process: it may
+// own znodes and have no watches.
+func (s *Session) Resumed() bool { return s.resumed }
+
+// Connection counts the connections so far. It changes when the session has
+// connected again: what depends on events having come without a gap compares it.
+func (s *Session) Connection() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
+// Server returns the server last connected to, as host:port.
+func (s *Session) Server() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server
+}
+
+// ACL returns what created znodes get by default.
+func (s *Session) ACL() []ACL { return slices.Clone(s.cfg.ACL) }
+
+// Zxid returns the newest zxid seen in a reply.
+func (s *Session) Zxid() int64 { return s.zxid.Load() }
+
+// Requests returns the number of requests sent so far by operation, as ZooKeeper
+// names them ("getData", "create2", "setWatches", ...). Pings are not counted.
+func (s *Session) Requests() map[string]uint64 {
+	m := make(map[string]uint64)
+	for op := int32(-11); op <= jute.OpWhoAmI; op++ {
+		if n := s.counts[opIndex(op)].Load(); n > 0 {
+			m[jute.OpName(op)] += n
+		}
+	}
+	return m
+}
+
+// Close ends the session on the server, if it is connected, and here. What it owned
+// is gone when Close returns, or after the session timeout.
+func (s *Session) Close() error { return s.close() }

@@ -1,0 +1,121 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// State is what a session is in.
+type State int32
+
+// States of a session. Suspended is not lost, and not held: the server may still
+// have the session, but cannot be asked.
+const (
+	Connecting State = iota // not yet a session
+	Connected
+	Suspended // connection lost; the session may live or not
+	Expired   // the server has ended it
+	Closed    // we have ended it, or handed it over
+)
+
+func (s State) String() string {
+	switch s {
+	case Connecting:
+		return "connecting"
+	case Connected:
+		return "connected"
+	case Suspended:
+		return "suspended"
+	case Expired:
+		return "expired"
+	case Closed:
+		return "closed"
+	}
+	return fmt.Sprintf("state %d", int32(s))
+}
+
+// State returns the present state.
+func (s *Session) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Changed returns a channel that is closed at the next change of state or
+// connection. Fetch it before reading State, so that no change goes unseen.
+func (s *Session) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// setState moves to st and wakes all who wait. s.mu is held.
+func (s *Session) setState(st State) {
+	s.state, s.since = st, time.Now()
+	s.met.setState(st)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// connection waits for an open connection.
+func (s *Session) connection(ctx context.Context) (*wire, error) {
+	for {
+		s.mu.Lock()
+		w, changed, cause, last := s.cur, s.changed, s.endCause, s.lastErr
+		s.mu.Unlock()
+		switch {
+		case cause != nil:
+			return nil, cause
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case w != nil:
+			return w, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if last != nil {
+				return nil, fmt.Errorf("%w: %w: %w", context.Cause(ctx), ErrNoServer, last)
+			}
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrNoServer)
+		}
+	}
+}
+
+// cause returns why the session ended, or nil.
+func (s *Session) cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endCause
+}
+
+// end ends the session: once, whoever comes first. Its context ends before anything
+// is told to the server, so that who holds something learns of it first.
+func (s *Session) end(st State, cause error) bool {
+	s.mu.Lock()
+	if s.endCause != nil {
+		s.mu.Unlock()
+		return false
+	}
+	s.endCause = cause
+	w := s.dialed
+	if st == Expired {
+		s.cur = nil
+	}
+	s.setState(st)
+	s.mu.Unlock()
+	s.cancel(cause)
+	if st == Expired && w != nil {
+		w.detach()
+	}
+	return true
+}
+
+// expire ends the session because the server has.
+func (s *Session) expire(why string) {
+	if s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)) {
+		s.met.expired()
+		s.log.Warn("session expired", "session", hex(s.ID()), "why", why)
+	}
+}

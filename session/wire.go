@@ -1,0 +1,281 @@
+package session
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// phase is how far a connection has come.
+type phase int
+
+const (
+	phaseAsking   phase = iota // the handshake is under way
+	phaseOpen                  // requests flow
+	phaseDead                  // the socket is closed; the library has yet to learn it
+	phaseDetached              // the library is answered from here, so that it ends in peace
+)
+
+// wire is one connection to a server, seen frame by frame. It is the net.Conn that
+// the client library gets from its dialer, and the library uses it for three things
+// only: the handshake, its pings, and to notice that the connection ended. All other
+// requests are frames of our own with xids of their own (requests in call.go), whose
+// replies the library never sees.
+//
+// What it repairs, each with a test that fails without it:
+//   - Write never fails. The library deadlocks on some write errors; here the socket
+//     is closed instead, and the library learns of it from Read.
+//   - The handshake is ours: the session id, password and last zxid of this session,
+//     the timeout that was configured (the library keeps what it was last granted),
+//     and a deadline of min(T/3, 3 s), so that one hung server does not cost a session.
+//   - A ping that stays unanswered for T/6 ends the connection.
+//   - Replies over the limit are refused before they are read into memory.
+//   - A library that puts anything but one whole frame into a Write is refused.
+type wire struct {
+	s      *Session
+	conn   net.Conn
+	server string
+
+	kick   chan struct{} // something to write; holds one
+	gone   chan struct{} // closed with phaseDead or phaseDetached
+	shut   chan struct{} // closed when the library closes its end
+	local  chan []byte   // frames for the library made here; at most two are ever in it
+	asked  time.Time     // when the ConnectRequest was handed to the socket
+	zxid   int64         // the last zxid seen that the ConnectRequest told
+	wantID int64         // the session id that the ConnectRequest told
+
+	mu       sync.Mutex // guards what follows
+	phase    phase
+	request  bool // the library has sent its ConnectRequest
+	answered bool // the library has been given a ConnectResponse
+	shutOnce bool
+	pending  map[int32]*call
+	xid      int32
+	out      []byte // frames to write
+	queue    []*call
+	hasPing  bool      // out holds a ping
+	pingAt   time.Time // when the oldest unanswered ping was written; zero: none
+
+	// Only the library's reading goroutine touches these.
+	in   *bufio.Reader
+	rest []byte // what the library has yet to read of a frame
+}
+
+const firstXid = -1001 // below every xid with a meaning
+
+func newWire(s *Session, conn net.Conn, server string) *wire {
+	w := &wire{
+		s: s, conn: conn, server: server,
+		kick:    make(chan struct{}, 1),
+		gone:    make(chan struct{}),
+		shut:    make(chan struct{}),
+		local:   make(chan []byte, 2),
+		pending: make(map[int32]*call),
+		xid:     firstXid,
+	}
+	if conn == nil {
+		w.phase = phaseDetached
+		close(w.gone)
+		return w
+	}
+	w.in = bufio.NewReaderSize(conn, 32<<10)
+	return w
+}
+
+// Read gives the library the frames that are for it.
+func (w *wire) Read(p []byte) (int, error) {
+	for len(w.rest) == 0 {
+		frame, err := w.next()
+		if err != nil {
+			return 0, err
+		}
+		w.rest = frame
+	}
+	n := copy(p, w.rest)
+	w.rest = w.rest[n:]
+	return n, nil
+}
+
+// next returns the next frame for the library, handling all others on the way.
+func (w *wire) next() ([]byte, error) {
+	for {
+		select {
+		case <-w.gone:
+			return w.nextLocal()
+		default:
+		}
+		frame, err := w.receive()
+		if err != nil {
+			w.fail(err)
+			continue
+		}
+		if frame != nil {
+			return frame, nil
+		}
+	}
+}
+
+// nextLocal serves a library whose connection has ended.
+func (w *wire) nextLocal() ([]byte, error) {
+	w.mu.Lock()
+	detached := w.phase == phaseDetached
+	w.mu.Unlock()
+	if !detached {
+		return nil, io.EOF
+	}
+	select {
+	case f := <-w.local:
+		return f, nil
+	case <-w.shut:
+		return nil, io.EOF
+	}
+}
+
+// receive reads one frame from the socket and handles it. It returns the frame if
+// the library is to see it.
+func (w *wire) receive() ([]byte, error) {
+	buf, err := w.readFrame()
+	if err != nil || buf == nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	asking := w.phase == phaseAsking
+	w.mu.Unlock()
+	if asking {
+		defer putFrame(buf)
+		return w.welcome(*buf)
+	}
+	if len(*buf) < jute.ReplyHeaderSize {
+		putFrame(buf)
+		return nil, errors.New("server sent a reply without a header")
+	}
+	xid := int32(binary.BigEndian.Uint32(*buf))
+	switch {
+	case xid == jute.XidNotification:
+		defer putFrame(buf)
+		return nil, w.event(*buf)
+	case xid == jute.XidPing:
+		defer putFrame(buf)
+		w.pong()
+		return withLength(*buf), nil
+	}
+	return nil, w.reply(xid, buf)
+}
+
+// readFrame reads one frame without its length. It returns nil without an error
+// for a reply that was too large and has been thrown away.
+func (w *wire) readFrame() (*[]byte, error) {
+	head, err := w.in.Peek(4)
+	if err != nil {
+		return nil, err
+	}
+	n := int(int32(binary.BigEndian.Uint32(head)))
+	if n < 0 {
+		return nil, fmt.Errorf("server sent a frame of %d bytes", n)
+	}
+	if n > w.s.cfg.MaxReply {
+		return nil, w.refuse(n)
+	}
+	_, _ = w.in.Discard(4)
+	buf := getFrame(n)
+	for got := 0; got < n; {
+		// A long frame arrives in pieces; each shows that the server is there.
+		piece := min(n-got, 64<<10)
+		if _, err := io.ReadFull(w.in, (*buf)[got:got+piece]); err != nil {
+			putFrame(buf)
+			return nil, err
+		}
+		got += piece
+		if got < n {
+			w.patience()
+		}
+	}
+	w.s.met.read(n + 4)
+	return buf, nil
+}
+
+// refuse throws a reply of n bytes away and fails its request with ErrTooLarge, so
+// that it is not asked for again and again over new connections.
+func (w *wire) refuse(n int) error {
+	tooLarge := fmt.Errorf("%w: server sent %d bytes, the limit is %d", ErrTooLarge, n, w.s.cfg.MaxReply)
+	head, err := w.in.Peek(4 + jute.ReplyHeaderSize)
+	if err != nil {
+		return err
+	}
+	c := w.take(int32(binary.BigEndian.Uint32(head[4:])))
+	if c == nil {
+		return tooLarge
+	}
+	c.finish(w, tooLarge)
+	if n > 16*w.s.cfg.MaxReply {
+		return tooLarge
+	}
+	for left := n + 4; left > 0; {
+		k, err := w.in.Discard(min(left, 64<<10))
+		if err != nil {
+			return err
+		}
+		left -= k
+		w.patience()
+	}
+	return nil
+}
+
+// Close is called by the library when it is done with the connection.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	if !w.shutOnce {
+		w.shutOnce = true
+		close(w.shut)
+	}
+	w.mu.Unlock()
+	w.fail(net.ErrClosed)
+	return nil
+}
+
+// The library's own deadlines are replaced by those of deadline.go.
+
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+func (w *wire) LocalAddr() net.Addr              { return wireAddr(w.server) }
+func (w *wire) RemoteAddr() net.Addr             { return wireAddr(w.server) }
+
+type wireAddr string
+
+func (a wireAddr) Network() string { return "tcp" }
+func (a wireAddr) String() string  { return string(a) }
+
+// withLength returns a copy of a frame with its length before it.
+func withLength(frame []byte) []byte {
+	b := make([]byte, 4, 4+len(frame))
+	binary.BigEndian.PutUint32(b, uint32(len(frame)))
+	return append(b, frame...)
+}
+
+var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+const maxPooled = 256 << 10
+
+// getFrame returns a buffer of n bytes, to be given back with putFrame.
+func getFrame(n int) *[]byte {
+	b := frames.Get().(*[]byte)
+	if cap(*b) < n {
+		*b = make([]byte, n)
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+func putFrame(b *[]byte) {
+	if b != nil && cap(*b) <= maxPooled {
+		frames.Put(b)
+	}
+}

@@ -1,0 +1,247 @@
+package session
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+var errFraming = errors.New("the client library does not write one frame at a time")
+
+// Write takes a frame of the library. It never returns an error: a write error
+// makes the library hang for ever in some places, and its reader learns of the end
+// of the connection anyway.
+func (w *wire) Write(b []byte) (int, error) {
+	if err := w.fromLibrary(b); err != nil {
+		w.s.log.Error("connection refused", "err", err)
+		w.fail(err)
+	}
+	return len(b), nil
+}
+
+func (w *wire) fromLibrary(b []byte) error {
+	if len(b) < 12 || int(binary.BigEndian.Uint32(b)) != len(b)-4 {
+		return errFraming
+	}
+	ours := w.s.connectRequest() // before w.mu: the session's lock comes first
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.request {
+		// The first frame of a connection is the ConnectRequest, 44 or 45 bytes.
+		if n := len(b) - 4; n != 44 && n != 45 {
+			return errFraming
+		}
+		w.request = true
+		w.ask(ours)
+		return nil
+	}
+	xid, op := int32(binary.BigEndian.Uint32(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
+	switch {
+	case op == jute.OpClose:
+		// Ours to send or not: a hand-over ends the connection but not the session.
+		w.answerLocally(closeReply(xid))
+	case xid == jute.XidPing && w.phase == phaseOpen:
+		w.out = append(w.out, b...)
+		w.hasPing = true
+		w.wake()
+	}
+	return nil
+}
+
+// ask replaces the library's ConnectRequest by ours. w.mu is held.
+func (w *wire) ask(req jute.ConnectRequest) {
+	if w.phase == phaseDetached {
+		w.answerLocally(peaceful())
+		return
+	}
+	if w.phase != phaseAsking {
+		return
+	}
+	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, time.Now()
+	e := jute.NewEncoder(make([]byte, 4, 64))
+	req.Encode(e)
+	frame := e.Bytes()
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	w.out = append(w.out, frame...)
+	w.wake()
+}
+
+// answerLocally hands the library a frame made here. w.mu is held.
+func (w *wire) answerLocally(frame []byte) {
+	select {
+	case w.local <- frame:
+	default: // the library asked twice; it gets one answer
+	}
+}
+
+// peaceful is a ConnectResponse that the library is content with while it is ended.
+func peaceful() []byte {
+	r := jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)}
+	e := jute.NewEncoder(nil)
+	r.Encode(e)
+	return withLength(e.Bytes())
+}
+
+func closeReply(xid int32) []byte {
+	h := jute.ReplyHeader{Xid: xid}
+	e := jute.NewEncoder(nil)
+	h.Encode(e)
+	return withLength(e.Bytes())
+}
+
+// wake tells the writer that there is something. w.mu is held.
+func (w *wire) wake() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// writeLoop writes what is queued, everything at once, until the connection ends.
+// Whoever dialed waits for it.
+func (w *wire) writeLoop() {
+	var spare []byte
+	for {
+		select {
+		case <-w.kick:
+		case <-w.gone:
+			return
+		}
+		for {
+			buf, calls, ok := w.swap(spare)
+			if !ok {
+				break
+			}
+			n, err := w.conn.Write(buf)
+			w.s.met.wrote(n)
+			if err != nil {
+				w.unsent(calls, n)
+				w.fail(err)
+				return
+			}
+			if spare = buf; cap(spare) > maxPooled {
+				spare = nil
+			}
+		}
+	}
+}
+
+// swap takes what is to be written and stamps it: the lease counts from here, which
+// is never later than the moment the server hears of it.
+func (w *wire) swap(spare []byte) (buf []byte, calls []*call, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.out) == 0 || w.phase > phaseOpen {
+		return nil, nil, false
+	}
+	now := time.Now()
+	buf, calls = w.out, w.queue
+	w.out, w.queue = spare[:0], nil
+	for _, c := range calls {
+		c.sent, c.sentAt = true, now
+	}
+	if w.hasPing {
+		w.hasPing = false
+		w.pingWritten(now)
+	}
+	_ = w.conn.SetWriteDeadline(now.Add(w.s.writeLimit()))
+	return buf, calls, true
+}
+
+// unsent marks the calls whose frames were not wholly given to the socket.
+func (w *wire) unsent(calls []*call, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range calls {
+		if c.end > n {
+			c.sent = false
+		}
+	}
+}
+
+// send queues c. It reports false when the connection has ended.
+func (w *wire) send(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase != phaseOpen {
+		return false
+	}
+	w.put(c)
+	return true
+}
+
+// put queues c. w.mu is held.
+func (w *wire) put(c *call) {
+	if c.xid == 0 {
+		c.xid = w.xid
+		if w.xid--; w.xid > firstXid {
+			w.xid = firstXid // wrapped
+		}
+	}
+	binary.BigEndian.PutUint32(c.frame[4:], uint32(c.xid))
+	w.pending[c.xid] = c
+	c.queued = time.Now()
+	w.out = append(w.out, c.frame...)
+	c.end = len(w.out)
+	w.queue = append(w.queue, c)
+	w.s.counts[opIndex(c.op)].Add(1)
+	w.s.met.started()
+	w.wake()
+}
+
+// fail ends the connection: the socket is closed, and every call learns that its
+// reply is lost.
+func (w *wire) fail(err error) {
+	calls, was, ok := w.bury(phaseDead)
+	if !ok {
+		return
+	}
+	w.s.lost(w, was, err)
+	for _, c := range calls {
+		c.finish(w, errLost)
+	}
+}
+
+// detach ends the connection too, and lets the library believe that it stands, so
+// that its close request is answered at once.
+func (w *wire) detach() {
+	calls, _, ok := w.bury(phaseDetached)
+	if !ok {
+		return
+	}
+	for _, c := range calls {
+		c.finish(w, errLost)
+	}
+}
+
+func (w *wire) bury(to phase) (calls []*call, was phase, ok bool) {
+	w.mu.Lock()
+	was = w.phase
+	if was >= phaseDead {
+		w.mu.Unlock()
+		return nil, was, false
+	}
+	w.phase = to
+	for _, c := range w.pending {
+		calls = append(calls, c)
+	}
+	w.pending = nil
+	if to == phaseDetached && w.request && !w.answered {
+		w.answerLocally(peaceful())
+	}
+	w.mu.Unlock()
+	_ = w.conn.Close()
+	close(w.gone)
+	return calls, was, true
+}
+
+// take removes and returns the call that xid belongs to.
+func (w *wire) take(xid int32) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.pending[xid]
+	delete(w.pending, xid)
+	return c
+}
