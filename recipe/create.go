@@ -1,0 +1,222 @@
+package recipe
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// cleanupWait is how long a recipe that was cancelled waits for its own
+// clean-up before it leaves it to the background.
+const cleanupWait = 2 * time.Second
+
+// child returns the path of a child of dir.
+func child(dir, name string) string {
+	if dir == "/" {
+		return "/" + name
+	}
+	return dir + "/" + name
+}
+
+// base returns the last element of a path.
+func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// withParents runs a create, and once more after it has made the parents when
+// they are missing. A parent may be reaped in between (containers), so it is
+// tried a few times.
+func withParents(ctx context.Context, s *session.Session, path string, create func() error) error {
+	err := create()
+	for range 5 {
+		if !errors.Is(err, session.ErrNoNode) {
+			return err
+		}
+		if perr := s.CreateParents(ctx, path); perr != nil {
+			return fmt.Errorf("create parents of %s: %w", path, perr)
+		}
+		err = create()
+	}
+	return err
+}
+
+// createContender creates the znode of a contender, whose name carries a GUID,
+// so that a lost reply neither hides nor doubles it (Curator's protected
+// create). What it returns is owned by this session.
+func createContender(ctx context.Context, s *session.Session, dir string, n naming, data []byte, acl []session.ACL) (string, session.Stat, error) {
+	var path string
+	var stat session.Stat
+	err := withParents(ctx, s, child(dir, "x"), func() error {
+		var err error
+		if n.hex {
+			path, stat, err = createHex(ctx, s, dir, n.mark, data, acl)
+		} else {
+			path, stat, err = s.CreateProtected(ctx, dir, n.mark, data, session.EphemeralSequential, acl...)
+		}
+		return err
+	})
+	if err != nil {
+		return "", session.Stat{}, err
+	}
+	if stat.EphemeralOwner != s.ID() {
+		return "", session.Stat{}, fmt.Errorf("create %s: it belongs to session %#x: %w", path, stat.EphemeralOwner, ErrNotHeld)
+	}
+	return path, stat, nil
+}
+
+// createHex is the protected create in kazoo's naming: the GUID without dashes
+// stands at the beginning.
+func createHex(ctx context.Context, s *session.Session, dir, mark string, data []byte, acl []session.ACL) (string, session.Stat, error) {
+	prefix := newHex() + mark
+	for {
+		path, stat, err := s.Create(ctx, child(dir, prefix), data, session.EphemeralSequential, acl...)
+		if err == nil {
+			return path, stat, nil
+		}
+		if !errors.Is(err, session.ErrUnknown) {
+			if ctx.Err() != nil {
+				inBackground(s, func(ctx context.Context) error { return removePrefix(ctx, s, dir, prefix) })
+			}
+			return "", session.Stat{}, err
+		}
+		path, stat, err = findPrefix(ctx, s, dir, prefix)
+		if err != nil {
+			inBackground(s, func(ctx context.Context) error { return removePrefix(ctx, s, dir, prefix) })
+			return "", session.Stat{}, err
+		}
+		if path != "" {
+			return path, stat, nil
+		}
+	}
+}
+
+// findPrefix looks for our own znode after a lost reply. The sync makes a
+// server that lags show what was applied before.
+func findPrefix(ctx context.Context, s *session.Session, dir, prefix string) (string, session.Stat, error) {
+	if err := s.Sync(ctx, dir); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return "", session.Stat{}, err
+	}
+	names, _, err := s.Children(ctx, dir)
+	if err != nil {
+		return "", session.Stat{}, err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		stat, ok, err := s.Exists(ctx, child(dir, name))
+		if err != nil {
+			return "", session.Stat{}, err
+		}
+		if ok && stat.EphemeralOwner == s.ID() {
+			return child(dir, name), stat, nil
+		}
+	}
+	return "", session.Stat{}, nil
+}
+
+// removePrefix deletes what a create that was given up may have left.
+func removePrefix(ctx context.Context, s *session.Session, dir, prefix string) error {
+	path, _, err := findPrefix(ctx, s, dir, prefix)
+	if err != nil || path == "" {
+		return err
+	}
+	return removeOwn(ctx, s, path)
+}
+
+// createOwned creates an ephemeral znode under a fixed name. After a lost
+// reply the owner tells: nobody else creates in our session's name.
+func createOwned(ctx context.Context, s *session.Session, path string, data []byte) (session.Stat, error) {
+	lost := false
+	for {
+		_, stat, err := s.Create(ctx, path, data, session.Ephemeral)
+		if err == nil {
+			return stat, nil
+		}
+		unknown := errors.Is(err, session.ErrUnknown)
+		if lost = lost || unknown; !unknown && (!lost || !errors.Is(err, session.ErrNodeExists)) {
+			return session.Stat{}, err
+		}
+		found, ok, ferr := lookAgain(ctx, s, path)
+		if ferr != nil {
+			abandonOwned(s, path)
+			return session.Stat{}, ferr
+		}
+		if ok && found.EphemeralOwner == s.ID() {
+			return found, nil
+		}
+		if ok {
+			return session.Stat{}, fmt.Errorf("create %s: %w", path, session.ErrNodeExists)
+		}
+	}
+}
+
+// lookAgain is an exists that shows what was applied before it was called.
+func lookAgain(ctx context.Context, s *session.Session, path string) (session.Stat, bool, error) {
+	if err := s.Sync(ctx, path); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return session.Stat{}, false, err
+	}
+	return s.Exists(ctx, path)
+}
+
+// removeOwn deletes a znode that nobody else would delete for a purpose of
+// their own: that it is gone is success, and a lost reply is asked again.
+func removeOwn(ctx context.Context, s *session.Session, path string) error {
+	for {
+		err := s.Delete(ctx, path, -1)
+		switch {
+		case err == nil, errors.Is(err, session.ErrNoNode):
+			return nil
+		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
+			return fmt.Errorf("delete %s: %w", path, err)
+		}
+	}
+}
+
+// inBackground runs a clean-up under the session's own life, and waits for it
+// only for a moment: a cancelled caller must not hang while the connection is
+// gone. When the session ends, so does the clean-up, and what it was to delete
+// goes with the session.
+func inBackground(s *session.Session, clean func(context.Context) error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Errors end with the session or are permanent; there is nobody
+		// left to tell.
+		_ = clean(s.Context())
+	}()
+	timer := time.NewTimer(cleanupWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// abandonOwned deletes in the background what a create under a fixed name, whose
+// outcome is unknown, may have left.
+func abandonOwned(s *session.Session, path string) {
+	inBackground(s, func(ctx context.Context) error {
+		stat, ok, err := lookAgain(ctx, s, path)
+		if err != nil || !ok || stat.EphemeralOwner != s.ID() {
+			return err
+		}
+		return removeOwn(ctx, s, path)
+	})
+}
+
+// abandon deletes a znode of ours in the background.
+func abandon(s *session.Session, path string) {
+	inBackground(s, func(ctx context.Context) error { return removeOwn(ctx, s, path) })
+}
+
+// newHex returns a GUID as 32 hex digits.
+func newHex() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:])
+}

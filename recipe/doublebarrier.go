@@ -1,0 +1,231 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The double barrier: N members begin together and end together.
+//
+//	<path>/<id>     ephemeral, one per member
+//	<path>/ready    persistent, made when the members are N
+//
+// Steps (ZooKeeper Recipes, "Double Barriers"; the layout of Apache Curator and
+// kazoo): entering, watch whether ready exists, create our znode, count the
+// members without ready, and create ready when they are N; otherwise wait for
+// it. Leaving, the lowest name waits for the highest, the others delete theirs
+// and wait for the lowest; the last one deletes ready.
+//
+// Guarantees: ready is created in one multi with a check of N members, so
+// nobody is let in unless N were there in one instant; one that dies inside
+// releases the rest; one that gives up removes itself. Not guaranteed: that the
+// path can be used again. One path is one round, because a ready that is left
+// over lets Curator and kazoo in at once: reuse takes another path, by custom
+// <path>/<round>. More than N members may enter; all of them leave together.
+
+// DoubleBarrierConfig describes a double barrier.
+type DoubleBarrierConfig struct {
+	Path string
+	N    int // members that begin together
+	// ID names our member; unique among the members. Empty: a GUID.
+	ID   string
+	Data []byte
+}
+
+// DoubleBarrier lets N members begin together and end together. It is for one
+// member.
+type DoubleBarrier struct {
+	s          *session.Session
+	cfg        DoubleBarrierConfig
+	own, ready string
+}
+
+const readyName = "ready"
+
+// NewDoubleBarrier returns one member of a double barrier. It does no I/O.
+func NewDoubleBarrier(s *session.Session, cfg DoubleBarrierConfig) *DoubleBarrier {
+	if cfg.ID == "" {
+		cfg.ID = uuid.NewString()
+	}
+	return &DoubleBarrier{s: s, cfg: cfg, own: child(cfg.Path, cfg.ID), ready: child(cfg.Path, readyName)}
+}
+
+// Enter returns when N members are inside. It returns ErrRound when the round
+// was let in before we came. When ctx ends first, our member is removed.
+func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
+	if b.cfg.N < 1 || b.cfg.ID == readyName {
+		return nil, fmt.Errorf("enter %s: %d members, id %q: %w", b.cfg.Path, b.cfg.N, b.cfg.ID, ErrFormat)
+	}
+	// The watch stands before our znode does, so that the moment when ready
+	// is created cannot be missed, however short it lasts.
+	connection := b.s.Connection()
+	_, over, watch, err := b.s.ExistsW(ctx, b.ready)
+	if err != nil {
+		return nil, fmt.Errorf("enter: %w", err)
+	}
+	if over {
+		watch.Stop()
+		return nil, fmt.Errorf("enter %s: %w", b.cfg.Path, ErrRound)
+	}
+	stat, err := b.join(ctx)
+	if err != nil {
+		watch.Stop()
+		return nil, fmt.Errorf("enter: %w", err)
+	}
+	if err := b.await(ctx, watch, connection); err != nil {
+		abandon(b.s, b.own)
+		return nil, fmt.Errorf("enter %s: %w", b.cfg.Path, err)
+	}
+	return newHold(ctx, b.s, b.cfg.Path, b.own, stat.Czxid, holdOptions{}), nil
+}
+
+func (b *DoubleBarrier) join(ctx context.Context) (session.Stat, error) {
+	var stat session.Stat
+	err := withParents(ctx, b.s, b.own, func() error {
+		var err error
+		stat, err = createOwned(ctx, b.s, b.own, b.cfg.Data)
+		return err
+	})
+	return stat, err
+}
+
+// await waits until ready stands, and creates it when the members are N.
+func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connection uint64) error {
+	for {
+		members, err := b.members(ctx)
+		if err != nil || !slices.Contains(members, b.cfg.ID) {
+			watch.Stop()
+			return errors.Join(err, lostUnless(err))
+		}
+		if len(members) >= b.cfg.N {
+			open, err := b.open(ctx, members)
+			if open || err != nil {
+				watch.Stop()
+				return err
+			}
+			continue // a member left meanwhile
+		}
+		if err := awaitWatch(ctx, b.s, watch); err != nil {
+			return err
+		}
+		// On one connection the watch of a znode that does not exist fires
+		// only when it is created. It may be gone already: kazoo's members
+		// delete it when the first of them leaves.
+		before := connection
+		connection = b.s.Connection()
+		var exists bool
+		_, exists, watch, err = b.s.ExistsW(ctx, b.ready)
+		if err != nil {
+			return err
+		}
+		if exists || connection == before {
+			watch.Stop()
+			return b.inside(ctx)
+		}
+	}
+}
+
+// lostUnless returns ErrLost when there is no other error.
+func lostUnless(err error) error {
+	if err != nil {
+		return nil
+	}
+	return ErrLost
+}
+
+// open creates ready if all those members are still there. False means that
+// one is not.
+func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error) {
+	ops := make([]session.Op, 0, b.cfg.N+1)
+	ops = append(ops, session.CheckOp(b.own, -1))
+	for _, m := range members {
+		if m != b.cfg.ID && len(ops) < b.cfg.N {
+			ops = append(ops, session.CheckOp(child(b.cfg.Path, m), -1))
+		}
+	}
+	ops = append(ops, session.CreateOp(b.ready, nil, session.Persistent))
+	_, err := b.s.Multi(ctx, ops...)
+	switch {
+	case err == nil, errors.Is(err, session.ErrNodeExists):
+		return true, nil
+	case errors.Is(err, session.ErrNoNode):
+		return false, nil
+	case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
+		_, exists, err := lookAgain(ctx, b.s, b.ready)
+		return exists, err
+	}
+	return false, err
+}
+
+// inside checks that we are a member still when the barrier opened.
+func (b *DoubleBarrier) inside(ctx context.Context) error {
+	stat, exists, err := b.s.Exists(ctx, b.own)
+	if err == nil && (!exists || stat.EphemeralOwner != b.s.ID()) {
+		err = ErrLost
+	}
+	return err
+}
+
+// members returns the names of the members, in order.
+func (b *DoubleBarrier) members(ctx context.Context) ([]string, error) {
+	names, _, err := b.s.Children(ctx, b.cfg.Path)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return n == readyName })
+	slices.Sort(names)
+	return names, err
+}
+
+// Leave returns when all members have left. The hold is that of Enter; it ends
+// at once. When ctx ends first, our member is removed, and so releases the rest.
+func (b *DoubleBarrier) Leave(ctx context.Context, h *Hold) error {
+	if !h.finish() {
+		return fmt.Errorf("leave %s: %w", b.cfg.Path, ErrNotHeld)
+	}
+	if err := b.leave(ctx); err != nil {
+		abandon(b.s, b.own)
+		return fmt.Errorf("leave %s: %w", b.cfg.Path, err)
+	}
+	return nil
+}
+
+func (b *DoubleBarrier) leave(ctx context.Context) error {
+	for {
+		members, err := b.members(ctx)
+		if err != nil {
+			return err
+		}
+		if len(members) == 0 || len(members) == 1 && members[0] == b.cfg.ID {
+			if err := removeOwn(ctx, b.s, b.own); err != nil {
+				return err
+			}
+			return removeOwn(ctx, b.s, b.ready)
+		}
+		await := members[len(members)-1]
+		if members[0] != b.cfg.ID {
+			await = members[0]
+			if slices.Contains(members, b.cfg.ID) {
+				if err := removeOwn(ctx, b.s, b.own); err != nil {
+					return err
+				}
+			}
+		}
+		watch, err := watchData(ctx, b.s, child(b.cfg.Path, await))
+		if err != nil {
+			return err
+		}
+		if watch == nil {
+			continue
+		}
+		if err := awaitWatch(ctx, b.s, watch); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Group membership.
+//
+//	<path>/<id>    ephemeral, one per member (Apache Curator's GroupMember)
+//
+// Steps (ZooKeeper Recipes, "Group Membership"): a member keeps its znode (see
+// [Node]); a reader lists the children with a watch, reads them in one
+// request (multiRead), and lists again when the watch says so.
+//
+// Guarantees: Follow passes on the newest membership, and nothing twice. A member that vanishes between the list
+// and its read is left out. Not guaranteed: that every membership is seen. The
+// data of a member is read when it joins and not followed.
+
+// Group is a set of members at a path.
+type Group struct {
+	s      *session.Session
+	path   string
+	logger *slog.Logger
+}
+
+// Member is one member of a group.
+type Member struct {
+	ID    string
+	Data  []byte
+	Czxid int64 // when it joined, as the ledger of ZooKeeper knows it
+}
+
+// NewGroup returns the group at path. It does no I/O.
+func NewGroup(s *session.Session, path string, logger *slog.Logger) *Group {
+	return &Group{s: s, path: path, logger: logger}
+}
+
+// Join is a member until ctx or the session ends: it blocks, and returns as
+// [Node.Run] does.
+func (g *Group) Join(ctx context.Context, id string, data []byte) error {
+	return NewNode(NodeConfig{Path: child(g.path, id), Data: data, Logger: g.logger}).Run(ctx, g.s)
+}
+
+// Members returns the present members, sorted by id. A group that does not
+// exist has none.
+func (g *Group) Members(ctx context.Context) ([]Member, error) {
+	names, _, err := g.s.Children(ctx, g.path)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list group %s: %w", g.path, err)
+	}
+	return g.read(ctx, names)
+}
+
+// Follow calls up with the members, at once and after each change, until ctx or
+// the session ends; it returns the cause. The slice is not changed afterwards.
+func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
+	var members []Member
+	first := true
+	for {
+		names, watch, err := g.list(ctx)
+		if err != nil {
+			return fmt.Errorf("follow group %s: %w", g.path, err)
+		}
+		next, err := g.read(ctx, names)
+		if err != nil {
+			watch.Stop()
+			return fmt.Errorf("follow group %s: %w", g.path, err)
+		}
+		if first || !slices.EqualFunc(members, next, sameMember) {
+			first, members = false, next
+			up(members)
+		}
+		if err := awaitWatch(ctx, g.s, watch); err != nil {
+			return err
+		}
+	}
+}
+
+// list lists the children with a watch; without a group, the watch is for its
+// creation.
+func (g *Group) list(ctx context.Context) ([]string, *session.Watch, error) {
+	for {
+		names, _, watch, err := g.s.ChildrenW(ctx, g.path)
+		if !errors.Is(err, session.ErrNoNode) {
+			return names, watch, err
+		}
+		_, exists, watch, err := g.s.ExistsW(ctx, g.path)
+		if err != nil || !exists {
+			return nil, watch, err
+		}
+		watch.Stop() // it was created in between
+	}
+}
+
+// read reads the members that were listed. It reads all of them: behind a name
+// that was there before may be a member that left and joined again.
+func (g *Group) read(ctx context.Context, names []string) ([]Member, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	slices.Sort(names)
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = child(g.path, name)
+	}
+	results, err := g.s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	members := make([]Member, 0, len(names))
+	for i, r := range results {
+		switch {
+		case r.Err == nil:
+			members = append(members, Member{ID: names[i], Data: r.Data, Czxid: r.Stat.Czxid})
+		case !errors.Is(r.Err, session.ErrNoNode):
+			return nil, r.Err
+		}
+	}
+	return members, nil
+}
+
+func sameMember(a, b Member) bool { return a.ID == b.ID && a.Czxid == b.Czxid }

@@ -1,0 +1,213 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// revokeData is what a requester writes into the znode of a holder that is
+// asked to give back (Apache Curator, "Shared Reentrant Lock", Revoking).
+const revokeData = "__REVOKE__"
+
+// Hold is something held: a lock, a permit, a place. It is held until Release,
+// or until its context ends with the cause: ErrReleased, ErrLost (its znode is
+// gone), session.ErrSuspended (the lease ran out while the connection was
+// gone), session.ErrExpired or session.ErrClosed. Work that needs the hold
+// runs under its Context; a hold that was lost is still to be released, which
+// deletes what may be left of it.
+//
+// A paused process can act after the lease ended and before it looks at its
+// context. What must be protected from that takes the [Hold.Fence], or writes
+// in one multi with the [Hold.Guard].
+type Hold struct {
+	s       *session.Session
+	path    string
+	fence   int64
+	ctx     context.Context //nolint:containedctx // what is held is a context
+	cancel  context.CancelCauseFunc
+	end     context.CancelFunc
+	watched chan struct{} // closed when the watcher has returned
+	revoked chan struct{} // closed when a requester asks for it back
+	// finished tells the first Release from later ones.
+	finished atomic.Bool
+}
+
+// heldKey marks the context of a hold, so that waiting for oneself is seen.
+type heldKey struct{}
+
+// held is the chain of what is held by the caller of a context.
+type held struct {
+	path   string
+	shared bool
+	s      *session.Session
+	outer  *held
+}
+
+// holdOptions tells how a znode of ours is held.
+type holdOptions struct {
+	shared bool
+	// now sets the watch on our own znode at once. Otherwise it is set when
+	// the hold has lasted a sixth of the session timeout: a short hold then
+	// costs no request of its own.
+	now bool
+}
+
+// newHold begins to hold a znode of ours whose turn it is. The hold does not
+// end with ctx, of which it keeps the values only.
+func newHold(ctx context.Context, s *session.Session, dir string, path string, fence int64, opts holdOptions) *Hold {
+	outer, _ := ctx.Value(heldKey{}).(*held)
+	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &held{dir, opts.shared, s, outer}))
+	own, cancel := context.WithCancelCause(leased)
+	h := &Hold{
+		s: s, path: path, fence: fence, ctx: own, cancel: cancel, end: end,
+		watched: make(chan struct{}), revoked: make(chan struct{}),
+	}
+	go func() {
+		defer close(h.watched)
+		h.watch(opts.now)
+	}()
+	return h
+}
+
+// waitsForItself returns an error when the caller of ctx holds dir already.
+func waitsForItself(ctx context.Context, s *session.Session, dir string) error {
+	h, _ := ctx.Value(heldKey{}).(*held)
+	for ; h != nil; h = h.outer {
+		if h.path != dir || h.s != s {
+			continue
+		}
+		if h.shared {
+			return fmt.Errorf("lock %s: %w", dir, ErrUpgrade)
+		}
+		return fmt.Errorf("lock %s: %w", dir, ErrReentrant)
+	}
+	return nil
+}
+
+// Context ends, with a cause, when the hold does.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Fence is the fencing token: the czxid of our znode. It grows from holder to
+// holder, so that a resource that remembers the largest one it has seen can
+// refuse a holder of the past.
+func (h *Hold) Fence() int64 { return h.fence }
+
+// Path returns the path of our znode.
+func (h *Hold) Path() string { return h.path }
+
+// Guard is the operation that makes a multi fail when the hold is gone.
+func (h *Hold) Guard() session.Op { return session.CheckOp(h.path, -1) }
+
+// Revoked is closed when somebody asks for it back. Only revocable locks are.
+func (h *Hold) Revoked() <-chan struct{} { return h.revoked }
+
+// Err returns nil while it is held, otherwise the cause of its end.
+func (h *Hold) Err() error { return context.Cause(h.ctx) }
+
+// Release gives it back: its context ends and its znode is deleted. It returns
+// an error that matches ErrNotHeld when it had been lost or given back before,
+// and the error of the delete when ctx ended first; the delete then goes on in
+// the background for as long as the session lives.
+func (h *Hold) Release(ctx context.Context) error {
+	cause := context.Cause(h.ctx)
+	if !h.finish() {
+		return fmt.Errorf("release %s: %w", h.path, ErrNotHeld)
+	}
+	err := h.remove(ctx)
+	switch {
+	case cause != nil:
+		return fmt.Errorf("release %s: %w: %w", h.path, ErrNotHeld, cause)
+	case err != nil:
+		return fmt.Errorf("release %w", err)
+	}
+	return nil
+}
+
+// finish ends the context and waits for the watcher. Only the first caller is
+// told true: it deletes the znode.
+func (h *Hold) finish() bool {
+	first := h.finished.CompareAndSwap(false, true)
+	h.cancel(ErrReleased)
+	h.end()
+	<-h.watched
+	return first
+}
+
+// remove deletes our znode, and goes on in the background when ctx ends.
+func (h *Hold) remove(ctx context.Context) error {
+	err := removeOwn(ctx, h.s, h.path)
+	if err != nil && ctx.Err() != nil {
+		abandon(h.s, h.path)
+	}
+	return err
+}
+
+// watch follows our own znode: that it is still there and ours after each
+// reconnect (rule "own it before you believe it"), and what requesters write
+// into it. It returns when the hold ends.
+func (h *Hold) watch(now bool) {
+	connection := h.s.Connection()
+	timer := time.NewTimer(h.s.Timeout() / 6)
+	defer timer.Stop()
+	for !now {
+		changed := h.s.Changed()
+		if h.s.Connection() != connection {
+			break
+		}
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-timer.C:
+			now = true
+		case <-changed:
+		}
+	}
+	for {
+		watch, err := h.look()
+		if err != nil {
+			h.cancel(err)
+			return
+		}
+		select {
+		case <-h.ctx.Done():
+			watch.Stop()
+			return
+		case <-watch.C():
+			watch.Stop()
+		}
+	}
+}
+
+// look reads our znode with a watch. Its error is the cause of the loss.
+func (h *Hold) look() (*session.Watch, error) {
+	data, stat, watch, err := h.s.GetW(h.ctx, h.path)
+	if errors.Is(err, session.ErrNoAuth) {
+		var exists bool
+		if stat, exists, watch, err = h.s.ExistsW(h.ctx, h.path); err == nil && !exists {
+			watch.Stop()
+			return nil, ErrLost
+		}
+	}
+	switch {
+	case errors.Is(err, session.ErrNoNode):
+		return nil, ErrLost
+	case err != nil:
+		return nil, err
+	case stat.EphemeralOwner != h.s.ID() || stat.Czxid != h.fence:
+		watch.Stop()
+		return nil, ErrLost
+	}
+	if string(data) == revokeData {
+		select {
+		case <-h.revoked:
+		default:
+			close(h.revoked)
+		}
+	}
+	return watch, nil
+}

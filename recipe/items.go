@@ -1,0 +1,165 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// maxBody is the largest body of an item in bytes: what a request may carry
+// (jute.maxbuffer, 1,048,575) less room for paths, headers and the marker.
+const maxBody = 1_040_000
+
+// item is one znode of a queue.
+type item struct {
+	name     string
+	priority int
+	seq      Sequence
+}
+
+// before is the order in which items are taken.
+func (i item) before(j item) int {
+	switch {
+	case i.priority != j.priority:
+		return i.priority - j.priority
+	case i.seq == j.seq:
+		return 0
+	case i.seq.Before(j.seq):
+		return -1
+	}
+	return 1
+}
+
+// items is what the queues have in common: where the items are, and how they
+// are listed, taken and reserved.
+type items struct {
+	s      *session.Session
+	dir    string // its children are the items
+	claims string // claims of reserved items, children named as the items are
+	mode   claimMode
+	maxLen int
+	parse  func(name string) (item, bool)
+	ops    operations
+
+	// fresh makes every take begin with a new list: where a later item can
+	// stand before those that are known.
+	fresh bool
+
+	mu   sync.Mutex // mu guards list
+	list []item     // what is left of the last list, in order
+}
+
+// claimMode tells what a take has to do with claims.
+type claimMode int
+
+const (
+	noClaims   claimMode = iota // nobody reserves: a take is a delete
+	withClaims                  // a take fails on an item that is reserved
+)
+
+// put creates an item. prefix is the name without the sequence.
+func (q *items) put(ctx context.Context, prefix string, body []byte) error {
+	if len(body) > maxBody {
+		return fmt.Errorf("put into %s: %d bytes, at most %d: %w", q.dir, len(body), maxBody, ErrTooLarge)
+	}
+	if q.maxLen > 0 {
+		n, err := q.len(ctx)
+		if err != nil {
+			return err
+		}
+		if n >= q.maxLen {
+			return fmt.Errorf("put into %s: %d items: %w", q.dir, n, ErrFull)
+		}
+	}
+	path := child(q.dir, prefix)
+	err := withParents(ctx, q.s, path, func() error {
+		return q.ops.do(ctx, session.CreateOp(path, body, session.PersistentSequential))
+	})
+	if err != nil {
+		return fmt.Errorf("put into %s: %w", q.dir, err)
+	}
+	return nil
+}
+
+// len returns the number of items.
+func (q *items) len(ctx context.Context) (int, error) {
+	stat, _, err := q.s.Exists(ctx, q.dir)
+	if err != nil {
+		return 0, fmt.Errorf("length of %s: %w", q.dir, err)
+	}
+	return int(stat.NumChildren), nil
+}
+
+// purge deletes all items that stand now and are not reserved, and returns how
+// many it deleted.
+func (q *items) purge(ctx context.Context) (int, error) {
+	list, _, err := q.read(ctx, false)
+	if err != nil {
+		return 0, err
+	}
+	count := 0
+	for _, it := range list {
+		err := q.remove(ctx, it.name)
+		switch {
+		case err == nil:
+			count++
+		case !isTaken(err):
+			return count, fmt.Errorf("purge %s: %w", q.dir, err)
+		}
+	}
+	return count, nil
+}
+
+// removal are the operations that take an item out of the queue for good, if
+// it is there and nobody has reserved it ("must not exist" is a create and a
+// delete in one multi).
+func (q *items) removal(name string) []session.Op {
+	take := session.DeleteOp(child(q.dir, name), -1)
+	if q.mode == noClaims {
+		return []session.Op{take}
+	}
+	claim := child(q.claims, name)
+	return []session.Op{
+		session.CreateOp(claim, nil, session.Persistent),
+		session.DeleteOp(claim, -1),
+		take,
+	}
+}
+
+// isTaken reports that an item was taken or reserved by somebody else.
+func isTaken(err error) bool {
+	return !errors.Is(err, session.ErrUnknown) &&
+		(errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists))
+}
+
+// listError tells a list that does not fit into a reply from other errors.
+func listError(dir string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, session.ErrTooLarge):
+		return fmt.Errorf("list %s: %w: %w", dir, ErrTooLong, err)
+	}
+	return fmt.Errorf("list %s: %w", dir, err)
+}
+
+// sorted returns the items among names in the order in which they are taken,
+// without those that are claimed.
+func (q *items) sorted(names, claimed []string) []item {
+	taken := make(map[string]bool, len(claimed))
+	for _, name := range claimed {
+		taken[name] = true
+	}
+	list := make([]item, 0, len(names))
+	for _, name := range names {
+		if it, ok := q.parse(name); ok && !taken[name] {
+			list = append(list, it)
+		}
+	}
+	slices.SortFunc(list, item.before)
+	return list
+}

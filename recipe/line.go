@@ -1,0 +1,198 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Line is the order of contenders below one path, which locks, semaphores and
+// elections share.
+//
+//	<path>/_c_<uuid>-<mark><sequence>   ephemeral sequential
+//
+// Steps (Hunt and others, "ZooKeeper: Wait-free coordination for
+// Internet-scale systems", Simple Locks without Herd Effect):
+//
+//  1. create our znode, protected by a GUID;
+//  2. list the children; when nobody stands before us, it is our turn;
+//  3. read the nearest predecessor with a watch; when it is gone, or its watch
+//     says "read again", go to 2.
+//
+// Guarantees: contenders get their turn in the order of their sequences; one
+// departure wakes one contender. Not guaranteed: that a znode which an operator
+// deletes while its contender waits is missed before the wait ends.
+type Line struct {
+	// Path is the znode whose children contend; it is created when missing.
+	Path string
+	// Logger is told once about children that do not belong; nil: nobody.
+	Logger *slog.Logger
+
+	naming naming
+	shared bool // wait for exclusive contenders only
+	acl    []session.ACL
+	warned sync.Once
+}
+
+// Candidates returns the line of the candidates of an election.
+func Candidates(path, dialect string, logger *slog.Logger) (*Line, error) {
+	n, err := candidateNaming(dialect)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.ValidatePath(path); err != nil {
+		return nil, err
+	}
+	return &Line{Path: path, Logger: logger, naming: n}, nil
+}
+
+// Place is our znode in a line. It is used by one goroutine at a time.
+type Place struct {
+	line *Line
+	s    *session.Session
+	path string
+	seq  Sequence
+	stat session.Stat
+}
+
+// Join creates a znode at the end of the line.
+func (l *Line) Join(ctx context.Context, s *session.Session, data []byte) (*Place, error) {
+	path, stat, err := createContender(ctx, s, l.Path, l.naming, data, l.acl)
+	if err != nil {
+		return nil, fmt.Errorf("join %s: %w", l.Path, err)
+	}
+	p, err := l.Adopt(s, path, stat)
+	if err != nil {
+		abandon(s, path)
+		return nil, err
+	}
+	return p, nil
+}
+
+// Adopt takes over a znode that the session owns already, for example one that
+// a former process of this agent made. Its place is kept.
+func (l *Line) Adopt(s *session.Session, path string, stat session.Stat) (*Place, error) {
+	c, ok := parseContender(base(path))
+	if !ok {
+		return nil, fmt.Errorf("join %s: no sequence in %q", l.Path, base(path))
+	}
+	if stat.EphemeralOwner != s.ID() {
+		return nil, fmt.Errorf("join %s: %s belongs to another session: %w", l.Path, path, ErrNotHeld)
+	}
+	return &Place{line: l, s: s, path: path, seq: c.seq, stat: stat}, nil
+}
+
+// Path returns the path of our znode.
+func (p *Place) Path() string { return p.path }
+
+// Fence returns the czxid of our znode: it grows from holder to holder.
+func (p *Place) Fence() int64 { return p.stat.Czxid }
+
+// Sequence returns the place in the line.
+func (p *Place) Sequence() Sequence { return p.seq }
+
+// Leave deletes our znode. That it is gone already is no error.
+func (p *Place) Leave(ctx context.Context) error { return removeOwn(ctx, p.s, p.path) }
+
+// Abandon deletes our znode in the background, for callers whose context has
+// ended.
+func (p *Place) Abandon() { abandon(p.s, p.path) }
+
+// First lists the line once and reports whether it is our turn. It returns
+// ErrLost when our znode is not there any more.
+func (p *Place) First(ctx context.Context) (bool, error) {
+	pred, err := p.ahead(ctx)
+	return pred == "", err
+}
+
+// Wait returns when nobody stands before us, with the cause of ctx or of the
+// session's end, or with ErrLost when our znode has vanished. The caller then
+// leaves or abandons the place.
+func (p *Place) Wait(ctx context.Context) error {
+	for {
+		pred, err := p.ahead(ctx)
+		if err != nil || pred == "" {
+			return err
+		}
+		watch, err := watchData(ctx, p.s, child(p.line.Path, pred))
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", pred, err)
+		}
+		if watch == nil {
+			continue // it left between the list and the read
+		}
+		if err := awaitWatch(ctx, p.s, watch); err != nil {
+			return err
+		}
+	}
+}
+
+// ahead returns whom we wait for; empty when it is our turn.
+func (p *Place) ahead(ctx context.Context) (string, error) {
+	names, _, err := p.s.Children(ctx, p.line.Path)
+	if errors.Is(err, session.ErrNoNode) {
+		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
+	}
+	if err != nil {
+		return "", fmt.Errorf("list %s: %w", p.line.Path, err)
+	}
+	if !slices.Contains(names, base(p.path)) {
+		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
+	}
+	pred, foreign := predecessor(names, p.seq, p.line.shared)
+	p.line.warn(foreign)
+	return pred, nil
+}
+
+// warn logs once that children are no contenders we know.
+func (l *Line) warn(foreign []string) {
+	if len(foreign) == 0 || l.Logger == nil {
+		return
+	}
+	l.warned.Do(func() {
+		l.Logger.Warn("children that do not contend are ignored", "path", l.Path, "child", foreign[0], "count", len(foreign))
+	})
+}
+
+// watchData watches a znode that may vanish: nil without an error means that
+// it is not there. It reads instead of asking whether it exists, because that
+// would leave a watch on the missing znode; only when the znode may not be
+// read does it fall back, as an exists needs no permission.
+func watchData(ctx context.Context, s *session.Session, path string) (*session.Watch, error) {
+	_, _, watch, err := s.GetW(ctx, path)
+	switch {
+	case err == nil:
+		return watch, nil
+	case errors.Is(err, session.ErrNoNode):
+		return nil, nil
+	case !errors.Is(err, session.ErrNoAuth):
+		return nil, err
+	}
+	_, exists, watch, err := s.ExistsW(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		watch.Stop()
+		return nil, nil
+	}
+	return watch, nil
+}
+
+// awaitWatch returns nil when the watch says "read again".
+func awaitWatch(ctx context.Context, s *session.Session, watch *session.Watch) error {
+	defer watch.Stop()
+	select {
+	case <-watch.C():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.Done():
+		return context.Cause(s.Context())
+	}
+}

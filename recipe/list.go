@@ -1,0 +1,161 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// watches are those of a consumer that waits: for the items, and for the
+// claims, because an item comes back when its claim goes.
+type watches [2]*session.Watch
+
+func (w watches) stop() {
+	for _, one := range w {
+		one.Stop()
+	}
+}
+
+// read lists what can be taken, in order, with watches if wanted.
+func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
+	var set watches
+	var names [2][]string
+	dirs := []string{q.claims, q.dir} // claims first: an item whose claim was
+	if q.mode == noClaims {           // acknowledged in between is gone, too
+		dirs[0] = ""
+	}
+	for i, dir := range dirs {
+		if dir == "" {
+			continue
+		}
+		var err error
+		if names[i], set[i], err = q.listDir(ctx, dir, watch); err != nil {
+			set.stop()
+			return nil, watches{}, err
+		}
+	}
+	return q.sorted(names[1], names[0]), set, nil
+}
+
+// listDir lists a directory; while it does not exist, the watch is for its
+// creation.
+func (q *items) listDir(ctx context.Context, dir string, watch bool) ([]string, *session.Watch, error) {
+	for {
+		if !watch {
+			names, _, err := q.s.Children(ctx, dir)
+			if errors.Is(err, session.ErrNoNode) {
+				return nil, nil, nil
+			}
+			return names, nil, listError(dir, err)
+		}
+		names, _, set, err := q.s.ChildrenW(ctx, dir)
+		if !errors.Is(err, session.ErrNoNode) {
+			return names, set, listError(dir, err)
+		}
+		_, exists, set, err := q.s.ExistsW(ctx, dir)
+		if err != nil || !exists {
+			return nil, set, err
+		}
+		set.Stop() // it was created in between
+	}
+}
+
+// head returns the first item that is known to be there.
+func (q *items) head() (item, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) == 0 {
+		return item{}, false
+	}
+	return q.list[0], true
+}
+
+// drop forgets the first item, unless another goroutine did. It stays known
+// until its fate is: an item may not be overtaken because its taker gave up.
+func (q *items) drop(it item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) > 0 && q.list[0].name == it.name {
+		q.list = q.list[1:]
+	}
+}
+
+func (q *items) fill(list []item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = list
+}
+
+// each offers the items to try, first to last, until try has one or fails. It
+// returns ErrEmpty when a list has nothing to take. Whoever loses an item goes
+// on with the next of the list that was read already.
+func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
+	if q.fresh {
+		q.fill(nil)
+	}
+	for {
+		it, ok := q.head()
+		if !ok {
+			list, _, err := q.read(ctx, false)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return ErrEmpty
+			}
+			q.fill(list)
+			continue
+		}
+		done, err := try(it)
+		if err != nil {
+			return err
+		}
+		q.drop(it)
+		if done {
+			return nil
+		}
+	}
+}
+
+// blocking is each that waits when there is nothing. The watches are set by
+// the list that finds nothing, so no change after it is missed.
+func (q *items) blocking(ctx context.Context, try func(item) (bool, error)) error {
+	for {
+		err := q.each(ctx, try)
+		if !errors.Is(err, ErrEmpty) {
+			return err
+		}
+		list, set, err := q.read(ctx, true)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			err = q.await(ctx, set)
+		}
+		set.stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// await returns nil when one of the watches says "read again".
+func (q *items) await(ctx context.Context, set watches) error {
+	var c [2]<-chan struct{}
+	for i, w := range set {
+		if w != nil {
+			c[i] = w.C()
+		}
+	}
+	select {
+	case <-c[0]:
+		return nil
+	case <-c[1]:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-q.s.Done():
+		return context.Cause(q.s.Context())
+	}
+}

@@ -1,0 +1,103 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The lock.
+//
+//	<path>/_c_<uuid>-lock-<sequence>     ephemeral sequential (Apache Curator)
+//	<path>/<32 hex>__lock__<sequence>    the same in kazoo's dialect
+//
+// Steps (ZooKeeper Recipes, "Locks"; Hunt and others, Simple Locks without Herd
+// Effect): create; list; when we are first it is ours, otherwise wait for the
+// nearest predecessor and list again. Uncontended: three requests with the
+// delete.
+//
+// Guarantees: among clients whose sessions the ensemble keeps, one holder at a
+// time, in the order of arrival; one release wakes one waiter; an Acquire that
+// returns an error leaves nothing behind. Not guaranteed: that a holder which
+// is paused past its lease has stopped when the next one begins: that is what
+// the fence is for.
+
+// LockConfig describes a lock.
+type LockConfig struct {
+	Path    string // its contenders are the children
+	Dialect string // Curator (default) or Kazoo
+	// Data is what our znode says, for people and other clients: by custom a
+	// host name.
+	Data []byte
+	// Revocable makes holds watch for requests to give the lock back; see
+	// [Lock.Revoke].
+	Revocable bool
+	// ACL is for our znodes; empty: that of the session.
+	ACL    []session.ACL
+	Logger *slog.Logger
+}
+
+// Lock is an exclusive lock. It may be used by many goroutines at once, each
+// of which contends by itself. It is not reentrant.
+type Lock struct {
+	s    *session.Session
+	cfg  LockConfig
+	line *Line
+	opts holdOptions
+	err  error // what is wrong with the configuration, told by Acquire
+}
+
+// NewLock returns a lock of the session. It does no I/O.
+func NewLock(s *session.Session, cfg LockConfig) *Lock {
+	n, err := lockNaming(cfg.Dialect, false, false)
+	return newLock(s, cfg, n, false, err)
+}
+
+func newLock(s *session.Session, cfg LockConfig, n naming, shared bool, err error) *Lock {
+	if err == nil {
+		err = session.ValidatePath(cfg.Path)
+	}
+	return &Lock{
+		s: s, cfg: cfg, err: err,
+		line: &Line{Path: cfg.Path, Logger: cfg.Logger, naming: n, shared: shared, acl: cfg.ACL},
+		opts: holdOptions{shared: shared, now: cfg.Revocable},
+	}
+}
+
+// Acquire waits until the lock is ours. When ctx ends first its cause is
+// returned and nothing is left behind. The hold does not end with ctx.
+func (l *Lock) Acquire(ctx context.Context) (*Hold, error) {
+	return l.acquire(ctx, func(p *Place) error { return p.Wait(ctx) })
+}
+
+// TryAcquire takes the lock when it is free, and returns an error that matches
+// ErrHeld when it is not.
+func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
+	return l.acquire(ctx, func(p *Place) error {
+		first, err := p.First(ctx)
+		if err == nil && !first {
+			err = ErrHeld
+		}
+		return err
+	})
+}
+
+func (l *Lock) acquire(ctx context.Context, wait func(*Place) error) (*Hold, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, l.err)
+	}
+	if err := waitsForItself(ctx, l.s, l.cfg.Path); err != nil {
+		return nil, err
+	}
+	place, err := l.line.Join(ctx, l.s, l.cfg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if err := wait(place); err != nil {
+		place.Abandon()
+		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, err)
+	}
+	return newHold(ctx, l.s, l.cfg.Path, place.path, place.Fence(), l.opts), nil
+}

@@ -1,0 +1,121 @@
+package recipe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The multi-lock: several locks held together. It makes no znodes of its own.
+//
+// Steps (Apache Curator, "Multi Shared Lock"): the locks are acquired one after
+// another in the order of their paths; if one fails, those that are held are
+// released again.
+//
+// Guarantees: two multi-locks never wait for each other in a circle, because
+// both follow the same order; all are held, or none. Not guaranteed: that all
+// are acquired in one instant.
+
+// MultiLock is several locks that are held together. All must be of one session.
+type MultiLock struct{ locks []*Lock }
+
+// NewMultiLock returns a multi-lock over locks of distinct paths. It does no I/O.
+func NewMultiLock(locks ...*Lock) *MultiLock {
+	sorted := slices.SortedFunc(slices.Values(locks), func(a, b *Lock) int {
+		return cmp.Compare(a.cfg.Path, b.cfg.Path)
+	})
+	return &MultiLock{locks: sorted}
+}
+
+// MultiHold is several locks held. Its context ends when one of them is lost.
+type MultiHold struct {
+	holds  []*Hold
+	ctx    context.Context //nolint:containedctx // what is held is a context
+	cancel context.CancelCauseFunc
+	stops  []func() bool
+	once   sync.Once
+}
+
+// Acquire waits until all locks are ours, or none.
+func (m *MultiLock) Acquire(ctx context.Context) (*MultiHold, error) {
+	return m.acquire(ctx, (*Lock).Acquire)
+}
+
+// TryAcquire takes the locks when all are free; otherwise it takes none and
+// the error matches ErrHeld.
+func (m *MultiLock) TryAcquire(ctx context.Context) (*MultiHold, error) {
+	return m.acquire(ctx, (*Lock).TryAcquire)
+}
+
+func (m *MultiLock) acquire(ctx context.Context, one func(*Lock, context.Context) (*Hold, error)) (*MultiHold, error) {
+	var holds []*Hold
+	for _, l := range m.locks {
+		h, err := one(l, ctx)
+		if err == nil {
+			// What is held so far may be lost while the next is waited for.
+			if i := slices.IndexFunc(holds, func(h *Hold) bool { return h.Err() != nil }); i >= 0 {
+				err = holds[i].Err()
+				holds = append(holds, h)
+			}
+		}
+		if err != nil {
+			_ = releaseAll(ctx, holds) // the first error is told
+			return nil, err
+		}
+		holds = append(holds, h)
+	}
+	return newMultiHold(ctx, holds), nil
+}
+
+func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	m := &MultiHold{holds: holds, ctx: own, cancel: cancel}
+	for _, h := range holds {
+		m.stops = append(m.stops, context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) }))
+	}
+	return m
+}
+
+// Context ends, with a cause, when the first of the locks does.
+func (m *MultiHold) Context() context.Context { return m.ctx }
+
+// Fences returns the fencing tokens in the order of the locks' paths.
+func (m *MultiHold) Fences() []int64 {
+	fences := make([]int64, len(m.holds))
+	for i, h := range m.holds {
+		fences[i] = h.fence
+	}
+	return fences
+}
+
+// Guards are the operations that make a multi fail when a lock is gone.
+func (m *MultiHold) Guards() []session.Op {
+	ops := make([]session.Op, len(m.holds))
+	for i, h := range m.holds {
+		ops[i] = h.Guard()
+	}
+	return ops
+}
+
+// Release gives all of them back, the last acquired first, and returns all errors.
+func (m *MultiHold) Release(ctx context.Context) error {
+	m.once.Do(func() {
+		for _, stop := range m.stops {
+			stop()
+		}
+		m.cancel(ErrReleased)
+	})
+	return releaseAll(ctx, m.holds)
+}
+
+func releaseAll(ctx context.Context, holds []*Hold) error {
+	var errs []error
+	for _, h := range slices.Backward(holds) {
+		errs = append(errs, h.Release(ctx))
+	}
+	return errors.Join(errs...)
+}

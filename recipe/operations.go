@@ -1,0 +1,67 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// operations sends multis that change znodes which others change too, so that
+// after a lost reply the znodes themselves cannot tell whether it was applied.
+// Each multi travels with a set of a marker of this session,
+//
+//	<path>-ops/_c_<uuid>    ephemeral
+//
+// whose version tells. A marker serves one multi at a time; idle ones are kept.
+type operations struct {
+	s    *session.Session
+	path string
+	idle chan *session.Marker
+}
+
+// idleMarkers bounds how many markers are kept for later. More may be in use.
+const idleMarkers = 64
+
+func newOperations(s *session.Session, path string) operations {
+	return operations{s: s, path: path, idle: make(chan *session.Marker, idleMarkers)}
+}
+
+// do sends ops, and returns nil when they were applied, exactly once. An error
+// that matches session.ErrUnknown means that it could not be found out: ctx or
+// the session ended, or somebody deleted the marker. It then matches nothing
+// else that a server answers.
+func (o operations) do(ctx context.Context, ops ...session.Op) error {
+	for {
+		marker, err := o.marker(ctx)
+		if err != nil {
+			return err
+		}
+		_, applied, err := marker.Multi(ctx, ops...)
+		if applied {
+			err = nil
+		}
+		if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index < 0 {
+			continue // nothing was applied: the idle marker had been deleted
+		}
+		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
+			return fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
+		}
+		select {
+		case o.idle <- marker:
+		default:
+			abandon(o.s, marker.Path())
+		}
+		return err
+	}
+}
+
+func (o operations) marker(ctx context.Context) (*session.Marker, error) {
+	select {
+	case m := <-o.idle:
+		return m, nil
+	default:
+		return session.NewMarker(ctx, o.s, o.path)
+	}
+}

@@ -1,0 +1,78 @@
+package recipe
+
+import (
+	"context"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The queue, first in, first out.
+//
+//	<path>/qn-<sequence>         persistent sequential, the body as it is
+//	<path>-taken/qn-<sequence>   ephemeral, the claim of a reserved item
+//	<path>-ops/_c_<uuid>         ephemeral, our marker (rule of lost replies)
+//
+// This is the layout of ZooKeeper's own queue recipe and of Apache Curator's
+// SimpleDistributedQueue, whose clients can put and take on the same path. They
+// do not know claims: an item that is reserved here can be taken there.
+//
+// Steps (ZooKeeper Recipes, "Queues"): put creates; take lists, reads the first
+// item and deletes it in a multi that fails when the item is claimed; reserve
+// creates an ephemeral claim in a multi with a check of the item, and Ack
+// deletes both.
+//
+// Guarantees: a Put that returns nil has put one item, not two; what Take
+// returns, it alone has returned; items that nobody reserves are taken in the
+// order in which they were put. Reserved items are delivered at least once. Not
+// guaranteed: that an item is not lost when its taker dies between Take and its
+// work (that is what Reserve is for); that max_len is never passed by a few.
+
+// QueueConfig describes a queue.
+type QueueConfig struct {
+	Path string
+	// MaxLen is about how many items the queue may hold: a Put that finds
+	// that many returns ErrFull. 0: no bound, and one request less.
+	MaxLen int
+}
+
+// Queue is a first-in-first-out queue. It may be used by many goroutines at once.
+type Queue struct{ items items }
+
+const fifoPrefix = "qn-"
+
+// NewQueue returns a queue of the session. It does no I/O.
+func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
+	return &Queue{items{
+		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen,
+		ops: newOperations(s, cfg.Path),
+		parse: func(name string) (item, bool) {
+			seq, ok := ParseSequence(name, fifoPrefix)
+			return item{name: name, seq: seq}, ok && name[:len(fifoPrefix)] == fifoPrefix
+		},
+	}}
+}
+
+// Put appends an item. It returns ErrTooLarge for a body over the limit, before
+// it is sent, and ErrFull when a bounded queue is full.
+func (q *Queue) Put(ctx context.Context, body []byte) error { return q.items.put(ctx, fifoPrefix, body) }
+
+// Take waits for an item and takes it: at most once.
+func (q *Queue) Take(ctx context.Context) ([]byte, error) { return q.items.take(ctx, true) }
+
+// TryTake is Take that returns ErrEmpty instead of waiting.
+func (q *Queue) TryTake(ctx context.Context) ([]byte, error) { return q.items.take(ctx, false) }
+
+// Reserve waits for an item and claims it: at least once.
+func (q *Queue) Reserve(ctx context.Context) (*Reservation, error) { return q.items.reserve(ctx, true) }
+
+// TryReserve is Reserve that returns ErrEmpty instead of waiting.
+func (q *Queue) TryReserve(ctx context.Context) (*Reservation, error) {
+	return q.items.reserve(ctx, false)
+}
+
+// Len returns the number of items, with those that are reserved. It works for a
+// queue that is too long to be listed.
+func (q *Queue) Len(ctx context.Context) (int, error) { return q.items.len(ctx) }
+
+// Purge deletes all items that are there and not reserved, and returns how many.
+func (q *Queue) Purge(ctx context.Context) (int, error) { return q.items.purge(ctx) }

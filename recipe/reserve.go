@@ -1,0 +1,150 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Reservation is an item that is ours to work on: nobody else sees it until
+// Ack takes it out of the queue or Return gives it back. When the session ends
+// first, the item is everybody's again: each item is delivered at least once.
+type Reservation struct {
+	q     *items
+	hold  *Hold
+	item  string
+	claim string
+	body  []byte
+}
+
+// Body returns what was put.
+func (r *Reservation) Body() []byte { return r.body }
+
+// Path returns the path of the item.
+func (r *Reservation) Path() string { return r.item }
+
+// Context ends, with a cause, when the reservation does: another consumer may
+// work on the item from then on.
+func (r *Reservation) Context() context.Context { return r.hold.Context() }
+
+// Fence is the czxid of the claim; it grows from reservation to reservation.
+func (r *Reservation) Fence() int64 { return r.hold.Fence() }
+
+// reserve claims an item.
+func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
+	var r *Reservation
+	err := q.find(wait)(ctx, func(it item) (bool, error) {
+		var err error
+		r, err = q.reserveItem(ctx, it)
+		return r != nil, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reserve from %s: %w", q.dir, err)
+	}
+	return r, nil
+}
+
+// reserveItem claims one item; nil means that somebody else has it. The claim's
+// data is a GUID, which tells after a lost reply whether the claim is ours.
+func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
+	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name)}
+	stat, err := q.claim(ctx, r)
+	switch {
+	case isTaken(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	body, _, err := q.s.Get(ctx, r.item)
+	if err != nil {
+		abandon(q.s, r.claim)
+		if errors.Is(err, session.ErrNoNode) {
+			return nil, nil // an operator removed it
+		}
+		return nil, err
+	}
+	r.body = body
+	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{})
+	return r, nil
+}
+
+// claim creates the claim of an item that is there.
+func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
+	token := []byte(newHex())
+	for {
+		results, err := q.s.Multi(ctx,
+			session.CheckOp(r.item, -1),
+			session.CreateOp(r.claim, token, session.Ephemeral))
+		switch {
+		case err == nil:
+			return results[1].Stat, nil
+		case q.noClaimDir(err):
+			if err := q.s.CreateParents(ctx, r.claim); err != nil {
+				return session.Stat{}, err
+			}
+			continue
+		case !errors.Is(err, session.ErrUnknown):
+			return session.Stat{}, err
+		}
+		stat, ours, err := q.isOurs(ctx, r.claim, token)
+		if err != nil {
+			inBackground(q.s, func(ctx context.Context) error {
+				if _, ours, err := q.isOurs(ctx, r.claim, token); err != nil || !ours {
+					return err
+				}
+				return removeOwn(ctx, q.s, r.claim)
+			})
+			return session.Stat{}, err
+		}
+		if ours {
+			return stat, nil
+		}
+	}
+}
+
+// isOurs reads a claim after a lost reply.
+func (q *items) isOurs(ctx context.Context, claim string, token []byte) (session.Stat, bool, error) {
+	if err := q.s.Sync(ctx, claim); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return session.Stat{}, false, err
+	}
+	data, stat, err := q.s.Get(ctx, claim)
+	if errors.Is(err, session.ErrNoNode) {
+		return session.Stat{}, false, nil
+	}
+	return stat, err == nil && string(data) == string(token), err
+}
+
+// Ack takes the item out of the queue for good. It fails with an error that
+// matches ErrNotHeld when the reservation ended before: the item may then be
+// delivered again.
+func (r *Reservation) Ack(ctx context.Context) error {
+	cause := r.hold.Err()
+	if !r.hold.finish() {
+		return fmt.Errorf("ack %s: %w", r.item, ErrNotHeld)
+	}
+	if cause != nil {
+		abandon(r.q.s, r.claim)
+		return fmt.Errorf("ack %s: %w: %w", r.item, ErrNotHeld, cause)
+	}
+	err := r.q.ops.do(ctx, session.DeleteOp(r.item, -1), session.DeleteOp(r.claim, -1))
+	if err != nil {
+		abandon(r.q.s, r.claim)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case isTaken(err):
+		return fmt.Errorf("ack %s: %w: %w", r.item, ErrNotHeld, err)
+	}
+	return fmt.Errorf("ack %s: %w", r.item, err)
+}
+
+// Return gives the item back, to be delivered again, in its old place.
+func (r *Reservation) Return(ctx context.Context) error {
+	if err := r.hold.Release(ctx); err != nil {
+		return fmt.Errorf("return %s: %w", r.item, err)
+	}
+	return nil
+}

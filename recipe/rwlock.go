@@ -1,0 +1,116 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The read-write lock.
+//
+//	<path>/_c_<uuid>-__READ__<sequence>   ephemeral sequential (Apache Curator)
+//	<path>/_c_<uuid>-__WRIT__<sequence>
+//	<path>/<32 hex>__rlock__<sequence>    the same in kazoo's dialect
+//	<path>/<32 hex>__lock__<sequence>
+//
+// Steps (Hunt and others, Read/Write Locks; ZooKeeper Recipes, "Shared Locks"):
+// a writer waits for its nearest predecessor of either kind, a reader for the
+// nearest writer before it. Both kinds share the parent's counter.
+//
+// Guarantees: a writer is alone, readers are together; nobody overtakes a
+// writer that waits, so writers do not starve; readers behind a writer wake
+// together, and nobody else does. An upgrade would wait for itself and is
+// refused (seen by the context). A downgrade is one step: no other writer comes
+// between. Not guaranteed: what [Lock] does not guarantee either. kazoo 2.8's
+// ReadLock also waits for writers that came later, which can deadlock kazoo's
+// own contenders.
+
+// RWLock is a lock for one writer or many readers.
+type RWLock struct {
+	read, write *Lock
+}
+
+// NewRWLock returns a read-write lock of the session. It does no I/O.
+func NewRWLock(s *session.Session, cfg LockConfig) *RWLock {
+	rn, err := lockNaming(cfg.Dialect, true, true)
+	wn, _ := lockNaming(cfg.Dialect, true, false)
+	return &RWLock{read: newLock(s, cfg, rn, true, err), write: newLock(s, cfg, wn, false, err)}
+}
+
+// RLock waits until no writer stands before us.
+func (l *RWLock) RLock(ctx context.Context) (*Hold, error) { return l.read.Acquire(ctx) }
+
+// TryRLock is RLock that answers ErrHeld instead of waiting.
+func (l *RWLock) TryRLock(ctx context.Context) (*Hold, error) { return l.read.TryAcquire(ctx) }
+
+// Lock waits until nobody stands before us. Under the context of a read lock
+// of the same path it returns ErrUpgrade.
+func (l *RWLock) Lock(ctx context.Context) (*Hold, error) { return l.write.Acquire(ctx) }
+
+// TryLock is Lock that answers ErrHeld instead of waiting.
+func (l *RWLock) TryLock(ctx context.Context) (*Hold, error) { return l.write.TryAcquire(ctx) }
+
+// Downgrade turns a write lock into a read lock in one step. The reader takes
+// the writer's place in the line (as Curator's readers inside a writer do since
+// 5.5), so it stands before every writer that waits. The write hold has ended
+// when Downgrade returns nil, and goes on when it returns an error.
+func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
+	if err := w.Err(); err != nil {
+		return nil, fmt.Errorf("downgrade %s: %w: %w", w.path, ErrNotHeld, err)
+	}
+	path, err := l.readerInPlaceOf(w)
+	if err != nil {
+		return nil, err
+	}
+	stat, err := replaceOwn(ctx, l.read.s, w.path, path, l.read.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("downgrade: %w", err)
+	}
+	r := newHold(ctx, l.read.s, l.read.cfg.Path, path, stat.Czxid, l.read.opts)
+	w.finish()
+	return r, nil
+}
+
+// readerInPlaceOf names a reader with the sequence of a writer.
+func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
+	c, ok := parseContender(base(w.path))
+	if !ok || c.shared {
+		return "", fmt.Errorf("downgrade %s: not a write lock: %w", w.path, ErrNotHeld)
+	}
+	head, _, _ := splitSequence(c.name)
+	id, prefix := uuid.NewString(), "_c_"
+	mark := "-" + l.read.line.naming.mark
+	if l.read.line.naming.hex {
+		id, prefix, mark = strings.ReplaceAll(id, "-", ""), "", l.read.line.naming.mark
+	}
+	return child(l.read.cfg.Path, prefix+id+mark+c.name[len(head):]), nil
+}
+
+// replaceOwn puts a new ephemeral znode, of a name that nobody else uses, in
+// the place of an old one of ours. After a lost reply the new one tells whether
+// it was done.
+func replaceOwn(ctx context.Context, s *session.Session, old, path string, cfg LockConfig) (session.Stat, error) {
+	for {
+		results, err := s.Multi(ctx,
+			session.DeleteOp(old, -1),
+			session.CreateOp(path, cfg.Data, session.Ephemeral, cfg.ACL...))
+		if err != nil && !errors.Is(err, session.ErrUnknown) {
+			return session.Stat{}, err
+		}
+		if err == nil && len(results) == 2 && results[1].Stat.Czxid != 0 {
+			return results[1].Stat, nil
+		}
+		stat, ok, ferr := lookAgain(ctx, s, path)
+		if ferr != nil {
+			return session.Stat{}, ferr
+		}
+		if ok && stat.EphemeralOwner == s.ID() {
+			return stat, nil
+		}
+	}
+}

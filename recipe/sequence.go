@@ -1,0 +1,143 @@
+package recipe
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Sequence is the number that ZooKeeper appends to the name of a sequential
+// znode: the parent's count of creations, a signed 32-bit number that wraps to
+// -2147483648 after 2147483647 (ZooKeeper Programmer's Guide, "Sequence Nodes").
+type Sequence int32
+
+// Before reports whether s was given out before t. The difference wraps as the
+// counter does, so that the order holds over the wrap as long as the two are
+// less than 2^31 creations apart.
+func (s Sequence) Before(t Sequence) bool { return int32(s)-int32(t) < 0 }
+
+// ParseSequence returns the number at the end of name: all text after the last
+// occurrence of mark. ZooKeeper prints ten characters ("%010d"), so a negative
+// number has a sign and nine or ten digits.
+func ParseSequence(name, mark string) (Sequence, bool) {
+	head, seq, ok := splitSequence(name)
+	if !ok || !strings.HasSuffix(head, mark) {
+		return 0, false
+	}
+	return seq, true
+}
+
+// splitSequence cuts the number off the end of a name. A sign is part of the
+// number when the digits alone would not be ten, or when what stands before it
+// ends in a mark of its own; "lock--2147483648" is therefore negative and
+// "lock-2147483647" positive.
+func splitSequence(name string) (string, Sequence, bool) {
+	i := len(name)
+	for i > 0 && name[i-1] >= '0' && name[i-1] <= '9' {
+		i--
+	}
+	digits := len(name) - i
+	negative := i > 1 && name[i-1] == '-' && (digits == 9 || name[i-2] == '-' || name[i-2] == '_')
+	switch {
+	case negative && (digits == 9 || digits == 10):
+		i--
+	case digits != 10:
+		return "", 0, false
+	}
+	n, err := strconv.ParseInt(name[i:], 10, 32)
+	if err != nil {
+		return "", 0, false
+	}
+	return name[:i], Sequence(n), true
+}
+
+// contender is one child of a path that takes part in its order.
+type contender struct {
+	name   string
+	seq    Sequence
+	shared bool // a reader of a read-write lock
+}
+
+// marks are what stands before the sequence in the layouts that may meet on
+// one path. All of them use the one counter of the parent, so that they can be
+// ordered among each other: Apache Curator's locks, latches and read-write
+// locks, kazoo's locks, go-zookeeper's Lock (-lock-).
+var marks = []struct {
+	text   string
+	shared bool
+}{
+	{"lock-", false},
+	{"latch-", false},
+	{"__lock__", false},
+	{"__rlock__", true},
+	{"__READ__", true},
+	{"__WRIT__", false},
+}
+
+// parseContender tells whether a child contends and where it stands.
+func parseContender(name string) (contender, bool) {
+	head, seq, ok := splitSequence(name)
+	if !ok {
+		return contender{}, false
+	}
+	for _, m := range marks {
+		if strings.HasSuffix(head, m.text) {
+			return contender{name, seq, m.shared}, true
+		}
+	}
+	if head == "n_" || isWriteLock(head) {
+		return contender{name, seq, false}, true
+	}
+	return contender{}, false
+}
+
+// isWriteLock recognizes "x-<session id>-", the name of ZooKeeper's own lock
+// recipe (org.apache.zookeeper.recipes.lock.WriteLock), and of its election
+// ("n_") by the caller.
+func isWriteLock(head string) bool {
+	id, ok := strings.CutPrefix(head, "x-")
+	if !ok {
+		return false
+	}
+	id, ok = strings.CutSuffix(id, "-")
+	if !ok {
+		return false
+	}
+	_, err := strconv.ParseInt(id, 10, 64)
+	return err == nil
+}
+
+// predecessor returns the nearest contender before seq that must be gone
+// first: any for an exclusive contender, the nearest exclusive one for a
+// reader. It is chosen by the smallest distance and not by sorting, because
+// the order of a counter that wraps is only defined between two numbers.
+func predecessor(names []string, seq Sequence, shared bool) (pred string, foreign []string) {
+	var nearest int32
+	for _, name := range names {
+		c, ok := parseContender(name)
+		if !ok {
+			foreign = append(foreign, name)
+			continue
+		}
+		if shared && c.shared || !c.seq.Before(seq) {
+			continue
+		}
+		if d := int32(seq) - int32(c.seq); pred == "" || d < nearest {
+			pred, nearest = name, d
+		}
+	}
+	return pred, foreign
+}
+
+// first returns the contender that stands before all others; ok is false when
+// there is none.
+func first(names []string) (contender, bool) {
+	var lowest contender
+	found := false
+	for _, name := range names {
+		c, ok := parseContender(name)
+		if ok && (!found || c.seq.Before(lowest.seq)) {
+			lowest, found = c, true
+		}
+	}
+	return lowest, found
+}

@@ -1,0 +1,71 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// take takes an item: at most once. An error that matches session.ErrUnknown
+// may have taken one, whose body is then lost.
+func (q *items) take(ctx context.Context, wait bool) ([]byte, error) {
+	var body []byte
+	err := q.find(wait)(ctx, func(it item) (bool, error) {
+		var taken bool
+		var err error
+		body, taken, err = q.takeItem(ctx, it)
+		return taken, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take from %s: %w", q.dir, err)
+	}
+	return body, nil
+}
+
+func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) error {
+	if wait {
+		return q.blocking
+	}
+	return q.each
+}
+
+// takeItem reads an item and deletes it; false means that somebody else did,
+// or that somebody has reserved it.
+func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
+	body, _, err := q.s.Get(ctx, child(q.dir, it.name))
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, false, nil
+	}
+	if err == nil {
+		err = q.remove(ctx, it.name)
+	}
+	switch {
+	case err == nil:
+		return body, true, nil
+	case isTaken(err):
+		return nil, false, nil
+	}
+	return nil, false, err
+}
+
+// remove takes an item out, and makes the directory of claims when it is
+// missing.
+func (q *items) remove(ctx context.Context, name string) error {
+	err := q.ops.do(ctx, q.removal(name)...)
+	if q.mode == withClaims && q.noClaimDir(err) {
+		if err := q.s.CreateParents(ctx, child(q.claims, name)); err != nil {
+			return err
+		}
+		return q.ops.do(ctx, q.removal(name)...)
+	}
+	return err
+}
+
+// noClaimDir reports whether the create of a claim found no parent.
+func (q *items) noClaimDir(err error) bool {
+	failed, ok := errors.AsType[*session.MultiError](err)
+	return ok && errors.Is(failed.Err, session.ErrNoNode) && failed.Path != "" && len(failed.Path) > len(q.claims) &&
+		failed.Path[:len(q.claims)] == q.claims
+}
