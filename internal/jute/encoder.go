@@ -57,3 +57,6 @@ func (e *Encoder) Strings(v []string) {
 		e.String(s)
 	}
 }
+
+// Raw appends what is already encoded.
+func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }

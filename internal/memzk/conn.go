@@ -1,0 +1,182 @@
+package memzk
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// conn is one connection. Three goroutines serve it: read puts what comes into
+// in, run handles it and puts the answers into out, send writes them. The
+// queues stand for the network: a direction that is cut is a queue that grows.
+type conn struct {
+	s      *Server
+	nc     net.Conn
+	addr   string // that the client dialed; faults name it
+	ip     string
+	in     *queue[packet]
+	out    *queue[answer]
+	ended  chan struct{} // closed by end: nothing more is handled; what is in out is still sent
+	killed chan struct{} // closed by kill: nothing more is sent
+
+	// Guarded by Server.mu.
+	isEnded, isKilled bool
+	session           *session // nil before the handshake
+	replica           *replica
+	ids               []identity
+	since             time.Time
+	received, sent    uint64
+}
+
+// packet is what came over a connection: a frame, a four-letter word, or the
+// end.
+type packet struct {
+	frame []byte
+	word  string
+	eof   bool
+}
+
+// answer is what goes out: a frame with its length, not before a time, or the
+// end.
+type answer struct {
+	frame []byte
+	at    time.Time
+	close bool
+}
+
+func newConn(s *Server, nc net.Conn, addr, ip string) *conn {
+	c := &conn{
+		s: s, nc: nc, addr: addr, ip: ip, in: newQueue[packet](), out: newQueue[answer](),
+		ended: make(chan struct{}), killed: make(chan struct{}),
+		ids: []identity{{"ip", ip}}, replica: s.replicaFor(addr), since: time.Now(),
+	}
+	return c
+}
+
+// read reads frames until the connection or its right to send ends.
+func (c *conn) read() {
+	r := bufio.NewReader(c.nc)
+	for first := true; ; first = false {
+		var head [4]byte
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			break
+		}
+		if first && isWord(string(head[:])) {
+			c.in.push(packet{word: string(head[:])})
+			return
+		}
+		n := int32(binary.BigEndian.Uint32(head[:]))
+		if n < 0 || int(n) > c.s.opts.MaxFrame {
+			c.s.opts.Logger.Warn("frame refused", "length", n)
+			break
+		}
+		frame := make([]byte, n)
+		if _, err := io.ReadFull(r, frame); err != nil {
+			break
+		}
+		c.in.push(packet{frame: frame})
+	}
+	c.in.push(packet{eof: true})
+}
+
+// run handles packets one after another until the connection ends.
+func (c *conn) run() {
+	for {
+		p, ok := c.in.pop(c.ended)
+		if !ok || !c.pass(clientToServer, c.ended) || p.eof {
+			break
+		}
+		c.s.mu.Lock()
+		// end may have been called while this goroutine waited for the mutex.
+		more := !c.isEnded && c.handle(p)
+		c.s.mu.Unlock()
+		if !more {
+			break
+		}
+	}
+	c.s.mu.Lock()
+	c.end()
+	c.s.mu.Unlock()
+}
+
+// send sends answers in their order, then closes the connection.
+func (c *conn) send() {
+	defer func() {
+		_ = c.nc.Close()
+		c.s.mu.Lock()
+		delete(c.s.conns, c)
+		c.s.mu.Unlock()
+	}()
+	for {
+		a, ok := c.out.pop(c.killed)
+		if !ok || !c.waitUntil(a.at) || !c.pass(serverToClient, c.killed) || a.close {
+			return
+		}
+		if _, err := c.nc.Write(a.frame); err != nil {
+			return
+		}
+	}
+}
+
+// waitUntil waits for a time; false means that the connection was killed.
+func (c *conn) waitUntil(at time.Time) bool {
+	d := time.Until(at)
+	if at.IsZero() || d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.killed:
+		return false
+	}
+}
+
+// end takes the connection out of the server; what is queued is still sent. It
+// needs Server.mu.
+func (c *conn) end() {
+	if c.isEnded {
+		return
+	}
+	c.isEnded = true
+	close(c.ended)
+	if c.session != nil && c.session.conn == c {
+		c.session.conn = nil
+	}
+	c.replica.dataWatches.forget(c)
+	c.replica.childWatches.forget(c)
+	c.out.push(answer{close: true})
+}
+
+// kill ends the connection without sending what is queued. It needs Server.mu.
+func (c *conn) kill() {
+	c.end()
+	if !c.isKilled {
+		c.isKilled = true
+		close(c.killed)
+	}
+}
+
+// push queues a frame. It needs Server.mu.
+func (c *conn) push(body []byte, at time.Time) {
+	if c.isEnded {
+		return
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body)))
+	c.sent++
+	c.out.push(answer{frame: append(frame, body...), at: at})
+}
+
+// notify queues a watch event. It needs Server.mu.
+func (c *conn) notify(event int32, path string) {
+	e := jute.NewEncoder(nil)
+	(&jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}).Encode(e)
+	(&jute.WatcherEvent{Type: event, State: jute.StateSyncConnected, Path: path}).Encode(e)
+	c.push(e.Bytes(), time.Time{})
+}

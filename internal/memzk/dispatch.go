@@ -1,0 +1,126 @@
+package memzk
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// handle handles one packet; false ends the connection. It runs with Server.mu
+// held.
+func (c *conn) handle(p packet) bool {
+	c.received++
+	switch {
+	case p.word != "":
+		c.out.push(answer{frame: []byte(c.s.fourLetterWord(p.word))})
+		return false
+	case c.session == nil:
+		return c.handshake(p.frame)
+	}
+	d := jute.NewDecoder(p.frame)
+	var h jute.RequestHeader
+	h.Decode(d)
+	if d.Err() != nil {
+		return false
+	}
+	s := c.s
+	s.touch(c.session)
+	s.requests[h.Op]++
+	f := s.faults.take(h.Op)
+	switch {
+	case f.loseBefore:
+		return false
+	case f.refused && f.code == jute.ErrCodeUnimplemented || !known(h.Op):
+		c.reply(h.Xid, 0, jute.ErrCodeUnimplemented, nil, f.until())
+		return false
+	case f.refused:
+		c.reply(h.Xid, c.replica.tree.zxid, f.code, nil, f.until())
+		return true
+	case h.Op == jute.OpAuth:
+		return c.auth(h.Xid, d)
+	case h.Op == jute.OpSASL:
+		c.reply(h.Xid, 0, jute.ErrCodeAuthFailed, nil, time.Time{})
+		return false
+	}
+	e, err := c.do(h.Op, d)
+	if f.loseAfter {
+		return false
+	}
+	var body []byte
+	if err == nil && e != nil {
+		body = e.Bytes()
+	}
+	c.reply(h.Xid, c.replica.tree.zxid, codeOf(err), body, f.until())
+	return h.Op != jute.OpClose
+}
+
+// reply queues one reply. It needs Server.mu.
+func (c *conn) reply(xid int32, zxid int64, code int32, body []byte, at time.Time) {
+	e := jute.NewEncoder(make([]byte, 0, jute.ReplyHeaderSize+len(body)))
+	(&jute.ReplyHeader{Xid: xid, Zxid: zxid, Err: code}).Encode(e)
+	e.Raw(body)
+	c.push(e.Bytes(), at)
+}
+
+// known reports whether a server of 3.8 knows the operation.
+func known(op int32) bool {
+	switch op {
+	case jute.OpCreateSession, jute.OpError, jute.OpNotification, jute.OpDeleteContainer:
+		return false
+	}
+	return jute.OpName(op) != "unknown"
+}
+
+// do carries a request out. An error is answered by its code.
+func (c *conn) do(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+	switch op {
+	case jute.OpPing:
+		return nil, nil
+	case jute.OpExists:
+		return c.exists(d)
+	case jute.OpGetData:
+		return c.getData(d, true)
+	case jute.OpGetACL:
+		return c.getACL(d)
+	case jute.OpGetChildren:
+		return c.getChildren(d, true, false)
+	case jute.OpGetChildren2:
+		return c.getChildren(d, true, true)
+	case jute.OpSync:
+		return c.sync(d)
+	case jute.OpMultiRead:
+		return c.multiRead(d)
+	case jute.OpGetEphemerals:
+		return c.getEphemerals(d)
+	case jute.OpGetAllChildrenNumber:
+		return c.getAllChildrenNumber(d)
+	case jute.OpWhoAmI:
+		return c.whoAmI(), nil
+	case jute.OpSetWatches, jute.OpSetWatches2:
+		return c.setWatches(op, d)
+	case jute.OpAddWatch:
+		return c.addWatch(d)
+	case jute.OpCheckWatches, jute.OpRemoveWatches:
+		return c.checkOrRemoveWatches(op, d)
+	}
+	return c.change(op, d)
+}
+
+// change carries a write request out.
+func (c *conn) change(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+	switch op {
+	case jute.OpMulti:
+		return c.multi(d)
+	case jute.OpClose:
+		c.s.closeSession(c.session)
+		c.catchUp()
+		return nil, nil
+	case jute.OpReconfig:
+		c.s.commit(nil)
+		c.catchUp()
+		return nil, Error(jute.ErrCodeReconfigDisabled)
+	case jute.OpCheck: // stands only inside a multi
+		return nil, Error(jute.ErrCodeUnimplemented)
+	}
+	return c.write(op, d)
+}

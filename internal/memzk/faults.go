@@ -1,0 +1,170 @@
+package memzk
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// AnyOp stands for every operation in the methods that inject faults.
+const AnyOp int32 = 1<<31 - 1
+
+// direction is one of the two ways of a connection.
+type direction int
+
+const (
+	clientToServer direction = iota
+	serverToClient
+)
+
+// allAddrs is the key of a fault that concerns every address.
+const allAddrs = ""
+
+// faults is what tests have asked for. It is guarded by Server.mu.
+type faults struct {
+	lose             []*loss
+	delays           map[int32]time.Duration
+	refuse           map[int32]int32 // code by operation
+	gates            map[gateKey]chan struct{}
+	refuseDial       map[string]bool
+	silentNewSession bool
+}
+
+type gateKey struct {
+	addr string
+	dir  direction
+}
+
+// loss is a reply that will be lost.
+type loss struct {
+	op          int32
+	left        int // requests of op until it strikes
+	beforeApply bool
+	struck      chan struct{}
+}
+
+// fault is what happens to one request.
+type fault struct {
+	loseBefore, loseAfter bool
+	refused               bool
+	code                  int32
+	delay                 time.Duration
+}
+
+// until returns the time before which the reply must not be sent.
+func (f fault) until() time.Time {
+	if f.delay == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(f.delay)
+}
+
+// take returns what happens to a request of op that has just come.
+func (fs *faults) take(op int32) (f fault) {
+	if op == jute.OpPing {
+		return fs.common(op) // "the nth request of any kind" counts no pings
+	}
+	kept := fs.lose[:0]
+	for _, l := range fs.lose {
+		if l.op == op || l.op == AnyOp && op != jute.OpCreateSession {
+			l.left--
+		}
+		if l.left > 0 {
+			kept = append(kept, l)
+			continue
+		}
+		f.loseBefore = f.loseBefore || l.beforeApply
+		f.loseAfter = f.loseAfter || !l.beforeApply
+		close(l.struck)
+	}
+	clear(fs.lose[len(kept):])
+	fs.lose = kept
+	g := fs.common(op)
+	g.loseBefore, g.loseAfter = f.loseBefore, f.loseAfter
+	return g
+}
+
+// common returns the faults that last.
+func (fs *faults) common(op int32) (f fault) {
+	f.delay = max(fs.delays[op], fs.delays[AnyOp])
+	f.code, f.refused = fs.refuse[op]
+	return f
+}
+
+func (fs *faults) refused(addr string) bool { return fs.refuseDial[addr] || fs.refuseDial[allAddrs] }
+
+// LoseReply loses the reply to the nth request of op from now on, counted from
+// 1 over all connections, and drops that connection: before the request was
+// applied, or after. AnyOp counts every request but pings and handshakes;
+// jute.OpCreateSession stands for the handshake. The channel that it returns is
+// closed when it strikes.
+func (s *Server) LoseReply(op int32, n int, beforeApply bool) <-chan struct{} {
+	l := &loss{op: op, left: max(n, 1), beforeApply: beforeApply, struck: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults.lose = append(s.faults.lose, l)
+	return l.struck
+}
+
+// Delay holds every reply to op back for d, and with it what comes after it on
+// the same connection; 0 ends it. The request is applied at once.
+func (s *Server) Delay(op int32, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.delays == nil {
+		s.faults.delays = map[int32]time.Duration{}
+	}
+	s.faults.delays[op] = d
+}
+
+// Refuse answers op as a server does that does not know it: with the code
+// "unimplemented", and by dropping the connection.
+func (s *Server) Refuse(op int32) { s.RefuseWith(op, jute.ErrCodeUnimplemented) }
+
+// RefuseWith answers op with an error code from now on, such as
+// jute.ErrCodeQuotaExceeded, and does nothing else. Code 0 ends it.
+func (s *Server) RefuseWith(op, code int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.refuse == nil {
+		s.faults.refuse = map[int32]int32{}
+	}
+	if code == jute.ErrCodeOK {
+		delete(s.faults.refuse, op)
+		return
+	}
+	s.faults.refuse[op] = code
+}
+
+// Allow ends Refuse and RefuseWith.
+func (s *Server) Allow(op int32) { s.RefuseWith(op, jute.ErrCodeOK) }
+
+// SilentNewSession answers the next client that wants to take its session up
+// with another, new session, and does not say that the old one is gone.
+func (s *Server) SilentNewSession() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults.silentNewSession = true
+}
+
+// ExpireSession ends a session now, as if it had not been heard of for its
+// timeout. It reports whether there was one.
+func (s *Server) ExpireSession(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := s.sessions[id]
+	if sess == nil {
+		return false
+	}
+	s.expireSession(sess)
+	return true
+}
+
+// ClearFaults ends everything that this file and network.go began: lost
+// replies that have not struck, delays, refusals, cuts.
+func (s *Server) ClearFaults() {
+	s.Heal()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = faults{}
+}

@@ -1,0 +1,115 @@
+package memzk
+
+import (
+	"crypto/subtle"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// handshake handles the first frame; false ends the connection.
+func (c *conn) handshake(frame []byte) bool {
+	s := c.s
+	d := jute.NewDecoder(frame)
+	var req jute.ConnectRequest
+	req.Decode(d)
+	if d.Err() != nil {
+		return false
+	}
+	if req.LastZxidSeen > c.replica.tree.zxid {
+		s.opts.Logger.Info("client has seen a later zxid", "zxid", req.LastZxidSeen)
+		return false
+	}
+	f := s.faults.take(jute.OpCreateSession)
+	if f.loseBefore {
+		return false
+	}
+	timeout := s.clamp(time.Duration(req.Timeout) * time.Millisecond)
+	sess := c.findSession(&req, timeout)
+	if sess != nil {
+		sess.conn = c
+		c.session = sess
+	}
+	if f.loseAfter {
+		return false
+	}
+	c.push(connectResponse(sess, req.HasReadOnly), f.until())
+	return sess != nil
+}
+
+// findSession opens or takes up the session that the client asks for; nil means
+// that it is gone. A connection that already has the session is ended first,
+// even when the password then turns out to be wrong, as 3.8 does.
+func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration) *session {
+	s := c.s
+	if req.SessionID == 0 {
+		return s.openSession(timeout)
+	}
+	sess := s.sessions[req.SessionID]
+	if s.faults.silentNewSession {
+		s.faults.silentNewSession = false
+		if sess != nil {
+			s.expireSession(sess)
+		}
+		return s.openSession(timeout)
+	}
+	if sess == nil {
+		return nil
+	}
+	if old := sess.conn; old != nil {
+		old.end()
+	}
+	if subtle.ConstantTimeCompare(sess.password, req.Password) == 0 {
+		return nil
+	}
+	sess.timeout = timeout
+	s.touch(sess)
+	s.wakeClock()
+	return sess
+}
+
+// connectResponse encodes the answer; nil stands for a session that is gone.
+func connectResponse(sess *session, withReadOnly bool) []byte {
+	r := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: withReadOnly}
+	if sess != nil {
+		r.Timeout = int32(sess.timeout.Milliseconds())
+		r.SessionID = sess.id
+		r.Password = sess.password
+	}
+	e := jute.NewEncoder(nil)
+	r.Encode(e)
+	return e.Bytes()
+}
+
+// auth checks a credential; a wrong one ends the connection after the reply.
+func (c *conn) auth(xid int32, d *jute.Decoder) bool {
+	_ = d.Int32() // the type, which nobody uses
+	scheme, credential := d.String(), d.Buffer()
+	if d.Err() != nil {
+		return false
+	}
+	code := jute.ErrCodeOK
+	switch scheme {
+	case "digest":
+		digest := Digest(string(credential))
+		if c.s.opts.SuperDigest != "" && digest == c.s.opts.SuperDigest {
+			c.addIdentity(identity{superScheme, ""})
+		}
+		c.addIdentity(identity{"digest", digest})
+	case "ip":
+		c.addIdentity(identity{"ip", c.ip})
+	default:
+		code = jute.ErrCodeAuthFailed
+	}
+	c.reply(xid, 0, code, nil, time.Time{})
+	return code == jute.ErrCodeOK
+}
+
+func (c *conn) addIdentity(i identity) {
+	for _, have := range c.ids {
+		if have == i {
+			return
+		}
+	}
+	c.ids = append(c.ids, i)
+}

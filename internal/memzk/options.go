@@ -1,0 +1,48 @@
+package memzk
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultTickTime          = 2 * time.Second
+	DefaultContainerInterval = time.Minute
+	DefaultMaxFrame          = 1<<20 - 1
+)
+
+// Options configures a Server. The zero value of a field means its default.
+type Options struct {
+	TickTime          time.Duration // expiry is rounded up to it; DefaultTickTime
+	MinTimeout        time.Duration // smallest session timeout granted; 2 ticks
+	MaxTimeout        time.Duration // largest session timeout granted; 20 ticks
+	ContainerInterval time.Duration // pause between two reapings of containers and TTL znodes; DefaultContainerInterval
+	MaxFrame          int           // largest packet from a client in bytes; DefaultMaxFrame
+	SuperDigest       string        // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
+	NoExtendedTypes   bool          // refuse TTL znodes, as a server does where they are not switched on
+	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
+	Logger            *slog.Logger  // nil discards
+}
+
+func (o Options) withDefaults() Options {
+	if o.TickTime <= 0 {
+		o.TickTime = DefaultTickTime
+	}
+	if o.MinTimeout <= 0 {
+		o.MinTimeout = 2 * o.TickTime
+	}
+	if o.MaxTimeout <= 0 {
+		o.MaxTimeout = 20 * o.TickTime
+	}
+	if o.ContainerInterval <= 0 {
+		o.ContainerInterval = DefaultContainerInterval
+	}
+	if o.MaxFrame <= 0 {
+		o.MaxFrame = DefaultMaxFrame
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}

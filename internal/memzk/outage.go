@@ -1,0 +1,68 @@
+package memzk
+
+// Pause stops the server as SIGSTOP stops a process: connections stay and are
+// accepted, nothing is answered, no session expires.
+func (s *Server) Pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == nil {
+		s.paused = make(chan struct{})
+	}
+}
+
+// Resume ends Pause. Sessions whose time ran out meanwhile expire at once,
+// before anything that their clients sent is read, as on a real server.
+func (s *Server) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == nil {
+		return
+	}
+	close(s.paused)
+	s.paused = nil
+	s.runDue(now())
+	s.wakeClock()
+}
+
+// Stop takes the server down: connections are dropped and refused, the tree and
+// the sessions stay, and no session expires.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	for c := range s.conns {
+		c.kill()
+	}
+}
+
+// Start ends Stop. As a real server that starts, it gives every session its
+// whole timeout again.
+func (s *Server) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = false
+	for _, sess := range s.sessions {
+		s.touch(sess)
+	}
+	s.wakeClock()
+}
+
+// Restart is Stop and Start.
+func (s *Server) Restart() {
+	s.Stop()
+	s.Start()
+}
+
+// Wipe drops all connections and forgets tree, sessions and zxid: another,
+// empty server stands in the place of this one.
+func (s *Server) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.kill()
+	}
+	clear(s.sessions)
+	clear(s.lagging)
+	s.primary = newReplica(newTree(), s.opts.SeparateWatches)
+	s.wakeClock()
+}

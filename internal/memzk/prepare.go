@@ -1,0 +1,258 @@
+package memzk
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// record is what a transaction that is being prepared will make of a znode, as
+// far as later steps of the same transaction ask for it.
+type record struct {
+	exists   bool
+	acl      []jute.ACL
+	version  int32
+	aversion int32
+	cversion int32
+	children int
+	owner    int64
+}
+
+// preparer turns requests into the steps of one transaction. It changes
+// nothing: the tree is touched only when all steps are known to succeed.
+type preparer struct {
+	s       *Server
+	session int64
+	ids     []identity
+	records map[string]*record
+	steps   []step
+}
+
+func (s *Server) preparer(session int64, ids []identity) *preparer {
+	return &preparer{s: s, session: session, ids: ids, records: map[string]*record{}}
+}
+
+// lookup returns the record of path, whether the znode exists or not.
+func (p *preparer) lookup(path string) *record {
+	path = watchPath(path)
+	if r := p.records[path]; r != nil {
+		return r
+	}
+	r := &record{}
+	if n := p.s.primary.tree.get(path); n != nil {
+		*r = record{true, n.acl, n.version, n.aversion, n.cversion, len(n.children), n.owner}
+	}
+	p.records[path] = r
+	return r
+}
+
+// existing is lookup for a znode that must exist.
+func (p *preparer) existing(path string) (*record, error) {
+	r := p.lookup(path)
+	if !r.exists {
+		return nil, Error(jute.ErrCodeNoNode)
+	}
+	return r, nil
+}
+
+// createRequest is the body of create, create2, createContainer and createTTL.
+type createRequest struct {
+	path  string
+	data  []byte
+	acl   []jute.ACL
+	flags int32
+	ttl   int64
+}
+
+func decodeCreate(op int32, d *jute.Decoder) createRequest {
+	r := createRequest{path: d.String(), data: d.Buffer(), acl: jute.DecodeACLs(d), flags: d.Int32(), ttl: -1}
+	if op == jute.OpCreateTTL {
+		r.ttl = d.Int64()
+	}
+	return r
+}
+
+// owner returns what the new znode's ephemeralOwner will be.
+func (p *preparer) owner(op int32, r *createRequest) (int64, error) {
+	ttlMode := r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL
+	switch {
+	case r.flags < 0 || r.flags > jute.FlagPersistentSequentialTTL:
+		return 0, Error(jute.ErrCodeBadArguments)
+	case ttlMode && p.s.opts.NoExtendedTypes:
+		return 0, Error(jute.ErrCodeUnimplemented)
+	case ttlMode && (r.ttl <= 0 || r.ttl > maxTTL), !ttlMode && r.ttl >= 0:
+		return 0, Error(jute.ErrCodeBadArguments)
+	}
+	switch {
+	case op == jute.OpCreateContainer:
+		return ownerContainer, nil
+	case op == jute.OpCreateTTL:
+		return ownerTTLMask | r.ttl, nil
+	case r.flags == jute.FlagEphemeral || r.flags == jute.FlagEphemeralSequential:
+		return p.session, nil
+	}
+	return 0, nil
+}
+
+func (p *preparer) create(op int32, r createRequest) error {
+	owner, err := p.owner(op, &r)
+	if err != nil {
+		return err
+	}
+	parentPath, ok := parentOf(r.path)
+	if !ok || hasNull(r.path) {
+		return Error(jute.ErrCodeBadArguments)
+	}
+	acl, err := fixACL(r.acl, p.ids)
+	if err != nil {
+		return err
+	}
+	parent, err := p.existing(parentPath)
+	if err != nil {
+		return err
+	}
+	if err := checkACL(parent.acl, jute.PermCreate, p.ids); err != nil {
+		return err
+	}
+	path := r.path
+	if r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL {
+		path += fmt.Sprintf("%010d", parent.cversion)
+	}
+	if err := validatePath(path); err != nil {
+		return err
+	}
+	child := p.lookup(path)
+	if child.exists {
+		return Error(jute.ErrCodeNodeExists)
+	}
+	if isEphemeral(parent.owner) {
+		return Error(jute.ErrCodeNoChildrenForEphemerals)
+	}
+	parent.cversion++
+	parent.children++
+	*child = record{exists: true, acl: acl, owner: owner}
+	p.steps = append(p.steps, step{op: jute.OpCreate, path: path, data: r.data, acl: acl, owner: owner, cversion: parent.cversion})
+	return nil
+}
+
+func (p *preparer) delete(path string, version int32) error {
+	parentPath, ok := parentOf(path)
+	if !ok || hasNull(path) || isSpecial(path) {
+		return Error(jute.ErrCodeBadArguments)
+	}
+	parent, err := p.existing(parentPath)
+	if err != nil {
+		return err
+	}
+	if err := checkACL(parent.acl, jute.PermDelete, p.ids); err != nil {
+		return err
+	}
+	n, err := p.existing(path)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(n.version, version); err != nil {
+		return err
+	}
+	if n.children > 0 {
+		return Error(jute.ErrCodeNotEmpty)
+	}
+	parent.children--
+	*n = record{}
+	p.steps = append(p.steps, step{op: jute.OpDelete, path: path})
+	return nil
+}
+
+func (p *preparer) setData(path string, data []byte, version int32) error {
+	n, err := p.permitted(path, jute.PermWrite)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(n.version, version); err != nil {
+		return err
+	}
+	n.version++
+	p.steps = append(p.steps, step{op: jute.OpSetData, path: path, data: data, version: n.version})
+	return nil
+}
+
+func (p *preparer) setACL(path string, acls []jute.ACL, version int32) error {
+	if err := validatePath(path); err != nil {
+		return err
+	}
+	acl, err := fixACL(acls, p.ids)
+	if err != nil {
+		return err
+	}
+	n, err := p.permitted(path, jute.PermAdmin)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(n.aversion, version); err != nil {
+		return err
+	}
+	n.aversion++
+	n.acl = acl
+	p.steps = append(p.steps, step{op: jute.OpSetACL, path: path, acl: acl, version: n.aversion})
+	return nil
+}
+
+func (p *preparer) check(path string, version int32) error {
+	n, err := p.permitted(path, jute.PermRead)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(n.version, version); err != nil {
+		return err
+	}
+	p.steps = append(p.steps, step{op: jute.OpCheck, path: path})
+	return nil
+}
+
+// permitted returns the record of a valid path that exists and gives perm.
+func (p *preparer) permitted(path string, perm int32) (*record, error) {
+	if err := validatePath(path); err != nil {
+		return nil, err
+	}
+	n, err := p.existing(path)
+	if err != nil {
+		return nil, err
+	}
+	return n, checkACL(n.acl, perm, p.ids)
+}
+
+// one prepares the request op whose body d holds.
+func (p *preparer) one(op int32, d *jute.Decoder) error {
+	prepare := func() error { return Error(jute.ErrCodeUnimplemented) }
+	switch op {
+	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
+		r := decodeCreate(op, d)
+		prepare = func() error { return p.create(op, r) }
+	case jute.OpDelete:
+		path, version := d.String(), d.Int32()
+		prepare = func() error { return p.delete(path, version) }
+	case jute.OpSetData:
+		path, data, version := d.String(), d.Buffer(), d.Int32()
+		prepare = func() error { return p.setData(path, data, version) }
+	case jute.OpSetACL:
+		path, acls, version := d.String(), jute.DecodeACLs(d), d.Int32()
+		prepare = func() error { return p.setACL(path, acls, version) }
+	case jute.OpCheck:
+		path, version := d.String(), d.Int32()
+		prepare = func() error { return p.check(path, version) }
+	}
+	if d.Err() != nil {
+		return Error(jute.ErrCodeMarshallingError)
+	}
+	return prepare()
+}
+
+func checkVersion(current, want int32) error {
+	if want != -1 && want != current {
+		return Error(jute.ErrCodeBadVersion)
+	}
+	return nil
+}
+
+func hasNull(path string) bool { return slices.Contains([]byte(path), 0) }

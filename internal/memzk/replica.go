@@ -1,0 +1,86 @@
+package memzk
+
+import "github.com/zkagent/zkagent/internal/jute"
+
+// replica is what the connections of one view see: a tree, and the watches on
+// it. There is one, until a test lets a view lag.
+type replica struct {
+	tree         *tree
+	dataWatches  *watchTable // of data and of existence
+	childWatches *watchTable
+	pending      []*txn // not applied yet; only while lagging
+	lagging      bool
+}
+
+func newReplica(t *tree, separate bool) *replica {
+	return &replica{tree: t, dataWatches: newWatchTable(separate), childWatches: newWatchTable(separate)}
+}
+
+// txn is one transaction: what one write request changes.
+type txn struct {
+	zxid  int64
+	time  int64 // milliseconds
+	steps []step
+}
+
+// step is one change within a transaction.
+type step struct {
+	op       int32 // OpCreate, OpDelete, OpSetData, OpSetACL, OpCheck
+	path     string
+	data     []byte
+	acl      []jute.ACL
+	owner    int64
+	version  int32 // the new one, of data or ACL
+	cversion int32 // the parent's new one
+}
+
+// apply changes the tree and fires the watches, step by step. It returns the
+// Stat after each step.
+func (r *replica) apply(t *txn) []jute.Stat {
+	stats := make([]jute.Stat, len(t.steps))
+	for i := range t.steps {
+		st := &t.steps[i]
+		switch st.op {
+		case jute.OpCreate:
+			stats[i] = r.applyCreate(t, st)
+		case jute.OpDelete:
+			r.applyDelete(t, st)
+		case jute.OpSetData:
+			n := r.tree.get(st.path)
+			n.data, n.version, n.mzxid, n.mtime = st.data, st.version, t.zxid, t.time
+			stats[i] = n.stat()
+			r.dataWatches.fire(jute.EventDataChanged, st.path, n.acl, nil)
+		case jute.OpSetACL:
+			n := r.tree.get(st.path)
+			n.acl, n.aversion = st.acl, st.version
+			stats[i] = n.stat()
+		}
+	}
+	r.tree.zxid = t.zxid
+	return stats
+}
+
+func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
+	n := &node{
+		data: st.data, acl: st.acl, owner: st.owner,
+		czxid: t.zxid, mzxid: t.zxid, pzxid: t.zxid, ctime: t.time, mtime: t.time,
+	}
+	parent, _ := parentOf(st.path)
+	p := r.tree.get(parent)
+	r.tree.insert(st.path, n)
+	p.cversion, p.pzxid = st.cversion, t.zxid
+	r.dataWatches.fire(jute.EventCreated, st.path, n.acl, nil)
+	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
+	return n.stat()
+}
+
+func (r *replica) applyDelete(t *txn, st *step) {
+	n := r.tree.get(st.path)
+	parent, _ := parentOf(st.path)
+	p := r.tree.get(parent)
+	r.tree.remove(st.path)
+	p.pzxid = t.zxid
+	told := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
+	r.childWatches.fire(jute.EventDeleted, st.path, n.acl, told)
+	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
+}

@@ -1,0 +1,143 @@
+package memzk
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Owners that are no sessions: they mark the kind of a znode.
+const (
+	ownerContainer int64 = -1 << 63
+	ownerTTLMask   int64 = -1 << 56 // 0xff in the first byte; the rest is the TTL in milliseconds
+	maxTTL         int64 = 1<<40 - 1
+)
+
+// node is one znode. Its data and ACL are never changed in place, so that
+// copies of a tree share them.
+type node struct {
+	data     []byte // nil and empty differ
+	acl      []jute.ACL
+	czxid    int64
+	mzxid    int64
+	pzxid    int64
+	ctime    int64 // milliseconds
+	mtime    int64
+	version  int32
+	cversion int32 // counts creations of children alone
+	aversion int32
+	owner    int64 // session, ownerContainer, TTL, or 0
+	children map[string]struct{}
+}
+
+// stat returns what clients see: their cversion counts deletions too.
+func (n *node) stat() jute.Stat {
+	return jute.Stat{
+		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
+		Version: n.version, Cversion: n.cversion*2 - int32(len(n.children)), Aversion: n.aversion,
+		EphemeralOwner: n.owner, DataLength: int32(len(n.data)), NumChildren: int32(len(n.children)),
+	}
+}
+
+// childNames returns the names in order.
+func (n *node) childNames() []string { return slices.Sorted(maps.Keys(n.children)) }
+
+// isEphemeral reports whether a session owns the znode.
+func isEphemeral(owner int64) bool {
+	return owner != 0 && owner != ownerContainer && !isTTL(owner)
+}
+
+func isTTL(owner int64) bool { return owner != ownerContainer && owner&ownerTTLMask == ownerTTLMask }
+
+func ttlOf(owner int64) int64 { return owner &^ ownerTTLMask }
+
+// tree is the data of one replica.
+type tree struct {
+	zxid       int64 // of the last transaction applied
+	nodes      map[string]*node
+	ephemerals map[int64]map[string]struct{} // paths by session
+	reapable   map[string]struct{}           // containers and TTL znodes
+}
+
+// newTree returns the tree that a fresh server has.
+func newTree() *tree {
+	t := &tree{nodes: map[string]*node{}, ephemerals: map[int64]map[string]struct{}{}, reapable: map[string]struct{}{}}
+	open := []jute.ACL{{Perms: jute.PermAll, Scheme: "world", ID: "anyone"}}
+	readable := []jute.ACL{{Perms: jute.PermRead, Scheme: "world", ID: "anyone"}}
+	t.nodes[rootPath] = &node{data: []byte{}, acl: open, cversion: 0, children: map[string]struct{}{"zookeeper": {}}}
+	t.nodes[zookeeperPath] = &node{data: []byte{}, acl: open, children: map[string]struct{}{"quota": {}, "config": {}}}
+	t.nodes[quotaPath] = &node{data: []byte{}, acl: open}
+	t.nodes[configPath] = &node{data: []byte{}, acl: readable}
+	return t
+}
+
+// get returns the znode, or nil. The empty path is the root, as on a server.
+func (t *tree) get(path string) *node { return t.nodes[watchPath(path)] }
+
+// clone returns a copy that shares data and ACLs.
+func (t *tree) clone() *tree {
+	c := &tree{
+		zxid: t.zxid, nodes: make(map[string]*node, len(t.nodes)),
+		ephemerals: make(map[int64]map[string]struct{}, len(t.ephemerals)), reapable: maps.Clone(t.reapable),
+	}
+	for path, n := range t.nodes {
+		copied := *n
+		copied.children = maps.Clone(n.children)
+		c.nodes[path] = &copied
+	}
+	for id, paths := range t.ephemerals {
+		c.ephemerals[id] = maps.Clone(paths)
+	}
+	return c
+}
+
+// insert adds a znode below its parent, which exists.
+func (t *tree) insert(path string, n *node) {
+	parent, _ := parentOf(path)
+	p := t.get(parent)
+	if p.children == nil {
+		p.children = map[string]struct{}{}
+	}
+	p.children[baseName(path)] = struct{}{}
+	t.nodes[path] = n
+	switch {
+	case isEphemeral(n.owner):
+		if t.ephemerals[n.owner] == nil {
+			t.ephemerals[n.owner] = map[string]struct{}{}
+		}
+		t.ephemerals[n.owner][path] = struct{}{}
+	case n.owner != 0:
+		t.reapable[path] = struct{}{}
+	}
+}
+
+// remove deletes a znode from its parent and from the tree.
+func (t *tree) remove(path string) {
+	n := t.nodes[path]
+	parent, _ := parentOf(path)
+	delete(t.get(parent).children, baseName(path))
+	delete(t.nodes, path)
+	delete(t.reapable, path)
+	if owned := t.ephemerals[n.owner]; owned != nil {
+		delete(owned, path)
+		if len(owned) == 0 {
+			delete(t.ephemerals, n.owner)
+		}
+	}
+}
+
+// descendants counts the znodes below path.
+func (t *tree) descendants(path string) int {
+	if path == rootPath {
+		return len(t.nodes) - 1
+	}
+	n := 0
+	for p := range t.nodes {
+		if strings.HasPrefix(p, path+"/") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,149 @@
+package memzk
+
+import (
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// watchMode is how a watch lives: a set of bits, of which there is only one
+// unless Options.SeparateWatches is set.
+type watchMode uint8
+
+const (
+	oneShot watchMode = 1 << iota
+	persistent
+	recursive
+)
+
+// watchTable holds the watches of one kind: of data (and existence), or of
+// children.
+type watchTable struct {
+	separate  bool
+	byPath    map[string]map[*conn]watchMode
+	byConn    map[*conn]map[string]struct{}
+	recursive int // number of recursive watches; 0 spares the walk up the path
+}
+
+func newWatchTable(separate bool) *watchTable {
+	return &watchTable{separate: separate, byPath: map[string]map[*conn]watchMode{}, byConn: map[*conn]map[string]struct{}{}}
+}
+
+// add sets a watch. On servers before 3.9 the newest mode replaces the one
+// that was there, which a recursive watch does not survive.
+func (w *watchTable) add(path string, c *conn, mode watchMode) {
+	if w.byPath[path] == nil {
+		w.byPath[path] = map[*conn]watchMode{}
+	}
+	if w.byConn[c] == nil {
+		w.byConn[c] = map[string]struct{}{}
+	}
+	before := w.byPath[path][c]
+	if w.separate {
+		mode |= before
+	}
+	w.set(path, c, before, mode)
+	w.byConn[c][path] = struct{}{}
+}
+
+// set changes a mode and keeps count of the recursive ones.
+func (w *watchTable) set(path string, c *conn, before, after watchMode) {
+	if before&recursive != 0 {
+		w.recursive--
+	}
+	if after&recursive != 0 {
+		w.recursive++
+	}
+	if after != 0 {
+		w.byPath[path][c] = after
+		return
+	}
+	delete(w.byPath[path], c)
+	if len(w.byPath[path]) == 0 {
+		delete(w.byPath, path)
+	}
+	delete(w.byConn[c], path)
+	if len(w.byConn[c]) == 0 {
+		delete(w.byConn, c)
+	}
+}
+
+// remove takes a watch away and reports whether there was one.
+func (w *watchTable) remove(path string, c *conn) bool {
+	mode := w.byPath[path][c]
+	if mode == 0 {
+		return false
+	}
+	w.set(path, c, mode, 0)
+	return true
+}
+
+func (w *watchTable) has(path string, c *conn) bool { return w.byPath[path][c] != 0 }
+
+// forget takes all watches of a connection away.
+func (w *watchTable) forget(c *conn) {
+	for path := range w.byConn[c] {
+		w.remove(path, c)
+	}
+}
+
+// move gives all watches of a connection to another table.
+func (w *watchTable) move(c *conn, to *watchTable) {
+	for path := range w.byConn[c] {
+		to.add(path, c, w.byPath[path][c])
+	}
+	w.forget(c)
+}
+
+// fire sends the event to everybody who watches path, except those in skip, and
+// uses up one-shot watches. Who has no READ permission by acl is passed over; the
+// watch is used up all the same. It returns skip with whom it found.
+func (w *watchTable) fire(event int32, path string, acl []jute.ACL, skip map[*conn]bool) map[*conn]bool {
+	found := map[*conn]bool{}
+	for c, mode := range w.byPath[path] {
+		if mode == recursive && event == jute.EventChildrenChanged {
+			continue
+		}
+		found[c] = true
+		w.set(path, c, mode, mode&^oneShot)
+	}
+	if w.recursive > 0 && event != jute.EventChildrenChanged {
+		for p := path; p != rootPath; {
+			p = watchPath(p[:strings.LastIndexByte(p, '/')])
+			for c, mode := range w.byPath[p] {
+				if mode&recursive != 0 {
+					found[c] = true
+				}
+			}
+		}
+	}
+	for c := range found {
+		if !skip[c] && allowed(acl, jute.PermRead, c.ids) {
+			c.notify(event, path)
+		}
+	}
+	return found
+}
+
+// WatchCounts says how many watches of each kind are set.
+type WatchCounts struct {
+	Data       int // one-shot watches of data and existence
+	Children   int // one-shot watches of children
+	Persistent int
+	Recursive  int
+}
+
+func (r *replica) countWatches(n *WatchCounts) {
+	for _, modes := range r.dataWatches.byPath {
+		for _, m := range modes {
+			n.Data += int(m & oneShot)
+			n.Persistent += int(m & persistent >> 1)
+			n.Recursive += int(m & recursive >> 2)
+		}
+	}
+	for _, modes := range r.childWatches.byPath {
+		for _, m := range modes {
+			n.Children += int(m & oneShot)
+		}
+	}
+}

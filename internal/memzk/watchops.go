@@ -1,0 +1,104 @@
+package memzk
+
+import "github.com/zkagent/zkagent/internal/jute"
+
+// setWatches takes up the watches of a former connection. What changed since
+// the zxid that the client names is told at once instead.
+func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+	since := d.Int64()
+	data, exist, child := d.Strings(), d.Strings(), d.Strings()
+	var kept, deep []string
+	if op == jute.OpSetWatches2 {
+		kept, deep = d.Strings(), d.Strings()
+	}
+	if d.Err() != nil {
+		return nil, d.Err()
+	}
+	r := c.replica
+	for _, path := range data {
+		c.takeUp(r.dataWatches, path, jute.EventDataChanged, func(n *node) bool { return n.mzxid > since })
+	}
+	for _, path := range exist {
+		if r.tree.get(path) != nil {
+			c.notify(jute.EventCreated, path)
+		} else {
+			r.dataWatches.add(path, c, oneShot)
+		}
+	}
+	for _, path := range child {
+		c.takeUp(r.childWatches, path, jute.EventChildrenChanged, func(n *node) bool { return n.pzxid > since })
+	}
+	for _, path := range kept {
+		c.addPersistent(path, persistent)
+	}
+	for _, path := range deep {
+		c.addPersistent(path, recursive)
+	}
+	return nil, nil
+}
+
+// takeUp sets one watch, or tells what happened to its znode.
+func (c *conn) takeUp(w *watchTable, path string, event int32, changed func(*node) bool) {
+	switch n := c.replica.tree.get(path); {
+	case n == nil:
+		c.notify(jute.EventDeleted, path)
+	case changed(n):
+		c.notify(event, path)
+	default:
+		w.add(path, c, oneShot)
+	}
+}
+
+func (c *conn) addPersistent(path string, mode watchMode) {
+	c.replica.childWatches.add(path, c, mode)
+	c.replica.dataWatches.add(path, c, mode)
+}
+
+func (c *conn) addWatch(d *jute.Decoder) (*jute.Encoder, error) {
+	path, mode := d.String(), d.Int32()
+	if d.Err() != nil {
+		return nil, d.Err()
+	}
+	switch mode {
+	case jute.AddWatchPersistent:
+		c.addPersistent(path, persistent)
+	case jute.AddWatchPersistentRecursive:
+		c.addPersistent(path, recursive)
+	default:
+		return nil, Error(jute.ErrCodeMarshallingError)
+	}
+	e := jute.NewEncoder(nil)
+	e.Int32(jute.ErrCodeOK)
+	return e, nil
+}
+
+// checkOrRemoveWatches answers whether there is such a watch, and for
+// removeWatches takes it away.
+func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+	path, kind := d.String(), d.Int32()
+	if d.Err() != nil {
+		return nil, d.Err()
+	}
+	var tables []*watchTable
+	switch kind {
+	case jute.WatcherChildren:
+		tables = []*watchTable{c.replica.childWatches}
+	case jute.WatcherData:
+		tables = []*watchTable{c.replica.dataWatches}
+	case jute.WatcherAny:
+		tables = []*watchTable{c.replica.childWatches, c.replica.dataWatches}
+	default:
+		return nil, Error(jute.ErrCodeMarshallingError)
+	}
+	found := false
+	for _, w := range tables {
+		found = found || w.has(path, c)
+		if op == jute.OpRemoveWatches {
+			w.remove(path, c)
+		}
+	}
+	if !found {
+		return nil, Error(jute.ErrCodeNoWatcher)
+	}
+	return nil, nil
+}
