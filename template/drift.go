@@ -1,0 +1,90 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Written is what a file was when it was put in place, to notice later that
+// something else changed it. It can be kept as JSON.
+type Written struct {
+	Path   string      `json:"path"`
+	Digest string      `json:"digest"`
+	Mode   fs.FileMode `json:"mode"`
+	UID    int         `json:"uid"`
+	GID    int         `json:"gid"`
+
+	// Of the file as it was last seen with that digest: while they stand,
+	// the bytes need not be read again.
+	Size    int64  `json:"size"`
+	ModTime int64  `json:"mtime"` // nanoseconds since 1970
+	Inode   uint64 `json:"inode"`
+}
+
+// Drift says how a file differs from what was written.
+type Drift string
+
+// The kinds of drift.
+const (
+	DriftNone    Drift = ""
+	DriftMissing Drift = "missing"
+	DriftContent Drift = "content"
+	DriftMode    Drift = "mode"
+	DriftOwner   Drift = "owner"
+)
+
+// Written returns the record of the file as it is now in place.
+func (s *Staged) Written() (Written, error) {
+	w := Written{Path: s.file.Destination, Digest: Digest(s.data)}
+	info, err := s.dir.root.Stat(s.base)
+	if err != nil {
+		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
+	}
+	w.see(info)
+	w.Mode = permissions(info.Mode())
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		w.UID, w.GID = int(st.Uid), int(st.Gid)
+	}
+	return w, nil
+}
+
+func (w *Written) see(info fs.FileInfo) {
+	w.Size, w.ModTime = info.Size(), info.ModTime().UnixNano()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		w.Inode = st.Ino
+	}
+}
+
+// Drift compares the file with the record. The bytes are read only when size,
+// time or inode differ from the last look.
+func (w *Written) Drift() (Drift, error) {
+	info, err := os.Stat(w.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return DriftMissing, nil
+	}
+	if err != nil {
+		return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
+	}
+	now := *w
+	now.see(info)
+	if now != *w {
+		data, err := os.ReadFile(w.Path)
+		if err != nil {
+			return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
+		}
+		if Digest(data) != w.Digest {
+			return DriftContent, nil
+		}
+		*w = now
+	}
+	if permissions(info.Mode()) != w.Mode {
+		return DriftMode, nil
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != w.UID || int(st.Gid) != w.GID) {
+		return DriftOwner, nil
+	}
+	return DriftNone, nil
+}

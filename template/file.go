@@ -1,0 +1,264 @@
+package template
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// What File.Symlink may be.
+const (
+	SymlinkFollow = "follow" // default: the file that the link names is replaced
+	SymlinkRefuse = "refuse"
+)
+
+// defaultMode is the mode of a file that did not exist and has none set.
+const defaultMode = 0o644
+
+// File describes one file that is kept up to date.
+type File struct {
+	Destination string      // absolute path
+	Mode        fs.FileMode // 0: of the present file, else 0644
+	Owner       string      // user name or number; empty: of the present file, else our own
+	Group       string      // group name or number; empty likewise
+	Backup      int         // number of old files that are kept as DESTINATION.bak, .bak.2, ...
+	// InPlace writes into the present file instead of renaming over it, for
+	// bind mounts. A reader may see a part of it, and a full disk may cut it.
+	InPlace bool
+	Symlink string // SymlinkFollow or SymlinkRefuse
+	FS      *FS    // for tests
+}
+
+// Staged is the new content of one file, durable beside its destination. It
+// is used by one goroutine at a time, and ends in Commit or Discard.
+type Staged struct {
+	file    File
+	dir     *directory
+	base    string // name in dir; of the target, when the destination is a link
+	temp    string // name in dir; empty: nothing was written
+	prev    string // name in dir of a link to the old file; empty: none
+	copied  string // path of the staged copy of an in-place file
+	data    []byte
+	old     []byte
+	existed bool
+	remove  bool // the file is to go
+	attr    attributes
+	oldAttr attributes
+	changed bool
+	swapped bool
+}
+
+// Stage writes data beside the destination, with mode and owner set, and
+// makes it durable. Where the present file already has these bytes, mode and
+// owner, it writes nothing.
+func Stage(f File, data []byte) (*Staged, error) {
+	s, err := open(f)
+	if err != nil {
+		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
+	}
+	s.data = data
+	if err := s.prepare(); err != nil {
+		s.Discard()
+		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
+	}
+	return s, nil
+}
+
+// open finds the file that a destination means and reads its present state.
+func open(f File) (*Staged, error) {
+	if !filepath.IsAbs(f.Destination) {
+		return nil, errors.New("destination is not an absolute path")
+	}
+	path, err := target(f)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openDirectory(f.FS, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	s := &Staged{file: f, dir: dir, base: filepath.Base(path)}
+	if err := s.readOld(); err != nil {
+		dir.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// target resolves a destination that is a symbolic link, also one whose
+// target does not exist yet.
+func target(f File) (string, error) {
+	path := filepath.Clean(f.Destination)
+	for range 40 {
+		link, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // No link; what else is wrong shows when it is opened.
+		}
+		if f.Symlink == SymlinkRefuse {
+			return "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path), link)
+		}
+		path = filepath.Clean(link)
+	}
+	return "", errors.New("destination is a circle of symbolic links")
+}
+
+// readOld reads the bytes and attributes of the present file.
+func (s *Staged) readOld() error {
+	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("destination is not a regular file but %s", kindOf(info.Mode()))
+	}
+	s.old = make([]byte, 0, info.Size()+1)
+	buf := bytes.NewBuffer(s.old)
+	if _, err := buf.ReadFrom(f); err != nil {
+		return err
+	}
+	s.old, s.existed = buf.Bytes(), true
+	s.oldAttr = attributes{mode: permissions(info.Mode()), uid: -1, gid: -1}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.oldAttr.uid, s.oldAttr.gid = int(st.Uid), int(st.Gid)
+	}
+	return nil
+}
+
+func permissions(m fs.FileMode) fs.FileMode {
+	return m & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// prepare decides whether anything changes, and writes the new file.
+func (s *Staged) prepare() (err error) {
+	if s.attr, err = s.wanted(); err != nil {
+		return err
+	}
+	s.changed = !s.existed || !bytes.Equal(s.old, s.data) || s.attr.differs(s.oldAttr)
+	if !s.changed {
+		return nil
+	}
+	if s.file.InPlace && s.existed {
+		return s.stageCopy()
+	}
+	name := tempName(s.base, "new")
+	like := ""
+	if s.existed {
+		like = s.base
+	}
+	s.temp = name
+	return s.dir.write(name, s.data, s.attr, like)
+}
+
+// wanted are the attributes that the file shall have.
+func (s *Staged) wanted() (attributes, error) {
+	uid, gid, err := ids(s.file.Owner, s.file.Group)
+	if err != nil {
+		return attributes{}, err
+	}
+	a := attributes{mode: permissions(s.file.Mode), uid: uid, gid: gid, forced: uid >= 0 || gid >= 0}
+	if s.existed && uid < 0 {
+		a.uid = s.oldAttr.uid
+	}
+	if s.existed && gid < 0 {
+		a.gid = s.oldAttr.gid
+	}
+	if a.mode == 0 {
+		a.mode = defaultMode
+		if s.existed {
+			a.mode = s.oldAttr.mode
+		}
+	}
+	return a, nil
+}
+
+func (a attributes) differs(old attributes) bool {
+	return a.mode != old.mode || a.uid >= 0 && a.uid != old.uid || a.gid >= 0 && a.gid != old.gid
+}
+
+// tempName is a name in the directory of the file that no include pattern
+// such as *.conf, and no *, matches.
+func tempName(base, what string) string {
+	if len(base) > 180 { // A name has at most 255 bytes.
+		base = base[:180]
+	}
+	return "." + base + tempMark + what + "-" + rand.Text()[:12]
+}
+
+const tempMark = ".zkagent-"
+
+// Digest returns the digest by which files are told apart.
+func Digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Changed reports whether the swap changes anything.
+func (s *Staged) Changed() bool { return s.changed }
+
+// Destination returns the path as the settings name it.
+func (s *Staged) Destination() string { return s.file.Destination }
+
+// Path returns the path of the staged file, for a check; the destination when
+// nothing changes.
+func (s *Staged) Path() string {
+	switch {
+	case s.copied != "":
+		return s.copied
+	case s.temp != "" && !s.swapped:
+		return s.dir.join(s.temp)
+	}
+	return s.dir.join(s.base)
+}
+
+// Data returns the new bytes; they must not be changed.
+func (s *Staged) Data() []byte { return s.data }
+
+// Old returns the bytes of the file before the swap, and whether there was one.
+func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }
+
+// Sweep removes what killed processes left in a directory: staged files and
+// links to old ones. Call it after [Recover], while nothing is staged there.
+func Sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("sweep %s: %w", dir, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") && strings.Contains(e.Name(), tempMark) && e.Type().IsRegular() {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}

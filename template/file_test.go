@@ -1,0 +1,309 @@
+package template
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, path, content string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != content {
+		t.Errorf("%s: got %q, want %q", path, got, content)
+	}
+}
+
+// names returns the entries of a directory.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+func stage(t *testing.T, f File, content string) *Staged {
+	t.Helper()
+	s, err := Stage(f, []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStage_SwapRestoreCommit(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.conf")
+	put(t, path, "old")
+	s := stage(t, File{Destination: path, Mode: 0o640}, "new")
+	want(t, path, "old")
+	want(t, s.Path(), "new")
+	if matched, _ := filepath.Match("*.conf", filepath.Base(s.Path())); matched || s.Path()[len(dir)+1] != '.' {
+		t.Errorf("an include would read the staged file %s", s.Path())
+	}
+	if err := s.Swap(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, path, "new")
+	info, _ := os.Stat(path)
+	if got := info.Mode().Perm(); got != 0o640 {
+		t.Errorf("mode is %v", got)
+	}
+	if err := s.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, path, "old")
+	info, _ = os.Stat(path)
+	if got := info.Mode().Perm(); got != 0o644 {
+		t.Errorf("mode after the restore is %v", got)
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestStage_EqualWritesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.conf")
+	put(t, path, "same")
+	calls := 0
+	s := stage(t, File{Destination: path, FS: &FS{Before: func(string, string) error { calls++; return nil }}}, "same")
+	if err := errors.Join(s.Swap(), s.Restore(), s.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Changed() || calls != 0 {
+		t.Errorf("changed %v, %d calls", s.Changed(), calls)
+	}
+}
+
+func TestStage_SystemCalls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.conf")
+	put(t, path, "old")
+	var ops []string
+	s := stage(t, File{Destination: path, FS: &FS{Before: func(op, _ string) error { ops = append(ops, op); return nil }}}, "new")
+	if err := errors.Join(s.Swap(), s.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(ops, " "), "create write chmod fsync rename fsyncdir"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestStage_Refusals(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("target", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("circle", filepath.Join(dir, "circle")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file File
+		text string
+	}{
+		{File{Destination: "relative"}, "not an absolute path"},
+		{File{Destination: filepath.Join(dir, "none", "a")}, "does not exist: create it"},
+		{File{Destination: dir}, "a directory"},
+		{File{Destination: filepath.Join(dir, "fifo")}, "a named pipe"},
+		{File{Destination: filepath.Join(dir, "link"), Symlink: SymlinkRefuse}, "symbolic link to target"},
+		{File{Destination: filepath.Join(dir, "circle")}, "circle of symbolic links"},
+		{File{Destination: filepath.Join(dir, "a"), Owner: "no-such-user-here"}, "no-such-user-here"},
+	} {
+		if _, err := Stage(c.file, []byte("x")); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: got %v, want %q", c.file.Destination, err, c.text)
+		}
+	}
+	if got := len(names(t, dir)); got != 3 {
+		t.Errorf("left: %v", names(t, dir))
+	}
+}
+
+func TestStage_FollowsSymlink(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	if err := os.Symlink("real", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{"first", "second"} { // The first time the target is not there.
+		s := stage(t, File{Destination: link}, content)
+		if err := errors.Join(s.Swap(), s.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		want(t, real, content)
+		if info, _ := os.Lstat(link); info.Mode()&fs.ModeSymlink == 0 {
+			t.Error("the link was replaced")
+		}
+	}
+}
+
+func TestStage_Backups(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.conf")
+	for _, content := range []string{"1", "2", "3", "4"} {
+		s := stage(t, File{Destination: path, Backup: 2}, content)
+		if err := errors.Join(s.Swap(), s.Commit()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, path, "4")
+	want(t, path+".bak", "3")
+	want(t, path+".bak.2", "2")
+	if got := names(t, dir); len(got) != 3 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestStage_InPlaceKeepsInode(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.conf")
+	put(t, path, "a longer old text")
+	before, _ := os.Stat(path)
+	s := stage(t, File{Destination: path, InPlace: true, Backup: 1}, "new")
+	want(t, s.Path(), "new")
+	if err := s.Swap(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, path, "new")
+	want(t, path+".bak", "a longer old text")
+	if err := s.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, path, "a longer old text")
+	copied := s.Path()
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := os.Stat(path)
+	if !os.SameFile(before, after) {
+		t.Error("the file was replaced")
+	}
+	if _, err := os.Stat(copied); err == nil {
+		t.Error("the staged copy is left")
+	}
+}
+
+func TestStage_OwnerNeedsRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("changing the owner needs root")
+	}
+	path := filepath.Join(t.TempDir(), "a.conf")
+	s := stage(t, File{Destination: path, Owner: "65534", Group: "65534"}, "new")
+	if err := errors.Join(s.Swap(), s.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	info, _ := os.Stat(path)
+	if st := info.Sys().(*syscall.Stat_t); st.Uid != 65534 || st.Gid != 65534 {
+		t.Errorf("owner is %d:%d", st.Uid, st.Gid)
+	}
+	again := stage(t, File{Destination: path}, "newer") // No owner named: it stays.
+	if err := errors.Join(again.Swap(), again.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	info, _ = os.Stat(path)
+	if st := info.Sys().(*syscall.Stat_t); st.Uid != 65534 {
+		t.Errorf("owner became %d", st.Uid)
+	}
+}
+
+func TestWritten_Drift(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.conf")
+	s := stage(t, File{Destination: path}, "ours")
+	if err := s.Swap(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Written()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want Drift) {
+		t.Helper()
+		if got, err := w.Drift(); err != nil || got != want {
+			t.Errorf("got %q %v, want %q", got, err, want)
+		}
+	}
+	expect(DriftNone)
+	put(t, path, "THEM")
+	expect(DriftContent)
+	put(t, path, "ours")
+	expect(DriftNone)
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(DriftMode)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	expect(DriftMissing)
+}
+
+// TestStage_FaultAtEachCall fails each system call once, as a full disk or a
+// broken one does: the old file must stay, and nothing may be left behind.
+func TestStage_FaultAtEachCall(t *testing.T) {
+	for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
+		for n := 0; ; n++ {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "a.conf")
+			put(t, path, "old")
+			count := 0
+			fsys := &FS{Before: func(string, string) error {
+				if count++; count == n+1 {
+					return fault
+				}
+				return nil
+			}}
+			s, err := Stage(File{Destination: path, Mode: 0o600, FS: fsys}, []byte("new"))
+			if err == nil {
+				if err = s.Swap(); err != nil {
+					if back := s.Restore(); back != nil {
+						t.Fatal(back)
+					}
+					s.Discard()
+				} else if c := s.Commit(); c != nil {
+					t.Fatal(c)
+				}
+			}
+			if count <= n { // Every call has failed once.
+				if err != nil || n == 0 {
+					t.Fatalf("%d calls, error %v", n, err)
+				}
+				want(t, path, "new")
+				break
+			}
+			if !errors.Is(err, fault) {
+				t.Fatalf("call %d: got %v, want %v", n, err, fault)
+			}
+			want(t, path, "old")
+			if got := names(t, dir); len(got) != 1 {
+				t.Errorf("call %d: left %v", n, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// TxConfig describes one change of the files of a bundle.
+type TxConfig struct {
+	Bundle string // names the journal
+	// StateDir is the directory of journals; empty: none is kept, and a
+	// process that is killed may leave a part of the files swapped.
+	StateDir string
+	// Owed is given back by [Recover], when the process was killed before
+	// Commit: what reload is owed.
+	Owed json.RawMessage
+	FS   *FS // for tests
+}
+
+// Tx is a change of several files that happens wholly or not at all:
+//
+//	Begin -> Stage, Remove ... -> Swap -> (check, reload) -> Commit
+//	                                  \-> Restore -> (reload) -> Commit
+//	                  \-> Discard
+//
+// It is used by one goroutine at a time.
+type Tx struct {
+	cfg    TxConfig
+	staged []*Staged
+	phase  phase
+}
+
+// Begin starts a change. It does no I/O.
+func Begin(cfg TxConfig) *Tx { return &Tx{cfg: cfg} }
+
+// Stage stages one file of the bundle.
+func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
+	if f.FS == nil {
+		f.FS = tx.cfg.FS
+	}
+	s, err := Stage(f, data)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range tx.staged {
+		if other.dir.join(other.base) == s.dir.join(s.base) {
+			s.Discard()
+			return nil, fmt.Errorf("stage %s: another template of the bundle has the same destination", f.Destination)
+		}
+	}
+	tx.staged = append(tx.staged, s)
+	return s, nil
+}
+
+// Remove stages the removal of a file that is no longer wanted. A file whose
+// digest is not the given one was written by something else: it stays, and
+// Remove returns false. A file that is not there is no change.
+func (tx *Tx) Remove(f File, digest string) (bool, error) {
+	if f.FS == nil {
+		f.FS = tx.cfg.FS
+	}
+	if _, err := os.Stat(filepath.Dir(f.Destination)); errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	s, err := open(f)
+	if err != nil {
+		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
+	}
+	if s.existed && digest != "" && Digest(s.old) != digest {
+		s.close()
+		return false, nil
+	}
+	s.remove, s.changed = true, s.existed
+	s.file.InPlace = false
+	tx.staged = append(tx.staged, s)
+	return true, nil
+}
+
+// Files returns what was staged, in order.
+func (tx *Tx) Files() []*Staged { return slices.Clone(tx.staged) }
+
+// Changed reports whether the swap changes any file.
+func (tx *Tx) Changed() bool {
+	return slices.ContainsFunc(tx.staged, (*Staged).Changed)
+}
+
+func (tx *Tx) changed() []*Staged {
+	var list []*Staged
+	for _, s := range tx.staged {
+		if s.changed {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Swap puts all files in place, or none: after an error the old ones are
+// back. The reload is owed from here on.
+func (tx *Tx) Swap() error {
+	list := tx.changed()
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) > 1 || tx.cfg.StateDir != "" {
+		for _, s := range list {
+			if err := s.keep(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.journal(phaseSwap); err != nil {
+		return err
+	}
+	if err := swapAll(list); err != nil {
+		if back := restoreAll(list); back != nil {
+			return errors.Join(err, back) // The journal stays: Recover tries again.
+		}
+		return errors.Join(err, tx.forget())
+	}
+	return nil
+}
+
+func swapAll(list []*Staged) error {
+	for _, s := range list {
+		if err := s.swap(); err != nil {
+			return err
+		}
+	}
+	return settleAll(list)
+}
+
+// settleAll makes each directory durable once.
+func settleAll(list []*Staged) error {
+	var done []string
+	for _, s := range list {
+		if slices.Contains(done, s.dir.path) {
+			continue
+		}
+		if err := s.settle(); err != nil {
+			return err
+		}
+		if !s.inPlace() {
+			done = append(done, s.dir.path)
+		}
+	}
+	return nil
+}
+
+// restoreAll goes on after an error: as many old files as possible.
+func restoreAll(list []*Staged) error {
+	var errs []error
+	for _, s := range slices.Backward(list) {
+		errs = append(errs, s.Restore())
+	}
+	return errors.Join(errs...)
+}
+
+// Restore puts the old files back after a check or reload that failed. The
+// service may have read the new ones, so a reload is owed until Commit.
+func (tx *Tx) Restore() error {
+	list := tx.changed()
+	if len(list) == 0 {
+		return nil
+	}
+	return errors.Join(tx.journal(phaseRestore), restoreAll(list))
+}
+
+// Commit ends the change: nothing is owed, nothing can be restored.
+func (tx *Tx) Commit() error {
+	var errs []error
+	for _, s := range tx.staged {
+		errs = append(errs, s.Commit())
+	}
+	return errors.Join(append(errs, tx.forget())...)
+}
+
+// Discard ends a change that was not swapped.
+func (tx *Tx) Discard() error {
+	for _, s := range tx.staged {
+		s.Discard()
+	}
+	return tx.forget()
+}
+
+// Keep ends the process's part and leaves the journal, so that the reload
+// that is owed is known to the next process. Nothing can be restored by this
+// one any more.
+func (tx *Tx) Keep() {
+	for _, s := range tx.staged {
+		s.close()
+	}
+}
+
+// Materialize writes every file of the bundle below dir under its own
+// destination path, for a check before the swap. The files are private to the
+// owner and not durable.
+func (tx *Tx) Materialize(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("write the files to check: %w", err)
+	}
+	defer root.Close()
+	for _, s := range tx.staged {
+		if s.remove {
+			continue
+		}
+		name, err := filepath.Rel("/", filepath.Clean(s.file.Destination))
+		if err == nil {
+			err = root.MkdirAll(filepath.Dir(name), 0o700)
+		}
+		if err == nil {
+			err = root.WriteFile(name, s.data, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write the files to check: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// bundle is a directory with three files: one changed, one new, one removed.
+type bundle struct{ dir, state string }
+
+func newBundle(t *testing.T) bundle {
+	b := bundle{t.TempDir(), filepath.Join(t.TempDir(), "state")}
+	put(t, filepath.Join(b.dir, "changed"), "old")
+	put(t, filepath.Join(b.dir, "removed"), "old")
+	return b
+}
+
+// stage stages the change.
+func (b bundle) stage(fsys *FS) (*Tx, error) {
+	tx := Begin(TxConfig{Bundle: "site/a", StateDir: b.state, Owed: json.RawMessage(`{"reload":1}`), FS: fsys})
+	for _, name := range []string{"changed", "created"} {
+		if _, err := tx.Stage(File{Destination: filepath.Join(b.dir, name)}, []byte("new")); err != nil {
+			return tx, err
+		}
+	}
+	_, err := tx.Remove(File{Destination: filepath.Join(b.dir, "removed")}, Digest([]byte("old")))
+	return tx, err
+}
+
+// is tells which of the two states the files are in, or fails.
+func (b bundle) is(t *testing.T) (isNew bool) {
+	t.Helper()
+	got := ""
+	for _, name := range []string{"changed", "created", "removed"} {
+		data, err := os.ReadFile(filepath.Join(b.dir, name))
+		if err != nil {
+			data = []byte("-")
+		}
+		got += string(data) + " "
+	}
+	switch got {
+	case "old - old ":
+		return false
+	case "new new - ":
+		return true
+	}
+	t.Fatalf("a mixture: %s", got)
+	return false
+}
+
+func (b bundle) clean(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{b.dir, b.state} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if e.Name()[0] == '.' || filepath.Ext(e.Name()) == journalExt {
+				t.Errorf("left: %s", e.Name())
+			}
+		}
+	}
+}
+
+func TestTx_SwapCommit(t *testing.T) {
+	b := newBundle(t)
+	tx, err := b.stage(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged := t.TempDir()
+	if err := errors.Join(tx.Materialize(staged), tx.Swap()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, filepath.Join(staged, b.dir, "created"), "new")
+	if got, _ := filepath.Glob(filepath.Join(b.state, "*")); len(got) != 1 {
+		t.Errorf("journals: %v", got)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if !b.is(t) {
+		t.Error("the files are old")
+	}
+	b.clean(t)
+}
+
+func TestTx_Restore(t *testing.T) {
+	b := newBundle(t)
+	tx, err := b.stage(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tx.Swap(), tx.Restore(), tx.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if b.is(t) {
+		t.Error("the files are new")
+	}
+	b.clean(t)
+}
+
+func TestTx_RemoveLeavesWhatOthersWrote(t *testing.T) {
+	b := newBundle(t)
+	tx := Begin(TxConfig{Bundle: "x"})
+	ok, err := tx.Remove(File{Destination: filepath.Join(b.dir, "removed")}, Digest([]byte("what we wrote")))
+	if ok || err != nil || tx.Changed() {
+		t.Errorf("got %v %v, changed %v", ok, err, tx.Changed())
+	}
+	ok, err = tx.Remove(File{Destination: filepath.Join(b.dir, "no", "such")}, "")
+	if !ok || err != nil || tx.Changed() {
+		t.Errorf("got %v %v, changed %v", ok, err, tx.Changed())
+	}
+}
+
+func TestTx_SameDestinationTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	tx := Begin(TxConfig{Bundle: "x"})
+	if _, err := tx.Stage(File{Destination: path}, []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Stage(File{Destination: path + "/../a"}, []byte("2")); err == nil {
+		t.Error("two templates have one destination")
+	}
+	if err := tx.Discard(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTx_FaultAtEachCall fails each system call once: all old or all new.
+func TestTx_FaultAtEachCall(t *testing.T) {
+	for n := 0; ; n++ {
+		b := newBundle(t)
+		count := 0
+		fsys := &FS{Before: func(string, string) error {
+			if count++; count == n+1 {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}
+		tx, err := b.stage(fsys)
+		if err == nil {
+			err = tx.Swap()
+		}
+		isNew := b.is(t)
+		if isNew != (err == nil) {
+			t.Fatalf("call %d: new %v, error %v", n, isNew, err)
+		}
+		if err != nil {
+			err = tx.Discard()
+		} else {
+			err = tx.Commit()
+		}
+		if err != nil && !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("call %d: %v", n, err)
+		}
+		if count <= n {
+			b.clean(t)
+			return
+		}
+		if err == nil {
+			b.clean(t)
+		}
+	}
+}
+
+// killedEnv makes the test binary a child that dies at a system call.
+const killedEnv = "ZKAGENT_TEST_KILLED"
+
+// TestTx_Killed kills a process at each of its system calls. Afterwards
+// Recover must find all files old or all new, and know of an owed reload
+// whenever the new ones may have been reloaded.
+func TestTx_Killed(t *testing.T) {
+	if spec := os.Getenv(killedEnv); spec != "" {
+		killedChild(t, spec)
+		return
+	}
+	for _, restore := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restore=%v", restore), func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newBundle(t)
+				if killAt(t, b, n, restore) {
+					return
+				}
+				recoverKilled(t, b, n, restore)
+			}
+		})
+	}
+}
+
+// killAt runs the child; it returns true when it had fewer calls than n.
+func killAt(t *testing.T, b bundle, n int, restore bool) (ended bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTx_Killed$")
+	cmd.Env = append(os.Environ(), killedEnv+"="+strconv.Itoa(n), "DIR="+b.dir, "STATE="+b.state, "RESTORE="+strconv.FormatBool(restore))
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		if b.is(t) == restore {
+			t.Errorf("the child ended with the wrong files")
+		}
+		b.clean(t)
+		return true
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || !exit.Sys().(syscall.WaitStatus).Signaled() {
+		t.Fatalf("call %d: %v: %s", n, err, out)
+	}
+	return false
+}
+
+func killedChild(t *testing.T, spec string) {
+	n, err := strconv.Atoi(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bundle{os.Getenv("DIR"), os.Getenv("STATE")}
+	tx, err := b.stage(&FS{Before: func(string, string) error {
+		if n--; n == 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		return nil
+	}})
+	if err == nil {
+		err = tx.Swap()
+	}
+	if err == nil && os.Getenv("RESTORE") == "true" {
+		err = tx.Restore()
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
+	t.Helper()
+	list, err := Recover(b.state)
+	if err != nil {
+		t.Fatalf("call %d: %v", n, err)
+	}
+	isNew := b.is(t)
+	for _, r := range list {
+		if r.Bundle != "site/a" || r.New != isNew || string(r.Owed) != `{"reload":1}` {
+			t.Errorf("call %d: recovered %+v, files new %v", n, r, isNew)
+		}
+		if isNew && !r.Reload {
+			t.Errorf("call %d: the reload of the new files is not owed", n)
+		}
+		if err := errors.Join(r.Tx.Restore(), r.Tx.Commit()); err != nil {
+			t.Errorf("call %d: %v", n, err)
+		}
+		b.is(t)
+	}
+	if isNew && len(list) == 0 && restore {
+		t.Errorf("call %d: the files are new and nothing is known of it", n)
+	}
+	if again, err := Recover(b.state); err != nil || len(again) != 0 {
+		t.Errorf("call %d: recovered again: %v %v", n, again, err)
+	}
+	if err := Sweep(b.dir); err != nil {
+		t.Error(err)
+	}
+	b.clean(t)
+}
+
+func TestRecover_DamagedJournal(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "x.journal"), "{")
+	if _, err := Recover(dir); err == nil {
+		t.Error("no error")
+	}
+	if list, err := Recover(dir); err != nil || len(list) != 0 || len(Damaged(dir)) != 1 {
+		t.Errorf("got %v %v, damaged %v", list, err, Damaged(dir))
+	}
+}
