@@ -1,0 +1,54 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// maxOutput bounds what is kept of a check's output, in bytes.
+const maxOutput = 4 << 10
+
+// Check is one way to find out whether a service works. Run returns nil when
+// it does, and what is worth showing in either case. It returns soon after ctx
+// ends and is never called while a former call has not returned.
+type Check interface {
+	Run(ctx context.Context) (output string, err error)
+}
+
+// NewCheck makes the check that c describes. It does no I/O. Checks of kind
+// ttl have no Check: they are told their results. run is used by exec checks;
+// nil is a plain runner.
+func NewCheck(c CheckConfig, run RunFunc) (Check, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	switch c.Kind {
+	case CheckHTTP:
+		return newHTTPCheck(c)
+	case CheckTCP:
+		return tcpCheck{address: c.Address}, nil
+	case CheckGRPC:
+		return newGRPCCheck(c), nil
+	case CheckExec:
+		if run == nil {
+			run = plainRun
+		}
+		return execCheck{args: c.Command, run: run}, nil
+	}
+	return nil, fmt.Errorf("checks of kind %q do not run", c.Kind)
+}
+
+// clip bounds output and makes it printable text.
+func clip(s string) string {
+	s = strings.ToValidUTF8(strings.TrimSpace(s), "?")
+	if len(s) > maxOutput {
+		s = strings.ToValidUTF8(s[:maxOutput], "") + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,58 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// execCheck runs a command: exit code 0 is good, 1 (as monitoring plugins say
+// "warning") and everything else is not.
+type execCheck struct {
+	args []string
+	run  RunFunc
+}
+
+func (c execCheck) Run(ctx context.Context) (string, error) {
+	output, code, err := c.run(ctx, c.args, maxOutput)
+	switch {
+	case ctx.Err() != nil:
+		return output, fmt.Errorf("command %s: not done in time", c.args[0])
+	case err != nil:
+		return output, fmt.Errorf("run %s: %w", c.args[0], err)
+	case code != 0:
+		return output, fmt.Errorf("command %s: exit status %d", c.args[0], code)
+	}
+	return output, nil
+}
+
+// plainRun is the runner of programs that give none. The command gets a
+// process group of its own, which is killed as a whole.
+func plainRun(ctx context.Context, args []string, limit int) (string, int, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- the command is from the settings
+	out := &head{limit: limit}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out.data), exit.ExitCode(), nil
+	}
+	return string(out.data), 0, err
+}
+
+// head keeps the first limit bytes. One goroutine writes at a time: os/exec
+// copies both streams of the same writer in one.
+type head struct {
+	data  []byte
+	limit int
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	h.data = append(h.data, p[:min(len(p), h.limit-len(h.data))]...)
+	return len(p), nil
+}

@@ -1,0 +1,151 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+// grpcCheck asks grpc.health.v1.Health/Check. The request is one message of
+// one string field and the answer one of one number, so that a client of plain
+// HTTP/2 does: with prior knowledge without TLS, negotiated with it.
+type grpcCheck struct{ cfg CheckConfig }
+
+func newGRPCCheck(c CheckConfig) Check { return grpcCheck{c} }
+
+// servingNames are the values of HealthCheckResponse.ServingStatus.
+var servingNames = map[uint64]string{0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
+
+const grpcServing = 1
+
+func (c grpcCheck) Run(ctx context.Context) (string, error) {
+	transport, scheme, err := c.transport()
+	if err != nil {
+		return "", err
+	}
+	defer transport.CloseIdleConnections()
+	target := scheme + "://" + c.cfg.Address + "/grpc.health.v1.Health/Check"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(grpcFrame(healthRequest(c.cfg.Service))))
+	if err != nil {
+		return "", fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("TE", "trailers")
+	req.Header.Set("User-Agent", "zkagent-check")
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return "", fmt.Errorf("request: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return "", fmt.Errorf("read answer: %w", err)
+	}
+	return judgeGRPC(resp, body)
+}
+
+func (c grpcCheck) transport() (*http.Transport, string, error) {
+	t := &http.Transport{DialContext: new(net.Dialer).DialContext, Protocols: new(http.Protocols), MaxResponseHeaderBytes: maxBody}
+	if c.cfg.TLS == nil {
+		t.Protocols.SetUnencryptedHTTP2(true)
+		return t, "http", nil
+	}
+	t.Protocols.SetHTTP2(true)
+	var err error
+	t.TLSClientConfig, err = c.cfg.TLS.client()
+	return t, "https", err
+}
+
+func judgeGRPC(resp *http.Response, body []byte) (string, error) {
+	if resp.StatusCode != http.StatusOK {
+		return resp.Status, fmt.Errorf("status %s is not wanted", resp.Status)
+	}
+	// A call that fails at once has its status in the headers.
+	status, message := resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")
+	if status == "" {
+		status, message = resp.Header.Get("Grpc-Status"), resp.Header.Get("Grpc-Message")
+	}
+	if text, err := url.PathUnescape(message); err == nil {
+		message = text
+	}
+	if status != "0" {
+		return message, fmt.Errorf("grpc status %q: %s", status, clip(message))
+	}
+	serving, err := parseHealth(body)
+	if err != nil {
+		return "", err
+	}
+	name := servingNames[serving]
+	if serving != grpcServing {
+		return name, fmt.Errorf("service is %s (%d)", name, serving)
+	}
+	return name, nil
+}
+
+// grpcFrame puts the prefix of a message before it: not compressed, length.
+func grpcFrame(message []byte) []byte {
+	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) // #nosec G115 -- a few bytes
+	return append(frame, message...)
+}
+
+// healthRequest is HealthCheckRequest{string service = 1}.
+func healthRequest(service string) []byte {
+	if service == "" {
+		return nil
+	}
+	return append(binary.AppendUvarint([]byte{1<<3 | 2}, uint64(len(service))), service...)
+}
+
+// parseHealth reads HealthCheckResponse{ServingStatus status = 1} out of one
+// frame; unknown fields are skipped.
+func parseHealth(frame []byte) (uint64, error) {
+	bad := errors.New("answer is not a health check response")
+	if len(frame) < 5 || frame[0] != 0 || uint64(binary.BigEndian.Uint32(frame[1:])) != uint64(len(frame)-5) {
+		return 0, bad
+	}
+	var status uint64
+	for b := frame[5:]; len(b) > 0; {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 {
+			return 0, bad
+		}
+		value, rest, ok := protoField(tag&7, b[n:])
+		if !ok {
+			return 0, bad
+		}
+		if tag == 1<<3 {
+			status = value
+		}
+		b = rest
+	}
+	return status, nil
+}
+
+// protoField reads one field of a protocol buffer message after its tag.
+func protoField(kind uint64, b []byte) (uint64, []byte, bool) {
+	switch kind {
+	case 0:
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return 0, nil, false
+		}
+		return v, b[n:], true
+	case 1:
+		return 0, b[min(8, len(b)):], len(b) >= 8
+	case 2:
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > uint64(len(b)-n) {
+			return 0, nil, false
+		}
+		return 0, b[n+int(v):], true // #nosec G115 -- bounded by len(b)
+	case 5:
+		return 0, b[min(4, len(b)):], len(b) >= 4
+	}
+	return 0, nil, false
+}

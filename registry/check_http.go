@@ -1,0 +1,108 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+)
+
+// maxBody is how much of a body is read, in bytes.
+const maxBody = 64 << 10
+
+// httpCheck sends one request on a connection of its own: a kept connection
+// would go on working when the server takes no new ones.
+type httpCheck struct {
+	cfg      CheckConfig
+	statuses []statusRange
+	body     *regexp.Regexp // nil: any
+}
+
+func newHTTPCheck(c CheckConfig) (Check, error) {
+	statuses, err := parseStatuses(c.Status)
+	if err != nil {
+		return nil, err
+	}
+	check := &httpCheck{cfg: c, statuses: statuses}
+	if c.Body != "" {
+		if check.body, err = regexp.Compile(c.Body); err != nil {
+			return nil, fmt.Errorf("body: %w", err)
+		}
+	}
+	return check, nil
+}
+
+func (c *httpCheck) Run(ctx context.Context) (string, error) {
+	req, err := c.request(ctx)
+	if err != nil {
+		return "", err
+	}
+	transport, err := c.transport()
+	if err != nil {
+		return "", err
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	if !c.cfg.Follow {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("request: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return resp.Status, fmt.Errorf("read body: %w", err)
+	}
+	return c.judge(resp, body)
+}
+
+func (c *httpCheck) request(ctx context.Context) (*http.Request, error) {
+	method := c.cfg.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.cfg.URL, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("User-Agent", "zkagent-check")
+	for k, v := range c.cfg.Headers {
+		if http.CanonicalHeaderKey(k) == "Host" {
+			req.Host = v
+			continue
+		}
+		req.Header.Set(k, v)
+	}
+	return req, nil
+}
+
+func (c *httpCheck) transport() (*http.Transport, error) {
+	tlsConfig, err := c.cfg.TLS.client()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{
+		DialContext: new(net.Dialer).DialContext, TLSClientConfig: tlsConfig, DisableKeepAlives: true,
+		DisableCompression: true, MaxResponseHeaderBytes: maxBody, ForceAttemptHTTP2: true,
+	}, nil
+}
+
+func (c *httpCheck) judge(resp *http.Response, body []byte) (string, error) {
+	output := resp.Status + "\n" + string(body[:min(len(body), maxOutput)])
+	good := false
+	for _, r := range c.statuses {
+		good = good || r.from <= resp.StatusCode && resp.StatusCode <= r.to
+	}
+	if !good {
+		return output, fmt.Errorf("status %s is not wanted", resp.Status)
+	}
+	if c.body != nil && !c.body.Match(body) {
+		return output, errors.New("body does not match")
+	}
+	return output, nil
+}

@@ -1,0 +1,217 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kinds of checks.
+const (
+	CheckHTTP = "http"
+	CheckTCP  = "tcp"
+	CheckGRPC = "grpc"
+	CheckExec = "exec"
+	CheckTTL  = "ttl"
+)
+
+// Defaults of checks.
+const (
+	DefaultInterval = 2 * time.Second
+	DefaultTimeout  = time.Second
+	DefaultRise     = 2
+	DefaultFall     = 3
+	// DefaultJitter is the share of the interval by which runs are moved.
+	DefaultJitter = 0.1
+)
+
+// CheckConfig describes one health check of a service.
+type CheckConfig struct {
+	Kind string // http (also for https URLs), tcp, grpc, exec or ttl
+	Name string // unique within the service; empty: the kind
+
+	URL     string            // http
+	Method  string            // http; empty: GET
+	Headers map[string]string // http; Host sets the host
+	Status  string            // http: "200-399" (default), or such as "200,204,300-308"
+	Body    string            // http: regular expression that the body (first 64 kB) must match
+	Follow  bool              // http: follow redirects instead of judging them
+
+	Address string // tcp, grpc: host:port
+	Service string // grpc: name of the service that is asked for; empty: the whole server
+
+	TLS *TLSConfig // http, grpc: nil: plain for grpc, system roots for https
+
+	Command []string      // exec
+	TTL     time.Duration // ttl: a report is good for so long
+
+	Interval time.Duration // default 2 s
+	Timeout  time.Duration // of one run; default 1 s
+	Rise     int           // successes in a row until passing; default 2 (ttl: 1)
+	Fall     int           // failures in a row until critical; default 3 (ttl: 1)
+	// Jitter is the share of the interval by which each run is moved at
+	// random, 0..1; 0: 0.1, negative: none.
+	Jitter float64
+}
+
+// TLSConfig are the TLS options of a check. Files are read at each new
+// connection, so that they can be replaced.
+type TLSConfig struct {
+	CAFile     string // empty: system roots
+	CertFile   string
+	KeyFile    string
+	ServerName string
+	Insecure   bool // do not verify the server
+}
+
+func (c CheckConfig) name() string {
+	if c.Name == "" {
+		return c.Kind
+	}
+	return c.Name
+}
+
+// withDefaults fills in what was left out.
+func (c CheckConfig) withDefaults() CheckConfig {
+	rise, fall := DefaultRise, DefaultFall
+	if c.Kind == CheckTTL {
+		rise, fall = 1, 1
+	}
+	c.Name = c.name()
+	if c.Interval <= 0 {
+		c.Interval = DefaultInterval
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Rise <= 0 {
+		c.Rise = rise
+	}
+	if c.Fall <= 0 {
+		c.Fall = fall
+	}
+	if c.Jitter == 0 {
+		c.Jitter = DefaultJitter
+	}
+	c.Jitter = min(max(c.Jitter, 0), 1)
+	return c
+}
+
+var checkName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// Validate returns everything that is wrong with the check.
+func (c CheckConfig) Validate() error {
+	var errs []error
+	if !checkName.MatchString(c.name()) {
+		errs = append(errs, fmt.Errorf("name %q: only letters, digits and ._:- are allowed, at most 64", c.name()))
+	}
+	if c.Interval < 0 || c.Timeout < 0 || c.TTL < 0 || c.Rise < 0 || c.Fall < 0 {
+		errs = append(errs, errors.New("negative durations and counts have no meaning"))
+	}
+	switch c.Kind {
+	case CheckHTTP:
+		errs = append(errs, c.validateHTTP())
+	case CheckTCP, CheckGRPC:
+		errs = append(errs, validateDialAddress(c.Address))
+	case CheckExec:
+		if len(c.Command) == 0 || c.Command[0] == "" {
+			errs = append(errs, errors.New("command is empty"))
+		}
+	case CheckTTL:
+		if c.TTL <= 0 {
+			errs = append(errs, errors.New("ttl is missing"))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("kind %q is not one of http, tcp, grpc, exec, ttl", c.Kind))
+	}
+	return errors.Join(errs...)
+}
+
+func (c CheckConfig) validateHTTP() error {
+	var errs []error
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("url %q is not an http or https URL", c.URL))
+	}
+	if _, err := parseStatuses(c.Status); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := regexp.Compile(c.Body); err != nil {
+		errs = append(errs, fmt.Errorf("body: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func validateDialAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q is not host:port", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("address %q: port is not within 1 to 65535", address)
+	}
+	if host == "" {
+		return fmt.Errorf("address %q has no host", address)
+	}
+	return nil
+}
+
+// statusRange is a range of HTTP statuses, both ends included.
+type statusRange struct{ from, to int }
+
+// parseStatuses reads "200,204,300-308"; empty means 200-399.
+func parseStatuses(s string) ([]statusRange, error) {
+	if s == "" {
+		s = "200-399"
+	}
+	var ranges []statusRange
+	for part := range strings.SplitSeq(s, ",") {
+		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			to = from
+		}
+		a, errA := strconv.Atoi(strings.TrimSpace(from))
+		b, errB := strconv.Atoi(strings.TrimSpace(to))
+		if errA != nil || errB != nil || a < 100 || b > 599 || a > b {
+			return nil, fmt.Errorf("status %q is not a set such as 200,204,300-308", s)
+		}
+		ranges = append(ranges, statusRange{a, b})
+	}
+	return ranges, nil
+}
+
+// client makes the TLS configuration of one connection.
+func (t *TLSConfig) client() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t == nil {
+		return c, nil
+	}
+	c.ServerName = t.ServerName
+	c.InsecureSkipVerify = t.Insecure
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read ca file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca file %s has no certificate", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c, nil
+}

@@ -1,0 +1,198 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Report is the state that a ttl check is told.
+type Report string
+
+// Reports.
+const (
+	ReportPass Report = "pass"
+	ReportWarn Report = "warn" // counts as good, and is shown
+	ReportFail Report = "fail"
+)
+
+// CheckStatus is the state of one check as status shows it.
+type CheckStatus struct {
+	Name    string        `json:"name"`
+	Kind    string        `json:"kind"`
+	State   Verdict       `json:"state"`
+	Since   time.Time     `json:"since,omitzero"` // of the state
+	Last    time.Time     `json:"last,omitzero"`  // newest result
+	OK      bool          `json:"ok"`             // newest result
+	Warning bool          `json:"warning,omitempty"`
+	Output  string        `json:"output"` // of the newest result
+	Took    time.Duration `json:"took"`
+	Results uint64        `json:"results"` // count
+}
+
+// checker runs one check again and again and keeps its verdict. It lives as
+// long as the settings; sessions come and go without it.
+type checker struct {
+	cfg     CheckConfig // with defaults
+	check   Check       // nil for ttl
+	service string
+	metrics *Metrics
+	jitter  func() float64 // 0..1
+	changed func()         // called after each result, without mu
+
+	reports chan result // ttl
+
+	mu     sync.Mutex // guards what follows
+	count  counter
+	status CheckStatus
+}
+
+type result struct {
+	ok      bool
+	warning bool
+	output  string
+	took    time.Duration
+}
+
+func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, changed func()) (*checker, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("check %q: %w", c.name(), err)
+	}
+	c = c.withDefaults()
+	k := &checker{
+		cfg: c, service: service, metrics: metrics, jitter: rand.Float64, changed: changed, reports: make(chan result),
+		count: counter{rise: c.Rise, fall: c.Fall}, status: CheckStatus{Name: c.Name, Kind: c.Kind},
+	}
+	if c.Kind == CheckTTL {
+		return k, nil
+	}
+	var err error
+	k.check, err = NewCheck(c, run)
+	return k, err
+}
+
+// run runs the check until ctx ends.
+func (k *checker) run(ctx context.Context) {
+	k.metrics.check(k.service, k.cfg.Name, k.snapshot().State)
+	if k.check == nil {
+		k.runTTL(ctx)
+		return
+	}
+	// The first runs of many services are spread a little.
+	timer := time.NewTimer(time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval)))
+	defer timer.Stop()
+	results := make(chan result)
+	running, started := false, time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			if running {
+				<-results // one owner waits for each run
+			}
+			return
+		case r := <-results:
+			running = false
+			k.add(r)
+		case <-timer.C:
+			timer.Reset(k.next())
+			if running {
+				// A run that ignores its timeout counts as failed once per
+				// interval; another one is never started beside it.
+				if time.Since(started) > k.cfg.Timeout+k.cfg.Interval {
+					k.add(result{output: "the former run has not ended yet"})
+				}
+				continue
+			}
+			running, started = true, time.Now()
+			go func() { results <- k.once(ctx) }()
+		}
+	}
+}
+
+// next is the interval with its jitter.
+func (k *checker) next() time.Duration {
+	shift := (2*k.jitter() - 1) * k.cfg.Jitter / 2
+	return max(time.Duration(float64(k.cfg.Interval)*(1+shift)), time.Millisecond)
+}
+
+// once runs the check one time.
+func (k *checker) once(ctx context.Context) result {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.Timeout)
+	defer cancel()
+	start := time.Now()
+	output, err := k.check.Run(ctx)
+	if err != nil {
+		output = err.Error() + "\n" + output
+	}
+	return result{ok: err == nil, output: clip(output), took: time.Since(start)}
+}
+
+// runTTL waits for reports; without one for the ttl the check fails.
+func (k *checker) runTTL(ctx context.Context) {
+	timer := time.NewTimer(k.cfg.TTL)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-k.reports:
+			k.add(r)
+		case <-timer.C:
+			k.add(result{output: fmt.Sprintf("no report within %s", k.cfg.TTL)})
+		}
+		timer.Reset(k.cfg.TTL)
+	}
+}
+
+// report gives a ttl check its result.
+func (k *checker) report(ctx context.Context, state Report, output string) error {
+	if k.cfg.Kind != CheckTTL {
+		return fmt.Errorf("check %q is of kind %s and takes no reports", k.cfg.Name, k.cfg.Kind)
+	}
+	if state != ReportPass && state != ReportWarn && state != ReportFail {
+		return fmt.Errorf("state %q is not one of pass, warn, fail", state)
+	}
+	select {
+	case k.reports <- result{ok: state != ReportFail, warning: state == ReportWarn, output: clip(output)}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("report to check %q: %w", k.cfg.Name, errors.Join(ctx.Err(), errNotRunning))
+	}
+}
+
+var errNotRunning = errors.New("checks do not run")
+
+// add counts a result.
+func (k *checker) add(r result) {
+	k.mu.Lock()
+	now := time.Now()
+	if k.count.add(r.ok) {
+		k.status.Since = now
+	}
+	s := &k.status
+	s.State, s.Last, s.OK, s.Warning, s.Output, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.took
+	s.Results++
+	state := s.State
+	k.mu.Unlock()
+	k.metrics.check(k.service, k.cfg.Name, state)
+	k.changed()
+}
+
+// inherit takes over what a former checker of the same configuration knew.
+func (k *checker) inherit(old *checker) {
+	old.mu.Lock()
+	count, status := old.count, old.status
+	old.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.count, k.status = count, status
+}
+
+func (k *checker) snapshot() CheckStatus {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.status
+}

@@ -1,0 +1,245 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Apache Curator ServiceDiscovery. Znodes: <base>/<service>/<id> (ephemeral).
+// Data: what its JsonInstanceSerializer writes, byte for byte. The payload is
+// null unless a class is named, because a reader that expects a class fails on
+// an object without one, and then for the whole service. "enabled" is written
+// only when it is false, as the serializer's compatible mode leaves it out.
+
+// Presets of the curator format.
+const (
+	PresetSpring = "spring" // Spring Cloud Zookeeper
+	PresetDubbo3 = "dubbo3" // Apache Dubbo 3, application level
+)
+
+const (
+	springClass  = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
+	dubboClass   = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance"
+	springURI    = "{scheme}://{address}:{port}"
+	springStatus = "instance_status"
+)
+
+// CuratorOptions are what only the curator format has.
+type CuratorOptions struct {
+	Preset       string // spring, dubbo3 or empty
+	PayloadClass string // "@class" of the payload; empty: by the preset, else no payload
+	PayloadID    string // "id" within the payload; empty: the member's id
+	URISpec      string // such as "{scheme}://{address}:{port}"; empty: by the preset, else null
+	SSLPort      int    // 0: null
+	NoPort       bool   // port is null: only SSLPort is served
+}
+
+type curatorRecord struct {
+	Name        string          `json:"name"`
+	ID          string          `json:"id"`
+	Address     string          `json:"address"`
+	Port        *int            `json:"port"`
+	SSLPort     *int            `json:"sslPort"`
+	Payload     *curatorPayload `json:"payload"`
+	Registered  int64           `json:"registrationTimeUTC"`
+	ServiceType string          `json:"serviceType"`
+	URISpec     *uriSpec        `json:"uriSpec"`
+	Enabled     *bool           `json:"enabled,omitempty"`
+}
+
+type curatorPayload struct {
+	Class    string            `json:"@class"`
+	ID       string            `json:"id"`
+	Name     string            `json:"name"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+type uriSpec struct {
+	Parts []uriPart `json:"parts"`
+}
+
+type uriPart struct {
+	Value    string `json:"value"`
+	Variable bool   `json:"variable"`
+}
+
+func (o CuratorOptions) class() string {
+	if o.PayloadClass != "" {
+		return o.PayloadClass
+	}
+	return map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[o.Preset]
+}
+
+func (o CuratorOptions) uri() string {
+	if o.URISpec == "" && o.Preset == PresetSpring {
+		return springURI
+	}
+	return o.URISpec
+}
+
+func encodeCurator(r Registration) ([]byte, error) {
+	o := r.Curator
+	if o.Preset != "" && o.Preset != PresetSpring && o.Preset != PresetDubbo3 {
+		return nil, fmt.Errorf("curator preset %q is not one of spring, dubbo3", o.Preset)
+	}
+	c := curatorRecord{
+		Name: r.Service, ID: r.ID, Address: r.Host, Port: &r.Port, ServiceType: "DYNAMIC",
+		Payload: curatorPayloadOf(r), Registered: r.Registered.UnixMilli(),
+	}
+	if o.NoPort {
+		c.Port = nil
+	}
+	if o.SSLPort != 0 {
+		c.SSLPort = &o.SSLPort
+	}
+	var err error
+	if c.URISpec, err = parseURISpec(o.uri()); err != nil {
+		return nil, err
+	}
+	// Spring and Dubbo readers have the status in the payload; "enabled"
+	// serves every other reader.
+	if r.status() != view.StatusUp {
+		c.Enabled = new(false)
+	}
+	return marshal(c)
+}
+
+func curatorPayloadOf(r Registration) *curatorPayload {
+	class := r.Curator.class()
+	if class == "" {
+		return nil
+	}
+	p := &curatorPayload{Class: class, ID: r.Curator.PayloadID, Name: r.Service, Metadata: map[string]string{}}
+	if p.ID == "" {
+		p.ID = r.ID
+	}
+	for k, v := range r.Labels {
+		p.Metadata[k] = v
+	}
+	switch r.Curator.Preset {
+	case PresetSpring:
+		p.Metadata[springStatus] = "UP"
+		if r.status() != view.StatusUp {
+			p.Metadata[springStatus] = "OUT_OF_SERVICE"
+		}
+	case PresetDubbo3:
+		if _, ok := p.Metadata["dubbo.endpoints"]; !ok {
+			p.Metadata["dubbo.endpoints"] = fmt.Sprintf(`[{"port":%d,"protocol":"dubbo"}]`, r.Port)
+		}
+	}
+	return p
+}
+
+// curatorVariables are the variables of a uriSpec.
+const curatorVariables = " scheme name id address port ssl-port registration-time-utc service-type [ ] "
+
+// parseURISpec splits "{scheme}://{address}" into its parts; nil for none.
+func parseURISpec(s string) (*uriSpec, error) {
+	if s == "" {
+		return nil, nil
+	}
+	spec := &uriSpec{}
+	for s != "" {
+		text, rest, found := strings.Cut(s, "{")
+		if text != "" {
+			spec.Parts = append(spec.Parts, uriPart{Value: text})
+		}
+		if !found {
+			break
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || name == "" || !strings.Contains(curatorVariables, " "+name+" ") {
+			return nil, fmt.Errorf("uri spec: {%s is not one of%s", rest, curatorVariables)
+		}
+		spec.Parts = append(spec.Parts, uriPart{Value: name, Variable: true})
+		s = after
+	}
+	return spec, nil
+}
+
+func decodeCurator(_ string, data []byte) (view.Member, error) {
+	m := view.Member{Weight: 1}
+	o, err := parseObject(data)
+	if err != nil {
+		return m, err
+	}
+	if m.Host, err = o.str("address"); err != nil {
+		return m, err
+	}
+	if m.ID, err = o.text("id"); err != nil {
+		return m, err
+	}
+	m.Name = m.ID
+	if err := curatorPorts(&m, o); err != nil {
+		return m, err
+	}
+	enabled, err := o.boolean("enabled", true)
+	if err != nil {
+		return m, err
+	}
+	m.Status = view.StatusUp
+	if !enabled {
+		m.Status = view.StatusDown
+	}
+	return m, curatorMetadata(&m, o)
+}
+
+func curatorPorts(m *view.Member, o object) error {
+	ssl, err := o.integer("sslPort", 0)
+	if err != nil {
+		return err
+	}
+	if m.Port, err = o.integer("port", 0); err != nil {
+		return err
+	}
+	setPort(m, "ssl", ssl)
+	if m.Port <= 0 {
+		m.Port = ssl
+	}
+	if m.Port <= 0 {
+		return errors.New("port is missing")
+	}
+	return nil
+}
+
+// curatorMetadata takes the metadata of a payload. A payload of any other
+// shape is the business of its own readers.
+func curatorMetadata(m *view.Member, o object) error {
+	var payload struct {
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
+	if !o.has("payload") || json.Unmarshal(o["payload"], &payload) != nil {
+		return nil
+	}
+	meta := object(payload.Metadata)
+	for _, k := range meta.keys() {
+		v, err := meta.text(k)
+		if err != nil {
+			continue
+		}
+		if k == springStatus {
+			if v != "UP" && m.Status == view.StatusUp {
+				m.Status = view.StatusDrain
+			}
+			continue
+		}
+		setLabel(m, k, v)
+	}
+	return nil
+}
+
+// curatorRegistered reads back the registration time of a record, so that an
+// update in place keeps it; 0 when there is none.
+func curatorRegistered(data []byte) int64 {
+	var c struct {
+		Registered int64 `json:"registrationTimeUTC"`
+	}
+	if json.Unmarshal(data, &c) != nil {
+		return 0
+	}
+	return c.Registered
+}

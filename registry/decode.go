@@ -1,0 +1,161 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Formats that can only be read.
+const (
+	FormatAuto         = "auto"
+	FormatKafka        = "kafka-broker"
+	FormatPatroni      = "patroni"
+	FormatDubboURL     = "dubbo-url"
+	FormatHostPortName = "host-port-name"
+	FormatJSON         = "json"
+	FormatText         = "text"
+	// FormatRegexpName is followed by a colon and a regular expression over
+	// the znode's name with the groups host, and port, id or name.
+	FormatRegexpName = "regexp-name"
+)
+
+type decoder func(name string, data []byte) (view.Member, error)
+
+var decoders = map[string]decoder{
+	FormatAuto:         decodeAuto,
+	FormatNerve:        decodeNerve,
+	FormatServerSet:    decodeServerSet,
+	FormatCurator:      decodeCurator,
+	FormatKafka:        decodeKafka,
+	FormatPatroni:      decodePatroni,
+	FormatDubboURL:     decodeDubboURL,
+	FormatHostPortName: decodeHostPortName,
+	FormatJSON:         decodeJSON,
+	FormatText:         decodeText,
+}
+
+// decoderOf returns the decoder of a format; empty means auto.
+func decoderOf(format string) (decoder, error) {
+	if format == "" {
+		format = FormatAuto
+	}
+	if d, ok := decoders[format]; ok {
+		return d, nil
+	}
+	if expr, ok := strings.CutPrefix(format, FormatRegexpName+":"); ok {
+		return regexpDecoder(expr)
+	}
+	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR", format)
+}
+
+// Decode reads one child of a group: its name and its data. The member that it
+// returns holds validated values only; everything that comes from the znode's
+// stat is left to the caller. An error that matches [ErrIgnore] is no fault of
+// the child's. Decode is pure and never panics, whatever it is given.
+func Decode(format, name string, data []byte) (view.Member, error) {
+	d, err := decoderOf(format)
+	if err != nil {
+		return view.Member{}, err
+	}
+	return decodeWith(d, name, data)
+}
+
+func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
+	if len(data) > MaxData {
+		return view.Member{}, fmt.Errorf("data has %d bytes, more than %d", len(data), MaxData)
+	}
+	m, err := d(name, data)
+	if err != nil {
+		return view.Member{}, err
+	}
+	m.Node = name
+	if err := validate(&m); err != nil {
+		return view.Member{}, err
+	}
+	return m, nil
+}
+
+// decodeAuto finds out the format of one child from its name and its data.
+func decodeAuto(name string, data []byte) (view.Member, error) {
+	if strings.Contains(name, "%3A%2F%2F") || strings.Contains(name, "%3a%2f%2f") {
+		return decodeDubboURL(name, data)
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "" {
+		if nerveEncoded.MatchString(name) {
+			return decodeNerve(name, nil)
+		}
+		return decodeHostPortName(name, data)
+	}
+	if text[0] == '{' {
+		return decodeAutoObject(name, data)
+	}
+	if m, err := decodeText(name, data); err == nil {
+		return m, nil
+	}
+	// Programs that only use names leave their own address or nothing of
+	// meaning in the data.
+	if m, err := decodeHostPortName(name, data); err == nil && m.Port != 0 {
+		return m, nil
+	}
+	return view.Member{}, errors.New("data is neither JSON nor host:port")
+}
+
+func decodeAutoObject(name string, data []byte) (view.Member, error) {
+	o, err := parseObject(data)
+	if err != nil {
+		return view.Member{}, err
+	}
+	switch {
+	case o.has("serviceEndpoint"), o.has("vector"):
+		return decodeServerSet(name, data)
+	case o.has("conn_url"):
+		return decodePatroni(name, data)
+	case o.has("jmx_port"), o.has("listener_security_protocol_map"):
+		return decodeKafka(name, data)
+	case o.has("serviceType"), o.has("registrationTimeUTC"), o.has("address") && o.has("id") && o.has("name"):
+		return decodeCurator(name, data)
+	case o.has("host") && o.has("port"):
+		return decodeNerve(name, data)
+	}
+	return decodeJSON(name, data)
+}
+
+// regexpDecoder makes members of names alone.
+func regexpDecoder(expr string) (decoder, error) {
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return nil, fmt.Errorf("format %s: %w", FormatRegexpName, err)
+	}
+	if re.SubexpIndex("host") < 0 {
+		return nil, fmt.Errorf("format %s: the expression has no group (?P<host>...)", FormatRegexpName)
+	}
+	return func(name string, _ []byte) (view.Member, error) {
+		match := re.FindStringSubmatch(name)
+		if match == nil {
+			return view.Member{}, errors.New("name does not match the expression")
+		}
+		m := view.Member{Weight: 1}
+		for i, group := range re.SubexpNames() {
+			switch group {
+			case "host":
+				m.Host = match[i]
+			case "port":
+				port, err := parsePort(match[i])
+				if err != nil {
+					return view.Member{}, err
+				}
+				m.Port = port
+			case "id":
+				m.ID = match[i]
+			case "name":
+				m.Name = match[i]
+			}
+		}
+		return m, nil
+	}, nil
+}

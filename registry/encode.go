@@ -1,0 +1,123 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Registration is what an encoder writes about a member, and the data of a
+// template of format template.
+type Registration struct {
+	Service    string // last element of the group's path
+	ID         string // member id
+	Host       string
+	Port       int
+	Ports      map[string]int
+	Weight     *int   // nil: not given
+	Status     string // up (also when empty), down, drain or maint
+	Labels     map[string]string
+	Registered time.Time // when the znode was made
+
+	HAProxyServerOptions string         // nerve
+	Shard                *int           // serverset
+	Curator              CuratorOptions // curator
+	Template             string         // template
+}
+
+func (r Registration) status() string {
+	if r.Status == "" {
+		return view.StatusUp
+	}
+	return r.Status
+}
+
+// Address is host and port joined.
+func (r Registration) Address() string { return r.member().Address() }
+
+func (r Registration) member() *view.Member {
+	m := &view.Member{
+		Node: "probe", ID: r.ID, Name: r.ID, Host: r.Host, Port: r.Port, Ports: r.Ports, Labels: r.Labels, Weight: 1, Status: r.Status,
+	}
+	if r.Weight != nil {
+		m.Weight = *r.Weight
+	}
+	return m
+}
+
+// validate refuses what our own readers would refuse.
+func (r Registration) validate() error {
+	if r.Port == 0 {
+		return errors.New("port is missing")
+	}
+	if !printable(r.HAProxyServerOptions) {
+		return errors.New("haproxy server options have characters that cannot be printed")
+	}
+	if p := r.Curator.SSLPort; p < 0 || p > 65535 {
+		return fmt.Errorf("ssl port %d is not within 1 to 65535", p)
+	}
+	return validate(r.member())
+}
+
+// Encode makes the data of a member's znode in the format. It is pure: the
+// same registration gives the same bytes.
+func Encode(format string, r Registration) ([]byte, error) {
+	var data []byte
+	var err error
+	switch format {
+	case "", FormatNerve:
+		data, err = encodeNerve(r)
+	case FormatServerSet:
+		data, err = encodeServerSet(r)
+	case FormatCurator:
+		data, err = encodeCurator(r)
+	case FormatTemplate:
+		data, err = encodeTemplate(r)
+	default:
+		return nil, fmt.Errorf("format %q cannot be written", format)
+	}
+	if err == nil && len(data) > MaxData {
+		err = fmt.Errorf("data of the member would have %d bytes, more than %d", len(data), MaxData)
+	}
+	return data, err
+}
+
+// marshal encodes without the escapes that are made for HTML and without the
+// newline of an Encoder.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode member: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func encodeTemplate(r Registration) ([]byte, error) {
+	if strings.TrimSpace(r.Template) == "" {
+		return nil, errors.New("template of the member's data is empty")
+	}
+	t, err := template.New("member").Option("missingkey=error").Funcs(template.FuncMap{
+		"toJSON": func(v any) (string, error) {
+			data, err := marshal(v)
+			return string(data), err
+		},
+		"upper": strings.ToUpper, "lower": strings.ToLower, "replace": strings.ReplaceAll,
+	}).Parse(r.Template)
+	if err != nil {
+		return nil, fmt.Errorf("parse template of the member's data: %w", err)
+	}
+	r.Status = r.status()
+	var b bytes.Buffer
+	if err := t.Execute(&b, r); err != nil {
+		return nil, fmt.Errorf("run template of the member's data: %w", err)
+	}
+	return b.Bytes(), nil
+}

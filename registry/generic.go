@@ -1,0 +1,165 @@
+package registry
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// decodeJSON reads any JSON object that has an address under one of the usual
+// names.
+func decodeJSON(_ string, data []byte) (view.Member, error) {
+	m := view.Member{Weight: 1}
+	o, err := parseObject(data)
+	if err != nil {
+		return m, err
+	}
+	if err := jsonAddress(&m, o); err != nil {
+		return m, err
+	}
+	if m.ID, err = o.text("id"); err != nil {
+		return m, err
+	}
+	if m.Name, err = o.text("name"); err != nil {
+		return m, err
+	}
+	if m.Weight, err = o.integer("weight", 1); err != nil {
+		return m, err
+	}
+	if m.Labels, err = o.labels(o.first("labels", "metadata", "meta")); err != nil {
+		return m, err
+	}
+	if err := jsonPorts(&m, o); err != nil {
+		return m, err
+	}
+	status, err := o.str("status")
+	if err != nil {
+		return m, err
+	}
+	m.Status = readStatus(status)
+	return m, nil
+}
+
+// first returns the first of the keys that is there, or the first of all.
+func (o object) first(keys ...string) string {
+	for _, k := range keys {
+		if o.has(k) {
+			return k
+		}
+	}
+	return keys[0]
+}
+
+func jsonAddress(m *view.Member, o object) error {
+	text, err := o.str(o.first("host", "address", "ip", "hostname", "url"))
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return errors.New("host is missing")
+	}
+	if o.has("port") {
+		m.Host = text
+		m.Port, err = o.port("port")
+		return err
+	}
+	m.Host, m.Port, err = splitText(text)
+	return err
+}
+
+func jsonPorts(m *view.Member, o object) error {
+	ports, err := o.object("ports")
+	if err != nil {
+		return err
+	}
+	for _, name := range ports.keys() {
+		port, err := ports.port(name)
+		if err != nil {
+			return err
+		}
+		setPort(m, name, port)
+	}
+	return nil
+}
+
+// readStatus takes the words that are in use for a status.
+func readStatus(s string) string {
+	switch strings.ToLower(s) {
+	case "", "up", "alive", "passing", "ok", "running", "healthy":
+		return view.StatusUp
+	case "drain", "draining", "stopping":
+		return view.StatusDrain
+	case "maint", "maintenance":
+		return view.StatusMaint
+	}
+	return view.StatusDown
+}
+
+// decodeText reads host, host:port or a URL; the name of the znode names the
+// member.
+func decodeText(_ string, data []byte) (view.Member, error) {
+	m := view.Member{Weight: 1, Status: view.StatusUp}
+	var err error
+	m.Host, m.Port, err = splitText(strings.TrimRight(string(data), "\r\n"))
+	return m, err
+}
+
+// splitText splits host, host:port or scheme://host:port/path.
+func splitText(s string) (string, int, error) {
+	if strings.Contains(s, "://") {
+		return splitURL(s, 0)
+	}
+	return splitHostMaybePort(s)
+}
+
+// splitHostMaybePort splits host:port, [v6]:port, or a host alone.
+func splitHostMaybePort(s string) (string, int, error) {
+	if host, err := ParseHost(s); err == nil {
+		return host, 0, nil
+	}
+	return splitHostPort(s)
+}
+
+func splitHostPort(s string) (string, int, error) {
+	host, text, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, errors.New("not host:port")
+	}
+	port, err := parsePort(text)
+	if err != nil {
+		return "", 0, err
+	}
+	host, err = ParseHost(host)
+	return host, port, err
+}
+
+// splitURL returns host and port of a URL, the port by its scheme when it has
+// none, else def.
+func splitURL(s string, def int) (string, int, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" {
+		return "", 0, errors.New("not a URL with a host")
+	}
+	if text := u.Port(); text != "" {
+		if def, err = parsePort(text); err != nil {
+			return "", 0, err
+		}
+	} else if n, ok := map[string]int{"http": 80, "https": 443}[u.Scheme]; ok && def == 0 {
+		def = n
+	}
+	host, err := ParseHost(u.Hostname())
+	return host, def, err
+}
+
+// parsePort reads a port: digits only.
+func parsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, errors.New("port is not a number within 1 to 65535")
+	}
+	return int(n), nil
+}

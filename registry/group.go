@@ -1,0 +1,238 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// What templates do with an empty group.
+const (
+	OnEmptyKeep   = "keep"
+	OnEmptyRender = "render"
+	OnEmptyFail   = "fail"
+)
+
+// DefaultMaxMembers bounds the members of one group.
+const DefaultMaxMembers = 10000
+
+// GroupConfig describes one group to follow. The zero value of an optional
+// field means its default.
+type GroupConfig struct {
+	Name string // label of the group block
+	Path string // group znode
+
+	Format  string         // see [Decode]; empty: auto
+	OnEmpty string         // keep (default), render or fail
+	Allow   []netip.Prefix // subnets that members may be in; empty: all
+	Guard   GuardConfig
+	// NoDamping shows every flap of a member.
+	NoDamping bool
+	// Linger is how long a member that is gone stays, so that a loss of many
+	// is seen as one; 0: 200 ms, negative: not at all.
+	Linger     time.Duration
+	MaxMembers int // 0: 10,000
+
+	Logger  *slog.Logger `json:"-"` // nil: discard
+	Metrics *Metrics     `json:"-"` // nil: none
+}
+
+// Validate returns what is wrong with the configuration.
+func (c GroupConfig) Validate() error {
+	if err := session.ValidatePath(c.Path); err != nil {
+		return fmt.Errorf("path: %w", err)
+	}
+	if _, err := decoderOf(c.Format); err != nil {
+		return err
+	}
+	switch c.OnEmpty {
+	case "", OnEmptyKeep, OnEmptyRender, OnEmptyFail:
+	default:
+		return fmt.Errorf("on_empty %q is not one of keep, render, fail", c.OnEmpty)
+	}
+	if c.Guard.MaxLoss < 0 || c.Guard.MaxLoss > 1 {
+		return fmt.Errorf("guard: max_loss %v is not a share", c.Guard.MaxLoss)
+	}
+	return nil
+}
+
+// GroupStatus is the state of a group as it is followed.
+type GroupStatus struct {
+	Name     string          `json:"name"`
+	Path     string          `json:"path"`
+	Missing  bool            `json:"missing,omitempty"`
+	Members  []view.Member   `json:"members"`
+	Held     int             `json:"held"`
+	Holding  time.Time       `json:"holding,omitzero"` // since when the guard holds
+	Base     int             `json:"base,omitempty"`   // size of the group that the guard holds
+	Rejected []view.Rejected `json:"rejected,omitempty"`
+	Flapping []string        `json:"flapping,omitempty"`
+	Updated  time.Time       `json:"updated,omitzero"` // newest read
+	Error    string          `json:"error,omitempty"`
+}
+
+// Group follows the members of one group. Its memory (guard, damping) lives as
+// long as the settings, what it reads as long as a session. All methods but
+// Run may be called from any goroutine; Run is called once at a time.
+type Group struct {
+	cfg   GroupConfig
+	log   *slog.Logger
+	fault error
+	dec   decoder
+	wake  chan struct{} // size 1: accept was called
+
+	// Stages that the members pass, in this order; only Run touches them.
+	linger linger
+	damper damper
+	guard  guard
+	sent   *view.Group
+
+	mu     sync.Mutex // guards what follows
+	accept bool       // the operator accepts the loss
+	status GroupStatus
+}
+
+// NewGroup returns the follower of a group. It does no I/O and starts nothing;
+// what is wrong with cfg is returned by Run.
+func NewGroup(cfg GroupConfig) *Group {
+	if cfg.OnEmpty == "" {
+		cfg.OnEmpty = OnEmptyKeep
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = DefaultLinger
+	}
+	if cfg.MaxMembers <= 0 {
+		cfg.MaxMembers = DefaultMaxMembers
+	}
+	g := &Group{
+		cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), linger: linger{d: cfg.Linger},
+		damper: damper{off: cfg.NoDamping}, guard: guard{cfg: cfg.Guard.withDefaults()},
+		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	g.dec, g.fault = decoderOf(cfg.Format)
+	if g.fault == nil {
+		g.fault = cfg.Validate()
+	}
+	return g
+}
+
+// Accept makes the guard believe the members that are there now.
+func (g *Group) Accept() {
+	g.mu.Lock()
+	g.accept = true
+	g.mu.Unlock()
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status returns the present state.
+func (g *Group) Status() GroupStatus {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
+// Run sends the group on up after each change of what is to be used,
+// beginning with the present one, until ctx or the session ends. In a later
+// session only a real difference is sent. It returns nil when ctx ends, the
+// session's cause when that has ended, and an error when it cannot go on.
+func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	if g.fault != nil {
+		return fmt.Errorf("group %s: %w", g.cfg.Name, g.fault)
+	}
+	r := newReader(g, s)
+	defer r.close()
+	err := r.loop(ctx, func(now time.Time) time.Time { return g.step(now, r, up) })
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case s.Context().Err() != nil:
+		return context.Cause(s.Context())
+	}
+	return fmt.Errorf("group %s: %w", g.cfg.Name, err)
+}
+
+// step passes what was read through the stages, sends it when it differs from
+// what was sent last, and returns when to be called again though nothing was
+// read (zero: never).
+func (g *Group) step(now time.Time, r *reader, up func(view.Update)) time.Time {
+	actual, rejected := r.members()
+	set, t1 := g.linger.step(now, actual)
+	set, t2 := g.damper.step(now, set)
+	if g.takeAccept() {
+		g.guard.accept(now, set)
+	}
+	held := !g.guard.since.IsZero()
+	set, t3 := g.guard.step(now, set)
+	u := &view.Group{
+		Name: g.cfg.Name, Path: g.cfg.Path, Members: set.sorted(), OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
+		Holding: g.guard.since, Missing: r.missing, Last: r.last,
+	}
+	g.tell(u, held)
+	if g.sent == nil || !g.sent.Equal(u) {
+		g.sent = u
+		up(u)
+	}
+	return earliest(earliest(t1, t2), t3)
+}
+
+func (g *Group) takeAccept() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.accept
+	g.accept = false
+	return was
+}
+
+// tell updates status, metrics and the log.
+func (g *Group) tell(u *view.Group, wasHolding bool) {
+	held := 0
+	for _, m := range u.Members {
+		if m.Held {
+			held++
+		}
+	}
+	flapping := g.damper.flapping()
+	g.cfg.Metrics.group(g.cfg.Name, len(u.Members), len(u.Rejected), len(flapping), !u.Holding.IsZero())
+	switch {
+	case !u.Holding.IsZero() && !wasHolding:
+		g.log.Warn("group lost many members at once, keeping them", "group", g.cfg.Name, "path", g.cfg.Path, "held", held, "base", len(g.guard.base))
+	case u.Holding.IsZero() && wasHolding:
+		g.log.Info("group believed again", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(u.Members))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status = GroupStatus{
+		Name: u.Name, Path: u.Path, Missing: u.Missing, Members: u.Members, Held: held, Holding: u.Holding,
+		Base: len(g.guard.base), Rejected: u.Rejected, Flapping: flapping, Updated: time.Now(),
+	}
+}
+
+// allowed reports whether the address may be a member. With an allow list a
+// name is refused, for nobody knows where it leads tomorrow.
+func (c GroupConfig) allowed(host string) bool {
+	if len(c.Allow) == 0 {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	for _, p := range c.Allow {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package registry
+
+import (
+	"maps"
+	"time"
+)
+
+// Defaults of the guard.
+const (
+	DefaultMaxLoss    = 0.3
+	DefaultMinMembers = 3
+	DefaultWindow     = 30 * time.Second
+	DefaultHold       = 10 * time.Minute
+
+	sightings = 16 // at most so many sets are remembered in a window
+)
+
+// GuardConfig says when a loss of members is too large to be believed. The
+// zero value is the guard with its defaults.
+type GuardConfig struct {
+	Off        bool
+	MaxLoss    float64       // share of the group, 0..1; 0: 0.3
+	MinMembers int           // 0: 3
+	Window     time.Duration // 0: 30 s
+	Hold       time.Duration // then the loss is believed; 0: 10 min, negative: only when it is accepted
+}
+
+func (c GuardConfig) withDefaults() GuardConfig {
+	if c.MaxLoss <= 0 {
+		c.MaxLoss = DefaultMaxLoss
+	}
+	if c.MinMembers <= 0 {
+		c.MinMembers = DefaultMinMembers
+	}
+	if c.Window <= 0 {
+		c.Window = DefaultWindow
+	}
+	if c.Hold == 0 {
+		c.Hold = DefaultHold
+	}
+	return c
+}
+
+// guard keeps the members of a group when many of them vanish within a short
+// time: the cause of that is seldom that they are all dead. Its base is the
+// largest set within the window; when at least MaxLoss and at least MinMembers
+// of it are gone, the base stays in use, and who is gone is marked held, until
+// enough are back, an operator accepts the loss, or the hold is over.
+//
+// It is a pure step function over (time, set); only its owner touches it.
+type guard struct {
+	cfg     GuardConfig
+	now     members
+	history []sighting // oldest first, each smaller than the one before it
+	base    members    // while holding
+	since   time.Time  // since when it is holding; zero: it is not
+}
+
+// sighting is a set that was there until some time ago.
+type sighting struct {
+	set   members
+	until time.Time
+}
+
+// step takes the members as they are now and returns those that are to be
+// used, and when to call it again though nothing changed (zero: never).
+func (g *guard) step(now time.Time, actual members) (members, time.Time) {
+	if g.cfg.Off {
+		return actual, time.Time{}
+	}
+	if g.since.IsZero() {
+		g.remember(now, actual)
+		g.base = g.largest()
+		if !g.tooMany(actual) || g.missing(actual) < g.cfg.MinMembers {
+			g.base = nil
+			return actual, time.Time{}
+		}
+		g.since = now
+	}
+	if !g.tooMany(actual) || g.cfg.Hold > 0 && now.Sub(g.since) >= g.cfg.Hold {
+		g.accept(now, actual)
+		return actual, time.Time{}
+	}
+	var next time.Time
+	if g.cfg.Hold > 0 {
+		next = g.since.Add(g.cfg.Hold)
+	}
+	return g.held(actual), next
+}
+
+// accept believes what is there now.
+func (g *guard) accept(_ time.Time, actual members) {
+	g.base, g.since = nil, time.Time{}
+	g.now, g.history = actual, nil
+}
+
+// remember notes the set. The history has only what can still become the base:
+// a set is dropped when it ended before the window, when a newer one is at
+// least as large, or when it ended hardly later than a larger one (so that its
+// length is bounded, however fast members leave).
+func (g *guard) remember(now time.Time, actual members) {
+	if last := len(g.history) - 1; last < 0 || len(g.now) > len(g.history[last].set) ||
+		now.Sub(g.history[last].until) >= g.cfg.Window/sightings {
+		for ; last >= 0 && len(g.history[last].set) <= len(g.now); last-- {
+			g.history[last] = sighting{}
+		}
+		g.history = append(g.history[:last+1], sighting{g.now, now})
+	}
+	g.now = actual
+	start := now.Add(-g.cfg.Window)
+	drop := 0
+	for drop < len(g.history) && g.history[drop].until.Before(start) {
+		drop++
+	}
+	g.history = append(g.history[:0:0], g.history[drop:]...)
+}
+
+// largest returns the largest set of the window, the newest of equals.
+func (g *guard) largest() members {
+	if len(g.history) == 0 || len(g.now) >= len(g.history[0].set) {
+		return g.now
+	}
+	return g.history[0].set
+}
+
+func (g *guard) missing(actual members) int {
+	n := 0
+	for k := range g.base {
+		if _, ok := actual[k]; !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// tooMany reports whether the share of the base that is gone is at least MaxLoss.
+func (g *guard) tooMany(actual members) bool {
+	n := g.missing(actual)
+	return n > 0 && float64(n) >= g.cfg.MaxLoss*float64(len(g.base))
+}
+
+// held is the actual set with those of the base that are gone.
+func (g *guard) held(actual members) members {
+	set := maps.Clone(actual)
+	if set == nil {
+		set = make(members)
+	}
+	for k, m := range g.base {
+		if _, ok := set[k]; !ok {
+			held := *m
+			held.Held = true
+			set[k] = &held
+		}
+	}
+	return set
+}

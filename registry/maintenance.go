@@ -1,0 +1,81 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Maintenance takes a service out on purpose, whatever its checks say.
+type Maintenance struct {
+	On     bool      `json:"on"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is switched off
+	Drain  bool      `json:"drain,omitempty"`
+}
+
+// active reports whether the maintenance is on at that time.
+func (m Maintenance) active(now time.Time) bool {
+	return m.On && (m.Until.IsZero() || now.Before(m.Until))
+}
+
+// loadMaintenance reads the state file; none means that there is none.
+func loadMaintenance(path string) (Maintenance, error) {
+	var m Maintenance
+	if path == "" {
+		return m, nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("read maintenance: %w", err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Maintenance{}, fmt.Errorf("read maintenance %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// save replaces the state file atomically, or removes it.
+func (m Maintenance) save(path string) error {
+	if path == "" {
+		return nil
+	}
+	if !m.On {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget maintenance: %w", err)
+		}
+		return nil
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode maintenance: %w", err)
+	}
+	if err := replaceFile(path, append(data, '\n')); err != nil {
+		return fmt.Errorf("save maintenance: %w", err)
+	}
+	return nil
+}
+
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".maintenance-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,141 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of what is taken from a member. A record outside of them is dropped
+// and shown, never repaired.
+const (
+	MaxData       = 64 << 10 // bytes of a member's data
+	MaxNode       = 4096     // bytes of a znode's name
+	MaxWeight     = 256
+	MaxPorts      = 64
+	MaxLabels     = 64
+	MaxLabelValue = 256 // bytes
+)
+
+// ErrIgnore is returned for a child that is not a member and not meant to be
+// one, such as the vector_ znodes of a server set.
+var ErrIgnore = errors.New("not a member")
+
+var (
+	tokenPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	keyPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	// nodePattern has what the formats put into names of znodes, and nothing
+	// that means something to a shell, a path or a configuration file.
+	nodePattern = regexp.MustCompile(`^[A-Za-z0-9._:%+=,~*@-]+$`)
+)
+
+// validate brings a decoded member into its canonical form, or refuses it.
+func validate(m *view.Member) error {
+	if len(m.Node) > MaxNode || !nodePattern.MatchString(m.Node) {
+		return errors.New("name of the znode has characters that are not allowed")
+	}
+	host, err := ParseHost(m.Host)
+	if err != nil {
+		return err
+	}
+	m.Host = host
+	if m.Port < 0 || m.Port > 65535 {
+		return fmt.Errorf("port %d is not within 1 to 65535", m.Port)
+	}
+	if m.Name == "" && tokenPattern.MatchString(m.Node) {
+		m.Name = m.Node
+	}
+	if m.Name == "" {
+		m.Name = m.Address()
+	}
+	if m.ID == "" {
+		m.ID = m.Name
+	}
+	if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) {
+		return errors.New("name or id: only letters, digits and ._:- are allowed, at most 128")
+	}
+	if m.Weight < 0 || m.Weight > MaxWeight {
+		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, MaxWeight)
+	}
+	if m.Status == "" {
+		m.Status = view.StatusUp
+	}
+	if err := validatePorts(m.Ports); err != nil {
+		return err
+	}
+	return validateLabels(m.Labels)
+}
+
+func validatePorts(ports map[string]int) error {
+	if len(ports) > MaxPorts {
+		return fmt.Errorf("more than %d ports", MaxPorts)
+	}
+	for name, port := range ports {
+		if !keyPattern.MatchString(name) {
+			return errors.New("name of a port: only letters, digits and ._- are allowed, at most 128")
+		}
+		if port < 1 || port > 65535 {
+			return fmt.Errorf("port %s: %d is not within 1 to 65535", name, port)
+		}
+	}
+	return nil
+}
+
+func validateLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("more than %d labels", MaxLabels)
+	}
+	for key, value := range labels {
+		if !keyPattern.MatchString(key) {
+			return errors.New("key of a label: only letters, digits and ._- are allowed, at most 128")
+		}
+		if len(value) > MaxLabelValue {
+			return fmt.Errorf("label %s is longer than %d bytes", key, MaxLabelValue)
+		}
+		if !printable(value) {
+			return fmt.Errorf("label %s has characters that cannot be printed", key)
+		}
+	}
+	return nil
+}
+
+// printable reports whether s is text without control, format and other
+// invisible characters; the space is the only white space.
+func printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return false
+		}
+	}
+	return true
+}
+
+// setLabel keeps a label of a foreign format where it is within the bounds of
+// length and key; such formats carry much that no template needs.
+func setLabel(m *view.Member, key, value string) {
+	if value == "" || len(value) > MaxLabelValue || !keyPattern.MatchString(key) || len(m.Labels) >= MaxLabels {
+		return
+	}
+	if m.Labels == nil {
+		m.Labels = map[string]string{}
+	}
+	m.Labels[key] = value
+}
+
+// setPort keeps a named port; 0 and -1 are how formats say "none".
+func setPort(m *view.Member, name string, port int) {
+	if port <= 0 {
+		return
+	}
+	if m.Ports == nil {
+		m.Ports = map[string]int{}
+	}
+	m.Ports[name] = port
+}

@@ -1,0 +1,90 @@
+package registry
+
+import (
+	"encoding/base64"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Airbnb Nerve (SmartStack). Znodes: <group>/<instance id>_<sequence>
+// (ephemeral sequential). Data: a JSON object with the keys below in this
+// order. Two keys come from the Go variant of nerve and are written only while
+// a member is not up: "available" and "unavailable_reason".
+
+type nerveRecord struct {
+	Host    string            `json:"host"`
+	Port    int               `json:"port"`
+	Name    string            `json:"name"`
+	Weight  *int              `json:"weight,omitempty"`
+	Options string            `json:"haproxy_server_options,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+
+	Available *bool  `json:"available,omitempty"`
+	Reason    string `json:"unavailable_reason,omitempty"`
+}
+
+func encodeNerve(r Registration) ([]byte, error) {
+	n := nerveRecord{
+		Host: r.Host, Port: r.Port, Name: r.ID, Weight: r.Weight, Options: r.HAProxyServerOptions, Labels: r.Labels,
+	}
+	if r.Status != "" && r.Status != view.StatusUp {
+		n.Available, n.Weight, n.Reason = new(false), new(0), r.Status
+	}
+	return marshal(n)
+}
+
+// nerveEncoded is a name that holds the data too: base64_<length>_<data>_<sequence>.
+var nerveEncoded = regexp.MustCompile(`^base64_\d+_([A-Za-z0-9_=-]+)_-?\d{9,10}$`)
+
+func decodeNerve(name string, data []byte) (view.Member, error) {
+	if match := nerveEncoded.FindStringSubmatch(name); match != nil && len(data) == 0 {
+		decoded, err := base64.URLEncoding.DecodeString(match[1])
+		if err != nil {
+			return view.Member{}, errors.New("name is not valid base64")
+		}
+		data = decoded
+	}
+	o, err := parseObject(data)
+	if err != nil {
+		return view.Member{}, err
+	}
+	var m view.Member
+	if m.Host, err = o.str("host"); err != nil {
+		return m, err
+	}
+	if m.Port, err = o.port("port"); err != nil {
+		return m, err
+	}
+	if m.Name, err = o.str("name"); err != nil {
+		return m, err
+	}
+	if m.Weight, err = o.integer("weight", 1); err != nil {
+		return m, err
+	}
+	if m.Labels, err = o.labels("labels"); err != nil {
+		return m, err
+	}
+	return nerveStatus(m, o)
+}
+
+func nerveStatus(m view.Member, o object) (view.Member, error) {
+	available, err := o.boolean("available", true)
+	if err != nil {
+		return m, err
+	}
+	reason, err := o.str("unavailable_reason")
+	if err != nil {
+		return m, err
+	}
+	m.Status = view.StatusUp
+	if !available {
+		m.Status, m.Weight = view.StatusDown, 0
+		if s := strings.TrimSpace(reason); s == view.StatusDrain || s == view.StatusMaint {
+			m.Status = s
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,312 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// States of a service as status shows them.
+const (
+	StateUnknown     = "unknown"     // checks have not risen yet
+	StateRegistered  = "registered"  // the member is in ZooKeeper
+	StateKept        = "kept"        // found from before; checks have not decided yet
+	StateWaiting     = "waiting"     // healthy, and not registered yet
+	StateBlocked     = "blocked"     // somebody else's znode is in the way
+	StateCritical    = "critical"    // checks have fallen
+	StateMaintenance = "maintenance" // taken out on purpose
+	StateDraining    = "draining"    // leaving
+	StateLeft        = "left"        // gone for good
+)
+
+// ServiceStatus is the state of a service.
+type ServiceStatus struct {
+	Name        string        `json:"name"`
+	Group       string        `json:"group"`
+	Format      string        `json:"format"`
+	Address     string        `json:"address"` // host:port as registered
+	State       string        `json:"state"`
+	Since       time.Time     `json:"since,omitzero"` // of the state
+	Registered  bool          `json:"registered"`
+	Node        string        `json:"node,omitempty"` // path of the member's znode
+	Weight      *int          `json:"weight,omitempty"`
+	Error       string        `json:"error,omitempty"` // why it is not as it should be
+	Maintenance *Maintenance  `json:"maintenance,omitempty"`
+	Checks      []CheckStatus `json:"checks"`
+}
+
+// Registrar keeps one service's member registered while its checks say so.
+// Its checks live as long as the settings ([Registrar.RunChecks]), its znode
+// as long as the session ([Registrar.Run]). All methods may be called from any
+// goroutine.
+type Registrar struct {
+	cfg      ServiceConfig
+	log      *slog.Logger
+	checkers []*checker
+	fault    error // the configuration is not valid
+
+	wake chan struct{} // size 1: something changed that Run should look at
+	load sync.Once
+
+	mu    sync.Mutex // guards what follows
+	maint Maintenance
+	// risen is when the checks rose and the weight began to warm up; zero:
+	// they have not, or the member was up before and is warm.
+	risen    time.Time
+	wasUp    bool      // the checks had risen at the last look
+	everUp   bool      // the member has been registered before: its status may be shown
+	left     time.Time // when leaving began; zero: it has not
+	gone     chan struct{}
+	running  int
+	sessions int            // sessions that Run has seen
+	former   map[int64]bool // their ids, and those of the former process
+	node     string         // path of the znode as last known
+	born     time.Time      // registration time in the znode's data
+	status   ServiceStatus
+}
+
+// NewRegistrar returns the registrar of a service. It does no I/O and starts
+// nothing; what is wrong with cfg is returned by Run.
+func NewRegistrar(cfg ServiceConfig) *Registrar {
+	r := &Registrar{
+		cfg: cfg, log: cfg.Logger, fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
+		former: make(map[int64]bool),
+		status: ServiceStatus{Name: cfg.Name, Group: cfg.Group, Format: cfg.format(), State: StateUnknown},
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	for _, c := range cfg.Checks {
+		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, r.poke)
+		if err != nil {
+			r.fault = errors.Join(r.fault, err)
+			continue
+		}
+		r.checkers = append(r.checkers, k)
+	}
+	return r
+}
+
+// poke makes Run look again.
+func (r *Registrar) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Inherit takes over what the registrar of former settings knew: the verdicts
+// of checks that have not changed, and its znode. Call it when the former one
+// no longer runs and before this one does.
+func (r *Registrar) Inherit(old *Registrar) {
+	for _, k := range r.checkers {
+		for _, o := range old.checkers {
+			if reflect.DeepEqual(k.cfg, o.cfg) {
+				k.inherit(o)
+			}
+		}
+	}
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.risen, r.wasUp, r.sessions, r.maint = old.risen, old.wasUp, old.sessions, old.maint
+	for id := range old.former {
+		r.former[id] = true
+	}
+	if old.cfg.Group == r.cfg.Group && old.cfg.format() == r.cfg.format() {
+		r.node, r.born, r.everUp = old.node, old.born, old.everUp
+	}
+}
+
+// FormerSession names a session of a former process on this host: what it
+// still owns in this member's place is replaced, not waited for.
+func (r *Registrar) FormerSession(id int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.former[id] = true
+}
+
+// RunChecks runs the checks until ctx ends, whatever becomes of sessions.
+func (r *Registrar) RunChecks(ctx context.Context) error {
+	r.loadState()
+	var wg sync.WaitGroup
+	for _, k := range r.checkers {
+		wg.Go(func() { k.run(ctx) })
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return nil
+}
+
+// Run keeps the member registered in session s until ctx or the session ends.
+// It leaves the znode as it is when it returns: a hand-over writes nothing,
+// [Registrar.Drain] removes it. It returns nil when ctx ends, the session's
+// cause when that has ended, and an error when the configuration is not valid.
+// up is not used: a member of this host is seen through its group.
+func (r *Registrar) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	_ = up
+	if r.fault != nil {
+		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
+	}
+	r.loadState()
+	again := r.enter(s.ID())
+	defer r.exit()
+	m := &membership{r: r, s: s}
+	defer m.close()
+	if again && !s.Resumed() {
+		m.notBefore = time.Now().Add(splayOf(r.cfg.Group+"/"+r.cfg.MemberID+"/"+r.cfg.Name, r.cfg.Splay))
+	}
+	return m.loop(ctx)
+}
+
+// enter notes a session and reports whether it is not the first one.
+func (r *Registrar) enter(id int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	again := r.sessions > 0 && !r.former[id]
+	r.sessions++
+	r.running++
+	r.former[id] = true
+	return again
+}
+
+func (r *Registrar) exit() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	r.status.Registered = false
+	if r.running == 0 && !r.left.IsZero() {
+		r.finishLeaving()
+	}
+	r.cfg.Metrics.service(r.cfg.Name, false)
+}
+
+// Report gives the ttl check of that name its state: pass, warn or fail.
+func (r *Registrar) Report(ctx context.Context, check string, state Report, output string) error {
+	for _, k := range r.checkers {
+		if k.cfg.Name == check {
+			return k.report(ctx, state, output)
+		}
+	}
+	return fmt.Errorf("service %s has no check %q", r.cfg.Name, check)
+}
+
+// Maintenance takes the service out (on) or back in. until ends it by itself;
+// zero means that it lasts until it is switched off.
+func (r *Registrar) Maintenance(on bool, reason string, until time.Time) error {
+	return r.SetMaintenance(Maintenance{On: on, Reason: reason, Until: until})
+}
+
+// SetMaintenance is [Registrar.Maintenance] with all that can be said. The
+// state is kept in StateFile before it takes effect.
+func (r *Registrar) SetMaintenance(m Maintenance) error {
+	r.loadState()
+	if m.On && m.Since.IsZero() {
+		m.Since = time.Now()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := m.save(r.cfg.StateFile); err != nil {
+		return fmt.Errorf("service %s: %w", r.cfg.Name, err)
+	}
+	r.maint = m
+	r.log.Info("maintenance changed", "service", r.cfg.Name, "on", m.On, "reason", m.Reason, "until", m.Until)
+	r.poke()
+	return nil
+}
+
+func (r *Registrar) loadState() {
+	r.load.Do(func() {
+		m, err := loadMaintenance(r.cfg.StateFile)
+		if err != nil {
+			r.log.Error("maintenance not known", "service", r.cfg.Name, "err", err)
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if m.On {
+			r.maint = m
+		}
+	})
+}
+
+// Drain makes the member leave: it is shown as draining for the configured
+// time, then its znode is deleted. It returns when the znode is gone, at once
+// when no Run is on (the member ends with its session), or when ctx ends.
+// There is no way back: a new Registrar registers again.
+func (r *Registrar) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	if r.left.IsZero() {
+		r.left = time.Now()
+	}
+	if r.running == 0 {
+		r.finishLeaving()
+	}
+	r.mu.Unlock()
+	r.poke()
+	select {
+	case <-r.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("drain service %s: %w", r.cfg.Name, context.Cause(ctx))
+	}
+}
+
+// finishLeaving closes gone once. r.mu is held.
+func (r *Registrar) finishLeaving() {
+	select {
+	case <-r.gone:
+	default:
+		close(r.gone)
+	}
+}
+
+// Status returns the present state.
+func (r *Registrar) Status() ServiceStatus {
+	checks := r.checks()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.status
+	s.Checks = checks
+	if r.maint.active(time.Now()) {
+		m := r.maint
+		s.Maintenance = &m
+	}
+	if r.fault != nil {
+		s.Error = r.fault.Error()
+	}
+	return s
+}
+
+// MarshalJSON makes a registrar its status.
+func (r *Registrar) MarshalJSON() ([]byte, error) { return json.Marshal(r.Status()) }
+
+func (r *Registrar) checks() []CheckStatus {
+	list := make([]CheckStatus, 0, len(r.checkers))
+	for _, k := range r.checkers {
+		list = append(list, k.snapshot())
+	}
+	return list
+}
+
+// memberID is the configured id, or the host's and the service's names.
+func (r *Registrar) memberID() (string, error) {
+	if r.cfg.MemberID != "" {
+		return r.cfg.MemberID, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("member id: %w", err)
+	}
+	return defaultID(host, r.cfg.Name), nil
+}

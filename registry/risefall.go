@@ -1,0 +1,53 @@
+package registry
+
+// Verdict is what a check has come to.
+type Verdict int
+
+// Verdicts of a check.
+const (
+	Unknown  Verdict = iota // neither risen nor fallen yet
+	Passing                 // risen
+	Critical                // fallen
+)
+
+// String returns the verdict as status shows it.
+func (v Verdict) String() string {
+	switch v {
+	case Passing:
+		return "passing"
+	case Critical:
+		return "critical"
+	case Unknown:
+	}
+	return "unknown"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// counter is the hysteresis of a check: rise successes in a row make it
+// passing, fall failures in a row make it critical, anything less leaves the
+// verdict as it is. It starts as unknown, so that nothing is registered before
+// it has been seen to work.
+type counter struct {
+	rise, fall int
+	verdict    Verdict
+	run        int // results of the same kind in a row: > 0 good, < 0 bad
+}
+
+// add counts one result and reports whether the verdict changed.
+func (c *counter) add(ok bool) bool {
+	was := c.verdict
+	if ok {
+		c.run = max(c.run, 0) + 1
+		if c.run >= c.rise {
+			c.run, c.verdict = c.rise, Passing
+		}
+	} else {
+		c.run = min(c.run, 0) - 1
+		if -c.run >= c.fall {
+			c.run, c.verdict = -c.fall, Critical
+		}
+	}
+	return c.verdict != was
+}

@@ -1,0 +1,107 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// want is what should be in ZooKeeper at one moment.
+type want struct {
+	present bool
+	status  string // of the member; empty while present: as it is
+	weight  *int
+	state   string    // as status shows it
+	next    time.Time // when to look again though nothing happens; zero: never
+	left    bool      // leaving is done once the znode is gone
+}
+
+// want decides from checks, maintenance and leaving. keep is until when a
+// member that was found is kept without a verdict; zero when none was found.
+func (r *Registrar) want(now, keep time.Time) want {
+	checks := r.checks()
+	health := healthOf(checks)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rise(now, health, !keep.IsZero())
+	switch {
+	case !r.left.IsZero():
+		return r.wantLeaving(now)
+	case r.maint.active(now):
+		return r.wantMaintenance(now)
+	case health == Passing:
+		return r.wantUp(now)
+	case health == Unknown && !keep.IsZero() && (now.Before(keep) || allGood(checks)):
+		// At the end of keep the newest results decide.
+		w := want{present: true, weight: r.cfg.Weight, state: StateKept}
+		if now.Before(keep) {
+			w.next = keep
+		}
+		return w
+	case health == Critical && r.cfg.OnCritical == OnCriticalStatus && r.everUp:
+		return want{present: true, status: view.StatusDown, weight: r.cfg.Weight, state: StateCritical}
+	case health == Critical:
+		return want{state: StateCritical}
+	}
+	return want{state: StateUnknown}
+}
+
+// rise follows the verdict: a member that rises warms up, unless it was found
+// registered, so was up before.
+func (r *Registrar) rise(now time.Time, health Verdict, found bool) {
+	if health != Passing {
+		if health == Critical {
+			r.wasUp = false
+		}
+		return
+	}
+	if !r.wasUp {
+		r.risen = now
+		if found {
+			r.risen = time.Time{}
+		}
+	}
+	r.wasUp = true
+}
+
+func (r *Registrar) wantUp(now time.Time) want {
+	w := want{present: true, status: view.StatusUp, weight: r.cfg.Weight, state: StateRegistered}
+	if r.cfg.Weight != nil && r.cfg.WarmUp > 0 {
+		weight, next := warmWeight(*r.cfg.Weight, r.risen, now, r.cfg.WarmUp)
+		w.weight, w.next = &weight, next
+	}
+	return w
+}
+
+func (r *Registrar) wantLeaving(now time.Time) want {
+	if end := r.left.Add(r.cfg.Drain); r.cfg.Drain > 0 && now.Before(end) && r.status.Registered {
+		return want{present: true, status: view.StatusDrain, weight: r.cfg.Weight, state: StateDraining, next: end}
+	}
+	return want{state: StateLeft, left: true}
+}
+
+func (r *Registrar) wantMaintenance(now time.Time) want {
+	w := want{state: StateMaintenance, next: r.maint.Until}
+	end := r.maint.Since.Add(r.cfg.Drain)
+	switch {
+	case r.maint.Drain && now.Before(end) && r.status.Registered:
+		w.present, w.status, w.next = true, view.StatusDrain, earliest(w.next, end)
+	case r.cfg.OnCritical == OnCriticalStatus && r.everUp:
+		w.present, w.status = true, view.StatusMaint
+	}
+	w.weight = r.cfg.Weight
+	return w
+}
+
+// data encodes the member as wanted.
+func (r *Registrar) data(w want, host, id string) ([]byte, error) {
+	reg := r.cfg.registration(host, id)
+	reg.Status, reg.Weight = w.status, w.weight
+	r.mu.Lock()
+	reg.Registered = r.born
+	r.mu.Unlock()
+	if err := reg.validate(); err != nil {
+		return nil, err
+	}
+	return Encode(r.cfg.format(), reg)
+}
