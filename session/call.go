@@ -13,6 +13,9 @@ import (
 // errLost ends a call whose connection ended before its reply came.
 var errLost = errors.New("connection lost")
 
+// errMoved ends a connection to a server that the session has left.
+var errMoved = errors.New("session moved to another server")
+
 // call is one request on one connection.
 type call struct {
 	op    int32
@@ -73,7 +76,7 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 	if h.Err == jute.ErrCodeSessionMoved {
 		putFrame(buf)
 		c.finish(w, errLost)
-		return errors.New("session moved to another server")
+		return errMoved
 	}
 	w.s.heard(c.sentAt, h.Zxid)
 	w.patience()

@@ -54,6 +54,8 @@ type Config struct {
 	MaxFrame, MaxReply int
 	// Identity names this process in logs and in the state file.
 	Identity string
+
+	host func() host // nil: this one
 }
 
 // Auth is one credential, such as scheme "digest" and data "user:password".
@@ -156,6 +158,9 @@ func (c Config) complete() (Config, error) {
 	if c.Dial == nil {
 		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
 		c.Dial = d.DialContext
+	}
+	if c.host == nil {
+		c.host = thisHost
 	}
 	return c, nil
 }

@@ -35,6 +35,7 @@ type hosts struct {
 	mu      sync.Mutex // guards what follows
 	servers []string   // in an order of our own
 	next    int
+	again   string          // to be tried first
 	failed  int             // attempts since the last success
 	hung    map[string]bool // servers that ended the newest handshake without an answer
 }
@@ -56,13 +57,31 @@ func (h *hosts) Connected()          {}
 func (h *hosts) Next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if server := h.again; server != "" {
+		h.again = ""
+		return server, false
+	}
 	server := h.servers[h.next%len(h.servers)]
 	h.next++
 	return server, false
 }
 
+// prefer makes server the next one to try.
+func (h *hosts) prefer(server string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.again = server
+}
+
+// firstTry reports whether the present attempt is the first since the last success.
+func (h *hosts) firstTry() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed == 1
+}
+
 // connected forgets the failures before it.
-func (h *hosts) connected(string) {
+func (h *hosts) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed = 0
@@ -189,10 +208,13 @@ func (h *hosts) gone() bool {
 	}
 	h.mu.Unlock()
 	timeout, last := h.s.Timeout(), h.s.LastAnswer()
-	if !all || last.IsZero() && !h.s.resumed {
+	if last.IsZero() {
+		last = h.s.epoch
+	}
+	if !all || h.s.ID() == 0 {
 		return false
 	}
-	if !last.IsZero() && time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
+	if time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
 		return false
 	}
 	for _, server := range h.servers {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -27,6 +28,9 @@ type Manager struct {
 	expirations uint64
 	reconnects  uint64
 	lastErr     error
+	note        json.RawMessage
+
+	store *stateStore // nil: no handoff; set and used by Run
 }
 
 // Status is what an operator wants to know of a Manager.
@@ -148,6 +152,14 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func (m *Manager) loop(ctx context.Context) error {
+	if m.cfg.StateDir != "" {
+		store, err := openState(m.cfg.StateDir, m.cfg.host())
+		if err != nil {
+			return err
+		}
+		defer store.close()
+		m.store = store
+	}
 	var ended sync.WaitGroup // libraries of sessions that are over
 	defer ended.Wait()
 	pause := time.NewTimer(0)
@@ -161,8 +173,7 @@ func (m *Manager) loop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		s := newSession(ctx, m.cfg)
-		s.close = func() error { return s.shutdown(false) }
+		s := m.next(ctx, n == 0)
 		if err := m.one(ctx, s, &ended); err != nil {
 			return err
 		}
@@ -184,17 +195,19 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 	m.mu.Unlock()
 	select {
 	case <-s.up:
-		m.mu.Lock()
-		m.cur, m.trying = s, nil
-		m.publish()
-		m.mu.Unlock()
+		if m.connected(s) {
+			m.mu.Lock()
+			m.cur, m.trying = s, nil
+			m.publish()
+			m.mu.Unlock()
+		}
 	case <-s.Done():
 	case <-ctx.Done():
 	}
 	select {
 	case <-s.Done():
 	case <-ctx.Done():
-		err = s.shutdown(m.handOver.Load())
+		err = m.leave(s)
 	}
 	ended.Go(func() { s.finish(lib, events) })
 	return err
@@ -205,13 +218,10 @@ func (m *Manager) over(s *Session) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trying, m.lastErr = nil, s.cause()
-	s.mu.Lock()
-	m.reconnects += max(s.conns, 1) - 1
-	s.mu.Unlock()
+	m.reconnects += max(s.Connection(), 1) - 1
 	m.publish()
-	if errors.Is(m.lastErr, ErrExpired) {
+	if errors.Is(m.lastErr, ErrExpired) && s.Connection() > 0 {
 		m.expirations++
-		return 0
 	}
 	if errors.Is(m.lastErr, ErrAuthFailed) {
 		return maxBackoff

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -24,16 +25,18 @@ type Session struct {
 
 	watches  *watchBook
 	hosts    *hosts
-	epoch    time.Time      // what answer counts from
-	answer   atomic.Int64   // send time of the newest answered request
-	zxid     atomic.Int64   // newest zxid seen in a reply
-	timeout  atomic.Int64   // negotiated
-	counts   [128]counter   // requests by opIndex
-	noMulti  atomic.Bool    // the server refuses multiRead
-	up       chan struct{}  // closed at the first connection
-	resumed  bool           // taken over from a former process
-	close    func() error   // what Close does
-	cleanups sync.WaitGroup // what runs in the background
+	epoch    time.Time       // what answer counts from
+	answer   atomic.Int64    // send time of the newest answered request
+	zxid     atomic.Int64    // newest zxid seen in a reply
+	timeout  atomic.Int64    // negotiated
+	counts   [128]counter    // requests by opIndex
+	noMulti  atomic.Bool     // the server refuses multiRead
+	up       chan struct{}   // closed at the first connection
+	resumed  bool            // taken over from a former process
+	rebooted bool            // of a former boot: taken over only to be closed
+	note     json.RawMessage // of the former process
+	close    func() error    // what Close does
+	cleanups sync.WaitGroup  // what runs in the background
 
 	mu       sync.Mutex // guards what follows; taken before wire.mu
 	state    State
@@ -47,7 +50,8 @@ type Session struct {
 	conns    uint64
 	server   string
 	lastErr  error
-	kicks    []time.Time // see moved
+	kick     string // the server that ended the last connection, see stolen
+	kicks    []time.Time
 }
 
 type counter = atomic.Uint64
@@ -75,6 +79,11 @@ func newSession(ctx context.Context, cfg Config) *Session {
 // ended.
 func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.mu.Lock()
+	if s.stolen(w) {
+		s.mu.Unlock()
+		s.expire("another process keeps taking it over")
+		return false
+	}
 	defer s.mu.Unlock()
 	if s.endCause != nil {
 		return false
@@ -90,7 +99,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	}
 	s.cur, s.server, s.lastErr = w, w.server, nil
 	s.conns++
-	s.hosts.connected(w.server)
+	s.hosts.connected()
 	s.setState(Connected)
 	if first {
 		close(s.up)
@@ -142,6 +151,7 @@ func (s *Session) lost(w *wire, was phase, err error) {
 	if s.endCause != nil {
 		return
 	}
+	s.kicked(w, err)
 	s.setState(Suspended)
 	s.log.Warn("connection lost", "session", hex(s.id), "server", w.server, "err", err)
 }

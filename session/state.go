@@ -114,7 +114,11 @@ func (s *Session) end(st State, cause error) bool {
 
 // expire ends the session because the server has.
 func (s *Session) expire(why string) {
-	if s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)) {
+	switch {
+	case !s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)):
+	case s.Connection() == 0: // it was the former process's
+		s.log.Info("session of the former process is gone", "session", hex(s.ID()), "why", why)
+	default:
 		s.met.expired()
 		s.log.Warn("session expired", "session", hex(s.ID()), "why", why)
 	}

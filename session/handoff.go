@@ -1,0 +1,213 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Handoff: one session through many processes.
+//
+//	<state dir>/session        JSON, 0600: what the next process needs to take over
+//	<state dir>/session.lock   flock: one process at a time
+//
+// The file is replaced atomically when a session has connected for the first time,
+// before it is given out, and when it is handed over. It is no manifest of what the
+// session owns: the server is asked for that. Whether the session still lives is the
+// server's word too. What prevents the attempt: another machine (a cloned image must
+// not share a session), another ensemble or chroot, a file that others may read, and
+// one that does not parse. After a reboot the session is taken over only to be
+// closed, with all that it owns.
+
+// ErrStateBusy means that another process uses the state directory.
+var ErrStateBusy = errors.New("state directory is in use by another process")
+
+const (
+	stateName    = "session"
+	stateLock    = "session.lock"
+	stateVersion = 1
+	maxState     = 1 << 20
+)
+
+// saved is the content of the state file.
+type saved struct {
+	Version  int             `json:"version"`
+	Ensemble []string        `json:"ensemble"` // sorted
+	Chroot   string          `json:"chroot"`
+	ID       int64           `json:"session_id,string"`
+	Password []byte          `json:"password"`
+	Timeout  time.Duration   `json:"timeout_ns"`
+	Zxid     int64           `json:"last_zxid,string"`
+	Machine  string          `json:"machine_id"`
+	Boot     string          `json:"boot_id"`
+	Agent    string          `json:"agent,omitempty"`
+	Time     time.Time       `json:"time"`
+	Note     json.RawMessage `json:"note,omitempty"`
+}
+
+// host identifies the machine and its present boot.
+type host struct{ machine, boot string }
+
+func thisHost() host {
+	return host{machine: firstLine("/etc/machine-id"), boot: firstLine("/proc/sys/kernel/random/boot_id")}
+}
+
+// firstLine returns the first line of a file, or the host's name when there is none:
+// containers often have no machine id.
+func firstLine(path string) string {
+	if b, err := os.ReadFile(path); err == nil {
+		if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
+			return line
+		}
+	}
+	name, _ := os.Hostname()
+	return name
+}
+
+// stateStore is the state directory, locked.
+type stateStore struct {
+	dir  string
+	host host
+	lock *os.File
+}
+
+// openState makes and locks the state directory.
+func openState(dir string, h host) (*stateStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, stateLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: %w", dir, ErrStateBusy)
+		}
+		return nil, fmt.Errorf("lock state directory: %w", err)
+	}
+	return &stateStore{dir: dir, host: h, lock: f}, nil
+}
+
+func (st *stateStore) close() { _ = st.lock.Close() }
+
+// load returns the session of the former process: nil without an error when there
+// is none, and an error that says why it cannot be taken over.
+func (st *stateStore) load(cfg Config) (*saved, error) {
+	f, err := os.OpenFile(filepath.Join(st.dir, stateName), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("session file: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("session file %s has mode %s, want 0600: it holds a credential, so it is not used", f.Name(), info.Mode())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxState))
+	if err != nil {
+		return nil, fmt.Errorf("session file: %w", err)
+	}
+	var v saved
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("session file %s: %w", f.Name(), err)
+	}
+	return &v, v.usable(cfg, st.host)
+}
+
+// usable tells why v must not be taken over; nil if it may be.
+func (v *saved) usable(cfg Config, h host) error {
+	switch {
+	case v.Version != stateVersion:
+		return fmt.Errorf("session file has version %d, want %d", v.Version, stateVersion)
+	case v.ID == 0 || len(v.Password) == 0 || len(v.Password) > 64 || v.Zxid < 0:
+		return errors.New("session file names no session")
+	case v.Machine != h.machine:
+		return errors.New("session file is of another machine")
+	case !slices.Equal(v.Ensemble, ensemble(cfg)):
+		return fmt.Errorf("session file is of another ensemble, %s", strings.Join(v.Ensemble, ","))
+	case v.Chroot != cfg.Chroot:
+		return fmt.Errorf("session file is of another chroot, %q", v.Chroot)
+	}
+	return nil
+}
+
+func ensemble(cfg Config) []string {
+	return slices.Compact(slices.Sorted(slices.Values(cfg.Servers)))
+}
+
+// save replaces the file by one for s.
+func (st *stateStore) save(s *Session, note []byte) error {
+	s.mu.Lock()
+	v := saved{
+		Version: stateVersion, Ensemble: ensemble(s.cfg), Chroot: s.cfg.Chroot,
+		ID: s.id, Password: s.password, Timeout: s.Timeout(), Zxid: s.zxid.Load(),
+		Machine: st.host.machine, Boot: st.host.boot, Agent: s.cfg.Identity, Time: time.Now().UTC(),
+		Note: note,
+	}
+	s.mu.Unlock()
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	if err := st.replace(append(b, '\n')); err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// replace puts b into the file so that a crash leaves the old or the new one.
+func (st *stateStore) replace(b []byte) (err error) {
+	f, err := os.CreateTemp(st.dir, "."+stateName+"-*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(st.dir, stateName))
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(st.dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// forget removes the file: the session it names has been closed.
+func (st *stateStore) forget() error {
+	err := os.Remove(filepath.Join(st.dir, stateName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

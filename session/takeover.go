@@ -1,0 +1,127 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// SetNote keeps b, a JSON value, in the state file from the next hand-over on: what
+// the next process needs to know beside the session. Session.Note returns it there.
+func (m *Manager) SetNote(b json.RawMessage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.note = slices.Clone(b)
+}
+
+// Note returns what the former process left with SetNote; nil in a session that was
+// not taken over.
+func (s *Session) Note() json.RawMessage { return s.note }
+
+// next returns the session to try: the former process's, once, or a new one.
+func (m *Manager) next(ctx context.Context, first bool) *Session {
+	s := newSession(ctx, m.cfg)
+	s.close = func() error { return s.shutdown(false) }
+	if m.store == nil || !first {
+		return s
+	}
+	v, err := m.store.load(m.cfg)
+	if err != nil {
+		s.log.Warn("session of the former process not used", "err", err)
+		m.setError(err)
+		return s
+	}
+	if v == nil {
+		return s
+	}
+	s.resumed, s.note = true, v.Note
+	s.rebooted = v.Boot != m.store.host.boot
+	s.id, s.password = v.ID, v.Password
+	s.zxid.Store(v.Zxid)
+	if v.Timeout > 0 && v.Timeout <= 24*time.Hour {
+		s.timeout.Store(int64(v.Timeout))
+	}
+	return s
+}
+
+func (m *Manager) setError(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lastErr = err
+}
+
+// connected is called once for every session, when it has connected. It reports
+// whether the session may be given out.
+func (m *Manager) connected(s *Session) bool {
+	if s.rebooted {
+		s.log.Info("session of the former boot closed with what it owns", "session", hex(s.ID()))
+		_ = s.shutdown(false)
+		return false
+	}
+	m.keep(s)
+	return true
+}
+
+// keep writes the state file. Without it the session is as good, but ends with the
+// process.
+func (m *Manager) keep(s *Session) {
+	if m.store == nil {
+		return
+	}
+	m.mu.Lock()
+	note := m.note
+	m.mu.Unlock()
+	if err := m.store.save(s, note); err != nil {
+		s.log.Error("session not kept for the next process", "err", err)
+		m.setError(err)
+	}
+}
+
+// leave ends the session at the end of Run.
+func (m *Manager) leave(s *Session) error {
+	handOver := m.handOver.Load() && m.store != nil
+	s.mu.Lock()
+	live := s.id != 0 && s.endCause == nil && !s.rebooted
+	s.mu.Unlock()
+	if live && handOver {
+		m.keep(s)
+	}
+	err := s.shutdown(handOver)
+	if live && !handOver && m.store != nil {
+		if e := m.store.forget(); e != nil {
+			err = errors.Join(err, fmt.Errorf("forget session: %w", e))
+		}
+	}
+	return err
+}
+
+// Two processes with one session take it from each other for ever: a server that
+// gets a session from a new connection ends the old one. It looks like this: the
+// server ends an open connection, and the same server takes the session back at
+// once. Twice within T means that somebody else has it.
+
+// kicked notes that the server ended an open connection. s.mu is held.
+func (s *Session) kicked(w *wire, err error) {
+	s.kick = ""
+	if s.cfg.StateDir != "" && (hungUp(err) || errors.Is(err, errMoved)) {
+		s.kick = w.server
+		s.hosts.prefer(w.server)
+	}
+}
+
+// stolen reports, when w has connected, whether somebody else has the session.
+// s.mu is held.
+func (s *Session) stolen(w *wire) bool {
+	was := s.kick
+	s.kick = ""
+	if was == "" || was != w.server || !s.hosts.firstTry() {
+		return false
+	}
+	now := time.Now()
+	s.kicks = slices.DeleteFunc(s.kicks, func(t time.Time) bool { return now.Sub(t) > s.Timeout() })
+	s.kicks = append(s.kicks, now)
+	return len(s.kicks) >= 2
+}
