@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+const (
+	// maxMessage bounds the message of a version in bytes.
+	maxMessage = 16 << 10
+	// ratioFloor is the size of a tree in bytes below which its size is not
+	// compared: a value of one byte may become one of ten.
+	ratioFloor = 4096
+)
+
+// checkKeys reports all that is wrong with the keys themselves, at once.
+func checkKeys(c *PublishConfig) error {
+	var errs *multierror.Error
+	if len(c.Keys) > MaxKeys {
+		errs = multierror.Append(errs, fmt.Errorf("%d keys, at most %d are allowed: %w", len(c.Keys), MaxKeys, ErrBounds))
+	}
+	limit := MaxValue
+	if c.Force && c.Layout != LayoutFlat {
+		limit = maxForcedValue
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
+		if err := ValidateKey(key); err != nil {
+			errs = multierror.Append(errs, err)
+		}
+		if n := len(c.Keys[key]); n > limit {
+			errs = multierror.Append(errs, fmt.Errorf("key %q has %d bytes, at most %d are allowed: %w", key, n, limit, ErrBounds))
+		}
+	}
+	if err := errs.ErrorOrNil(); err != nil {
+		return fmt.Errorf("config %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// checkRatio reports a tree that is more than MaxRatio times larger or smaller
+// than the one in use: such a change is hardly ever meant.
+func checkRatio(old *iradix.Tree[view.Key], keys map[string][]byte) error {
+	var was, now int64
+	old.Root().Walk(func(_ []byte, k view.Key) bool {
+		was += int64(len(k.Value))
+		return false
+	})
+	for _, v := range keys {
+		now += int64(len(v))
+	}
+	if n := int64(old.Len()); n > 0 && exceeds(n, int64(len(keys))) {
+		return fmt.Errorf("%d keys instead of %d is more than a factor of %d (--force allows it): %w", len(keys), n, MaxRatio, ErrBounds)
+	}
+	if max(was, now) > ratioFloor && was > 0 && exceeds(was, now) {
+		return fmt.Errorf("%d bytes instead of %d is more than a factor of %d (--force allows it): %w", now, was, MaxRatio, ErrBounds)
+	}
+	return nil
+}
+
+// exceeds reports whether one is more than MaxRatio times the other.
+func exceeds(a, b int64) bool { return a > MaxRatio*b || b > MaxRatio*a }

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// keysPerBucket is the average size up to which buckets are filled.
+const keysPerBucket = 64
+
+// Kinds of entries: the digest names the value itself, or a list of the digests
+// of its parts, when the value is larger than a request.
+const (
+	kindWhole = 0
+	kindParts = 1
+)
+
+// entry is one key as a bucket lists it.
+type entry struct {
+	key  string
+	size int64
+	kind byte
+	sum  digest
+}
+
+var errBucket = errors.New("malformed bucket")
+
+// encodeBucket returns the object of a bucket. For each key, in bytewise order:
+// length of the key (uvarint), key, size of the value (uvarint), kind (a byte),
+// digest (32 bytes).
+func encodeBucket(entries []entry) []byte {
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.key, b.key) })
+	var buf []byte
+	for _, e := range entries {
+		buf = binary.AppendUvarint(buf, uint64(len(e.key)))
+		buf = append(buf, e.key...)
+		buf = binary.AppendUvarint(buf, uint64(e.size)) //nolint:gosec // a length is never negative
+		buf = append(buf, e.kind)
+		buf = append(buf, e.sum[:]...)
+	}
+	return buf
+}
+
+// decodeBucket is the inverse of encodeBucket. It checks what is read, for a
+// bucket may lie: keys are in order, and each belongs into bucket number n.
+func decodeBucket(data []byte, n, bits int) ([]entry, error) {
+	var entries []entry
+	last := ""
+	for len(data) > 0 {
+		e, rest, err := decodeEntry(data)
+		if err != nil {
+			return nil, fmt.Errorf("bucket %d: %w", n, err)
+		}
+		if e.key <= last {
+			return nil, fmt.Errorf("bucket %d: key %q is not after %q: %w", n, e.key, last, errBucket)
+		}
+		if bucketOf(e.key, bits) != n {
+			return nil, fmt.Errorf("bucket %d: key %q belongs into another: %w", n, e.key, errBucket)
+		}
+		if err := ValidateKey(e.key); err != nil {
+			return nil, fmt.Errorf("bucket %d: %w", n, err)
+		}
+		last = e.key
+		data = rest
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// decodeEntry takes one entry off data.
+func decodeEntry(data []byte) (entry, []byte, error) {
+	var e entry
+	n, w := binary.Uvarint(data)
+	if w <= 0 || n > uint64(len(data)-w) {
+		return e, nil, fmt.Errorf("key is cut off: %w", errBucket)
+	}
+	e.key, data = string(data[w:w+int(n)]), data[w+int(n):] //nolint:gosec // bounded by len(data)
+	size, w := binary.Uvarint(data)
+	if w <= 0 || size > maxForcedValue || len(data) < w+1+len(e.sum) {
+		return e, nil, fmt.Errorf("entry of %q is cut off: %w", e.key, errBucket)
+	}
+	e.size, e.kind = int64(size), data[w] //nolint:gosec // bounded by maxForcedValue
+	if e.kind != kindWhole && e.kind != kindParts {
+		return e, nil, fmt.Errorf("entry of %q is of unknown kind %d: %w", e.key, e.kind, errBucket)
+	}
+	copy(e.sum[:], data[w+1:])
+	return e, data[w+1+len(e.sum):], nil
+}
+
+// decodeParts decodes the list of the digests of a split value.
+func decodeParts(data []byte) ([]digest, error) {
+	const size = len(digest{})
+	if len(data) == 0 || len(data)%size != 0 || len(data)/size > maxForcedValue/maxObject+1 {
+		return nil, fmt.Errorf("list of parts has %d bytes: %w", len(data), errBucket)
+	}
+	parts := make([]digest, 0, len(data)/size)
+	for chunk := range slices.Chunk(data, size) {
+		parts = append(parts, digest(chunk))
+	}
+	return parts, nil
+}

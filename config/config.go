@@ -1,0 +1,125 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Layouts of a config tree.
+const (
+	LayoutAuto      = "auto"      // flat or versioned, as ready says; waits for ready
+	LayoutFlat      = "flat"      // keys are znodes beside ready
+	LayoutVersioned = "versioned" // ready names an immutable version
+	LayoutPlain     = "plain"     // keys are znodes, there is no ready rule
+)
+
+// First path elements that are never keys.
+const (
+	elemReady       = "ready"
+	elemVersions    = "versions"
+	elemObjects     = "objects"
+	elemSubscribers = "subscribers"
+	elemRollouts    = "rollouts"
+	elemFreeze      = "freeze"
+)
+
+// Bounds on what may be published.
+const (
+	// MaxValue is the largest value of a key in bytes. A versioned tree takes
+	// a larger one when forced, and stores it in parts.
+	MaxValue = 900_000
+	// MaxKeys is the largest number of keys of a tree.
+	MaxKeys = 100_000
+	// MaxRatio is how many times larger or smaller than the tree in use a new
+	// one may be without being forced.
+	MaxRatio = 5
+	// MaxKeyLength is the longest key in bytes.
+	MaxKeyLength = 2048
+
+	// maxObject is the largest object in one znode: with path and header it
+	// must stay below the server's default limit of 1,048,575 bytes a request.
+	maxObject = MaxValue
+	// maxForcedValue is the largest value in parts.
+	maxForcedValue = 64 << 20
+)
+
+// Config describes one config tree to be followed. The zero value of an
+// optional field means its default.
+type Config struct {
+	Name string // label of the config, the name of the tree that is passed on
+	Path string // root znode
+	// Layout is auto (default), flat, versioned or plain.
+	Layout  string
+	Logger  *slog.Logger // nil: discard
+	Metrics *Metrics     // nil: not counted
+}
+
+// Errors that callers branch on.
+var (
+	// ErrNotReady says that a flat tree has no ready, or that there is no tree.
+	ErrNotReady = errors.New("tree is not ready")
+	// ErrUnfinished says that a flat tree has keys and no ready: a writer is
+	// at work, or died half-way.
+	ErrUnfinished = errors.New("an earlier publish was not finished")
+	// ErrConflict says that the tree in use is not the one that was expected.
+	ErrConflict = errors.New("another version is in use")
+	// ErrFrozen says that the config is frozen.
+	ErrFrozen = errors.New("config is frozen")
+	// ErrBounds says that a publish exceeds a bound.
+	ErrBounds = errors.New("exceeds a bound")
+	// ErrNoVersion says that there is no such version, or no history at all.
+	ErrNoVersion = errors.New("no such version")
+	// ErrNoKey says that the tree has no such key.
+	ErrNoKey = errors.New("no such key")
+	// ErrUnchanged says that there is nothing to publish.
+	ErrUnchanged = errors.New("nothing changed")
+)
+
+// Reserved returns the first path elements that are never keys.
+func Reserved() []string {
+	return []string{elemReady, elemVersions, elemObjects, elemSubscribers, elemRollouts, elemFreeze}
+}
+
+// IsReserved reports whether a path relative to the root belongs to the
+// protocol and not to the keys.
+func IsReserved(key string) bool {
+	first, _, _ := strings.Cut(key, "/")
+	return slices.Contains(Reserved(), first)
+}
+
+// ValidateKey reports what is wrong with a key: a path relative to the root
+// that is a valid znode path and not reserved.
+func ValidateKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("key is empty")
+	case len(key) > MaxKeyLength:
+		return fmt.Errorf("key %.40q... has %d bytes, at most %d are allowed", key, len(key), MaxKeyLength)
+	case !utf8.ValidString(key):
+		return fmt.Errorf("key %q is not UTF-8", key)
+	case strings.HasPrefix(key, "/") || path.Clean(key) != key || key == "." || strings.HasPrefix(key, "../") || key == "..":
+		return fmt.Errorf("key %q is not a clean relative path", key)
+	case IsReserved(key):
+		first, _, _ := strings.Cut(key, "/")
+		return fmt.Errorf("key %q: %q is reserved", key, first)
+	}
+	if err := session.ValidatePath("/" + key); err != nil {
+		return fmt.Errorf("key %q: %w", key, err)
+	}
+	return nil
+}
+
+// discard returns l, or a logger that drops everything.
+func discard(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}

@@ -1,0 +1,281 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Sizes of what is asked for in one request. Servers and clients limit a reply
+// to about a megabyte, as they do a request.
+const (
+	readBytes   = 512 << 10
+	readBuckets = 64
+	readObjects = 512
+)
+
+// errGone says that a znode of a version does not exist: it was collected, so
+// ready names another version by now.
+var errGone = errors.New("version is gone")
+
+// content is a version that was read and verified, ready to be compared with
+// the next one.
+type content struct {
+	manifest
+	lists [][]entry // by bucket
+	keys  *iradix.Tree[view.Key]
+}
+
+// bytes is the value with the digest in this content, if one of the given
+// buckets has it.
+func (c *content) values(buckets []int) map[digest][]byte {
+	have := map[digest][]byte{}
+	if c == nil {
+		return have
+	}
+	for _, n := range buckets {
+		for _, e := range c.lists[n] {
+			if k, ok := c.keys.Get([]byte(e.key)); ok {
+				have[e.sum] = k.Value
+			}
+		}
+	}
+	return have
+}
+
+// tree returns the content as a tree.
+func (c *content) tree(name, root string, r Ready, last int64) *view.Tree {
+	return view.NewTree(view.Tree{
+		Name: name, Path: root, Layout: LayoutVersioned, Generation: c.number, Digest: c.sum.String(),
+		Previous: r.Previous, Rollout: r.Rollout, Last: last,
+	}, c.keys)
+}
+
+// loadManifest reads the list of a version's buckets.
+func loadManifest(ctx context.Context, s *session.Session, root string, n int64) (*manifest, error) {
+	data, _, err := s.Get(ctx, versionPath(root, n))
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, fmt.Errorf("version %d: %w: %w", n, errGone, ErrNoVersion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read version %d: %w", n, err)
+	}
+	return decodeManifest(n, data)
+}
+
+// load reads a version: only the buckets that differ from those of prev (nil
+// when there is none), and only the values that these did not have.
+func load(ctx context.Context, s *session.Session, root string, n int64, prev *content) (*content, error) {
+	m, err := loadManifest(ctx, s, root, n)
+	if err != nil {
+		return nil, err
+	}
+	if prev != nil && prev.sum == m.sum {
+		return &content{manifest: *m, lists: prev.lists, keys: prev.keys}, nil
+	}
+	l := &loader{s: s, root: root, prev: prev, next: &content{manifest: *m}}
+	if prev != nil && prev.Bits != m.Bits {
+		l.all = true
+	}
+	if err := l.run(ctx); err != nil {
+		return nil, fmt.Errorf("read version %d: %w", n, err)
+	}
+	return l.next, nil
+}
+
+// loader reads one version.
+type loader struct {
+	s    *session.Session
+	root string
+	prev *content // nil: none
+	all  bool     // prev has other buckets: none can be taken over as it is
+	next *content
+
+	differ []int // buckets to be read
+}
+
+func (l *loader) run(ctx context.Context) error {
+	l.next.lists = make([][]entry, len(l.next.buckets))
+	for i, sum := range l.next.buckets {
+		if l.prev != nil && !l.all && l.prev.buckets[i] == sum {
+			l.next.lists[i] = l.prev.lists[i]
+			continue
+		}
+		l.differ = append(l.differ, i)
+	}
+	if err := l.readBuckets(ctx); err != nil {
+		return err
+	}
+	values, err := l.readValues(ctx)
+	if err != nil {
+		return err
+	}
+	return l.build(values)
+}
+
+// readBuckets reads the lists of the buckets that differ.
+func (l *loader) readBuckets(ctx context.Context) error {
+	for chunk := range slices.Chunk(l.differ, readBuckets) {
+		sums := make([]digest, len(chunk))
+		for i, n := range chunk {
+			sums[i] = l.next.buckets[n]
+		}
+		objects, err := readObjectsOf(ctx, l.s, l.root, sums)
+		if err != nil {
+			return err
+		}
+		for i, n := range chunk {
+			if l.next.lists[n], err = decodeBucket(objects[sums[i]], n, l.next.Bits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readValues returns the values of the buckets that differ, by digest.
+func (l *loader) readValues(ctx context.Context) (map[digest][]byte, error) {
+	old := l.differ
+	if l.all {
+		old = make([]int, len(l.prev.lists))
+		for i := range old {
+			old[i] = i
+		}
+	}
+	have := l.prev.values(old)
+	var batch []digest
+	size := int64(0)
+	flush := func() error {
+		objects, err := readObjectsOf(ctx, l.s, l.root, batch)
+		for sum, data := range objects {
+			have[sum] = data
+		}
+		batch, size = batch[:0], 0
+		return err
+	}
+	for _, n := range l.differ {
+		for _, e := range l.next.lists[n] {
+			if _, ok := have[e.sum]; ok {
+				continue
+			}
+			if e.kind == kindParts {
+				value, err := l.readParts(ctx, e)
+				if err != nil {
+					return nil, err
+				}
+				have[e.sum] = value
+				continue
+			}
+			if len(batch) > 0 && (size+e.size > readBytes || len(batch) == readObjects) {
+				if err := flush(); err != nil {
+					return nil, err
+				}
+			}
+			have[e.sum] = nil
+			batch = append(batch, e.sum)
+			size += e.size
+		}
+	}
+	return have, flush()
+}
+
+// readParts reads a value that is stored in parts, one request each.
+func (l *loader) readParts(ctx context.Context, e entry) ([]byte, error) {
+	list, err := readObjectsOf(ctx, l.s, l.root, []digest{e.sum})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := decodeParts(list[e.sum])
+	if err != nil {
+		return nil, fmt.Errorf("value of %q: %w", e.key, err)
+	}
+	value := make([]byte, 0, e.size)
+	for _, sum := range parts {
+		part, err := readObjectsOf(ctx, l.s, l.root, []digest{sum})
+		if err != nil {
+			return nil, err
+		}
+		value = append(value, part[sum]...)
+	}
+	return value, nil
+}
+
+// build makes the tree of keys, sharing what did not change.
+func (l *loader) build(values map[digest][]byte) error {
+	keys := iradix.New[view.Key]()
+	if l.prev != nil && !l.all {
+		keys = l.prev.keys
+	}
+	txn := keys.Txn()
+	for _, n := range l.differ {
+		var old []entry
+		if l.prev != nil && !l.all {
+			old = l.prev.lists[n]
+		}
+		was := make(map[string]digest, len(old))
+		for _, e := range old {
+			was[e.key] = e.sum
+		}
+		for _, e := range l.next.lists[n] {
+			value := values[e.sum]
+			if int64(len(value)) != e.size {
+				return fmt.Errorf("value of %q has %d bytes, its bucket says %d: %w", e.key, len(value), e.size, ErrDigest)
+			}
+			if sum, ok := was[e.key]; !ok || sum != e.sum {
+				txn.Insert([]byte(e.key), view.Key{Value: value})
+			}
+			delete(was, e.key)
+		}
+		for key := range was {
+			txn.Delete([]byte(key))
+		}
+	}
+	l.next.keys = txn.Commit()
+	if l.next.keys.Len() != l.next.Count {
+		return fmt.Errorf("has %d keys, its header says %d: %w", l.next.keys.Len(), l.next.Count, errManifest)
+	}
+	return nil
+}
+
+// readObjectsOf reads and verifies objects. The empty object is never stored.
+func readObjectsOf(ctx context.Context, s *session.Session, root string, sums []digest) (map[digest][]byte, error) {
+	objects := make(map[digest][]byte, len(sums))
+	var paths []string
+	var asked []digest
+	for _, sum := range sums {
+		if _, ok := objects[sum]; ok {
+			continue
+		}
+		objects[sum] = nil
+		if sum != digestOf(nil) {
+			paths = append(paths, objectPath(root, sum))
+			asked = append(asked, sum)
+		}
+	}
+	if len(paths) == 0 {
+		return objects, nil
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("read objects: %w", err)
+	}
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode):
+			return nil, fmt.Errorf("object %s: %w", asked[i], errGone)
+		case r.Err != nil:
+			return nil, fmt.Errorf("read object %s: %w", asked[i], r.Err)
+		}
+		if err := verify(asked[i], r.Data); err != nil {
+			return nil, err
+		}
+		objects[asked[i]] = slices.Clone(r.Data) // The reply's buffer holds all.
+	}
+	return objects, nil
+}

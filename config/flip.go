@@ -1,0 +1,72 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// NoReady is the version that [FlipOps] takes when ready does not exist yet.
+const NoReady int32 = -1
+
+// FlipOps returns what makes r the version in use, to be put into one multi:
+// fail when the config is frozen, then set ready at its version have, as
+// [ReadReady] returned it, or create it ([NoReady]). When the multi fails with
+// NodeExists at the first of them, the config is frozen; with BadVersion or, at
+// the last, NodeExists, another publisher was faster.
+func FlipOps(root string, r Ready, have int32) []session.Op {
+	ready := session.SetOp(readyPath(root), r.Encode(), have)
+	if have == NoReady {
+		ready = session.CreateOp(readyPath(root), r.Encode(), session.Persistent)
+	}
+	return append(freezeGuard(root), ready)
+}
+
+// flip makes r the version in use. A lost reply is resolved by reading ready:
+// nobody else sets it to this version.
+func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
+	root := p.cfg.Path
+	if err := p.cfg.at("flip"); err != nil {
+		return err
+	}
+	for range maxTries {
+		_, err := p.s.Multi(ctx, append([]session.Op{p.guard}, FlipOps(root, r, have)...)...)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {
+			return flipError(ctx, p.s, root, err)
+		}
+		if syncErr := p.s.Sync(ctx, readyPath(root)); syncErr != nil {
+			return fmt.Errorf("config %s: set ready: %w", root, errors.Join(err, syncErr))
+		}
+		now, _, readErr := ReadReady(ctx, p.s, root)
+		switch {
+		case readErr == nil && now.Version == r.Version:
+			return nil
+		case !errors.Is(err, session.ErrUnknown):
+			return flipError(ctx, p.s, root, err)
+		}
+	}
+	return fmt.Errorf("config %s: set ready: %w", root, session.ErrUnknown)
+}
+
+// flipError puts the failure of a flip into words.
+func flipError(ctx context.Context, s *session.Session, root string, err error) error {
+	frozen := freezePath(root)
+	var multi *session.MultiError
+	switch {
+	case errors.As(err, &multi) && multi.Path == frozen && errors.Is(err, session.ErrNodeExists):
+		if f, readErr := Frozen(ctx, s, root); readErr == nil && f != nil {
+			return f
+		}
+		return fmt.Errorf("config %s: %w", root, ErrFrozen)
+	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists):
+		return fmt.Errorf("config %s: another publisher was faster: %w", root, ErrConflict)
+	case errors.As(err, &multi) && multi.Index == 0 && errors.Is(err, session.ErrNoNode):
+		return fmt.Errorf("config %s: the publishers' lock was lost: %w", root, err)
+	}
+	return fmt.Errorf("config %s: set ready: %w", root, err)
+}

@@ -1,0 +1,111 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Following a versioned tree.
+//
+// Steps: read ready with a watch; read the version that it names, as far as it
+// differs from the one that is in use; verify every digest; pass it on; wait
+// for the watch. A version never changes, so that there is nothing to be torn.
+//
+// Cost: one watch, whatever the size of the tree; per version one request for
+// ready, one for the version, one for up to 64 buckets that differ, one for up
+// to 512 kB of values that are new.
+
+// followVersioned follows a versioned tree until the context or the session
+// ends, or, in layout auto, ready announces a flat tree.
+func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error {
+	var cur *content
+	for {
+		data, st, watch, err := s.GetW(ctx, w.readyPath())
+		if errors.Is(err, session.ErrNoNode) {
+			if err := w.awaitReady(ctx, s); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			if err := w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
+				return err
+			}
+			if err := w.rest(ctx, s, retryPause); err != nil {
+				return err
+			}
+			continue
+		}
+		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid), &cur)
+		if err == nil {
+			err = w.pause(ctx, s, watch, retry)
+		}
+		watch.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// use loads and passes on what ready names. The first result is true when that
+// is to be tried again without an event.
+func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64, cur **content) (bool, error) {
+	r, versioned, err := ParseReady(data)
+	if !versioned {
+		if w.auto() {
+			return false, errLayout
+		}
+		w.setErr(errors.New("ready belongs to a flat tree, the settings say versioned"))
+		return false, nil
+	}
+	if err != nil {
+		w.setErr(err)
+		return false, nil
+	}
+	c, err := load(ctx, s, w.cfg.Path, r.Version, *cur)
+	if err == nil && c.sum.String() != r.Digest {
+		err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, c.sum, r.Digest, ErrDigest)
+	}
+	if err != nil {
+		if errors.Is(err, errGone) {
+			w.torn()
+		}
+		w.wait(fmt.Sprintf("for version %d to be readable", r.Version))
+		return true, w.failedRead(ctx, s, err)
+	}
+	*cur = c
+	w.pass(c.tree(w.cfg.Name, w.cfg.Path, r, last))
+	return false, nil
+}
+
+// awaitReady waits for ready to exist.
+func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
+	_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
+	if err != nil {
+		return fmt.Errorf("read ready: %w", err)
+	}
+	if ok {
+		watch.Stop()
+		return nil
+	}
+	w.wait("for " + w.readyPath() + ", which does not exist")
+	return w.pause(ctx, s, watch, false)
+}
+
+// rest waits for a while.
+func (w *Watcher) rest(ctx context.Context, s *session.Session, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.Done():
+		return context.Cause(s.Context())
+	}
+}

@@ -1,0 +1,48 @@
+package config
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// followPlain follows a tree without a ready rule: each change is passed on as
+// it is read. What a writer changes in several steps may be seen half done.
+func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
+	m := mirror.New(s, w.cfg.Path, mirror.Options{Skip: IsReserved, Logger: w.log})
+	defer m.Close()
+	var keys flatKeys
+	touched := map[string]struct{}{}
+	for {
+		snap, changed, err := m.Refresh(ctx, false)
+		if err != nil {
+			return fmt.Errorf("read tree %s: %w", w.cfg.Path, err)
+		}
+		for _, rel := range changed {
+			touched[rel] = struct{}{}
+		}
+		switch err := unreadable(snap); {
+		case err != nil:
+			w.setErr(err)
+			w.wait("for every key to be readable")
+		case !snap.Exists():
+			// The last tree stays: a root that is gone is not an empty tree.
+			w.wait("for " + w.cfg.Path + ", which does not exist")
+		default:
+			w.pass(view.NewTree(view.Tree{
+				Name: w.cfg.Name, Path: w.cfg.Path, Layout: LayoutPlain, Last: snap.Last,
+			}, keys.update(snap, touched)))
+			clear(touched)
+		}
+		select {
+		case <-m.Dirty():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// PublishConfig describes one publish. Keys is the whole tree: a key that is
+// not in it is removed.
+type PublishConfig struct {
+	Path string // root znode
+	// Layout is auto (that of the tree in use, versioned for a new one), flat
+	// or versioned.
+	Layout string
+	Keys   map[string][]byte
+	// Schema is a JSON Schema that the tree must satisfy, see [CheckSchema];
+	// nil: the tree's own, if it has the key [SchemaKey].
+	Schema []byte
+
+	Message string // why
+	Author  string // who; default: the user
+	Host    string // where; default: the host name
+
+	// Check, if not nil, is the generation that must be in use: the version of
+	// a versioned tree, the czxid of a flat one's ready, 0 for no tree.
+	Check *int64
+	// Force allows what exceeds [MaxRatio], and in a versioned tree values
+	// over [MaxValue].
+	Force bool
+	// Finish allows to write over an unfinished publish of a flat tree.
+	Finish bool
+	// Rollout is noted in ready.
+	Rollout string
+
+	Logger *slog.Logger // nil: discard
+
+	// step, if not nil, is called before each write, with a name for it. Tests
+	// end the publisher there.
+	step func(name string) error
+}
+
+// Result tells what a publish did.
+type Result struct {
+	Layout string `json:"layout"`
+	// Generation is the one in use now (or, prepared, the version's number):
+	// what the next Check takes.
+	Generation int64 `json:"generation"`
+	// Version and Previous are the versions of a versioned tree.
+	Version  int64  `json:"version,omitempty"`
+	Previous int64  `json:"previous,omitempty"`
+	Digest   string `json:"digest,omitempty"`
+	Count    int    `json:"count"` // keys
+	Size     int64  `json:"size"`  // bytes of all values
+	// Unchanged says that the tree in use was the same already, so that
+	// nothing was written.
+	Unchanged bool     `json:"unchanged"`
+	Changes   []Change `json:"changes"`
+}
+
+// ConflictError says that another generation is in use than was expected. It
+// matches [ErrConflict].
+type ConflictError struct {
+	Path       string
+	Want, Have int64
+}
+
+// Error implements error.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("config %s: version %d was expected, %d is in use", e.Path, e.Want, e.Have)
+}
+
+// Is makes the error match ErrConflict.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// Publish makes keys the tree in use. It waits for the publishers' lock. When it
+// returns an error, the tree in use is the one from before, or, in a flat tree
+// that did not fit into one request, ready is absent and the error matches
+// [ErrUnfinished] and says how to finish.
+func Publish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
+	return publish(ctx, s, cfg, true)
+}
+
+// Prepare writes keys as a version and leaves the one in use in use. The
+// version becomes visible when ready is set, with [FlipOps].
+func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
+	if cfg.Layout == LayoutFlat {
+		return Result{}, fmt.Errorf("config %s: a flat tree has no versions: %w", cfg.Path, ErrNoVersion)
+	}
+	return publish(ctx, s, cfg, false)
+}
+
+func publish(ctx context.Context, s *session.Session, cfg PublishConfig, flip bool) (Result, error) {
+	if err := cfg.fill(); err != nil {
+		return Result{}, err
+	}
+	var res Result
+	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
+		p := &publisher{s: s, cfg: &cfg, guard: guard}
+		var err error
+		res, err = p.run(ctx, flip)
+		return err
+	})
+	if err != nil {
+		return Result{}, fmt.Errorf("publish: %w", err)
+	}
+	return res, nil
+}
+
+// fill checks the keys and sets defaults.
+func (c *PublishConfig) fill() error {
+	switch c.Layout {
+	case "":
+		c.Layout = LayoutAuto
+	case LayoutAuto, LayoutFlat, LayoutVersioned:
+	default:
+		return fmt.Errorf("config %s: layout %q cannot be published", c.Path, c.Layout)
+	}
+	if c.Author == "" {
+		if u, err := user.Current(); err == nil {
+			c.Author = u.Username
+		}
+	}
+	if c.Host == "" {
+		c.Host, _ = os.Hostname()
+	}
+	if len(c.Message) > maxMessage {
+		return fmt.Errorf("config %s: message has %d bytes, at most %d are allowed: %w", c.Path, len(c.Message), maxMessage, ErrBounds)
+	}
+	return checkKeys(c)
+}
+
+// who is what the lock's znode says.
+func (c *PublishConfig) who() string { return c.Author + "@" + c.Host }
+
+// at calls the seam for tests.
+func (c *PublishConfig) at(step string) error {
+	if c.step == nil {
+		return nil
+	}
+	return c.step(step)
+}
+
+// publisher is one publish under the lock.
+type publisher struct {
+	s     *session.Session
+	cfg   *PublishConfig
+	guard session.Op
+}
+
+func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
+	st, err := readState(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	layout, err := p.cfg.layoutFor(st)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := p.cfg.check(st); err != nil {
+		return Result{}, err
+	}
+	if flip {
+		if err := checkFreeze(ctx, p.s, p.cfg.Path); err != nil {
+			return Result{}, err
+		}
+	}
+	if layout == LayoutFlat {
+		return p.flat(ctx, st)
+	}
+	return p.versioned(ctx, st, flip)
+}
+
+// layoutFor tells in which layout the tree is to be written.
+func (c *PublishConfig) layoutFor(st *state) (string, error) {
+	unfinished := !st.exists && hasKeys(st.nodes)
+	switch {
+	case st.exists && c.Layout != LayoutAuto && c.Layout != st.layout:
+		return "", fmt.Errorf("config %s is %s, not %s; it can be converted", c.Path, st.layout, c.Layout)
+	case st.exists:
+		return st.layout, nil
+	case unfinished && !c.Finish:
+		return "", unfinishedError(c.Path)
+	case unfinished && c.Layout == LayoutVersioned:
+		return "", fmt.Errorf("config %s holds keys of a flat tree: %w", c.Path, ErrUnfinished)
+	case unfinished || c.Layout == LayoutFlat:
+		return LayoutFlat, nil
+	}
+	return LayoutVersioned, nil
+}
+
+// unfinishedError says how to go on.
+func unfinishedError(root string) error {
+	return fmt.Errorf("config %s: %w: there are keys and no ready, so another writer is at work or died half-way; "+
+		"readers keep the tree from before. To finish, publish the whole tree with --finish, or declare what is there complete with --finish alone", root, ErrUnfinished)
+}
+
+// hasKeys reports whether a flat tree has any key.
+func hasKeys(nodes map[string]*flatRow) bool {
+	for rel, row := range nodes {
+		if rel != "" && row.isKey() {
+			return true
+		}
+	}
+	return false
+}
+
+// check compares the state with what was expected, and the new size with the
+// old one.
+func (c *PublishConfig) check(st *state) error {
+	if c.Check != nil && *c.Check != st.generation() {
+		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.generation()}
+	}
+	if st.exists && !c.Force {
+		if err := checkRatio(st.keys(), c.Keys); err != nil {
+			return fmt.Errorf("config %s: %w", c.Path, err)
+		}
+	}
+	return checkSchema(c)
+}
+
+// Finish declares the keys that an unfinished publish of a flat tree has left
+// complete: it creates ready. The result tells what is in use now.
+func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
+	cfg.Keys = nil
+	if err := cfg.fill(); err != nil {
+		return Result{}, err
+	}
+	var res Result
+	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
+		st, err := readState(ctx, s, cfg.Path)
+		if err != nil {
+			return err
+		}
+		if st.exists || !hasKeys(st.nodes) {
+			return fmt.Errorf("config %s: there is nothing to finish: %w", cfg.Path, ErrUnchanged)
+		}
+		_, err = s.Multi(ctx, append(append([]session.Op{guard}, freezeGuard(cfg.Path)...), session.CreateOp(readyPath(cfg.Path), nil, session.Persistent))...)
+		if err != nil && !errors.Is(err, session.ErrUnknown) {
+			return flipError(ctx, s, cfg.Path, err)
+		}
+		if st, err = readState(ctx, s, cfg.Path); err != nil {
+			return err
+		}
+		if !st.exists {
+			return unfinishedError(cfg.Path)
+		}
+		res = Result{Layout: LayoutFlat, Generation: st.generation(), Count: st.keys().Len(), Changes: []Change{}}
+		return nil
+	})
+	return res, err
+}

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Publishing a flat tree: the ready rule, the writer's side (ZooKeeper paper,
+// 2.3).
+//
+// Steps, under the publishers' lock, every request a multi that checks the
+// lock's znode: when all changes fit into one multi, that multi deletes ready,
+// makes the changes and creates ready, so that nobody sees anything between.
+// Otherwise: delete ready; make the changes; create ready.
+//
+// A publisher that dies in between leaves ready absent, and with it the tree
+// from before in use everywhere. The next publisher is told.
+//
+// A lost reply makes the step unknown. Then what is there is read again, and the
+// rest of the changes is computed anew: nobody else writes while the lock holds.
+
+// flatSize is what an operation adds to a multi besides path and data.
+const flatSize = 160
+
+// flat makes the keys the tree in use.
+func (p *publisher) flat(ctx context.Context, st *state) (Result, error) {
+	res := Result{Layout: LayoutFlat, Count: len(p.cfg.Keys), Changes: changes(st.keys(), treeOf(p.cfg.Keys))}
+	for key, v := range p.cfg.Keys {
+		res.Size += int64(len(v))
+		if len(v) == 0 && p.cfg.hasBelow(key) {
+			return Result{}, fmt.Errorf("config %s: key %q is empty and has keys below it, which a flat tree cannot tell from no key", p.cfg.Path, key)
+		}
+	}
+	if st.exists && len(res.Changes) == 0 {
+		res.Unchanged, res.Generation = true, st.generation()
+		return res, nil
+	}
+	if err := p.s.CreateParents(ctx, readyPath(p.cfg.Path)); err != nil {
+		return Result{}, fmt.Errorf("config %s: %w", p.cfg.Path, err)
+	}
+	touched := !st.exists && hasKeys(st.nodes)
+	for range maxTries {
+		err := p.flatOnce(ctx, st, &touched)
+		if err != nil && !errors.Is(err, session.ErrUnknown) {
+			return Result{}, p.flatError(ctx, err, touched)
+		}
+		if st, err = readState(ctx, p.s, p.cfg.Path); err != nil {
+			return Result{}, p.flatError(ctx, err, touched)
+		}
+		if st.exists && len(changes(st.keys(), treeOf(p.cfg.Keys))) == 0 {
+			res.Generation = st.generation()
+			return res, nil
+		}
+	}
+	return Result{}, p.flatError(ctx, session.ErrUnknown, touched)
+}
+
+// flatError adds how to go on when ready was deleted already.
+func (p *publisher) flatError(ctx context.Context, err error, touched bool) error {
+	if touched {
+		return fmt.Errorf("%w: %w", unfinishedError(p.cfg.Path), err)
+	}
+	return flipError(ctx, p.s, p.cfg.Path, err)
+}
+
+// flatOnce makes the tree what it is to be, beginning with the state st.
+// touched is set before the first request that can leave ready absent.
+func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) error {
+	ready := readyPath(p.cfg.Path)
+	begin := append([]session.Op{p.guard}, freezeGuard(p.cfg.Path)...)
+	if st.exists {
+		begin = append(begin, session.DeleteOp(ready, st.stat.Version))
+	}
+	end := session.CreateOp(ready, nil, session.Persistent)
+	ops := p.flatOps(st)
+	if ops.head() == len(ops.ops) {
+		if err := p.cfg.at("all"); err != nil {
+			return err
+		}
+		_, err := p.s.Multi(ctx, append(append(begin, ops.ops...), end)...)
+		return err
+	}
+	if err := p.cfg.at("begin"); err != nil {
+		return err
+	}
+	if _, err := p.s.Multi(ctx, begin...); err != nil {
+		*touched = *touched || errors.Is(err, session.ErrUnknown)
+		return err
+	}
+	*touched = true
+	for len(ops.ops) > 0 {
+		n := ops.head()
+		if err := p.cfg.at("keys"); err != nil {
+			return err
+		}
+		if _, err := p.s.Multi(ctx, append([]session.Op{p.guard}, ops.ops[:n]...)...); err != nil {
+			return err
+		}
+		ops.ops, ops.sizes = ops.ops[n:], ops.sizes[n:]
+	}
+	if err := p.cfg.at("ready"); err != nil {
+		return err
+	}
+	_, err := p.s.Multi(ctx, append(append([]session.Op{p.guard}, freezeGuard(p.cfg.Path)...), end)...)
+	return err
+}
+
+// sizedOps are operations with what each takes of a request.
+type sizedOps struct {
+	ops   []session.Op
+	sizes []int
+}
+
+func (o *sizedOps) add(op session.Op, data int) {
+	o.ops = append(o.ops, op)
+	o.sizes = append(o.sizes, len(op.Path())+data+flatSize)
+}
+
+// head returns how many operations fit into one multi, with room for what
+// stands before and behind them; at least one.
+func (o *sizedOps) head() int {
+	size := 0
+	for i, n := range o.sizes {
+		if size += n; i > 0 && (size > multiBytes || i == 4*multiOps) {
+			return i
+		}
+	}
+	return len(o.ops)
+}
+
+// flatOps returns what turns the znodes of st into the keys: deletes, deepest
+// first, then creates and sets, parents first.
+func (p *publisher) flatOps(st *state) *sizedOps {
+	want := p.cfg.znodes()
+	var gone []string
+	for rel := range st.nodes {
+		if _, ok := want[rel]; !ok && rel != "" {
+			gone = append(gone, rel)
+		}
+	}
+	deepestFirst(gone)
+	ops := &sizedOps{}
+	for _, rel := range gone {
+		ops.add(session.DeleteOp(p.cfg.Path+"/"+rel, -1), 0)
+	}
+	for _, rel := range slices.Sorted(maps.Keys(want)) {
+		row, path := st.nodes[rel], p.cfg.Path+"/"+rel
+		switch {
+		case row == nil:
+			ops.add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
+		case !bytes.Equal(row.data, want[rel]):
+			ops.add(session.SetOp(path, want[rel], -1), len(want[rel]))
+		}
+	}
+	return ops
+}
+
+// znodes returns the znodes of a flat tree: the keys, and what lies above them.
+func (c *PublishConfig) znodes() map[string][]byte {
+	znodes := make(map[string][]byte, len(c.Keys))
+	for key, value := range c.Keys {
+		znodes[key] = value
+		for i := strings.LastIndexByte(key, '/'); i > 0; i = strings.LastIndexByte(key[:i], '/') {
+			if _, ok := c.Keys[key[:i]]; !ok {
+				znodes[key[:i]] = nil
+			}
+		}
+	}
+	return znodes
+}
+
+// hasBelow reports whether any key lies below key.
+func (c *PublishConfig) hasBelow(key string) bool {
+	for k := range c.Keys {
+		if strings.HasPrefix(k, key+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// depth is the number of slashes of a path.
+func depth(path string) int { return strings.Count(path, "/") }

@@ -1,0 +1,248 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxTries bounds how often a reading is repeated that changes made worthless.
+const maxTries = 20
+
+// Read reads the tree in use, once, in the layout that its ready announces. It
+// returns an error that matches [ErrNotReady] when there is none.
+func Read(ctx context.Context, s *session.Session, root string) (*view.Tree, error) {
+	st, err := readState(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	if !st.exists {
+		return nil, fmt.Errorf("config %s: %w", root, ErrNotReady)
+	}
+	return st.tree(root), nil
+}
+
+// ReadPlain reads a tree without a ready rule.
+func ReadPlain(ctx context.Context, s *session.Session, root string) (*view.Tree, error) {
+	nodes, last, err := walk(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	if nodes == nil {
+		return nil, fmt.Errorf("config %s: %w: the root does not exist", root, ErrNotReady)
+	}
+	return view.NewTree(view.Tree{Path: root, Layout: LayoutPlain, Last: last}, keysOf(nodes)), nil
+}
+
+// ReadVersion reads one version of a versioned tree.
+func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) (*view.Tree, error) {
+	c, err := load(ctx, s, root, n, nil)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", root, err)
+	}
+	return c.tree("", root, Ready{Previous: c.Parent}, 0), nil
+}
+
+// ReadReady reads the record of a versioned tree's ready, and its stat: its
+// version is what [FlipOps] takes. The error matches [ErrNotReady] when there is
+// no ready, [ErrNoVersion] when it belongs to a flat tree.
+func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
+	data, st, err := s.Get(ctx, readyPath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return Ready{}, st, fmt.Errorf("config %s: %w", root, ErrNotReady)
+	}
+	if err != nil {
+		return Ready{}, st, fmt.Errorf("config %s: read ready: %w", root, err)
+	}
+	r, versioned, err := ParseReady(data)
+	if err != nil {
+		return Ready{}, st, fmt.Errorf("config %s: %w", root, err)
+	}
+	if !versioned {
+		return Ready{}, st, fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
+	}
+	return r, st, nil
+}
+
+// state is what a root holds at one moment.
+type state struct {
+	exists bool   // ready stands
+	layout string // of what stands; empty when nothing does
+	ready  Ready  // versioned
+	stat   session.Stat
+	last   int64
+
+	content *content            // versioned
+	nodes   map[string]*flatRow // flat, or the keys of an unfinished publish
+}
+
+// flatRow is one znode of a flat tree.
+type flatRow struct {
+	data     []byte
+	stat     session.Stat
+	children []string
+}
+
+// isKey reports whether the znode is a key and not only the parent of keys.
+func (r *flatRow) isKey() bool { return len(r.data) > 0 || len(r.children) == 0 }
+
+// generation is what Check is compared with.
+func (st *state) generation() int64 {
+	switch {
+	case !st.exists:
+		return 0
+	case st.layout == LayoutVersioned:
+		return st.ready.Version
+	}
+	return st.stat.Czxid
+}
+
+// tree returns the state as a tree.
+func (st *state) tree(root string) *view.Tree {
+	if st.layout == LayoutVersioned {
+		return st.content.tree("", root, st.ready, st.last)
+	}
+	return view.NewTree(view.Tree{Path: root, Layout: LayoutFlat, Generation: st.stat.Czxid, Last: st.last}, keysOf(st.nodes))
+}
+
+// keys returns the keys in use; empty when there are none.
+func (st *state) keys() *iradix.Tree[view.Key] {
+	if st.content != nil {
+		return st.content.keys
+	}
+	return keysOf(st.nodes)
+}
+
+// readState reads what is there as of one moment.
+func readState(ctx context.Context, s *session.Session, root string) (*state, error) {
+	if err := session.ValidatePath(root); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	if err := s.Sync(ctx, root); err != nil {
+		return nil, fmt.Errorf("config %s: sync: %w", root, err)
+	}
+	for range maxTries {
+		st, again, err := tryState(ctx, s, root)
+		if err != nil {
+			return nil, fmt.Errorf("config %s: %w", root, err)
+		}
+		if !again {
+			return st, nil
+		}
+	}
+	return nil, fmt.Errorf("config %s: %w: it changed during each of %d readings", root, ErrNotReady, maxTries)
+}
+
+// tryState reads once; again is true when the tree changed meanwhile.
+func tryState(ctx context.Context, s *session.Session, root string) (st *state, again bool, err error) {
+	data, stat, err := s.Get(ctx, readyPath(root))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, false, fmt.Errorf("read ready: %w", err)
+	}
+	if err != nil {
+		nodes, last, err := walk(ctx, s, root)
+		return &state{nodes: nodes, last: last}, false, err
+	}
+	r, versioned, err := ParseReady(data)
+	if err != nil {
+		return nil, false, err
+	}
+	st = &state{exists: true, layout: LayoutFlat, ready: r, stat: stat, last: max(stat.Czxid, stat.Mzxid)}
+	if versioned {
+		st.layout = LayoutVersioned
+		st.content, err = load(ctx, s, root, r.Version, nil)
+		if errors.Is(err, errGone) {
+			now, _, readErr := ReadReady(ctx, s, root)
+			return st, readErr == nil && now != r, err2nil(readErr == nil && now != r, err)
+		}
+		if err == nil && st.content.sum.String() != r.Digest {
+			err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, st.content.sum, r.Digest, ErrDigest)
+		}
+		return st, false, err
+	}
+	nodes, last, err := walk(ctx, s, root)
+	if err != nil {
+		return nil, false, err
+	}
+	st.nodes, st.last = nodes, max(st.last, last)
+	after, ok, err := s.Exists(ctx, readyPath(root))
+	return st, !ok || after.Czxid != stat.Czxid || after.Mzxid != stat.Mzxid, err
+}
+
+// err2nil returns nil when the error is explained by a change.
+func err2nil(explained bool, err error) error {
+	if explained {
+		return nil
+	}
+	return err
+}
+
+// walk reads all znodes below the root, level by level, without watches, by
+// their relative paths; nil when the root does not exist. The second result is
+// the largest zxid.
+func walk(ctx context.Context, s *session.Session, root string) (map[string]*flatRow, int64, error) {
+	nodes, last := map[string]*flatRow{}, int64(0)
+	level := []string{""}
+	for len(level) > 0 {
+		paths := make([]string, len(level))
+		for i, rel := range level {
+			paths[i] = session.JoinPath(root, rel)
+		}
+		results, err := s.GetMany(ctx, paths)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read tree: %w", err)
+		}
+		var next []string
+		for i, rel := range level {
+			r := results[i]
+			if errors.Is(r.Err, session.ErrNoNode) {
+				if rel == "" {
+					return nil, 0, nil
+				}
+				continue
+			}
+			if r.Err != nil {
+				return nil, 0, fmt.Errorf("read key %q: %w", rel, r.Err)
+			}
+			row := &flatRow{data: r.Data, stat: r.Stat}
+			nodes[rel] = row
+			last = max(last, r.Stat.Czxid, r.Stat.Mzxid, r.Stat.Pzxid)
+			if r.Stat.NumChildren == 0 {
+				continue
+			}
+			names, _, err := s.Children(ctx, paths[i])
+			if err != nil && !errors.Is(err, session.ErrNoNode) {
+				return nil, 0, fmt.Errorf("list %q: %w", rel, err)
+			}
+			for _, name := range slices.Sorted(slices.Values(names)) {
+				child := name
+				if rel != "" {
+					child = rel + "/" + name
+				}
+				if !IsReserved(child) {
+					row.children = append(row.children, name)
+					next = append(next, child)
+				}
+			}
+		}
+		level = next
+	}
+	return nodes, last, nil
+}
+
+// keysOf makes keys of the znodes of a flat tree.
+func keysOf(nodes map[string]*flatRow) *iradix.Tree[view.Key] {
+	txn := iradix.New[view.Key]().Txn()
+	for rel, row := range nodes {
+		if rel != "" && row.isKey() {
+			txn.Insert([]byte(rel), view.Key{Value: row.data, Mzxid: row.stat.Mzxid})
+		}
+	}
+	return txn.Commit()
+}

@@ -1,0 +1,153 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// The ready rule, the reader's side.
+//
+//	<root>/ready      the tree is complete while it exists
+//	<root>/<key...>   the keys
+//
+// Source: ZooKeeper paper (Hunt and others, USENIX ATC 2010), 2.3: a writer
+// deletes ready, changes the configuration, and creates ready; a reader uses
+// what it reads only when ready exists, and starts again when it is told that
+// ready went.
+//
+// Steps: (1) read ready with a watch; absent: wait for the watch, reading
+// nothing else. (2) Read what changed. (3) If the watch of (1) fired meanwhile
+// or the connection is another one, throw the reading away and begin again.
+// Otherwise pass it on. While ready stands, (2) and (3) repeat for each change.
+//
+// Why this is enough: ZooKeeper delivers the event of a change before any reply
+// that shows a later state, and the session keeps that order. So when no event
+// for ready came before the last reply, ready stood with one czxid from (1) to
+// the last read, and every key was read as it was while ready stood.
+//
+// Cost: one request per changed key, and per generation at most three more:
+// ready gone, ready back, the list of the root (of which ready is a child).
+//
+// Not guaranteed: a writer that changes keys while ready stands has them passed
+// on one by one.
+
+// flat follows a flat tree in one session.
+type flat struct {
+	w *Watcher
+	s *session.Session
+	m *mirror.Mirror
+
+	keys    flatKeys
+	ready   session.Stat        // as of step 1
+	touched map[string]struct{} // read, but not yet passed on
+}
+
+// followFlat follows a flat tree until the context or the session ends, or, in
+// layout auto, ready announces a versioned tree.
+func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
+	f := &flat{w: w, s: s, m: mirror.New(s, w.cfg.Path, mirror.Options{Skip: IsReserved, Logger: w.log})}
+	defer f.m.Close()
+	f.touched = map[string]struct{}{}
+	for {
+		conn := s.Connection()
+		st, ok, watch, err := s.ExistsW(ctx, w.readyPath())
+		if err != nil {
+			return fmt.Errorf("read ready: %w", err)
+		}
+		if ok {
+			err = f.standing(ctx, conn, st, watch)
+		} else {
+			w.wait("for " + w.readyPath() + ", which does not exist")
+			err = w.pause(ctx, s, watch, false)
+		}
+		watch.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// standing passes on what there is and what changes, as long as ready stands.
+func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch *session.Watch) error {
+	if err := f.checkLayout(ctx, st); err != nil {
+		return err
+	}
+	f.ready = st
+	for sweep := true; ; sweep = false {
+		snap, changed, err := f.m.Refresh(ctx, sweep)
+		if err != nil {
+			return fmt.Errorf("read tree %s: %w", f.w.cfg.Path, err)
+		}
+		for _, rel := range changed {
+			f.touched[rel] = struct{}{}
+		}
+		if mirror.Fired(watch) || f.s.Connection() != conn {
+			f.w.torn()
+			return nil
+		}
+		f.pass(snap)
+		select {
+		case <-f.m.Dirty():
+		case <-watch.C():
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-f.s.Done():
+			return context.Cause(f.s.Context())
+		}
+		if mirror.Fired(watch) || f.s.Connection() != conn {
+			return nil
+		}
+	}
+}
+
+// checkLayout looks at ready's data when there is any: it may be a versioned
+// tree's. One request, and none for an empty ready or one that was looked at.
+func (f *flat) checkLayout(ctx context.Context, st session.Stat) error {
+	if st.DataLength == 0 || st.Mzxid == f.ready.Mzxid {
+		return nil
+	}
+	data, _, err := f.s.Get(ctx, f.w.readyPath())
+	if err != nil {
+		return f.w.failedRead(ctx, f.s, err)
+	}
+	if _, versioned, _ := ParseReady(data); versioned && f.w.auto() {
+		return errLayout
+	}
+	return nil
+}
+
+// pass passes on the copy, which is a good one.
+func (f *flat) pass(snap *mirror.Snapshot) {
+	if err := unreadable(snap); err != nil {
+		// A tree without one of its keys is not the tree: the last stays.
+		f.w.setErr(err)
+		f.w.wait("for every key to be readable")
+		return
+	}
+	keys := f.keys.update(snap, f.touched)
+	clear(f.touched)
+	f.w.pass(view.NewTree(view.Tree{
+		Name: f.w.cfg.Name, Path: f.w.cfg.Path, Layout: LayoutFlat,
+		Generation: f.ready.Czxid, Last: max(snap.Last, f.ready.Czxid, f.ready.Mzxid, f.ready.Pzxid),
+	}, keys))
+}
+
+// unreadable returns what cannot be read of a copy, nil when all can.
+func unreadable(snap *mirror.Snapshot) error {
+	errs := snap.Errors()
+	if len(errs) == 0 {
+		return nil
+	}
+	rels := slices.Sorted(maps.Keys(errs))
+	if len(rels) == 1 {
+		return fmt.Errorf("read key %q: %w", rels[0], errs[rels[0]])
+	}
+	return fmt.Errorf("read key %q and %d more: %w", rels[0], len(rels)-1, errs[rels[0]])
+}

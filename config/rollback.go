@@ -1,0 +1,82 @@
+package config
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Rollback makes the content of an older version the one in use, as a new
+// version: history only moves forward. With to 0 it is the version before the
+// one in use. Of cfg, the path and what describes the new version are used, and
+// Check; the bounds are not, for the content was in use before.
+func Rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64) (Result, error) {
+	return rollback(ctx, s, cfg, to, true)
+}
+
+// PrepareRollback writes the version of a [Rollback] and leaves the one in use
+// in use, as [Prepare] does.
+func PrepareRollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64) (Result, error) {
+	return rollback(ctx, s, cfg, to, false)
+}
+
+func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64, flip bool) (Result, error) {
+	cfg.Keys = nil
+	if err := cfg.fill(); err != nil {
+		return Result{}, err
+	}
+	var res Result
+	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
+		p := &publisher{s: s, cfg: &cfg, guard: guard}
+		var err error
+		res, err = p.rollback(ctx, to, flip)
+		return err
+	})
+	if err != nil {
+		return Result{}, fmt.Errorf("rollback: %w", err)
+	}
+	return res, nil
+}
+
+// rollback writes a version with the buckets of an older one, whose objects are
+// all there: they are kept as long as the version is.
+func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, error) {
+	root := p.cfg.Path
+	st, err := readState(ctx, p.s, root)
+	if err != nil {
+		return Result{}, err
+	}
+	if st.layout != LayoutVersioned {
+		return Result{}, fmt.Errorf("config %s: only a versioned tree can be rolled back: %w", root, ErrNoVersion)
+	}
+	if p.cfg.Check != nil && *p.cfg.Check != st.generation() {
+		return Result{}, &ConflictError{Path: root, Want: *p.cfg.Check, Have: st.generation()}
+	}
+	if flip {
+		if err := checkFreeze(ctx, p.s, root); err != nil {
+			return Result{}, err
+		}
+	}
+	if to == 0 {
+		to = st.ready.Previous
+	}
+	if to == 0 {
+		return Result{}, fmt.Errorf("config %s: there is no version before %d: %w", root, st.ready.Version, ErrNoVersion)
+	}
+	old, err := load(ctx, p.s, root, to, st.content)
+	if err != nil {
+		return Result{}, fmt.Errorf("config %s: %w", root, err)
+	}
+	res := Result{
+		Layout: LayoutVersioned, Digest: old.sum.String(), Count: old.Count, Size: old.Size,
+		Changes: changes(st.keys(), old.keys),
+	}
+	if old.sum == st.content.sum && flip {
+		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous
+		return res, nil
+	}
+	m := old.manifest
+	m.RollbackOf = to
+	return p.finish(ctx, st, &m, res, flip)
+}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/zkagent/zkagent/view"
+)
+
+// SchemaKey is the key of a tree's own JSON Schema. It travels with the tree, so
+// that everybody who checks a version checks it against the same one.
+const SchemaKey = ".schema.json"
+
+// ErrSchema is matched by errors about a tree that violates its schema.
+var ErrSchema = errors.New("violates the schema")
+
+// CheckSchema validates a tree against a JSON Schema (draft 2020-12 unless it
+// says otherwise). With a nil schema, the tree's own is taken; without one there
+// is nothing to check.
+//
+// What is validated is one object: a key a/b is the property b of the object a.
+// A value that is JSON (a number, true, an object, ...) counts as that, any other
+// as a string. The key .schema.json is left out. References to other documents
+// are refused.
+func CheckSchema(schema []byte, t *view.Tree) error {
+	if schema == nil {
+		own, ok := t.Get(SchemaKey)
+		if !ok {
+			return nil
+		}
+		schema = own.Value
+	}
+	compiled, err := compileSchema(schema)
+	if err != nil {
+		return err
+	}
+	doc := map[string]any{}
+	var clash error
+	t.Walk("", func(key string, k view.Key) bool {
+		if key != SchemaKey {
+			clash = put(doc, key, k.Value)
+		}
+		return clash == nil
+	})
+	if clash != nil {
+		return clash
+	}
+	if err := compiled.Validate(doc); err != nil {
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	return nil
+}
+
+// noLoader refuses to load other documents.
+type noLoader struct{}
+
+// Load implements jsonschema.URLLoader.
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("reference to %s: other documents are not loaded", url)
+}
+
+func compileSchema(schema []byte) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	const name = "zkagent:schema"
+	if err := c.AddResource(name, doc); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	compiled, err := c.Compile(name)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	return compiled, nil
+}
+
+// put sets the property at a key's path.
+func put(doc map[string]any, key string, value []byte) error {
+	dir, last := "", key
+	if i := strings.LastIndexByte(key, '/'); i >= 0 {
+		dir, last = key[:i], key[i+1:]
+	}
+	for dir != "" {
+		first, rest, _ := strings.Cut(dir, "/")
+		next, ok := doc[first].(map[string]any)
+		if doc[first] != nil && !ok {
+			return fmt.Errorf("%w: key %q lies below a key with a value", ErrSchema, key)
+		}
+		if !ok {
+			next = map[string]any{}
+			doc[first] = next
+		}
+		doc, dir = next, rest
+	}
+	doc[last] = typed(value)
+	return nil
+}
+
+// typed is the JSON value of a text that is one, else the text.
+func typed(value []byte) any {
+	if len(bytes.TrimSpace(value)) == 0 || !json.Valid(value) {
+		return string(value)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	if err != nil {
+		return string(value)
+	}
+	return v
+}
+
+// checkSchema validates what is to be published.
+func checkSchema(c *PublishConfig) error {
+	err := CheckSchema(c.Schema, view.NewTree(view.Tree{}, treeOf(c.Keys)))
+	if err != nil {
+		return fmt.Errorf("config %s: %w", c.Path, err)
+	}
+	return nil
+}

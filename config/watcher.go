@@ -1,0 +1,195 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Watcher follows one config tree. It keeps the last good tree over sessions;
+// Run must not be called again before it has returned.
+type Watcher struct {
+	cfg   Config
+	log   *slog.Logger
+	board board
+
+	last *view.Tree // as passed on; only Run touches it
+	up   func(view.Update)
+}
+
+// NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
+func NewWatcher(cfg Config) *Watcher {
+	w := &Watcher{cfg: cfg, log: discard(cfg.Logger).With("component", "config", "tree", cfg.Name)}
+	w.board.edit(func(s *Status) {
+		s.Name, s.Path, s.Waiting, s.Since = cfg.Name, cfg.Path, "a session", time.Now()
+	})
+	return w
+}
+
+// Status tells how the config stands. It may be called at any time.
+func (w *Watcher) Status() Status { return w.board.load() }
+
+// errLayout ends the following of one layout: the tree has another one now.
+var errLayout = errors.New("tree has another layout")
+
+// Run calls up with the tree after every completed change, beginning with the
+// present one. A tree that equals the last one, of a former session too, is not
+// passed on. Run returns nil when ctx ends, and the cause when the session ends;
+// what a person can put right (a refused ACL, a digest that is wrong) it tells
+// in Status, and goes on.
+func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	w.up = up
+	w.board.edit(func(st *Status) { st.Following = true })
+	defer func() {
+		w.board.edit(func(st *Status) { st.Following = false })
+		w.board.wait("a session")
+	}()
+	if err := session.ValidatePath(w.cfg.Path); err != nil {
+		return fmt.Errorf("config %s: %w", w.cfg.Name, err)
+	}
+	for {
+		err := w.follow(ctx, s)
+		if errors.Is(err, errLayout) {
+			continue
+		}
+		return mirror.Ended(ctx, s, err)
+	}
+}
+
+// follow follows the tree in the layout that it has.
+func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
+	switch w.cfg.Layout {
+	case LayoutPlain:
+		return w.followPlain(ctx, s)
+	case LayoutFlat:
+		return w.followFlat(ctx, s)
+	case LayoutVersioned:
+		return w.followVersioned(ctx, s)
+	case "", LayoutAuto:
+		versioned, err := w.detect(ctx, s)
+		if err != nil {
+			return err
+		}
+		if versioned {
+			return w.followVersioned(ctx, s)
+		}
+		return w.followFlat(ctx, s)
+	}
+	return fmt.Errorf("config %s: layout %q is unknown", w.cfg.Name, w.cfg.Layout)
+}
+
+// auto reports whether the layout may change under way.
+func (w *Watcher) auto() bool { return w.cfg.Layout == "" || w.cfg.Layout == LayoutAuto }
+
+// detect waits for ready and tells which layout it announces.
+func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) {
+	for {
+		data, _, err := s.Get(ctx, w.readyPath())
+		switch {
+		case err == nil:
+			r, versioned, err := ParseReady(data)
+			w.log.Debug("layout found", "versioned", versioned, "version", r.Version)
+			return versioned || err != nil, nil //nolint:nilerr // followVersioned tells what is wrong
+		case errors.Is(err, session.ErrNoNode):
+			w.wait("for " + w.readyPath() + ", which does not exist")
+		default:
+			if err := w.failedRead(ctx, s, err); err != nil {
+				return false, err
+			}
+		}
+		_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
+		if err != nil {
+			return false, err
+		}
+		if err := w.pause(ctx, s, watch, ok); err != nil {
+			return false, err
+		}
+	}
+}
+
+// pause waits for a watch; with retry it also ends after a while.
+func (w *Watcher) pause(ctx context.Context, s *session.Session, watch *session.Watch, retry bool) error {
+	defer watch.Stop()
+	var tick <-chan time.Time
+	if retry {
+		t := time.NewTimer(retryPause)
+		defer t.Stop()
+		tick = t.C
+	}
+	select {
+	case <-watch.C():
+	case <-tick:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.Done():
+		return context.Cause(s.Context())
+	}
+	return nil
+}
+
+// retryPause is how long is waited before what failed is tried again without
+// an event.
+const retryPause = 5 * time.Second
+
+// failedRead tells an error that somebody must put right. It returns err when
+// the context or the session has ended.
+func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error) error {
+	if ctx.Err() != nil || s.Context().Err() != nil {
+		return err
+	}
+	w.setErr(err)
+	return nil
+}
+
+// setErr notes what is wrong, nil for nothing.
+func (w *Watcher) setErr(err error) {
+	old := w.board.load().Err
+	if err != nil && (old == nil || old.Error() != err.Error()) {
+		w.log.Error("tree cannot be used", "path", w.cfg.Path, "err", err)
+	}
+	w.cfg.Metrics.setFailed(w.cfg.Name, err)
+	w.board.edit(func(s *Status) { s.Err = err })
+}
+
+// wait notes what is waited for.
+func (w *Watcher) wait(what string) {
+	if w.board.load().Waiting != what {
+		w.log.Info("tree not ready", "path", w.cfg.Path, "waiting", what)
+	}
+	w.board.wait(what)
+}
+
+// torn counts a reading that was thrown away.
+func (w *Watcher) torn() {
+	w.cfg.Metrics.tornRead(w.cfg.Name)
+	w.board.edit(func(s *Status) { s.Torn++ })
+}
+
+// pass passes a good tree on, unless it equals the last one.
+func (w *Watcher) pass(t *view.Tree) {
+	w.setErr(nil)
+	if w.last != nil && w.last.Equal(t) {
+		w.board.wait("")
+		return
+	}
+	w.last = t
+	w.board.edit(func(s *Status) {
+		s.Layout, s.Generation, s.Digest, s.Keys = t.Layout, t.Generation, t.Digest, t.Len()
+		s.Waiting, s.Since = "", time.Now()
+	})
+	w.cfg.Metrics.passed(t)
+	w.log.Info("tree ready", "path", w.cfg.Path, "layout", t.Layout, "generation", t.Generation, "keys", t.Len())
+	w.up(t)
+}
+
+// readyPath is the path of ready.
+func (w *Watcher) readyPath() string { return readyPath(w.cfg.Path) }
+
+// readyPath is the path of a tree's ready.
+func readyPath(root string) string { return session.JoinPath(root, elemReady) }

@@ -1,0 +1,19 @@
+// Package mirror keeps a live copy of a subtree of ZooKeeper in one session.
+//
+// # Guarantees
+//
+// Each znode is read once and then only when its watch fired: work and requests
+// per change do not depend on the size of the tree. An event is never taken for
+// data; it says "read again". There is at most one live watch per path and kind.
+// A znode that changes many times while it is waiting to be read is read once.
+// Snapshots are immutable and share what did not change.
+//
+// A root that does not exist yet, vanishes or is recreated is normal. A znode
+// that cannot be read is told in the snapshot, tried again with a back-off, and
+// does not disturb the rest.
+//
+// # Not here
+//
+// A snapshot is not a moment of the tree: its znodes were read one after another.
+// What makes a moment of it (the ready rule) is the caller's.
+package mirror

@@ -1,0 +1,202 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// DefaultConcurrency is how many requests are in flight at most. A server is
+// saturated by 16; more hides the latency of a distant one.
+const DefaultConcurrency = 64
+
+// Bounds of the back-off for znodes that cannot be read.
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+// Options say what of the subtree is copied.
+type Options struct {
+	// Depth is how many levels below the root are copied; 0 means all. Znodes
+	// at the last level get no children watch.
+	Depth int
+	// Skip leaves out a znode, by its path relative to the root, and all below.
+	Skip func(rel string) bool
+	// Concurrency is the number of requests in flight; 0 means
+	// [DefaultConcurrency].
+	Concurrency int
+	Logger      *slog.Logger // nil: discard
+}
+
+// Mirror is a live copy of a subtree. Its methods must be called from one
+// goroutine. Close it when it is no longer needed.
+type Mirror struct {
+	s    *session.Session
+	root string
+	opt  Options
+	fan  *fan
+
+	nodes *iradix.Txn[*Node]
+	arms  map[string]*arms
+	errs  map[string]error
+	last  int64
+
+	retry   *time.Timer
+	backoff time.Duration
+	changed map[string]struct{}         // of the present Refresh
+	gone    map[*session.Watch]struct{} // stopped, the fan still waits for them
+}
+
+// arms are the live watches of a znode.
+type arms struct{ data, kids *session.Watch }
+
+// New returns a mirror that has read nothing yet; everything is to be read.
+func New(s *session.Session, root string, opt Options) *Mirror {
+	if opt.Concurrency <= 0 {
+		opt.Concurrency = DefaultConcurrency
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Mirror{
+		s: s, root: root, opt: opt, fan: newFan(),
+		nodes: iradix.New[*Node]().Txn(), arms: map[string]*arms{}, errs: map[string]error{},
+		gone: map[*session.Watch]struct{}{},
+	}
+	m.fan.mark(mark{})
+	return m
+}
+
+// Close forgets all watches and ends what the mirror started.
+func (m *Mirror) Close() {
+	if m.retry != nil {
+		m.retry.Stop()
+	}
+	m.fan.stop()
+	for _, a := range m.arms {
+		a.data.Stop()
+		a.kids.Stop()
+	}
+}
+
+// Dirty receives when there is something to read.
+func (m *Mirror) Dirty() <-chan struct{} { return m.fan.signal }
+
+// Refresh reads what was marked until now, and what it finds new, and returns
+// the copy with the relative paths that changed, in no order. With sweep, every
+// event that the session received before the call counts as marked, at the cost
+// of a look (no request) at each watch; without, an event of a moment ago may be
+// left for the next call, which Dirty announces.
+//
+// After an error nothing is lost: what was not read stays marked.
+func (m *Mirror) Refresh(ctx context.Context, sweep bool) (*Snapshot, []string, error) {
+	if sweep {
+		m.fan.sweep()
+	}
+	marks := m.fan.take()
+	m.changed = map[string]struct{}{}
+	defer m.tellFan()
+	if err := m.read(ctx, marks); err != nil {
+		for k := range marks {
+			m.fan.mark(k)
+		}
+		m.fan.mark(mark{}) // what was found and not read is found again
+		m.forgetAll()
+		return nil, nil, err
+	}
+	m.planRetry()
+	tree := m.nodes.Commit()
+	m.nodes = tree.Txn()
+	changed := make([]string, 0, len(m.changed))
+	for rel := range m.changed {
+		changed = append(changed, rel)
+	}
+	return &Snapshot{Root: m.root, Last: m.last, nodes: tree, errs: maps.Clone(m.errs)}, changed, nil
+}
+
+// forgetAll makes the next Refresh read everything again: after an error in the
+// middle it is not known what was armed. It happens when the context or the
+// session ends, and then hardly anybody calls again.
+func (m *Mirror) forgetAll() {
+	for rel := range m.arms {
+		m.drop(rel)
+	}
+	m.nodes = iradix.New[*Node]().Txn()
+	clear(m.errs)
+}
+
+// tellFan makes the fan forget the watches that were stopped.
+func (m *Mirror) tellFan() {
+	if len(m.gone) > 0 {
+		m.fan.forget(m.gone)
+		clear(m.gone)
+	}
+}
+
+// planRetry marks what could not be read after a back-off.
+func (m *Mirror) planRetry() {
+	if len(m.errs) == 0 {
+		m.backoff = 0
+		return
+	}
+	m.backoff = min(max(2*m.backoff, retryMin), retryMax)
+	rels := make([]string, 0, len(m.errs))
+	for rel := range m.errs {
+		rels = append(rels, rel)
+	}
+	if m.retry != nil {
+		m.retry.Stop()
+	}
+	m.retry = time.AfterFunc(m.backoff, func() {
+		for _, rel := range rels {
+			m.fan.mark(mark{rel: rel})
+			m.fan.mark(mark{rel: rel, kids: true})
+		}
+	})
+}
+
+// Follow copies the subtree below root and calls emit with the first snapshot
+// and then with each that differs from the one before. It returns nil when ctx
+// ends, and the cause when the session ends.
+func Follow(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
+	m := New(s, root, opt)
+	defer m.Close()
+	first, failed := true, 0
+	for {
+		snap, changed, err := m.Refresh(ctx, false)
+		if err != nil {
+			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
+		}
+		if first || len(changed) > 0 || len(snap.errs) != failed {
+			emit(snap)
+		}
+		first, failed = false, len(snap.errs)
+		select {
+		case <-m.Dirty():
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
+	}
+}
+
+// Ended returns what a Run returns for err: nil when its context ended, the
+// cause when the session ended, else err.
+func Ended(ctx context.Context, s *session.Session, err error) error {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), session.ErrExpired) {
+		return nil
+	}
+	if s.Context().Err() != nil {
+		return context.Cause(s.Context())
+	}
+	return err
+}
