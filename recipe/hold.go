@@ -55,6 +55,8 @@ type holdOptions struct {
 	// the hold has lasted a sixth of the session timeout: a short hold then
 	// costs no request of its own.
 	now bool
+	// seen is a watch on our own znode that is set already; nil: none.
+	seen *session.Watch
 }
 
 // newHold begins to hold a znode of ours whose turn it is. The hold does not
@@ -69,7 +71,7 @@ func newHold(ctx context.Context, s *session.Session, dir string, path string, f
 	}
 	go func() {
 		defer close(h.watched)
-		h.watch(opts.now)
+		h.watch(opts)
 	}()
 	return h
 }
@@ -128,6 +130,10 @@ func (h *Hold) Release(ctx context.Context) error {
 	return nil
 }
 
+// Keep ends the hold and leaves its znode standing, for a successor in the same
+// session: another process that takes the session over, or a later term.
+func (h *Hold) Keep() { h.finish() }
+
 // finish ends the context and waits for the watcher. Only the first caller is
 // told true: it deletes the znode.
 func (h *Hold) finish() bool {
@@ -150,28 +156,18 @@ func (h *Hold) remove(ctx context.Context) error {
 // watch follows our own znode: that it is still there and ours after each
 // reconnect (rule "own it before you believe it"), and what requesters write
 // into it. It returns when the hold ends.
-func (h *Hold) watch(now bool) {
-	connection := h.s.Connection()
-	timer := time.NewTimer(h.s.Timeout() / 6)
-	defer timer.Stop()
-	for !now {
-		changed := h.s.Changed()
-		if h.s.Connection() != connection {
-			break
-		}
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-timer.C:
-			now = true
-		case <-changed:
-		}
+func (h *Hold) watch(opts holdOptions) {
+	watch := opts.seen
+	if watch == nil && !opts.now && !h.ripen() {
+		return
 	}
 	for {
-		watch, err := h.look()
-		if err != nil {
-			h.cancel(err)
-			return
+		if watch == nil {
+			var err error
+			if watch, err = h.look(); err != nil {
+				h.cancel(err)
+				return
+			}
 		}
 		select {
 		case <-h.ctx.Done():
@@ -179,6 +175,28 @@ func (h *Hold) watch(now bool) {
 			return
 		case <-watch.C():
 			watch.Stop()
+			watch = nil
+		}
+	}
+}
+
+// ripen waits until the hold is worth a watch: it has lasted a while, or the
+// connection is another one. False means that it has ended.
+func (h *Hold) ripen() bool {
+	connection := h.s.Connection()
+	timer := time.NewTimer(h.s.Timeout() / 6)
+	defer timer.Stop()
+	for {
+		changed := h.s.Changed()
+		if h.s.Connection() != connection {
+			return true
+		}
+		select {
+		case <-h.ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-changed:
 		}
 	}
 }

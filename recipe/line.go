@@ -96,12 +96,30 @@ func (p *Place) Fence() int64 { return p.stat.Czxid }
 // Sequence returns the place in the line.
 func (p *Place) Sequence() Sequence { return p.seq }
 
+// Mark returns what stands before our sequence in the names of this line.
+func (l *Line) Mark() string { return l.naming.mark }
+
 // Leave deletes our znode. That it is gone already is no error.
 func (p *Place) Leave(ctx context.Context) error { return removeOwn(ctx, p.s, p.path) }
 
 // Abandon deletes our znode in the background, for callers whose context has
 // ended.
 func (p *Place) Abandon() { abandon(p.s, p.path) }
+
+// Hold begins to hold the place, whose turn it is: it reads our znode, with a
+// watch, before anything is believed. The hold's context ends when the znode
+// vanishes, the lease runs out or the session ends, not with ctx.
+func (p *Place) Hold(ctx context.Context) (*Hold, error) {
+	_, stat, watch, err := p.s.GetW(ctx, p.path)
+	if errors.Is(err, session.ErrNoNode) || err == nil && (stat.EphemeralOwner != p.s.ID() || stat.Czxid != p.stat.Czxid) {
+		watch.Stop()
+		err = ErrLost
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hold %s: %w", p.path, err)
+	}
+	return newHold(ctx, p.s, p.line.Path, p.path, p.Fence(), holdOptions{seen: watch}), nil
+}
 
 // First lists the line once and reports whether it is our turn. It returns
 // ErrLost when our znode is not there any more.

@@ -54,7 +54,9 @@ func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 
 // Put appends an item. It returns ErrTooLarge for a body over the limit, before
 // it is sent, and ErrFull when a bounded queue is full.
-func (q *Queue) Put(ctx context.Context, body []byte) error { return q.items.put(ctx, fifoPrefix, body) }
+func (q *Queue) Put(ctx context.Context, body []byte) error {
+	return q.items.put(ctx, fifoPrefix, body)
+}
 
 // Take waits for an item and takes it: at most once.
 func (q *Queue) Take(ctx context.Context) ([]byte, error) { return q.items.take(ctx, true) }

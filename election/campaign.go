@@ -1,0 +1,151 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// campaign is one candidacy after the other. It returns the cause when ctx or
+// the session has ended, and what the server refuses.
+func (c *Candidate) campaign(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) error {
+	tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+	for {
+		err := c.candidacy(ctx, s, line, tell)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.Context().Err() != nil:
+			return context.Cause(s.Context())
+		case !errors.Is(err, ErrResigned) && !errors.Is(err, recipe.ErrNotHeld):
+			return err
+		}
+		c.cfg.Logger.Info("candidacy ended", "path", c.cfg.Path, "err", err)
+		if err := rest(ctx, s, s.Timeout()/3); err != nil {
+			return err
+		}
+	}
+}
+
+// candidacy joins the line, waits, leads and leaves. It returns why it ended.
+func (c *Candidate) candidacy(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) error {
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cur := &candidacy{cancel: cancel, done: make(chan struct{})}
+	old := c.begin(cur)
+	defer c.end(cur)
+
+	place, err := c.enter(own, s, line, old)
+	if err != nil {
+		return reason(own, err)
+	}
+	c.cfg.Logger.Debug("candidate joined", "path", place.Path(), "czxid", place.Fence())
+	for {
+		if err = place.Wait(own); err == nil {
+			err = c.lead(own, s, place, tell)
+		}
+		// Suspended, and the session lives on: the place is still ours.
+		if !errors.Is(err, session.ErrSuspended) || own.Err() != nil || s.Context().Err() != nil {
+			break
+		}
+	}
+	err = reason(own, err)
+	cur.err = c.leave(ctx, s, place, err)
+	return err
+}
+
+// reason returns why ctx ended, or err while it has not.
+func reason(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (c *Candidate) begin(cur *candidacy) *kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cur = cur
+	old := c.old
+	c.old = nil
+	return old
+}
+
+func (c *Candidate) end(cur *candidacy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cur = nil
+	close(cur.done)
+}
+
+// leave deletes the znode, or leaves it standing for a successor.
+func (c *Candidate) leave(ctx context.Context, s *session.Session, place *recipe.Place, why error) error {
+	switch {
+	case s.Context().Err() != nil, errors.Is(why, recipe.ErrLost):
+		return nil // it is gone
+	case ctx.Err() != nil && !c.cfg.Leave && !errors.Is(why, ErrResigned):
+		c.mu.Lock()
+		c.old = &kept{s, place}
+		c.mu.Unlock()
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(s.Context(), s.Timeout())
+	defer cancel()
+	if err := place.Leave(bounded); err != nil {
+		place.Abandon()
+		return fmt.Errorf("leave election %s: %w", c.cfg.Name, err)
+	}
+	return nil
+}
+
+// lead holds one term, from the proof that the place is ours until Lead has
+// returned. It returns why the term ended.
+func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.Place, tell func(view.Leader)) error {
+	hold, err := place.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	term, cancel := context.WithCancelCause(hold.Context())
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: place.Fence(), Mine: true}
+	c.cfg.Metrics.elected(c.cfg.Name)
+	c.cfg.Logger.Info("term began", "path", place.Path(), "term", place.Fence())
+	tell(leader)
+	deposed := make(chan struct{})
+	go func() { // tells at once, however long Lead takes to return
+		defer close(deposed)
+		<-term.Done()
+		tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+	}()
+	if c.cfg.Lead != nil {
+		c.cfg.Lead(term, Term{ID: place.Fence(), Path: place.Path(), Session: s})
+	} else {
+		<-term.Done()
+	}
+	cancel(ErrResigned) // when Lead returned by itself
+	<-deposed
+	stop()
+	hold.Keep()
+	why := context.Cause(term)
+	c.cfg.Logger.Info("term ended", "path", place.Path(), "term", place.Fence(), "err", why)
+	return why
+}
+
+// rest waits, unless ctx or the session ends first.
+func rest(ctx context.Context, s *session.Session, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.Done():
+		return context.Cause(s.Context())
+	}
+}

@@ -1,0 +1,139 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// ErrResigned is the cause of a term's end after Resign, or after Lead has
+// returned by itself.
+var ErrResigned = errors.New("resigned")
+
+// Config describes one candidate.
+type Config struct {
+	Name string // of the election, in updates, logs and metrics
+	Path string // its candidates are the children
+	ID   string // what our znode says
+	// Dialect is recipe.Curator (LeaderLatch, the default),
+	// recipe.CuratorSelector (LeaderSelector) or recipe.Kazoo.
+	Dialect string
+	// Priority delays joining by that many session timeouts, so that of
+	// candidates that start together lower ones stand first. Nobody who
+	// leads is deposed.
+	Priority int
+	// Observe makes updates tell who leads while another does. Each change of
+	// the leader then wakes every candidate that observes.
+	Observe bool
+	// Leave makes Run delete the candidate when its context ends. Otherwise
+	// the znode stays for a process that resumes the session, and goes with
+	// the session.
+	Leave bool
+	// Lead is called for the length of each term. Its context ends, with a
+	// cause, when the term does; it must return within a third of the session
+	// timeout after that. If it returns earlier, the candidate resigns.
+	Lead    func(ctx context.Context, t Term)
+	Logger  *slog.Logger // nil: discard
+	Metrics *Metrics     // nil: none
+}
+
+// Candidate stands in one election, again and again. Run it once per session.
+type Candidate struct {
+	cfg Config
+
+	mu  sync.Mutex // mu guards what follows
+	cur *candidacy // what Resign ends; nil: none
+	old *kept      // a znode that was left standing; nil: none
+}
+
+// candidacy is one znode's way from joining to leaving.
+type candidacy struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the znode is gone, or was left standing
+	err    error         // of leaving; valid when done is closed
+}
+
+// kept is a place in line that outlives a Run.
+type kept struct {
+	s     *session.Session
+	place *recipe.Place
+}
+
+// New returns a candidate. It does no I/O.
+func New(cfg Config) *Candidate {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Logger = cfg.Logger.With("election", cfg.Name)
+	return &Candidate{cfg: cfg}
+}
+
+// Run campaigns, leads, and campaigns again, until ctx or the session ends. It
+// calls up with a *view.Leader at once and on each change, from one goroutine.
+// It returns nil when ctx is done, and an error when it cannot go on in this
+// session.
+func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	line, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
+	if err != nil {
+		return fmt.Errorf("election %s: %w", c.cfg.Name, err)
+	}
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	states := make(chan state)
+	var wg sync.WaitGroup
+	var failed error
+	wg.Go(func() {
+		failed = c.campaign(run, s, line, func(l view.Leader) { states <- state{mine: &l} })
+		cancel(errors.New("campaign ended"))
+	})
+	if c.cfg.Observe {
+		wg.Go(func() { c.observe(run, s, line, func(l view.Leader) { states <- state{seen: &l} }) })
+	}
+	go func() {
+		wg.Wait()
+		close(states)
+	}()
+	c.report(states, up)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("election %s: %w", c.cfg.Name, failed)
+}
+
+// observe follows who leads. Its errors end with the session or with ctx, which
+// the campaign sees too; others leave the leader unknown.
+func (c *Candidate) observe(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) {
+	err := line.Follow(ctx, s, func(f recipe.Front) { tell(leaderOf(c.cfg.Name, c.cfg.Path, f)) })
+	if ctx.Err() == nil && s.Context().Err() == nil {
+		c.cfg.Logger.Warn("the leader cannot be observed", "path", c.cfg.Path, "err", err)
+	}
+}
+
+// Resign ends the term, or the wait for one, deletes our znode, and waits for
+// that. Run then rests for a third of the session timeout and joins the line
+// again, at its end. It returns nil when there is nothing to resign from.
+func (c *Candidate) Resign(ctx context.Context) error {
+	c.mu.Lock()
+	cur, old := c.cur, c.old
+	c.old = nil
+	c.mu.Unlock()
+	if cur == nil {
+		if old == nil || old.s.Context().Err() != nil {
+			return nil
+		}
+		return old.place.Leave(ctx)
+	}
+	cur.cancel(ErrResigned)
+	select {
+	case <-cur.done:
+		return cur.err
+	case <-ctx.Done():
+		return fmt.Errorf("resign from %s: %w", c.cfg.Name, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,81 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Front is who stands first in a line, as read at one moment.
+type Front struct {
+	Path string // of its znode; empty when the line is empty
+	Data []byte
+	Stat session.Stat
+}
+
+// Follow calls up with the front of the line, at once and whenever another
+// contender has come to stand there, until ctx or the session ends, and returns
+// the cause. It watches the front's znode alone, or the line while it is
+// empty. Whoever follows is woken by each change of the front.
+func (l *Line) Follow(ctx context.Context, s *session.Session, up func(Front)) error {
+	last := Front{Path: "unknown"}
+	for {
+		front, watch, err := l.front(ctx, s)
+		if err != nil {
+			return err
+		}
+		if front.Path != last.Path || front.Stat.Czxid != last.Stat.Czxid || front.Stat.Mzxid != last.Stat.Mzxid {
+			last = front
+			up(front)
+		}
+		if err := awaitWatch(ctx, s, watch); err != nil {
+			return err
+		}
+	}
+}
+
+// front reads the front with a watch that tells when to read again.
+func (l *Line) front(ctx context.Context, s *session.Session) (Front, *session.Watch, error) {
+	for {
+		names, _, err := s.Children(ctx, l.Path)
+		if err != nil && !errors.Is(err, session.ErrNoNode) {
+			return Front{}, nil, err
+		}
+		c, ok := first(names)
+		if !ok {
+			watch, empty, err := l.watchEmpty(ctx, s)
+			if err != nil || empty {
+				return Front{}, watch, err
+			}
+			continue
+		}
+		path := child(l.Path, c.name)
+		data, stat, watch, err := s.GetW(ctx, path)
+		if !errors.Is(err, session.ErrNoNode) {
+			return Front{path, data, stat}, watch, err
+		}
+	}
+}
+
+// watchEmpty watches a line in which nobody stands for a first contender.
+func (l *Line) watchEmpty(ctx context.Context, s *session.Session) (*session.Watch, bool, error) {
+	names, _, watch, err := s.ChildrenW(ctx, l.Path)
+	if errors.Is(err, session.ErrNoNode) {
+		var exists bool
+		_, exists, watch, err = s.ExistsW(ctx, l.Path)
+		if err == nil && exists {
+			watch.Stop()
+			return nil, false, nil
+		}
+		return watch, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if _, ok := first(names); ok {
+		watch.Stop()
+		return nil, false, nil
+	}
+	return watch, true, nil
+}
