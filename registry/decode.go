@@ -94,7 +94,8 @@ func decodeAuto(name string, data []byte) (view.Member, error) {
 	if text[0] == '{' {
 		return decodeAutoObject(name, data)
 	}
-	if m, err := decodeText(name, data); err == nil {
+	// A word alone may be anything: only what is clearly an address is one.
+	if m, err := decodeText(name, data); err == nil && (m.Port != 0 || strings.Contains(m.Host, ".") || strings.Contains(m.Host, ":")) {
 		return m, nil
 	}
 	// Programs that only use names leave their own address or nothing of

@@ -230,6 +230,9 @@ func (f *groupsRun) hasEnded(ctx context.Context, name string) {
 	f.running[name]()
 	delete(f.running, name)
 	delete(f.latest, name)
+	if ctx.Err() != nil || f.s.Context().Err() != nil {
+		return // the memory is for the next session
+	}
 	f.g.forget(name)
 	if f.listed[name] {
 		f.follow(ctx, name)
