@@ -22,32 +22,45 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 		} else {
 			data[k.rel] = struct{}{}
 		}
-		if a := m.arms[""]; k.rel == "" && !k.kids && (a == nil || a.kids == nil) {
+		if a := m.arms[""]; k == (mark{}) && (a == nil || a.kids == nil) {
 			lists = append(lists, "") // The root comes whole or not at all.
 		}
 	}
-	slices.SortFunc(lists, func(a, b string) int { return depth(a) - depth(b) })
 	for len(lists) > 0 {
-		n := 1
-		for n < len(lists) && depth(lists[n]) == depth(lists[0]) {
-			n++
-		}
-		found, err := m.list(ctx, slices.Compact(slices.Sorted(slices.Values(lists[:n]))))
+		level, deeper := shallowest(lists)
+		found, err := m.list(ctx, level)
 		if err != nil {
 			return err
 		}
-		lists = lists[n:]
-		var deeper []string
 		for _, rel := range found {
 			data[rel] = struct{}{}
 			if m.watchesKids(rel) {
 				deeper = append(deeper, rel)
 			}
 		}
-		lists = append(lists, deeper...)
-		slices.SortStableFunc(lists, func(a, b string) int { return depth(a) - depth(b) })
+		lists = deeper
+	}
+	if m.arms[""] == nil { // It is gone: the read of its data waits for its return.
+		data[""] = struct{}{}
 	}
 	return m.fetch(ctx, data)
+}
+
+// shallowest splits off the paths with the fewest elements, sorted and each once.
+func shallowest(rels []string) (level, deeper []string) {
+	least := depth(rels[0])
+	for _, rel := range rels {
+		least = min(least, depth(rel))
+	}
+	for _, rel := range rels {
+		if depth(rel) == least {
+			level = append(level, rel)
+		} else {
+			deeper = append(deeper, rel)
+		}
+	}
+	slices.Sort(level)
+	return slices.Compact(level), deeper
 }
 
 // watchesKids reports whether the children of the znode belong to the copy.
@@ -82,9 +95,6 @@ func (m *Mirror) list(ctx context.Context, rels []string) ([]string, error) {
 			found = append(found, m.listed(rel, r)...)
 		case errors.Is(r.err, session.ErrNoNode):
 			m.vanished(rel)
-			if rel == "" { // The data read arms the watch for its return.
-				found = append(found, "")
-			}
 		default:
 			if err := m.failed(ctx, rel, r.err); err != nil {
 				return nil, err

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// odd are file names that are left behind by editors and version control, and
+// are never meant to be published.
+func odd(name string) bool {
+	switch name {
+	case ".git", ".hg", ".svn", "CVS", ".DS_Store", "Thumbs.db":
+		return true
+	}
+	return strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".swp") || strings.HasPrefix(name, ".#") ||
+		strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#")
+}
+
+// ReadDir reads a directory as the keys of a config: a file a/b is the key a/b.
+// A single file is the key of its own name.
+//
+// Sockets, devices, links that lead out of the directory, unreadable and too
+// large files, names that are no keys and names that editors leave behind are
+// errors. All of them are returned at once; nothing is left out silently.
+func ReadDir(name string) (map[string][]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	dir, start := name, "."
+	if !info.IsDir() {
+		dir, start = filepath.Dir(name), filepath.Base(name)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	defer root.Close()
+	r := &dirReader{root: root, keys: map[string][]byte{}}
+	r.read(start)
+	if err := r.errs.ErrorOrNil(); err != nil {
+		return nil, fmt.Errorf("read config from %s: %w", name, err)
+	}
+	return r.keys, nil
+}
+
+// dirReader reads below one directory, which no link leads out of.
+type dirReader struct {
+	root *os.Root
+	keys map[string][]byte
+	errs *multierror.Error
+	dirs []fs.FileInfo // being read: a link may lead back to one of them
+}
+
+// fail notes what is wrong with a file.
+func (r *dirReader) fail(name string, err error) {
+	r.errs = multierror.Append(r.errs, fmt.Errorf("%s: %w", name, err))
+}
+
+// read reads a file or directory.
+func (r *dirReader) read(name string) {
+	info, err := r.root.Stat(name)
+	if err != nil {
+		if link, lerr := r.root.Lstat(name); lerr == nil && link.Mode()&fs.ModeSymlink != 0 {
+			err = fmt.Errorf("link that leads nowhere, or out of the directory: %w", err)
+		}
+		r.fail(name, err)
+		return
+	}
+	switch mode := info.Mode(); {
+	case name != "." && odd(path.Base(name)):
+		r.fail(name, errors.New("is left behind by an editor or version control, not a key"))
+	case mode.IsDir():
+		r.readDir(name, info)
+	case mode.IsRegular():
+		r.readFile(name, info)
+	default:
+		r.fail(name, fmt.Errorf("is a %s, not a file", kindOf(mode)))
+	}
+}
+
+// kindOf names what is not a file.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	case mode&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case mode&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
+
+func (r *dirReader) readDir(name string, info fs.FileInfo) {
+	if slices.ContainsFunc(r.dirs, func(d fs.FileInfo) bool { return os.SameFile(d, info) }) {
+		r.fail(name, errors.New("link that leads back to a directory above it"))
+		return
+	}
+	r.dirs = append(r.dirs, info)
+	defer func() { r.dirs = r.dirs[:len(r.dirs)-1] }()
+	f, err := r.root.Open(name)
+	if err != nil {
+		r.fail(name, err)
+		return
+	}
+	entries, err := f.ReadDir(-1)
+	f.Close()
+	if err != nil {
+		r.fail(name, err)
+		return
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		if len(r.keys) > MaxKeys {
+			r.fail(name, fmt.Errorf("more than %d files: %w", MaxKeys, ErrBounds))
+			return
+		}
+		r.read(path.Join(name, e.Name()))
+	}
+}
+
+func (r *dirReader) readFile(name string, info fs.FileInfo) {
+	if err := ValidateKey(name); err != nil {
+		r.fail(name, err)
+		return
+	}
+	if info.Size() > maxForcedValue {
+		r.fail(name, fmt.Errorf("has %d bytes, at most %d are allowed: %w", info.Size(), MaxValue, ErrBounds))
+		return
+	}
+	f, err := r.root.Open(name)
+	if err != nil {
+		r.fail(name, err)
+		return
+	}
+	defer f.Close()
+	// The file may grow while it is read.
+	data, err := io.ReadAll(io.LimitReader(f, maxForcedValue+1))
+	switch {
+	case err != nil:
+		r.fail(name, err)
+	case len(data) > maxForcedValue:
+		r.fail(name, fmt.Errorf("has more than %d bytes: %w", maxForcedValue, ErrBounds))
+	default:
+		r.keys[name] = data
+	}
+}
