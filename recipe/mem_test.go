@@ -1,0 +1,97 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// memTimeout is the session timeout in bubbles, in virtual time.
+const memTimeout = 12 * time.Second
+
+// world is a ZooKeeper in memory inside a bubble of virtual time.
+type world struct {
+	*memzk.Server
+	t        *testing.T
+	sessions []*session.Session
+}
+
+// bubble runs f with an in-memory ZooKeeper in virtual time, and ends all
+// sessions afterwards.
+func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{Server: memzk.New(memzk.Options{TickTime: time.Second}), t: t}
+		defer func() {
+			w.ClearFaults()
+			for _, s := range w.sessions {
+				_ = s.Close()
+			}
+			w.Close()
+		}()
+		f(t, w)
+	})
+}
+
+// dial opens a session over an address of its own, by which its network can be
+// cut.
+func (w *world) dial(name string) *session.Session {
+	w.t.Helper()
+	s, err := w.tryDial(w.t.Context(), name)
+	must(w.t, err)
+	return s
+}
+
+func (w *world) tryDial(ctx context.Context, name string) (*session.Session, error) {
+	s, err := session.Dial(ctx, session.Config{
+		Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Server.Dial,
+	})
+	if err == nil {
+		w.sessions = append(w.sessions, s)
+	}
+	return s, err
+}
+
+// leftovers returns the znodes below root that are not persistent parents:
+// whatever a recipe should have taken away. Markers end with their session.
+func (w *world) leftovers(root string) []string {
+	var left []string
+	for path, n := range w.Tree() {
+		if strings.HasPrefix(path, root+"/") && n.Stat.EphemeralOwner != 0 && !strings.Contains(path, "-ops/") {
+			left = append(left, path)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// settle lets virtual time pass until clean-ups in the background are done.
+func settle() { time.Sleep(3 * memTimeout) }
+
+// seeds returns the seeds of a random test: SEEDS of them, from SEED on.
+func seeds(t *testing.T, n int) []uint64 {
+	t.Helper()
+	from := uint64(1)
+	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		from = v
+	}
+	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
+		n = v
+	}
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = from + uint64(i)
+	}
+	return list
+}
+
+func seedName(seed uint64) string { return fmt.Sprintf("seed=%d", seed) }

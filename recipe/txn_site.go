@@ -1,0 +1,204 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Withdraw deletes the vote of a site's former life, and must be the first thing
+// that a site does which restarts without a prepare record. It returns
+// Undecided when nothing is decided, so that the site may prepare and vote, and
+// otherwise the result, by which the site must be brought in line.
+func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
+	for {
+		stat, exists, err := x.s.Exists(ctx, x.vote(site))
+		if err != nil {
+			return Undecided, fmt.Errorf("withdraw vote: %w", err)
+		}
+		if !exists {
+			return x.Result(ctx)
+		}
+		// The check makes sure that the vote is not counted: were it there at
+		// the decision, the delete would fail.
+		_, err = x.s.Multi(ctx, session.CheckOp(x.result(), 0), session.DeleteOp(x.vote(site), stat.Version))
+		switch {
+		case err == nil, errors.Is(err, session.ErrNoNode):
+			return x.Result(ctx)
+		case errors.Is(err, session.ErrBadVersion):
+			d, err := x.Result(ctx)
+			if d != Undecided || err != nil {
+				return d, err
+			}
+		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
+			return Undecided, fmt.Errorf("withdraw vote of %s: %w", site, err)
+		}
+	}
+}
+
+// Vote creates the vote of a site, after its prepare record is durable. A vote
+// after the decision is refused: the result that stands is returned with an
+// error that matches ErrDecided. A vote of the same session is kept.
+func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, error) {
+	p, err := x.Proposal(ctx)
+	if err != nil {
+		return Undecided, err
+	}
+	if v != Commit && v != Abort || !p.names(site) {
+		return Undecided, fmt.Errorf("vote %q of %s in %s: %w", v, site, x.path, ErrNoSite)
+	}
+	for {
+		_, err := x.s.Multi(ctx,
+			session.CheckOp(x.result(), 0),
+			session.CreateOp(x.vote(site), []byte(v), session.Ephemeral))
+		switch {
+		case err == nil:
+			return Undecided, nil
+		case errors.Is(err, session.ErrBadVersion):
+			d, err := x.Result(ctx)
+			if err == nil {
+				err = ErrDecided
+			}
+			return d, fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
+		case errors.Is(err, session.ErrNodeExists):
+			return Undecided, x.sameVote(ctx, site, v)
+		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
+			return Undecided, fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
+		}
+	}
+}
+
+// sameVote accepts a vote that stands when this session made it, after a lost
+// reply or a repeated call.
+func (x *Txn) sameVote(ctx context.Context, site string, v Decision) error {
+	data, stat, err := x.s.Get(ctx, x.vote(site))
+	if err != nil {
+		return fmt.Errorf("read vote: %w", err)
+	}
+	if stat.EphemeralOwner != x.s.ID() || Decision(data) != v {
+		return fmt.Errorf("vote of %s in %s: session %#x voted %q: %w",
+			site, x.path, stat.EphemeralOwner, data, session.ErrNodeExists)
+	}
+	return nil
+}
+
+func (p Proposal) names(site string) bool {
+	for _, s := range p.Sites {
+		if s == site {
+			return true
+		}
+	}
+	return false
+}
+
+// AwaitOrAbort waits for the result, and decides abort itself when the deadline
+// has passed without one. It is what a site does after its vote: it never hangs
+// on a coordinator that died.
+func (x *Txn) AwaitOrAbort(ctx context.Context) (Decision, error) {
+	p, err := x.Proposal(ctx)
+	if err != nil {
+		return Undecided, err
+	}
+	bounded, cancel := context.WithDeadlineCause(ctx, p.Deadline, errDeadline)
+	d, err := x.Await(bounded)
+	cancel()
+	if err == nil || ctx.Err() != nil || !errors.Is(err, errDeadline) {
+		return d, err
+	}
+	return x.Abort(ctx)
+}
+
+var errDeadline = fmt.Errorf("the transaction's deadline: %w", context.DeadlineExceeded)
+
+// Coordinate decides the transaction: it waits for its turn among the
+// coordinators, then for all votes, and returns the result. A site that votes
+// abort, one whose vote vanishes, and the deadline, abort it. Any number of
+// processes may coordinate one transaction; one works at a time, and a dead one
+// is followed by the next.
+func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
+	p, err := x.Proposal(ctx)
+	if err != nil {
+		return Undecided, err
+	}
+	line, err := Candidates(x.path+"-latch", Curator, nil)
+	if err != nil {
+		return Undecided, err
+	}
+	place, err := line.Join(ctx, x.s, nil)
+	if err != nil {
+		return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
+	}
+	defer place.Abandon()
+	if err := place.Wait(ctx); err != nil {
+		return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
+	}
+	return x.coordinate(ctx, p)
+}
+
+// coordinate counts votes until it can decide. Two of it at once do no harm: the
+// result is set once.
+func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
+	late := time.NewTimer(time.Until(p.Deadline))
+	defer late.Stop()
+	seen := map[string]bool{}
+	for {
+		names, _, watch, err := x.s.ChildrenW(ctx, x.path)
+		if err != nil {
+			return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
+		}
+		d, err := x.count(ctx, p, names, seen)
+		if err != nil || d != Undecided {
+			watch.Stop()
+			return d, err
+		}
+		select {
+		case <-watch.C():
+		case <-late.C:
+			watch.Stop()
+			return x.Abort(ctx)
+		case <-ctx.Done():
+			watch.Stop()
+			return Undecided, context.Cause(ctx)
+		case <-x.s.Done():
+			return Undecided, context.Cause(x.s.Context())
+		}
+	}
+}
+
+// count decides if the votes allow it. Undecided means that votes are missing.
+func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[string]bool) (Decision, error) {
+	if d, err := x.Result(ctx); d != Undecided || err != nil {
+		return d, err
+	}
+	present := make(map[string]bool, len(names))
+	for _, name := range names {
+		present[name] = true
+	}
+	checks := make([]session.Op, 0, len(p.Sites))
+	for _, site := range p.Sites {
+		data, _, err := x.s.Get(ctx, x.vote(site))
+		switch {
+		case errors.Is(err, session.ErrNoNode) && (seen[site] || present[site]):
+			return x.Abort(ctx) // it died between its vote and the decision
+		case errors.Is(err, session.ErrNoNode):
+			continue
+		case err != nil:
+			return Undecided, fmt.Errorf("read vote of %s: %w", site, err)
+		case Decision(data) != Commit:
+			return x.Abort(ctx)
+		}
+		seen[site] = true
+		checks = append(checks, session.CheckOp(x.vote(site), 0))
+	}
+	if len(checks) < len(p.Sites) {
+		return Undecided, nil
+	}
+	d, err := x.decide(ctx, Commit, checks...)
+	if err == nil && d == Undecided {
+		return x.Abort(ctx) // a vote vanished in between
+	}
+	return d, err
+}
