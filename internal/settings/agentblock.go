@@ -1,0 +1,152 @@
+package settings
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// maxSocketPath is the most that a unix socket's address holds on Linux.
+const maxSocketPath = 107
+
+type agentBlock struct {
+	At       hcl.Range      `hcl:",def_range"`
+	ID       hcl.Expression `hcl:"id,optional" is:"string" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
+	StateDir hcl.Expression `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
+	OnStop   hcl.Expression `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
+	Splay    hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
+}
+
+type logBlock struct {
+	At     hcl.Range      `hcl:",def_range"`
+	Level  hcl.Expression `hcl:"level,optional" is:"string" default:"info" enum:"debug|info|warn|error" doc:"The least level that is logged."`
+	Format hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|text|json" doc:"auto writes text to a terminal and to the journal."`
+}
+
+type httpBlock struct {
+	At     hcl.Range      `hcl:",def_range"`
+	Listen hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote."`
+	Hosts  hcl.Expression `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
+	Remote hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
+}
+
+type adminBlock struct {
+	At     hcl.Range      `hcl:",def_range"`
+	Socket hcl.Expression `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
+}
+
+// one returns the only block of its kind, or an empty one; more are reported.
+func one[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*T, bool) {
+	if len(blocks) == 0 {
+		return new(T), false
+	}
+	for _, b := range blocks[1:] {
+		s.errorAt(at(b), "Duplicate "+kind+" block", "Only one %s block is allowed. Another was defined at %s.", kind, place(at(blocks[0])))
+	}
+	return blocks[0], true
+}
+
+// resolveAgent resolves the blocks about the agent itself.
+func (s *Settings) resolveAgent(all *root) {
+	c := &s.Config
+	c.Host, _ = s.opts.Hostname()
+	b, _ := one(s, "agent", all.Agent, func(b *agentBlock) hcl.Range { return b.At })
+	r := s.read(b, b.At)
+	c.ID = r.checked(&b.ID, "Invalid agent id", checkID)
+	if c.ID == "" {
+		c.ID = c.Host
+	}
+	c.StateDir = r.file(&b.StateDir)
+	if c.StateDir == "" {
+		// systemd gives a list when the unit names several directories.
+		dirs, _ := s.opts.Env("STATE_DIRECTORY")
+		c.StateDir, _, _ = strings.Cut(dirs, ":")
+	}
+	c.OnStop = r.str(&b.OnStop)
+	c.Splay = r.duration(&b.Splay)
+
+	l, _ := one(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
+	lr := s.read(l, l.At)
+	c.Log = agent.LogConfig{Level: lr.str(&l.Level), Format: lr.str(&l.Format)}
+
+	if h, ok := one(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
+		c.HTTP = s.resolveHTTP(h)
+	}
+	a, _ := one(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
+	ar := s.read(a, a.At)
+	c.Admin.Socket = ar.file(&a.Socket)
+	if len(c.Admin.Socket) > maxSocketPath {
+		s.errorAt(ar.where(&a.Socket), "Socket path too long", "The path has %d bytes; a unix socket's may have at most %d.", len(c.Admin.Socket), maxSocketPath)
+	}
+	if c.Admin.Socket == "" {
+		c.Admin.Socket = DefaultSocket(c.StateDir, s.opts.Env)
+	}
+}
+
+// DefaultSocket is where the agent of this host listens for commands when the
+// settings do not say: zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent
+// when it exists, or below the state directory; empty when there is none.
+func DefaultSocket(stateDir string, env func(string) (string, bool)) string {
+	if dirs, ok := env("RUNTIME_DIRECTORY"); ok && dirs != "" {
+		dir, _, _ := strings.Cut(dirs, ":")
+		return filepath.Join(dir, "zkagent.sock")
+	}
+	if info, err := os.Stat("/run/zkagent"); err == nil && info.IsDir() {
+		return "/run/zkagent/zkagent.sock"
+	}
+	if stateDir != "" {
+		return filepath.Join(stateDir, "zkagent.sock")
+	}
+	return ""
+}
+
+func (s *Settings) resolveHTTP(b *httpBlock) *agent.HTTPConfig {
+	r := s.read(b, b.At)
+	c := &agent.HTTPConfig{Hosts: r.strings(&b.Hosts)}
+	remote := r.boolean(&b.Remote)
+	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
+	if c.Listen != "" && !remote && !isLoopback(c.Listen) {
+		s.errorAt(r.where(&b.Listen), "Address is not of the loopback", "%q can be reached from other hosts. Listen on 127.0.0.1 and put a proxy with TLS before it, or set allow_remote = true.", c.Listen)
+	}
+	return c
+}
+
+// isLoopback reports whether only this host can reach the address.
+func isLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return true
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// checkListen checks host:port where port 0 means a free one.
+func checkListen(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is not an address; write it as in \"127.0.0.1:8558\"", text)
+	}
+	return checkPort(port, 0)
+}
+
+// checkID checks an agent id: it is one element of a znode path.
+func checkID(id string) error {
+	if strings.ContainsAny(id, "/ \t") {
+		return fmt.Errorf("%q must not hold a slash or a space: it names znodes", id)
+	}
+	if len(id) > 200 {
+		return fmt.Errorf("it has %d bytes; at most 200 are allowed", len(id))
+	}
+	return checkZnode("/" + id)
+}

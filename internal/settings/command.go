@@ -1,0 +1,136 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// vars says which variables a command may refer to.
+type vars struct {
+	staged bool // staged, staged_dir, destination
+	each   bool // each.key, each.value
+}
+
+// unknown returns the variables without values, for the check on load.
+func (v vars) unknown() map[string]cty.Value {
+	m := map[string]cty.Value{}
+	if v.staged {
+		for _, name := range []string{"staged", "staged_dir", "destination"} {
+			m[name] = cty.UnknownVal(cty.String)
+		}
+	}
+	if v.each {
+		m["each"] = cty.ObjectVal(map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal})
+	}
+	return m
+}
+
+// known returns the variables with the values of one run.
+func (v vars) known(now agent.Vars) map[string]cty.Value {
+	m := map[string]cty.Value{}
+	if v.staged {
+		m["staged"] = cty.StringVal(now.Staged)
+		m["staged_dir"] = cty.StringVal(now.StagedDir)
+		m["destination"] = cty.StringVal(now.Destination)
+	}
+	if v.each && now.Each != nil {
+		m["each"] = eachValue(now.Each)
+	}
+	return m
+}
+
+// command reads an argument list whose elements are evaluated each time that
+// the command runs, and once now with unknown values.
+func (r *reader) command(p *hcl.Expression, v vars) agent.Command {
+	ru := r.rule(p)
+	if *p == nil || isNull(*p) {
+		if ru.required {
+			r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
+		}
+		return agent.Command{}
+	}
+	expr, file := *p, (*p).Range().Filename
+	got, diags := expr.Value(r.s.context(file, v.unknown()))
+	r.s.add(diags...)
+	if diags.HasErrors() || !r.commandShape(p, got) {
+		return agent.Command{}
+	}
+	base := r.s.context(file, nil)
+	return agent.Command{Text: r.s.text(expr.Range()), Args: func(now agent.Vars) ([]string, error) {
+		return arguments(expr, &hcl.EvalContext{Functions: base.Functions, Variables: v.known(now)})
+	}}
+}
+
+// commandShape checks that the value can be an argument list.
+func (r *reader) commandShape(p *hcl.Expression, got cty.Value) bool {
+	ru := r.rule(p)
+	ty := got.Type()
+	if ty != cty.DynamicPseudoType && !ty.IsTupleType() && !ty.IsListType() {
+		r.s.errorAt(r.where(p), "Incorrect value type", "%q must be %s.", ru.name, typeName(ru, ty))
+		return false
+	}
+	if !got.IsKnown() {
+		return true
+	}
+	if got.LengthInt() == 0 {
+		r.s.errorAt(r.where(p), "Empty command", "%q must have at least one element: the program to run.", ru.name)
+		return false
+	}
+	for i, e := range got.AsValueSlice() {
+		s, err := convert.Convert(e, cty.String)
+		switch {
+		case err != nil || s.IsKnown() && s.IsNull():
+			r.s.errorAt(r.where(p), "Incorrect value type", "Element %d of %q must be a string.", i+1, ru.name)
+			return false
+		case s.IsKnown() && i == 0 && s.AsString() == "":
+			r.s.errorAt(r.where(p), "Empty command", "The first element of %q, the program to run, is empty.", ru.name)
+			return false
+		case s.IsKnown() && strings.ContainsRune(s.AsString(), 0):
+			r.s.errorAt(r.where(p), "Invalid argument", "Element %d of %q has a NUL byte.", i+1, ru.name)
+			return false
+		}
+	}
+	return true
+}
+
+// arguments evaluates a command.
+func arguments(expr hcl.Expression, ctx *hcl.EvalContext) ([]string, error) {
+	v, diags := expr.Value(ctx)
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("evaluate command: %s", Line(diags[0]))
+	}
+	if v.IsNull() || !v.IsWhollyKnown() {
+		return nil, fmt.Errorf("evaluate command at %s: it has no value", place(expr.Range()))
+	}
+	list, err := convert.Convert(v, cty.List(cty.String))
+	if err != nil {
+		return nil, fmt.Errorf("evaluate command at %s: %w", place(expr.Range()), err)
+	}
+	args := make([]string, 0, list.LengthInt())
+	for _, e := range list.AsValueSlice() {
+		if e.IsNull() {
+			return nil, fmt.Errorf("evaluate command at %s: an element is null", place(expr.Range()))
+		}
+		args = append(args, e.AsString())
+	}
+	if len(args) == 0 || args[0] == "" {
+		return nil, fmt.Errorf("evaluate command at %s: there is no program to run: %w", place(expr.Range()), os.ErrInvalid)
+	}
+	return args, nil
+}
+
+// text is what the settings say at the range, in one line.
+func (s *Settings) text(r hcl.Range) string {
+	f := s.Sources[r.Filename]
+	if f == nil || !r.CanSliceBytes(f.Bytes) {
+		return ""
+	}
+	return strings.Join(strings.Fields(string(r.SliceBytes(f.Bytes))), " ")
+}

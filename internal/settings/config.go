@@ -1,0 +1,30 @@
+package settings
+
+import (
+	"path"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/config"
+)
+
+type configBlock struct {
+	Name   string         `hcl:"name,label"`
+	At     hcl.Range      `hcl:",def_range"`
+	Path   hcl.Expression `hcl:"path" is:"znode path" doc:"The root of the tree."`
+	Layout hcl.Expression `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule."`
+}
+
+func (s *Settings) resolveConfigs(blocks []*configBlock) {
+	for _, b := range blocks {
+		r := s.read(b, b.At)
+		c := config.Config{Name: b.Name, Path: r.znode(&b.Path), Layout: r.str(&b.Layout), Logger: s.opts.Logger}
+		if c.Path == "/" {
+			s.errorAt(r.where(&b.Path), "Invalid znode path", "The root of ZooKeeper cannot be a config: it holds everything.")
+		}
+		if base := path.Base(c.Path); config.IsReserved(base) && c.Path != "/" && c.Path != "" {
+			s.warnAt(r.where(&b.Path), "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
+		}
+		s.Config.Configs = append(s.Config.Configs, c)
+	}
+}

@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+type execBlock struct {
+	Name        string         `hcl:"name,label"`
+	At          hcl.Range      `hcl:",def_range"`
+	Command     hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
+	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\"."`
+	After       hcl.Expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
+	OnChange    hcl.Expression `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
+	Signal      hcl.Expression `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
+	Splay       hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`
+	KillTimeout hcl.Expression `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between TERM and KILL when it is stopped."`
+}
+
+func (s *Settings) resolveExecs(blocks []*execBlock) {
+	if len(blocks) > 1 {
+		s.errorAt(blocks[1].At, "More than one exec block", "The agent ends with the exit code of its program, so there can be one only; another is at %s. Run further agents for further programs.", place(blocks[0].At))
+	}
+	for _, b := range blocks {
+		r := s.read(b, b.At)
+		c := agent.ExecConfig{
+			Name: b.Name, Position: position(b.At), Command: r.command(&b.Command, vars{}), Env: r.strmap(&b.Env),
+			OnChange: r.str(&b.OnChange), Signal: r.checked(&b.Signal, "Unknown signal", checkSignal),
+			Splay: r.duration(&b.Splay), KillTimeout: r.duration(&b.KillTimeout),
+		}
+		for _, src := range r.refs(&b.After, "template", "bundle") {
+			c.After = append(c.After, src.Name)
+		}
+		for _, name := range sortedKeys(c.Env) {
+			if err := s.checkEnv(name, c.Env[name]); err != nil {
+				s.errorAt(r.where(&b.Env), "Invalid environment variable", "%s", sentence(err.Error()))
+			}
+		}
+		if c.OnChange != "signal" && r.isSet(&b.Signal) {
+			s.errorAt(r.where(&b.Signal), "Signal is not used", "\"signal\" has a meaning only with on_change = \"signal\".")
+		}
+		s.Config.Execs = append(s.Config.Execs, c)
+	}
+}
+
+// checkEnv checks a variable and the key that it comes from.
+func (s *Settings) checkEnv(name, key string) error {
+	if name == "" || strings.ContainsAny(name, "=\x00") {
+		return fmt.Errorf("%q is not the name of an environment variable", name)
+	}
+	cfg, rest, ok := strings.Cut(key, "/")
+	if !ok || rest == "" {
+		return fmt.Errorf("%s = %q: write the config's name, a slash and the key, as in \"web/timeout\"", name, key)
+	}
+	if _, ok := s.names["config"][cfg]; !ok {
+		return fmt.Errorf("%s = %q: there is no config named %q.%s", name, key, cfg, s.nearest("config", cfg))
+	}
+	return nil
+}
+
+// checkSignal checks the name of a signal, such as SIGHUP or HUP.
+func checkSignal(name string) error {
+	if _, err := proc.ParseSignal(name); err != nil {
+		return fmt.Errorf("%q is not a signal; write it as in \"SIGHUP\"", name)
+	}
+	return nil
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,87 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// maxFileSize bounds one settings file, so that a device or a wrong path does
+// not fill the memory.
+const maxFileSize = 4 << 20
+
+// source is one settings file as it was read.
+type source struct {
+	name string
+	body hcl.Body
+}
+
+// Expand returns the files that the paths name: a file is itself, a directory
+// the sorted list of its *.hcl files without hidden ones.
+func Expand(paths []string) ([]string, error) {
+	var files []string
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("read settings: %w", err)
+		}
+		if !info.IsDir() {
+			files = append(files, p)
+			continue
+		}
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			return nil, fmt.Errorf("read settings: %w", err)
+		}
+		for _, e := range entries {
+			if name := e.Name(); strings.HasSuffix(name, ".hcl") && !strings.HasPrefix(name, ".") && !e.IsDir() {
+				files = append(files, filepath.Join(p, name))
+			}
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+// readFile reads one file up to the limit.
+func readFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, limit)
+	}
+	return data, nil
+}
+
+// parse parses the sources and remembers their bytes for diagnostics.
+func (s *Settings) parse(names []string, data map[string][]byte) []source {
+	sum := sha256.New()
+	sources := make([]source, 0, len(names))
+	for _, name := range names {
+		file, diags := hclsyntax.ParseConfig(data[name], name, hcl.InitialPos)
+		s.add(diags...)
+		fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(name), len(data[name]))
+		sum.Write(data[name])
+		if file != nil {
+			s.Sources[name] = file
+			sources = append(sources, source{name, file.Body})
+		}
+	}
+	s.Config.Hash = hex.EncodeToString(sum.Sum(nil))[:16]
+	return sources
+}

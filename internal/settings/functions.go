@@ -1,0 +1,135 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
+)
+
+// maxCredential bounds what file() and credential() read.
+const maxCredential = 1 << 20
+
+// pure are the functions that depend on their arguments alone.
+var pure = map[string]function.Function{
+	"chomp": stdlib.ChompFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
+	"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc,
+	"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc,
+	"format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc, "indent": stdlib.IndentFunc,
+	"join": stdlib.JoinFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
+	"keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "lower": stdlib.LowerFunc,
+	"max": stdlib.MaxFunc, "merge": stdlib.MergeFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc,
+	"range": stdlib.RangeFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
+	"regexreplace": stdlib.RegexReplaceFunc, "replace": stdlib.ReplaceFunc, "reverse": stdlib.ReverseListFunc,
+	"slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc,
+	"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc,
+	"trimprefix": stdlib.TrimPrefixFunc, "trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc,
+	"upper": stdlib.UpperFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+}
+
+// context returns what expressions of the file may use: the functions, and
+// the variables of the moment.
+func (s *Settings) context(file string, vars map[string]cty.Value) *hcl.EvalContext {
+	dir := filepath.Dir(file)
+	base, ok := s.evals[dir]
+	if !ok {
+		base = &hcl.EvalContext{Functions: s.functions(dir), Variables: map[string]cty.Value{}}
+		s.evals[dir] = base
+	}
+	if vars == nil {
+		return base
+	}
+	return &hcl.EvalContext{Functions: base.Functions, Variables: vars}
+}
+
+func (s *Settings) functions(dir string) map[string]function.Function {
+	funcs := maps.Clone(pure)
+	funcs["env"] = s.envFunc()
+	funcs["file"] = stringFunc("path", func(path string) (string, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		data, err := readFile(path, maxCredential)
+		return string(data), err
+	})
+	funcs["credential"] = stringFunc("name", s.credential)
+	funcs["hostname"] = function.New(&function.Spec{
+		Type: function.StaticReturnType(cty.String),
+		Impl: func([]cty.Value, cty.Type) (cty.Value, error) {
+			name, err := s.opts.Hostname()
+			return cty.StringVal(name), err
+		},
+	})
+	return funcs
+}
+
+// envFunc is env(name) and env(name, default). A variable that is not set is
+// the default, and without one the empty string.
+func (s *Settings) envFunc() function.Function {
+	return function.New(&function.Spec{
+		Params:   []function.Parameter{{Name: "name", Type: cty.String}},
+		VarParam: &function.Parameter{Name: "default", Type: cty.String},
+		Type:     function.StaticReturnType(cty.String),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			if len(args) > 2 {
+				return cty.NilVal, errors.New("env takes a name and a default")
+			}
+			if v, ok := s.opts.Env(args[0].AsString()); ok {
+				return cty.StringVal(v), nil
+			}
+			if len(args) == 2 {
+				return args[1], nil
+			}
+			return cty.StringVal(""), nil
+		},
+	})
+}
+
+// errNoCredential marks a credential that this host does not have.
+var errNoCredential = errors.New("no such credential")
+
+// credential reads a systemd credential without its final line break.
+func (s *Settings) credential(name string) (string, error) {
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+		return "", fmt.Errorf("%q is not the name of a credential", name)
+	}
+	dir, ok := s.opts.Env("CREDENTIALS_DIRECTORY")
+	if !ok || dir == "" {
+		return s.noCredential(fmt.Sprintf("credential %q: $CREDENTIALS_DIRECTORY is not set; give the unit a LoadCredential=%s:... line", name, name))
+	}
+	data, err := readFile(filepath.Join(dir, name), maxCredential)
+	if err != nil {
+		return s.noCredential(fmt.Sprintf("credential %q is not in $CREDENTIALS_DIRECTORY: %v", name, err))
+	}
+	return strings.TrimRight(string(data), "\r\n"), nil
+}
+
+// noCredential is an error, or with [Options.Offline] a warning and a value
+// that stands for the real one.
+func (s *Settings) noCredential(text string) (string, error) {
+	if !s.opts.Offline {
+		return "", fmt.Errorf("%w: %s", errNoCredential, text)
+	}
+	if !s.loaded {
+		s.missing = append(s.missing, text+".")
+	}
+	return "credential:missing", nil
+}
+
+// stringFunc makes a function of one string.
+func stringFunc(param string, fn func(string) (string, error)) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: param, Type: cty.String}},
+		Type:   function.StaticReturnType(cty.String),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			v, err := fn(args[0].AsString())
+			return cty.StringVal(v), err
+		},
+	})
+}

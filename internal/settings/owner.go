@@ -1,0 +1,28 @@
+package settings
+
+import (
+	"os/user"
+	"strconv"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// checkOwner checks that the user and the group of a file exist on this host.
+func (s *Settings) checkOwner(r *reader, b *fileBlock, t agent.TemplateConfig) {
+	if t.Owner != "" {
+		if _, err := user.Lookup(t.Owner); err != nil && !isID(t.Owner) {
+			s.hostAt(r.where(&b.Owner), "Unknown user", "There is no user %q on this host.", t.Owner)
+		}
+	}
+	if t.Group != "" {
+		if _, err := user.LookupGroup(t.Group); err != nil && !isID(t.Group) {
+			s.hostAt(r.where(&b.Group), "Unknown group", "There is no user group %q on this host.", t.Group)
+		}
+	}
+}
+
+// isID reports whether the text is the number of a user or group.
+func isID(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && n < 1<<32-1
+}

@@ -1,0 +1,203 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// index knows every labelled block by kind and label, and where it stands.
+type index map[string]map[string]hcl.Range
+
+// index collects the names of all blocks; a label that is used twice within
+// one kind, or by two kinds that share their names, is reported.
+func (s *Settings) index(r *root) {
+	s.names = index{}
+	for _, b := range r.Services {
+		s.declare("service", b.Name, b.At)
+	}
+	for _, b := range r.Configs {
+		s.declare("config", b.Name, b.At)
+	}
+	for _, b := range r.Groups {
+		s.declare("group", b.Name, b.At)
+	}
+	for _, b := range r.GroupSets {
+		s.declare("groups", b.Name, b.At)
+	}
+	for _, b := range r.Elections {
+		s.declare("election", b.Name, b.At)
+	}
+	for _, b := range r.Templates {
+		s.declare("template", b.Name, b.At)
+	}
+	for _, b := range r.Bundles {
+		s.declare("bundle", b.Name, b.At)
+		s.clash("bundle", "template", b.Name, b.At)
+	}
+	for _, b := range r.Hooks {
+		s.declare("hook", b.Name, b.At)
+	}
+	for _, b := range r.Execs {
+		s.declare("exec", b.Name, b.At)
+	}
+}
+
+// declare adds one block to the index.
+func (s *Settings) declare(kind, name string, at hcl.Range) {
+	if s.names[kind] == nil {
+		s.names[kind] = map[string]hcl.Range{}
+	}
+	if first, ok := s.names[kind][name]; ok {
+		s.errorAt(at, "Duplicate "+kind, "A %s named %q was already declared at %s. Labels must be unique.", kind, name, place(first))
+		return
+	}
+	if err := checkLabel(name); err != nil {
+		s.errorAt(at, "Invalid label", "%s %q: %v.", kind, name, err)
+	}
+	s.names[kind][name] = at
+}
+
+// clash reports a label that two kinds of blocks use which share their names.
+func (s *Settings) clash(kind, other, name string, at hcl.Range) {
+	if first, ok := s.names[other][name]; ok {
+		s.errorAt(at, "Duplicate "+kind, "A %s named %q was already declared at %s; a template is a bundle of one, so they share their names.", other, name, place(first))
+	}
+}
+
+// checkLabel checks a label: it appears in file names, metrics and template
+// functions, where "config/key" is separated by a slash.
+func checkLabel(name string) error {
+	if name == "" || len(name) > 128 {
+		return fmt.Errorf("a label has 1 to 128 characters")
+	}
+	for _, r := range name {
+		if r <= 0x20 || r == 0x7f || strings.ContainsRune(`/\"'`+"`", r) {
+			return fmt.Errorf("a label must not hold %q", r)
+		}
+	}
+	if name == "." || name == ".." {
+		return fmt.Errorf("a label must not be %q", name)
+	}
+	return nil
+}
+
+// place is a position as diagnostics print it.
+func place(r hcl.Range) string {
+	return fmt.Sprintf("%s:%d:%d", r.Filename, r.Start.Line, r.Start.Column)
+}
+
+// ref reads a reference to a block of one of the kinds, such as
+// election.nightly or config["web.v2"].
+func (r *reader) ref(p *hcl.Expression, kinds ...string) (view.Source, bool) {
+	if *p == nil || isNull(*p) {
+		if ru := r.rule(p); ru.required {
+			r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
+		}
+		return view.Source{}, false
+	}
+	return r.s.reference(*p, kinds)
+}
+
+// refs reads a list of references, each at most once.
+func (r *reader) refs(p *hcl.Expression, kinds ...string) []view.Source {
+	if *p == nil || isNull(*p) {
+		return nil
+	}
+	exprs, diags := hcl.ExprList(*p)
+	if diags.HasErrors() {
+		r.s.errorAt(r.where(p), "Invalid reference", "%q must be a list of references, as in [%s].", r.rule(p).name, examples(kinds))
+		return nil
+	}
+	var list []view.Source
+	for _, e := range exprs {
+		src, ok := r.s.reference(e, kinds)
+		switch {
+		case !ok:
+		case slices.Contains(list, src):
+			r.s.errorAt(e.Range(), "Duplicate reference", "%s is already in the list.", src)
+		default:
+			list = append(list, src)
+		}
+	}
+	return list
+}
+
+// isNull reports whether an expression is a literal null, or absent.
+func isNull(e hcl.Expression) bool {
+	if len(e.Variables()) > 0 {
+		return false
+	}
+	v, diags := e.Value(nil)
+	return !diags.HasErrors() && v.IsNull()
+}
+
+// examples shows what references of the kinds look like.
+func examples(kinds []string) string {
+	list := make([]string, len(kinds))
+	for i, k := range kinds {
+		list[i] = k + ".NAME"
+	}
+	return strings.Join(list, ", ")
+}
+
+// reference resolves one reference.
+func (s *Settings) reference(e hcl.Expression, kinds []string) (view.Source, bool) {
+	traversal, diags := hcl.AbsTraversalForExpr(e)
+	if diags.HasErrors() || len(traversal) == 0 {
+		s.errorAt(e.Range(), "Invalid reference", "Expected a reference such as %s, without quotes.", examples(kinds))
+		return view.Source{}, false
+	}
+	kind := traversal.RootName()
+	if !slices.Contains(kinds, kind) {
+		s.errorAt(e.Range(), "Invalid reference", "A %q cannot be referred to here; expected %s.%s", kind, examples(kinds), didYouMean(kind, kinds))
+		return view.Source{}, false
+	}
+	name, ok := label(traversal)
+	if !ok {
+		s.errorAt(e.Range(), "Invalid reference", "Expected %s.NAME, or %s[\"NAME\"] for a label with a dot.", kind, kind)
+		return view.Source{}, false
+	}
+	if _, ok := s.names[kind][name]; !ok {
+		s.errorAt(e.Range(), "Reference to undeclared "+kind, "There is no %s named %q.%s", kind, name, s.nearest(kind, name))
+		return view.Source{}, false
+	}
+	return view.Source{Kind: view.Kind(kind), Name: name}, true
+}
+
+// label is the second step of a reference, which must be its last.
+func label(t hcl.Traversal) (string, bool) {
+	if len(t) != 2 {
+		return "", false
+	}
+	switch step := t[1].(type) {
+	case hcl.TraverseAttr:
+		return step.Name, true
+	case hcl.TraverseIndex:
+		if step.Key.Type() == cty.String && step.Key.IsKnown() && !step.Key.IsNull() {
+			return step.Key.AsString(), true
+		}
+	}
+	return "", false
+}
+
+// nearest suggests a declared name, or lists all of them.
+func (s *Settings) nearest(kind, name string) string {
+	var names []string
+	for n := range s.names[kind] {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	if hint := didYouMean(name, names); hint != "" || len(names) == 0 {
+		return hint
+	}
+	if len(names) > 8 {
+		names = append(names[:8], "...")
+	}
+	return " Declared are " + strings.Join(names, ", ") + "."
+}

@@ -1,0 +1,319 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/view"
+)
+
+var update = flag.Bool("update", false, "write the golden files and the reference")
+
+// testOptions make loading independent of the host.
+func testOptions() Options {
+	env := map[string]string{"ZONE": "eu-1"}
+	return Options{
+		Offline:  true,
+		Env:      func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		Hostname: func() (string, error) { return "host1", nil },
+	}
+}
+
+func load(t *testing.T, text string) *Settings {
+	t.Helper()
+	s, err := LoadBytes(filepath.Join(t.TempDir(), "zkagent.hcl"), []byte(text), testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// golden compares with a file, or writes it with -update.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; run go test -update and look at the difference\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+func diagnostics(t *testing.T, s *Settings) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.Write(&b, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(b.String(), dir+"/", "")
+}
+
+func TestLoad_Valid(t *testing.T) {
+	cases, err := filepath.Glob("testdata/valid/*")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, path := range cases {
+		if strings.HasSuffix(path, ".golden") {
+			continue
+		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			s, err := Load([]string{path}, testOptions())
+			if err != nil {
+				t.Fatalf("got errors:\n%s", diagnostics(t, s))
+			}
+			data, err := json.MarshalIndent(plain(s.Config), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := os.Getwd()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := diagnostics(t, s) + strings.ReplaceAll(string(data), dir+"/", "") + "\n"
+			golden(t, filepath.Join("testdata", "valid", filepath.Base(path)+".golden"), got)
+		})
+	}
+}
+
+// plain is what a golden file holds of a configuration: no functions, nothing
+// of this host.
+func plain(c agent.Config) map[string]any {
+	for i := range c.Configs {
+		c.Configs[i].Logger = nil
+	}
+	z := c.ZooKeeper
+	return map[string]any{
+		"id": c.ID, "host": c.Host, "state_dir": c.StateDir, "on_stop": c.OnStop, "splay": c.Splay, "log": c.Log, "http": c.HTTP,
+		"zookeeper": map[string]any{
+			"servers": z.Servers, "chroot": z.Chroot, "timeout": z.Timeout, "auth": z.Auth, "acl": z.ACL, "tls": z.TLS != nil, "identity": z.Identity,
+		},
+		"services": c.Services, "configs": c.Configs, "groups": c.Groups, "group_sets": c.GroupSets, "elections": c.Elections,
+		"bundles": c.Bundles, "hooks": c.Hooks, "execs": c.Execs,
+	}
+}
+
+func TestLoad_Invalid(t *testing.T) {
+	cases, err := filepath.Glob("testdata/invalid/*.hcl")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, path := range cases {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			opts := testOptions()
+			opts.Offline = false
+			s, err := Load([]string{path}, opts)
+			if err == nil {
+				t.Error("got no error")
+			}
+			golden(t, strings.TrimSuffix(path, ".hcl")+".diag", diagnostics(t, s))
+		})
+	}
+}
+
+func TestLoad_Directory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("b.hcl", `config "web" { path = "/config/web" }`)
+	write("a.hcl", `zookeeper { servers = ["zk1"] }`+"\n"+`hook "x" {
+  on_change = [config.web]
+  command   = ["true"]
+}`)
+	write("notes.txt", "not settings")
+	write(".hidden.hcl", "broken {")
+	s, err := Load([]string{dir}, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Config.Files, []string{filepath.Join(dir, "a.hcl"), filepath.Join(dir, "b.hcl")}; !slices.Equal(got, want) {
+		t.Errorf("got files %v, want %v", got, want)
+	}
+	if got, want := s.Config.Hooks[0].OnChange, []view.Source{{Kind: view.KindConfig, Name: "web"}}; !slices.Equal(got, want) {
+		t.Errorf("got sources %v, want %v", got, want)
+	}
+	hash := s.Config.Hash
+	write("b.hcl", `config "web" { path = "/config/web2" }`)
+	if s, err = Load([]string{dir}, testOptions()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Config.Hash == hash {
+		t.Error("the hash did not change with the settings")
+	}
+}
+
+func TestLoad_Unreadable(t *testing.T) {
+	empty := t.TempDir()
+	for _, path := range []string{filepath.Join(empty, "missing.hcl"), empty, "/dev/zero"} {
+		if _, err := Load([]string{path}, testOptions()); err == nil {
+			t.Errorf("%s: got no error", path)
+		}
+	}
+}
+
+const commands = `
+zookeeper { servers = ["zk1"] }
+groups "all" { path = "/services" }
+group "api" { path = "/services/api" }
+template "one" {
+  contents    = "x"
+  destination = "/etc/one/${each.key}.conf"
+  for_each    = groups.all
+  check { command = ["test", "-f", "${staged_dir}${destination}", staged, each.key, upper(each.key), each.value[0].host, "${each.value[0].port}"] }
+}
+template "two" {
+  contents    = "x"
+  destination = "/etc/two.conf"
+  reload { command = concat(["sh", "-c"], ["echo ${basename}"]) }
+}
+`
+
+func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
+	s := load(t, strings.ReplaceAll(commands, "${basename}", "${trimprefix(destination, \"/etc/\")}"))
+	each := &agent.Each{Key: "api", Value: []view.Member{{Host: "10.0.0.5", Port: 8080}}}
+	dest, err := s.Config.Bundles[0].Templates[0].Destination(each)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "/etc/one/api.conf"; dest != want {
+		t.Errorf("got destination %q, want %q", dest, want)
+	}
+	now := agent.Vars{Staged: "/tmp/s", StagedDir: "/tmp/d", Destination: dest, Each: each}
+	got, err := s.Config.Bundles[0].Check.Command.Args(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"test", "-f", "/tmp/d/etc/one/api.conf", "/tmp/s", "api", "API", "10.0.0.5", "8080"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got, err = s.Config.Bundles[1].Reload.Command.Args(agent.Vars{Destination: "/etc/two.conf"})
+	if want := []string{"sh", "-c", "echo two.conf"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	// What cannot be evaluated is an error of this run.
+	if _, err := s.Config.Bundles[0].Check.Command.Args(agent.Vars{Each: &agent.Each{Key: "api"}}); err == nil {
+		t.Error("got no error for an element without members")
+	}
+}
+
+func TestDestination_KeyFromZooKeeperCannotLeadAway(t *testing.T) {
+	s := load(t, strings.ReplaceAll(commands, "${basename}", ""))
+	destination := s.Config.Bundles[0].Templates[0].Destination
+	for _, key := range []string{"../../etc/passwd", "a\nb", "..", "a/../../b"} {
+		if got, err := destination(&agent.Each{Key: key}); err == nil && !strings.HasPrefix(got, "/etc/one/") {
+			t.Errorf("key %q: got %q", key, got)
+		} else if err == nil && strings.Contains(key, "/..") {
+			t.Errorf("key %q: got no error and %q", key, got)
+		}
+	}
+}
+
+func TestFunctions(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "zk-auth"), []byte("u:p\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts := testOptions()
+	opts.Offline = false
+	opts.Env = func(name string) (string, bool) {
+		v, ok := map[string]string{"CREDENTIALS_DIRECTORY": dir, "ZONE": "z1"}[name]
+		return v, ok
+	}
+	s, err := LoadBytes(filepath.Join(dir, "x.hcl"), []byte(`
+agent { id = "${hostname()}-${env("ZONE")}-${env("NONE", "dflt")}${env("NONE")}" }
+zookeeper {
+  servers = split(",", "a:2181,b:2181")
+  auth "digest" { credential = credential("zk-auth") }
+}
+service "s" {
+  group  = "/s"
+  port   = 1
+  labels = { secret = trimspace(file("zk-auth")) }
+}
+`), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Config
+	if got, want := c.ID, "host1-z1-dflt"; got != want {
+		t.Errorf("got id %q, want %q", got, want)
+	}
+	if got, want := string(c.ZooKeeper.Auth[0].Data), "u:p"; got != want {
+		t.Errorf("got credential %q, want %q", got, want)
+	}
+	if got, want := c.Services[0].Labels["secret"], "u:p"; got != want {
+		t.Errorf("got file %q, want %q", got, want)
+	}
+	if got, want := c.ZooKeeper.Servers, []string{"a:2181", "b:2181"}; !slices.Equal(got, want) {
+		t.Errorf("got servers %q, want %q", got, want)
+	}
+}
+
+func TestCredential_MissingOnThisHost(t *testing.T) {
+	text := []byte("zookeeper {\n  servers = [\"a\"]\n  auth \"digest\" { credential = credential(\"zk-auth\") }\n}\n")
+	s, err := LoadBytes("x.hcl", text, testOptions())
+	if err != nil {
+		t.Fatalf("offline: %v", err)
+	}
+	if got := diagnostics(t, s); !strings.Contains(got, "x.hcl:3:32: warning: Credential missing on this host") {
+		t.Errorf("got %q", got)
+	}
+	opts := testOptions()
+	opts.Offline = false
+	if _, err = LoadBytes("x.hcl", text, opts); err == nil {
+		t.Error("got no error without the credential")
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	s := load(t, `
+zookeeper { servers = ["a"] }
+group "g" { path = "/g" }
+group "h" {
+  path = "/h"
+  guard { hold = "0s" }
+}
+service "s" {
+  group = "/s"
+  port  = 80
+  check "tcp" { address = "127.0.0.1:80" }
+}
+`)
+	g, h, check := s.Config.Groups[0], s.Config.Groups[1], s.Config.Services[0].Checks[0]
+	if g.Guard.Off || g.Guard.MaxLoss != 0.3 || g.Guard.MinMembers != 3 || g.Guard.Window != 30*time.Second || g.Guard.Hold != 10*time.Minute || g.OnEmpty != "keep" {
+		t.Errorf("got guard %+v, on_empty %q", g.Guard, g.OnEmpty)
+	}
+	if h.Guard.Hold >= 0 {
+		t.Errorf("got hold %s, want one that never ends", h.Guard.Hold)
+	}
+	if check.Rise != 2 || check.Fall != 3 || check.Interval != 2*time.Second || check.Timeout != time.Second {
+		t.Errorf("got check %+v", check)
+	}
+	if got, want := s.Config.ZooKeeper.Timeout, 10*time.Second; got != want {
+		t.Errorf("got session timeout %s, want %s", got, want)
+	}
+}

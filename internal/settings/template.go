@@ -1,0 +1,183 @@
+package settings
+
+import (
+	"os"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxTemplate bounds a template file.
+const maxTemplate = 16 << 20
+
+// fileBlock are the arguments of one rendered file.
+type fileBlock struct {
+	At          hcl.Range      `hcl:",def_range"`
+	Name        string         `hcl:"name,label"`
+	Source      hcl.Expression `hcl:"source,optional" is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`
+	Contents    hcl.Expression `hcl:"contents,optional" is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`
+	Destination hcl.Expression `hcl:"destination" is:"path" doc:"The file that is written. With for_each it must use each.key."`
+	Mode        hcl.Expression `hcl:"mode,optional" is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is those of the present file, else 0644."`
+	Owner       hcl.Expression `hcl:"owner,optional" is:"string" doc:"User that owns the file: a name or a number."`
+	Group       hcl.Expression `hcl:"group,optional" is:"string" doc:"Group of the file: a name or a number."`
+	Backup      hcl.Expression `hcl:"backup,optional" is:"number" default:"0" min:"0" max:"100" doc:"How many old files are kept beside it."`
+	Allow       hcl.Expression `hcl:"allow,optional" is:"list of strings" enum:"env|file" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory."`
+	Syntax      hcl.Expression `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
+	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether a key that does not exist is an error, or the empty string."`
+	InPlace     hcl.Expression `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
+	Symlink     hcl.Expression `hcl:"symlink,optional" is:"string" default:"follow" enum:"follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail."`
+	Drift       hcl.Expression `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
+	MaxSize     hcl.Expression `hcl:"max_size,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`
+	Timeout     hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
+}
+
+// templateBlock is a bundle of one.
+type templateBlock struct {
+	At          hcl.Range      `hcl:",def_range"`
+	Name        string         `hcl:"name,label"`
+	Source      hcl.Expression `hcl:"source,optional"`
+	Contents    hcl.Expression `hcl:"contents,optional"`
+	Destination hcl.Expression `hcl:"destination"`
+	Mode        hcl.Expression `hcl:"mode,optional"`
+	Owner       hcl.Expression `hcl:"owner,optional"`
+	Group       hcl.Expression `hcl:"group,optional"`
+	Backup      hcl.Expression `hcl:"backup,optional"`
+	Allow       hcl.Expression `hcl:"allow,optional"`
+	Syntax      hcl.Expression `hcl:"syntax,optional"`
+	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional"`
+	InPlace     hcl.Expression `hcl:"in_place,optional"`
+	Symlink     hcl.Expression `hcl:"symlink,optional"`
+	Drift       hcl.Expression `hcl:"drift,optional"`
+	MaxSize     hcl.Expression `hcl:"max_size,optional"`
+	Timeout     hcl.Expression `hcl:"timeout,optional"`
+
+	ForEach hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"One file for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
+	Splay   hcl.Expression `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is that of the agent."`
+	Wait    *waitBlock     `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block changes are applied at once, and what arrives meanwhile is folded into the next time."`
+	Check   *checkBlock    `hcl:"check,block" doc:"A command that must succeed with the new files."`
+	Reload  *reloadBlock   `hcl:"reload,block" doc:"The command that makes the program use the new files."`
+}
+
+type bundleBlock struct {
+	At        hcl.Range      `hcl:",def_range"`
+	Name      string         `hcl:"name,label"`
+	Templates []*fileBlock   `hcl:"template,block" doc:"One file of the bundle."`
+	ForEach   hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"As in a template block: the whole bundle once for each element."`
+	Splay     hcl.Expression `hcl:"splay,optional" is:"duration" max:"1h" doc:"As in a template block."`
+	Wait      *waitBlock     `hcl:"wait,block" doc:"As in a template block."`
+	Check     *checkBlock    `hcl:"check,block" doc:"As in a template block, for all files at once."`
+	Reload    *reloadBlock   `hcl:"reload,block" doc:"As in a template block, once for all files."`
+}
+
+// file returns the arguments of a template block that are about its file.
+func (b *templateBlock) file() *fileBlock {
+	return &fileBlock{
+		At: b.At, Name: b.Name, Source: b.Source, Contents: b.Contents, Destination: b.Destination, Mode: b.Mode, Owner: b.Owner,
+		Group: b.Group, Backup: b.Backup, Allow: b.Allow, Syntax: b.Syntax, MissingKey: b.MissingKey, InPlace: b.InPlace,
+		Symlink: b.Symlink, Drift: b.Drift, MaxSize: b.MaxSize, Timeout: b.Timeout,
+	}
+}
+
+func (s *Settings) resolveBundles(all *root) {
+	for _, b := range all.Templates {
+		r := s.read(b, b.At)
+		c := agent.BundleConfig{Name: b.Name, Position: position(b.At)}
+		c.ForEach = s.forEach(r, &b.ForEach)
+		c.Splay = s.bundleSplay(r, &b.Splay)
+		c.Templates = []agent.TemplateConfig{s.resolveFile(b.file(), b.Name, !isNull(b.ForEach))}
+		s.resolveWork(&c, b.Wait, b.Check, b.Reload)
+		s.Config.Bundles = append(s.Config.Bundles, c)
+	}
+	for _, b := range all.Bundles {
+		r := s.read(b, b.At)
+		c := agent.BundleConfig{Name: b.Name, Position: position(b.At)}
+		c.ForEach = s.forEach(r, &b.ForEach)
+		c.Splay = s.bundleSplay(r, &b.Splay)
+		if len(b.Templates) == 0 {
+			s.errorAt(b.At, "Bundle without a template", "Bundle %q has no template block, so there is nothing to render.", b.Name)
+		}
+		var names []string
+		for _, f := range b.Templates {
+			if slices.Contains(names, f.Name) {
+				s.errorAt(f.At, "Duplicate template", "Bundle %q has two templates named %q.", b.Name, f.Name)
+			}
+			names = append(names, f.Name)
+			c.Templates = append(c.Templates, s.resolveFile(f, b.Name+"/"+f.Name, !isNull(b.ForEach)))
+		}
+		s.resolveWork(&c, b.Wait, b.Check, b.Reload)
+		s.Config.Bundles = append(s.Config.Bundles, c)
+	}
+}
+
+func (s *Settings) forEach(r *reader, p *hcl.Expression) *view.Source {
+	src, ok := r.ref(p, "groups", "group", "config")
+	if !ok {
+		return nil
+	}
+	return &src
+}
+
+func (s *Settings) bundleSplay(r *reader, p *hcl.Expression) (d duration) {
+	if r.isSet(p) {
+		return r.duration(p)
+	}
+	return s.Config.Splay
+}
+
+// resolveFile resolves one rendered file and parses its template.
+func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.TemplateConfig {
+	r := s.read(b, b.At)
+	dest := r.destination(&b.Destination, forEach)
+	t := agent.TemplateConfig{
+		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
+		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
+		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),
+		InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+	}
+	s.claim(dest, full)
+	s.checkOwner(r, b, t)
+	source, contents := r.isSet(&b.Source), r.isSet(&b.Contents)
+	switch {
+	case source && contents:
+		s.errorAt(r.where(&b.Contents), "Two templates in one", "Template %q has both source and contents; give one of them.", b.Name)
+	case !source && !contents:
+		s.errorAt(b.At, "Template without text", "Template %q has neither source nor contents.", b.Name)
+	case source:
+		if data, err := readFile(t.Source, maxTemplate); err != nil {
+			s.errorAt(r.where(&b.Source), "Template cannot be read", "%v.", err)
+		} else if t.Source != "" {
+			s.parseTemplate(t, string(data), origin{file: t.Source, at: r.where(&b.Source)})
+		}
+	default:
+		s.parseTemplate(t, t.Contents, s.contentsOrigin(r, &b.Contents))
+	}
+	return t
+}
+
+// claim remembers a fixed destination; two templates must not share one.
+func (s *Settings) claim(d destination, name string) {
+	key := d.fixed
+	if key == "" {
+		key = "\x00" + d.text // evaluated: equal when it is spelled the same
+	}
+	if d.eval == nil {
+		return
+	}
+	if other, ok := s.claims[key]; ok {
+		s.errorAt(d.at, "Two templates with one destination", "%s is already written by template %q at %s.", d.text, other.name, place(other.at))
+		return
+	}
+	s.claims[key] = claimed{name, d.at}
+	if info, err := os.Stat(d.fixed); d.fixed != "" && err == nil && info.IsDir() {
+		s.hostAt(d.at, "Destination is a directory", "%s is a directory; name the file in it.", d.fixed)
+	}
+}
+
+// claimed is who writes a destination.
+type claimed struct {
+	name string
+	at   hcl.Range
+}

@@ -1,0 +1,30 @@
+zookeeper { servers = ["zk1"] }
+service "noport" { group = "/g" }
+service "bad" {
+  group       = "/g"
+  address     = "10.0.0.1; } server {"
+  port        = 70000
+  format      = "template"
+  shard       = 3
+  weight      = -1
+  ports       = { admin = 0, ok = 9000 }
+  on_critical = "delete"
+  drain       = "2h"
+  check "http" {
+    url      = "ftp://x"
+    interval = "1s"
+    timeout  = "5s"
+    rise     = 0
+  }
+  check "htpp" { url = "http://x/" }
+  check "tcp" { url = "http://x/" }
+  check "exec" { command = "/bin/true" }
+  check "exec" { command = [] }
+  check "ttl" { ttl = "1ms" }
+}
+service "twice" {
+  group = "/g"
+  port  = 80
+  check "tcp" { address = "127.0.0.1:80" }
+  check "tcp" { address = "127.0.0.1:81" }
+}

@@ -1,0 +1,5 @@
+agent {
+  id = "x
+}
+config "a" {
+  path = "/a"

@@ -1,0 +1,64 @@
+# What the reference block does not show.
+agent {
+  id        = "a1"
+  state_dir = "/var/lib/zkagent"
+}
+http {
+  listen       = ":8558"
+  hosts        = ["zkagent.example"]
+  allow_remote = true
+}
+zookeeper { servers = ["zk1", "[::1]:2182"] }
+config "web.v2" {
+  path   = "/config/web2"
+  layout = "plain"
+}
+group "api" {
+  path  = "/services/api"
+  allow = ["10.0.0.7", "fd00::/8"]
+  guard { enabled = false }
+}
+election "e" {
+  path     = "/e"
+  dialect  = "kazoo"
+  priority = 2
+}
+service "ttl" {
+  group    = "/services/ttl"
+  port     = 1
+  ports    = { admin = 2 }
+  format   = "serverset"
+  shard    = 4
+  warm_up  = "30s"
+  check "ttl" { ttl = "1m" }
+  check "http" {
+    url      = "https://127.0.0.1/health"
+    interval = "500ms"
+    status   = "200"
+    tls { insecure = true }
+  }
+}
+template "verify" {
+  contents    = "{{ key \"web.v2/a\" }}"
+  destination = "out/verify.conf"
+  in_place    = true
+  symlink     = "refuse"
+  drift       = "report"
+  max_size    = "1MiB"
+  timeout     = "2s"
+  syntax      = "hcl"
+  wait { min = "100ms" }
+  reload {
+    command = ["nginx", "-s", "reload"]
+    verify {
+      pid_file = "/run/nginx.pid"
+      timeout  = "5s"
+    }
+  }
+}
+template "each" {
+  contents    = "{{ .Key }}"
+  destination = "out/${each.key}.conf"
+  for_each    = config["web.v2"]
+  reload { command = ["echo", each.key, each.value] }
+}

@@ -1,0 +1,136 @@
+package settings
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// origin says where the text of a template stands, so that its errors can be
+// told with a place that an editor can open.
+type origin struct {
+	file   string    // the file that holds the text; empty: it cannot be told
+	line   int       // added to the line in the template
+	column int       // added to the column, in the first line or, indented, in all
+	indent bool      // column counts in every line
+	at     hcl.Range // what to point at otherwise
+}
+
+// place is the range of a line and column of the template.
+func (o origin) place(line, column int) hcl.Range {
+	if o.file == "" || line < 1 {
+		return o.at
+	}
+	p := hcl.Pos{Line: line + o.line, Column: max(column, 1)}
+	if o.indent || line == 1 {
+		p.Column += o.column
+	}
+	return hcl.Range{Filename: o.file, Start: p, End: p}
+}
+
+// contentsOrigin finds where a template within the settings begins: after the
+// quote, or in the line after the here-document's marker.
+func (s *Settings) contentsOrigin(r *reader, p *hcl.Expression) origin {
+	at := r.where(p)
+	f := s.Sources[at.Filename]
+	if f == nil || !at.CanSliceBytes(f.Bytes) {
+		return origin{at: at}
+	}
+	text := string(at.SliceBytes(f.Bytes))
+	switch {
+	case strings.HasPrefix(text, "<<"):
+		_, body, _ := strings.Cut(text, "\n")
+		o := origin{file: at.Filename, line: at.Start.Line, at: at, indent: true}
+		if strings.HasPrefix(text, "<<-") {
+			o.column = leastIndent(body)
+		}
+		return o
+	case strings.HasPrefix(text, `"`):
+		return origin{file: at.Filename, line: at.Start.Line - 1, column: at.Start.Column, at: at}
+	}
+	return origin{at: at}
+}
+
+// leastIndent is the number of blanks that "<<-" removes from every line.
+func leastIndent(body string) int {
+	least := -1
+	for line := range strings.Lines(body) {
+		trimmed := strings.TrimLeft(line, " \t")
+		if strings.TrimSpace(trimmed) == "" {
+			continue
+		}
+		if n := len(line) - len(trimmed); least < 0 || n < least {
+			least = n
+		}
+	}
+	return max(least, 0)
+}
+
+// declared lists the sources of the settings.
+func (s *Settings) declared() []view.Source {
+	var list []view.Source
+	for _, kind := range []view.Kind{view.KindConfig, view.KindElection, view.KindGroup, view.KindGroups} {
+		for _, name := range sortedKeys(s.names[string(kind)]) {
+			list = append(list, view.Source{Kind: kind, Name: name})
+		}
+	}
+	return list
+}
+
+// parseTemplate parses a template as the agent will, and reports what is
+// wrong with it and which undeclared names it uses.
+func (s *Settings) parseTemplate(t agent.TemplateConfig, text string, o origin) {
+	dir := filepath.Dir(o.file)
+	if o.file == "" {
+		dir = filepath.Dir(o.at.Filename)
+	}
+	parsed, err := template.Parse(template.Config{
+		Name: t.Name, Source: text, Dir: dir, Allow: t.Allow, ErrorOnMissingKey: !t.MissingKeyOK,
+		MaxOutput: t.MaxSize, Timeout: t.Timeout, Syntax: t.Syntax, Syntaxes: Syntaxes(), LookupEnv: s.opts.Env,
+	})
+	if err != nil {
+		s.templateErrors(t.Name, err, o)
+		return
+	}
+	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.declared()), o)
+	for _, w := range parsed.Warnings() {
+		s.warnAt(o.place(w.Line, w.Column), "Template "+t.Name, "%s", sentence(w.Text))
+	}
+}
+
+// templateErrors reports each of the joined errors at its own place.
+func (s *Settings) templateErrors(name string, err error, o origin) {
+	if err == nil {
+		return
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			s.templateErrors(name, e, o)
+		}
+		return
+	}
+	if e, ok := errors.AsType[*template.Error](err); ok {
+		s.errorAt(o.place(e.Line, e.Column), "Template "+name, "%s", sentence(e.Err.Error()))
+		return
+	}
+	s.errorAt(o.at, "Template "+name, "%s", sentence(err.Error()))
+}
+
+// Syntaxes are the parsers of rendered bytes that package template does not
+// bring itself.
+func Syntaxes() map[string]func([]byte) error {
+	return map[string]func([]byte) error{"hcl": func(data []byte) error {
+		_, diags := hclsyntax.ParseConfig(data, "rendered", hcl.InitialPos)
+		if diags.HasErrors() {
+			return errors.New(Line(diags[0]))
+		}
+		return nil
+	}}
+}

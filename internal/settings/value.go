@@ -1,0 +1,130 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseDuration parses a duration such as "10s", "1h30m" or "2d". A number
+// without a unit is refused: nobody would agree on which one is meant.
+func ParseDuration(text string) (time.Duration, error) {
+	text = strings.TrimSpace(text)
+	if text == "0" {
+		return 0, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		if err == nil && !math.IsNaN(n) && math.Abs(n) < 36500 {
+			return time.Duration(n * 24 * float64(time.Hour)), nil
+		}
+		return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err == nil:
+		return d, nil
+	case isNumber(text):
+		return 0, fmt.Errorf("%q has no unit; write \"%ss\" for seconds", text, text)
+	}
+	return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
+}
+
+// sizeUnits are the units of sizes: powers of 1024, with or without the "i".
+var sizeUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"gib", 1 << 30}, {"mib", 1 << 20}, {"kib", 1 << 10}, {"gb", 1 << 30}, {"mb", 1 << 20}, {"kb", 1 << 10},
+	{"g", 1 << 30}, {"m", 1 << 20}, {"k", 1 << 10}, {"b", 1},
+}
+
+// ParseSize parses a size in bytes such as "512", "64k", "1MiB".
+func ParseSize(text string) (int64, error) {
+	bad := fmt.Errorf("%q is not a size; write it as in \"512kB\", \"1MB\" or \"1MiB\"", text)
+	number, factor := strings.ToLower(strings.TrimSpace(text)), int64(1)
+	for _, u := range sizeUnits {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/factor {
+		return 0, bad
+	}
+	return n * factor, nil
+}
+
+// ParseMode parses an octal file mode such as "0644".
+func ParseMode(text string) (fs.FileMode, error) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0o"), 8, 32)
+	if err != nil || n > 0o7777 {
+		return 0, fmt.Errorf("%q is not a file mode; write it in octal as in \"0644\"", text)
+	}
+	if n > 0o777 {
+		return 0, fmt.Errorf("%q sets the setuid, setgid or sticky bit; only the permission bits may be set", text)
+	}
+	return fs.FileMode(n), nil
+}
+
+// ParsePercent parses a share such as "30%" and returns it as 0.3.
+func ParsePercent(text string) (float64, error) {
+	number, ok := strings.CutSuffix(strings.TrimSpace(text), "%")
+	if !ok {
+		return 0, fmt.Errorf("%q is not a share; write it as in \"30%%\"", text)
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || math.IsNaN(n) || n < 0 || n > 100 {
+		return 0, fmt.Errorf("%q is not a share from 0%% to 100%%", text)
+	}
+	return n / 100, nil
+}
+
+// checkPermits checks a number of hosts ("3") or a share of them ("10%").
+func checkPermits(text string) error {
+	if strings.HasSuffix(text, "%") {
+		share, err := ParsePercent(text)
+		if err == nil && share == 0 {
+			return errors.New("a share of 0% would let no host reload")
+		}
+		return err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 100000 {
+		return fmt.Errorf("%q is neither a number of hosts (\"3\") nor a share of them (\"10%%\")", text)
+	}
+	return nil
+}
+
+// checkZnode checks an absolute path of a znode.
+func checkZnode(path string) error {
+	switch {
+	case !strings.HasPrefix(path, "/"):
+		return fmt.Errorf("%q is not absolute; znode paths begin with a slash", path)
+	case path != "/" && strings.HasSuffix(path, "/"):
+		return fmt.Errorf("%q ends with a slash", path)
+	case strings.Contains(path, "//"):
+		return fmt.Errorf("%q has an empty element", path)
+	}
+	for element := range strings.SplitSeq(path, "/") {
+		if element == "." || element == ".." {
+			return fmt.Errorf("%q has the element %q, which ZooKeeper does not allow", path, element)
+		}
+	}
+	for _, r := range path {
+		if r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff {
+			return fmt.Errorf("%q has the character %U, which ZooKeeper does not allow", path, r)
+		}
+	}
+	return nil
+}

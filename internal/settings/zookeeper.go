@@ -1,0 +1,177 @@
+package settings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Session timeouts outside of these are legal and seldom meant: a server
+// grants 2 to 20 ticks, 4 s to 40 s unless it was told otherwise.
+const (
+	shortSession = 2 * time.Second
+	longSession  = 40 * time.Second
+)
+
+type zookeeperBlock struct {
+	At      hcl.Range      `hcl:",def_range"`
+	Servers hcl.Expression `hcl:"servers" is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`
+	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist, or be allowed to be created."`
+	Timeout hcl.Expression `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
+	ACL     hcl.Expression `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
+	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme, such as digest."`
+	TLS     *tlsBlock      `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
+}
+
+type authBlock struct {
+	Scheme     string         `hcl:"scheme,label"`
+	At         hcl.Range      `hcl:",def_range"`
+	Credential hcl.Expression `hcl:"credential" is:"secret" doc:"user:password for digest; write credential(\"NAME\") to keep it out of this file."`
+}
+
+type tlsBlock struct {
+	At         hcl.Range      `hcl:",def_range"`
+	CAFile     hcl.Expression `hcl:"ca_file,optional" is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`
+	CertFile   hcl.Expression `hcl:"cert_file,optional" is:"path" doc:"PEM file of the agent's certificate."`
+	KeyFile    hcl.Expression `hcl:"key_file,optional" is:"path" doc:"PEM file of its key."`
+	ServerName hcl.Expression `hcl:"server_name,optional" is:"string" doc:"The name in the servers' certificates; the default is the name of the server dialed."`
+}
+
+func (s *Settings) resolveZooKeeper(all *root) {
+	b, ok := one(s, "zookeeper", all.ZooKeeper, func(b *zookeeperBlock) hcl.Range { return b.At })
+	if !ok {
+		if at, kind := all.needsServer(); kind != "" {
+			s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block that says where it is.", kind)
+		} else if s.opts.NeedZooKeeper {
+			s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Missing zookeeper block", Detail: "There is no zookeeper block that says where ZooKeeper is."})
+		}
+		return
+	}
+	r := s.read(b, b.At)
+	c := session.Config{
+		Servers: s.servers(r, &b.Servers), Timeout: r.duration(&b.Timeout), ACL: s.acl(r, &b.ACL),
+		StateDir: s.Config.StateDir, Identity: s.Config.ID, Logger: s.opts.Logger,
+	}
+	if c.Chroot = strings.TrimSuffix(r.znode(&b.Chroot), "/"); c.Chroot != "" && r.isSet(&b.Chroot) && c.Chroot == "/" {
+		c.Chroot = ""
+	}
+	switch {
+	case c.Timeout < shortSession:
+		s.warnAt(r.where(&b.Timeout), "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
+	case c.Timeout > longSession:
+		s.warnAt(r.where(&b.Timeout), "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
+	}
+	for _, a := range b.Auth {
+		c.Auth = append(c.Auth, s.auth(a))
+	}
+	if b.TLS != nil {
+		c.TLS = s.tls(b.TLS)
+	}
+	s.Config.ZooKeeper = c
+}
+
+// needsServer returns the first block that needs ZooKeeper.
+func (r *root) needsServer() (at hcl.Range, kind string) {
+	switch {
+	case len(r.Services) > 0:
+		return r.Services[0].At, "service"
+	case len(r.Configs) > 0:
+		return r.Configs[0].At, "config"
+	case len(r.Groups) > 0:
+		return r.Groups[0].At, "group"
+	case len(r.GroupSets) > 0:
+		return r.GroupSets[0].At, "set of groups"
+	case len(r.Elections) > 0:
+		return r.Elections[0].At, "election"
+	}
+	return hcl.Range{}, ""
+}
+
+func (s *Settings) servers(r *reader, p *hcl.Expression) []string {
+	list := r.strings(p)
+	for i, text := range list {
+		if err := checkServer(text); err != nil {
+			s.errorAt(r.where(p), "Invalid server", "%v.", err)
+		}
+		if slices.Contains(list[:i], text) {
+			s.warnAt(r.where(p), "Duplicate server", "%q is in the list twice.", text)
+		}
+	}
+	if list != nil && len(list) == 0 {
+		s.errorAt(r.where(p), "No servers", "The list of servers is empty.")
+	}
+	return list
+}
+
+func (s *Settings) acl(r *reader, p *hcl.Expression) []session.ACL {
+	var acl []session.ACL
+	for _, text := range r.strings(p) {
+		a, err := session.ParseACL(text)
+		if err != nil {
+			s.errorAt(r.where(p), "Invalid ACL", "%v.", err)
+			continue
+		}
+		acl = append(acl, a)
+	}
+	return acl
+}
+
+func (s *Settings) auth(b *authBlock) session.Auth {
+	r := s.read(b, b.At)
+	text := r.text(&b.Credential)
+	if b.Scheme == "" {
+		s.errorAt(b.At, "Missing scheme", "The label of an auth block is the scheme, such as \"digest\".")
+	}
+	if user, _, ok := strings.Cut(text, ":"); b.Scheme == "digest" && text != "" && (!ok || user == "") {
+		s.errorAt(r.where(&b.Credential), "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
+	}
+	return session.Auth{Scheme: b.Scheme, Data: []byte(text)}
+}
+
+// tls returns what makes the TLS configuration of one connection.
+func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
+	r := s.read(b, b.At)
+	ca, cert, key, name := r.file(&b.CAFile), r.file(&b.CertFile), r.file(&b.KeyFile), r.text(&b.ServerName)
+	if (cert == "") != (key == "") {
+		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
+	}
+	for _, p := range []*hcl.Expression{&b.CAFile, &b.CertFile, &b.KeyFile} {
+		if path := r.file(p); path != "" {
+			if _, err := os.Stat(path); err != nil {
+				s.warnAt(r.where(p), "File cannot be read", "%v; connections will fail until it is there.", err)
+			}
+		}
+	}
+	return func() (*tls.Config, error) { return tlsConfig(ca, cert, key, name) }
+}
+
+func tlsConfig(ca, cert, key, name string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("read ca_file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read ca_file %s: %w", ca, errors.New("it holds no certificate"))
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
