@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
-	if e.Value != "" && !strings.Contains(e.Err.Error(), e.Value) {
+	if _, told := errors.AsType[*valueError](e.Err); e.Value != "" && !told {
 		fmt.Fprintf(&b, " (value of %s)", e.Value)
 	}
 	return b.String()

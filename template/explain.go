@@ -47,6 +47,9 @@ func (st *state) explain(err error) error {
 	}
 	if class := limitOf(err); class != nil {
 		out.Err = class
+		if out.Line == 0 && st.last >= 0 { // A writer knows no place: the loop or template around it.
+			out.Line, out.Column = st.t.places[st.last].line, st.t.places[st.last].column
+		}
 		return out
 	}
 	if value, ok := errors.AsType[*inputError](err); ok {

@@ -26,6 +26,7 @@ type state struct {
 	tmpl    *texttemplate.Template
 	view    *view.View
 	depth   int
+	last    int // place of the newest guard, -1 before
 	scratch *Scratch
 	reads   []read // what was read, to keep it out of errors
 	stop    atomic.Pointer[error]
@@ -174,7 +175,7 @@ func (st *state) begin(v *view.View) {
 	}
 	st.view = v
 	st.stop.Store(nil)
-	st.depth, st.scratch, st.reads = 0, nil, st.reads[:0]
+	st.depth, st.last, st.scratch, st.reads = 0, -1, nil, st.reads[:0]
 }
 
 // end lets go of what the execution held.
@@ -221,6 +222,7 @@ func (w *limited) Write(p []byte) (int, error) {
 
 // guard is called at each turn of a loop.
 func (st *state) guard(at int) (string, error) {
+	st.last = at
 	if reason := st.stop.Load(); reason != nil {
 		return "", &valueError{text: (*reason).Error(), class: *reason, pos: at}
 	}
