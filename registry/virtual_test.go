@@ -1,0 +1,681 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Tests in virtual time, against the server in memory.
+
+const groupPath = "/services/web"
+
+func bubble(t *testing.T, f func(t *testing.T, srv *memzk.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv := memzk.New(memzk.Options{TickTime: time.Second})
+		defer srv.Close()
+		f(t, srv)
+	})
+}
+
+func memConfig(srv *memzk.Server) session.Config {
+	return session.Config{Servers: []string{"a:2181"}, Dial: srv.Dial, Timeout: 12 * time.Second}
+}
+
+// unit is what runs in each session: a registrar, a group or groups.
+type unit interface {
+	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
+}
+
+// runner runs a unit in one session after the other, as the agent does.
+type runner struct {
+	*session.Manager
+	stop func()
+
+	mu      sync.Mutex // guards updates
+	updates []view.Update
+}
+
+func run(t *testing.T, cfg session.Config, u unit) *runner {
+	t.Helper()
+	m, err := session.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &runner{Manager: m}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = m.Run(ctx) })
+	if reg, ok := u.(*Registrar); ok {
+		wg.Go(func() { _ = reg.RunChecks(ctx) })
+	}
+	unitCtx, stopUnit := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for unitCtx.Err() == nil {
+			s, err := m.Session(unitCtx)
+			if err != nil {
+				return
+			}
+			err = u.Run(unitCtx, s, r.up)
+			if err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
+				t.Errorf("run: %v", err)
+				return
+			}
+		}
+	}()
+	r.stop = sync.OnceFunc(func() {
+		stopUnit()
+		<-done
+		cancel()
+		wg.Wait()
+	})
+	return r
+}
+
+func (r *runner) up(u view.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates = append(r.updates, u)
+}
+
+// all returns every update so far.
+func (r *runner) all() []view.Update {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]view.Update(nil), r.updates...)
+}
+
+func (r *runner) group() *view.Group {
+	all := r.all()
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1].(*view.Group)
+}
+
+// eventually waits for a condition in virtual time.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+	}
+}
+
+// always checks that a condition holds all the time.
+func always(t *testing.T, during time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		if !ok() {
+			t.Fatalf("not always: %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+	}
+}
+
+// health is an exec check that can be switched.
+type health struct{ bad, slow atomic.Bool }
+
+func (h *health) run(ctx context.Context, _ []string, _ int) (string, int, error) {
+	if h.slow.Load() {
+		<-ctx.Done()
+	}
+	if h.bad.Load() {
+		return "bad", 2, nil
+	}
+	return "good", 0, nil
+}
+
+func webService(h *health) ServiceConfig {
+	return ServiceConfig{
+		Name: "web", Group: groupPath, Address: "10.0.0.5", Port: 8080, MemberID: "web-1", Run: h.run,
+		Checks: []CheckConfig{{Kind: CheckExec, Command: []string{"check"}}},
+	}
+}
+
+func curatorService(h *health) ServiceConfig {
+	c := webService(h)
+	c.Format = FormatCurator
+	return c
+}
+
+// nodes returns the members' znodes by name.
+func nodes(srv *memzk.Server) map[string]memzk.Node {
+	found := map[string]memzk.Node{}
+	for p, n := range srv.Tree() {
+		if name, ok := strings.CutPrefix(p, groupPath+"/"); ok {
+			found[name] = n
+		}
+	}
+	return found
+}
+
+func one(srv *memzk.Server) (name string, n memzk.Node, ok bool) {
+	all := nodes(srv)
+	for name, n = range all {
+	}
+	return name, n, len(all) == 1
+}
+
+func TestRegistrar_OnlyAfterChecksHaveRisen(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		h.bad.Store(true)
+		r := NewRegistrar(webService(&h))
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		always(t, time.Minute, "not registered", func() bool { return len(nodes(srv)) == 0 })
+		if s := r.Status(); s.State != StateCritical || s.Registered || len(s.Checks) != 1 || !strings.Contains(s.Checks[0].Output, "bad") {
+			t.Errorf("got %+v", s)
+		}
+		h.bad.Store(false)
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		name, n, _ := one(srv)
+		if want := `{"host":"10.0.0.5","port":8080,"name":"web-1"}`; string(n.Data) != want || name != "web-1_0000000000" {
+			t.Errorf("%s: got %s, want %s", name, n.Data, want)
+		}
+		if s := r.Status(); s.State != StateRegistered || !s.Registered || s.Node != groupPath+"/"+name {
+			t.Errorf("got %+v", s)
+		}
+		h.bad.Store(true)
+		eventually(t, time.Minute, "removed", func() bool { return len(nodes(srv)) == 0 })
+		h.bad.Store(false)
+		eventually(t, time.Minute, "back", func() bool { return len(nodes(srv)) == 1 })
+		h.slow.Store(true) // a check that does not answer fails
+		eventually(t, time.Minute, "removed", func() bool { return len(nodes(srv)) == 0 })
+	})
+}
+
+func TestRegistrar_StatusInsteadOfRemoval(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.OnCritical, c.Format = OnCriticalStatus, FormatServerSet
+		m := run(t, memConfig(srv), NewRegistrar(c))
+		defer m.stop()
+		status := func(want string) func() bool {
+			return func() bool {
+				_, n, ok := one(srv)
+				return ok && strings.Contains(string(n.Data), `"status":"`+want+`"`)
+			}
+		}
+		eventually(t, time.Minute, "alive", status("ALIVE"))
+		first, _, _ := one(srv)
+		h.bad.Store(true)
+		eventually(t, time.Minute, "dead", status("DEAD"))
+		h.bad.Store(false)
+		eventually(t, time.Minute, "alive", status("ALIVE"))
+		if last, _, _ := one(srv); first != last {
+			t.Errorf("the znode changed from %s to %s", first, last)
+		}
+	})
+}
+
+func TestRegistrar_RecreatesWhenSessionExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		for range 5 {
+			var h health
+			m := run(t, memConfig(srv), NewRegistrar(webService(&h)))
+			eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+			for range 5 {
+				name, n, _ := one(srv)
+				srv.ExpireSession(n.Stat.EphemeralOwner)
+				eventually(t, time.Minute, "registered anew", func() bool {
+					again, _, ok := one(srv)
+					return ok && again != name
+				})
+			}
+			m.stop()
+			eventually(t, time.Minute, "gone with the session", func() bool { return len(nodes(srv)) == 0 })
+		}
+	})
+}
+
+func TestRegistrar_SplayInLaterSessions(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.Splay = time.Hour
+		r := NewRegistrar(c)
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "registered at once in the first session", func() bool { return len(nodes(srv)) == 1 })
+		_, n, _ := one(srv)
+		srv.ExpireSession(n.Stat.EphemeralOwner)
+		d := splayOf(c.Group+"/"+c.MemberID+"/"+c.Name, c.Splay)
+		always(t, d-time.Minute, "not before its splay", func() bool { return len(nodes(srv)) == 0 })
+		if s := r.Status(); s.State != StateWaiting {
+			t.Errorf("got %+v", s)
+		}
+		eventually(t, 2*time.Minute, "registered after its splay", func() bool { return len(nodes(srv)) == 1 })
+	})
+}
+
+func TestRegistrar_RecreatesWhenDeleted(t *testing.T) {
+	for _, config := range []func(*health) ServiceConfig{webService, curatorService} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			var h health
+			m := run(t, memConfig(srv), NewRegistrar(config(&h)))
+			defer m.stop()
+			start, deleted := time.Now(), 0
+			for time.Since(start) < 10*time.Minute {
+				for name := range nodes(srv) {
+					if srv.Delete(groupPath+"/"+name) == nil {
+						deleted++
+					}
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if deleted < 10 || deleted > 40 {
+				t.Errorf("made again %d times in 10 minutes: no back-off, or too much of it", deleted)
+			}
+			eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		})
+	}
+}
+
+func TestRegistrar_DisconnectAloneChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		m := run(t, memConfig(srv), NewRegistrar(webService(&h)))
+		defer m.stop()
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		name, n, _ := one(srv)
+		for range 20 {
+			srv.DropConnections()
+			time.Sleep(5 * time.Second)
+		}
+		again, after, ok := one(srv)
+		if !ok || again != name || after.Stat.Czxid != n.Stat.Czxid || after.Stat.Mzxid != n.Stat.Mzxid {
+			t.Errorf("%s became %s, %+v", name, again, after.Stat)
+		}
+	})
+}
+
+func TestRegistrar_SetDataWhenDisconnected(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.OnCritical = OnCriticalStatus
+		m := run(t, memConfig(srv), NewRegistrar(c))
+		defer m.stop()
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		srv.Partition()
+		h.bad.Store(true)
+		time.Sleep(8 * time.Second)
+		srv.Heal()
+		eventually(t, time.Minute, "not available", func() bool {
+			_, n, ok := one(srv)
+			return ok && strings.Contains(string(n.Data), `"available":false`)
+		})
+	})
+}
+
+func TestRegistrar_MissedCreateReply(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		for name, config := range map[string]func(*health) ServiceConfig{"nerve": webService, "curator": curatorService} {
+			bubble(t, func(t *testing.T, srv *memzk.Server) {
+				if err := srv.Create("/services", nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := srv.Create(groupPath, nil); err != nil {
+					t.Fatal(err)
+				}
+				var h health
+				lost := srv.LoseReply(jute.OpCreate2, 1, before)
+				m := run(t, memConfig(srv), NewRegistrar(config(&h)))
+				defer m.stop()
+				<-lost
+				eventually(t, time.Minute, name+": registered", func() bool { return len(nodes(srv)) > 0 })
+				always(t, time.Minute, name+": once", func() bool { return len(nodes(srv)) == 1 })
+			})
+		}
+	}
+}
+
+func TestRegistrar_StaleOwnerOfSameHost(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		former := staleMember(t, srv)
+		defer former.Close()
+		stale := former.ID()
+		var h health
+		r := NewRegistrar(curatorService(&h))
+		r.FormerSession(stale)
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "replaced before the former session ended", func() bool {
+			_, n, ok := one(srv)
+			return ok && n.Stat.EphemeralOwner != stale
+		})
+		always(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+	})
+}
+
+// staleMember registers our member in another session and returns that.
+func staleMember(t *testing.T, srv *memzk.Server) *session.Session {
+	t.Helper()
+	s, err := session.Dial(t.Context(), memConfig(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateParents(t.Context(), groupPath+"/x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Create(t.Context(), groupPath+"/web-1", []byte(`{"name":"web","id":"web-1","address":"10.0.0.9","port":1}`), session.Ephemeral); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestRegistrar_ForeignOwnerWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		other := staleMember(t, srv)
+		foreign := other.ID()
+		var h health
+		r := NewRegistrar(curatorService(&h))
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "blocked", func() bool { return r.Status().State == StateBlocked })
+		if _, n, _ := one(srv); n.Stat.EphemeralOwner != foreign || !strings.Contains(r.Status().Error, "another process") {
+			t.Errorf("owner %#x, status %+v", n.Stat.EphemeralOwner, r.Status())
+		}
+		always(t, time.Minute, "left alone", func() bool { _, n, ok := one(srv); return ok && n.Stat.EphemeralOwner == foreign })
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "registered when it is gone", func() bool {
+			_, n, ok := one(srv)
+			return ok && n.Stat.EphemeralOwner != foreign && r.Status().Registered
+		})
+	})
+}
+
+func TestRegistrar_PersistentNodeInTheWay(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		for _, p := range []string{"/services", groupPath, groupPath + "/web-1"} {
+			if err := srv.Create(p, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var h health
+		r := NewRegistrar(curatorService(&h))
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "blocked", func() bool { return r.Status().State == StateBlocked })
+		always(t, time.Minute, "left alone", func() bool { _, n, ok := one(srv); return ok && n.Stat.EphemeralOwner == 0 })
+		if err := srv.Delete(groupPath + "/web-1"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "registered", func() bool { _, n, ok := one(srv); return ok && n.Stat.EphemeralOwner != 0 })
+	})
+}
+
+func TestRegistrar_NoCreatePermission(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		if err := srv.Create("/services", nil); err != nil {
+			t.Fatal(err)
+		}
+		readOnly := []jute.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}
+		if err := srv.CreateWith(groupPath, nil, jute.FlagPersistent, readOnly); err != nil {
+			t.Fatal(err)
+		}
+		var h health
+		r := NewRegistrar(webService(&h))
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "the error is shown", func() bool { return strings.Contains(r.Status().Error, session.ErrNoAuth.Error()) })
+		before := srv.Requests()["create2"]
+		time.Sleep(10 * time.Minute)
+		if n := srv.Requests()["create2"] - before; n > 25 {
+			t.Errorf("tried %d times in 10 minutes", n)
+		}
+		open := []jute.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+		if err := srv.SetACL(groupPath, open); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 2*time.Minute, "registered", func() bool { return r.Status().Registered && r.Status().Error == "" })
+	})
+}
+
+func TestRegistrar_RestartResumesSession(t *testing.T) {
+	for name, config := range map[string]func(*health) ServiceConfig{"nerve": webService, "curator": curatorService} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			bubble(t, func(t *testing.T, srv *memzk.Server) {
+				cfg := memConfig(srv)
+				cfg.StateDir = dir
+				var h health
+				m := run(t, cfg, NewRegistrar(config(&h)))
+				eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+				first, n, _ := one(srv)
+				m.HandOver()
+				m.stop()
+				h.bad.Store(true) // kept until the checks have fallen
+				r := NewRegistrar(config(&h))
+				m = run(t, cfg, r)
+				eventually(t, time.Minute, "kept", func() bool { return r.Status().State == StateKept })
+				if again, after, ok := one(srv); !ok || first != again || after.Stat.Mzxid != n.Stat.Mzxid {
+					t.Errorf("%s became %s: %+v", first, again, after.Stat)
+				}
+				eventually(t, time.Minute, "removed", func() bool { return len(nodes(srv)) == 0 })
+				h.bad.Store(false)
+				eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+				first, n, _ = one(srv)
+				m.HandOver()
+				m.stop()
+				m = run(t, cfg, NewRegistrar(config(&h)))
+				defer m.stop()
+				always(t, 5*time.Minute, "never touched", func() bool {
+					again, after, ok := one(srv)
+					return ok && again == first && after.Stat.Mzxid == n.Stat.Mzxid
+				})
+			})
+		})
+	}
+}
+
+// Without a verdict of its checks a resumed member is kept for interval x fall.
+func TestRegistrar_ResumedIsKeptOnlySoLong(t *testing.T) {
+	dir := t.TempDir()
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		cfg := memConfig(srv)
+		cfg.StateDir = dir
+		var h health
+		m := run(t, cfg, NewRegistrar(webService(&h)))
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		m.HandOver()
+		m.stop()
+		c := webService(&h)
+		c.Checks = []CheckConfig{{Kind: CheckTTL, TTL: time.Minute, Rise: 3, Fall: 2}}
+		r := NewRegistrar(c)
+		m = run(t, cfg, r)
+		defer m.stop()
+		for range 3 { // neither rises nor falls
+			time.Sleep(35 * time.Second)
+			for _, state := range []Report{ReportPass, ReportFail} {
+				if err := r.Report(t.Context(), "ttl", state, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(nodes(srv)) != 1 {
+				t.Fatal("removed before the time")
+			}
+		}
+		eventually(t, time.Minute, "removed", func() bool { return len(nodes(srv)) == 0 })
+	})
+}
+
+func TestRegistrar_Drain(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.Drain = 5 * time.Second
+		r := NewRegistrar(c)
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		start, done := time.Now(), make(chan error)
+		go func() { done <- r.Drain(t.Context()) }()
+		eventually(t, time.Second, "draining", func() bool {
+			_, n, ok := one(srv)
+			return ok && strings.Contains(string(n.Data), `"unavailable_reason":"drain"`)
+		})
+		if err := <-done; err != nil || time.Since(start) < c.Drain || len(nodes(srv)) != 0 {
+			t.Errorf("after %s: %v, %d members", time.Since(start), err, len(nodes(srv)))
+		}
+		always(t, time.Minute, "gone for good", func() bool { return len(nodes(srv)) == 0 })
+		if s := r.Status(); s.State != StateLeft {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+func TestRegistrar_DrainWithoutSession(t *testing.T) {
+	r := NewRegistrar(webService(&health{}))
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegistrar_Maintenance(t *testing.T) {
+	file := t.TempDir() + "/maint.json"
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.StateFile = file
+		r := NewRegistrar(c)
+		m := run(t, memConfig(srv), r)
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		if err := r.Maintenance(true, "new disk", time.Now().Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Second, "removed", func() bool { return len(nodes(srv)) == 0 })
+		m.stop()
+
+		r = NewRegistrar(c) // survives a restart
+		m = run(t, memConfig(srv), r)
+		defer m.stop()
+		always(t, time.Hour, "in maintenance", func() bool { return len(nodes(srv)) == 0 })
+		if s := r.Status(); s.State != StateMaintenance || s.Maintenance == nil || s.Maintenance.Reason != "new disk" {
+			t.Errorf("got %+v", s)
+		}
+		eventually(t, 2*time.Hour, "ends by itself", func() bool { return len(nodes(srv)) == 1 })
+		if err := r.Maintenance(true, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Second, "removed", func() bool { return len(nodes(srv)) == 0 })
+		if err := r.Maintenance(false, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Second, "registered", func() bool { return len(nodes(srv)) == 1 })
+	})
+}
+
+func TestRegistrar_WarmUp(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.Weight, c.WarmUp = new(100), time.Minute
+		m := run(t, memConfig(srv), NewRegistrar(c))
+		defer m.stop()
+		weight := func() int {
+			_, n, ok := one(srv)
+			if !ok {
+				return -1
+			}
+			member, err := Decode(FormatNerve, "web-1_0000000000", n.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return member.Weight
+		}
+		eventually(t, time.Minute, "registered", func() bool { return weight() == 1 })
+		last, steps := 1, 0
+		for last < 100 {
+			time.Sleep(time.Second)
+			if w := weight(); w < last {
+				t.Fatalf("weight went from %d to %d", last, w)
+			} else if w > last {
+				last = w
+				steps++
+			}
+		}
+		if steps != warmUpSteps {
+			t.Errorf("%d steps", steps)
+		}
+		_, n, _ := one(srv)
+		srv.ExpireSession(n.Stat.EphemeralOwner)
+		eventually(t, time.Minute, "back with all its weight", func() bool { return weight() == 100 })
+	})
+}
+
+func TestRegistrar_Inherit(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		c := webService(&h)
+		c.Format = FormatServerSet
+		cfg := memConfig(srv)
+		mgr, err := session.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer func() { cancel(); wg.Wait() }()
+		wg.Go(func() { _ = mgr.Run(ctx) })
+		s, err := mgr.Session(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := func(r *Registrar) func() {
+			ctx, cancel := context.WithCancel(ctx)
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = r.RunChecks(ctx) })
+			wg.Go(func() { _ = r.Run(ctx, s, nil) })
+			return func() { cancel(); wg.Wait() }
+		}
+		old := NewRegistrar(c)
+		stop := start(old)
+		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+		name, _, _ := one(srv)
+		stop()
+		c.Port, c.Labels = 9090, map[string]string{"v": "2"}
+		next := NewRegistrar(c)
+		next.Inherit(old)
+		defer start(next)()
+		eventually(t, time.Second, "changed in place", func() bool {
+			again, n, ok := one(srv)
+			return ok && again == name && strings.Contains(string(n.Data), "9090")
+		})
+	})
+}
+
+func TestRegistrar_InvalidConfig(t *testing.T) {
+	c := ServiceConfig{Name: "x", Group: "no path", Port: 70000, Address: "a b", MemberID: "a/b", Format: "x", OnCritical: "x", Checks: []CheckConfig{{Kind: "x"}, {Kind: "x"}}}
+	err := NewRegistrar(c).Run(t.Context(), nil, nil)
+	if err == nil {
+		t.Fatal("taken")
+	}
+	for _, want := range []string{"group", "port 70000", "address", "member id", "format", "on_critical", `kind "x"`, "twice"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: nothing about %s", err, want)
+		}
+	}
+}
