@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -44,7 +46,20 @@ type Config struct {
 	Syntax map[string]func([]byte) error
 
 	Logger *slog.Logger `json:"-"`
+
+	// Load reads the settings again, for a reload; nil: there is nothing to
+	// reload. The one that New was given stays in use.
+	Load func() (Config, error) `json:"-"`
+	// Run runs a command; nil: proc.Run. Tests in virtual time replace it.
+	Run RunFunc `json:"-"`
+	// Gate is asked before a bundle is swapped; nil: always.
+	Gate Gate `json:"-"`
+	// Version of the program, for status and the page.
+	Version string
 }
+
+// RunFunc runs one command to its end.
+type RunFunc func(ctx context.Context, c proc.Command) (proc.Result, error)
 
 // LogConfig is the log block.
 type LogConfig struct {

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -35,6 +36,9 @@ type Command struct {
 	// OutputLimit is how many bytes of the output's end are kept; 0 means
 	// DefaultOutputLimit.
 	OutputLimit int
+	// Tee, when set, receives the output as it comes; the end is kept all
+	// the same. It must not block.
+	Tee io.Writer
 	// Started, when set, is called with the process id after the start.
 	Started func(pid int)
 }

@@ -106,6 +106,7 @@ func start(cmd *exec.Cmd, c Command) (*output, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	o := &output{tail: newTail(c.OutputLimit), r: r}
+	o.tail.tee = c.Tee
 	o.wg.Go(func() { o.tail.copyAll(r) })
 	return o, nil
 }

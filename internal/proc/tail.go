@@ -9,6 +9,8 @@ import (
 // tail keeps the last bytes of what is written to it. It is safe for
 // concurrent use.
 type tail struct {
+	tee io.Writer // set before the first write
+
 	mu    sync.Mutex // mu guards everything below.
 	limit int
 	buf   []byte
@@ -24,6 +26,9 @@ func newTail(limit int) *tail {
 
 // Write implements io.Writer; it never fails.
 func (t *tail) Write(p []byte) (int, error) {
+	if t.tee != nil {
+		_, _ = t.tee.Write(p)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, p...)

@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/systemd"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// How the start may take.
+const (
+	defaultStartWait  = 500 * time.Millisecond // until the last known good view is taken
+	defaultStartLimit = 10 * time.Second       // until the agent is ready without anything
+)
+
+// Agent is the agent of one host. New makes it, Run runs it; the other
+// methods may be called at any time while Run runs.
+type Agent struct {
+	cfg      atomic.Pointer[Config]
+	first    Config // as given to New
+	log      *slog.Logger
+	load     func() (Config, error)
+	run      RunFunc // nil: proc
+	stateDir string
+
+	registry *prometheus.Registry
+	metrics  *Metrics
+	conds    *condition.Set
+	events   *events
+	history  *history
+	owed     *owed
+	notify   *systemd.Notifier
+	started  time.Time
+
+	sessions *session.Manager
+	sup      *supervisor
+	loop     *loop
+	applier  *applier
+	reloads  *reloads
+	terms    *terms
+	hooks    atomic.Pointer[hookSet]
+	execs    *execSet
+
+	reloading   sync.Mutex // one reload of the settings at a time
+	hookRuns    sync.WaitGroup
+	guardsGone  atomic.Bool
+	handingOver atomic.Bool
+	settings    atomic.Pointer[settingsState]
+	stopOnce    sync.Once
+	stopMode    chan stopMode // size 1: how to stop
+	saved       *lastGoodSaver
+	followers   atomic.Int64 // open event streams
+	httpAddr    atomic.Value // string
+}
+
+// settingsState is how the last load of the settings went.
+type settingsState struct {
+	hash   string
+	loaded time.Time
+	files  []string
+	err    error
+}
+
+// New checks cfg and returns an Agent. It does no I/O but reading the state
+// directory.
+func New(cfg Config) (*Agent, error) {
+	if cfg.ID == "" {
+		return nil, errors.New("agent: the id is empty")
+	}
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	a := &Agent{
+		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
+		events: newEvents(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
+		stopMode: make(chan stopMode, 1), owed: newOwed(cfg.StateDir), history: newHistory(historyDir(cfg.StateDir)),
+	}
+	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.metrics = NewMetrics(a.registry)
+	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
+	a.conds = &condition.Set{Changed: a.conditionChanged}
+	zk := cfg.ZooKeeper
+	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.session, cfg.ID
+	if zk.StateDir == "" {
+		zk.StateDir = cfg.StateDir
+	}
+	var err error
+	if a.sessions, err = session.New(zk); err != nil {
+		return nil, err
+	}
+	a.build(&cfg)
+	a.use(&cfg)
+	return a, nil
+}
+
+// build wires the parts; it starts nothing.
+func (a *Agent) build(cfg *Config) {
+	lock := newSwapLock(cfg.StateDir)
+	a.reloads = &reloads{
+		log: a.log, metrics: a.metrics, run: a.runReload, term: a.termOf, lock: lock, ledger: a.reloadLedger,
+		roll: a.roll, queues: map[string]*reloadQueue{},
+	}
+	gate := cfg.Gate
+	if gate == nil {
+		gate = open{}
+	}
+	a.applier = &applier{
+		log: a.log, conds: a.conds, metrics: a.metrics, events: a.events, agentID: cfg.ID, stateDir: cfg.StateDir,
+		run: a.plainRun, gate: gate, reloads: a.reloads, owed: a.owed, lock: lock,
+		paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
+	}
+	a.loop = &loop{
+		log: a.log, conds: a.conds, applier: a.applier, reloads: a.reloads, owed: a.owed,
+		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
+		startWait: defaultStartWait, startLimit: defaultStartLimit,
+		updates: make(chan view.Update), results: make(chan applyResult), requests: make(chan func()),
+		done: make(chan struct{}), ready: make(chan struct{}),
+		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{},
+	}
+	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
+	a.sup = &supervisor{
+		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.sessions, up: a.loop.send, same: sameUnit,
+		units: map[string]*runningUnit{},
+	}
+	a.execs = newExecSet(a)
+	a.saved = newLastGoodSaver(a)
+}
+
+// use notes the settings in use.
+func (a *Agent) use(cfg *Config) {
+	a.cfg.Store(cfg)
+	next := &hookSet{hooks: cfg.Hooks, next: make(chan struct{})}
+	if old := a.hooks.Swap(next); old != nil {
+		close(old.next)
+	}
+	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
+	a.metrics.settings(true, cfg.Hash)
+}
+
+// conditionChanged keeps metrics, events and the log in step with the open
+// conditions.
+func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
+	a.metrics.condition(c.Code, c.Subject, isOpen)
+	kind := "condition-closed"
+	if isOpen {
+		kind = "condition-opened"
+		a.log.Warn("condition open", "code", c.Code, "subject", c.Subject, "text", c.Text)
+	} else {
+		a.log.Info("condition closed", "code", c.Code, "subject", c.Subject, "lasted", time.Since(c.Since))
+	}
+	a.events.add(Event{Kind: kind, Subject: c.Code + " " + c.Subject, Text: c.Text, Warn: isOpen})
+}
+
+// recover puts right what a killed process left: files of a bundle that were
+// swapped in part, and reloads that it owed.
+func (a *Agent) recover() {
+	if a.stateDir == "" {
+		return
+	}
+	for _, dir := range []string{"journal", "staged", "files"} {
+		if err := os.MkdirAll(filepath.Join(a.stateDir, dir), 0o700); err != nil {
+			a.conds.Open("state-dir", a.stateDir, err.Error())
+			return
+		}
+	}
+	// Copies for checks of a former process are of no use to anybody.
+	if left, err := filepath.Glob(filepath.Join(a.stateDir, "staged", "bundle-*")); err == nil {
+		for _, dir := range left {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	list, err := template.Recover(a.applier.journalDir())
+	a.conds.Set("recover-failed", "", err)
+	for _, r := range list {
+		name := a.bundleOf(r.Bundle)
+		a.log.Warn("change of a former process put right", "template", name, "new", r.New, "reload", r.Reload)
+		if r.Reload && name != "" {
+			if err := a.owed.add(name); err != nil {
+				a.log.Warn("reload that is owed not noted", "template", name, "err", err)
+				r.Tx.Keep()
+				continue
+			}
+		}
+		if err := r.Tx.Commit(); err != nil {
+			a.log.Warn("journal not removed", "template", name, "err", err)
+		}
+	}
+}
+
+// bundleOf finds the bundle whose journal has that name.
+func (a *Agent) bundleOf(journal string) string {
+	for _, b := range a.cfg.Load().Bundles {
+		if fileName(b.Name) == journal {
+			return b.Name
+		}
+	}
+	return ""
+}
+
+// hookHost makes the host of the hooks of one place.
+func (a *Agent) hookHost(name string, scope hookScope) *hookHost {
+	return &hookHost{
+		election: name, scope: scope, agentID: a.first.ID, set: a.hooks.Load, snapshot: a.loop.snapshot.Load,
+		scheduleKey: a.scheduleKey, history: a.history, conds: a.conds, metrics: a.metrics, events: a.events, log: a.log,
+	}
+}
+
+// scheduleKey is what the hashed fields of a schedule depend on: the
+// election's path and the hook's name, so that every candidate agrees.
+func (a *Agent) scheduleKey(h HookConfig) string {
+	path := a.first.ID
+	if e, ok := a.electionConfig(h.Leader); ok {
+		path = e.Path
+	}
+	return path + "\x00" + h.Name
+}
+
+func historyDir(stateDir string) string {
+	if stateDir == "" {
+		return ""
+	}
+	return filepath.Join(stateDir, "hooks")
+}
+
+// Reload loads the settings again and puts them in use. Settings that are not
+// valid keep the present ones running: the error says what is wrong with them.
+func (a *Agent) Reload(ctx context.Context) error {
+	if a.load == nil {
+		return errors.New("reload: there is nothing to load settings from")
+	}
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	_ = a.notify.Reloading()
+	err := a.reload(ctx)
+	_ = a.notify.Ready(a.Summary())
+	a.conds.Set("settings-invalid", "", err)
+	if err != nil {
+		old := *a.settings.Load()
+		old.err = err
+		a.settings.Store(&old)
+		a.metrics.settings(false, "")
+		a.log.Error("settings not loaded", "err", err)
+		return fmt.Errorf("reload settings: %w", err)
+	}
+	a.events.add(Event{Kind: "settings-loaded", Text: a.cfg.Load().Hash})
+	a.log.Info("settings loaded", "hash", a.cfg.Load().Hash)
+	return nil
+}
+
+func (a *Agent) reload(ctx context.Context) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	if cfg.ID != a.first.ID {
+		return fmt.Errorf("the agent's id cannot change while it runs (%s to %s): restart it", a.first.ID, cfg.ID)
+	}
+	bundles, err := parseBundles(&cfg)
+	if err != nil {
+		return err
+	}
+	a.use(&cfg)
+	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
+	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
+	if !a.loop.do(ctx, func() { a.loop.set(declaredSources(&cfg), bundles) }) {
+		return errors.New("the agent is stopping")
+	}
+	a.sup.apply(ctx, a.unitSpecs(&cfg))
+	a.execs.set(cfg.Execs)
+	return nil
+}
+
+func hasBundle(cfg *Config, name string) bool {
+	for _, b := range cfg.Bundles {
+		if b.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// parseBundles parses the templates of the settings. The bundles are returned
+// even when some of them cannot be parsed.
+func parseBundles(cfg *Config) ([]*bundle, error) {
+	declared := declaredSources(cfg)
+	var bundles []*bundle
+	var errs []error
+	for _, bc := range cfg.Bundles {
+		b := newBundle(bc, declared, cfg.Syntax)
+		bundles, errs = append(bundles, b), append(errs, b.err)
+	}
+	return bundles, errors.Join(errs...)
+}
+
+// setLoop gives the first settings to the loop. A bundle that cannot be
+// parsed is shown as failed, and the others work.
+func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
+	bundles, err := parseBundles(cfg)
+	if err != nil {
+		a.log.Error("templates not usable", "err", err)
+	}
+	for _, b := range bundles {
+		if b.err != nil {
+			b.report.State, b.report.Stage, b.report.Err = "failed", "parse", b.err
+			a.conds.Open("template-failed", b.cfg.Name, b.err.Error())
+		}
+	}
+	a.loop.do(ctx, func() { a.loop.set(declaredSources(cfg), bundles) })
+}

@@ -1,0 +1,312 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Values of ExecConfig.OnChange.
+const (
+	execSignal  = "signal"
+	execIgnore  = "ignore"
+)
+
+// DefaultKillTimeout is the time between TERM and KILL for a supervised
+// program.
+const DefaultKillTimeout = 30 * time.Second
+
+// ExecStatus is about one supervised program.
+type ExecStatus struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"` // waiting, running, exited or stopped
+	PID      int       `json:"pid,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Starts   int       `json:"starts"`
+	Code     int       `json:"code"` // of the newest exit
+	Error    string    `json:"error,omitempty"`
+	Restarts string    `json:"on_change"`
+}
+
+// execSet keeps the supervised programs of the settings running.
+type execSet struct {
+	a *Agent
+
+	mu      sync.Mutex // mu guards everything below.
+	ctx     context.Context
+	running map[string]*execRunner
+}
+
+func newExecSet(a *Agent) *execSet { return &execSet{a: a, running: map[string]*execRunner{}} }
+
+// begin starts the programs; they end with ctx.
+func (s *execSet) begin(ctx context.Context, list []ExecConfig) {
+	s.mu.Lock()
+	s.ctx = ctx
+	s.mu.Unlock()
+	s.set(list)
+}
+
+// set makes the running programs those of the settings. A program whose block
+// did not change is not disturbed.
+func (s *execSet) set(list []ExecConfig) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := map[string]ExecConfig{}
+	for _, c := range list {
+		want[c.Name] = c
+	}
+	for name, r := range s.running {
+		if c, ok := want[name]; ok && sameExec(c, r.cfg) {
+			delete(want, name)
+			continue
+		}
+		r.end()
+		delete(s.running, name)
+	}
+	for name, c := range want {
+		ctx, cancel := context.WithCancel(s.ctx)
+		r := &execRunner{a: s.a, cfg: c, cancel: cancel, done: make(chan struct{})}
+		s.running[name] = r
+		go func() {
+			defer close(r.done)
+			r.run(ctx)
+		}()
+	}
+}
+
+func sameExec(a, b ExecConfig) bool {
+	a.Command.Args, b.Command.Args = nil, nil
+	a.Position, b.Position = "", ""
+	return reflect.DeepEqual(a, b)
+}
+
+// stop ends all programs and waits for them.
+func (s *execSet) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, r := range s.running {
+		wg.Go(r.end)
+	}
+	wg.Wait()
+	s.running = map[string]*execRunner{}
+}
+
+func (s *execSet) status() []ExecStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []ExecStatus{}
+	for _, name := range slices.Sorted(maps.Keys(s.running)) {
+		if st := s.running[name].state.Load(); st != nil {
+			list = append(list, *st)
+		}
+	}
+	return list
+}
+
+// execRunner supervises one program: started when its files are first in
+// place, restarted or signalled when they or its variables change, and started
+// again with back-off when it exits.
+type execRunner struct {
+	a      *Agent
+	cfg    ExecConfig
+	cancel context.CancelFunc
+	done   chan struct{}
+	state  atomic.Pointer[ExecStatus]
+	starts int
+}
+
+func (r *execRunner) end() {
+	r.cancel()
+	<-r.done
+}
+
+// tell publishes a state.
+func (r *execRunner) tell(state string, pid, code int, err error) {
+	st := &ExecStatus{Name: r.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: r.starts, Restarts: r.cfg.OnChange}
+	if err != nil {
+		st.Error = err.Error()
+	}
+	r.state.Store(st)
+}
+
+// inputs is what the program depends on: a mark of its files' state, and its
+// variables. ok is false until everything is there.
+func (r *execRunner) inputs() (mark string, env []string, ok bool, next <-chan struct{}) { //nolint:nonamedreturns // four results need names.
+	snap := r.a.loop.snapshot.Load()
+	if !snap.complete && !snap.cached {
+		return "", nil, false, snap.next
+	}
+	var b strings.Builder
+	for _, name := range r.after(snap) {
+		rep, known := snap.bundles[name]
+		if !known || (rep.State != "ok" && rep.LastApply.IsZero()) {
+			return "", nil, false, snap.next
+		}
+		if rep.State == "failed" && len(rep.Files) == 0 {
+			return "", nil, false, snap.next
+		}
+		fmt.Fprintf(&b, "%s=%d;", name, rep.LastChange.UnixNano())
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.Env)) {
+		value, found := lookupKey(snap.view, r.cfg.Env[name])
+		if !found {
+			return "", nil, false, snap.next
+		}
+		env = append(env, name+"="+value)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strings.Join(env, "\x00")))
+	fmt.Fprintf(&b, "env=%x", h.Sum64())
+	return b.String(), env, true, snap.next
+}
+
+// after lists the bundles that the program waits for: all without a list.
+func (r *execRunner) after(snap *snapshot) []string {
+	if r.cfg.After != nil {
+		return r.cfg.After
+	}
+	return snap.order
+}
+
+// lookupKey reads "config/key" from a view.
+func lookupKey(v view.View, ref string) (string, bool) {
+	name, key, _ := strings.Cut(ref, "/")
+	t, ok := v.Tree(name)
+	if !ok {
+		return "", false
+	}
+	k, ok := t.Get(key)
+	return string(k.Value), ok
+}
+
+// run supervises until ctx ends.
+func (r *execRunner) run(ctx context.Context) {
+	r.tell("waiting", 0, 0, nil)
+	for failures := 0; ctx.Err() == nil; {
+		mark, env, ok, next := r.inputs()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-next:
+			}
+			continue
+		}
+		began := time.Now()
+		err := r.once(ctx, mark, env)
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, errChanged) {
+			failures = 0
+			continue
+		}
+		if time.Since(began) > time.Minute {
+			failures = 0
+		}
+		failures++
+		text := "exited with 0"
+		if err != nil {
+			text = err.Error()
+		}
+		r.a.conds.Open("exec-exited", r.cfg.Name, text)
+		r.a.log.Warn("supervised program exited", "exec", r.cfg.Name, "err", err)
+		if !sleep(ctx, backoff(failures, 500*time.Millisecond, time.Minute)) {
+			break
+		}
+	}
+	r.a.conds.Close("exec-exited", r.cfg.Name)
+	r.tell("stopped", 0, 0, nil)
+}
+
+// errChanged ends a program that is to be started with new inputs.
+var errChanged = errors.New("inputs changed")
+
+// once runs the program until it exits or its inputs change.
+func (r *execRunner) once(ctx context.Context, mark string, env []string) error {
+	args, err := r.cfg.Command.Args(Vars{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	grace := r.cfg.KillTimeout
+	if grace <= 0 {
+		grace = DefaultKillTimeout
+	}
+	var pid atomic.Int64
+	r.starts++
+	c := proc.Command{Args: args, Env: env, Grace: grace, Tee: os.Stdout, Started: func(p int) {
+		pid.Store(int64(p))
+		r.tell("running", p, 0, nil)
+		r.a.conds.Close("exec-exited", r.cfg.Name)
+		r.a.log.Info("supervised program started", "exec", r.cfg.Name, "pid", p)
+	}}
+	var wg sync.WaitGroup
+	wg.Go(func() { r.follow(ctx, cancel, mark, &pid) })
+	res, err := r.a.plainRun(ctx, c)
+	changed := errors.Is(context.Cause(ctx), errChanged)
+	cancel(nil)
+	wg.Wait()
+	if changed {
+		return errChanged
+	}
+	r.tell("exited", 0, res.Code, err)
+	return err
+}
+
+// follow waits for other inputs and then acts as on_change says.
+func (r *execRunner) follow(ctx context.Context, restart context.CancelCauseFunc, mark string, pid *atomic.Int64) {
+	for {
+		now, _, ok, next := r.inputs()
+		if ok && now != mark {
+			mark = now
+			if r.cfg.Splay > 0 && !sleep(ctx, jitter(r.cfg.Splay)) {
+				return
+			}
+			switch r.cfg.OnChange {
+			case execIgnore:
+			case execSignal:
+				r.signal(int(pid.Load()))
+			default:
+				restart(errChanged)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+	}
+}
+
+// signal tells the program that its inputs changed.
+func (r *execRunner) signal(pid int) {
+	name := r.cfg.Signal
+	if name == "" {
+		name = "HUP"
+	}
+	sig, err := proc.ParseSignal(name)
+	if err != nil || pid <= 0 {
+		return
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		r.a.log.Warn("supervised program not signalled", "exec", r.cfg.Name, "err", err)
+	}
+}

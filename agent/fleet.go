@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of what each agent tells the fleet.
+const (
+	fleetMax   = 1000            // bytes
+	fleetEvery = 5 * time.Second // between two writes, but for a failure
+)
+
+// FleetStatus is what an agent tells the fleet: the data of the ephemeral
+// znode /zkagent/agents/<id>. Readers must expect garbage and other versions.
+type FleetStatus struct {
+	Version   string            `json:"version"`
+	Since     time.Time         `json:"since"`
+	Templates map[string]string `json:"templates,omitempty"` // name -> state, or state@version
+	Leads     []string          `json:"leads,omitempty"`
+	Holds     []string          `json:"holds,omitempty"` // groups whose guard holds members
+	Error     string            `json:"error,omitempty"` // of the oldest open condition
+	More      int               `json:"more,omitempty"`  // templates that did not fit
+}
+
+// fleetStatus keeps the znode up to date: at most one write in five seconds,
+// at once for a failure.
+type fleetStatus struct {
+	agent *Agent
+	id    string
+}
+
+// Run implements Unit.
+func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	path := session.JoinPath(agentsPath, f.id)
+	if err := session.ValidatePath(path); err != nil {
+		return err
+	}
+	var last string
+	failing := false
+	for {
+		snap := f.agent.loop.snapshot.Load()
+		data, failed := f.data(snap)
+		if data != last {
+			if err := put(ctx, s, path, []byte(data)); err != nil {
+				return fmt.Errorf("write fleet status: %w", err)
+			}
+			last, failing = data, failed
+			if !f.rest(ctx, s, failing) {
+				return nil
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		case <-snap.next:
+		}
+	}
+}
+
+// rest keeps the distance between two writes; a new failure ends it.
+func (f *fleetStatus) rest(ctx context.Context, s *session.Session, failing bool) bool {
+	timer := time.NewTimer(fleetEvery)
+	defer timer.Stop()
+	for {
+		snap := f.agent.loop.snapshot.Load()
+		if _, failed := f.data(snap); failed && !failing {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-snap.next:
+		}
+	}
+}
+
+// put writes the znode, which may be there from before in a resumed session,
+// or as a rest of a former one.
+func put(ctx context.Context, s *session.Session, path string, data []byte) error {
+	for {
+		st, ok, err := s.Exists(ctx, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !ok:
+			if err = s.CreateParents(ctx, path); err == nil {
+				_, _, err = s.Create(ctx, path, data, session.Ephemeral)
+			}
+		case st.EphemeralOwner == s.ID():
+			_, err = s.Set(ctx, path, data, -1)
+		default:
+			_, err = s.Multi(ctx, session.DeleteOp(path, st.Version), session.CreateOp(path, data, session.Ephemeral))
+		}
+		if err == nil {
+			return nil
+		}
+		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
+		if !again || !sleep(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// data is the status as text, and whether something has failed.
+func (f *fleetStatus) data(snap *snapshot) (string, bool) {
+	a := f.agent
+	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
+	for _, c := range a.conds.List() {
+		if st.Error == "" {
+			st.Error = c.Code + " " + c.Subject + ": " + c.Text
+		}
+	}
+	for _, e := range a.cfg.Load().Elections {
+		if l, ok := snap.view.Leader(e.Name); ok && l.Mine {
+			st.Leads = append(st.Leads, e.Name)
+		}
+	}
+	for _, src := range snap.view.Sources() {
+		if g, ok := snap.view.Group(src.Name); ok && src.Kind == view.KindGroup && !g.Holding.IsZero() {
+			st.Holds = append(st.Holds, g.Name)
+		}
+	}
+	failed := false
+	for _, name := range snap.order {
+		b := snap.bundles[name]
+		failed = failed || b.State == "failed"
+		st.Templates[name] = b.State
+		if b.Version != "" {
+			st.Templates[name] += "@" + b.Version
+		}
+	}
+	return fit(st, snap.order), failed
+}
+
+// fit shortens the status to its bound: first the error, then templates that
+// are well, then whatever remains.
+func fit(st FleetStatus, order []string) string {
+	if len(st.Error) > 300 {
+		st.Error = string([]rune(st.Error[:300])[:290])
+	}
+	for i := 0; ; i++ {
+		data, err := json.Marshal(st)
+		if err != nil {
+			return "{}"
+		}
+		if len(data) <= fleetMax {
+			return string(data)
+		}
+		switch {
+		case i < len(order):
+			delete(st.Templates, order[len(order)-1-i])
+			st.More++
+		case len(st.Holds) > 0:
+			st.Holds = st.Holds[:len(st.Holds)-1]
+		case len(st.Leads) > 0:
+			st.Leads = st.Leads[:len(st.Leads)-1]
+		default:
+			st.Error = ""
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Values of HookConfig.CatchUp and Overlap.
+const (
+	catchUpLatest = "latest"
+	catchUpAll    = "all"
+	catchUpSkip   = "skip"
+
+	overlapAllow   = "allow"
+	overlapReplace = "replace"
+)
+
+// DefaultHookTimeout bounds a hook that names no timeout.
+const DefaultHookTimeout = 30 * time.Second
+
+// hookScope is where a hook runs: on every host as long as the settings live,
+// or on the leader for one term.
+type hookScope struct {
+	term int64 // 0: on every host
+	// newLedger opens the hook's ledger.
+	newLedger func(hook string) ledger
+	// run runs a command within the scope's lease.
+	run RunFunc
+}
+
+// hookRunner runs one hook in one scope. Its own goroutine is the only one
+// that touches it.
+type hookRunner struct {
+	cfg      HookConfig
+	schedule Schedule
+	scope    hookScope
+	agentID  string
+	// settled returns the newest view whose bundles are all applied, and a
+	// channel that is closed when there is a newer one.
+	settled func() (view.View, bool, <-chan struct{})
+	history *history
+	conds   *condition.Set
+	metrics *Metrics
+	events  *events
+	log     *slog.Logger
+
+	ledger  ledger
+	rec     record
+	begun   time.Time
+	seen    view.View // the view whose changes were handled last
+	unknown map[string]bool
+	running *slotRuns
+}
+
+// run handles everything that triggers the hook until ctx ends. Errors of the
+// ledger are tried again with back-off: without it nothing may run.
+func (r *hookRunner) run(ctx context.Context) {
+	r.begun, r.unknown = time.Now(), map[string]bool{}
+	r.ledger = r.scope.newLedger(r.cfg.Name)
+	r.running = newSlotRuns()
+	defer r.running.stop()
+	for failures := 0; ctx.Err() == nil; {
+		err := r.serve(ctx)
+		if err == nil || ctx.Err() != nil || errors.Is(err, errNotLeader) {
+			return
+		}
+		failures++
+		r.conds.Open("hook-ledger", r.cfg.Name, err.Error())
+		r.log.Warn("hook ledger not usable", "hook", r.cfg.Name, "err", err)
+		if !sleep(ctx, backoff(failures, 100*time.Millisecond, 10*time.Second)) {
+			return
+		}
+	}
+}
+
+// serve loads the ledger and then follows views and the clock.
+func (r *hookRunner) serve(ctx context.Context) error {
+	var err error
+	if r.rec, err = r.ledger.load(ctx); err != nil {
+		return err
+	}
+	if err := r.elected(ctx); err != nil {
+		return err
+	}
+	if err := r.baseline(ctx); err != nil {
+		return err
+	}
+	r.conds.Close("hook-ledger", r.cfg.Name)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		v, ok, changed := r.settled()
+		if ok {
+			if err := r.changed(ctx, v); err != nil {
+				return err
+			}
+		}
+		if err := r.finishSlot(ctx); err != nil {
+			return err
+		}
+		wait, err := r.slots(ctx)
+		if err != nil {
+			return err
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-r.running.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// elected runs the hook once for the term it is in.
+func (r *hookRunner) elected(ctx context.Context) error {
+	if !r.cfg.OnElected || r.scope.term == 0 {
+		return nil
+	}
+	e := r.rec.Elected
+	if e != nil && e.Term == r.scope.term {
+		// A resumed term: the former process ran it, or was about to.
+		if e.State != stateStarted || !r.mayRepeat("elected", e.Run, "on_elected of this term") {
+			return nil
+		}
+	}
+	ev := trigger{Event: eventElected}
+	return r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) { rec.Elected = &e })
+}
+
+// changed runs the hook for the sources that are newer than the ledger.
+func (r *hookRunner) changed(ctx context.Context, v view.View) error {
+	var fresh []view.Source
+	for _, s := range r.cfg.OnChange {
+		u := v.Get(s)
+		if u == nil {
+			continue
+		}
+		known, was := r.rec.Changes[s.String()]
+		switch {
+		case !was || r.ledger.newer(u.Zxid(), known.Zxid):
+			fresh = append(fresh, s)
+		case known.State == stateStarted && known.Zxid == u.Zxid():
+			if r.mayRepeat(s.String(), known.Run, "change of "+s.String()) {
+				fresh = append(fresh, s)
+			}
+		}
+	}
+	if len(fresh) == 0 {
+		r.seen = v
+		return nil
+	}
+	ev := trigger{Event: eventChange, Changes: r.changeList(v, fresh), Version: configVersion(v, fresh)}
+	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) {
+		for _, s := range fresh {
+			e.Zxid = v.Get(s).Zxid()
+			rec.Changes[s.String()] = e
+		}
+	})
+	r.seen = v
+	return err
+}
+
+// changeList tells from what to what: from the view this process saw, else
+// from what the ledger remembers.
+func (r *hookRunner) changeList(v view.View, fresh []view.Source) []changeEntry {
+	list := make([]changeEntry, 0, len(fresh))
+	for _, s := range fresh {
+		c := changeEntry{Kind: string(s.Kind), Name: s.Name, To: version(v.Get(s))}
+		if o := r.seen.Get(s); o != nil {
+			c.From = version(o)
+		} else if e, ok := r.rec.Changes[s.String()]; ok && s.Kind != view.KindConfig {
+			c.From = fmt.Sprint(e.Zxid)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// mayRepeat decides about a run that was started and whose end nobody knows.
+// It is reported once; only an idempotent hook runs again.
+func (r *hookRunner) mayRepeat(what, run, text string) bool {
+	if r.cfg.Idempotent {
+		return true
+	}
+	if key := what + run; !r.unknown[key] {
+		r.unknown[key] = true
+		r.conds.Open("hook-unknown", r.cfg.Name, text+" was started and its end is not known; not run again")
+		r.events.add(Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
+		r.metrics.hook(r.cfg.Name, "unknown")
+		r.log.Warn("hook outcome unknown", "hook", r.cfg.Name, "what", what)
+	}
+	return false
+}
+
+// ledgered runs the hook between two writes of the ledger: started before,
+// done or failed after.
+func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, put func(*record, entry)) error {
+	e := entry{State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	if !slot.IsZero() {
+		e.Slot = slot.UTC()
+	}
+	if r.cfg.Jitter > 0 && !sleep(ctx, jitter(r.cfg.Jitter)) {
+		return nil
+	}
+	if err := r.write(ctx, e, put); err != nil {
+		return err
+	}
+	err := r.attempts(ctx, ev, slot)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, proc.ErrLease)) {
+		// Ended from outside: what it did is not known, and stays started.
+		return nil //nolint:nilerr // the run's end is recorded in its history.
+	}
+	e.State = stateDone
+	if err != nil {
+		e.State = stateFailed
+	}
+	e.Time = time.Now().UTC()
+	// The command has finished; its end is recorded although the term may
+	// end at this moment: the write is refused in ZooKeeper if it did.
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
+	defer cancel()
+	return r.write(final, e, put)
+}
+
+// ledgerGrace bounds the write that records the end of a run.
+const ledgerGrace = 2 * time.Second
+
+func (r *hookRunner) write(ctx context.Context, e entry, put func(*record, entry)) error {
+	next := r.rec.clone()
+	put(&next, e)
+	if err := r.ledger.store(ctx, next); err != nil {
+		return err
+	}
+	r.rec = next
+	return nil
+}
+
+// attempts runs the command, again after a failure as often as it may.
+func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) error {
+	var err error
+	for try := 1; try <= 1+r.cfg.Retries; try++ {
+		if try > 1 && !sleep(ctx, backoff(try-1, time.Second, time.Minute)) {
+			return context.Cause(ctx)
+		}
+		if err = r.once(ctx, ev, slot, try); err == nil {
+			r.conds.Close("hook-failed", r.cfg.Name)
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, proc.ErrLease) {
+			return err
+		}
+	}
+	r.conds.Open("hook-failed", r.cfg.Name, err.Error())
+	return err
+}
+
+// once runs the command once and records it.
+func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try int) error {
+	ev.Agent, ev.Name, ev.Term, ev.hook = r.agentID, r.cfg.Name, r.scope.term, true
+	args, err := r.cfg.Command.Args(Vars{})
+	if err != nil {
+		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
+	}
+	c := ev.command(args)
+	c.Timeout = r.cfg.Timeout
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultHookTimeout
+	}
+	run := HookRun{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
+	res, err := r.scope.run(ctx, c)
+	run.Took, run.Code, run.Signal, run.Output = res.Took, res.Code, res.Signal, res.Output
+	result := "ok"
+	if err != nil {
+		run.State, run.Error, result = stateFailed, err.Error(), "failed"
+	}
+	r.history.add(r.cfg.Name, run)
+	r.metrics.hook(r.cfg.Name, result)
+	r.events.add(Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: ev.Event + errText(err), Warn: err != nil})
+	r.log.Info("hook finished", "hook", r.cfg.Name, "event", ev.Event, "term", ev.Term, "code", res.Code, "took", res.Took, "err", err)
+	if err != nil {
+		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
+	}
+	return nil
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}

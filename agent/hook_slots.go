@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// clockStep is how long the runner sleeps at most before it looks at the wall
+// clock again: it may have been set.
+const clockStep = 30 * time.Second
+
+// fresh is how late a slot may be and still count as in time for
+// catch_up = "skip".
+const fresh = time.Minute
+
+// newRunID names one run.
+func newRunID() string { return session.NewGUID() }
+
+// jitter is a random delay up to d.
+func jitter(d time.Duration) time.Duration { return rand.N(d) }
+
+// baseline makes the first leader ever (or the first run on this host) begin
+// the schedule now. It is written, so that a slot which comes due while
+// nobody leads is known to be missed.
+func (r *hookRunner) baseline(ctx context.Context) error {
+	if !r.schedule.Set() || r.rec.Slot != nil {
+		return nil
+	}
+	now := time.Now().UTC()
+	return r.write(ctx, entry{Slot: now, State: stateDone, Term: r.scope.term, Time: now}, putSlot)
+}
+
+func putSlot(rec *record, e entry) { rec.Slot = &e }
+
+// slots runs what is due and returns how long to wait for the next slot. A
+// slot is never run twice: only slots after the ledger's count, so a clock
+// that is set back waits.
+func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
+	if !r.schedule.Set() {
+		return time.Hour, nil
+	}
+	if e := r.rec.Slot; e.State == stateStarted && !r.running.has(e.Run) && r.mayRepeat("slot", e.Run, "slot "+e.Slot.Format(time.RFC3339)) {
+		if err := r.slot(ctx, e.Slot); err != nil {
+			return 0, err
+		}
+	}
+	for _, slot := range r.due(time.Now()) {
+		if ctx.Err() != nil {
+			return 0, nil
+		}
+		if err := r.slot(ctx, slot); err != nil {
+			return 0, err
+		}
+	}
+	next := r.schedule.Next(r.rec.Slot.Slot)
+	if next.IsZero() {
+		return clockStep, nil
+	}
+	return min(max(time.Until(next.Round(0)), time.Millisecond), clockStep), nil
+}
+
+// finishSlot records the end of the newest slot's run when it ran beside us.
+func (r *hookRunner) finishSlot(ctx context.Context) error {
+	if r.rec.Slot == nil || r.rec.Slot.State != stateStarted {
+		return nil
+	}
+	state := r.running.end(r.rec.Slot.Run)
+	if state == "" {
+		return nil
+	}
+	e := *r.rec.Slot
+	e.State, e.Time = state, time.Now().UTC()
+	return r.write(ctx, e, putSlot)
+}
+
+// due picks from the missed slots those that catch_up wants.
+func (r *hookRunner) due(now time.Time) []time.Time {
+	missed := r.schedule.missed(r.rec.Slot.Slot, now)
+	if len(missed) == 0 {
+		return nil
+	}
+	latest := missed[len(missed)-1:]
+	switch r.cfg.CatchUp {
+	case catchUpAll:
+		return missed
+	case catchUpSkip:
+		if now.Sub(latest[0]) > fresh || latest[0].Before(r.begun) {
+			r.skip(latest[0])
+			return nil
+		}
+	}
+	return latest
+}
+
+// skip passes over the missed slots. It is not worth a write of its own: a
+// later leader skips them again.
+func (r *hookRunner) skip(slot time.Time) {
+	r.rec = r.rec.clone()
+	r.rec.Slot = &entry{Slot: slot.UTC(), State: stateDone, Term: r.scope.term, Time: time.Now().UTC()}
+}
+
+// slot runs the hook for one slot, with regard to the runs of former slots
+// that are still going on.
+func (r *hookRunner) slot(ctx context.Context, slot time.Time) error {
+	ev := trigger{Event: eventSchedule}
+	if r.cfg.Overlap != overlapAllow && r.cfg.Overlap != overlapReplace {
+		return r.ledgered(ctx, ev, slot, putSlot)
+	}
+	if r.cfg.Overlap == overlapReplace {
+		r.running.stop()
+	}
+	// Runs that overlap share one entry; the end is written by finishSlot
+	// when it is still the newest slot's.
+	e := entry{Slot: slot.UTC(), State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	if err := r.write(ctx, e, putSlot); err != nil {
+		return err
+	}
+	r.running.start(ctx, e.Run, func(ctx context.Context) error { return r.attempts(ctx, ev, slot) })
+	return nil
+}
+
+// slotRuns are the runs of slots that may overlap.
+type slotRuns struct {
+	wg     sync.WaitGroup
+	cancel []context.CancelFunc
+	ids    map[string]bool
+	wake   chan struct{} // size 1: a run has ended
+
+	mu    sync.Mutex        // mu guards ended.
+	ended map[string]string // run -> done or failed
+}
+
+func newSlotRuns() *slotRuns {
+	return &slotRuns{ids: map[string]bool{}, wake: make(chan struct{}, 1), ended: map[string]string{}}
+}
+
+// has reports whether this process started the run, so that its end will be
+// known here.
+func (s *slotRuns) has(id string) bool { return s.ids[id] }
+
+func (s *slotRuns) start(ctx context.Context, id string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.cancel = append(s.cancel, cancel)
+	s.ids[id] = true
+	s.wg.Go(func() {
+		defer cancel()
+		state := stateDone
+		if err := run(ctx); err != nil {
+			state = stateFailed
+		}
+		s.mu.Lock()
+		s.ended[id] = state
+		s.mu.Unlock()
+		poke(s.wake)
+	})
+}
+
+// end tells how the run ended; empty: not yet.
+func (s *slotRuns) end(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended[id]
+}
+
+// stop ends the runs and waits for them.
+func (s *slotRuns) stop() {
+	for _, cancel := range s.cancel {
+		cancel()
+	}
+	s.cancel = nil
+	s.wg.Wait()
+}
+
+// poke tells the reader of a channel of size 1 that something changed.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

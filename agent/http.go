@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// contentPolicy lets the page use nothing but what the agent serves itself.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+// httpMux is what the TCP listener serves: reading only.
+func (a *Agent) httpMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	a.readRoutes(mux)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /{$}", a.servePage)
+	mux.HandleFunc("GET /page.css", serveStyle)
+	return mux
+}
+
+// Registry is where the agent's metrics are registered, for whoever adds some.
+func (a *Agent) Registry() *prometheus.Registry { return a.registry }
+
+// HTTPAddr is the address that the HTTP listener has; empty: there is none.
+func (a *Agent) HTTPAddr() string {
+	s, _ := a.httpAddr.Load().(string)
+	return s
+}
+
+// guarded refuses what a browser could be tricked into: names that are not
+// ours (DNS rebinding), and everything that is not reading.
+func (a *Agent) guarded(c *HTTPConfig, next http.Handler) http.Handler {
+	allowed := append([]string{"localhost", "127.0.0.1", "::1"}, c.Hosts...)
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil {
+		allowed = append(allowed, host)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Frame-Options", "DENY")
+		if !slices.Contains(allowed, hostOf(r.Host)) {
+			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
+			return
+		}
+		if origin := r.Header.Get("Origin"); origin != "" && !sameOrigin(origin, r.Host) {
+			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
+			return
+		}
+		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
+			return
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "this listener is for reading; orders go over the admin socket", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostOf is the name in a Host header, without port and brackets.
+func hostOf(header string) string {
+	host, _, err := net.SplitHostPort(header)
+	if err != nil {
+		host = header
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+func sameOrigin(origin, host string) bool {
+	_, rest, ok := strings.Cut(origin, "://")
+	return ok && strings.EqualFold(rest, host)
+}

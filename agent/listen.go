@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is how long the path of a unix socket may be.
+const maxSocketPath = 107
+
+// listeners are the servers of the agent.
+type listeners struct {
+	servers []*http.Server
+	wg      sync.WaitGroup
+	socket  string
+	// own is the socket file that we made, so that only that one is removed.
+	own os.FileInfo
+}
+
+// listen opens the admin socket and the HTTP listener.
+func (a *Agent) listen(ctx context.Context) (*listeners, error) {
+	cfg := a.cfg.Load()
+	l := &listeners{}
+	if cfg.Admin.Socket != "" {
+		ln, err := adminSocket(ctx, cfg.Admin.Socket)
+		if err != nil {
+			return nil, err
+		}
+		l.socket = cfg.Admin.Socket
+		l.own, _ = os.Lstat(l.socket)
+		l.serve(ln, &http.Server{
+			Handler: a.adminMux(), ReadHeaderTimeout: 10 * time.Second,
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withPeer(ctx, c) },
+		})
+	}
+	if cfg.HTTP != nil && cfg.HTTP.Listen != "" {
+		ln, err := httpListener(ctx, cfg.HTTP)
+		if err != nil {
+			l.stop()
+			return nil, err
+		}
+		a.httpAddr.Store(ln.Addr().String())
+		l.serve(ln, &http.Server{
+			Handler: a.guarded(cfg.HTTP, a.httpMux()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+			MaxHeaderBytes: 16 << 10,
+		})
+	}
+	return l, nil
+}
+
+func (l *listeners) serve(ln net.Listener, s *http.Server) {
+	l.servers = append(l.servers, s)
+	l.wg.Go(func() { _ = s.Serve(ln) })
+}
+
+// stop ends the servers; requests that run may finish within a second.
+func (l *listeners) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, s := range l.servers {
+		if s.Shutdown(ctx) != nil {
+			s.Close()
+		}
+	}
+	l.wg.Wait()
+	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
+		_ = os.Remove(l.socket)
+	}
+}
+
+// adminSocket opens the unix socket: one left over by a dead process is
+// removed, one that answers is not.
+func adminSocket(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("admin socket %s: the path has %d bytes, at most %d are possible", path, len(path), maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("admin socket %s: a file that is not a socket is in the way", path)
+		}
+		var d net.Dialer
+		dial, cancel := context.WithTimeout(ctx, time.Second)
+		conn, err := d.DialContext(dial, "unix", path)
+		cancel()
+		if err == nil {
+			conn.Close()
+			return nil, fmt.Errorf("admin socket %s: another agent is listening", path)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("admin socket %s: %w", path, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("admin socket: %w", err)
+		}
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("admin socket: %w", err)
+	}
+	if u, ok := ln.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // the group may give orders.
+		return nil, errors.Join(fmt.Errorf("admin socket: %w", err), ln.Close())
+	}
+	return ln, nil
+}
+
+// httpListener opens the TCP listener. Every address at once is refused: the
+// page has no TLS.
+func httpListener(ctx context.Context, c *HTTPConfig) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("http listen %q: %w", c.Listen, err)
+	}
+	if wildcard(host) {
+		return nil, fmt.Errorf("http listen %q: refusing to listen on every address without TLS; name one", c.Listen)
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("http listen: %w", err)
+	}
+	return ln, nil
+}
+
+type peerKey struct{}
+
+// withPeer notes who is at the other end of the socket.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	text := ""
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil { //nolint:gosec // a file descriptor fits.
+			text = fmt.Sprintf("uid %d pid %d", cred.Uid, cred.Pid)
+		}
+	})
+	return context.WithValue(ctx, peerKey{}, text)
+}
+
+// peer names who gave an order.
+func peer(ctx context.Context) string {
+	text, _ := ctx.Value(peerKey{}).(string)
+	return text
+}

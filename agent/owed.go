@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// owed remembers the bundles whose files are in place and whose reload has not
+// succeeded: written before the swap, removed after the reload, so that an
+// agent which dies in between makes it good. It is safe for concurrent use.
+type owed struct {
+	path string // empty: memory only
+
+	mu    sync.Mutex // mu guards since.
+	since map[string]time.Time
+}
+
+// newOwed reads what a former process owes.
+func newOwed(stateDir string) *owed {
+	o := &owed{since: map[string]time.Time{}}
+	if stateDir == "" {
+		return o
+	}
+	o.path = filepath.Join(stateDir, "owed.json")
+	if data, err := os.ReadFile(o.path); err == nil {
+		_ = json.Unmarshal(data, &o.since)
+	}
+	if o.since == nil {
+		o.since = map[string]time.Time{}
+	}
+	return o
+}
+
+// add notes that the bundle's reload is owed.
+func (o *owed) add(bundle string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.since[bundle]; ok {
+		return nil
+	}
+	o.since[bundle] = time.Now()
+	return o.save()
+}
+
+// clear notes that nothing is owed any more.
+func (o *owed) clear(bundle string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.since[bundle]; !ok {
+		return nil
+	}
+	delete(o.since, bundle)
+	return o.save()
+}
+
+// has reports whether the bundle's reload is owed.
+func (o *owed) has(bundle string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.since[bundle]
+	return ok
+}
+
+// save writes the file. o.mu is held.
+func (o *owed) save() error {
+	if o.path == "" {
+		return nil
+	}
+	data, err := json.Marshal(o.since)
+	if err != nil {
+		return err
+	}
+	return writeFile(o.path, data)
+}

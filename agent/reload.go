@@ -1,0 +1,339 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+// Defaults of a reload.
+const (
+	DefaultReloadTimeout = 30 * time.Second
+	DefaultMinInterval   = time.Second
+)
+
+// errNotLeading says that a leader-only reload was left to the leader.
+var errNotLeading = errors.New("another host leads")
+
+// reloadRequest is one bundle's wish for a reload after its files are in
+// place.
+type reloadRequest struct {
+	bundle  string
+	cfg     *ReloadConfig
+	lists   [][]string // distinct argument lists
+	trigger trigger
+	splay   time.Duration
+	zxids   map[string]int64 // the changes that a leader-only reload accounts for
+	// restore puts the old files back; nil when there is nothing to restore.
+	restore func() error
+	done    chan error // size 1: the result
+}
+
+// reloads owns the reload queues: one per command. A queue runs when every
+// apply in flight that names its command has either swapped or given up, so
+// that bundles of one view reload once. It is safe for concurrent use.
+type reloads struct {
+	log     *slog.Logger
+	metrics *Metrics
+	// run runs a reload command, under the lease of the election's term when
+	// there is one.
+	run func(ctx context.Context, leader string, c proc.Command) (proc.Result, error)
+	// term returns the term in which this agent leads the election; 0: none.
+	term func(election string) int64
+	// roll waits for a permit of a rolling reload.
+	roll func(ctx context.Context, bundle string, cfg *RollingConfig) (release func(error), err error)
+
+	lock *swapLock
+	// done reports whether the fleet's ledger already accounts for a
+	// leader-only reload; finish records its end.
+	ledger func(ctx context.Context, req *reloadRequest) (done bool, finish func(error), err error)
+
+	wg     sync.WaitGroup
+	mu     sync.Mutex // mu guards queues and everything in them.
+	queues map[string]*reloadQueue
+}
+
+// reloadQueue is the queue of one command.
+type reloadQueue struct {
+	key      string
+	expected int // applies in flight that may still ask
+	waiting  []*reloadRequest
+	running  bool
+	last     time.Time // start of the newest run
+}
+
+// join announces an apply that names the command. It is called for all
+// bundles of one view before the first of them begins.
+func (r *reloads) join(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queues[key]
+	if q == nil {
+		q = &reloadQueue{key: key}
+		r.queues[key] = q
+	}
+	q.expected++
+}
+
+// arrive ends what join announced: with a request when files were swapped, or
+// with nil when no reload is needed.
+func (r *reloads) arrive(ctx context.Context, key string, req *reloadRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queues[key]
+	q.expected--
+	if req != nil {
+		q.waiting = append(q.waiting, req)
+	}
+	r.next(ctx, q)
+}
+
+// next starts a run if one is due. r.mu is held.
+func (r *reloads) next(ctx context.Context, q *reloadQueue) {
+	if q.running || q.expected > 0 || len(q.waiting) == 0 {
+		return
+	}
+	batch := q.waiting
+	q.waiting, q.running = nil, true
+	r.wg.Go(func() {
+		r.batch(ctx, q, batch)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		q.running = false
+		r.next(ctx, q)
+	})
+}
+
+// batch runs the command once for all of the requests; if it fails, all that
+// want it are restored and it runs again.
+func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequest) {
+	batch = r.leading(batch)
+	if len(batch) == 0 {
+		return
+	}
+	err := r.pace(ctx, q, batch)
+	if err == nil {
+		err = r.locked(ctx, q, batch)
+	}
+	for _, req := range batch {
+		r.metrics.reload(req.bundle, result(err))
+		req.done <- err
+	}
+}
+
+// locked reloads while no bundle of the same command has unchecked files in
+// place.
+func (r *reloads) locked(ctx context.Context, q *reloadQueue, batch []*reloadRequest) error {
+	release, err := r.lock.command(ctx, "key\x00"+q.key)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err = r.all(ctx, batch); err != nil && ctx.Err() == nil {
+		err = r.restore(ctx, batch, err)
+	}
+	return err
+}
+
+// leading answers the requests that are another host's work.
+func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
+	var mine []*reloadRequest
+	for _, req := range batch {
+		if req.cfg.Leader != "" {
+			if req.trigger.Term = r.term(req.cfg.Leader); req.trigger.Term == 0 {
+				req.done <- errNotLeading
+				continue
+			}
+		}
+		mine = append(mine, req)
+	}
+	return mine
+}
+
+// pace waits for the splay and the least interval since the last run.
+func (r *reloads) pace(ctx context.Context, q *reloadQueue, batch []*reloadRequest) error {
+	var splay, interval time.Duration
+	for _, req := range batch {
+		splay = max(splay, req.splay)
+		interval = max(interval, req.cfg.MinInterval)
+	}
+	if splay > 0 && !sleep(ctx, jitter(splay)) {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	last := q.last
+	r.mu.Unlock()
+	if !last.IsZero() && !sleep(ctx, time.Until(last.Add(interval))) {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	q.last = time.Now()
+	r.mu.Unlock()
+	return nil
+}
+
+// all runs each distinct argument list of the batch.
+func (r *reloads) all(ctx context.Context, batch []*reloadRequest) error {
+	ran := map[string]bool{}
+	for _, req := range batch {
+		for _, args := range req.lists {
+			key := strings.Join(args, "\x00")
+			if ran[key] {
+				continue
+			}
+			ran[key] = true
+			if err := r.ledgered(ctx, req, args); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ledgered runs one command; a leader-only one between two writes of its
+// ledger, and not when a former leader has run it for these changes.
+func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []string) error {
+	if req.cfg.Leader == "" || r.ledger == nil {
+		return r.rolled(ctx, req, args)
+	}
+	done, finish, err := r.ledger(ctx, req)
+	if err != nil || done {
+		return err
+	}
+	err = r.rolled(ctx, req, args)
+	finish(err)
+	return err
+}
+
+// rolled runs one command within a permit when the reload is a rolling one.
+func (r *reloads) rolled(ctx context.Context, req *reloadRequest, args []string) error {
+	if req.cfg.Rolling == nil || r.roll == nil {
+		return r.retried(ctx, req, args)
+	}
+	release, err := r.roll(ctx, req.bundle, req.cfg.Rolling)
+	if err != nil {
+		return fmt.Errorf("wait for a permit: %w", err)
+	}
+	err = r.retried(ctx, req, args)
+	if err == nil {
+		err = r.postCheck(ctx, req)
+	}
+	if err == nil && req.cfg.Rolling.Pause > 0 {
+		sleep(ctx, req.cfg.Rolling.Pause)
+	}
+	release(err)
+	return err
+}
+
+// postCheck asks whether the host serves again.
+func (r *reloads) postCheck(ctx context.Context, req *reloadRequest) error {
+	check := req.cfg.Rolling.PostCheck
+	if !check.Set() {
+		return nil
+	}
+	args, err := check.Args(Vars{})
+	if err != nil {
+		return fmt.Errorf("post_check: %w", err)
+	}
+	t := req.trigger
+	t.Event = eventPostCheck
+	c := t.command(args)
+	c.Timeout = DefaultReloadTimeout
+	if _, err := r.run(ctx, "", c); err != nil {
+		return fmt.Errorf("post_check: %w", err)
+	}
+	return nil
+}
+
+// retried runs one command, again with back-off as often as it may.
+func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string) error {
+	var err error
+	for try := 0; try <= req.cfg.Retry; try++ {
+		if try > 0 && !sleep(ctx, backoff(try, max(req.cfg.MinInterval, 500*time.Millisecond), 30*time.Second)) {
+			return context.Cause(ctx)
+		}
+		if err = r.once(ctx, req, args); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// once runs one command and, where the settings ask for it, waits until the
+// master has new workers.
+func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) error {
+	c := req.trigger.command(args)
+	c.Timeout = req.cfg.Timeout
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultReloadTimeout
+	}
+	before := workersOf(req.cfg.VerifyPIDFile)
+	began := time.Now()
+	res, err := r.run(ctx, req.cfg.Leader, c)
+	r.log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", time.Since(began), "err", err)
+	if err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	if req.cfg.VerifyPIDFile != "" {
+		return verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
+	}
+	return nil
+}
+
+// restore puts back the files of all that ask for it and reloads again. The
+// returned error is the first one, with what became of the restoring.
+func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed error) error {
+	var restored []*reloadRequest
+	var errs []error
+	for _, req := range batch {
+		if req.restore == nil {
+			continue
+		}
+		if err := req.restore(); err != nil {
+			errs = append(errs, fmt.Errorf("restore files of %s: %w", req.bundle, err))
+			continue
+		}
+		restored = append(restored, req)
+	}
+	if len(restored) == 0 {
+		return errors.Join(append([]error{failed}, errs...)...)
+	}
+	// One more run tells the program of the old files. Its failure leaves
+	// the reload owed.
+	if err := r.all(ctx, restored); err != nil {
+		errs = append(errs, fmt.Errorf("reload of the restored files: %w", err))
+	}
+	return &restoredError{err: errors.Join(append([]error{failed}, errs...)...), clean: len(errs) == 0}
+}
+
+// restoredError is a failed reload after which the old files are in use again.
+type restoredError struct {
+	err   error
+	clean bool // the reload of the old files succeeded: nothing is owed
+}
+
+func (e *restoredError) Error() string {
+	if e.clean {
+		return e.err.Error() + "; the old files are in use again"
+	}
+	return e.err.Error()
+}
+
+func (e *restoredError) Unwrap() error { return e.err }
+
+// result names an outcome for metrics.
+func result(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return "failed"
+}

@@ -1,0 +1,311 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/template"
+)
+
+// output is one rendered file.
+type output struct {
+	tmpl *bundleTemplate
+	each *Each // nil without for_each
+	raw  *template.Each
+	dest string
+	data []byte
+	new  bool // rendered in this apply, with other bytes than before
+}
+
+func (o *output) eachKey() string {
+	if o.each == nil {
+		return ""
+	}
+	return o.each.Key
+}
+
+// bundleWork is what applies of a bundle remember from one to the next.
+type bundleWork struct {
+	outputs map[string]*output          // by template and element
+	written map[string]template.Written // by destination
+}
+
+// outputKey names an output within its bundle.
+func outputKey(template int, each string) string { return fmt.Sprintf("%d\x00%s", template, each) }
+
+// render executes the templates whose inputs changed, and takes the others
+// from the apply before.
+func (t *applying) render(ctx context.Context) error {
+	b := t.job.bundle
+	elements, err := t.elements()
+	if err != nil {
+		return fail(stageRender, 0, err)
+	}
+	next := make(map[string]*output, len(elements)*len(b.templates))
+	taken := map[string]string{}
+	for i, tmpl := range b.templates {
+		stale := t.job.first || b.work.outputs == nil || tmpl.tmpl.Stale(&t.job.old, &t.job.view)
+		for _, e := range elements {
+			o, err := t.one(ctx, i, tmpl, e, stale)
+			if err != nil {
+				return fail(stageRender, 0, err)
+			}
+			if other, dup := taken[o.dest]; dup {
+				return fail(stageRender, 0, fmt.Errorf("%s and %s have the same destination %s", other, o.label(), o.dest))
+			}
+			taken[o.dest] = o.label()
+			next[outputKey(i, o.eachKey())] = o
+			t.outputs = append(t.outputs, o)
+		}
+	}
+	t.findGone(taken)
+	b.work.outputs = next
+	return nil
+}
+
+func (o *output) label() string {
+	if o.each == nil {
+		return "template " + o.tmpl.cfg.Name
+	}
+	return fmt.Sprintf("template %s for %q", o.tmpl.cfg.Name, o.each.Key)
+}
+
+// elements are the elements of for_each; one nil without it.
+func (t *applying) elements() ([]*template.Each, error) {
+	if t.job.bundle.cfg.ForEach == nil {
+		return []*template.Each{nil}, nil
+	}
+	list, err := template.Elements(&t.job.view, *t.job.bundle.cfg.ForEach)
+	if err != nil {
+		return nil, err
+	}
+	elements := make([]*template.Each, len(list))
+	for i := range list {
+		elements[i] = &list[i]
+	}
+	return elements, nil
+}
+
+// one renders one template for one element, or takes what is known.
+func (t *applying) one(ctx context.Context, i int, tmpl *bundleTemplate, e *template.Each, stale bool) (*output, error) {
+	o := &output{tmpl: tmpl, raw: e}
+	if e != nil {
+		o.each = &Each{Key: e.Key, Value: e.Value}
+	}
+	known := t.job.bundle.work.outputs[outputKey(i, o.eachKey())]
+	if known != nil && !stale && e.Equal(known.raw) {
+		o.dest, o.data = known.dest, known.data
+		return o, nil
+	}
+	var err error
+	if o.dest, err = tmpl.cfg.Destination(o.each); err != nil {
+		return nil, fmt.Errorf("destination: %w", err)
+	}
+	if !filepath.IsAbs(o.dest) || filepath.Clean(o.dest) != o.dest {
+		return nil, fmt.Errorf("destination %q is not a clean absolute path", o.dest)
+	}
+	if err := plainKey(o); err != nil {
+		return nil, err
+	}
+	o.data, err = tmpl.tmpl.Render(ctx, &t.job.view, e)
+	if err != nil {
+		t.metrics.rendered(t.name, "failed")
+		return nil, err
+	}
+	t.metrics.rendered(t.name, "ok")
+	o.new = known == nil || known.dest != o.dest || string(known.data) != string(o.data)
+	return o, nil
+}
+
+// plainKey refuses elements whose key would lead the file elsewhere: names of
+// znodes are data.
+func plainKey(o *output) error {
+	if o.each == nil {
+		return nil
+	}
+	for part := range strings.SplitSeq(o.each.Key, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
+			return fmt.Errorf("element %q cannot be part of a file name", o.each.Key)
+		}
+	}
+	return nil
+}
+
+// findGone lists the files that former applies wrote and that are no longer
+// wanted. Only a for_each has such: the destination of a plain template that
+// was renamed is left alone.
+func (t *applying) findGone(wanted map[string]string) {
+	b := t.job.bundle
+	if b.cfg.ForEach == nil || t.job.mode != applyView {
+		return
+	}
+	if b.work.written == nil {
+		b.work.written = t.loadWritten()
+	}
+	for dest := range b.work.written {
+		if _, ok := wanted[dest]; !ok {
+			t.gone = append(t.gone, dest)
+		}
+	}
+}
+
+// stage stages what may differ from the disk. A check before the swap needs
+// the whole bundle.
+func (t *applying) stage() error {
+	b := t.job.bundle
+	if b.work.written == nil {
+		b.work.written = t.loadWritten()
+	}
+	whole := t.job.first || t.job.force || t.job.owed || (b.cfg.Check != nil && b.cfg.Check.At != atSwapped)
+	for _, o := range t.outputs {
+		if !whole && !o.new {
+			continue
+		}
+		if t.job.mode == applyCached && exists(o.dest) {
+			continue // the file may be newer than the view that was kept.
+		}
+		if t.leftAlone(o) {
+			continue
+		}
+		if _, err := t.tx.Stage(o.file(), o.data); err != nil {
+			return fail(stageStage, time.Second, err)
+		}
+		t.staged = append(t.staged, o)
+	}
+	for _, dest := range t.gone {
+		if err := t.stageRemoval(dest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageRemoval removes a file that is no longer wanted, unless something else
+// changed it.
+func (t *applying) stageRemoval(dest string) error {
+	mine, err := t.tx.Remove(template.File{Destination: dest, Symlink: template.SymlinkRefuse}, t.job.bundle.work.written[dest].Digest)
+	if err != nil {
+		return fail(stageStage, time.Second, err)
+	}
+	if !mine {
+		delete(t.job.bundle.work.written, dest)
+		t.events.add(Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
+		t.log.Warn("file kept that is no longer wanted", "template", t.name, "file", dest)
+	}
+	return nil
+}
+
+// leftAlone reports whether a hand has edited the file and the settings say
+// that this is to be reported, not repaired. New content replaces it.
+func (t *applying) leftAlone(o *output) bool {
+	w, ok := t.job.bundle.work.written[o.dest]
+	if !ok || o.tmpl.cfg.Drift != driftReport || w.Digest != template.Digest(o.data) {
+		return false
+	}
+	d, err := w.Drift()
+	return err == nil && (d == template.DriftContent || d == template.DriftMode || d == template.DriftOwner)
+}
+
+// file is the destination with its attributes.
+func (o *output) file() template.File {
+	c := o.tmpl.cfg
+	return template.File{
+		Destination: o.dest, Mode: c.Mode, Owner: c.Owner, Group: c.Group, Backup: c.Backup,
+		InPlace: c.InPlace, Symlink: c.Symlink,
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// remember records what is in place now, for drift and for removals. After a
+// cached apply nothing is known about files that were left alone.
+func (t *applying) remember() {
+	w := t.job.bundle.work.written
+	for i, s := range t.tx.Files() {
+		if i >= len(t.staged) {
+			break // removals come last.
+		}
+		if rec, err := s.Written(); err == nil {
+			w[s.Destination()] = rec
+		}
+	}
+	for _, dest := range t.gone {
+		delete(w, dest)
+	}
+	t.saveWritten()
+}
+
+// forgetOutputs makes the next apply render and compare everything: what was
+// rendered last is not what is in place.
+func (t *applying) forgetOutputs() { t.job.bundle.work.outputs = nil }
+
+func (t *applying) writtenPath() string {
+	if t.stateDir == "" {
+		return ""
+	}
+	return filepath.Join(t.stateDir, "files", fileName(t.name)+".json")
+}
+
+// loadWritten reads what a former process wrote; nothing when it cannot.
+func (t *applying) loadWritten() map[string]template.Written {
+	w := map[string]template.Written{}
+	if p := t.writtenPath(); p != "" {
+		if data, err := os.ReadFile(p); err == nil { //nolint:gosec // below our state directory.
+			_ = json.Unmarshal(data, &w)
+		}
+	}
+	return w
+}
+
+func (t *applying) saveWritten() {
+	p := t.writtenPath()
+	if p == "" || !t.tx.Changed() {
+		return
+	}
+	data, err := json.Marshal(t.job.bundle.work.written)
+	if err == nil {
+		err = writeFile(p, data)
+	}
+	if err != nil {
+		t.log.Warn("record of written files not saved", "template", t.name, "err", err)
+	}
+}
+
+// drifted looks whether something else changed the files of a bundle, and
+// reports whether they are to be repaired.
+func (a *applier) drifted(b *bundle) bool {
+	repair := false
+	for _, o := range b.work.outputs {
+		w, ok := b.work.written[o.dest]
+		if !ok {
+			continue
+		}
+		d, err := w.Drift()
+		if err != nil {
+			continue
+		}
+		b.work.written[o.dest] = w
+		if d == template.DriftNone {
+			a.conds.Close("drift", o.dest)
+			continue
+		}
+		if o.tmpl.cfg.Drift == driftReport {
+			a.conds.Open("drift", o.dest, "changed by something else: "+string(d))
+			continue
+		}
+		a.events.add(Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
+		a.log.Warn("file changed by something else", "template", b.cfg.Name, "file", o.dest, "drift", string(d))
+		repair = true
+	}
+	return repair
+}

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// report takes the result of an apply into the bundle's report, the open
+// conditions, the events and the log. The loop calls it.
+func (a *applier) report(b *bundle, r applyResult) {
+	name := b.cfg.Name
+	b.report.LastApply, b.report.Took = time.Now(), r.took
+	b.report.Stage, b.report.Err = r.stage, r.err
+	b.report.Version = configVersion(r.view, b.sources)
+	if r.changed > 0 {
+		b.report.LastChange = b.report.LastApply
+	}
+	if r.err != nil {
+		b.report.State = "failed"
+		a.conds.Open("template-failed", name, r.err.Error())
+		a.events.add(Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
+		a.log.Error("apply failed", "template", name, "stage", r.stage, "took", r.took, "err", r.err)
+	} else {
+		b.report.State = "ok"
+		a.conds.Close("template-failed", name)
+		b.report.Files = b.report.Files[:0:0]
+		for _, o := range b.work.outputs {
+			b.report.Files = append(b.report.Files, o.dest)
+		}
+		if r.changed > 0 {
+			a.events.add(Event{Kind: "applied", Subject: name, Text: fmt.Sprintf("%d files changed", r.changed)})
+			a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
+		}
+	}
+	if a.owed.has(name) && (b.cfg.Reload == nil || b.cfg.Reload.Leader == "") {
+		a.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")
+	} else {
+		a.conds.Close("reload-owed", name)
+	}
+}
+
+// sourceList names sources for messages.
+func sourceList(sources []view.Source) string {
+	names := make([]string, len(sources))
+	for i, s := range sources {
+		names[i] = s.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// pathOf is the znode of a state; empty for what has none.
+func pathOf(u view.Update) string {
+	switch u := u.(type) {
+	case *view.Tree:
+		return u.Path
+	case *view.Group:
+		return u.Path
+	case *view.Groups:
+		return u.Path
+	}
+	return ""
+}

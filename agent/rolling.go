@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Paths of what all agents share.
+const (
+	agentsPath  = "/zkagent/agents"
+	rollingPath = "/zkagent/rolling"
+)
+
+// roll waits for a permit of a rolling reload: a lease of the semaphore that
+// all hosts with a bundle of this name share.
+func (a *Agent) roll(ctx context.Context, bundle string, cfg *RollingConfig) (func(error), error) {
+	s, err := a.sessions.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := session.JoinPath(rollingPath, fileName(bundle))
+	k, err := permits(ctx, s, path, cfg.Permits)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: k, Data: []byte(a.first.ID), Logger: a.log}).Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())
+		defer cancel()
+		if err := hold.Release(ctx); err != nil {
+			a.log.Warn("permit not given back", "template", bundle, "err", err)
+		}
+	}, nil
+}
+
+// permits is K as a number. A share is of the agents that are there when the
+// semaphore is first used; the number is then fixed in ZooKeeper.
+func permits(ctx context.Context, s *session.Session, path, text string) (int, error) {
+	share, isShare := strings.CutSuffix(strings.TrimSpace(text), "%")
+	n, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("permits %q is not a number or a share", text)
+	}
+	if !isShare {
+		return max(int(n), 1), nil
+	}
+	data, _, err := s.Get(ctx, path)
+	if err == nil {
+		if k, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && k > 0 {
+			return k, nil
+		}
+	} else if !errors.Is(err, session.ErrNoNode) {
+		return 0, err
+	}
+	agents, _, err := s.Children(ctx, agentsPath)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return 0, err
+	}
+	return max(int(float64(len(agents))*n/100), 1), nil
+}

@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/systemd"
+)
+
+// Values of Config.OnStop.
+const (
+	onStopAuto     = "auto"
+	onStopLeave    = "leave"
+	onStopHandOver = "hand_over"
+)
+
+// stopMode says how the agent goes.
+type stopMode int
+
+const (
+	stopAuto     stopMode = iota // as the settings say
+	stopLeave                    // members, candidates and session end
+	stopHandOver                 // the session waits for the next process
+	stopUpgrade                  // as before, and this process becomes the next one
+)
+
+// ErrUpgrade is returned by Run when the program is to be executed again in
+// place; see [Exec].
+var ErrUpgrade = errors.New("execute the program again")
+
+// How long the steps of a stop may take.
+const (
+	stopApplyGrace = 10 * time.Second // an apply or hook that runs may finish
+	stopUnitGrace  = 15 * time.Second // members and candidates leave
+)
+
+// Leave makes Run leave ZooKeeper and return.
+func (a *Agent) Leave() { a.stop(stopLeave) }
+
+// HandOver makes Run return with the session kept for the next process.
+func (a *Agent) HandOver() { a.stop(stopHandOver) }
+
+// Upgrade makes Run hand over and return [ErrUpgrade].
+func (a *Agent) Upgrade() { a.stop(stopUpgrade) }
+
+func (a *Agent) stop(m stopMode) { a.stopOnce.Do(func() { a.stopMode <- m }) }
+
+// Run runs the agent until ctx ends (then it stops as on_stop says) or Leave,
+// HandOver or Upgrade is called. When it has returned, nothing of it is left.
+func (a *Agent) Run(ctx context.Context) error {
+	a.recover()
+	servers, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	cfg := a.cfg.Load()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	sessions, endSessions := context.WithCancel(life)
+	defer endSessions()
+	loop, endLoop := context.WithCancel(life)
+	defer endLoop()
+	hooks, endHooks := context.WithCancel(life)
+	defer endHooks()
+
+	var wg, sessionDone, hooksDone sync.WaitGroup
+	sessionErr := make(chan error, 1)
+	sessionDone.Go(func() { sessionErr <- a.sessions.Run(sessions) })
+	a.loadLastGood()
+	wg.Go(func() { a.loop.run(loop) })
+	a.setLoop(life, cfg)
+	a.sup.apply(life, a.unitSpecs(cfg))
+	hooksDone.Go(func() { a.hookHost("", a.hostScope()).run(hooks) })
+	a.execs.begin(hooks, cfg.Execs)
+	wg.Go(func() { a.saved.run(life) })
+	wg.Go(func() { a.watchFiles(life) })
+	wg.Go(func() { a.tellReady(life) })
+
+	mode, err := a.wait(ctx, sessionErr)
+	a.log.Info("stopping", "mode", mode.String())
+	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.reloads.wg.Wait() }, func() { endSessions(); sessionDone.Wait() })
+	end()
+	wg.Wait()
+	servers.stop()
+	if err == nil && mode == stopUpgrade {
+		err = ErrUpgrade
+	}
+	return err
+}
+
+// wait waits for a reason to stop.
+func (a *Agent) wait(ctx context.Context, sessionErr <-chan error) (stopMode, error) {
+	select {
+	case <-ctx.Done():
+		return a.decide(), nil
+	case m := <-a.stopMode:
+		return m, nil
+	case err := <-sessionErr:
+		return stopLeave, fmt.Errorf("session: %w", err)
+	}
+}
+
+// decide is what on_stop means now. With auto, a service manager that is
+// restarting us makes it a hand-over; when nobody can tell, we leave.
+func (a *Agent) decide() stopMode {
+	switch a.cfg.Load().OnStop {
+	case onStopLeave:
+		return stopLeave
+	case onStopHandOver:
+		return stopHandOver
+	}
+	if a.stateDir == "" {
+		return stopLeave
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	job, err := systemd.Job(ctx)
+	if err != nil {
+		a.log.Debug("service manager does not tell why we stop", "err", err)
+		return stopLeave
+	}
+	if strings.Contains(job, "restart") {
+		return stopHandOver
+	}
+	return stopLeave
+}
+
+func (m stopMode) String() string {
+	switch m {
+	case stopHandOver:
+		return onStopHandOver
+	case stopUpgrade:
+		return "upgrade"
+	default:
+		return onStopLeave
+	}
+}
+
+// shutdown is the ordered stop: no new work; members and candidates leave, or
+// stay for the next process; the session ends or is kept; the listeners go
+// last, so that health tells the truth to the end.
+func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
+	over := mode != stopLeave
+	a.handingOver.Store(over)
+	if mode == stopUpgrade {
+		_ = a.notify.Reloading()
+	} else {
+		_ = a.notify.Stopping("stopping: "+mode.String(), stopApplyGrace+stopUnitGrace+a.longestDrain())
+	}
+	a.quiesce()
+	endHooks()
+	a.execs.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), stopUnitGrace+a.longestDrain())
+	defer cancel()
+	if over {
+		// The connection goes first: nothing that units do while they end
+		// can reach ZooKeeper and change what the next process takes over.
+		a.endTerms(ctx)
+		a.sessions.HandOver()
+		endSession()
+		a.sup.stop(ctx, false)
+	} else {
+		a.sup.stop(ctx, true)
+		a.hookRuns.Wait()
+		endSession()
+	}
+	endLoop()
+	a.saved.flush()
+}
+
+// quiesce keeps applies from starting and lets those that run finish, within
+// their grace.
+func (a *Agent) quiesce() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopApplyGrace)
+	defer cancel()
+	a.loop.do(ctx, func() { a.loop.stopping = true })
+	for ctx.Err() == nil {
+		idle := true
+		a.loop.do(ctx, func() {
+			for _, b := range a.loop.bundles {
+				idle = idle && !b.inFlight
+			}
+		})
+		if idle || !sleep(ctx, 20*time.Millisecond) {
+			return
+		}
+	}
+	a.log.Warn("an apply did not finish in time and is ended", "grace", stopApplyGrace)
+}
+
+// endTerms ends the guarded commands of this process before the session is
+// handed over: what they do may not go on when the next process acts.
+func (a *Agent) endTerms(ctx context.Context) {
+	a.terms.end()
+	if lock := a.guardLock(); lock != "" {
+		if err := proc.WaitGuards(ctx, lock, nil); err != nil {
+			a.log.Warn("leader-only commands may still run", "err", err)
+		}
+	}
+}
+
+func (a *Agent) longestDrain() time.Duration {
+	var d time.Duration
+	for _, s := range a.cfg.Load().Services {
+		d = max(d, s.Drain)
+	}
+	return d
+}
+
+// tellReady tells the service manager once that we are up.
+func (a *Agent) tellReady(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-a.loop.ready:
+	}
+	a.log.Info("ready", "took", time.Since(a.started))
+	a.events.add(Event{Kind: "ready"})
+	if err := a.notify.Ready(a.Summary()); err != nil {
+		a.log.Warn("service manager not told", "err", err)
+	}
+}
+
+// Ready returns a channel that is closed when the first useful state is
+// reached: everything rendered, or running from the last known good view, or
+// waiting for ZooKeeper with the present files in place.
+func (a *Agent) Ready() <-chan struct{} { return a.loop.ready }
+
+// hostScope is where hooks of every host run.
+func (a *Agent) hostScope() hookScope {
+	return hookScope{run: a.plainRun, newLedger: func(hook string) ledger {
+		if a.stateDir == "" {
+			return &localLedger{}
+		}
+		return &localLedger{path: stateFile(a.stateDir, "ledger", hook)}
+	}}
+}
+
+// Exec executes the program file again in place of this process, which keeps
+// its id. It returns only when that fails.
+func Exec() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	// A package manager replaces the file; the link of the old one then ends
+	// with this mark.
+	exe = strings.TrimSuffix(exe, " (deleted)")
+	if err := syscall.Exec(exe, os.Args, os.Environ()); err != nil { //nolint:gosec // our own program.
+		return fmt.Errorf("upgrade: execute %s: %w", exe, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// saveEvery is how long applies may go on before their view is kept; saving
+// costs as much as the whole view is large.
+const saveEvery = 2 * time.Second
+
+// lastGoodSaver keeps the last known good view on disk, and the service
+// manager's status line up to date. Its own goroutine writes.
+type lastGoodSaver struct {
+	a    *Agent
+	wake chan struct{} // size 1: something was published
+
+	mu    sync.Mutex // mu guards what follows.
+	saved view.View
+	line  string
+	next  string // status line to be shown
+}
+
+func newLastGoodSaver(a *Agent) *lastGoodSaver {
+	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1)}
+}
+
+// status notes the newest status line.
+func (s *lastGoodSaver) status(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = line
+}
+
+// run saves after changes, not more often than saveEvery, and not more than a
+// twentieth of the time.
+func (s *lastGoodSaver) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		began := time.Now()
+		s.flush()
+		s.tell()
+		if !sleep(ctx, max(saveEvery, 20*time.Since(began))) {
+			return
+		}
+	}
+}
+
+// tell shows a new status line.
+func (s *lastGoodSaver) tell() {
+	s.mu.Lock()
+	line, changed := s.next, s.next != s.line
+	s.line = line
+	s.mu.Unlock()
+	if changed {
+		_ = s.a.notify.Status(line)
+	}
+}
+
+// flush saves the view when it is a whole one that every bundle was rendered
+// from, and differs from the one that was saved.
+func (s *lastGoodSaver) flush() {
+	dir := lastGoodDir(s.a.stateDir)
+	snap := s.a.loop.snapshot.Load()
+	if dir == "" || !snap.complete {
+		return
+	}
+	for _, b := range snap.bundles {
+		if b.State != "ok" {
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sameSources(s.saved, snap.view) {
+		return
+	}
+	err := saveLastGood(dir, newLastGood(snap.view, nil))
+	s.a.conds.Set("last-good-not-saved", "", err)
+	if err == nil {
+		s.saved = snap.view
+	}
+}
+
+// sameSources reports whether two views hold the same states, but for who
+// leads.
+func sameSources(a, b view.View) bool {
+	as, bs := a.Sources(), b.Sources()
+	if len(as) != len(bs) {
+		return false
+	}
+	for _, s := range bs {
+		if s.Kind != view.KindElection && a.Get(s) != b.Get(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// loadLastGood gives the loop the last known good view, for a start without
+// ZooKeeper.
+func (a *Agent) loadLastGood() {
+	g, err := LoadLastGood(a.stateDir)
+	a.conds.Set("last-good-damaged", "", err)
+	a.loop.lastGood = g
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	cron "github.com/netresearch/go-cron"
+)
+
+// Schedule is a parsed cron line.
+type Schedule struct{ s cron.Schedule }
+
+// neverYears is how far ahead a cron line must have a slot.
+const neverYears = 9
+
+var (
+	tildeRange = regexp.MustCompile(`(\d*)~(\d*)`)
+	fieldMax   = []int{59, 23, 28, 12, 6} // the day of month that every month has
+	fieldMin   = []int{0, 0, 1, 1, 0}
+)
+
+// ParseSchedule parses a cron line of five fields, or @daily and its kind,
+// with CRON_TZ= before it. "a~b", "~" and H choose a value by a hash of key,
+// so that every host agrees on it and hooks are spread: the key is made of
+// the election's path and the hook's name. A line that never fires is an error.
+func ParseSchedule(line, key string) (Schedule, error) {
+	p := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Hash).
+		WithMaxSearchYears(neverYears)
+	spec, err := tildes(line)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("schedule %q: %w", line, err)
+	}
+	s, err := p.ParseWithHashKey(spec, key)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("schedule %q: %w", line, err)
+	}
+	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return Schedule{}, fmt.Errorf("schedule %q never fires", line)
+	}
+	return Schedule{s}, nil
+}
+
+// tildes turns "a~b" into "H(a-b)", field by field.
+func tildes(line string) (string, error) {
+	if !strings.Contains(line, "~") {
+		return line, nil
+	}
+	fields := strings.Fields(line)
+	offset := 0
+	for offset < len(fields) && strings.Contains(fields[offset], "TZ=") {
+		offset++
+	}
+	for i, f := range fields[offset:] {
+		if i >= len(fieldMax) {
+			break
+		}
+		var bad error
+		fields[offset+i] = tildeRange.ReplaceAllStringFunc(f, func(m string) string {
+			from, to, err := bounds(m, i)
+			if err != nil {
+				bad = err
+			}
+			return fmt.Sprintf("H(%d-%d)", from, to)
+		})
+		if bad != nil {
+			return "", bad
+		}
+	}
+	return strings.Join(fields, " "), nil
+}
+
+// bounds reads the ends of "a~b" in field i; a missing one is the field's own.
+func bounds(m string, i int) (from, to int, err error) { //nolint:nonamedreturns // two ints need names.
+	from, to = fieldMin[i], fieldMax[i]
+	a, b, _ := strings.Cut(m, "~")
+	if a != "" {
+		if _, err := fmt.Sscan(a, &from); err != nil {
+			return 0, 0, err
+		}
+	}
+	if b != "" {
+		if _, err := fmt.Sscan(b, &to); err != nil {
+			return 0, 0, err
+		}
+	}
+	if from > to {
+		return 0, 0, fmt.Errorf("range %s is backwards", m)
+	}
+	return from, to, nil
+}
+
+// Next is the first slot after t; zero when there is none.
+func (s Schedule) Next(t time.Time) time.Time {
+	if s.s == nil {
+		return time.Time{}
+	}
+	return s.s.Next(t)
+}
+
+// Set reports whether there is a schedule.
+func (s Schedule) Set() bool { return s.s != nil }
+
+// maxMissed bounds the slots that are looked at after a long absence.
+const maxMissed = 1000
+
+// missed lists the slots after last up to now, the newest maxMissed of them.
+func (s Schedule) missed(last, now time.Time) []time.Time {
+	var slots []time.Time
+	for t := s.Next(last); !t.IsZero() && !t.After(now); t = s.Next(t) {
+		slots = append(slots, t)
+		if len(slots) > 2*maxMissed {
+			slots = append(slots[:0], slots[len(slots)-maxMissed:]...)
+		}
+	}
+	if len(slots) > maxMissed {
+		slots = slots[len(slots)-maxMissed:]
+	}
+	return slots
+}

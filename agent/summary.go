@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// stateFile is a file of ours below the state directory.
+func stateFile(stateDir, kind, name string) string {
+	return filepath.Join(stateDir, kind, fileName(name)+".json")
+}
+
+// RenderAll renders every bundle again and compares every file with the disk.
+func (a *Agent) RenderAll(ctx context.Context) {
+	a.loop.do(ctx, func() {
+		now := time.Now()
+		for _, b := range a.loop.bundles {
+			b.force = true
+			b.failures, b.retryAt = 0, time.Time{}
+			b.settle.note(now)
+		}
+	})
+}
+
+// Summary is one line about how things stand, for the service manager.
+func (a *Agent) Summary() string {
+	s := a.loop.snapshot.Load()
+	var ok, failed int
+	for _, b := range s.bundles {
+		switch b.State {
+		case "ok":
+			ok++
+		case "failed":
+			failed++
+		}
+	}
+	parts := []string{fmt.Sprintf("%d templates ok", ok)}
+	if failed > 0 {
+		parts[0] += fmt.Sprintf(", %d failed", failed)
+	}
+	if waiting := len(s.bundles) - ok - failed; waiting > 0 {
+		parts[0] += fmt.Sprintf(", %d waiting", waiting)
+	}
+	zk := a.sessions.Status()
+	switch {
+	case zk.State == session.Connected:
+		parts = append(parts, "ZooKeeper "+zk.Server)
+	case s.cached:
+		parts = append(parts, "running from last known good, ZooKeeper "+zk.State.String())
+	default:
+		parts = append(parts, "ZooKeeper "+zk.State.String())
+	}
+	for _, src := range s.view.Sources() {
+		if l, found := s.view.Leader(src.Name); found && src.Kind == "election" && l.Mine {
+			parts = append(parts, "leads "+src.Name)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// published is called by the loop after each publication.
+func (a *Agent) published() {
+	poke(a.saved.wake)
+	if a.loop.isReady {
+		a.saved.status(a.Summary())
+	}
+}

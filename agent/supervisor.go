@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Unit is one config tree, group, service or candidate. Its Run is called
+// again in every new session, never twice at the same time.
+type Unit interface {
+	// Run works within the session until ctx or the session ends, and sends
+	// what it finds.
+	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
+}
+
+// unitSpec is a unit as the settings want it.
+type unitSpec struct {
+	kind, name string
+	key        any // its configuration: a unit whose key is equal keeps running
+	// make makes the unit; former is the value of the unit that it replaces,
+	// nil when it replaces none.
+	make func(former any) unitParts
+}
+
+// unitParts is a unit that was made of a specification.
+type unitParts struct {
+	unit Unit
+	// life, when set, runs as long as the unit is wanted, over all sessions.
+	life func(ctx context.Context)
+	// leave, when set, is called before the unit is stopped for good.
+	leave func(ctx context.Context)
+	// replaces, when set, tells whether a unit of the given new key can take
+	// over from this one, which then does not leave.
+	replaces func(key any) bool
+	// value is the thing itself, for status and orders.
+	value any
+}
+
+func (u unitSpec) id() string { return u.kind + "." + u.name }
+
+// supervisor keeps the units of the settings running in each session. Only
+// one goroutine at a time calls apply and stop.
+type supervisor struct {
+	log      *slog.Logger
+	conds    *condition.Set
+	metrics  *Metrics
+	sessions interface {
+		Session(ctx context.Context) (*session.Session, error)
+	}
+	up   func(view.Update)
+	same func(a, b any) bool
+
+	mu    sync.Mutex // mu guards units for readers; apply and stop are one goroutine.
+	units map[string]*runningUnit
+}
+
+// runningUnit is a unit with its goroutines.
+type runningUnit struct {
+	spec   unitSpec
+	parts  unitParts
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// apply makes the set of running units the given one: units that are not
+// wanted any more, or whose configuration changed, are stopped, new ones
+// started, all others left alone.
+func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
+	want := map[string]unitSpec{}
+	for _, spec := range specs {
+		want[spec.id()] = spec
+	}
+	former := map[string]any{}
+	var stopping sync.WaitGroup
+	for id, u := range s.units {
+		spec, ok := want[id]
+		if ok && s.same(u.spec.key, spec.key) {
+			delete(want, id)
+			continue
+		}
+		if ok && u.parts.replaces != nil && u.parts.replaces(spec.key) {
+			former[id], u.parts.leave = u.parts.value, nil
+		}
+		s.remove(id)
+		stopping.Go(func() { u.stop(ctx) })
+	}
+	stopping.Wait()
+	for _, spec := range specs {
+		if _, ok := want[spec.id()]; ok {
+			s.start(ctx, spec, former[spec.id()])
+		}
+	}
+}
+
+// start makes a unit and runs it.
+func (s *supervisor) start(ctx context.Context, spec unitSpec, former any) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	u := &runningUnit{spec: spec, parts: spec.make(former), cancel: cancel}
+	s.mu.Lock()
+	s.units[spec.id()] = u
+	s.mu.Unlock()
+	u.wg.Go(func() { s.keep(ctx, u) })
+	if u.parts.life != nil {
+		u.wg.Go(func() { u.parts.life(ctx) })
+	}
+}
+
+func (s *supervisor) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.units, id)
+}
+
+// value returns the thing itself of a running unit; nil when there is none.
+func (s *supervisor) value(kind, name string) any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.units[kind+"."+name]; u != nil {
+		return u.parts.value
+	}
+	return nil
+}
+
+// keep runs the unit in one session after the other.
+func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
+	failures := 0
+	for ctx.Err() == nil {
+		sess, err := s.sessions.Session(ctx)
+		if err != nil {
+			if ctx.Err() == nil && !sleep(ctx, time.Second) {
+				return
+			}
+			continue
+		}
+		began := time.Now()
+		err = u.parts.unit.Run(ctx, sess, s.up)
+		if ctx.Err() != nil || sess.Context().Err() != nil {
+			failures = 0
+			continue
+		}
+		if time.Since(began) > time.Minute {
+			failures = 0
+		}
+		failures++
+		if err == nil {
+			err = errors.New("ended without a reason")
+		}
+		s.conds.Open("unit-failed", u.spec.id(), err.Error())
+		s.metrics.unitError(u.spec.kind, u.spec.name)
+		s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
+		if !sleep(ctx, backoff(failures, 200*time.Millisecond, 30*time.Second)) {
+			break
+		}
+		s.conds.Close("unit-failed", u.spec.id())
+	}
+	s.conds.Close("unit-failed", u.spec.id())
+}
+
+// stop stops the unit and waits until nothing of it is left.
+func (u *runningUnit) stop(ctx context.Context) {
+	if u.parts.leave != nil {
+		u.parts.leave(ctx)
+	}
+	u.cancel()
+	u.wg.Wait()
+}
+
+// stop stops every unit at the same time. With leave, each may say good-bye.
+func (s *supervisor) stop(ctx context.Context, leave bool) {
+	var wg sync.WaitGroup
+	for _, u := range s.units {
+		if !leave {
+			u.parts.leave = nil
+		}
+		wg.Go(func() { u.stop(ctx) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// swapLock keeps swap-and-check and reload apart: while files are in place
+// that are not yet checked, nobody of ours may make a program read them. It is
+// taken per reload command within this process, and once on the host among
+// agents that share a directory for it.
+type swapLock struct {
+	path string // of the lock file; empty: this process only
+
+	mu    sync.Mutex // mu guards slots.
+	slots map[string]chan struct{}
+}
+
+func newSwapLock(stateDir string) *swapLock {
+	l := &swapLock{slots: map[string]chan struct{}{}}
+	for _, dir := range []string{"/run/lock", stateDir} {
+		if dir != "" && unix.Access(dir, unix.W_OK) == nil {
+			l.path = filepath.Join(dir, "zkagent-swap.lock")
+			break
+		}
+	}
+	return l
+}
+
+// slot is the lock of one reload command: a channel that holds one token.
+func (l *swapLock) slot(key string) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.slots[key]
+	if s == nil {
+		s = make(chan struct{}, 1) // one token: whoever has put it in holds the lock.
+		l.slots[key] = s
+	}
+	return s
+}
+
+// command takes the lock for a reload command.
+func (l *swapLock) command(ctx context.Context, key string) (func(), error) {
+	s := l.slot(key)
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// acquire takes the lock for a swap: against the reload command of the bundle
+// and, when a check is to run while the files are in place, against every
+// other such swap on the host.
+func (l *swapLock) acquire(ctx context.Context, key string, window bool) (func(), error) {
+	own, err := l.command(ctx, "key\x00"+key)
+	if err != nil || !window {
+		return own, err
+	}
+	swap, err := l.command(ctx, "swap")
+	if err != nil {
+		own()
+		return nil, err
+	}
+	host := l.host(ctx)
+	return func() { host(); swap(); own() }, nil
+}
+
+// hostPatience bounds the wait for other agents of this host: one that is
+// stopped must not hold up this one for ever. The lock narrows a window, it
+// does not make swaps safe by itself.
+const hostPatience = 30 * time.Second
+
+// host takes the lock file, waiting for other agents of this host.
+func (l *swapLock) host(ctx context.Context) func() {
+	nothing := func() {}
+	if l.path == "" {
+		return nothing
+	}
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nothing
+	}
+	for end := time.Now().Add(hostPatience); time.Now().Before(end); {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil { //nolint:gosec // a file descriptor fits.
+			return func() { f.Close() }
+		}
+		if !sleep(ctx, 10*time.Millisecond) {
+			break
+		}
+	}
+	f.Close()
+	return nothing
+}
