@@ -31,7 +31,7 @@ func (c *conn) handle(p packet) bool {
 	case f.loseBefore:
 		return false
 	case f.refused && f.code == jute.ErrCodeUnimplemented || !known(h.Op):
-		c.reply(h.Xid, 0, jute.ErrCodeUnimplemented, nil, f.until())
+		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, nil, f.until())
 		return false
 	case f.refused:
 		c.reply(h.Xid, c.replica.tree.zxid, f.code, nil, f.until())
@@ -50,7 +50,11 @@ func (c *conn) handle(p packet) bool {
 	if err == nil && e != nil {
 		body = e.Bytes()
 	}
-	c.reply(h.Xid, c.replica.tree.zxid, codeOf(err), body, f.until())
+	xid := h.Xid
+	if h.Op == jute.OpPing {
+		xid = jute.XidPing
+	}
+	c.reply(xid, c.replica.tree.zxid, codeOf(err), body, f.until())
 	return h.Op != jute.OpClose
 }
 

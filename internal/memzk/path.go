@@ -63,11 +63,11 @@ func validatePath(path string) error {
 	return nil
 }
 
-// badRune has ZooKeeper's ranges with their odd ends. It counts in UTF-16, so
+// badRune has ZooKeeper's ranges. It counts in UTF-16, so
 // that everything outside the basic plane is a pair of surrogates and refused.
 func badRune(r rune) bool {
 	switch {
-	case r < 0x1f, r > 0x7f && r < 0x9f, r > 0xd800 && r < 0xf8ff, r > 0xfff0 && r < 0xffff, r > 0xffff:
+	case r <= 0x1f, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
 		return true
 	}
 	return false

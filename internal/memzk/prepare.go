@@ -83,6 +83,8 @@ func (p *preparer) owner(op int32, r *createRequest) (int64, error) {
 		return 0, Error(jute.ErrCodeUnimplemented)
 	case ttlMode && (r.ttl <= 0 || r.ttl > maxTTL), !ttlMode && r.ttl >= 0:
 		return 0, Error(jute.ErrCodeBadArguments)
+	case op == jute.OpCreateTTL && !ttlMode: // This crashes a real server.
+		return 0, Error(jute.ErrCodeBadArguments)
 	}
 	switch {
 	case op == jute.OpCreateContainer:
@@ -220,6 +222,22 @@ func (p *preparer) permitted(path string, perm int32) (*record, error) {
 		return nil, err
 	}
 	return n, checkACL(n.acl, perm, p.ids)
+}
+
+// createInMulti prepares a create inside a multi. There the flags decide what is
+// made, and the operation does not count.
+func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
+	switch {
+	case r.flags == jute.FlagContainer:
+		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
+	case r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL:
+		if op != jute.OpCreateTTL {
+			return op, Error(jute.ErrCodeMarshallingError)
+		}
+		return op, p.create(op, r)
+	}
+	r.ttl = -1
+	return jute.OpCreate, p.create(jute.OpCreate, r)
 }
 
 // one prepares the request op whose body d holds.

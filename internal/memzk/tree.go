@@ -32,12 +32,17 @@ type node struct {
 	children map[string]struct{}
 }
 
-// stat returns what clients see: their cversion counts deletions too.
+// stat returns what clients see: their cversion counts deletions too, and
+// containers and TTL znodes look like persistent ones.
 func (n *node) stat() jute.Stat {
+	owner := n.owner
+	if !isEphemeral(owner) {
+		owner = 0
+	}
 	return jute.Stat{
 		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
 		Version: n.version, Cversion: n.cversion*2 - int32(len(n.children)), Aversion: n.aversion,
-		EphemeralOwner: n.owner, DataLength: int32(len(n.data)), NumChildren: int32(len(n.children)),
+		EphemeralOwner: owner, DataLength: int32(len(n.data)), NumChildren: int32(len(n.children)),
 	}
 }
 
@@ -69,7 +74,7 @@ func newTree() *tree {
 	t.nodes[rootPath] = &node{data: []byte{}, acl: open, cversion: 0, children: map[string]struct{}{"zookeeper": {}}}
 	t.nodes[zookeeperPath] = &node{data: []byte{}, acl: open, children: map[string]struct{}{"quota": {}, "config": {}}}
 	t.nodes[quotaPath] = &node{data: []byte{}, acl: open}
-	t.nodes[configPath] = &node{data: []byte{}, acl: readable}
+	t.nodes[configPath] = &node{data: []byte{}, acl: readable, aversion: -1}
 	return t
 }
 

@@ -78,7 +78,17 @@ func (w *watchTable) remove(path string, c *conn) bool {
 	return true
 }
 
-func (w *watchTable) has(path string, c *conn) bool { return w.byPath[path][c] != 0 }
+// has answers checkWatches as 3.8 does: for any watch on path, whoever set it.
+func (w *watchTable) has(path string) bool { return len(w.byPath[path]) > 0 }
+
+// upwards calls f with the ancestors of path, the nearest first, if there are
+// recursive watches at all.
+func (w *watchTable) upwards(path string, f func(string)) {
+	for w.recursive > 0 && strings.LastIndexByte(path, '/') >= 0 && path != rootPath {
+		path = watchPath(path[:strings.LastIndexByte(path, '/')])
+		f(path)
+	}
+}
 
 // forget takes all watches of a connection away.
 func (w *watchTable) forget(c *conn) {
@@ -107,15 +117,14 @@ func (w *watchTable) fire(event int32, path string, acl []jute.ACL, skip map[*co
 		found[c] = true
 		w.set(path, c, mode, mode&^oneShot)
 	}
-	if w.recursive > 0 && event != jute.EventChildrenChanged {
-		for p := path; p != rootPath; {
-			p = watchPath(p[:strings.LastIndexByte(p, '/')])
+	if event != jute.EventChildrenChanged {
+		w.upwards(path, func(p string) {
 			for c, mode := range w.byPath[p] {
 				if mode&recursive != 0 {
 					found[c] = true
 				}
 			}
-		}
+		})
 	}
 	for c := range found {
 		if !skip[c] && allowed(acl, jute.PermRead, c.ids) {

@@ -92,9 +92,10 @@ func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, e
 	}
 	found := false
 	for _, w := range tables {
-		found = found || w.has(path, c)
 		if op == jute.OpRemoveWatches {
-			w.remove(path, c)
+			found = w.remove(path, c) || found
+		} else {
+			found = w.has(path) || found
 		}
 	}
 	if !found {

@@ -57,15 +57,23 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 		if h.Done {
 			break
 		}
-		if failed == nil {
-			failed = p.one(h.Type, d)
-			if failed != nil {
-				failedAt = len(ops)
+		op := h.Type
+		switch {
+		case failed != nil:
+			skipOp(op, d)
+		case isCreate(op):
+			if op, failed = p.createInMulti(op, decodeCreate(op, d)); codeOf(failed) == jute.ErrCodeMarshallingError {
+				c.s.commit(nil)
+				c.catchUp()
+				return nil, failed
 			}
-		} else {
-			skipOp(h.Type, d)
+		default:
+			failed = p.one(op, d)
 		}
-		ops = append(ops, h.Type)
+		if failed != nil && failedAt < 0 {
+			failedAt = len(ops)
+		}
+		ops = append(ops, op)
 	}
 	if failed != nil {
 		c.s.commit(nil)
@@ -79,19 +87,19 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 
 // multiOp reports whether op may be part of a multi.
 func multiOp(op int32) bool {
-	switch op {
-	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL, jute.OpDelete, jute.OpSetData, jute.OpCheck:
-		return true
-	}
-	return false
+	return isCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
+}
+
+func isCreate(op int32) bool {
+	return op == jute.OpCreate || op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
 }
 
 // skipOp reads over the body of an operation.
 func skipOp(op int32, d *jute.Decoder) {
-	switch op {
-	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
+	switch {
+	case isCreate(op):
 		decodeCreate(op, d)
-	case jute.OpSetData:
+	case op == jute.OpSetData:
 		_, _, _ = d.String(), d.Buffer(), d.Int32()
 	default:
 		_, _ = d.String(), d.Int32()
