@@ -1,0 +1,141 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/registry"
+)
+
+//go:generate go test -run TestReference -update .
+
+// Reference is the reference of all blocks and arguments as Markdown, made of
+// the tags of the raw structs.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString(`# Settings
+
+<!-- Generated from the code by "make gen"; do not edit. -->
+
+Settings are HCL 2: a file, or a directory whose ` + "`*.hcl`" + ` files are taken together. Unknown blocks and
+arguments, labels used twice and references to what does not exist are errors, all reported at once with
+file, line and column by ` + "`zkagent validate`" + `; the exit code then is 78.
+
+Durations are written ` + "`500ms`, `10s`, `5m`, `2h`, `1d`" + `, sizes ` + "`512kB`, `1MiB`" + `, shares ` + "`30%`" + `, file modes in octal
+in quotes. Paths of files are relative to the settings file. References have no quotes: ` + "`election.nightly`" + `, or
+` + "`config[\"web.v2\"]`" + ` for a label with a dot. Commands are lists of arguments; there is no shell.
+
+`)
+	functionsReference(&b)
+	t := reflect.TypeFor[root]()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("hcl"), ",")
+		blockReference(&b, []string{name}, blockType(f.Type), f.Tag.Get("doc"))
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// functionsReference lists what expressions may call and use.
+func functionsReference(b *strings.Builder) {
+	b.WriteString("## Expressions\n\n" +
+		"Functions of their own: `env(\"NAME\")` and `env(\"NAME\", \"default\")` (a variable that is not set is the default, or empty), " +
+		"`file(\"path\")`, `credential(\"name\")` (a file in `$CREDENTIALS_DIRECTORY`, without its last line break), `hostname()`.\n\n")
+	fmt.Fprintf(b, "String and list functions of HCL: `%s`.\n\n", strings.Join(sortedKeys(pure), "`, `"))
+	b.WriteString("Commands of checks and reloads may use `staged` (the staged file), `staged_dir` (a private directory in which every " +
+		"file of the bundle stands under its own destination path), `destination`, and with `for_each` `each.key` and `each.value`; " +
+		"destinations may use `each`. They are evaluated each time that they are needed, and once on load with unknown values.\n\n")
+}
+
+// blockType is the struct behind a slice or a pointer.
+func blockType(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// checkTypes are the structs that the label of a check block picks.
+var checkTypes = map[string]reflect.Type{
+	registry.CheckHTTP: reflect.TypeFor[httpCheck](), registry.CheckTCP: reflect.TypeFor[tcpCheck](),
+	registry.CheckGRPC: reflect.TypeFor[grpcCheck](), registry.CheckExec: reflect.TypeFor[execCheck](), registry.CheckTTL: reflect.TypeFor[ttlCheck](),
+}
+
+// blockReference describes one block, and below it the blocks that it holds.
+func blockReference(b *strings.Builder, path []string, t reflect.Type, doc string) {
+	heading := strings.Join(path, " → ")
+	if label := labelOf(t); label != "" && t != reflect.TypeFor[checkHeader]() {
+		heading += ` "` + strings.ToUpper(label) + `"`
+	}
+	fmt.Fprintf(b, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, doc)
+	if t == reflect.TypeFor[checkHeader]() {
+		for _, kind := range checkKinds {
+			blockReference(b, append(slices.Clone(path[:len(path)-1]), `check "`+kind+`"`), checkTypes[kind], "A check of the kind "+kind+".")
+		}
+		return
+	}
+	argumentsReference(b, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if name, option, _ := strings.Cut(f.Tag.Get("hcl"), ","); option == "block" {
+			blockReference(b, append(slices.Clone(path), name), blockType(f.Type), f.Tag.Get("doc"))
+		}
+	}
+}
+
+func labelOf(t reflect.Type) string {
+	for i := range t.NumField() {
+		if name, option, _ := strings.Cut(t.Field(i).Tag.Get("hcl"), ","); option == "label" {
+			return name
+		}
+	}
+	return ""
+}
+
+// argumentsReference is the table of a block's arguments.
+func argumentsReference(b *strings.Builder, t reflect.Type) {
+	var rows []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Type != reflect.TypeFor[hcl.Expression]() {
+			continue
+		}
+		if same, ok := reflect.TypeFor[fileBlock]().FieldByName(f.Name); ok && f.Tag.Get("doc") == "" {
+			f = same // a template block repeats the arguments of its file
+		}
+		ru := ruleOf(f)
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", ru.name, ru.is, ru.defaultText(), ru.doc+ru.limits()))
+	}
+	if len(rows) > 0 {
+		b.WriteString("| argument | type | default | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n")
+	}
+}
+
+func (r rule) defaultText() string {
+	switch {
+	case r.required:
+		return "required"
+	case r.def == "":
+		return ""
+	}
+	return "`" + r.def + "`"
+}
+
+// limits says which values are allowed.
+func (r rule) limits() string {
+	switch {
+	case len(r.enum) > 0:
+		return " One of `" + strings.Join(r.enum, "`, `") + "`."
+	case r.min != "" && r.max != "":
+		return fmt.Sprintf(" From %s to %s.", r.min, r.max)
+	case r.min != "":
+		return fmt.Sprintf(" At least %s.", r.min)
+	case r.max != "":
+		return fmt.Sprintf(" At most %s.", r.max)
+	}
+	return ""
+}
