@@ -1,0 +1,506 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+const (
+	root   = "/config/site"
+	digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+)
+
+// world is a fleet of simulated hosts around one server in memory.
+type world struct {
+	t      *testing.T
+	server *memzk.Server
+	desk   *session.Session // the operator's
+	hosts  map[string]*host
+
+	mu     sync.Mutex // guards what follows
+	active map[string]bool
+	peak   int
+}
+
+// host is one simulated agent. What is on its "disk" outlives its process.
+type host struct {
+	w       *world
+	id      string
+	cancel  context.CancelFunc
+	stopped chan struct{}
+	process <-chan struct{} // closed when the process stops
+
+	mu      sync.Mutex // guards what follows
+	inUse   int64
+	history []int64
+	refuse  map[int64]string // version -> why the vote is abort
+	fail    map[int64]string // version -> why its use fails
+	took    time.Duration    // how long a use takes
+	hold    chan struct{}    // a use waits for it when not nil
+}
+
+func newWorld(t *testing.T, ids ...string) *world {
+	w := &world{t: t, server: memzk.New(memzk.Options{}), hosts: map[string]*host{}, active: map[string]bool{}}
+	w.desk = w.dial("desk")
+	ctx := t.Context()
+	if err := w.desk.CreateParents(ctx, readyPath(root)); err != nil {
+		t.Fatal(err)
+	}
+	ready := config.Ready{Version: 1, Digest: digest}
+	if _, _, err := w.desk.Create(ctx, readyPath(root), ready.Encode(), session.Persistent); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		w.hosts[id] = &host{w: w, id: id, refuse: map[int64]string{}, fail: map[int64]string{}, took: time.Second}
+		w.hosts[id].start()
+	}
+	for _, id := range ids {
+		w.await("everybody to use version 1", func() bool { return w.hosts[id].version() == 1 })
+	}
+	return w
+}
+
+func (w *world) dial(id string) *session.Session {
+	w.t.Helper()
+	s, err := session.Dial(w.t.Context(), session.Config{
+		Servers: []string{"memzk:2181"}, Timeout: 10 * time.Second, Dial: w.server.Dial, Identity: id,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// close ends everything, as a bubble demands.
+func (w *world) close() {
+	for _, h := range w.hosts {
+		h.stop()
+	}
+	_ = w.desk.Close()
+	w.server.Close()
+}
+
+// await waits in virtual time.
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	for range 6000 {
+		if ok() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // virtual time: this waits for the bubble
+	}
+	w.t.Fatalf("ten minutes passed waiting for %s", what)
+}
+
+func (w *world) propose(version int64, strategy Strategy) string {
+	w.t.Helper()
+	name, err := Propose(w.t.Context(), w.desk, Request{Root: root, Version: version, Digest: digest, Strategy: strategy, Who: "ann", Expect: -1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return name
+}
+
+func (w *world) awaitPhase(name string, phases ...string) *State {
+	w.t.Helper()
+	var state *State
+	w.await(name+" to be "+strings.Join(phases, " or "), func() bool {
+		var err error
+		if state, err = Read(w.t.Context(), w.desk, root, name); err != nil {
+			w.t.Fatal(err)
+		}
+		return slices.Contains(phases, state.Phase())
+	})
+	return state
+}
+
+// start starts the host's process: session, subscriber, participant.
+func (h *host) start() {
+	ctx, cancel := context.WithCancel(h.w.t.Context())
+	h.cancel, h.stopped, h.process = cancel, make(chan struct{}), ctx.Done()
+	s := h.w.dial(h.id)
+	go func() {
+		defer close(h.stopped)
+		defer s.Close()
+		h.run(ctx, s)
+	}()
+}
+
+func (h *host) run(ctx context.Context, s *session.Session) {
+	path := subscribersPath(root) + "/" + h.id
+	if err := s.CreateParents(ctx, path); err != nil {
+		return
+	}
+	if _, _, err := s.Create(ctx, path, nil, session.Ephemeral); err != nil && !errors.Is(err, session.ErrNodeExists) {
+		return
+	}
+	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree})
+	var wg sync.WaitGroup
+	wg.Go(func() { h.follow(ctx, s, p) })
+	if err := p.Run(ctx, s); err != nil && ctx.Err() == nil {
+		h.w.t.Errorf("%s: %v", h.id, err)
+	}
+	wg.Wait()
+}
+
+// follow offers what ready names, as the watcher of package config does.
+func (h *host) follow(ctx context.Context, s *session.Session, p *Participant) {
+	for ctx.Err() == nil {
+		data, _, watch, err := s.GetW(ctx, readyPath(root))
+		if err != nil {
+			return
+		}
+		ready, _, err := config.ParseReady(data)
+		if err != nil {
+			return
+		}
+		p.Offer(treeOf(ready))
+		if err := wait(ctx, s, watch); err != nil {
+			return
+		}
+	}
+}
+
+func treeOf(r config.Ready) *view.Tree {
+	return view.NewTree(view.Tree{Name: "site", Path: root, Layout: "versioned", Generation: r.Version, Previous: r.Previous, Rollout: r.Rollout}, nil)
+}
+
+func (h *host) tree(_ context.Context, _ *session.Session, version int64) (*view.Tree, error) {
+	return treeOf(config.Ready{Version: version}), nil
+}
+
+// stop ends the process in good order.
+func (h *host) stop() {
+	if h.cancel != nil {
+		h.cancel()
+		<-h.stopped
+		h.cancel = nil
+	}
+}
+
+func (h *host) version() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.inUse
+}
+
+func (h *host) put(version int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.inUse != version {
+		h.inUse = version
+		h.history = append(h.history, version)
+	}
+}
+
+// Vote implements Host.
+func (h *host) Vote(_ context.Context, tree *view.Tree) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if why := h.refuse[tree.Generation]; why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+
+// Show implements Host.
+func (h *host) Show(tree *view.Tree) { h.put(tree.Generation) }
+
+// Use implements Host; the world sees who is at it.
+func (h *host) Use(ctx context.Context, tree *view.Tree) error {
+	h.w.enter(h.id)
+	defer h.w.leave(h.id)
+	before := h.version()
+	h.put(tree.Generation)
+	h.mu.Lock()
+	took, hold, why := h.took, h.hold, h.fail[tree.Generation]
+	h.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-h.process:
+			return ErrStopping
+		case <-ctx.Done():
+			return ErrStopping
+		}
+	}
+	if !pause(ctx, took) {
+		return ErrStopping
+	}
+	if why != "" {
+		h.put(before)
+		return errors.New(why)
+	}
+	return nil
+}
+
+func (w *world) enter(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active[id] = true
+	w.peak = max(w.peak, len(w.active))
+}
+
+func (w *world) leave(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.active, id)
+}
+
+func ids(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("web-%02d", i))
+	}
+	return out
+}
+
+// inBubble runs a test against a fleet in virtual time.
+func inBubble(t *testing.T, n int, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ids(n)...)
+		defer w.close()
+		test(t, w)
+	})
+}
+
+func TestRollout_GoodVersionReachesEverybodyKAtATime(t *testing.T) {
+	inBubble(t, 20, func(t *testing.T, w *world) {
+		name := w.propose(2, Strategy{Parallel: 3, Canary: 1, Bake: Duration(time.Minute), Pause: Duration(2 * time.Second)})
+		state := w.awaitPhase(name, PhaseDone)
+		for id, h := range w.hosts {
+			if h.version() != 2 {
+				t.Errorf("%s uses version %d", id, h.version())
+			}
+		}
+		if w.peak > 3 {
+			t.Errorf("%d hosts were active at once, K is 3", w.peak)
+		}
+		if len(state.Votes) != 20 || state.Done.Hosts != 20 {
+			t.Errorf("votes %d, done %+v", len(state.Votes), state.Done)
+		}
+		w.await("current to be gone", func() bool {
+			_, err := Current(t.Context(), w.desk, root)
+			return errors.Is(err, ErrNoRollout)
+		})
+	})
+}
+
+func TestRollout_OneHostRefusesAndNobodyChanges(t *testing.T) {
+	inBubble(t, 8, func(t *testing.T, w *world) {
+		w.hosts["web-05"].refuse[2] = "nginx: [emerg] unknown directive"
+		name := w.propose(2, Strategy{Parallel: 8})
+		state := w.awaitPhase(name, PhaseAborted)
+		if err := state.Err(); !errors.Is(err, ErrAborted) || !strings.Contains(err.Error(), "web-05: nginx: [emerg] unknown directive") {
+			t.Errorf("got %v", err)
+		}
+		for id, h := range w.hosts {
+			if !slices.Equal(h.history, []int64{1}) {
+				t.Errorf("%s used versions %v", id, h.history)
+			}
+		}
+	})
+}
+
+func TestRollout_HaltsAtTheFirstFailureAndRollsBack(t *testing.T) {
+	inBubble(t, 10, func(t *testing.T, w *world) {
+		for _, id := range ids(10)[4:] {
+			w.hosts[id].fail[2] = "reload: exit status 1"
+		}
+		name := w.propose(2, Strategy{Parallel: 1})
+		state := w.awaitPhase(name, PhaseHalted)
+		if !errors.Is(state.Err(), ErrHalted) || !strings.Contains(state.Err().Error(), "reload: exit status 1") {
+			t.Errorf("got %v", state.Err())
+		}
+		changed := 0
+		for _, h := range w.hosts {
+			if h.version() == 2 {
+				changed++
+			}
+		}
+		if changed != len(state.Hosts)-1 {
+			t.Errorf("%d hosts use version 2, records %v", changed, state.Hosts)
+		}
+		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 3, Digest: digest, Expect: -1})
+		if !errors.Is(err, ErrOpen) {
+			t.Errorf("a second proposal: got %v, want ErrOpen", err)
+		}
+		back, err := Propose(t.Context(), w.desk, Request{
+			Root: root, Version: 3, Digest: digest, RollbackOf: 2, Replace: name, Strategy: Strategy{Parallel: 10}, Expect: -1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		state = w.awaitPhase(back, PhaseDone)
+		if state.Proposal.Previous != 1 {
+			t.Errorf("previous is %d, want the version that was in use everywhere", state.Proposal.Previous)
+		}
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("the rollback took %s", took)
+		}
+	})
+}
+
+func TestRollout_RetryLetsFailedHostsTryAgain(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		w.hosts["web-01"].fail[2] = "not yet"
+		name := w.propose(2, Strategy{Parallel: 4})
+		w.awaitPhase(name, PhaseHalted)
+		w.hosts["web-01"].mu.Lock()
+		delete(w.hosts["web-01"].fail, 2)
+		w.hosts["web-01"].mu.Unlock()
+		if err := Retry(t.Context(), w.desk, root, name); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitPhase(name, PhaseDone)
+	})
+}
+
+func TestRollout_PauseResumeAbort(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, w *world) {
+		hold := make(chan struct{})
+		for _, h := range w.hosts {
+			h.hold = hold
+		}
+		name := w.propose(2, Strategy{Parallel: 1})
+		w.await("one active host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 1 })
+		if err := SetControl(t.Context(), w.desk, root, name, Control{Action: ActionPause, By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		close(hold)
+		w.awaitPhase(name, PhasePaused)
+		time.Sleep(5 * time.Minute) // virtual
+		if state := w.awaitPhase(name, PhasePaused); len(state.Hosts) != 1 {
+			t.Errorf("hosts started while paused: %v", state.Hosts)
+		}
+		if err := SetControl(t.Context(), w.desk, root, name, Control{Action: ActionRun}); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitPhase(name, PhaseDone)
+
+		other := w.propose(3, Strategy{Parallel: 1, Bake: Duration(time.Hour), Canary: 1})
+		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, other); return len(s.Hosts) == 1 })
+		if err := SetControl(t.Context(), w.desk, root, other, Control{Action: ActionAbort, By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitPhase(other, PhaseHalted)
+	})
+}
+
+func TestRollout_VanishedHostHaltsAndCountsAgainstK(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, w *world) {
+		for _, h := range w.hosts {
+			h.hold = make(chan struct{}) // nobody finishes: a version that kills
+		}
+		name := w.propose(2, Strategy{Parallel: 2, Grace: Duration(time.Minute)})
+		w.await("two active hosts", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 2 })
+		var victims []string
+		w.mu.Lock()
+		for id := range w.active {
+			victims = append(victims, id)
+		}
+		w.mu.Unlock()
+		for _, id := range victims {
+			w.hosts[id].crash()
+		}
+		state := w.awaitPhase(name, PhaseHalted)
+		if len(state.Hosts) != 2 {
+			t.Errorf("%d hosts started, K is 2: %v", len(state.Hosts), state.Hosts)
+		}
+		if !slices.Contains(victims, state.Halt.Host) {
+			t.Errorf("halt names %q, the vanished are %v", state.Halt.Host, victims)
+		}
+	})
+}
+
+// crash ends the process without its saying so: its session expires later.
+func (h *host) crash() {
+	h.stop() // the session is closed, which is the same to the others, sooner
+}
+
+func TestRollout_RebootDuringAHaltKeepsThePreviousVersion(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, w *world) {
+		for _, h := range w.hosts {
+			h.fail[2] = "no"
+		}
+		name := w.propose(2, Strategy{Parallel: 1})
+		state := w.awaitPhase(name, PhaseHalted)
+		for id, h := range w.hosts {
+			if _, started := state.Hosts[id]; started {
+				continue
+			}
+			h.stop()
+			h.mu.Lock()
+			h.inUse, h.history = 0, nil
+			h.mu.Unlock()
+			h.start()
+			w.await(id+" to use the previous version", func() bool { return h.version() == 1 })
+		}
+		late := &host{w: w, id: "late", refuse: map[int64]string{}, fail: map[int64]string{}}
+		w.hosts["late"] = late
+		late.start()
+		w.await("the late joiner to use the previous version", func() bool { return late.version() == 1 })
+	})
+}
+
+func TestRollout_TwoProposersOneWins(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		results := make(chan error, 2)
+		for i := range 2 {
+			go func() {
+				_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: int64(2 + i), Digest: digest, Expect: -1})
+				results <- err
+			}()
+		}
+		a, b := <-results, <-results
+		if (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), ErrOpen) {
+			t.Errorf("got %v and %v, want one winner and one ErrOpen", a, b)
+		}
+	})
+}
+
+func TestRollout_FrozenOrSupersededIsAborted(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.hosts["web-00"].stop() // its vote is missing: the rollout stays open
+		ctx := t.Context()
+		w.await("its subscriber to go", func() bool { _, there, _ := w.desk.Exists(ctx, subscribersPath(root)+"/web-00"); return !there })
+		if _, _, err := w.desk.Create(ctx, subscribersPath(root)+"/web-00", nil, session.Persistent); err != nil {
+			t.Fatal(err)
+		}
+		name := w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
+		if _, _, err := w.desk.Create(ctx, freezePath(root), []byte("sales day"), session.Persistent); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.awaitPhase(name, PhaseAborted).Err(); !strings.Contains(err.Error(), "sales day") {
+			t.Errorf("got %v", err)
+		}
+		_, err := Propose(ctx, w.desk, Request{Root: root, Version: 2, Digest: digest, Expect: -1})
+		if !errors.Is(err, config.ErrFrozen) {
+			t.Errorf("a proposal while frozen: got %v", err)
+		}
+		if err := w.desk.Delete(ctx, freezePath(root), -1); err != nil {
+			t.Fatal(err)
+		}
+		name = w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
+		if _, err := w.desk.Set(ctx, readyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+			t.Fatal(err)
+		}
+		state := w.awaitPhase(name, PhaseAborted)
+		if !strings.Contains(state.Err().Error(), ResultSuperseded) {
+			t.Errorf("got %v", state.Err())
+		}
+	})
+}
