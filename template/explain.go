@@ -47,8 +47,8 @@ func (st *state) explain(err error) error {
 	}
 	if class := limitOf(err); class != nil {
 		out.Err = class
-		if out.Line == 0 && st.last >= 0 { // A writer knows no place: the loop or template around it.
-			out.Line, out.Column = st.t.places[st.last].line, st.t.places[st.last].column
+		if p := st.near(); out.Line == 0 {
+			out.Line, out.Column = p.line, p.column
 		}
 		return out
 	}
@@ -57,6 +57,18 @@ func (st *state) explain(err error) error {
 	}
 	out.Err = st.plain(text, err)
 	return out
+}
+
+// near is the place that a writer, which knows none, can name: the newest
+// guard, else the only loop there is.
+func (st *state) near() place {
+	switch {
+	case st.last >= 0:
+		return st.t.places[st.last]
+	case len(st.t.loops) == 1:
+		return st.t.loops[0]
+	}
+	return place{}
 }
 
 // limitOf returns the part of a chain that tells a limit, whose text is ours.

@@ -10,9 +10,10 @@ import (
 // text/template cannot be interrupted and does not know where a value came
 // from. Both are added to the parse tree before it is executed:
 //
-//   - every body of a range begins with a call of __guard, and every template
-//     that may be called is wrapped in __enter and __leave: an execution that
-//     has lost its time, or that nests too deeply, ends at the next of them;
+//   - every body of a range that does not write at each turn begins with a
+//     call of __guard, and every template that may be called is wrapped in
+//     __enter and __leave: an execution that has lost its time, or that nests
+//     too deeply, ends at the next of them, or when it writes;
 //   - an action that prints a label of a member bare ends in __label, which
 //     refuses what is no plain token: labels are written by whoever can write
 //     to the group, and "x; } server {" must not reach a configuration file.
@@ -35,7 +36,11 @@ func (t *Template) instrument() {
 	for _, tree := range t.sortedTrees() {
 		t.markLabels(tree.Root, scope{})
 		inspect(tree.Root, func(n parse.Node) {
-			if b, isRange := branchOf(n); isRange {
+			b, isRange := branchOf(n)
+			if isRange {
+				t.loops = append(t.loops, t.at(n))
+			}
+			if isRange && !writesAlways(b.List) {
 				b.List.Nodes = slices.Insert(b.List.Nodes, 0, t.call(guardFunc, n))
 			}
 		})
@@ -45,6 +50,24 @@ func (t *Template) instrument() {
 			root.Nodes = append(append([]parse.Node{enter}, root.Nodes...), t.call(leaveFunc, root))
 		}
 	}
+}
+
+// writesAlways reports whether each turn of a loop writes some text: then the
+// writer notices that the execution was asked to end, and no guard is needed.
+func writesAlways(body *parse.ListNode) bool {
+	text, leaves := false, false
+	for _, n := range body.Nodes {
+		if _, ok := n.(*parse.TextNode); ok {
+			text = true
+		}
+	}
+	inspect(body, func(n parse.Node) {
+		switch n.(type) {
+		case *parse.BreakNode, *parse.ContinueNode:
+			leaves = true
+		}
+	})
+	return text && !leaves
 }
 
 // mark remembers the place of a node and returns its index.

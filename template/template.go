@@ -53,6 +53,7 @@ type Template struct {
 	cfg      Config
 	trees    map[string]*parse.Tree
 	places   []place // what guards and label checks refer to by index
+	loops    []place // where the ranges are
 	names    []string
 	uses     Deps
 	warnings []Warning

@@ -139,6 +139,9 @@ func findUses(t *Template) Deps {
 func (t *Template) pipeUses(p *parse.PipeNode, d *Deps) {
 	for i, c := range p.Cmds {
 		for j, arg := range c.Args {
+			if chain, isChain := arg.(*parse.ChainNode); isChain { // agent.ID
+				arg = chain.Node
+			}
 			id, ok := arg.(*parse.IdentifierNode)
 			if !ok {
 				continue
@@ -178,13 +181,11 @@ func (t *Template) use(id *parse.IdentifierNode, arg parse.Node, d *Deps) {
 	}
 	name, key := text, ""
 	if a.kind == view.KindConfig && !a.version {
-		var cut bool
-		name, key, cut = strings.Cut(strings.Trim(text, "/"), "/")
-		whole = whole || known && (cut || strings.HasSuffix(text, "/"))
-		if known && !isConstant(arg) { // "web/%s": anything below the last slash.
-			a.prefix = true
-			key = key[:max(strings.LastIndexByte(key, '/'), 0)]
+		if known && !whole { // "web/%s": anything below the last slash.
+			slash := strings.LastIndexByte(text, '/')
+			text, whole, a.prefix = text[:max(slash, 0)], slash > 0, true
 		}
+		name, key, _ = strings.Cut(strings.Trim(text, "/"), "/")
 	}
 	if !whole {
 		if !slices.Contains(d.Dynamic, a.kind) {
@@ -196,11 +197,6 @@ func (t *Template) use(id *parse.IdentifierNode, arg parse.Node, d *Deps) {
 	d.Uses = append(d.Uses, Use{
 		Source: view.Source{Kind: a.kind, Name: name}, Key: key, Prefix: a.prefix, Version: a.version, Line: p.line, Column: p.column,
 	})
-}
-
-func isConstant(n parse.Node) bool {
-	_, ok := n.(*parse.StringNode)
-	return ok
 }
 
 // constant returns the text of a string, or the constant beginning of what
