@@ -58,7 +58,9 @@ func (l *RWLock) TryLock(ctx context.Context) (*Hold, error) { return l.write.Tr
 // Downgrade turns a write lock into a read lock in one step. The reader takes
 // the writer's place in the line (as Curator's readers inside a writer do since
 // 5.5), so it stands before every writer that waits. The write hold has ended
-// when Downgrade returns nil, and goes on when it returns an error.
+// when Downgrade returns nil, and goes on when it returns an error, except for
+// one that matches session.ErrUnknown: both are then given up, and the write
+// hold's context tells.
 func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	if err := w.Err(); err != nil {
 		return nil, fmt.Errorf("downgrade %s: %w: %w", w.path, ErrNotHeld, err)
@@ -107,7 +109,8 @@ func replaceOwn(ctx context.Context, s *session.Session, old, path string, cfg L
 		}
 		stat, ok, ferr := lookAgain(ctx, s, path)
 		if ferr != nil {
-			return session.Stat{}, ferr
+			abandonOwned(s, path)
+			return session.Stat{}, fmt.Errorf("%w: %w", session.ErrUnknown, ferr)
 		}
 		if ok && stat.EphemeralOwner == s.ID() {
 			return stat, nil
