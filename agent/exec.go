@@ -21,8 +21,8 @@ import (
 
 // Values of ExecConfig.OnChange.
 const (
-	execSignal  = "signal"
-	execIgnore  = "ignore"
+	execSignal = "signal"
+	execIgnore = "ignore"
 )
 
 // DefaultKillTimeout is the time between TERM and KILL for a supervised

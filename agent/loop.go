@@ -53,6 +53,7 @@ type loop struct {
 	applies  sync.WaitGroup
 	stopping bool
 	isReady  bool
+	isSet    bool // settings were given
 	began    time.Time
 	drift    time.Time
 	dirty    bool // the snapshot is older than the state
@@ -194,6 +195,9 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 // start follows the beginning: complete, last known good, or ready with
 // neither.
 func (l *loop) start(now time.Time) time.Duration {
+	if !l.isSet {
+		return idleWait
+	}
 	if !l.complete && l.missing() == nil {
 		l.complete, l.cached, l.dirty = true, false, true
 		l.conds.Close("waiting-for-sources", "")
@@ -399,7 +403,7 @@ func (l *loop) publish() {
 // know about their files under their names.
 func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	old := l.bundles
-	l.declared = declared
+	l.declared, l.isSet = declared, true
 	l.bundles = map[string]*bundle{}
 	now := time.Now()
 	for _, b := range bundles {

@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	f := b.file("web.conf", `port {{ key "web/port" }}`)
+	f.Check = &CheckConfig{Command: Command{Text: "check", Args: func(v Vars) ([]string, error) {
+		return []string{"/bin/sh", "-c", "! grep -q bad $1 && grep -q port $2", "check", v.Staged, v.StagedDir + v.Destination}, nil
+	}}}
+	f.Reload = &ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
+	c.Bundles = []BundleConfig{f}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("web.conf"), "port 80")
+	fileIs(t, b.path("log"), "port 80\n")
+
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("web.conf"), "port 81")
+	fileIs(t, b.path("log"), "port 80\nport 81\n")
+
+	b.set("/config/web/port", "bad")
+	a.condition("template-failed", "web.conf", true)
+	if got := read(t, b.path("web.conf")); got != "port 81" {
+		t.Errorf("a refused file is in use: %q", got)
+	}
+	b.set("/config/web/port", "82")
+	a.condition("template-failed", "web.conf", false)
+	fileIs(t, b.path("web.conf"), "port 82")
+	fileIs(t, b.path("log"), "port 80\nport 81\nport 82\n")
+	if a.owed.has("web.conf") {
+		t.Error("a reload is owed after one that succeeded")
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	f := b.file("web.conf", `port {{ key "web/port" }}`)
+	f.Check = &CheckConfig{At: atSwapped, Command: script("! grep -q bad %s || { echo bad port; exit 1; }", b.path("web.conf"))}
+	f.Reload = &ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log"))}
+	c.Bundles = []BundleConfig{f}
+	a := b.start(c)
+	a.ready()
+	b.set("/config/web/port", "bad")
+	a.condition("template-failed", "web.conf", true)
+	fileIs(t, b.path("web.conf"), "port 80")
+	if got := read(t, b.path("log")); got != "port 80" {
+		t.Errorf("got reloads %q", got)
+	}
+	if a.owed.has("web.conf") {
+		t.Error("a reload is owed although nobody saw the file")
+	}
+	st := a.Status()
+	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != stageCheck {
+		t.Errorf("got %q at %q", e, st.Templates[0].Stage)
+	}
+}
+
+func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	one, two := b.file("one.conf", `one {{ key "web/port" }}`), b.file("two.conf", `two {{ key "web/port" }}`)
+	reload := &ReloadConfig{Command: script("cat %s %s >> %s; echo >> %s; ! grep -q bad %s", b.path("one.conf"), b.path("two.conf"), b.path("log"), b.path("log"), b.path("one.conf"))}
+	one.Reload, two.Reload = reload, reload
+	c.Bundles = []BundleConfig{one, two}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("log"), "one 80two 80\n")
+	b.set("/config/web/port", "bad")
+	a.condition("template-failed", "one.conf", true)
+	a.condition("template-failed", "two.conf", true)
+	fileIs(t, b.path("one.conf"), "one 80")
+	fileIs(t, b.path("two.conf"), "two 80")
+	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\n")
+	if a.owed.has("one.conf") || a.owed.has("two.conf") {
+		t.Error("a reload is owed although the old files were reloaded")
+	}
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\none 81two 81\n")
+}
+
+func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	f := b.file("web.conf", `port {{ key "web/port" }}`)
+	f.Reload = &ReloadConfig{OnFailure: onFailureKeep, Command: script("test -e %s", b.path("up"))}
+	c.Bundles = []BundleConfig{f}
+	a := b.start(c)
+	a.condition("reload-owed", "web.conf", true)
+	fileIs(t, b.path("web.conf"), "port 80")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// The next process runs it although no file changes.
+	f.Reload = &ReloadConfig{OnFailure: onFailureKeep, Command: script("echo reloaded >> %s", b.path("log"))}
+	c.Bundles = []BundleConfig{f}
+	a = b.start(c)
+	a.ready()
+	fileIs(t, b.path("log"), "reloaded\n")
+	a.condition("reload-owed", "web.conf", false)
+	if a.owed.has("web.conf") {
+		t.Error("still owed")
+	}
+}
+
+func TestAgent_UnchangedViewDoesNothing(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80", "other": "x"})
+	c := b.config()
+	f := b.file("web.conf", `port {{ key "web/port" }}`)
+	f.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	g := b.file("other.conf", `{{ key "web/other" }}`)
+	c.Bundles = []BundleConfig{f, g}
+	a := b.start(c)
+	a.ready()
+	before := renders(t, a.Agent, "web.conf")
+	b.set("/config/web/other", "y")
+	fileIs(t, b.path("other.conf"), "y")
+	if got := renders(t, a.Agent, "web.conf"); got != before {
+		t.Errorf("the template was executed %v times for a key that it does not use", got-before)
+	}
+	b.set("/config/web/port", "80") // a new zxid, the same bytes.
+	b.set("/config/web/other", "z")
+	fileIs(t, b.path("other.conf"), "z")
+	if got := read(t, b.path("log")); got != "reload\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// renders is how often a template was executed.
+func renders(t *testing.T, a *Agent, name string) float64 {
+	t.Helper()
+	families, err := a.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0.0
+	for _, f := range families {
+		if f.GetName() != "zkagent_render_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "template" && l.GetValue() == name {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+func TestAgent_DriftIsRepairedOrReported(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	repair, report := b.file("repair.conf", `{{ key "web/port" }}`), b.file("report.conf", `{{ key "web/port" }}`)
+	report.Templates[0].Drift = driftReport
+	c.Bundles = []BundleConfig{repair, report}
+	a := b.start(c)
+	a.ready()
+	for _, n := range []string{"repair.conf", "report.conf"} {
+		if err := os.WriteFile(b.path(n), []byte("by hand"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.loop.do(t.Context(), func() { a.loop.drift = a.loop.began })
+	fileIs(t, b.path("repair.conf"), "80")
+	a.condition("drift", b.path("report.conf"), true)
+	if got := read(t, b.path("report.conf")); got != "by hand" {
+		t.Errorf("got %q", got)
+	}
+	a.RenderAll(t.Context())
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("report.conf"), "81")
+}
+
+func TestAgent_ForEachWritesAndRemoves(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"a": "1", "b": "2", "c": "3"})
+	c := b.config()
+	src := source("config", "web")
+	c.Bundles = []BundleConfig{{Name: "each", ForEach: &src, Templates: []TemplateConfig{{
+		Name: "each", Contents: `{{ .Key }}={{ .Value }}`,
+		Destination: func(e *Each) (string, error) {
+			if e == nil {
+				return "", fmt.Errorf("no element")
+			}
+			return b.path("each-" + e.Key), nil
+		},
+	}}}}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("each-a"), "a=1")
+	fileIs(t, b.path("each-c"), "c=3")
+	if err := os.WriteFile(b.path("each-c"), []byte("by hand"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"b", "c"} {
+		if err := b.s.Delete(t.Context(), "/config/web/"+k, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "each-b to go", func() bool { return !exists(b.path("each-b")) })
+	if got := read(t, b.path("each-c")); got != "by hand" && got != "" {
+		t.Errorf("got %q", got)
+	}
+	fileIs(t, b.path("each-a"), "a=1")
+}
