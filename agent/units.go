@@ -69,7 +69,7 @@ func sameUnit(a, b any) bool { return reflect.DeepEqual(a, b) }
 func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.config
 	w := config.NewWatcher(c)
-	return unitParts{unit: w, value: w}
+	return unitParts{unit: &configTree{agent: a, cfg: c, watcher: w}, value: w}
 }
 
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {

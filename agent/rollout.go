@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// configTree follows one config tree. A versioned one makes this agent its
+// subscriber: it votes on proposals and changes when a rollout permits.
+type configTree struct {
+	agent   *Agent
+	cfg     config.Config
+	watcher *config.Watcher
+}
+
+// Run implements Unit.
+func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &subscription{
+		configTree: c, up: up, stopping: ctx.Done(),
+		subscriber: config.NewSubscriber(config.SubscriberConfig{Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log}),
+	}
+	m.participant = fleet.New(fleet.Config{
+		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
+	})
+	defer m.wg.Wait()
+	defer cancel()
+	return c.watcher.Run(ctx, s, func(u view.Update) {
+		tree, ok := u.(*view.Tree)
+		if !ok || tree.Layout != config.LayoutVersioned {
+			up(u)
+			return
+		}
+		m.begin(ctx, s)
+		m.participant.Offer(tree)
+	})
+}
+
+// subscription is one agent's part in the rollouts of one tree, for one
+// session. It implements fleet.Host.
+type subscription struct {
+	*configTree
+	up          func(view.Update)
+	subscriber  *config.Subscriber
+	participant *fleet.Participant
+	stopping    <-chan struct{} // closed when the unit is told to stop
+	wg          sync.WaitGroup
+	begun       bool // touched by the watcher's goroutine alone
+}
+
+// begin subscribes at the first versioned state: flat trees have no
+// subscribers, and an agent that follows one needs no right to write there.
+func (m *subscription) begin(ctx context.Context, s *session.Session) {
+	if m.begun {
+		return
+	}
+	m.begun = true
+	for what, run := range map[string]func(context.Context, *session.Session) error{
+		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run,
+	} {
+		m.wg.Go(func() {
+			if err := run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
+				m.agent.conds.Open("rollouts-not-followed", m.cfg.Name, err.Error())
+				m.agent.log.Error("rollouts are not followed", "config", m.cfg.Name, "part", what, "err", err)
+			}
+		})
+	}
+}
+
+// read reads a version under the name that the settings gave the tree.
+func (m *subscription) read(ctx context.Context, s *session.Session, version int64) (*view.Tree, error) {
+	t, err := config.ReadVersion(ctx, s, m.cfg.Path, version)
+	if err != nil {
+		return nil, err
+	}
+	return view.NewTree(view.Tree{
+		Name: m.cfg.Name, Path: t.Path, Generation: t.Generation, Layout: t.Layout, Digest: t.Digest, Previous: t.Previous, Last: t.Last,
+	}, t.Keys()), nil
+}
+
+// Vote implements fleet.Host: every bundle that uses the tree is rendered with
+// it and this host's own data and checked in a staging area.
+func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
+	cfg, snap := m.agent.cfg.Load(), m.agent.loop.snapshot.Load()
+	v := snap.view.With(tree)
+	var reasons []string
+	for _, bc := range cfg.Bundles {
+		b := newBundle(bc, declaredSources(cfg), cfg.Syntax)
+		if b.err != nil || !slices.Contains(b.sources, tree.Source()) {
+			continue // one that cannot be parsed is not made worse
+		}
+		if missing := v.Missing(b.sources...); len(missing) > 0 {
+			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", bc.Name, sourceList(missing)))
+			continue
+		}
+		if err := m.agent.applier.try(ctx, b, v); err != nil {
+			reasons = append(reasons, bc.Name+": "+err.Error())
+		}
+	}
+	if len(reasons) > 0 {
+		return errors.New(strings.Join(reasons, "\n"))
+	}
+	return nil
+}
+
+// try renders, stages and checks a bundle and leaves no trace. The bundle must
+// be a fresh one. What the group rule keeps as it is, is no failure.
+func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
+	t := &applying{applier: a, job: applyJob{bundle: b, view: v, old: v, first: true, force: true}, name: b.cfg.Name}
+	if err := t.render(ctx); err != nil {
+		if errors.Is(err, template.ErrEmptyGroup) {
+			return nil
+		}
+		return err
+	}
+	t.tx = template.Begin(template.TxConfig{Bundle: fileName("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
+	err := t.stage()
+	if err == nil && t.tx.Changed() {
+		err = t.check(ctx, false)
+	}
+	return errors.Join(err, t.tx.Discard())
+}
+
+// Show implements fleet.Host.
+func (m *subscription) Show(tree *view.Tree) {
+	m.up(tree)
+	m.subscriber.Report(tree.Generation, config.StateOK, nil)
+	m.agent.conds.Close("rollout-failed", m.cfg.Name)
+}
+
+// Use implements fleet.Host: the tree goes through the loop as any other
+// state; when a bundle fails with it, the former tree does.
+func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
+	former, _ := m.agent.loop.snapshot.Load().view.Tree(tree.Name)
+	m.up(tree)
+	snap, err := m.settled(ctx, tree)
+	if err != nil {
+		return err
+	}
+	if err = m.verdict(snap, tree); err == nil {
+		err = m.postCheck(ctx, snap, tree)
+	}
+	if err == nil {
+		m.subscriber.Report(tree.Generation, config.StateOK, nil)
+		m.agent.conds.Close("rollout-failed", m.cfg.Name)
+		return nil
+	}
+	m.agent.conds.Open("rollout-failed", m.cfg.Name, fmt.Sprintf("version %d: %v", tree.Generation, err))
+	version := int64(0)
+	if former != nil {
+		version = former.Generation
+		m.up(former)
+		if _, waitErr := m.settled(ctx, former); waitErr != nil {
+			return waitErr
+		}
+	}
+	m.subscriber.Report(version, config.StateFailed, err)
+	return err
+}
+
+// settled waits until the loop has the tree in its view and no apply for it is
+// due or under way.
+func (m *subscription) settled(ctx context.Context, tree *view.Tree) (*snapshot, error) {
+	for {
+		snap := m.agent.loop.snapshot.Load()
+		if have, ok := snap.view.Tree(tree.Name); ok && have.Generation == tree.Generation && !snap.busy[tree.Source()] {
+			return snap, nil
+		}
+		select {
+		case <-snap.next:
+		case <-m.stopping:
+			return nil, fleet.ErrStopping
+		case <-m.agent.loop.done:
+			return nil, fleet.ErrStopping
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// verdict is the error of the bundles that use the tree.
+func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
+	var reasons []string
+	for _, name := range snap.order {
+		r := snap.bundles[name]
+		if !slices.Contains(snap.sources[name], tree.Source()) || r.State != "failed" || errors.Is(r.Err, template.ErrEmptyGroup) {
+			continue
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %v", name, r.Err))
+	}
+	if len(reasons) > 0 {
+		return errors.New(strings.Join(reasons, "\n"))
+	}
+	return nil
+}
+
+// postCheck runs the post-checks of the rolling reloads of those bundles.
+func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view.Tree) error {
+	for _, bc := range m.agent.cfg.Load().Bundles {
+		if bc.Reload == nil || bc.Reload.Rolling == nil || !bc.Reload.Rolling.PostCheck.Set() || !slices.Contains(snap.sources[bc.Name], tree.Source()) {
+			continue
+		}
+		args, err := bc.Reload.Rolling.PostCheck.Args(Vars{})
+		if err != nil {
+			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
+		}
+		ev := trigger{Event: eventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
+		cmd := ev.command(args)
+		cmd.Timeout = DefaultCheckTimeout
+		if _, err := m.agent.plainRun(ctx, cmd); err != nil {
+			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
+		}
+	}
+	return nil
+}
