@@ -255,6 +255,23 @@ func TestHandoff_SessionTakenByAnother(t *testing.T) {
 	})
 }
 
+// A network that drops connections now and then is not somebody else.
+func TestHandoff_DroppedConnectionsAreNotTaken(t *testing.T) {
+	dir := t.TempDir()
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		m, stop := manage(t, handoffConfig(srv, dir))
+		defer stop()
+		s := mustSession(t, m)
+		for range 20 {
+			time.Sleep(1500 * time.Millisecond)
+			srv.DropConnections()
+		}
+		if err := s.Sync(t.Context(), "/"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestHandoff_WhileDisconnected(t *testing.T) {
 	dir := t.TempDir()
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
@@ -282,13 +299,10 @@ func TestHandoff_LaggingServer(t *testing.T) {
 		if err := srv.Create("/new", nil); err != nil {
 			t.Fatal(err)
 		}
+		srv.RefuseDial("lag:2181")
 		m, stop := manage(t, cfg)
 		s := mustSession(t, m)
-		for s.Server() != "good:2181" {
-			changed := s.Changed()
-			srv.DropConnections("lag:2181")
-			<-changed
-		}
+		srv.Heal("lag:2181")
 		if _, _, err := s.Get(t.Context(), "/new"); err != nil {
 			t.Fatal(err)
 		}

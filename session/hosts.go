@@ -31,6 +31,9 @@ type hosts struct {
 	ctx     context.Context // ends when nothing is to be dialed any more
 	cancel  context.CancelFunc
 	writers sync.WaitGroup
+	settled chan struct{} // closed when the library waits in a detached wire
+
+	settleOnce sync.Once
 
 	mu      sync.Mutex // guards what follows
 	servers []string   // in an order of our own
@@ -43,6 +46,7 @@ type hosts struct {
 func newHosts(s *Session) *hosts {
 	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool)}
 	rand.Shuffle(len(h.servers), func(i, j int) { h.servers[i], h.servers[j] = h.servers[j], h.servers[i] })
+	h.settled = make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -72,6 +76,11 @@ func (h *hosts) prefer(server string) {
 	defer h.mu.Unlock()
 	h.again = server
 }
+
+// settle notes that the library has done its handshake with a detached wire and
+// reads from it. From here on it takes its close request at once. While it is
+// between connections it may miss it, and then waits for a second.
+func (h *hosts) settle() { h.settleOnce.Do(func() { close(h.settled) }) }
 
 // firstTry reports whether the present attempt is the first since the last success.
 func (h *hosts) firstTry() bool {

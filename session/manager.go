@@ -283,6 +283,7 @@ func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
 	if w != nil {
 		w.detach()
 	}
+	<-s.hosts.settled
 	lib.Close()
 	for range events {
 	}

@@ -100,13 +100,16 @@ func (m *Manager) leave(s *Session) error {
 
 // Two processes with one session take it from each other for ever: a server that
 // gets a session from a new connection ends the old one. It looks like this: the
-// server ends an open connection, and the same server takes the session back at
-// once. Twice within T means that somebody else has it.
+// server ends a connection that has hardly begun, and the same server takes the
+// session back at once. Twice within T means that somebody else has it.
+
+// hardlyBegun is the life of a connection that another process takes at once.
+const hardlyBegun = time.Second
 
 // kicked notes that the server ended an open connection. s.mu is held.
 func (s *Session) kicked(w *wire, err error) {
 	s.kick = ""
-	if s.cfg.StateDir != "" && (hungUp(err) || errors.Is(err, errMoved)) {
+	if s.cfg.StateDir != "" && time.Since(s.since) < hardlyBegun && (hungUp(err) || errors.Is(err, errMoved)) {
 		s.kick = w.server
 		s.hosts.prefer(w.server)
 	}

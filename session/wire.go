@@ -57,6 +57,7 @@ type wire struct {
 	answered bool // the library has been given a ConnectResponse
 	shutOnce bool
 	pending  map[int32]*call
+	auths    []*call // the same for xid -4, which all of them have; in order
 	xid      int32
 	out      []byte // frames to write
 	queue    []*call
@@ -130,6 +131,12 @@ func (w *wire) nextLocal() ([]byte, error) {
 	if !detached {
 		return nil, io.EOF
 	}
+	select {
+	case f := <-w.local:
+		return f, nil
+	default:
+	}
+	w.s.hosts.settle()
 	select {
 	case f := <-w.local:
 		return f, nil

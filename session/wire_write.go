@@ -155,7 +155,7 @@ func (w *wire) unsent(calls []*call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range calls {
-		if c.end > n {
+		if c.end > n && w.pending[c.xid] == c { // not yet handed back
 			c.sent = false
 		}
 	}
@@ -181,7 +181,11 @@ func (w *wire) put(c *call) {
 		}
 	}
 	binary.BigEndian.PutUint32(c.frame[4:], uint32(c.xid))
-	w.pending[c.xid] = c
+	if c.xid == jute.XidAuth {
+		w.auths = append(w.auths, c)
+	} else {
+		w.pending[c.xid] = c
+	}
 	c.queued = time.Now()
 	w.out = append(w.out, c.frame...)
 	c.end = len(w.out)
@@ -191,8 +195,8 @@ func (w *wire) put(c *call) {
 	w.wake()
 }
 
-// fail ends the connection: the socket is closed, and every call learns that its
-// reply is lost.
+// fail ends the connection: the socket is closed, every call learns that its reply
+// is lost, and the library connects again.
 func (w *wire) fail(err error) {
 	calls, was, ok := w.bury(phaseDead)
 	if !ok {
@@ -224,10 +228,11 @@ func (w *wire) bury(to phase) (calls []*call, was phase, ok bool) {
 		return nil, was, false
 	}
 	w.phase = to
+	calls = w.auths
 	for _, c := range w.pending {
 		calls = append(calls, c)
 	}
-	w.pending = nil
+	w.pending, w.auths = nil, nil
 	if to == phaseDetached && w.request && !w.answered {
 		w.answerLocally(peaceful())
 	}
@@ -241,6 +246,11 @@ func (w *wire) bury(to phase) (calls []*call, was phase, ok bool) {
 func (w *wire) take(xid int32) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if xid == jute.XidAuth && len(w.auths) > 0 {
+		c := w.auths[0]
+		w.auths = w.auths[1:]
+		return c
+	}
 	c := w.pending[xid]
 	delete(w.pending, xid)
 	return c
