@@ -76,3 +76,11 @@ func sentence(text string) string {
 	}
 	return text + "."
 }
+
+// Severity is "error" or "warning".
+func Severity(d *hcl.Diagnostic) string {
+	if d.Severity == hcl.DiagWarning {
+		return "warning"
+	}
+	return "error"
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newBarrierCommand(g *globals) *cobra.Command {
+	var wait time.Duration
+	var n int
+	var id string
+	simple := func(use, short string, fn func(context.Context, *session.Session, string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				return g.barrier(c.Context(), args[0], wait, fn)
+			},
+		}
+	}
+	waitCmd := simple("wait NAME", "Wait until the barrier is open", func(ctx context.Context, s *session.Session, path string) error {
+		return recipe.NewBarrier(s, path).Wait(ctx)
+	})
+	closeCmd := simple("close NAME", "Close the barrier: who waits for it is held back", func(ctx context.Context, s *session.Session, path string) error {
+		return recipe.NewBarrier(s, path).Close(ctx)
+	})
+	openCmd := simple("open NAME", "Open the barrier: everybody who waits goes on", func(ctx context.Context, s *session.Session, path string) error {
+		return recipe.NewBarrier(s, path).Open(ctx)
+	})
+	enter := &cobra.Command{
+		Use: "enter NAME --count N [-- CMD [ARG...]]", Short: "Wait until N have entered; with a command, run it and leave together",
+		Long: `Wait until N processes have entered, then end, or run the command and wait
+until all of the N have ended theirs. Without a command the process is no
+longer a member once it has ended; "leave" then waits for the others and
+makes the barrier usable again.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, command := commandAfter(args, c.ArgsLenAtDash())
+			if len(names) != 1 || n < 1 {
+				return usagef("enter takes one name and --count N")
+			}
+			return g.barrier(c.Context(), names[0], wait, func(ctx context.Context, s *session.Session, path string) error {
+				return g.enter(c.Context(), ctx, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()}, command)
+			})
+		},
+	}
+	leave := simple("leave NAME --count N", "Wait until N have come to leave", func(ctx context.Context, s *session.Session, path string) error {
+		if n < 1 {
+			return usagef("leave takes --count N")
+		}
+		return leaveBarrier(ctx, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()})
+	})
+	for _, c := range []*cobra.Command{waitCmd, enter, leave} {
+		c.Flags().DurationVarP(&wait, "wait", "w", 0, "fail after this time (0: wait for ever)")
+		c.Flags().IntVar(&n, "count", 0, "number of members that go on together")
+		c.Flags().StringVar(&id, "id", "", "name of our member (default: a random one)")
+	}
+	for _, name := range []string{"count", "id"} {
+		_ = waitCmd.Flags().MarkHidden(name)
+	}
+	return parent("barrier", "Hold back processes of many hosts and let them go together", waitCmd, closeCmd, openCmd, enter, leave)
+}
+
+// barrier runs fn with a session and a bounded patience.
+func (g *globals) barrier(ctx context.Context, name string, wait time.Duration, fn func(context.Context, *session.Session, string) error) error {
+	path, err := pathOf(barriersRoot, name)
+	if err != nil {
+		return err
+	}
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+		bounded, cancel := g.patience(ctx, wait)
+		defer cancel()
+		notice := time.AfterFunc(time.Second, func() { g.say("waiting at barrier %s", path) })
+		defer notice.Stop()
+		err := fn(bounded, s, path)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, recipe.ErrRound):
+			return fail(exitFailed, err, "\"zkagent barrier leave\" ends a round; a barrier of another name begins a new one")
+		case bounded.Err() != nil && ctx.Err() == nil:
+			return fail(exitTemporary, fmt.Errorf("barrier %s: not passed in time", path))
+		}
+		return err
+	})
+}
+
+// enter waits for the others; a command then runs until all leave together.
+// Only the waiting is bounded.
+func (g *globals) enter(whole, bounded context.Context, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
+	b := recipe.NewDoubleBarrier(s, cfg)
+	h, err := b.Enter(bounded)
+	if err != nil || len(command) == 0 {
+		return err
+	}
+	err = g.runHeld(whole, held{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
+	if lerr := b.Leave(whole, h); err == nil {
+		err = lerr
+	}
+	return err
+}
+
+// leaveBarrier lets processes leave together whose entering was another
+// process: they meet at a barrier of their own beside the first, and the ready
+// znode of the first is removed once all of them have come.
+func leaveBarrier(ctx context.Context, s *session.Session, cfg recipe.DoubleBarrierConfig) error {
+	entered := cfg.Path
+	cfg.Path += "-leave"
+	b := recipe.NewDoubleBarrier(s, cfg)
+	h, err := b.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.Delete(ctx, session.JoinPath(entered, "ready"), -1); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return fmt.Errorf("end round of %s: %w", entered, err)
+	}
+	return b.Leave(ctx, h)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Exit codes of a shell, for commands that could not be run.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// held is what a command runs under: a lock, a permit, a term.
+type held struct {
+	what  string // for messages: "lock /locks/x"
+	ctx   context.Context
+	s     *session.Session
+	fence int64
+	env   []string
+}
+
+// runHeld runs the command for as long as the hold lasts and returns the error
+// that carries its exit code; nil for 0. A guard process ends the command when
+// the lease runs out, whatever becomes of this process, so that it is gone
+// before another can hold the same.
+func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	defer stop()
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	lease := h.s.Lease()
+	env := append(os.Environ(), "ZKAGENT_FENCE="+strconv.FormatInt(h.fence, 10), "ZKAGENT_TERM="+strconv.FormatInt(h.fence, 10),
+		"ZKAGENT_LOCK_EXPIRES="+lease.UTC().Format(time.RFC3339Nano))
+	guard := proc.Guard{Lease: h.s.Lease, Every: h.s.Timeout() / 12}
+	r, err := guard.RunAttached(ctx, proc.Command{
+		Args: args, Dir: dir, Env: append(env, h.env...),
+		// The lease leaves a third of the timeout; the child must be gone well within it.
+		Grace: min(proc.DefaultGrace, h.s.Timeout()/5),
+	}, g.files())
+	return g.childError(ctx, h, args, r, err)
+}
+
+// files are the standard files of a child. What is not a file in a test is
+// nothing.
+func (g *globals) files() proc.Streams {
+	file := func(stream any, def *os.File) *os.File {
+		if f, ok := stream.(*os.File); ok {
+			return f
+		}
+		return def
+	}
+	in := file(g.in, nil)
+	if isTerminal(in) {
+		in = nil // a background group may not read the terminal
+	}
+	return proc.Streams{In: in, Out: file(g.out, os.Stdout), Err: file(g.err, os.Stderr)}
+}
+
+// childError turns the end of a command into our own exit code.
+func (g *globals) childError(ctx context.Context, h held, args []string, r proc.Result, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		return fail(exitNotFound, fmt.Errorf("%s: command not found", args[0]))
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitNotExecutable, fmt.Errorf("%s: cannot be executed", args[0]))
+	case isSignal(cause):
+		return codeError(exitSignal + int(signalOf(cause)))
+	case errors.Is(err, proc.ErrLease) || h.ctx.Err() != nil && cause != nil:
+		why := context.Cause(h.ctx)
+		if why == nil {
+			why = err
+		}
+		return fail(exitLost, fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
+			"another may hold it now; what the command had done stays")
+	}
+	exit, ok := errors.AsType[*proc.ExitError](err)
+	switch {
+	case !ok:
+		return fail(exitNotExecutable, err)
+	case r.Signal != "":
+		if s, perr := proc.ParseSignal(r.Signal); perr == nil {
+			return codeError(exitSignal + int(s))
+		}
+	case exit.Result.Code > 0:
+		return codeError(exit.Result.Code)
+	}
+	return fail(exitFailed, err)
+}
+
+func isSignal(err error) bool {
+	_, ok := errors.AsType[signalError](err)
+	return ok
+}
+
+func signalOf(err error) syscall.Signal {
+	e, _ := errors.AsType[signalError](err)
+	return e.signal
+}
+
+// release gives a hold back, even when the command was interrupted.
+func (g *globals) release(ctx context.Context, h *recipe.Hold) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := h.Release(ctx); err != nil && !errors.Is(err, recipe.ErrNotHeld) {
+		g.warnf("%v; it is gone with the session", err)
+	}
+}
+
+// commandAfter splits "NAME -- CMD ARG..." at the dashes.
+func commandAfter(args []string, dash int) (names, command []string) {
+	if dash < 0 {
+		return args, nil
+	}
+	return args[:dash], args[dash:]
+}

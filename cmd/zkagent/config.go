@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newConfigCommand(g *globals) *cobra.Command {
+	return parent("config", "Config trees in ZooKeeper: plan, publish, look, go back",
+		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
+		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
+		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g),
+	)
+}
+
+// target is a config named on the command line.
+type target struct {
+	name string // as it was named
+	path string // root znode
+	// layout is what the settings say; empty without a block.
+	layout string
+}
+
+// targetOf finds a config by the name of its block, or takes a path.
+func targetOf(conf *agent.Config, name string) (target, error) {
+	var names []string
+	if conf != nil {
+		for _, c := range conf.Configs {
+			if c.Name == name {
+				return target{name, c.Path, c.Layout}, nil
+			}
+			names = append(names, c.Name)
+		}
+	}
+	if !strings.HasPrefix(name, "/") {
+		hint := "name it by its path, as in /config/" + name + ", or give settings with a config block by --config"
+		if len(names) > 0 {
+			hint = "the settings have " + strings.Join(names, ", ") + "; a path begins with a slash"
+		}
+		return target{}, fail(exitUsage, fmt.Errorf("there is no config named %q", name), hint)
+	}
+	if err := session.ValidatePath(name); err != nil {
+		return target{}, fail(exitUsage, err)
+	}
+	return target{name: name, path: strings.TrimSuffix(name, "/")}, nil
+}
+
+// withConfig runs fn with a session and the config of the name.
+func (g *globals) withConfig(ctx context.Context, name string, fn func(context.Context, *session.Session, target) error) error {
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+		t, err := targetOf(conf, name)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := g.patience(ctx, 0)
+		defer cancel()
+		return explain(fn(ctx, s, t), t)
+	})
+}
+
+// explain adds what to do to the errors of package config.
+func explain(err error, t target) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, config.ErrUnfinished):
+		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
+	case errors.Is(err, config.ErrNotReady):
+		return fail(exitFailed, err, "nothing has been published at "+t.path)
+	case errors.Is(err, config.ErrNoVersion):
+		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert\" gives a flat tree versions")
+	}
+	return err
+}
+
+// publishFlags are the flags of what publishes.
+type publishFlags struct {
+	message string
+	check   int64
+	force   bool
+	finish  bool
+	flat    bool
+	layout  string
+	schema  string
+}
+
+func (p *publishFlags) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&p.message, "message", "m", "", "why; it is kept with the version")
+	f.Int64Var(&p.check, "check-version", 0, "do nothing unless this version is in use (exit 75)")
+	f.BoolVar(&p.force, "force", false, "allow what exceeds the bounds, such as a tree that shrinks more than fivefold")
+	f.BoolVar(&p.finish, "finish", false, "write over an unfinished publish of a flat tree")
+	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto (that of the tree in use, versioned for a new one), flat or versioned")
+	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy")
+}
+
+// config makes the publisher's configuration.
+func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (config.PublishConfig, error) {
+	cfg := config.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, Logger: g.logger()}
+	switch p.layout {
+	case config.LayoutAuto, config.LayoutFlat, config.LayoutVersioned:
+	default:
+		return cfg, usagef("--layout %q is not one of auto, flat, versioned", p.layout)
+	}
+	if p.layout == config.LayoutAuto && (t.layout == config.LayoutFlat || t.layout == config.LayoutVersioned) {
+		cfg.Layout = t.layout
+	}
+	if t.layout == config.LayoutPlain {
+		return cfg, fail(exitFailed, fmt.Errorf("config %s has the layout plain: other tools write it", t.name))
+	}
+	if c.Flags().Changed("check-version") {
+		cfg.Check = &p.check
+	}
+	if p.schema != "" {
+		var err error
+		if cfg.Schema, err = os.ReadFile(p.schema); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+// sourceAndTarget are the two arguments DIR|FILE NAME|PATH. They are taken in
+// the other order, too, when only that makes sense.
+func sourceAndTarget(args []string) (dir, name string) {
+	if exists(args[1]) && !exists(args[0]) {
+		return args[1], args[0]
+	}
+	return args[0], args[1]
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// told prints what a publish did.
+func (g *globals) told(verb string, t target, r config.Result) error {
+	if g.isJSON() {
+		return g.printJSON("result", r)
+	}
+	if r.Unchanged {
+		g.say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
+		return nil
+	}
+	_, err := fmt.Fprintf(g.out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), count(r.Count, "key"), count(len(r.Changes), "change"))
+	return err
+}
+
+// generation names a state of a tree: a version, or the czxid of ready.
+func generation(layout string, n int64) string {
+	if layout == config.LayoutVersioned {
+		return fmt.Sprintf("v%d", n)
+	}
+	return fmt.Sprintf("generation %d", n)
+}

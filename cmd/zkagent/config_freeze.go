@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newConfigFreezeCommand(g *globals) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "freeze NAME|PATH --reason TEXT", Short: "Forbid every change of a config until it is unfrozen", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return usagef("freeze needs --reason: others will ask")
+			}
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				if err := config.Freeze(ctx, s, t.path, reason); err != nil {
+					return err
+				}
+				g.say("%s is frozen", t.name)
+				return nil
+			})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why; it is shown to everybody who tries")
+	return c
+}
+
+func newConfigUnfreezeCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				was, err := config.Unfreeze(ctx, s, t.path)
+				switch {
+				case err != nil:
+					return err
+				case was:
+					g.say("%s can be changed again", t.name)
+				default:
+					g.say("%s was not frozen", t.name)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func newConfigGCCommand(g *globals) *cobra.Command {
+	var keep int
+	c := &cobra.Command{
+		Use: "gc NAME|PATH", Short: "Delete versions and contents that nobody needs", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if keep < 1 {
+				return fail(exitUsage, errors.New("--keep must be at least 1"))
+			}
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				done, err := config.GC(ctx, s, t.path, keep, g.logger())
+				if err != nil {
+					return err
+				}
+				if g.isJSON() {
+					return g.printJSON("collected", done)
+				}
+				_, err = fmt.Fprintf(g.out, "%s: deleted %s, %s\n", t.name, count(len(done.Versions), "version"), count(done.Objects, "object"))
+				return err
+			})
+		},
+	}
+	c.Flags().IntVar(&keep, "keep", config.DefaultKeep, "how many of the newest versions stay")
+	return c
+}

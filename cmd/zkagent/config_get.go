@@ -1,0 +1,359 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// versionFlag is a version number, with or without the "v" that we print.
+type versionFlag int64
+
+func (v *versionFlag) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return "v" + strconv.FormatInt(int64(*v), 10)
+}
+
+func (v *versionFlag) Set(text string) error {
+	n, err := parseVersion(text)
+	*v = versionFlag(n)
+	return err
+}
+
+// Type names the value in the help.
+func (v *versionFlag) Type() string { return "version" }
+
+func parseVersion(text string) (int64, error) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(text, "v"), 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is not a version, such as v12", text)
+	}
+	return n, nil
+}
+
+// readTree reads a version, or with 0 the tree in use.
+func readTree(ctx context.Context, s *session.Session, t target, version int64) (*view.Tree, error) {
+	switch {
+	case version > 0:
+		return config.ReadVersion(ctx, s, t.path, version)
+	case t.layout == config.LayoutPlain:
+		return config.ReadPlain(ctx, s, t.path)
+	}
+	return config.Read(ctx, s, t.path)
+}
+
+// keysInUse is the tree in use as a map; empty when there is none.
+func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]byte, *view.Tree, error) {
+	tree, err := readTree(ctx, s, t, 0)
+	if errors.Is(err, config.ErrNotReady) && !errors.Is(err, config.ErrUnfinished) {
+		return map[string][]byte{}, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := map[string][]byte{}
+	tree.Walk("", func(path string, k view.Key) bool {
+		keys[path] = k.Value
+		return true
+	})
+	return keys, tree, nil
+}
+
+func newConfigGetCommand(g *globals) *cobra.Command {
+	var version versionFlag
+	var plain, keysOnly bool
+	c := &cobra.Command{
+		Use: "get NAME|PATH [KEY]", Short: "Print one key of a config, or all of them", Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				if plain {
+					t.layout = config.LayoutPlain
+				}
+				if len(args) == 2 {
+					return g.printKey(ctx, s, t, int64(version), strings.TrimPrefix(args[1], "/"))
+				}
+				tree, err := readTree(ctx, s, t, int64(version))
+				if err != nil {
+					return err
+				}
+				return g.printTree(tree, keysOnly)
+			})
+		},
+	}
+	c.Flags().Var(&version, "version", "an older version instead of the one in use")
+	c.Flags().BoolVar(&plain, "plain", false, "read the tree without the ready rule")
+	c.Flags().BoolVar(&keysOnly, "keys", false, "print the names of the keys only")
+	return c
+}
+
+func (g *globals) printKey(ctx context.Context, s *session.Session, t target, version int64, key string) error {
+	var value []byte
+	if version == 0 && t.layout != config.LayoutPlain {
+		var err error
+		if value, _, err = config.Lookup(ctx, s, t.path, key); err != nil {
+			return err
+		}
+	} else {
+		tree, err := readTree(ctx, s, t, version)
+		if err != nil {
+			return err
+		}
+		k, ok := tree.Get(key)
+		if !ok {
+			return fmt.Errorf("config %s: %s: %w", t.path, key, config.ErrNoKey)
+		}
+		value = k.Value
+	}
+	if g.isJSON() {
+		return g.printJSON("value", string(value))
+	}
+	_, err := g.out.Write(value)
+	return err
+}
+
+func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
+	type pair struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	}
+	var list []pair
+	tree.Walk("", func(path string, k view.Key) bool {
+		list = append(list, pair{path, string(k.Value)})
+		return true
+	})
+	if g.isJSON() {
+		return printList(g, "keys", list)
+	}
+	for _, p := range list {
+		if keysOnly {
+			fmt.Fprintln(g.out, p.Key)
+			continue
+		}
+		fmt.Fprintf(g.out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
+	}
+	return nil
+}
+
+func newConfigDiffCommand(g *globals) *cobra.Command {
+	var exitCode bool
+	c := &cobra.Command{
+		Use: "diff NAME|PATH [A [B]]", Short: "Show what differs between two versions",
+		Long: `Show what differs between version A (default: the one before) and B (default:
+the one in use). A or B may be a directory or file.`,
+		Args: cobra.RangeArgs(1, 3),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				changes, from, to, err := diffOf(ctx, s, t, args[1:])
+				if err != nil {
+					return err
+				}
+				if g.isJSON() {
+					err = printList(g, "changes", changes)
+				} else {
+					err = g.writeDiff(config.Unified(changes, from, to))
+				}
+				if err == nil && exitCode && len(changes) > 0 {
+					return codeError(exitFailed)
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when there is a difference")
+	return c
+}
+
+// diffOf reads both sides.
+func diffOf(ctx context.Context, s *session.Session, t target, args []string) (changes []config.Change, from, to string, err error) {
+	now, err := readTree(ctx, s, t, 0)
+	if err != nil {
+		return nil, "", "", err
+	}
+	a, b := "", ""
+	if len(args) > 0 {
+		a = args[0]
+	} else {
+		r, _, err := config.ReadReady(ctx, s, t.path)
+		if err != nil {
+			return nil, "", "", err
+		}
+		if r.Previous == 0 {
+			return config.Diff(nil, now), "nothing", generation(now.Layout, now.Generation), nil
+		}
+		a = "v" + strconv.FormatInt(r.Previous, 10)
+	}
+	if len(args) > 1 {
+		b = args[1]
+	}
+	left, from, err := sideOf(ctx, s, t, a, now)
+	if err != nil {
+		return nil, "", "", err
+	}
+	right, to, err := sideOf(ctx, s, t, b, now)
+	return config.Diff(left, right), from, to, err
+}
+
+// sideOf is one side of a difference: a version, a directory, or what is in use.
+func sideOf(ctx context.Context, s *session.Session, t target, text string, now *view.Tree) (*view.Tree, string, error) {
+	if text == "" {
+		return now, generation(now.Layout, now.Generation), nil
+	}
+	if n, err := parseVersion(text); err == nil {
+		tree, err := readTree(ctx, s, t, n)
+		return tree, fmt.Sprintf("v%d", n), err
+	}
+	keys, err := config.ReadDir(text)
+	if err != nil {
+		return nil, "", err
+	}
+	strs := make(map[string]string, len(keys))
+	for k, v := range keys {
+		strs[k] = string(v)
+	}
+	return view.TreeOf(t.name, t.path, strs), text, nil
+}
+
+func newConfigHistoryCommand(g *globals) *cobra.Command {
+	var limit int
+	var patch bool
+	c := &cobra.Command{
+		Use: "history NAME|PATH", Short: "List the versions, newest first", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				list, err := config.History(ctx, s, t.path)
+				if err != nil {
+					return err
+				}
+				if limit > 0 {
+					list = list[:min(limit, len(list))]
+				}
+				if g.isJSON() {
+					return printList(g, "versions", list)
+				}
+				return g.printHistory(ctx, s, t, list, patch)
+			})
+		},
+	}
+	c.Flags().IntVarP(&limit, "limit", "n", 0, "show so many at most")
+	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference of each version")
+	return c
+}
+
+func (g *globals) printHistory(ctx context.Context, s *session.Session, t target, list []config.Version, patch bool) error {
+	tab := &table{header: []string{"VERSION", "STATE", "TIME", "KEYS", "BY", "MESSAGE"}}
+	for _, v := range list {
+		state := ""
+		switch {
+		case v.Active:
+			state = "in use"
+		case !v.Used:
+			state = "unused"
+		case v.RollbackOf > 0:
+			state = fmt.Sprintf("of v%d", v.RollbackOf)
+		}
+		by := v.Author
+		if v.Host != "" {
+			by += "@" + v.Host
+		}
+		row := []string{fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), by, v.Message}
+		if !patch {
+			tab.add(row...)
+			continue
+		}
+		if err := g.printTable(&table{rows: [][]string{row}}); err != nil {
+			return err
+		}
+		if err := g.printPatch(ctx, s, t, v); err != nil {
+			return err
+		}
+	}
+	return g.printTable(tab)
+}
+
+func (g *globals) printPatch(ctx context.Context, s *session.Session, t target, v config.Version) error {
+	to, err := config.ReadVersion(ctx, s, t.path, v.Number)
+	if err != nil {
+		return err
+	}
+	var from *view.Tree
+	if v.Parent > 0 {
+		if from, err = config.ReadVersion(ctx, s, t.path, v.Parent); err != nil && !errors.Is(err, config.ErrNoVersion) {
+			return err
+		}
+	}
+	return g.writeDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
+}
+
+// newConfigExportCommand writes a tree to a directory or an archive.
+func newConfigExportCommand(g *globals) *cobra.Command {
+	var version versionFlag
+	c := &cobra.Command{
+		Use: "export NAME|PATH [DIR]", Short: "Write a config into a new directory, or as a tar archive to standard output", Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				tree, err := readTree(ctx, s, t, int64(version))
+				if err != nil {
+					return err
+				}
+				if len(args) == 2 {
+					return config.WriteDir(args[1], tree)
+				}
+				if isTerminal(g.out) {
+					return usagef("an archive is not written to a terminal; name a directory, or redirect")
+				}
+				return config.WriteTar(g.out, tree)
+			})
+		},
+	}
+	c.Flags().Var(&version, "version", "an older version instead of the one in use")
+	return c
+}
+
+func newConfigImportCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	c := &cobra.Command{
+		Use: "import FILE.tar|- NAME|PATH", Short: "Publish what export has written as an archive", Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[1], func(ctx context.Context, s *session.Session, t target) error {
+				cfg, err := p.config(g, c, t)
+				if err != nil {
+					return err
+				}
+				if cfg.Keys, err = g.readArchive(args[0]); err != nil {
+					return err
+				}
+				r, err := config.Publish(ctx, s, cfg)
+				if err != nil {
+					return err
+				}
+				return g.told("published", t, r)
+			})
+		},
+	}
+	p.add(c)
+	return c
+}
+
+func (g *globals) readArchive(name string) (map[string][]byte, error) {
+	if name == "-" {
+		return config.ReadTar(g.in)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return config.ReadTar(f)
+}

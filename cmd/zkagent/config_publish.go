@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newConfigPlanCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	c := &cobra.Command{
+		Use: "plan DIR|FILE NAME|PATH", Short: "Show what a publish would do, and the command that does exactly that",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, name := sourceAndTarget(args)
+			return g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
+				cfg, err := p.config(g, c, t)
+				if err != nil {
+					return err
+				}
+				if cfg.Keys, err = config.ReadDir(dir); err != nil {
+					return err
+				}
+				plan, err := config.NewPlan(ctx, s, cfg)
+				if err != nil {
+					return err
+				}
+				return g.printPlan(plan, dir, t, p)
+			})
+		},
+	}
+	p.add(c)
+	return c
+}
+
+// printPlan shows the differences and the guarded command.
+func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishFlags) error {
+	if g.isJSON() {
+		if err := g.printJSON("plan", p); err != nil {
+			return err
+		}
+		return p.Refused
+	}
+	next := "a new generation"
+	if p.Layout == config.LayoutVersioned {
+		next = fmt.Sprintf("v%d", p.Next)
+	}
+	from := "nothing"
+	if p.From > 0 {
+		from = generation(p.Layout, p.From)
+	}
+	fmt.Fprintf(g.out, "%s: %s -> %s (%s, %d changed), %s would change\n", t.name, from, next, count(p.Count, "key"), len(p.Changes), count(len(p.Subscribers), "agent"))
+	if err := g.writeDiff(config.Unified(p.Changes, from, next)); err != nil {
+		return err
+	}
+	if p.Refused != nil {
+		return explain(p.Refused, t)
+	}
+	if len(p.Changes) == 0 && p.From > 0 {
+		g.say("nothing would change")
+		return nil
+	}
+	force := ""
+	if flags.force {
+		force = " --force"
+	}
+	fmt.Fprintf(g.out, "To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s\n", shellWord(dir), shellWord(t.name), p.From, force)
+	return nil
+}
+
+// shellWord quotes a word for a shell when it needs to be.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-:@%+=", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func newConfigPublishCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	c := &cobra.Command{
+		Use: "publish DIR|FILE NAME|PATH", Short: "Make the files of a directory the keys of a config",
+		Long: `Make the files of a directory the keys of a config. The directory is the whole
+tree: a key without a file is removed. Agents see the new tree as a whole or
+not at all. "-" reads one key from standard input with --key.`,
+		Args: cobra.ExactArgs(2),
+	}
+	var key string
+	c.Flags().StringVar(&key, "key", "", "with - as source: the key that standard input is the value of; the others stay")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		dir, name := sourceAndTarget(args)
+		if (dir == "-") != (key != "") {
+			return usagef("the source - and --key belong together")
+		}
+		return g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
+			cfg, err := p.config(g, c, t)
+			if err != nil {
+				return err
+			}
+			if dir == "-" {
+				cfg.Keys, err = g.oneKey(ctx, s, t, key)
+			} else {
+				cfg.Keys, err = config.ReadDir(dir)
+			}
+			if err != nil {
+				return err
+			}
+			r, err := config.Publish(ctx, s, cfg)
+			if err != nil {
+				return err
+			}
+			return g.told("published", t, r)
+		})
+	}
+	p.add(c)
+	return c
+}
+
+// oneKey is the tree in use with one key changed.
+func (g *globals) oneKey(ctx context.Context, s *session.Session, t target, key string) (map[string][]byte, error) {
+	value, err := io.ReadAll(g.in)
+	if err != nil {
+		return nil, err
+	}
+	keys, _, err := keysInUse(ctx, s, t)
+	if err != nil {
+		return nil, err
+	}
+	keys[key] = value
+	return keys, nil
+}
+
+func newConfigFinishCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "finish NAME|PATH", Short: "Declare the keys of an unfinished publish of a flat tree complete", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				r, err := config.Finish(ctx, s, config.PublishConfig{Path: t.path, Logger: g.logger()})
+				if err != nil {
+					return err
+				}
+				return g.told("finished", t, r)
+			})
+		},
+	}
+}
+
+func newConfigRollbackCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	var to versionFlag
+	c := &cobra.Command{
+		Use: "rollback NAME|PATH", Short: "Publish an older version again, as a new one", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				cfg, err := p.config(g, c, t)
+				if err != nil {
+					return err
+				}
+				r, err := config.Rollback(ctx, s, cfg, int64(to))
+				if err != nil {
+					return err
+				}
+				return g.told("rolled back, now", t, r)
+			})
+		},
+	}
+	c.Flags().Var(&to, "to", "the version to bring back (default: the one before)")
+	p.add(c)
+	return c
+}
+
+func newConfigConvertCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	var keep bool
+	c := &cobra.Command{
+		Use: "convert NAME|PATH", Short: "Give a flat tree versions", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				cfg, err := p.config(g, c, t)
+				if err != nil {
+					return err
+				}
+				cfg.Layout = config.LayoutAuto
+				r, err := config.Convert(ctx, s, cfg, keep)
+				if err != nil {
+					return err
+				}
+				return g.told("converted, now", t, r)
+			})
+		},
+	}
+	c.Flags().BoolVar(&keep, "keep", false, "leave the flat keys for programs that know only them")
+	p.add(c)
+	return c
+}

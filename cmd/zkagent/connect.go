@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/session"
+)
+
+// defaultConfig is where the settings are when nobody says.
+const defaultConfig = "/etc/zkagent"
+
+// connectTimeout bounds the first connection of commands that need one.
+const connectTimeout = 10 * time.Second
+
+// configPaths are the settings that the command line or the environment names.
+func (g *globals) configPaths() []string {
+	if len(g.config) > 0 {
+		return g.config
+	}
+	if env := os.Getenv("ZKAGENT_CONFIG"); env != "" {
+		return strings.Split(env, ":")
+	}
+	return []string{defaultConfig}
+}
+
+// configNamed reports whether settings were asked for.
+func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
+
+// loadSettings loads the settings and prints what is wrong with them.
+func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error) {
+	if opts.Logger == nil {
+		opts.Logger = g.logger()
+	}
+	s, err := settings.Load(g.configPaths(), opts)
+	if err != nil && len(s.Diagnostics) == 0 {
+		return nil, fail(exitConfig, err, "--config names the settings, a file or a directory")
+	}
+	if len(s.Diagnostics) > 0 && (!g.quiet || err != nil) {
+		g.shown = true
+		width := uint(0)
+		if isTerminal(g.err) {
+			width = 100
+		}
+		if werr := s.Write(g.err, width, g.useColor(g.err)); werr != nil {
+			return nil, werr
+		}
+	}
+	if err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	return s, nil
+}
+
+// optionalSettings loads the settings for commands that can do without: nil
+// when none were named and none are in the usual place.
+func (g *globals) optionalSettings() (*settings.Settings, error) {
+	if !g.configNamed() {
+		if _, err := os.Stat(defaultConfig); err != nil {
+			return nil, nil //nolint:nilnil // no settings and no error: there are none
+		}
+		if g.zk != "" || os.Getenv("ZKAGENT_ZK") != "" {
+			return nil, nil //nolint:nilnil // the ensemble is named: the settings are not needed
+		}
+	}
+	return g.loadSettings(settings.Options{})
+}
+
+// zkConfig is how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings.
+func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
+	s, err := g.optionalSettings()
+	if err != nil {
+		return session.Config{}, nil, err
+	}
+	var c session.Config
+	var conf *agent.Config
+	if s != nil {
+		conf = &s.Config
+		c = conf.ZooKeeper
+		c.StateDir = ""
+	}
+	if err := g.overrideZK(&c); err != nil {
+		return c, nil, err
+	}
+	if len(c.Servers) == 0 {
+		return c, nil, fail(exitUsage, errors.New("no ZooKeeper named"), "name it by --zk host:port, by $ZKAGENT_ZK, or by settings with --config")
+	}
+	c.Logger = g.logger()
+	host, _ := os.Hostname()
+	c.Identity = fmt.Sprintf("%s:%d", host, os.Getpid())
+	return c, conf, nil
+}
+
+// overrideZK applies what the command line and the environment say.
+func (g *globals) overrideZK(c *session.Config) error {
+	zk := g.zk
+	if zk == "" && len(c.Servers) == 0 || zk == "" && len(g.config) == 0 && os.Getenv("ZKAGENT_ZK") != "" {
+		zk = os.Getenv("ZKAGENT_ZK")
+	}
+	if zk != "" {
+		servers, chroot, err := session.ParseServers(zk)
+		if err != nil {
+			return fail(exitUsage, fmt.Errorf("--zk: %w", err))
+		}
+		c.Servers, c.Chroot = servers, chroot
+	}
+	if g.chroot != "" {
+		c.Chroot = strings.TrimSuffix(g.chroot, "/")
+		if err := session.ValidatePath(g.chroot); err != nil {
+			return fail(exitUsage, fmt.Errorf("--chroot: %w", err))
+		}
+	}
+	if g.session > 0 {
+		c.Timeout = g.session
+	}
+	if auth := os.Getenv("ZKAGENT_AUTH"); auth != "" {
+		scheme, data, ok := strings.Cut(auth, ":")
+		if !ok {
+			return usagef("$ZKAGENT_AUTH must be scheme:credential, as in digest:user:password")
+		}
+		c.Auth = append(c.Auth, session.Auth{Scheme: scheme, Data: []byte(data)})
+	}
+	return nil
+}
+
+// connect opens a session for one command. The caller closes it.
+func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config, error) {
+	c, conf, err := g.zkConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	wait := connectTimeout
+	if g.timeout > 0 {
+		wait = g.timeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	notice := time.AfterFunc(time.Second, func() { g.say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
+	defer notice.Stop()
+	s, err := session.Dial(ctx, c)
+	switch {
+	case err == nil:
+		return s, conf, nil
+	case errors.Is(err, session.ErrAuthFailed):
+		return nil, nil, err
+	case isSignal(context.Cause(ctx)):
+		return nil, nil, err
+	}
+	return nil, nil, fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), wait, err),
+		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
+}
+
+// withSession runs fn with a session and closes it afterwards.
+func (g *globals) withSession(ctx context.Context, fn func(context.Context, *session.Session, *agent.Config) error) error {
+	s, conf, err := g.connect(ctx)
+	if err != nil {
+		return err
+	}
+	err = fn(ctx, s, conf)
+	if cerr := s.Close(); err == nil && cerr != nil {
+		err = cerr
+	}
+	return err
+}
+
+// patience bounds a wait by --timeout, or by wait when that is given.
+func (g *globals) patience(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == 0 {
+		wait = g.timeout
+	}
+	if wait == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
+// logger logs to standard error with --verbose, and nowhere without.
+func (g *globals) logger() *slog.Logger {
+	if !g.verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(g.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// readInput reads a file, or standard input for "-".
+func (g *globals) readInput(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(g.in)
+	}
+	return os.ReadFile(name)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+type electOptions struct {
+	observe  bool
+	once     bool
+	priority int
+	id       string
+	dialect  string
+	wait     time.Duration
+}
+
+func newElectCommand(g *globals) *cobra.Command {
+	var o electOptions
+	c := &cobra.Command{
+		Use:   "elect [flags] NAME [-- CMD [ARG...]]",
+		Short: "Run a command while leading, or show who leads",
+		Long: `Take part in an election and run a command once this candidate leads. The
+command is ended when the leadership is lost, before another can begin, and
+the exit code then is 76. When the command ends, the candidate resigns and its
+exit code is ours. Its environment has ZKAGENT_FENCE, the term.
+
+With --observe nothing is changed: who leads is printed at each change, or
+once with --once. NAME is an election of the settings, a znode path, or a name
+below ` + electionsRoot + `.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, command := commandAfter(args, c.ArgsLenAtDash())
+			switch {
+			case len(names) != 1:
+				return usagef("elect takes one name")
+			case o.observe && len(command) > 0:
+				return usagef("--observe takes no command")
+			case !o.observe && !o.once && len(command) == 0:
+				return usagef("elect needs \"--\" and a command, or --observe")
+			}
+			return g.elect(c.Context(), names[0], command, o)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&o.observe, "observe", false, "show who leads, without being a candidate")
+	f.BoolVar(&o.once, "once", false, "print the present leader and end")
+	f.IntVar(&o.priority, "priority", 0, "higher numbers join later")
+	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
+	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "fail when not elected in this time (0: wait for ever)")
+	return c
+}
+
+func (g *globals) elect(ctx context.Context, name string, command []string, o electOptions) error {
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+		path, dialect, err := electionOf(conf, name, o.dialect)
+		if err != nil {
+			return err
+		}
+		if o.observe || o.once {
+			return g.observe(ctx, s, name, path, dialect, o.once)
+		}
+		if o.id == "" {
+			host, _ := os.Hostname()
+			o.id = fmt.Sprintf("%s:%d", host, os.Getpid())
+		}
+		return g.lead(ctx, s, path, dialect, command, o)
+	})
+}
+
+// electionOf finds the path and the layout of an election by its name.
+func electionOf(conf *agent.Config, name, dialect string) (path, layout string, err error) {
+	if conf != nil {
+		for _, e := range conf.Elections {
+			if e.Name == name {
+				return e.Path, e.Dialect, nil
+			}
+		}
+	}
+	path, err = pathOf(electionsRoot, name)
+	return path, dialect, err
+}
+
+// lead campaigns until the command has run for one term.
+func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect string, command []string, o electOptions) error {
+	terms := make(chan leading)
+	campaign, stop := context.WithCancel(ctx)
+	c := election.New(election.Config{
+		Name: path, Path: path, ID: o.id, Dialect: dialect, Priority: o.priority, Logger: g.logger(),
+		Lead: func(ctx context.Context, t election.Term) {
+			select {
+			case terms <- leading{ctx, t}:
+			case <-ctx.Done():
+			}
+		},
+	})
+	var wg sync.WaitGroup
+	failed := make(chan error, 1) // size 1: Run ends once
+	wg.Go(func() { failed <- c.Run(campaign, s, func(view.Update) {}) })
+	defer func() {
+		stop()
+		wg.Wait()
+	}()
+	notice := time.AfterFunc(time.Second, func() { g.say("waiting to be elected at %s", path) })
+	defer notice.Stop()
+	wait, cancel := g.patience(ctx, o.wait)
+	defer cancel()
+	select {
+	case l := <-terms:
+		notice.Stop()
+		g.say("leading %s, term %d", path, l.term.ID)
+		err := g.runHeld(ctx, held{
+			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
+			env: []string{"ZKAGENT_ELECTION=" + path},
+		}, command)
+		g.resign(ctx, c)
+		return err
+	case err := <-failed:
+		return err
+	case <-s.Done():
+		return context.Cause(s.Context())
+	case <-wait.Done():
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fail(exitTemporary, fmt.Errorf("election %s: not elected in time", path), "\"zkagent elect --once "+path+"\" shows who leads")
+	}
+}
+
+// leading is one term of ours.
+type leading struct {
+	ctx  context.Context //nolint:containedctx // a term is a context
+	term election.Term
+}
+
+func (g *globals) resign(ctx context.Context, c *election.Candidate) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := c.Resign(ctx); err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
+		g.warnf("resign: %v; the candidate is gone with the session", err)
+	}
+}
+
+// observe prints who leads at each change.
+func (g *globals) observe(ctx context.Context, s *session.Session, name, path, dialect string, once bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	errEnough := errors.New("enough")
+	var last view.Leader
+	first := true
+	var failed error
+	err := election.Observe(ctx, s, path, dialect, func(l view.Leader) {
+		l.Name = name
+		if context.Cause(ctx) != nil || !first && l == last {
+			return
+		}
+		first, last = false, l
+		failed = g.printLeader(l)
+		if once || failed != nil {
+			cancel(errEnough)
+		}
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case errors.Is(context.Cause(ctx), errEnough):
+		if last.ID == "" && last.Term == 0 {
+			return codeError(exitFailed)
+		}
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (g *globals) printLeader(l view.Leader) error {
+	if g.isJSON() {
+		return g.line(map[string]any{"apiVersion": "v1", "election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
+	}
+	id := l.ID
+	if l.Term == 0 {
+		id = "-"
+	}
+	_, err := fmt.Fprintf(g.out, "%s\t%d\n", printable(id), l.Term)
+	return err
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1  // failed or refused; with --exit-code: there is a difference
+	exitUsage       = 2  // wrong usage
+	exitUnavailable = 69 // ZooKeeper or the agent's socket cannot be reached
+	exitSoftware    = 70 // failed, where 1 means a difference
+	exitTemporary   = 75 // not obtained in time, or another version is in use
+	exitLost        = 76 // what was held was lost while the command ran
+	exitPermission  = 77 // ACL, socket mode, file mode
+	exitConfig      = 78 // the settings are invalid
+	exitSignal      = 128
+)
+
+// cliError is an error with its exit code and what to do about it.
+type cliError struct {
+	code  int
+	err   error
+	hints []string
+}
+
+func (e *cliError) Error() string { return e.err.Error() }
+func (e *cliError) Unwrap() error { return e.err }
+
+// fail gives an error an exit code and hints.
+func fail(code int, err error, hints ...string) error {
+	if err == nil {
+		return nil
+	}
+	return &cliError{code: code, err: err, hints: hints}
+}
+
+// failf is fail with a formatted text.
+func failf(code int, format string, args ...any) error {
+	return &cliError{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// usagef is an error of the command line.
+func usagef(format string, args ...any) error { return failf(exitUsage, format, args...) }
+
+// codeError ends the program with a code, and says nothing: what there was to
+// say has been said.
+type codeError int
+
+func (c codeError) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ signal syscall.Signal }
+
+func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
+
+// finish prints the error and returns the exit code.
+func (g *globals) finish(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if c, ok := errors.AsType[codeError](err); ok {
+		return int(c)
+	}
+	e := classify(err)
+	if !g.started && e.code == exitFailed {
+		e = &cliError{code: exitUsage, err: err, hints: []string{"see \"zkagent help\""}}
+	}
+	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && errors.Is(err, context.Canceled) {
+		return exitSignal + int(s.signal)
+	}
+	if diags, ok := errors.AsType[hcl.Diagnostics](err); !ok || !g.shown {
+		g.errorf("%s", strings.TrimSpace(e.err.Error()))
+	} else {
+		g.errorf("settings are invalid: %s", count(len(diags.Errs()), "error"))
+	}
+	for _, h := range e.hints {
+		g.say("hint: %s", h)
+	}
+	if g.output == "json" || g.output == "ndjson" {
+		g.errorJSON(e)
+	}
+	return e.code
+}
+
+// errorJSON prints the error as data, for machines that read standard output.
+func (g *globals) errorJSON(e *cliError) {
+	_ = json.NewEncoder(g.out).Encode(map[string]any{"apiVersion": "v1", "error": map[string]any{
+		"code": codeName(e.code), "message": e.err.Error(), "hint": strings.Join(e.hints, "; "),
+	}})
+}
+
+// codeName is the word for an exit code in JSON.
+func codeName(code int) string {
+	names := map[int]string{
+		exitUsage: "usage", exitUnavailable: "unavailable", exitSoftware: "failed", exitTemporary: "not_obtained",
+		exitLost: "lost", exitPermission: "permission", exitConfig: "invalid_settings",
+	}
+	if n, ok := names[code]; ok {
+		return n
+	}
+	return "failed"
+}
+
+// class is how an error of a lower layer is told: by what it means for the
+// caller, with a hint.
+type class struct {
+	is   error
+	code int
+	hint string
+}
+
+var classes = []class{
+	{session.ErrNoServer, exitUnavailable, "is ZooKeeper running at that address? \"zkagent doctor\" asks each server"},
+	{session.ErrAuthFailed, exitPermission, "check the auth block of the settings, or $ZKAGENT_AUTH"},
+	{session.ErrNoAuth, exitPermission, "the znode's ACL does not allow it; give credentials by an auth block or $ZKAGENT_AUTH"},
+	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
+	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
+	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
+	{config.ErrConflict, exitTemporary, "somebody else has published; look at \"zkagent config history\" and plan again"},
+	{config.ErrFrozen, exitFailed, "\"zkagent config unfreeze\" lifts it"},
+	{config.ErrBounds, exitFailed, "--force publishes it nevertheless"},
+	{fs.ErrPermission, exitPermission, ""},
+}
+
+// classify finds the exit code and the hint of an error.
+func classify(err error) *cliError {
+	if e, ok := errors.AsType[*cliError](err); ok {
+		return &cliError{code: e.code, err: err, hints: e.hints}
+	}
+	if _, ok := errors.AsType[hcl.Diagnostics](err); ok {
+		return &cliError{code: exitConfig, err: err}
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.is) {
+			e := &cliError{code: c.code, err: err}
+			if c.hint != "" {
+				e.hints = []string{c.hint}
+			}
+			return e
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &cliError{code: exitTemporary, err: err, hints: []string{"--timeout allows more time"}}
+	}
+	return &cliError{code: exitFailed, err: err}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+func newHooksCommand(g *globals) *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List the hooks and their last runs", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return g.listHooks(c.Context()) },
+	}
+	var dry bool
+	run := &cobra.Command{
+		Use: "run NAME", Short: "Run a hook now, and wait for its end", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+				if dry {
+					return g.dryHook(ctx, client, args[0])
+				}
+				if err := client.Post(ctx, "/hooks/run", url.Values{"name": {args[0]}}, nil); err != nil {
+					return err
+				}
+				g.say("hook %s was run", args[0])
+				return nil
+			})
+		},
+	}
+	run.Flags().BoolVar(&dry, "dry-run", false, "say what would run, and do not run it")
+	log := &cobra.Command{
+		Use: "log NAME", Short: "Show the last runs of a hook with their output", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+				h, err := hookOf(ctx, client, args[0])
+				if err != nil {
+					return err
+				}
+				return g.printRuns(h)
+			})
+		},
+	}
+	c := parent("hooks", "Hooks of the agent: list, run, log", list, run, log)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("hooks has no command %q", args[0])
+		}
+		return g.listHooks(c.Context())
+	}
+	return c
+}
+
+func hooksOf(ctx context.Context, client *agent.Client) ([]agent.HookStatus, error) {
+	var list []agent.HookStatus
+	err := client.Get(ctx, "/hooks", &list)
+	return list, err
+}
+
+func hookOf(ctx context.Context, client *agent.Client, name string) (agent.HookStatus, error) {
+	list, err := hooksOf(ctx, client)
+	if err != nil {
+		return agent.HookStatus{}, err
+	}
+	i := slices.IndexFunc(list, func(h agent.HookStatus) bool { return h.Name == name })
+	if i < 0 {
+		return agent.HookStatus{}, fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
+	}
+	return list[i], nil
+}
+
+func (g *globals) listHooks(ctx context.Context) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+		list, err := hooksOf(ctx, client)
+		if err != nil {
+			return err
+		}
+		if g.isJSON() {
+			return printList(g, "hooks", list)
+		}
+		t := &table{header: []string{"HOOK", "WHERE", "TRIGGERS", "LAST", "AGE", "NEXT"}}
+		for _, h := range list {
+			where := "every host"
+			if h.Leader != "" {
+				where = "leader of " + h.Leader
+			}
+			state, ago, next := "-", "-", "-"
+			if last := h.Last(); last != nil {
+				state, ago = last.State, age(last.Began)
+			}
+			if !h.Next.IsZero() {
+				next = h.Next.UTC().Format(time.RFC3339)
+			}
+			t.add(h.Name, where, strings.Join(h.Triggers, " "), g.stateWord(state), ago, next)
+		}
+		return g.printTable(t)
+	})
+}
+
+func (g *globals) dryHook(ctx context.Context, client *agent.Client, name string) error {
+	h, err := hookOf(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	if g.isJSON() {
+		return g.printJSON("hook", h)
+	}
+	_, err = fmt.Fprintln(g.out, printable(h.Command))
+	return err
+}
+
+func (g *globals) printRuns(h agent.HookStatus) error {
+	if g.isJSON() {
+		return printList(g, "runs", h.Runs)
+	}
+	for _, r := range h.Runs {
+		fmt.Fprintf(g.out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), short(r.Took), r.Code, printable(r.Error))
+		for line := range strings.Lines(r.Output) {
+			fmt.Fprintln(g.out, "  "+printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	return nil
+}

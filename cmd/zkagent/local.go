@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/registry"
+)
+
+// socket finds where the agent of this host listens.
+func (g *globals) socket() (string, error) {
+	if g.addr != "" {
+		return g.addr, nil
+	}
+	if env := os.Getenv("ZKAGENT_ADDR"); env != "" && len(g.config) == 0 {
+		return env, nil
+	}
+	if g.configNamed() || exists(defaultConfig) {
+		// The settings of a running agent may have an error by now; the
+		// socket is found all the same.
+		s, err := settings.Load(g.configPaths(), settings.Options{Offline: true})
+		if s != nil && s.Config.Admin.Socket != "" {
+			return s.Config.Admin.Socket, nil
+		}
+		if err != nil && g.configNamed() {
+			return "", fail(exitConfig, err)
+		}
+	}
+	if path := settings.DefaultSocket("", os.LookupEnv); path != "" {
+		return path, nil
+	}
+	return "/run/zkagent/zkagent.sock", nil
+}
+
+// withAgent runs fn with a client of the agent on this host.
+func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *agent.Client) error) error {
+	path, err := g.socket()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.patience(ctx, 0)
+	defer cancel()
+	return agentError(fn(ctx, agent.NewClient(path)))
+}
+
+// agentError tells what to do when the agent cannot be asked.
+func agentError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitPermission, err, "the socket's mode says who may talk to the agent; try as root or as its user")
+	case errors.Is(err, agent.ErrNoAgent):
+		return fail(exitUnavailable, err, "is it running? --addr or --config says where its socket is")
+	}
+	return err
+}
+
+// orderCommand makes a command that gives the agent one order.
+func (g *globals) orderCommand(use, short, long, path, done string, args cobra.PositionalArgs, values func([]string) url.Values) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Long: long, Args: args,
+		RunE: func(c *cobra.Command, a []string) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+				if err := client.Post(ctx, path, values(a), nil); err != nil {
+					return err
+				}
+				g.say("%s", done)
+				return nil
+			})
+		},
+	}
+}
+
+func nothing([]string) url.Values { return nil }
+
+func newReloadCommand(g *globals) *cobra.Command {
+	c := g.orderCommand("reload", "Make the agent load its settings again",
+		"Make the agent load its settings again, and wait until it has. Invalid settings\nare kept out: the command then says why and ends with 78, and the old ones stay\nin use.",
+		"/reload", "settings are loaded", cobra.NoArgs, nothing)
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		err := run(c, args)
+		if e := classify(err); err != nil && e.code == exitFailed {
+			return fail(exitConfig, fmt.Errorf("the settings were refused, the old ones stay in use: %w", err), "\"zkagent validate\" shows every error")
+		}
+		return err
+	}
+	c.Flags().Bool("wait", true, "wait for the result (always)")
+	_ = c.Flags().MarkHidden("wait")
+	return c
+}
+
+func newLeaveCommand(g *globals) *cobra.Command {
+	return g.goneCommand("leave", "Make the agent leave: drain, remove its members, resign, end", "/leave", "the agent has left")
+}
+
+func newUpgradeCommand(g *globals) *cobra.Command {
+	return g.orderCommand("upgrade", "Make the agent execute its program again, with its session kept",
+		"Make the agent hand its session over and execute its program file again: no\nmember blinks and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
+}
+
+// goneCommand gives an order that ends the agent, and waits for its end.
+func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+				if err := client.Post(ctx, path, nil, nil); err != nil {
+					return err
+				}
+				notice := time.AfterFunc(time.Second, func() { g.say("waiting for the agent to end") })
+				defer notice.Stop()
+				if err := client.WaitGone(ctx); err != nil {
+					return err
+				}
+				g.say("%s", done)
+				return nil
+			})
+		},
+	}
+}
+
+func newResignCommand(g *globals) *cobra.Command {
+	c := g.orderCommand("resign ELECTION", "Make the agent give up a leadership, or its place in the line",
+		"", "/resign", "resigned", cobra.ExactArgs(1), func(a []string) url.Values { return url.Values{"name": {a[0]}} })
+	return c
+}
+
+func newCheckCommand(g *globals) *cobra.Command {
+	var check, output string
+	c := &cobra.Command{
+		Use: "check SERVICE passing|warning|critical", Short: "Report the state of a ttl check to the agent",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			state, ok := map[string]registry.Report{
+				"passing": registry.ReportPass, "warning": registry.ReportWarn, "critical": registry.ReportFail,
+			}[args[1]]
+			if !ok {
+				return usagef("the state is one of passing, warning, critical, not %q", args[1])
+			}
+			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+				return client.Post(ctx, "/check", url.Values{"name": {args[0]}, "check": {check}, "state": {string(state)}, "output": {output}}, nil)
+			})
+		},
+	}
+	c.Flags().StringVar(&check, "check", "ttl", "name of the check")
+	c.Flags().StringVar(&output, "message", "", "what to show with it")
+	return c
+}

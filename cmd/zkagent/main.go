@@ -1,0 +1,66 @@
+// Command zkagent is one program beside Apache ZooKeeper: the agent of a
+// host, and the commands that look after a fleet.
+//
+// Rules of its output: data goes to standard output, everything else to
+// standard error; an error is one line that begins with "error:" and says what
+// failed, and "hint:" lines that say what to do; the exit codes are those of
+// exit.go.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+// version is set at link time.
+var version string
+
+func main() { os.Exit(mainCode()) }
+
+// mainCode is main with an exit code, for the tests that run this program.
+func mainCode() int {
+	proc.GuardMain()
+	return run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// run runs one command line to its end and returns the exit code.
+func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	stop := interrupt(cancel)
+	defer stop()
+	g := newGlobals(in, out, errOut)
+	root := newRoot(g)
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.WithValue(ctx, handlerKey{}, stop))
+	return g.finish(ctx, err)
+}
+
+// interrupt cancels on the first SIGINT or SIGTERM; the second ends the
+// program the hard way, since the handler is gone by then.
+func interrupt(cancel context.CancelCauseFunc) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(signalError{s.(syscall.Signal)})
+		case <-done:
+		}
+	}()
+	return sync.OnceFunc(func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+	})
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+type maintOptions struct {
+	service string
+	reason  string
+	length  time.Duration
+}
+
+func newMaintCommand(g *globals) *cobra.Command {
+	var o maintOptions
+	on := &cobra.Command{
+		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say; it survives restarts", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.reason == "" {
+				return usagef("maint on needs --reason: others will ask")
+			}
+			return g.setMaint(c.Context(), true, o)
+		},
+	}
+	on.Flags().StringVar(&o.reason, "reason", "", "why; it is shown wherever the service is")
+	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h")
+	off := &cobra.Command{
+		Use: "off", Short: "Let the checks decide again", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return g.setMaint(c.Context(), false, o) },
+	}
+	for _, c := range []*cobra.Command{on, off} {
+		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host)")
+	}
+	c := parent("maint", "Maintenance of this host's services: without a command, list", on, off)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("maint has no command %q", args[0])
+		}
+		return g.listMaint(c.Context())
+	}
+	return c
+}
+
+// setMaint switches one service or all of them.
+func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+		names := []string{o.service}
+		if o.service == "" {
+			s, err := client.Status(ctx)
+			if err != nil {
+				return err
+			}
+			names = names[:0]
+			for _, v := range s.Services {
+				names = append(names, v.Name)
+			}
+		}
+		for _, name := range names {
+			args := url.Values{"name": {name}, "on": {strconv.FormatBool(on)}, "reason": {o.reason}}
+			if o.length > 0 {
+				args.Set("for", o.length.String())
+			}
+			if err := client.Post(ctx, "/maint", args, nil); err != nil {
+				return err
+			}
+			g.say("service %s: maintenance %s", name, map[bool]string{true: "on", false: "off"}[on])
+		}
+		return nil
+	})
+}
+
+func (g *globals) listMaint(ctx context.Context) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+		s, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if g.isJSON() {
+			return printList(g, "services", s.Services)
+		}
+		t := &table{header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
+		for _, v := range s.Services {
+			m := v.Maintenance
+			if m == nil || !m.On {
+				t.add(v.Name, "off", "-", "-", "")
+				continue
+			}
+			until := "-"
+			if !m.Until.IsZero() {
+				until = m.Until.UTC().Format(time.RFC3339)
+			}
+			t.add(v.Name, "on", age(m.Since), until, m.Reason)
+		}
+		return g.printTable(t)
+	})
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Where recipes stand whose name is not a path.
+const (
+	locksRoot     = "/zkagent/locks"
+	electionsRoot = "/zkagent/elections"
+	barriersRoot  = "/zkagent/barriers"
+	queuesRoot    = "/zkagent/queues"
+	txnsRoot      = "/zkagent/txns"
+)
+
+// pathOf is the znode of a name: a path is itself, a name stands below root.
+func pathOf(root, name string) (string, error) {
+	path := name
+	if !strings.HasPrefix(name, "/") {
+		path = root + "/" + name
+	}
+	if err := session.ValidatePath(path); err != nil {
+		return "", fail(exitUsage, err)
+	}
+	return path, nil
+}
+
+// whoAmI is what our znodes say about us, for people who look at them.
+func whoAmI() []byte {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return []byte(host)
+}

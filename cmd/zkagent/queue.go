@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// aQueue is what the FIFO queue and the priority queue have in common.
+type aQueue interface {
+	Take(ctx context.Context) ([]byte, error)
+	TryTake(ctx context.Context) ([]byte, error)
+	Reserve(ctx context.Context) (*recipe.Reservation, error)
+	TryReserve(ctx context.Context) (*recipe.Reservation, error)
+	Len(ctx context.Context) (int, error)
+	Purge(ctx context.Context) (int, error)
+}
+
+type queueOptions struct {
+	priority int
+	ordered  bool
+	reserve  bool
+	maxLen   int
+	nonblock bool
+	wait     time.Duration
+	file     string
+}
+
+func newQueueCommand(g *globals) *cobra.Command {
+	var o queueOptions
+	sub := func(use, short string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+		c := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
+		c.Flags().BoolVar(&o.ordered, "priorities", false, "a priority queue (kazoo's layout) instead of a FIFO queue")
+		c.Flags().BoolVar(&o.reserve, "reservable", false, "with --priorities: the layout from which items can be reserved")
+		return c
+	}
+	put := sub("put NAME [BODY]", "Put an item; without BODY it is read from standard input", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+		return g.queuePut(c.Context(), args, o, c.Flags().Changed("priority"))
+	})
+	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
+	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when about so many items are there (0: no bound)")
+	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
+	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return g.queueTake(c.Context(), args[0], o)
+	})
+	reserve := sub("reserve NAME -- CMD [ARG...]", "Give the first item to a command and remove it when that succeeds: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		names, command := commandAfter(args, c.ArgsLenAtDash())
+		if len(names) != 1 || len(command) == 0 {
+			return usagef("reserve takes a name, \"--\" and a command that gets the item on its standard input")
+		}
+		return g.queueReserve(c.Context(), names[0], command, o)
+	})
+	for _, c := range []*cobra.Command{take, reserve} {
+		c.Flags().BoolVarP(&o.nonblock, "nonblock", "n", false, "fail at once when the queue is empty")
+		c.Flags().DurationVarP(&o.wait, "wait", "w", 0, "fail when nothing comes in this time (0: wait for ever)")
+	}
+	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)
+	})
+	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		if ok, err := g.confirm("remove all items of queue " + args[0] + "?"); err != nil || !ok {
+			return err
+		}
+		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)
+	})
+	return parent("queue", "Queues between hosts", put, take, reserve, newAckCommand(), length, purge)
+}
+
+// newAckCommand exists for people who look for it.
+func newAckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "ack", Short: "Items are acknowledged by the success of the command of \"reserve\"", Args: cobra.ArbitraryArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return fail(exitUsage, errors.New("an item can only be acknowledged by the session that reserved it"),
+				"use \"zkagent queue reserve NAME -- CMD\": the item is removed when CMD ends with 0, and comes back otherwise")
+		},
+	}
+}
+
+// withQueue runs fn with the queue of the name.
+func (g *globals) withQueue(ctx context.Context, name string, o queueOptions, fn func(context.Context, *session.Session, string) error) error {
+	path, err := pathOf(queuesRoot, name)
+	if err != nil {
+		return err
+	}
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error { return fn(ctx, s, path) })
+}
+
+func (o queueOptions) open(s *session.Session, path string) aQueue {
+	if o.ordered {
+		return recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve})
+	}
+	return recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen})
+}
+
+func (g *globals) queuePut(ctx context.Context, args []string, o queueOptions, ordered bool) error {
+	body, err := g.queueBody(args, o)
+	if err != nil {
+		return err
+	}
+	return g.withQueue(ctx, args[0], o, func(ctx context.Context, s *session.Session, path string) error {
+		if ordered || o.ordered {
+			err = recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve}).Put(ctx, body, o.priority)
+		} else {
+			err = recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen}).Put(ctx, body)
+		}
+		switch {
+		case errors.Is(err, recipe.ErrFull):
+			return fail(exitTemporary, err)
+		case errors.Is(err, recipe.ErrPriority):
+			return fail(exitUsage, err)
+		}
+		return err
+	})
+}
+
+// queueBody is the item: an argument, a file, or standard input.
+func (g *globals) queueBody(args []string, o queueOptions) ([]byte, error) {
+	switch {
+	case len(args) == 2 && o.file != "":
+		return nil, usagef("give the body as an argument or by --file, not both")
+	case len(args) == 2 && args[1] != "-":
+		return []byte(args[1]), nil
+	case o.file != "":
+		return g.readInput(o.file)
+	}
+	return io.ReadAll(g.in)
+}
+
+// empty tells that nothing came.
+func empty(err error, path string, gaveUp bool) error {
+	if errors.Is(err, recipe.ErrEmpty) || gaveUp {
+		return fail(exitTemporary, fmt.Errorf("queue %s: nothing came in time: %w", path, recipe.ErrEmpty))
+	}
+	return err
+}
+
+func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) error {
+	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+		wait, cancel := g.patience(ctx, o.wait)
+		defer cancel()
+		take := o.open(s, path).Take
+		if o.nonblock {
+			take = o.open(s, path).TryTake
+		}
+		notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
+		defer notice.Stop()
+		body, err := take(wait)
+		if err != nil {
+			return empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+		}
+		if g.isJSON() {
+			return g.printJSON("body", string(body))
+		}
+		_, err = g.out.Write(body)
+		return err
+	})
+}
+
+func (g *globals) queueReserve(ctx context.Context, name string, command []string, o queueOptions) error {
+	o.reserve = true
+	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+		wait, cancel := g.patience(ctx, o.wait)
+		defer cancel()
+		reserve := o.open(s, path).Reserve
+		if o.nonblock {
+			reserve = o.open(s, path).TryReserve
+		}
+		notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
+		defer notice.Stop()
+		r, err := reserve(wait)
+		if err != nil {
+			return empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+		}
+		notice.Stop()
+		return g.process(ctx, s, path, r, command)
+	})
+}
+
+// process gives the item to the command, and removes it when that succeeds.
+func (g *globals) process(ctx context.Context, s *session.Session, path string, r *recipe.Reservation, command []string) error {
+	in, err := bodyFile(r.Body())
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	child := *g
+	child.in = in
+	err = child.runHeld(ctx, held{
+		what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
+	}, command)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err != nil {
+		if rerr := r.Return(end); rerr != nil {
+			g.warnf("return the item: %v; it comes back with the end of the session", rerr)
+		}
+		return err
+	}
+	return r.Ack(end)
+}
+
+// bodyFile is a file without a name that holds the item.
+func bodyFile(body []byte) (*os.File, error) {
+	f, err := os.CreateTemp("", "zkagent-item-")
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Remove(f.Name()), writeBack(f, body)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func writeBack(f *os.File, body []byte) error {
+	if _, err := f.Write(body); err != nil {
+		return err
+	}
+	_, err := f.Seek(0, io.SeekStart)
+	return err
+}
+
+func (g *globals) queueNumber(ctx context.Context, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {
+	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+		n, err := fn(o.open(s, path), ctx)
+		if err != nil {
+			return err
+		}
+		if g.isJSON() {
+			return g.printJSON("items", n)
+		}
+		_, err = fmt.Fprintln(g.out, n)
+		return err
+	})
+}

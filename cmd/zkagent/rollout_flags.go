@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// strategyFlags say how a version reaches the hosts.
+type strategyFlags struct {
+	rollout     bool
+	parallel    string
+	canary      string
+	bake        time.Duration
+	pause       time.Duration
+	maxFailures int
+	voteTimeout time.Duration
+	absent      string
+	grace       time.Duration
+	gate        string
+	detach      bool
+}
+
+func (r *strategyFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&r.parallel, "parallel", "10%", "how many hosts may change at a time: a number or a share of the subscribers")
+	f.StringVar(&r.canary, "canary", "", "hosts that go first: a number, or their ids separated by commas (default 1 with more than one host)")
+	f.DurationVar(&r.bake, "bake", fleet.DefaultBake, "wait after the canaries are done")
+	f.DurationVar(&r.pause, "pause", 0, "how long a host keeps its permit after it is done")
+	f.IntVar(&r.maxFailures, "max-failures", 1, "halt at this many failed hosts")
+	f.DurationVar(&r.voteTimeout, "vote-timeout", fleet.DefaultVoteTimeout, "how long votes are waited for")
+	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "what a missing vote means: abort or skip")
+	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "how long a host that has started may be away")
+	f.StringVar(&r.gate, "gate", "", "path of a group that must keep its members, else the rollout pauses")
+	f.BoolVar(&r.detach, "detach", false, "propose and do not wait; \"zkagent rollout watch\" attaches again")
+}
+
+// strategy resolves the flags for a fleet of the given size.
+func (r *strategyFlags) strategy(size int) (fleet.Strategy, error) {
+	s := fleet.Strategy{
+		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures,
+		VoteTimeout: fleet.Duration(r.voteTimeout), Absent: r.absent, Grace: fleet.Duration(r.grace), Gate: r.gate,
+	}
+	if r.absent != fleet.AbsentAbort && r.absent != fleet.AbsentSkip {
+		return s, usagef("--absent %q is not one of abort, skip", r.absent)
+	}
+	var err error
+	if s.Parallel, err = share(r.parallel, size); err != nil {
+		return s, usagef("--parallel %q is not a number above 0 or a share such as 10%%", r.parallel)
+	}
+	switch n, err := strconv.Atoi(r.canary); {
+	case r.canary == "" && size > 1:
+		s.Canary = 1
+	case r.canary == "":
+	case err == nil && n >= 0:
+		s.Canary = n
+	case err == nil:
+		return s, usagef("--canary must not be negative")
+	default:
+		s.Order = strings.Split(r.canary, ",")
+		s.Canary = len(s.Order)
+	}
+	return s, nil
+}
+
+// share is a number, or a part of size, at least 1.
+func share(text string, size int) (int, error) {
+	part, isShare := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(part)
+	switch {
+	case err != nil || n <= 0 || isShare && n > 100:
+		return 0, fmt.Errorf("%q is no share", text)
+	case isShare:
+		return max(1, size*n/100), nil
+	}
+	return n, nil
+}
+
+// rollOut proposes a version that was prepared and follows it.
+func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r config.Result, flags *strategyFlags, request fleet.Request) error {
+	if r.Unchanged {
+		return g.told("", t, r)
+	}
+	subscribers, err := config.Subscribers(ctx, s, t.path)
+	if err != nil {
+		return err
+	}
+	strategy, err := flags.strategy(len(subscribers))
+	if err != nil {
+		return err
+	}
+	if len(subscribers) == 0 {
+		g.warnf("no agent subscribes to %s: nobody votes", t.path)
+	}
+	request.Root, request.Version, request.Digest, request.Strategy, request.Expect = t.path, r.Version, r.Digest, strategy, -1
+	name, err := fleet.Propose(ctx, s, request)
+	if errors.Is(err, fleet.ErrOpen) {
+		return fail(exitTemporary, err, "\"zkagent rollout status "+t.name+"\" shows it; abort it, or roll it back")
+	}
+	if err != nil {
+		return err
+	}
+	g.say("%s: proposed v%d as %s to %s", t.name, r.Version, name, count(len(subscribers), "agent"))
+	if flags.detach {
+		_, err := fmt.Fprintln(g.out, name)
+		return err
+	}
+	return g.followRollout(ctx, s, t, name)
+}

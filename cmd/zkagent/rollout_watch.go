@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// followRollout shows a rollout until it ends. On a terminal each phase has a
+// bar; elsewhere each event is a line, and an object with ndjson. The error is
+// the rollout's own.
+func (g *globals) followRollout(ctx context.Context, s *session.Session, t target, name string) error {
+	f := &rolloutFollower{g: g, t: t, votes: map[string]bool{}, hosts: map[string]string{}}
+	var last *fleet.State
+	err := fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool {
+		last = state
+		f.see(state)
+		switch state.Phase() {
+		case fleet.PhaseDone, fleet.PhaseAborted, fleet.PhaseHalted:
+			return false
+		}
+		return true
+	})
+	f.endBar()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		g.say("%s goes on without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
+		return err
+	case err != nil:
+		return err
+	case last.Err() == nil:
+		_, err := fmt.Fprintf(g.out, "%s: v%d is in use on %s\n", t.name, last.Proposal.Version, count(last.Done.Hosts, "host"))
+		if g.isJSON() {
+			return nil
+		}
+		return err
+	}
+	hints := []string{"\"zkagent rollout status " + t.name + "\" shows each host"}
+	if last.Phase() == fleet.PhaseHalted {
+		hints = append(hints, "\"zkagent rollout retry "+t.name+"\" tries again, \"zkagent rollout rollback "+t.name+"\" goes back")
+	}
+	return fail(exitFailed, last.Err(), hints...)
+}
+
+// rolloutFollower remembers what it has told.
+type rolloutFollower struct {
+	g       *globals
+	t       target
+	phase   string
+	votes   map[string]bool
+	hosts   map[string]string
+	decided bool
+	bar     *progressbar.ProgressBar
+}
+
+// see tells what is new in the state.
+func (f *rolloutFollower) see(state *fleet.State) {
+	if phase := state.Phase(); phase != f.phase {
+		f.phase = phase
+		f.endBar()
+		f.tell("phase", "", phase, "")
+	}
+	for _, id := range rolloutHosts(state) {
+		if v, ok := state.Votes[id]; ok && !f.votes[id] {
+			f.votes[id] = true
+			if !v.Commit {
+				f.tell("vote", id, "abort", v.Reason)
+			} else if !f.terminal() {
+				f.tell("vote", id, "commit", "")
+			}
+		}
+	}
+	if state.Decision != nil && !f.decided {
+		f.decided = true
+		f.tell("decision", "", map[bool]string{true: "commit", false: "abort"}[state.Decision.Commit], state.Decision.Reason)
+	}
+	for _, id := range rolloutHosts(state) {
+		if h, ok := state.Hosts[id]; ok && f.hosts[id] != h.State {
+			f.hosts[id] = h.State
+			if h.State == fleet.HostFailed || !f.terminal() {
+				f.tell("host", id, h.State, h.Error)
+			}
+		}
+	}
+	f.progress(state)
+}
+
+func (f *rolloutFollower) terminal() bool {
+	return isTerminal(f.g.err) && !f.g.isJSON() && !f.g.quiet
+}
+
+// tell writes one event.
+func (f *rolloutFollower) tell(kind, host, what, reason string) {
+	if f.g.isJSON() {
+		_ = json.NewEncoder(f.g.out).Encode(map[string]string{
+			"time": time.Now().Format(time.RFC3339Nano), "event": kind, "host": host, "state": what, "reason": reason,
+		})
+		return
+	}
+	if f.bar != nil {
+		_ = f.bar.Clear()
+	}
+	line := f.t.name + ": " + kind + " " + what
+	if host != "" {
+		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, kind, host, what)
+	}
+	if reason != "" {
+		line += ": " + printable(reason)
+	}
+	f.g.say("%s", line)
+}
+
+// progress moves the bar of the present phase.
+func (f *rolloutFollower) progress(state *fleet.State) {
+	if !f.terminal() {
+		return
+	}
+	total, now := len(state.Proposal.Participants), len(state.Votes)
+	if state.Decision != nil {
+		now = 0
+		for _, h := range state.Hosts {
+			if h.State == fleet.HostDone {
+				now++
+			}
+		}
+		total = max(total, len(state.Hosts))
+	}
+	if total == 0 || state.Phase() == fleet.PhaseAborted {
+		return
+	}
+	if f.bar == nil {
+		f.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(f.g.err), progressbar.OptionSetDescription(state.Phase()), progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30))
+	}
+	_ = f.bar.Set(now)
+}
+
+// endBar leaves the finished bar on its line.
+func (f *rolloutFollower) endBar() {
+	if f.bar != nil {
+		_ = f.bar.Exit()
+		fmt.Fprintln(f.g.err)
+		f.bar = nil
+	}
+}

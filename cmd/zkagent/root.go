@@ -1,0 +1,109 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// Groups of commands in the help.
+const (
+	groupHost   = "host"
+	groupFleet  = "fleet"
+	groupScript = "script"
+	groupOther  = "other"
+)
+
+// commands lists every command: one file each, and its group.
+var commands = []struct {
+	group string
+	make  func(*globals) *cobra.Command
+}{
+	{groupHost, newRunCommand},
+	{groupHost, newValidateCommand},
+	{groupHost, newFmtCommand},
+	{groupHost, newRenderCommand},
+	{groupHost, newReloadCommand},
+	{groupHost, newStatusCommand},
+	{groupHost, newEventsCommand},
+	{groupHost, newHooksCommand},
+	{groupHost, newCheckCommand},
+	{groupHost, newMaintCommand},
+	{groupHost, newLeaveCommand},
+	{groupHost, newUpgradeCommand},
+	{groupFleet, newMembersCommand},
+	{groupFleet, newConfigCommand},
+	{groupScript, newLockCommand},
+	{groupScript, newElectCommand},
+	{groupScript, newResignCommand},
+	{groupScript, newBarrierCommand},
+	{groupScript, newQueueCommand},
+	{groupScript, newTxnCommand},
+	{groupScript, newWatchCommand},
+	{groupScript, newZKCommand},
+	{groupOther, newManCommand},
+	{groupOther, newVersionCommand},
+}
+
+// newRoot builds the command tree.
+func newRoot(g *globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "zkagent",
+		Short: "Register, watch, render, reload, elect: one agent beside Apache ZooKeeper",
+		Long: `zkagent registers the services of a host in ZooKeeper while they are healthy,
+follows config trees, groups and elections, renders templates from them,
+reloads what uses the files, and runs hooks where they belong.
+
+  zkagent validate -c /etc/zkagent        check the settings
+  zkagent run -c /etc/zkagent             run the agent
+  zkagent status                          ask the agent how it is
+  zkagent members                         who is registered
+  zkagent lock backup -- /usr/bin/backup  run a command under a lock`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return g.prepare()
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := c.Help(); err != nil {
+				return err
+			}
+			return codeError(exitUsage)
+		},
+	}
+	root.SetIn(g.in)
+	root.SetOut(g.out)
+	root.SetErr(g.err)
+	root.AddGroup(
+		&cobra.Group{ID: groupHost, Title: "The agent on this host:"},
+		&cobra.Group{ID: groupFleet, Title: "The fleet, through ZooKeeper:"},
+		&cobra.Group{ID: groupScript, Title: "ZooKeeper for scripts:"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	g.flags(root)
+	for _, c := range commands {
+		cmd := c.make(g)
+		cmd.GroupID = c.group
+		root.AddCommand(cmd)
+	}
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	completeNames(g, root)
+	return root
+}
+
+// parent makes a command that only holds others: without one of them it is
+// wrong usage.
+func parent(use, short string, children ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("%s has no command %q", c.CommandPath(), args[0])
+			}
+			_ = c.Help()
+			return codeError(exitUsage)
+		},
+	}
+	c.AddCommand(children...)
+	return c
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/settings"
+)
+
+func newRunCommand(g *globals) *cobra.Command {
+	c := &cobra.Command{
+		Use: "run", Short: "Run the agent",
+		Long: `Run the agent in the foreground until SIGTERM or SIGINT. SIGHUP loads the
+settings again; invalid ones are kept out and reported. A session that another
+process of this host has left in the state directory is resumed.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return g.run(c) },
+	}
+	return c
+}
+
+func (g *globals) run(c *cobra.Command) error {
+	level := &slog.LevelVar{}
+	logger := slog.New(newLateHandler())
+	s, err := g.loadSettings(settings.Options{Logger: logger})
+	if err != nil {
+		return err
+	}
+	cfg := s.Config
+	setLevel(level, cfg.Log.Level, g.verbose)
+	// What was handed out with the settings logs from now on.
+	late(logger, g.handler(cfg.Log.Format, level))
+	cfg.Version = buildVersion()
+	cfg.Load = func() (agent.Config, error) { return g.reload(logger, level) }
+	a, err := agent.New(cfg)
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	// The agent has handlers of its own for the signals that end it.
+	ctx := withoutSignals(c.Context())
+	switch err := a.RunSignals(ctx); {
+	case err == nil:
+		return nil
+	case errors.Is(err, agent.ErrUpgrade):
+		return agent.Exec()
+	case errors.Is(err, agent.ErrForced):
+		return fail(exitFailed, err)
+	default:
+		return childOf(err)
+	}
+}
+
+// childOf ends with the code of a supervised program, when that is why the
+// agent has ended.
+func childOf(err error) error {
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) && coded.ExitCode() > 0 {
+		return &cliError{code: coded.ExitCode(), err: err}
+	}
+	return err
+}
+
+// reload loads the settings again for a running agent.
+func (g *globals) reload(logger *slog.Logger, level *slog.LevelVar) (agent.Config, error) {
+	s, err := settings.Load(g.configPaths(), settings.Options{Logger: logger})
+	for _, d := range s.Diagnostics {
+		logger.Warn("settings", "diagnostic", settings.Line(d))
+	}
+	if err != nil {
+		return agent.Config{}, err
+	}
+	setLevel(level, s.Config.Log.Level, g.verbose)
+	s.Config.Version = buildVersion()
+	return s.Config, nil
+}
+
+func setLevel(v *slog.LevelVar, text string, verbose bool) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(text)); err != nil {
+		l = slog.LevelInfo
+	}
+	if verbose {
+		l = slog.LevelDebug
+	}
+	v.Set(l)
+}
+
+// handler is where and how the agent logs: standard error, as text, or as
+// JSON. Under systemd the journal stamps the lines itself, and takes the level
+// from a number before each.
+func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
+	if format == "json" {
+		return slog.NewJSONHandler(g.err, &slog.HandlerOptions{Level: level})
+	}
+	if format == "auto" && journal(g.err) {
+		return &journalHandler{out: g.err, level: level}
+	}
+	return slog.NewTextHandler(g.err, &slog.HandlerOptions{Level: level})
+}
+
+// journal reports whether the stream is connected to the journal: systemd
+// names its device and inode.
+func journal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	env := os.Getenv("JOURNAL_STREAM")
+	if !ok || env == "" {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	dev, ino, ok := deviceOf(info)
+	return ok && env == fmt.Sprintf("%d:%d", dev, ino)
+}

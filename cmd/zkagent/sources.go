@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// follower runs one source within a session, as the agent does.
+type follower struct {
+	source view.Source
+	run    func(context.Context, *session.Session, func(view.Update)) error
+}
+
+// followers are the followers of the sources that the settings declare.
+func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
+	var list []follower
+	add := func(kind view.Kind, name string, run func(context.Context, *session.Session, func(view.Update)) error) {
+		if src := (view.Source{Kind: kind, Name: name}); wanted(src) {
+			list = append(list, follower{src, run})
+		}
+	}
+	for _, v := range c.Configs {
+		add(view.KindConfig, v.Name, config.NewWatcher(v).Run)
+	}
+	for _, v := range c.Groups {
+		add(view.KindGroup, v.Name, registry.NewGroup(v).Run)
+	}
+	for _, v := range c.GroupSets {
+		add(view.KindGroups, v.Name, registry.NewGroups(v).Run)
+	}
+	for _, v := range c.Elections {
+		add(view.KindElection, v.Name, func(ctx context.Context, s *session.Session, up func(view.Update)) error {
+			return election.Observe(ctx, s, v.Path, v.Dialect, func(l view.Leader) {
+				l.Name, l.Path = v.Name, v.Path
+				up(&l)
+			})
+		})
+	}
+	return list
+}
+
+// gather waits until every source has reported once, and says for which it
+// waits.
+func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, list []follower) (view.View, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	updates := make(chan view.Update)
+	failed := make(chan error)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var missing []view.Source
+	for _, f := range list {
+		missing = append(missing, f.source)
+		wg.Go(func() {
+			err := f.run(ctx, s, func(u view.Update) {
+				select {
+				case updates <- u:
+				case <-ctx.Done():
+				}
+			})
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			select {
+			case failed <- fmt.Errorf("%s: %w", f.source, err):
+			case <-ctx.Done():
+			}
+		})
+	}
+	notice := time.NewTicker(2 * time.Second)
+	defer notice.Stop()
+	for len(v.Missing(missing...)) > 0 {
+		select {
+		case u := <-updates:
+			v = v.With(u)
+		case err := <-failed:
+			return v, err
+		case <-notice.C:
+			g.say("waiting for %s", names(v.Missing(missing...)))
+		case <-s.Done():
+			return v, context.Cause(s.Context())
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				return v, fail(exitUnavailable, fmt.Errorf("no answer in time from %s", names(v.Missing(missing...))),
+					"a config has no ready znode until it is published, and a group exists once it has a member")
+			}
+			return v, context.Cause(ctx)
+		}
+	}
+	return v, nil
+}
+
+func names(list []view.Source) string {
+	words := make([]string, len(list))
+	for i, s := range list {
+		words[i] = s.String()
+	}
+	return strings.Join(words, ", ")
+}

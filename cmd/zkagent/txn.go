@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newTxnCommand(g *globals) *cobra.Command {
+	return parent("txn", "A decision that many hosts take together or not at all",
+		newTxnProposeCommand(g), newTxnVoteCommand(g),
+		g.txnCommand("result NAME", "Print the decision: commit, abort or undecided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Result(ctx) }),
+		g.txnCommand("wait NAME", "Wait for the decision and print it", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Await(ctx) }),
+		g.txnCommand("coordinate NAME", "Decide a transaction whose proposer has died", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Coordinate(ctx) }),
+		g.txnCommand("abort NAME", "Decide abort, unless it is decided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Abort(ctx) }),
+		g.txnCommand("remove NAME", "Remove a decided transaction", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) {
+			d, err := x.Result(ctx)
+			if err != nil {
+				return d, err
+			}
+			return d, x.Remove(ctx)
+		}),
+	)
+}
+
+// txnCommand makes a command whose answer is the decision.
+func (g *globals) txnCommand(use, short string, fn func(context.Context, *recipe.Txn) (recipe.Decision, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withTxn(c.Context(), args[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+				d, err := fn(ctx, x)
+				if err != nil {
+					return err
+				}
+				return g.decided(d)
+			})
+		},
+	}
+}
+
+func (g *globals) withTxn(ctx context.Context, name string, fn func(context.Context, *session.Session, *recipe.Txn) error) error {
+	path, err := pathOf(txnsRoot, name)
+	if err != nil {
+		return err
+	}
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+		bounded, cancel := g.patience(ctx, 0)
+		defer cancel()
+		notice := time.AfterFunc(time.Second, func() { g.say("waiting for transaction %s", path) })
+		defer notice.Stop()
+		err := fn(bounded, s, recipe.NewTxn(s, path))
+		switch {
+		case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+			return fail(exitTemporary, fmt.Errorf("transaction %s: no decision in time", path))
+		case errors.Is(err, session.ErrNoNode):
+			return fail(exitFailed, fmt.Errorf("there is no transaction %s", path), "\"zkagent txn propose\" opens one")
+		case errors.Is(err, session.ErrNodeExists):
+			return fail(exitFailed, fmt.Errorf("there is a transaction %s already", path), "\"zkagent txn remove\" removes a decided one; a new one takes another name")
+		}
+		return err
+	})
+}
+
+// decided prints the decision; abort ends with 1.
+func (g *globals) decided(d recipe.Decision) error {
+	word := string(d)
+	if d == recipe.Undecided {
+		word = "undecided"
+	}
+	if g.isJSON() {
+		if err := g.printJSON("decision", word); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintln(g.out, word); err != nil {
+		return err
+	}
+	if d != recipe.Commit {
+		return codeError(exitFailed)
+	}
+	return nil
+}
+
+func newTxnProposeCommand(g *globals) *cobra.Command {
+	var sites []string
+	var deadline time.Duration
+	c := &cobra.Command{
+		Use: "propose NAME --sites A,B [-- CMD [ARG...]]", Short: "Open a transaction, wait for all votes, decide",
+		Long: `Open a transaction of the given sites, wait until each has voted, and decide:
+commit when all voted commit, abort otherwise or at the deadline. With a command
+it is run after a commit, and its exit code is ours; abort ends with 1.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, command := commandAfter(args, c.ArgsLenAtDash())
+			if len(names) != 1 || len(sites) == 0 {
+				return usagef("propose takes one name and --sites")
+			}
+			slices.Sort(sites)
+			if len(slices.Compact(slices.Clone(sites))) != len(sites) {
+				return usagef("--sites names a site twice")
+			}
+			return g.withTxn(c.Context(), names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+				if err := x.Propose(ctx, recipe.Proposal{Sites: sites, Deadline: time.Now().Add(deadline)}); err != nil {
+					return err
+				}
+				d, err := x.Coordinate(ctx)
+				if err != nil {
+					return err
+				}
+				if err := g.decided(d); err != nil || len(command) == 0 {
+					return err
+				}
+				return g.runPlain(c.Context(), command)
+			})
+		},
+	}
+	c.Flags().StringSliceVar(&sites, "sites", nil, "the sites that vote, separated by commas")
+	c.Flags().DurationVar(&deadline, "deadline", time.Minute, "abort when not all have voted by then")
+	return c
+}
+
+func newTxnVoteCommand(g *globals) *cobra.Command {
+	site, _ := os.Hostname()
+	var onCommit, onAbort string
+	c := &cobra.Command{
+		Use: "vote NAME [--site SITE] -- CMD [ARG...]", Short: "Prepare with a command, vote by its exit code, wait for the decision",
+		Long: `Run the command, which prepares and must leave a durable record, and vote
+commit when it ends with 0 and abort otherwise; then wait for the decision,
+print it, and run --on-commit or --on-abort. Abort ends with 1.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, command := commandAfter(args, c.ArgsLenAtDash())
+			if len(names) != 1 || len(command) == 0 {
+				return usagef("vote takes one name, \"--\" and a command")
+			}
+			return g.withTxn(c.Context(), names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+				d, err := g.vote(ctx, x, site, command)
+				if err != nil {
+					return err
+				}
+				after := map[recipe.Decision]string{recipe.Commit: onCommit, recipe.Abort: onAbort}[d]
+				if after != "" {
+					if err := g.runPlain(c.Context(), []string{"sh", "-c", after}); err != nil {
+						return err
+					}
+				}
+				return g.decided(d)
+			})
+		},
+	}
+	c.Flags().StringVar(&site, "site", site, "which of the sites we are")
+	c.Flags().StringVar(&onCommit, "on-commit", "", "shell command to run after commit")
+	c.Flags().StringVar(&onAbort, "on-abort", "", "shell command to run after abort")
+	return c
+}
+
+// vote prepares and votes; what is decided already is returned as it stands.
+func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command []string) (recipe.Decision, error) {
+	d, err := x.Withdraw(ctx, site)
+	if err != nil || d != recipe.Undecided {
+		return d, err
+	}
+	v := recipe.Commit
+	if err := g.runPlain(ctx, command); err != nil {
+		g.warnf("prepare: %v; voting abort", err)
+		v = recipe.Abort
+	}
+	if d, err = x.Vote(ctx, site, v); errors.Is(err, recipe.ErrDecided) {
+		return d, nil
+	}
+	if err != nil {
+		return d, err
+	}
+	return x.AwaitOrAbort(ctx)
+}
+
+// runPlain runs a command and passes on what it writes.
+func (g *globals) runPlain(ctx context.Context, command []string) error {
+	dir, _ := os.Getwd()
+	r, err := proc.Run(ctx, proc.Command{Args: command, Dir: dir, Env: os.Environ(), OutputLimit: 1 << 20})
+	fmt.Fprint(g.err, r.Output)
+	if exit, ok := errors.AsType[*proc.ExitError](err); ok && exit.Result.Code > 0 {
+		return codeError(exit.Result.Code)
+	}
+	return err
+}

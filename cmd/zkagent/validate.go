@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/internal/settings"
+)
+
+func newValidateCommand(g *globals) *cobra.Command {
+	var strict, host bool
+	c := &cobra.Command{
+		Use: "validate [FILE|DIR...]", Short: "Check the settings and the templates: every error at once",
+		Long: `Check settings and templates without a server: every error at once, each with
+file, line and column. Exit code 78 when there is one. What is missing on this
+host only, such as credentials, is a warning unless --host is given: settings
+may be checked on another host than the one that they are for.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				g.config = args
+			}
+			s, err := settings.Load(g.configPaths(), settings.Options{Offline: !host})
+			if g.isJSON() {
+				if jerr := g.printDiagnostics(s); jerr != nil {
+					return jerr
+				}
+				if err != nil || strict && len(s.Diagnostics) > 0 {
+					return codeError(exitConfig)
+				}
+				return nil
+			}
+			s, err = g.loadSettings(settings.Options{Offline: !host})
+			if err != nil {
+				return err
+			}
+			if strict && len(s.Diagnostics) > 0 {
+				return fail(exitConfig, fmt.Errorf("%s with --strict", count(len(s.Diagnostics), "warning")))
+			}
+			c := s.Config
+			g.say("settings are valid: %s, %s, %s, %s, %s, %s, %s", count(len(c.Files), "file"), count(len(c.Services), "service"),
+				count(len(c.Configs), "config"), count(len(c.Groups)+len(c.GroupSets), "group"), count(len(c.Elections), "election"),
+				count(len(c.Bundles), "bundle"), count(len(c.Hooks), "hook"))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors, too")
+	c.Flags().BoolVar(&host, "host", false, "what is missing on this host is an error")
+	return c
+}
+
+// diagnosticJSON is one error or warning.
+type diagnosticJSON struct {
+	Severity string `json:"severity"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Summary  string `json:"summary"`
+	Detail   string `json:"detail,omitempty"`
+}
+
+func (g *globals) printDiagnostics(s *settings.Settings) error {
+	list := []diagnosticJSON{}
+	for _, d := range s.Diagnostics {
+		j := diagnosticJSON{Severity: settings.Severity(d), Summary: d.Summary, Detail: d.Detail}
+		if d.Subject != nil {
+			j.File, j.Line, j.Column = d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column
+		}
+		list = append(list, j)
+	}
+	return printList(g, "diagnostics", list)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/session"
+)
+
+type watchOptions struct {
+	children bool
+	once     bool
+	initial  bool
+}
+
+// watched is one state of a znode, as watch prints it.
+type watched struct {
+	APIVersion string   `json:"apiVersion"`
+	Path       string   `json:"path"`
+	Exists     bool     `json:"exists"`
+	Data       string   `json:"data,omitempty"`
+	Version    int32    `json:"version"`
+	Mzxid      int64    `json:"mzxid"`
+	Children   []string `json:"children,omitempty"`
+}
+
+func newWatchCommand(g *globals) *cobra.Command {
+	var o watchOptions
+	c := &cobra.Command{
+		Use:   "watch [flags] PATH [-- CMD [ARG...]]",
+		Short: "Print a znode at each change, or run a command",
+		Long: `Print the data of a znode, or with --children the names of its children, now
+and after each change. States that follow each other quickly may be seen as
+one. With a command, the state is given to it as JSON on its standard input
+instead, and its version in ZKAGENT_VERSION; a failing command is reported and
+the watch goes on.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			names, command := commandAfter(args, c.ArgsLenAtDash())
+			if len(names) != 1 {
+				return usagef("watch takes one path")
+			}
+			if err := session.ValidatePath(names[0]); err != nil {
+				return fail(exitUsage, err)
+			}
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				return g.watch(ctx, s, names[0], command, o)
+			})
+		},
+	}
+	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
+	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
+	c.Flags().BoolVar(&o.initial, "changes-only", false, "do not print the present state")
+	return c
+}
+
+// watch follows the znode until the session or the context ends.
+func (g *globals) watch(ctx context.Context, s *session.Session, path string, command []string, o watchOptions) error {
+	var last watched
+	for seen := 0; ; {
+		now, w, err := look(ctx, s, path, o.children)
+		if err != nil {
+			return err
+		}
+		if seen == 0 || !now.equal(last) {
+			if seen > 0 || !o.initial {
+				if err := g.changed(ctx, now, command, o); err != nil {
+					w.Stop()
+					return err
+				}
+			}
+			seen++
+			last = now
+			if o.once && seen > 1 {
+				w.Stop()
+				return nil
+			}
+		}
+		select {
+		case <-w.C():
+			w.Stop()
+		case <-s.Done():
+			return context.Cause(s.Context())
+		case <-ctx.Done():
+			w.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (w watched) equal(o watched) bool {
+	return w.Exists == o.Exists && w.Mzxid == o.Mzxid && w.Version == o.Version && slices.Equal(w.Children, o.Children)
+}
+
+// look reads the state together with the watch for the next one.
+func look(ctx context.Context, s *session.Session, path string, children bool) (watched, *session.Watch, error) {
+	for {
+		state := watched{APIVersion: "v1", Path: path, Exists: true}
+		var w *session.Watch
+		var stat session.Stat
+		var err error
+		if children {
+			state.Children, stat, w, err = s.ChildrenW(ctx, path)
+			slices.Sort(state.Children)
+			stat.Mzxid, stat.Version = stat.Pzxid, stat.Cversion
+		} else {
+			var data []byte
+			data, stat, w, err = s.GetW(ctx, path)
+			state.Data = string(data)
+		}
+		state.Mzxid, state.Version = stat.Mzxid, stat.Version
+		if !errors.Is(err, session.ErrNoNode) {
+			return state, w, err
+		}
+		_, exists, w, err := s.ExistsW(ctx, path)
+		if err != nil || !exists {
+			return watched{APIVersion: "v1", Path: path}, w, err
+		}
+		w.Stop() // it was created in between
+	}
+}
+
+// changed prints a state or runs the command for it.
+func (g *globals) changed(ctx context.Context, now watched, command []string, o watchOptions) error {
+	if len(command) > 0 {
+		return g.onChange(ctx, now, command)
+	}
+	if g.isJSON() {
+		return g.line(now)
+	}
+	switch {
+	case !now.Exists:
+		g.say("%s does not exist", now.Path)
+		return nil
+	case o.children:
+		for _, c := range now.Children {
+			if _, err := fmt.Fprintln(g.out, c); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintln(g.out)
+		return err
+	}
+	data := now.Data
+	if len(data) == 0 || data[len(data)-1] != '\n' {
+		data += "\n"
+	}
+	_, err := fmt.Fprint(g.out, data)
+	return err
+}
+
+// onChange runs the command with the state on its standard input.
+func (g *globals) onChange(ctx context.Context, now watched, command []string) error {
+	var in bytes.Buffer
+	if err := json.NewEncoder(&in).Encode(now); err != nil {
+		return err
+	}
+	dir, _ := os.Getwd()
+	r, err := proc.Run(ctx, proc.Command{
+		Args: command, Dir: dir, Stdin: in.Bytes(), Timeout: time.Hour,
+		Env: append(os.Environ(), "ZKAGENT_EVENT=change", "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid)),
+	})
+	if _, werr := fmt.Fprint(g.out, r.Output); werr != nil {
+		return werr
+	}
+	if err != nil && ctx.Err() == nil {
+		g.warnf("%v", err)
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/session"
+)
+
+func newZKCommand(g *globals) *cobra.Command {
+	sub := func(use, short string, run func(context.Context, *session.Session, string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				path := "/"
+				if len(args) == 1 {
+					path = args[0]
+				}
+				if err := session.ValidatePath(path); err != nil {
+					return fail(exitUsage, err)
+				}
+				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+					ctx, cancel := g.patience(ctx, 0)
+					defer cancel()
+					return run(ctx, s, path)
+				})
+			},
+		}
+	}
+	return parent("zk", "Look at znodes (read only)",
+		sub("ls PATH", "List the children of a znode", g.zkLS),
+		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
+		sub("get PATH", "Print the data of a znode", g.zkGet),
+		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
+		sub("acl PATH", "Print the ACL of a znode", g.zkACL),
+		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
+	)
+}
+
+func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) error {
+	names, _, err := s.Children(ctx, path)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	if g.isJSON() {
+		return printList(g, "children", names)
+	}
+	for _, n := range names {
+		if _, err := fmt.Fprintln(g.out, printable(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *globals) zkTree(ctx context.Context, s *session.Session, path string) error {
+	return walk(ctx, s, path, 0, func(z znode) error {
+		if g.isJSON() {
+			return g.line(map[string]any{"path": z.path, "children": len(z.children)})
+		}
+		name := z.path
+		if z.depth > 0 {
+			name = z.path[strings.LastIndexByte(z.path, '/')+1:]
+		}
+		_, err := fmt.Fprintf(g.out, "%s%s\n", strings.Repeat("  ", z.depth), printable(name))
+		return err
+	})
+}
+
+func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) error {
+	data, stat, err := s.Get(ctx, path)
+	if err != nil {
+		return err
+	}
+	if g.isJSON() {
+		return g.printJSON("znode", znodeJSON(path, data, stat))
+	}
+	if isTerminal(g.out) && !utf8.Valid(data) {
+		return fail(exitFailed, fmt.Errorf("%s holds %d bytes that are not text", path, len(data)), "send them to a file, or use -o json")
+	}
+	if _, err := g.out.Write(data); err != nil {
+		return err
+	}
+	if isTerminal(g.out) && !strings.HasSuffix(string(data), "\n") {
+		_, err = fmt.Fprintln(g.out)
+	}
+	return err
+}
+
+func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) error {
+	stat, ok, err := s.Exists(ctx, path)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fail(exitFailed, fmt.Errorf("%s: %w", path, session.ErrNoNode))
+	}
+	if g.isJSON() {
+		return g.printJSON("stat", statJSON(stat))
+	}
+	t := &table{}
+	for _, row := range [][2]any{
+		{"czxid", hex(stat.Czxid)}, {"ctime", stamp(stat.Ctime)}, {"mzxid", hex(stat.Mzxid)}, {"mtime", stamp(stat.Mtime)},
+		{"pzxid", hex(stat.Pzxid)}, {"version", stat.Version}, {"cversion", stat.Cversion}, {"aversion", stat.Aversion},
+		{"ephemeralOwner", hex(stat.EphemeralOwner)}, {"dataLength", stat.DataLength}, {"numChildren", stat.NumChildren},
+	} {
+		t.add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
+	}
+	return g.printTable(t)
+}
+
+func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) error {
+	list, _, err := s.GetACL(ctx, path)
+	if err != nil {
+		return err
+	}
+	texts := make([]string, len(list))
+	for i, a := range list {
+		if a.Scheme == "digest" {
+			user, _, _ := strings.Cut(a.ID, ":")
+			a.ID = user + ":(secret)"
+		}
+		texts[i] = session.FormatACL(a)
+	}
+	if g.isJSON() {
+		return printList(g, "acl", texts)
+	}
+	_, err = io.WriteString(g.out, strings.Join(texts, "\n")+"\n")
+	return err
+}
+
+// zkExport prints each znode with its data; what is not text is in base64.
+func (g *globals) zkExport(ctx context.Context, s *session.Session, path string) error {
+	enc := json.NewEncoder(g.out)
+	return walk(ctx, s, path, 0, func(z znode) error {
+		data, stat, err := s.Get(ctx, z.path)
+		if errors.Is(err, session.ErrNoNode) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return enc.Encode(znodeJSON(z.path, data, stat))
+	})
+}
+
+// znode is one step of a walk.
+type znode struct {
+	path     string
+	depth    int
+	children []string
+}
+
+// maxDepth bounds a walk; ZooKeeper's own limit is the length of a path.
+const maxDepth = 1000
+
+// walk visits a subtree in order. Znodes that vanish meanwhile are skipped.
+func walk(ctx context.Context, s *session.Session, path string, depth int, visit func(znode) error) error {
+	names, _, err := s.Children(ctx, path)
+	if errors.Is(err, session.ErrNoNode) && depth > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	if err := visit(znode{path, depth, names}); err != nil {
+		return err
+	}
+	if depth >= maxDepth {
+		return fmt.Errorf("walk %s: deeper than %d", path, maxDepth)
+	}
+	for _, n := range names {
+		if err := walk(ctx, s, session.JoinPath(path, n), depth+1, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func znodeJSON(path string, data []byte, stat session.Stat) map[string]any {
+	m := map[string]any{"path": path, "stat": statJSON(stat)}
+	if utf8.Valid(data) {
+		m["data"] = string(data)
+	} else {
+		m["base64"] = base64.StdEncoding.EncodeToString(data)
+	}
+	return m
+}
+
+func statJSON(s session.Stat) map[string]any {
+	return map[string]any{
+		"czxid": s.Czxid, "mzxid": s.Mzxid, "pzxid": s.Pzxid, "ctime": stamp(s.Ctime), "mtime": stamp(s.Mtime),
+		"version": s.Version, "cversion": s.Cversion, "aversion": s.Aversion, "ephemeral_owner": s.EphemeralOwner,
+		"data_length": s.DataLength, "num_children": s.NumChildren,
+	}
+}
+
+// stamp is a time of ZooKeeper, which counts milliseconds.
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }
+
+func hex(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) }
