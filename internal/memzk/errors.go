@@ -1,6 +1,7 @@
 package memzk
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -31,7 +32,7 @@ func codeOf(err error) int32 {
 	if err == nil {
 		return jute.ErrCodeOK
 	}
-	if e, ok := err.(Error); ok {
+	if e, ok := errors.AsType[Error](err); ok {
 		return int32(e)
 	}
 	return jute.ErrCodeMarshallingError
