@@ -1,0 +1,333 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+const memTimeout = 12 * time.Second // in virtual time
+
+// bubble runs f with an in-memory ZooKeeper in virtual time.
+func bubble(t *testing.T, f func(t *testing.T, w *memzk.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := memzk.New(memzk.Options{TickTime: time.Second})
+		t.Cleanup(w.Close)
+		f(t, w)
+		w.ClearFaults()
+	})
+}
+
+func dialMem(t *testing.T, w *memzk.Server, name string) *session.Session {
+	t.Helper()
+	s, err := session.Dial(t.Context(), session.Config{Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Dial})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func requests(w *memzk.Server) uint64 {
+	var n uint64
+	for op, count := range w.Requests() {
+		if op != "ping" {
+			n += count
+		}
+	}
+	return n
+}
+
+// A leader's departure among a thousand candidates wakes one of them, which
+// leads after three requests at most.
+func TestFailover_WakesOne(t *testing.T) {
+	const candidates = 1000
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		s := dialMem(t, w, "a")
+		first := run(t, s, Config{Name: "e", Path: "/e", ID: "first"})
+		<-first.terms
+		ctx, cancel := context.WithCancel(t.Context())
+		terms := make(chan Term)
+		var wg sync.WaitGroup
+		for i := range candidates {
+			c := New(Config{Name: "e", Path: "/e", ID: fmt.Sprint(i), Lead: func(ctx context.Context, term Term) {
+				terms <- term
+				<-ctx.Done()
+			}})
+			wg.Go(func() { _ = c.Run(ctx, s, func(view.Update) {}) })
+			synctest.Wait()
+		}
+		w.ResetRequests()
+		must(t, first.Resign(t.Context()))
+		<-terms
+		synctest.Wait()
+		if got := requests(w); got > 1+3 { // the delete, and at most three of the next leader
+			t.Errorf("requests of a failover among %d: got %d (%v), want 4 at most", candidates, got, w.Requests())
+		}
+		must(t, first.stop())
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestMissedCreateReply(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		for _, dialect := range []string{recipe.Curator, recipe.Kazoo} {
+			bubble(t, func(t *testing.T, w *memzk.Server) {
+				must(t, w.Create("/e", nil))
+				s := dialMem(t, w, "a")
+				w.LoseReply(jute.OpCreate2, 1, before)
+				r := run(t, s, Config{Name: "e", Path: "/e", ID: "a", Dialect: dialect})
+				<-r.terms
+				if names, err := w.Children("/e"); len(names) != 1 || err != nil {
+					t.Errorf("%s: candidates after a lost reply: got %v, want one", dialect, names)
+				}
+				must(t, r.Resign(t.Context()))
+				if names, _ := w.Children("/e"); len(names) != 0 {
+					t.Errorf("%s: candidates after resigning: got %v", dialect, names)
+				}
+				must(t, r.stop())
+			})
+		}
+	}
+}
+
+func TestOneWayPartition(t *testing.T) {
+	for _, cut := range []func(*memzk.Server, ...string){(*memzk.Server).CutClientToServer, (*memzk.Server).Partition} {
+		bubble(t, func(t *testing.T, w *memzk.Server) {
+			a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+			first := <-a.terms
+			b := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "b"})
+			synctest.Wait()
+			cut(w, "a:2181")
+			if cause := <-a.ended; !errors.Is(cause, session.ErrSuspended) {
+				t.Errorf("cause: got %v, want ErrSuspended", cause)
+			}
+			lost := time.Now()
+			second := <-b.terms
+			if margin := time.Since(lost); margin < memTimeout/3-time.Second {
+				t.Errorf("the next term began %v after the first ended, want a third of %v", margin, memTimeout)
+			}
+			if second.ID <= first.ID {
+				t.Errorf("terms: got %d after %d", second.ID, first.ID)
+			}
+			must(t, a.stop())
+			must(t, b.stop())
+			w.Heal()
+		})
+	}
+}
+
+// A suspension within the session ends the term locally, and the same term
+// goes on afterwards; updates tell both.
+func TestSuspendedTermGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		first := <-a.terms
+		w.CutServerToClient("a:2181") // the server hears us, we do not hear it
+		if cause := <-a.ended; !errors.Is(cause, session.ErrSuspended) {
+			t.Errorf("cause: got %v, want ErrSuspended", cause)
+		}
+		w.Heal()
+		if second := <-a.terms; second.ID != first.ID {
+			t.Errorf("term after the suspension: got %d, want %d", second.ID, first.ID)
+		}
+		var mine []bool
+		for len(mine) < 4 {
+			mine = append(mine, (<-a.updates).Mine)
+		}
+		if fmt.Sprint(mine) != "[false true false true]" {
+			t.Errorf("updates: got %v", mine)
+		}
+		must(t, a.stop())
+	})
+}
+
+func TestFlappingConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		<-a.terms
+		for range 20 {
+			w.DropConnections("a:2181")
+			time.Sleep(memTimeout / 4)
+		}
+		select {
+		case cause := <-a.ended:
+			t.Errorf("the term ended: %v", cause)
+		default:
+		}
+		must(t, a.stop())
+	})
+}
+
+func TestNodeDeletedByOperator(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		first := <-a.terms
+		must(t, w.Delete(first.Path))
+		if cause := <-a.ended; !errors.Is(cause, recipe.ErrLost) {
+			t.Errorf("cause: got %v, want ErrLost", cause)
+		}
+		if second := <-a.terms; second.ID <= first.ID || second.Path == first.Path {
+			t.Errorf("the next term is %+v after %+v, want a new znode", second, first)
+		}
+		must(t, a.stop())
+	})
+}
+
+func TestNoAuthOnElectionPath(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		must(t, w.CreateWith("/e", nil, jute.FlagPersistent, []jute.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}))
+		c := New(Config{Name: "e", Path: "/e", ID: "a"})
+		if err := c.Run(t.Context(), dialMem(t, w, "a"), func(view.Update) {}); !errors.Is(err, session.ErrNoAuth) {
+			t.Errorf("got %v, want ErrNoAuth", err)
+		}
+	})
+}
+
+func TestExpiryEndsRun(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		s := dialMem(t, w, "a")
+		a := run(t, s, Config{Name: "e", Path: "/e", ID: "a"})
+		<-a.terms
+		w.ExpireSession(s.ID())
+		<-a.ended
+		if err := a.stop(); err != nil && !errors.Is(err, session.ErrExpired) {
+			t.Errorf("run: got %v, want ErrExpired", err)
+		}
+	})
+}
+
+func TestPriorityJoinsLater(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		low := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "low", Priority: 1})
+		time.Sleep(memTimeout / 2)
+		high := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "high"})
+		<-high.terms
+		time.Sleep(memTimeout)
+		if names, _ := w.Children("/e"); len(names) != 2 {
+			t.Errorf("candidates: got %v, want two", names)
+		}
+		must(t, high.Resign(t.Context()))
+		<-low.terms
+		must(t, low.stop())
+		must(t, high.stop())
+	})
+}
+
+func TestObserve(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		seen := make(chan view.Leader, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		o := dialMem(t, w, "o")
+		go func() { done <- Observe(ctx, o, "/e", "", func(l view.Leader) { seen <- l }) }()
+		if l := <-seen; l.ID != "" || l.Term != 0 {
+			t.Errorf("without candidates: got %+v", l)
+		}
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a", Leave: true})
+		first := <-a.terms
+		if l := <-seen; l.ID != "a" || l.Term != first.ID {
+			t.Errorf("got %+v, want a in term %d", l, first.ID)
+		}
+		must(t, a.stop())
+		if l := <-seen; l.ID != "" {
+			t.Errorf("after the leader left: got %+v", l)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestInvariant_OneLeader runs candidates under random faults: no two terms
+// overlap as far as their contexts say, and their numbers grow.
+func TestInvariant_OneLeader(t *testing.T) {
+	n := 6
+	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
+		n = v
+	}
+	for seed := range uint64(n) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *memzk.Server) { invariant(t, w, seed) })
+		})
+	}
+}
+
+func invariant(t *testing.T, w *memzk.Server, seed uint64) {
+	const candidates = 4
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	var mu sync.Mutex // mu guards what follows
+	var leader string
+	var last int64
+	terms := 0
+	lead := func(id string) func(context.Context, Term) {
+		return func(ctx context.Context, term Term) {
+			mu.Lock()
+			if leader != "" || term.ID < last {
+				t.Errorf("%s leads in term %d while %q does, last term %d", id, term.ID, leader, last)
+			}
+			leader, last = id, term.ID
+			terms++
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			leader = ""
+			mu.Unlock()
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range candidates {
+		id := fmt.Sprintf("c%d", i)
+		c := New(Config{Name: "e", Path: "/e", ID: id, Observe: i%2 == 0, Lead: lead(id)})
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				s, err := session.Dial(ctx, session.Config{Servers: []string{id + ":2181"}, Timeout: memTimeout, Dial: w.Dial})
+				if err != nil {
+					continue
+				}
+				_ = c.Run(ctx, s, func(view.Update) {})
+				_ = s.Close()
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for ctx.Err() == nil {
+		addr := fmt.Sprintf("c%d:2181", rng.IntN(candidates))
+		switch rng.IntN(6) {
+		case 0:
+			w.LoseReply(memzk.AnyOp, 1+rng.IntN(8), rng.IntN(2) == 0)
+		case 1:
+			w.DropConnections(addr)
+		case 2:
+			w.Partition(addr)
+		case 3:
+			w.CutServerToClient(addr)
+		default:
+			w.Heal()
+		}
+		timer := time.NewTimer(time.Duration(rng.Int64N(int64(memTimeout))))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	w.ClearFaults()
+	wg.Wait()
+	if terms < 5 {
+		t.Errorf("only %d terms", terms)
+	}
+}
