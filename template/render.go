@@ -143,7 +143,7 @@ func (t *Template) wait(ctx context.Context, e *executor, done chan result) ([]b
 		reason = fmt.Errorf("%w (limit %s)", ErrTimeout, t.cfg.Timeout)
 	}
 	e.st.stop.Store(&reason)
-	limit.Reset(min(t.cfg.Timeout, time.Second))
+	limit.Reset(t.grace)
 	select {
 	case r := <-done:
 		if r.err == nil {

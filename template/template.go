@@ -59,10 +59,15 @@ type Template struct {
 	warnings []Warning
 	check    func([]byte) error // syntax; nil: none
 
-	mu        sync.Mutex
-	free      []*executor // idle executors
-	abandoned int         // executions that ignored their limit and still run
+	grace     time.Duration // how long an execution may take to notice its end
+	mu        sync.Mutex    // mu guards free and abandoned
+	free      []*executor   // idle executors
+	abandoned int           // executions that ignored their limit and still run
 }
+
+// graceful is how long an execution that was asked to end may take: it
+// notices at its next turn or write.
+const graceful = 2 * time.Second
 
 // maxAbandoned bounds the executions of one template that were given up
 // while they were inside one long function call.
@@ -88,7 +93,7 @@ func Parse(cfg Config) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Template{cfg: cfg, trees: trees, check: check}
+	t := &Template{cfg: cfg, trees: trees, check: check, grace: graceful}
 	if t.names, err = t.checkNames(); err != nil {
 		return nil, err
 	}
