@@ -1,0 +1,137 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.queue.SimpleDistributedQueue;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.recipes.lock.LockListener;
+import org.apache.zookeeper.recipes.lock.WriteLock;
+import org.apache.zookeeper.recipes.queue.DistributedQueue;
+
+/** Uses Curator's and ZooKeeper's own recipes as told on standard input; see kazoo_peer.py. */
+public class Peer {
+  interface Release { void run() throws Exception; }
+
+  static CuratorFramework client;
+  static final Map<String, Release> held = new HashMap<>();
+
+  static void say(String line) {
+    System.out.println(line);
+    System.out.flush();
+  }
+
+  static void acquire(String kind, String path) throws Exception {
+    switch (kind) {
+      case "lock": {
+        InterProcessMutex m = new InterProcessMutex(client, path);
+        m.acquire();
+        held.put(kind, m::release);
+        break;
+      }
+      case "read":
+      case "write": {
+        InterProcessReadWriteLock rw = new InterProcessReadWriteLock(client, path);
+        InterProcessMutex m = kind.equals("read") ? rw.readLock() : rw.writeLock();
+        m.acquire();
+        held.put(kind, m::release);
+        break;
+      }
+      case "semaphore": {
+        Lease lease = new InterProcessSemaphoreV2(client, path, 1).acquire();
+        held.put(kind, lease::close);
+        break;
+      }
+      case "latch": {
+        LeaderLatch latch = new LeaderLatch(client, path, "curator");
+        latch.start();
+        latch.await();
+        held.put(kind, latch::close);
+        break;
+      }
+      case "selector": {
+        CountDownLatch elected = new CountDownLatch(1);
+        CountDownLatch release = new CountDownLatch(1);
+        LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
+          @Override public void takeLeadership(CuratorFramework c) throws Exception {
+            elected.countDown();
+            release.await();
+          }
+        });
+        selector.start();
+        elected.await();
+        held.put(kind, () -> { release.countDown(); selector.close(); });
+        break;
+      }
+      case "double": {
+        DistributedDoubleBarrier b = new DistributedDoubleBarrier(client, path, 2);
+        b.enter();
+        held.put(kind, b::leave);
+        break;
+      }
+      case "writelock": {
+        CountDownLatch acquired = new CountDownLatch(1);
+        WriteLock lock = new WriteLock(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE,
+            new LockListener() {
+              @Override public void lockAcquired() { acquired.countDown(); }
+              @Override public void lockReleased() { }
+            });
+        lock.lock();
+        acquired.await();
+        held.put(kind, lock::unlock);
+        break;
+      }
+      default:
+        throw new IllegalArgumentException(kind);
+    }
+    say("held " + kind);
+  }
+
+  static void put(String kind, String path, String body) throws Exception {
+    if (kind.equals("simple")) {
+      new SimpleDistributedQueue(client, path).offer(body.getBytes());
+    } else {
+      new DistributedQueue(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE).offer(body.getBytes());
+    }
+    say("put");
+  }
+
+  static void get(String kind, String path) throws Exception {
+    byte[] body = kind.equals("simple")
+        ? new SimpleDistributedQueue(client, path).poll()
+        : new DistributedQueue(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE).poll();
+    say("got " + (body == null ? "" : new String(body)));
+  }
+
+  public static void main(String[] args) throws Exception {
+    client = CuratorFrameworkFactory.newClient(args[0], 20000, 60000, new ExponentialBackoffRetry(1000, 5));
+    client.start();
+    client.blockUntilConnected(60, TimeUnit.SECONDS);
+    say("ready");
+    BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+    for (String line; (line = in.readLine()) != null; ) {
+      String[] words = line.trim().split(" ");
+      switch (words[0]) {
+        case "acquire": acquire(words[1], words[2]); break;
+        case "release": held.remove(words[1]).run(); say("released " + words[1]); break;
+        case "put": put(words[1], words[2], words[3]); break;
+        case "get": get(words[1], words[2]); break;
+        default: throw new IllegalArgumentException(line);
+      }
+    }
+    client.close();
+    System.exit(0);
+  }
+}
