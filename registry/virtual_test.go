@@ -547,6 +547,25 @@ func TestRegistrar_Drain(t *testing.T) {
 	})
 }
 
+// Without checks nothing but the leaving itself wakes the loop up.
+func TestRegistrar_DrainWithoutChecks(t *testing.T) {
+	for _, config := range []func(*health) ServiceConfig{webService, curatorService} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			c := config(&health{})
+			c.Checks = nil
+			r := NewRegistrar(c)
+			m := run(t, memConfig(srv), r)
+			defer m.stop()
+			eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := r.Drain(ctx); err != nil || len(nodes(srv)) != 0 {
+				t.Errorf("%v, %d members", err, len(nodes(srv)))
+			}
+		})
+	}
+}
+
 func TestRegistrar_DrainWithoutSession(t *testing.T) {
 	r := NewRegistrar(webService(&health{}))
 	if err := r.Drain(t.Context()); err != nil {

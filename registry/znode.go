@@ -288,7 +288,7 @@ func (m *membership) remove(ctx context.Context) error {
 	if m.sequential() {
 		m.path = ""
 	}
-	m.looked = !m.sequential() // nothing of ours is there
+	m.looked = true // nothing of ours is there
 	return nil
 }
 
