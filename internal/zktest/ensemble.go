@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Ensemble is a few servers that form a quorum.
@@ -48,6 +49,7 @@ func StartEnsemble(tb testing.TB, n int, opts ...Options) *Ensemble {
 }
 
 func (e *Ensemble) close(tb testing.TB) {
+	tb.Helper()
 	for _, s := range e.Servers {
 		s.close()
 		if tb.Failed() {
@@ -75,7 +77,7 @@ func (e *Ensemble) Leader(tb testing.TB) *Server {
 	defer cancel()
 	for {
 		for _, s := range e.Servers {
-			if s.proc != nil && s.mode(ctx) == "leader" {
+			if s.proc != nil && s.mode(ctx, 5*time.Second) == "leader" {
 				return s
 			}
 		}

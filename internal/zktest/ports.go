@@ -27,13 +27,14 @@ type reservation struct {
 // reserve returns a port that no test process has and that can be bound now.
 func reserve(tb testing.TB) *reservation {
 	tb.Helper()
+	var listener net.ListenConfig
 	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		lock, err := net.Listen("unix", "@zktest-port-"+strconv.Itoa(port))
+		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // Chance, not secrecy.
+		lock, err := listener.Listen(tb.Context(), "unix", "@zktest-port-"+strconv.Itoa(port))
 		if err != nil {
 			continue
 		}
-		l, err := net.Listen("tcp4", loopback(port))
+		l, err := listener.Listen(tb.Context(), "tcp4", loopback(port))
 		if err != nil {
 			_ = lock.Close()
 			continue

@@ -26,7 +26,7 @@ func FourLetterWord(ctx context.Context, addr, word string) (string, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 	}
-	if _, err := io.WriteString(conn, word); err != nil {
+	if _, err = io.WriteString(conn, word); err != nil {
 		return "", fmt.Errorf("send %s: %w", word, err)
 	}
 	answer, err := io.ReadAll(conn)
@@ -43,8 +43,10 @@ func (s *Server) awaitServing(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startLimit)
 	defer cancel()
-	for {
-		if s.serving(ctx) {
+	// A server that is asked too early may never answer that question, so the
+	// first limits are short; a slow machine gets there by the later ones.
+	for limit := 500 * time.Millisecond; ; limit = min(2*limit, 10*time.Second) {
+		if s.serving(ctx, limit) {
 			s.served = true
 			return
 		}
@@ -73,18 +75,18 @@ func (s *Server) awaitServing(tb testing.TB) {
 
 // serving reports whether it is this server that answers, by its data directory
 // in the answer to "conf", and whether it serves sessions.
-func (s *Server) serving(ctx context.Context) bool {
-	conf, err := s.ask(ctx, "conf")
+func (s *Server) serving(ctx context.Context, limit time.Duration) bool {
+	conf, err := s.ask(ctx, "conf", limit)
 	if err != nil || !strings.Contains(conf, s.dataDir()) {
 		return false
 	}
-	return s.mode(ctx) != ""
+	return s.mode(ctx, limit) != ""
 }
 
 // mode returns "standalone", "leader" or "follower", or "" while the server
 // does not serve.
-func (s *Server) mode(ctx context.Context) string {
-	answer, err := s.ask(ctx, "srvr")
+func (s *Server) mode(ctx context.Context, limit time.Duration) string {
+	answer, err := s.ask(ctx, "srvr", limit)
 	if err != nil {
 		return ""
 	}
@@ -93,9 +95,9 @@ func (s *Server) mode(ctx context.Context) string {
 	return mode
 }
 
-// ask sends a four-letter word under a limit of its own.
-func (s *Server) ask(ctx context.Context, word string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// ask sends a four-letter word and waits for the answer until limit.
+func (s *Server) ask(ctx context.Context, word string, limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return FourLetterWord(ctx, s.Addr(), word)
 }

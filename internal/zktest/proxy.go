@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
@@ -35,7 +36,8 @@ type Proxy struct {
 // NewProxy starts a proxy for target ("host:port") that ends with the test.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(tb.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatalf("zktest: start a proxy: %v", err)
 	}
@@ -142,7 +144,9 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
-	server, err := net.DialTimeout("tcp", target, 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+	cancel()
 	if err != nil || !p.keep(server) {
 		return
 	}

@@ -97,7 +97,7 @@ func (s *Server) exec(tb testing.TB) error {
 	args = append(args, s.opts.JVMFlags...)
 	args = append(args, "-cp", ClassPath(tb),
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.dir, "zoo.cfg"))
-	cmd := exec.Command(java, args...)
+	cmd := exec.Command(java, args...) //nolint:gosec,noctx // Its life is the server's, which close ends.
 	cmd.Dir = s.dir
 	s.proc, err = startProcess(cmd, s.logFile())
 	return err
@@ -119,10 +119,16 @@ func (s *Server) writeFiles() error {
 }
 
 // Stop stops the server in good order, so that it writes what it has.
-func (s *Server) Stop(tb testing.TB) { s.end(tb, stopGrace) }
+func (s *Server) Stop(tb testing.TB) {
+	tb.Helper()
+	s.end(tb, stopGrace)
+}
 
 // Kill kills the server with SIGKILL.
-func (s *Server) Kill(tb testing.TB) { s.end(tb, 0) }
+func (s *Server) Kill(tb testing.TB) {
+	tb.Helper()
+	s.end(tb, 0)
+}
 
 func (s *Server) end(tb testing.TB, grace time.Duration) {
 	tb.Helper()
@@ -134,11 +140,18 @@ func (s *Server) end(tb testing.TB, grace time.Duration) {
 }
 
 // Freeze stops the server's process with SIGSTOP: connections stay open and
-// nothing answers.
-func (s *Server) Freeze(tb testing.TB) { s.mustSignal(tb, syscall.SIGSTOP) }
+// nothing answers. When it returns, no thread runs any more.
+func (s *Server) Freeze(tb testing.TB) {
+	tb.Helper()
+	s.mustSignal(tb, syscall.SIGSTOP)
+	s.proc.awaitStopped(tb)
+}
 
 // Resume lets a frozen server go on.
-func (s *Server) Resume(tb testing.TB) { s.mustSignal(tb, syscall.SIGCONT) }
+func (s *Server) Resume(tb testing.TB) {
+	tb.Helper()
+	s.mustSignal(tb, syscall.SIGCONT)
+}
 
 func (s *Server) mustSignal(tb testing.TB, sig syscall.Signal) {
 	tb.Helper()

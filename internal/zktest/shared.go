@@ -44,7 +44,7 @@ func Shared(tb testing.TB) *Server {
 	if shared.server != nil {
 		return shared.server
 	}
-	dir, err := os.MkdirTemp("", "zktest-")
+	dir, err := os.MkdirTemp("", "zktest-") //nolint:usetesting // It outlives the test that asks first.
 	if err != nil {
 		tb.Fatalf("zktest: %v", err)
 	}

@@ -113,16 +113,16 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.CutOneWay(ServerToClient)
-	if err := c.Send(1, jute.OpExists, raw.Body("/", false)); err != nil {
+	if err = c.Send(1, jute.OpExists, raw.Body("/", false)); err != nil {
 		t.Fatal(err)
 	}
 	p.Heal()
-	if r, err := c.Receive(); err != nil || r.Xid != 1 {
-		t.Errorf("after heal: xid %d, %v", r.Xid, err)
+	if r, rerr := c.Receive(); rerr != nil || r.Xid != 1 {
+		t.Errorf("after heal: xid %d, %v", r.Xid, rerr)
 	}
 	p.Delay(50 * time.Millisecond)
 	began := time.Now()
-	if _, _, _, err := c.Get("/", false); err != nil {
+	if _, _, _, err = c.Get("/", false); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := time.Since(began), 100*time.Millisecond; got < want {
@@ -130,10 +130,10 @@ func TestProxy(t *testing.T) {
 	}
 	p.Delay(0)
 	p.Cut()
-	if _, _, _, err := c.Get("/", false); err == nil {
+	if _, _, _, err = c.Get("/", false); err == nil {
 		t.Error("a cut connection answers")
 	}
-	if c2, err := raw.Dial(t.Context(), p.Addr()); err == nil {
+	if c2, derr := raw.Dial(t.Context(), p.Addr()); derr == nil {
 		c2.Drop()
 		t.Error("a cut proxy lets a session be opened")
 	}
@@ -149,7 +149,7 @@ func TestProxy(t *testing.T) {
 func TestReservedPortsAreKept(t *testing.T) {
 	r := reserve(t)
 	defer r.release()
-	if l, err := net.Listen("unix", r.lock.Addr().String()); err == nil {
+	if l, err := new(net.ListenConfig).Listen(t.Context(), "unix", r.lock.Addr().String()); err == nil {
 		_ = l.Close()
 		t.Errorf("port %d was reserved twice", r.port)
 	} else if errors.Is(err, net.ErrClosed) {
