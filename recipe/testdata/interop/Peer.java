@@ -115,10 +115,55 @@ public class Peer {
     say("got " + (body == null ? "" : new String(body)));
   }
 
+  static CuratorFramework connect(String addr) throws Exception {
+    CuratorFramework c = CuratorFrameworkFactory.newClient(addr, 20000, 60000, new ExponentialBackoffRetry(1000, 5));
+    c.start();
+    c.blockUntilConnected(60, TimeUnit.SECONDS);
+    return c;
+  }
+
+  static void locked(CuratorFramework c, String path, int n) {
+    try {
+      InterProcessMutex m = new InterProcessMutex(c, path);
+      for (int i = 0; i < n; i++) {
+        m.acquire();
+        m.release();
+      }
+    } catch (Exception e) {
+      throw new RuntimeException(e);
+    }
+  }
+
+  /** 50 contenders, each with a session of its own. */
+  static long contended(String addr, String path, int n) throws Exception {
+    CuratorFramework[] clients = new CuratorFramework[50];
+    Thread[] threads = new Thread[clients.length];
+    for (int i = 0; i < clients.length; i++) {
+      CuratorFramework c = clients[i] = connect(addr);
+      threads[i] = new Thread(() -> locked(c, path, n / clients.length));
+    }
+    long began = System.nanoTime();
+    for (Thread t : threads) t.start();
+    for (Thread t : threads) t.join();
+    long took = System.nanoTime() - began;
+    for (CuratorFramework c : clients) c.close();
+    return took;
+  }
+
+  static long bench(String addr, String what, String path, int n) throws Exception {
+    if (what.equals("contended")) return contended(addr, path, n);
+    SimpleDistributedQueue q = new SimpleDistributedQueue(client, path);
+    byte[] body = new byte[100];
+    for (int i = 0; what.equals("take") && i < n; i++) q.offer(body);
+    long began = System.nanoTime();
+    if (what.equals("lock")) locked(client, path, n);
+    for (int i = 0; what.equals("put") && i < n; i++) q.offer(body);
+    for (int i = 0; what.equals("take") && i < n; i++) q.poll();
+    return System.nanoTime() - began;
+  }
+
   public static void main(String[] args) throws Exception {
-    client = CuratorFrameworkFactory.newClient(args[0], 20000, 60000, new ExponentialBackoffRetry(1000, 5));
-    client.start();
-    client.blockUntilConnected(60, TimeUnit.SECONDS);
+    client = connect(args[0]);
     say("ready");
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
     for (String line; (line = in.readLine()) != null; ) {
@@ -128,6 +173,9 @@ public class Peer {
         case "release": held.remove(words[1]).run(); say("released " + words[1]); break;
         case "put": put(words[1], words[2], words[3]); break;
         case "get": get(words[1], words[2]); break;
+        case "bench":
+          say("took " + bench(args[0], words[1], words[2], Integer.parseInt(words[3])) / 1e9);
+          break;
         default: throw new IllegalArgumentException(line);
       }
     }

@@ -4,8 +4,11 @@
     release KIND        answers "released KIND"
     put KIND PATH BODY  answers "put"
     get KIND PATH       answers "got BODY", or "got" when there is none
+    bench WHAT PATH N   answers "took SECONDS"
 """
 import sys
+import threading
+import time
 
 from kazoo.client import KazooClient
 from kazoo.recipe.election import Election
@@ -60,6 +63,46 @@ def queue(kind, path):
     return client.Queue(path)
 
 
+def locked(path, n, kz):
+    for _ in range(n):
+        with kz.Lock(path, "kazoo"):
+            pass
+
+
+def contended(path, n):
+    """50 contenders, each with a session of its own."""
+    clients = [KazooClient(hosts=sys.argv[1]) for _ in range(50)]
+    for kz in clients:
+        kz.start(timeout=60)
+    threads = [threading.Thread(target=locked, args=(path, n // 50, kz)) for kz in clients]
+    began = time.monotonic()
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    took = time.monotonic() - began
+    for kz in clients:
+        kz.stop()
+    return took
+
+
+def bench(what, path, n):
+    if what == "contended":
+        return contended(path, n)
+    q = client.Queue(path)
+    if what == "take":
+        for _ in range(n):
+            q.put(b"x" * 100)
+    began = time.monotonic()
+    if what == "lock":
+        locked(path, n, client)
+    for _ in range(n if what == "put" else 0):
+        q.put(b"x" * 100)
+    for _ in range(n if what == "take" else 0):
+        q.get()
+    return time.monotonic() - began
+
+
 say("ready")
 for line in iter(sys.stdin.readline, ""):
     words = line.split()
@@ -67,6 +110,8 @@ for line in iter(sys.stdin.readline, ""):
         acquire(words[1], words[2])
     elif words[0] == "release":
         release(words[1])
+    elif words[0] == "bench":
+        say("took", bench(words[1], words[2], int(words[3])))
     elif words[0] == "put":
         queue(words[1], words[2]).put(words[3].encode(), priority=int(words[4]))
         say("put")

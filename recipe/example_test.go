@@ -1,0 +1,244 @@
+package recipe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// open returns a session with a ZooKeeper in memory, and what ends both.
+func open() (*session.Session, func()) {
+	server := memzk.New(memzk.Options{})
+	s, err := session.Dial(context.Background(), session.Config{
+		Servers: []string{"memory:2181"}, Timeout: 10 * time.Second, Dial: server.Dial,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return s, func() {
+		_ = s.Close()
+		server.Close()
+	}
+}
+
+func ExampleLock() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	lock := recipe.NewLock(s, recipe.LockConfig{Path: "/locks/deploy", Data: []byte("host-1")})
+	hold, err := lock.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = lock.TryAcquire(ctx)
+	fmt.Println("held by another:", errors.Is(err, recipe.ErrHeld))
+	// What needs the lock runs under hold.Context() and hands hold.Fence() on.
+	fmt.Println("fenced:", hold.Fence() > 0, "released:", hold.Release(ctx))
+	fmt.Println(context.Cause(hold.Context()))
+	// Output:
+	// held by another: true
+	// fenced: true released: <nil>
+	// released
+}
+
+func ExampleRWLock() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	l := recipe.NewRWLock(s, recipe.LockConfig{Path: "/locks/table"})
+	one, _ := l.RLock(ctx)
+	two, _ := l.RLock(ctx)
+	_, err := l.Lock(one.Context())
+	fmt.Println(errors.Is(err, recipe.ErrUpgrade))
+	_ = one.Release(ctx)
+	_ = two.Release(ctx)
+	w, _ := l.Lock(ctx)
+	r, err := l.Downgrade(ctx, w)
+	fmt.Println(err, w.Err() != nil)
+	_ = r.Release(ctx)
+	// Output:
+	// true
+	// <nil> true
+}
+
+func ExampleLock_Revoke() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	lock := recipe.NewLock(s, recipe.LockConfig{Path: "/locks/batch", Revocable: true})
+	hold, _ := lock.Acquire(ctx)
+	_ = lock.Revoke(ctx)
+	<-hold.Revoked()
+	fmt.Println("asked to give back, still held:", hold.Err() == nil)
+	_ = hold.Release(ctx)
+	// Output: asked to give back, still held: true
+}
+
+func ExampleMultiLock() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	both := recipe.NewMultiLock(
+		recipe.NewLock(s, recipe.LockConfig{Path: "/locks/b"}),
+		recipe.NewLock(s, recipe.LockConfig{Path: "/locks/a"}))
+	hold, err := both.Acquire(ctx)
+	fmt.Println(err, len(hold.Fences()))
+	fmt.Println(hold.Release(ctx))
+	// Output:
+	// <nil> 2
+	// <nil>
+}
+
+func ExampleSemaphore() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	sem := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: "/permits/reload", K: 2})
+	one, _ := sem.Acquire(ctx)
+	two, _ := sem.Acquire(ctx)
+	_, err := sem.TryAcquire(ctx)
+	fmt.Println(errors.Is(err, recipe.ErrHeld))
+	_ = one.Release(ctx)
+	_ = two.Release(ctx)
+	_, err = recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: "/permits/reload", K: 3}).Acquire(ctx)
+	fmt.Println(err)
+	// Output:
+	// true
+	// semaphore /permits/reload: this contender says 3 permits, the znode says "2"
+}
+
+func ExampleBarrier() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	b := recipe.NewBarrier(s, "/barriers/maintenance")
+	_ = b.Close(ctx)
+	passed := make(chan error)
+	go func() { passed <- b.Wait(ctx) }()
+	_ = b.Open(ctx)
+	fmt.Println(<-passed)
+	// Output: <nil>
+}
+
+func ExampleDoubleBarrier() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	done := make(chan error)
+	for range 3 {
+		go func() {
+			b := recipe.NewDoubleBarrier(s, recipe.DoubleBarrierConfig{Path: "/barriers/round-1", N: 3})
+			inside, err := b.Enter(ctx) // all three begin together
+			if err == nil {
+				err = b.Leave(ctx, inside) // and end together
+			}
+			done <- err
+		}()
+	}
+	fmt.Println(<-done, <-done, <-done)
+	// Output: <nil> <nil> <nil>
+}
+
+func ExampleQueue() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	q := recipe.NewQueue(s, recipe.QueueConfig{Path: "/queues/mail", MaxLen: 100})
+	_ = q.Put(ctx, []byte("first"))
+	_ = q.Put(ctx, []byte("second"))
+	body, _ := q.Take(ctx) // at most once
+	fmt.Printf("%s\n", body)
+	r, _ := q.Reserve(ctx) // at least once
+	fmt.Printf("%s %v\n", r.Body(), r.Ack(ctx))
+	_, err := q.TryTake(ctx)
+	fmt.Println(errors.Is(err, recipe.ErrEmpty))
+	// Output:
+	// first
+	// second <nil>
+	// true
+}
+
+func ExamplePriorityQueue() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	q := recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: "/queues/jobs"})
+	_ = q.Put(ctx, []byte("can wait"), recipe.DefaultPriority)
+	_ = q.Put(ctx, []byte("urgent"), 1)
+	body, _ := q.Take(ctx)
+	fmt.Printf("%s\n", body)
+	// Output: urgent
+}
+
+func ExampleTxn() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	x := recipe.NewTxn(s, "/txn/migrate-7")
+	_ = x.Propose(ctx, recipe.Proposal{Sites: []string{"east", "west"}, Deadline: time.Now().Add(time.Minute)})
+	for _, site := range []string{"east", "west"} {
+		// Each site votes after its prepare record is durable.
+		if _, err := x.Vote(ctx, site, recipe.Commit); err != nil {
+			fmt.Println(err)
+		}
+	}
+	fmt.Println(x.Coordinate(ctx))
+	fmt.Println(x.Await(ctx))
+	fmt.Println(x.Abort(ctx)) // too late
+	// Output:
+	// commit <nil>
+	// commit <nil>
+	// commit <nil>
+}
+
+func ExampleCounter() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	c := recipe.NewCounter(s, recipe.CounterConfig{Path: "/counters/builds"})
+	_, _ = c.Add(ctx, 40)
+	fmt.Println(c.Add(ctx, 2))
+	// Output: 42 <nil>
+}
+
+func ExampleNode() {
+	s, end := open()
+	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	n := recipe.NewNode(recipe.NodeConfig{Path: "/members/host-1", Data: []byte("up")})
+	done := make(chan error)
+	go func() { done <- n.Run(ctx, s) }()
+	<-n.Created()
+	data, _, _ := s.Get(ctx, "/members/host-1")
+	fmt.Printf("%s\n", data)
+	cancel()
+	fmt.Println(<-done)
+	// Output:
+	// up
+	// <nil>
+}
+
+func ExampleGroup() {
+	s, end := open()
+	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	g := recipe.NewGroup(s, "/members", nil)
+	left := make(chan error)
+	go func() { left <- g.Join(ctx, "host-1", []byte("10.0.0.1")) }()
+	_ = g.Follow(ctx, func(members []recipe.Member) {
+		for _, m := range members {
+			fmt.Printf("%s is %s\n", m.ID, m.Data)
+			cancel()
+		}
+	})
+	fmt.Println(<-left)
+	// Output:
+	// host-1 is 10.0.0.1
+	// <nil>
+}
