@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -86,6 +87,7 @@ func shellWord(s string) string {
 
 func newConfigPublishCommand(g *globals) *cobra.Command {
 	var p publishFlags
+	var roll strategyFlags
 	c := &cobra.Command{
 		Use: "publish DIR|FILE NAME|PATH", Short: "Make the files of a directory the keys of a config",
 		Long: `Make the files of a directory the keys of a config. The directory is the whole
@@ -113,6 +115,13 @@ not at all. "-" reads one key from standard input with --key.`,
 			if err != nil {
 				return err
 			}
+			if roll.rollout {
+				r, err := config.Prepare(ctx, s, cfg)
+				if err != nil {
+					return err
+				}
+				return g.rollOut(ctx, s, t, r, &roll, fleet.Request{Who: userName(), Why: cfg.Message})
+			}
 			r, err := config.Publish(ctx, s, cfg)
 			if err != nil {
 				return err
@@ -121,6 +130,8 @@ not at all. "-" reads one key from standard input with --key.`,
 		})
 	}
 	p.add(c)
+	c.Flags().BoolVar(&roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
+	roll.add(c.Flags())
 	return c
 }
 

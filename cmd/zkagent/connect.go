@@ -35,8 +35,14 @@ func (g *globals) configPaths() []string {
 // configNamed reports whether settings were asked for.
 func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
 
-// loadSettings loads the settings and prints what is wrong with them.
+// loadSettings loads the settings and prints errors and warnings.
 func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error) {
+	return g.load(opts, !g.quiet)
+}
+
+// load loads the settings and prints what is wrong with them; warnings only
+// when they are wanted.
+func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings, error) {
 	if opts.Logger == nil {
 		opts.Logger = g.logger()
 	}
@@ -44,7 +50,7 @@ func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error
 	if err != nil && len(s.Diagnostics) == 0 {
 		return nil, fail(exitConfig, err, "--config names the settings, a file or a directory")
 	}
-	if len(s.Diagnostics) > 0 && (!g.quiet || err != nil) {
+	if len(s.Diagnostics) > 0 && (warnings || err != nil) {
 		g.shown = true
 		width := uint(0)
 		if isTerminal(g.err) {
@@ -71,7 +77,7 @@ func (g *globals) optionalSettings() (*settings.Settings, error) {
 			return nil, nil //nolint:nilnil // the ensemble is named: the settings are not needed
 		}
 	}
-	return g.loadSettings(settings.Options{})
+	return g.load(settings.Options{}, false)
 }
 
 // zkConfig is how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings.

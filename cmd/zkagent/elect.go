@@ -99,8 +99,10 @@ func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect st
 	c := election.New(election.Config{
 		Name: path, Path: path, ID: o.id, Dialect: dialect, Priority: o.priority, Logger: g.logger(),
 		Lead: func(ctx context.Context, t election.Term) {
+			// The term lasts until this returns.
 			select {
 			case terms <- leading{ctx, t}:
+				<-ctx.Done()
 			case <-ctx.Done():
 			}
 		},

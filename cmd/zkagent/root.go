@@ -31,6 +31,7 @@ var commands = []struct {
 	{groupHost, newUpgradeCommand},
 	{groupFleet, newMembersCommand},
 	{groupFleet, newConfigCommand},
+	{groupFleet, newRolloutCommand},
 	{groupScript, newLockCommand},
 	{groupScript, newElectCommand},
 	{groupScript, newResignCommand},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
@@ -149,10 +150,28 @@ func (r *root) merge(o *root) {
 	r.Execs = append(r.Execs, o.Execs...)
 }
 
-// Err returns the diagnostics as an error when there is an error among them.
+// InvalidError says that settings are invalid. Its text holds every error, with
+// its place.
+type InvalidError struct{ Diagnostics hcl.Diagnostics }
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	var lines []string
+	for _, d := range e.Diagnostics {
+		if d.Severity == hcl.DiagError {
+			lines = append(lines, Line(d))
+		}
+	}
+	return strings.Join(lines, " | ")
+}
+
+// Unwrap gives the diagnostics.
+func (e *InvalidError) Unwrap() error { return e.Diagnostics }
+
+// Err returns an [InvalidError] when there is an error among the diagnostics.
 func (s *Settings) Err() error {
 	if s.Diagnostics.HasErrors() {
-		return s.Diagnostics
+		return &InvalidError{s.Diagnostics}
 	}
 	return nil
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// limit bounds every wait of a script: the machine may be slow and busy, and
+// nothing depends on how fast it is.
+const limit = 90 * time.Second
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"zkagent": main})
+}
+
+// TestScripts runs the scripts of testdata/script, each with a chroot of its
+// own on one in-memory ZooKeeper.
+func TestScripts(t *testing.T) {
+	server := memzk.New(memzk.Options{})
+	t.Cleanup(server.Close)
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			chroot := "/" + strings.ReplaceAll(filepath.Base(env.WorkDir), "script-", "")
+			if err := server.Create(chroot, nil); err != nil {
+				return err
+			}
+			// Sockets have short paths.
+			dir, err := os.MkdirTemp("", "zka-")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = os.RemoveAll(dir) })
+			env.Values["chroot"] = chroot
+			env.Setenv("ZK", addr.String())
+			env.Setenv("CHROOT", chroot)
+			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)
+			env.Setenv("SOCK", filepath.Join(dir, "sock"))
+			env.Setenv("NO_COLOR", "1")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":       code,
+			"eventually": eventually,
+			"waitfile":   waitFile,
+			"zkdelete": func(ts *testscript.TestScript, _ bool, args []string) {
+				deleteChildren(ts, server, ts.Value("chroot").(string)+args[0])
+			},
+		},
+	})
+}
+
+// code runs a command that must end with the given exit code: code N CMD ARG...
+func code(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = strconv.Itoa(exit.ExitCode())
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != args[0] {
+		ts.Fatalf("got exit code %s, want %s", got, args[0])
+	}
+}
+
+// eventually runs a command until its output matches: eventually REGEXP CMD ARG...
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile(args[0])
+	var out bytes.Buffer
+	await(ts, func() bool {
+		out.Reset()
+		cmd := exec.Command(args[1], args[2:]...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = ts.MkAbs("."), &out, &out
+		cmd.Env = environment(ts)
+		_ = cmd.Run()
+		return want.Match(out.Bytes())
+	}, func() string { return "output that matches " + args[0] + ", last:\n" + out.String() })
+}
+
+// environment is what commands of the script get.
+func environment(ts *testscript.TestScript) []string {
+	env := os.Environ()
+	for _, name := range []string{"ZK", "CHROOT", "ZKAGENT_ZK", "SOCK", "NO_COLOR", "PATH", "WORK", "HOME"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	return env
+}
+
+// waitFile waits until a file exists and its content matches: waitfile PATH [REGEXP].
+func waitFile(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile("")
+	if len(args) > 1 {
+		want = regexp.MustCompile(args[1])
+	}
+	await(ts, func() bool {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && want.Match(data)
+	}, func() string { return "file " + args[0] })
+}
+
+// await polls until ok returns true.
+func await(ts *testscript.TestScript, ok func() bool, what func() string) {
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			ts.Fatalf("waited %s for %s", limit, what())
+		}
+		<-tick.C
+	}
+}
+
+// deleteChildren deletes what stands below a znode, as if a session had ended.
+func deleteChildren(ts *testscript.TestScript, server *memzk.Server, path string) {
+	names, err := server.Children(path)
+	ts.Check(err)
+	for _, n := range names {
+		ts.Check(server.Delete(path + "/" + n))
+	}
+}
