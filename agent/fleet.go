@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -151,7 +152,7 @@ func (f *fleetStatus) data(snap *snapshot) (string, bool) {
 // are well, then whatever remains.
 func fit(st FleetStatus, order []string) string {
 	if len(st.Error) > 300 {
-		st.Error = string([]rune(st.Error[:300])[:290])
+		st.Error = strings.ToValidUTF8(st.Error[:300], "")
 	}
 	for i := 0; ; i++ {
 		data, err := json.Marshal(st)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -114,15 +115,34 @@ func (b *bed) create(path, data string) {
 	if err := b.s.CreateParents(b.t.Context(), path); err != nil {
 		b.t.Fatal(err)
 	}
-	if _, _, err := b.s.Create(b.t.Context(), path, []byte(data), session.Persistent); err != nil {
-		b.t.Fatal(err)
-	}
+	b.sure(func() error {
+		_, _, err := b.s.Create(b.t.Context(), path, []byte(data), session.Persistent)
+		if errors.Is(err, session.ErrNodeExists) {
+			return nil // of an attempt whose reply was lost.
+		}
+		return err
+	})
 }
 
 func (b *bed) set(path, data string) {
 	b.t.Helper()
-	if _, err := b.s.Set(b.t.Context(), path, []byte(data), -1); err != nil {
-		b.t.Fatal(err)
+	b.sure(func() error {
+		_, err := b.s.Set(b.t.Context(), path, []byte(data), -1)
+		return err
+	})
+}
+
+// sure does something again as long as nobody knows whether it was done.
+func (b *bed) sure(fn func() error) {
+	b.t.Helper()
+	for {
+		err := fn()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, session.ErrUnknown) {
+			b.t.Fatal(err)
+		}
 	}
 }
 
@@ -165,7 +185,7 @@ type started struct {
 }
 
 // start runs an agent until the test ends.
-func (b *bed) start(c Config) *started {
+func (b *bed) start(c Config, setup ...func(*Agent)) *started {
 	b.t.Helper()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(b.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -173,6 +193,9 @@ func (b *bed) start(c Config) *started {
 	a, err := New(c)
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	for _, fn := range setup {
+		fn(a)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &started{Agent: a, t: b.t, cancel: cancel, done: make(chan error, 1)}

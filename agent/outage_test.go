@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
+)
+
+// ownBed is a bed with a ZooKeeper of its own, for tests that disturb it.
+func ownBed(t *testing.T) (*bed, *zktest.Server) {
+	t.Helper()
+	server := zktest.Start(t)
+	b := &bed{t: t, dir: t.TempDir(), addr: server.Addr()}
+	b.s = b.dial()
+	return b, server
+}
+
+func TestOutage_RestartFreezeAndWipe(t *testing.T) {
+	t.Parallel()
+	b, server := ownBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.ZooKeeper.Timeout = 2 * time.Second
+	f := b.file("web.conf", `{{ key "web/port" }}`)
+	f.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	c.Bundles = []BundleConfig{f}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("web.conf"), "80")
+
+	server.Stop(t)
+	server.Start(t)
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("web.conf"), "81")
+
+	server.Freeze(t)
+	before := a.Status().ZooKeeper.Expirations
+	eventually(t, "the connection to be given up", func() bool { return a.Status().ZooKeeper.State != "connected" })
+	server.Resume(t)
+	b.set("/config/web/port", "82")
+	fileIs(t, b.path("web.conf"), "82")
+
+	// An empty ZooKeeper: the file stays, and a tree that is made anew is
+	// followed although its zxids are smaller.
+	server.Stop(t)
+	server.Wipe(t)
+	server.Start(t)
+	eventually(t, "the session to expire", func() bool { return a.Status().ZooKeeper.Expirations > before })
+	fileIs(t, b.path("web.conf"), "82")
+	b.s.Close()
+	b.s = b.dial()
+	b.tree(map[string]string{"port": "83"})
+	fileIs(t, b.path("web.conf"), "83")
+	fileIs(t, b.path("log"), "reload\nreload\nreload\nreload\n")
+}
+
+func TestStart_WithoutZooKeeper(t *testing.T) {
+	t.Parallel()
+	b, server := ownBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []BundleConfig{b.file("kept.conf", `{{ key "web/port" }}`), b.file("lost.conf", `{{ key "web/port" }}`)}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("lost.conf"), "80")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop(t)
+	if err := os.WriteFile(b.path("kept.conf"), []byte("newer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(b.path("lost.conf")); err != nil {
+		t.Fatal(err)
+	}
+	a = b.start(c)
+	a.ready()
+	fileIs(t, b.path("lost.conf"), "80")
+	if got := read(t, b.path("kept.conf")); got != "newer" {
+		t.Errorf("a file was overwritten from the cache: %q", got)
+	}
+	a.condition("last-known-good", "", true)
+	server.Start(t)
+	a.condition("last-known-good", "", false)
+	fileIs(t, b.path("kept.conf"), "80")
+}
+
+func TestStart_WithoutAnything(t *testing.T) {
+	t.Parallel()
+	b := &bed{t: t, dir: t.TempDir(), addr: "127.0.0.1:1"}
+	c := b.config()
+	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	a := b.start(c)
+	a.loop.do(t.Context(), func() { a.loop.startLimit = time.Millisecond })
+	a.ready()
+	a.condition("waiting-for-sources", "", true)
+	if exists(b.path("web.conf")) {
+		t.Error("a file was rendered from nothing")
+	}
+}
+
+func TestApply_DiskFull(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	one, two := b.file("one.conf", `one {{ key "web/port" }}`), b.file("two.conf", `two {{ key "web/port" }}`)
+	one.Templates = append(one.Templates, two.Templates...)
+	one.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	c.Bundles = []BundleConfig{one}
+	var full atomic.Bool
+	a := b.start(c, func(a *Agent) {
+		a.applier.fs = &template.FS{Before: func(op, _ string) error {
+			if full.Load() && op == "write" {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}}
+	})
+	a.ready()
+	full.Store(true)
+	b.set("/config/web/port", "81")
+	a.condition("template-failed", "one.conf", true)
+	fileIs(t, b.path("one.conf"), "one 80")
+	fileIs(t, b.path("two.conf"), "two 80")
+	// There is space again: the apply is tried again by itself.
+	full.Store(false)
+	fileIs(t, b.path("two.conf"), "two 81")
+	fileIs(t, b.path("one.conf"), "one 81")
+	a.condition("template-failed", "one.conf", false)
+	fileIs(t, b.path("log"), "reload\nreload\n")
+}
+
+func TestStop_HandOverKeepsTheSession(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.OnStop = onStopHandOver
+	c.ZooKeeper.Timeout = 30 * time.Second
+	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	c.Hooks = []HookConfig{{
+		Name: "h", Leader: "e", OnElected: true, OnDeposed: true,
+		Command: script("echo $ZKAGENT_EVENT >> %s", b.path("log")),
+	}}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "elected\n")
+	id := a.Status().ZooKeeper.SessionID
+	znodes := func() string {
+		names, _, err := b.s.Children(t.Context(), "/elections/e")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(names)
+	}
+	candidates := znodes()
+	eventually(t, "the ledger", func() bool {
+		data, _, err := b.s.Get(t.Context(), "/elections/e-ledger/h")
+		r, _ := decodeRecord(data)
+		return err == nil && r.Elected != nil && r.Elected.State == stateDone
+	})
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	a = b.start(c)
+	a.ready()
+	eventually(t, "the term to go on", func() bool { return a.terms.get("e") != nil })
+	if st := a.Status().ZooKeeper; !st.Resumed || st.SessionID != id {
+		t.Errorf("got session %x, resumed %v; want %x", st.SessionID, st.Resumed, id)
+	}
+	if got := znodes(); got != candidates {
+		t.Errorf("got candidates %s, want %s", got, candidates)
+	}
+	if got := read(t, b.path("log")); got != "elected\n" {
+		t.Errorf("hooks ran in a term that goes on: %q", got)
+	}
+	a.Leave()
+	if err := <-a.done; err != nil {
+		t.Error(err)
+	}
+	a.done <- nil
+	if got := znodes(); got != "[]" {
+		t.Errorf("candidates left behind: %s", got)
+	}
+	fileIs(t, b.path("log"), "elected\ndeposed\n")
+}
+
+func TestLedger_WritesAreFenced(t *testing.T) {
+	b := newBed(t)
+	b.create("/e/leader", "")
+	l := &zkLedger{s: b.s, guard: session.CheckOp("/e/leader", -1), path: "/e-ledger/h"}
+	if r, err := l.load(t.Context()); err != nil || r.Slot != nil {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	first := record{Elected: &entry{State: stateStarted, Term: 1}}
+	if err := l.store(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	first.Elected.State = stateDone
+	if err := l.store(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	other := &zkLedger{s: b.s, guard: l.guard, path: l.path}
+	if r, err := other.load(t.Context()); err != nil || r.Elected.State != stateDone {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if err := other.store(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.store(t.Context(), first); !errors.Is(err, errConflict) {
+		t.Errorf("got %v, want %v", err, errConflict)
+	}
+	if err := b.s.Delete(t.Context(), "/e/leader", -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.store(t.Context(), first); !errors.Is(err, errNotLeader) {
+		t.Errorf("got %v, want %v", err, errNotLeader)
+	}
+	b.set("/e-ledger/h", "garbage")
+	if _, err := other.load(t.Context()); err == nil {
+		t.Error("garbage was taken for an empty ledger")
+	}
+}
