@@ -121,6 +121,7 @@ func weighValue(v reflect.Value, budget *int, depth int) error {
 				return err
 			}
 		}
+	default: // Texts and numbers hold nothing.
 	}
 	return nil
 }

@@ -171,7 +171,8 @@ type inputError struct {
 func (e *inputError) Error() string { return e.text }
 
 // pathOf returns the path of the value that was read and equals s, or "".
-func (st *state) pathOf(s string) (path string) {
+func (st *state) pathOf(s string) string {
+	path := ""
 	for i := len(st.reads) - 1; i >= 0 && path == ""; i-- {
 		r := st.reads[i]
 		if r.tree == nil {

@@ -98,9 +98,9 @@ func open(f File) (*Staged, error) {
 func target(f File) (string, error) {
 	path := filepath.Clean(f.Destination)
 	for range 40 {
-		link, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // No link; what else is wrong shows when it is opened.
+		link, isLink := readLink(path)
+		if !isLink {
+			return path, nil
 		}
 		if f.Symlink == SymlinkRefuse {
 			return "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
@@ -113,6 +113,13 @@ func target(f File) (string, error) {
 	return "", errors.New("destination is a circle of symbolic links")
 }
 
+// readLink reports no link also for what cannot be read: what is wrong with
+// it shows when it is opened.
+func readLink(path string) (string, bool) {
+	link, err := os.Readlink(path)
+	return link, err == nil
+}
+
 // readOld reads the bytes and attributes of the present file.
 func (s *Staged) readOld() error {
 	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -122,7 +129,7 @@ func (s *Staged) readOld() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -160,10 +167,12 @@ func kindOf(m fs.FileMode) string {
 }
 
 // prepare decides whether anything changes, and writes the new file.
-func (s *Staged) prepare() (err error) {
-	if s.attr, err = s.wanted(); err != nil {
+func (s *Staged) prepare() error {
+	attr, err := s.wanted()
+	if err != nil {
 		return err
 	}
+	s.attr = attr
 	s.changed = !s.existed || !bytes.Equal(s.old, s.data) || s.attr.differs(s.oldAttr)
 	if !s.changed {
 		return nil

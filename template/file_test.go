@@ -145,7 +145,7 @@ func TestStage_Refusals(t *testing.T) {
 
 func TestStage_FollowsSymlink(t *testing.T) {
 	dir := t.TempDir()
-	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	target, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
 	if err := os.Symlink("real", link); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestStage_FollowsSymlink(t *testing.T) {
 		if err := errors.Join(s.Swap(), s.Commit()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, real, content)
+		want(t, target, content)
 		if info, _ := os.Lstat(link); info.Mode()&fs.ModeSymlink == 0 {
 			t.Error("the link was replaced")
 		}
@@ -220,7 +220,7 @@ func TestStage_Owner(t *testing.T) {
 		want(t, path, "old")
 		return
 	}
-	if err := errors.Join(err, s.Swap(), s.Commit()); err != nil {
+	if err = errors.Join(err, s.Swap(), s.Commit()); err != nil {
 		t.Fatal(err)
 	}
 	again := stage(t, File{Destination: path}, "newer") // No owner named: it stays.
@@ -243,7 +243,7 @@ func TestWritten_Drift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(); err != nil {
+	if err = s.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(want Drift) {

@@ -45,7 +45,7 @@ func openDirectory(fs *FS, path string) (*directory, error) {
 
 func (d *directory) join(name string) string { return d.path + string(os.PathSeparator) + name }
 
-func (d *directory) close() { d.root.Close() }
+func (d *directory) close() { _ = d.root.Close() }
 
 func (d *directory) rename(from, to string) error {
 	return d.fs.do("rename", d.join(to), func() error { return d.root.Rename(from, to) })
@@ -66,7 +66,7 @@ func (d *directory) sync() error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		return f.Sync()
 	})
 }

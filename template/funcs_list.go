@@ -63,6 +63,7 @@ func in(list, v any) bool {
 		}
 	case reflect.String:
 		return want.Type() == l.Type() && strings.Contains(l.String(), want.String())
+	default: // Nothing else has elements.
 	}
 	return false
 }
@@ -135,7 +136,7 @@ func byMeta(labels string, members []view.Member) (map[string][]view.Member, err
 	m := map[string][]view.Member{}
 	for _, member := range members {
 		var parts []string
-		for _, label := range strings.Split(labels, ",") {
+		for label := range strings.SplitSeq(labels, ",") {
 			part, err := metaPart(label, member)
 			if err != nil {
 				return nil, err

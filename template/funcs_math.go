@@ -125,7 +125,7 @@ func toFloat(v reflect.Value) float64 {
 
 func toInt(v reflect.Value) int64 {
 	if v.CanUint() {
-		return int64(v.Uint())
+		return int64(v.Uint()) //nolint:gosec // Wraps as a conversion in Go does.
 	}
 	return v.Int()
 }

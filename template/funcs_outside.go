@@ -2,6 +2,7 @@ package template
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +79,7 @@ func (st *state) file(name string) (string, error) {
 	if err != nil {
 		return "", failf(ErrMissing, name, "file %q: open the template's directory: %v", name, err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	v, err := readRegular(root, path)
 	if err != nil {
 		return "", failf(ErrMissing, name, "file %q: %v", name, err)
@@ -92,13 +93,13 @@ func readRegular(root *os.Root, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("is not a regular file")
+		return "", errors.New("is not a regular file")
 	}
 	var b strings.Builder
 	n, err := io.Copy(&b, io.LimitReader(f, maxValue+1))

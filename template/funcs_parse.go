@@ -132,7 +132,7 @@ func unescapedJSON(v any, indent string) (string, error) {
 	return strings.TrimRight(b.String(), "\r\n"), err
 }
 
-func toYAML(v any) (s string, err error) {
+func toYAML(v any) (string, error) {
 	b, err := yaml.Marshal(v)
 	return string(bytes.TrimSpace(b)), err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -167,7 +168,7 @@ func timestamp(layout ...string) (string, error) {
 	case len(layout) > 1:
 		return "", fmt.Errorf("timestamp takes one layout, not %d", len(layout))
 	case layout[0] == "unix":
-		return fmt.Sprint(now.Unix()), nil
+		return strconv.FormatInt(now.Unix(), 10), nil
 	}
 	return now.Format(layout[0]), nil
 }
@@ -204,7 +205,7 @@ func integer(v any) (int64, error) {
 	case r.CanInt():
 		return r.Int(), nil
 	case r.CanUint():
-		return int64(r.Uint()), nil
+		return int64(r.Uint()), nil //nolint:gosec // Wraps as a conversion in Go does.
 	case r.Kind() == reflect.String:
 		return parseInt(r.String())
 	}

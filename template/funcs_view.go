@@ -1,7 +1,6 @@
 package template
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -58,7 +57,7 @@ func (st *state) config(path string) (*view.Tree, string, error) {
 }
 
 // lookup returns the value at "config/key".
-func (st *state) lookup(path string) (value string, found bool, err error) {
+func (st *state) lookup(path string) (string, bool, error) {
 	t, key, err := st.config(path)
 	if err != nil {
 		return "", false, err
@@ -230,5 +229,5 @@ func (st *state) version(name string) (string, error) {
 	if !ok {
 		return "", st.unknown(view.KindConfig, name)
 	}
-	return fmt.Sprint(t.Generation), nil
+	return t.Version(), nil
 }

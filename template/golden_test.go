@@ -29,7 +29,7 @@ func TestGolden(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(name, ".tmpl") + ".golden"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				if err = os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

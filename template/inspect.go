@@ -39,8 +39,9 @@ func inspect(n parse.Node, fn func(parse.Node)) {
 	}
 }
 
-// branchOf returns what if, with and range have in common.
-func branchOf(n parse.Node) (b *parse.BranchNode, isRange bool) {
+// branchOf returns what if, with and range have in common, and whether it is
+// a range.
+func branchOf(n parse.Node) (*parse.BranchNode, bool) {
 	switch n := n.(type) {
 	case *parse.IfNode:
 		return &n.BranchNode, false

@@ -86,18 +86,18 @@ func (tx *Tx) writeJournal(data []byte, durable bool) error {
 	if err := fsys.do("mkdir", tx.cfg.StateDir, func() error { return os.MkdirAll(tx.cfg.StateDir, 0o700) }); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Clean(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	err = fsys.do("write", temp, func() error { _, err := f.Write(data); return err })
+	err = fsys.do("write", temp, func() error { return writeTo(f, data) })
 	if err == nil && durable {
 		err = fsys.do("fsync", temp, f.Sync)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	if err := fsys.do("rename", name, func() error { return os.Rename(temp, name) }); err != nil || !durable {
+	if err = fsys.do("rename", name, func() error { return os.Rename(temp, name) }); err != nil || !durable {
 		return err
 	}
 	d, err := openDirectory(fsys, tx.cfg.StateDir)
@@ -106,6 +106,11 @@ func (tx *Tx) writeJournal(data []byte, durable bool) error {
 	}
 	defer d.close()
 	return d.sync()
+}
+
+func writeTo(f *os.File, data []byte) error {
+	_, err := f.Write(data)
+	return err
 }
 
 func (s *Staged) entry() entry {

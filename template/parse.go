@@ -164,14 +164,16 @@ var builtins = map[string]bool{
 	"eq": true, "ne": true, "lt": true, "le": true, "gt": true, "ge": true,
 }
 
+const noVault = "there is no Vault here; use a config key or file"
+
 // never are functions that users of other programs look for, and why they
 // are not here.
 var never = map[string]string{
 	"plugin":      "templates run no programs; use a hook",
 	"writeToFile": "templates write no files; declare a template for each file",
 	"sockaddr":    "templates do not look at the network; use the settings",
-	"secret":      "there is no Vault; use a config key or file",
-	"secrets":     "there is no Vault; use a config key or file",
+	"secret":      noVault,
+	"secrets":     noVault,
 	"services":    `use groups "NAME"`,
 	"node":        "use agent", "nodes": `use members "GROUP"`, "datacenters": "ZooKeeper has none",
 	"now": "use timestamp", "date": "use timestamp LAYOUT", "expandenv": "use env",

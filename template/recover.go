@@ -46,7 +46,7 @@ func Recover(stateDir string) ([]Recovered, error) {
 }
 
 func recoverOne(stateDir, name string) (Recovered, error) {
-	data, err := os.ReadFile(name)
+	data, err := os.ReadFile(filepath.Clean(name))
 	if err != nil {
 		return Recovered{}, err
 	}

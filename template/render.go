@@ -185,21 +185,28 @@ func (st *state) end() {
 }
 
 // run executes and returns the text, or an error without secrets.
-func (e *executor) run(each *Each) (r result) {
+func (e *executor) run(each *Each) result {
 	var out bytes.Buffer
-	defer func() {
-		if p := recover(); p != nil { // A bug of text/template or of ours must not end the agent.
-			r = result{err: e.st.explain(fmt.Errorf("panic: %v", p))}
-		}
-	}()
 	var dot any
 	if each != nil {
 		dot = map[string]any{"Key": each.Key, "Value": each.Value}
 	}
-	if err := e.tmpl.Execute(&limited{st: e.st, out: &out, max: e.st.t.cfg.MaxOutput}, dot); err != nil {
+	err := e.execute(&limited{st: e.st, out: &out, max: e.st.t.cfg.MaxOutput}, dot)
+	if err != nil {
 		return result{err: e.st.explain(err)}
 	}
 	return result{data: out.Bytes()}
+}
+
+// execute makes an error of a panic: a bug of text/template or of ours must
+// not end the agent.
+func (e *executor) execute(w *limited, dot any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return e.tmpl.Execute(w, dot)
 }
 
 // limited is the writer of an execution: it bounds the output and ends an
@@ -246,12 +253,13 @@ func (st *state) leave(int) string {
 }
 
 // innermost returns the last error of text/template in a chain.
-func innermost(err error) (exec texttemplate.ExecError, ok bool) {
-	for {
-		next, found := errors.AsType[texttemplate.ExecError](err)
-		if !found {
-			return exec, ok
+func innermost(err error) (texttemplate.ExecError, bool) {
+	exec, ok := errors.AsType[texttemplate.ExecError](err)
+	for found := ok; found; {
+		var next texttemplate.ExecError
+		if next, found = errors.AsType[texttemplate.ExecError](errors.Unwrap(exec.Err)); found {
+			exec = next
 		}
-		exec, ok, err = next, true, errors.Unwrap(next.Err)
 	}
+	return exec, ok
 }

@@ -171,7 +171,7 @@ func TestRender_Limits(t *testing.T) {
 		{`{{ scratch.Set "a" scratch }}{{ spew_sdump (scratch.Get "a") }}`, ErrTooLarge, "t.tmpl"},
 	} {
 		limit := time.Minute
-		if c.class == ErrTimeout {
+		if errors.Is(c.class, ErrTimeout) {
 			limit = 50 * time.Millisecond
 		}
 		tmpl, err := Parse(Config{Name: "t.tmpl", Source: c.source, Timeout: limit, MaxOutput: 1 << 20})

@@ -188,7 +188,7 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	fsys := s.file.FS
 	if err := fsys.do("write", path, func() error { _, err := f.WriteAt(data, 0); return err }); err != nil {
 		return err

@@ -203,7 +203,7 @@ func (tx *Tx) Materialize(dir string) error {
 	if err != nil {
 		return fmt.Errorf("write the files to check: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, s := range tx.staged {
 		if s.remove {
 			continue

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -16,6 +17,7 @@ import (
 type bundle struct{ dir, state string }
 
 func newBundle(t *testing.T) bundle {
+	t.Helper()
 	b := bundle{t.TempDir(), filepath.Join(t.TempDir(), "state")}
 	put(t, filepath.Join(b.dir, "changed"), "old")
 	put(t, filepath.Join(b.dir, "removed"), "old")
@@ -35,23 +37,23 @@ func (b bundle) stage(fsys *FS) (*Tx, error) {
 }
 
 // is tells which of the two states the files are in, or fails.
-func (b bundle) is(t *testing.T) (isNew bool) {
+func (b bundle) is(t *testing.T) bool {
 	t.Helper()
-	got := ""
+	var states []string
 	for _, name := range []string{"changed", "created", "removed"} {
 		data, err := os.ReadFile(filepath.Join(b.dir, name))
 		if err != nil {
 			data = []byte("-")
 		}
-		got += string(data) + " "
+		states = append(states, string(data))
 	}
-	switch got {
-	case "old - old ":
+	switch strings.Join(states, " ") {
+	case "old - old":
 		return false
-	case "new new - ":
+	case "new new -":
 		return true
 	}
-	t.Fatalf("a mixture: %s", got)
+	t.Fatalf("a mixture: %s", states)
 	return false
 }
 
@@ -194,7 +196,7 @@ func TestTx_Killed(t *testing.T) {
 }
 
 // killAt runs the child; it returns true when it had fewer calls than n.
-func killAt(t *testing.T, b bundle, n int, restore bool) (ended bool) {
+func killAt(t *testing.T, b bundle, n int, restore bool) bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTx_Killed$")
 	cmd.Env = append(os.Environ(), killedEnv+"="+strconv.Itoa(n), "DIR="+b.dir, "STATE="+b.state, "RESTORE="+strconv.FormatBool(restore))
@@ -214,6 +216,7 @@ func killAt(t *testing.T, b bundle, n int, restore bool) (ended bool) {
 }
 
 func killedChild(t *testing.T, spec string) {
+	t.Helper()
 	n, err := strconv.Atoi(spec)
 	if err != nil {
 		t.Fatal(err)

@@ -200,8 +200,8 @@ func (t *Template) use(id *parse.IdentifierNode, arg parse.Node, d *Deps) {
 }
 
 // constant returns the text of a string, or the constant beginning of what
-// printf makes; whole says that it is all of it, known that it is something.
-func constant(n parse.Node) (text string, whole, known bool) {
+// printf makes; whether that is all of it; and whether it is something.
+func constant(n parse.Node) (string, bool, bool) {
 	switch n := n.(type) {
 	case *parse.StringNode:
 		return n.Text, true, true

@@ -3,6 +3,7 @@ package template
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,11 +12,11 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-func parsed(t testing.TB, source string) *Template {
-	t.Helper()
+func parsed(tb testing.TB, source string) *Template {
+	tb.Helper()
 	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, Allow: []string{AllowEnv, AllowFile}, ErrorOnMissingKey: true})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return tmpl
 }
@@ -146,20 +147,21 @@ func TestElements(t *testing.T) {
 			source = `{{ .Key }}={{ len .Value }};`
 		case view.KindGroup:
 			source = `{{ .Key }}={{ .Value.Address }};`
+		default:
 		}
-		got := ""
+		var got strings.Builder
 		for i := range elements {
 			text, err := parsed(t, source).Render(t.Context(), &v, &elements[i])
 			if err != nil {
 				t.Fatal(err)
 			}
-			got += string(text)
+			got.Write(text)
 			if !elements[i].Equal(&elements[i]) || elements[i].Equal(nil) {
 				t.Errorf("%s does not equal itself", elements[i].Key)
 			}
 		}
-		if got != want {
-			t.Errorf("%v: got %s, want %s", kind, got, want)
+		if got.String() != want {
+			t.Errorf("%v: got %s, want %s", kind, got.String(), want)
 		}
 	}
 	if _, err := Elements(&v, view.Source{Kind: view.KindGroup, Name: "none"}); err == nil {
@@ -205,7 +207,7 @@ func BenchmarkOneKeyOf10000(b *testing.B) {
 	}
 	executed := 0
 	for i := 0; b.Loop(); i++ {
-		next := set(v, "dir07/key00007", fmt.Sprint(i))
+		next := set(v, "dir07/key00007", strconv.Itoa(i))
 		for _, t := range templates {
 			if !t.Stale(&v, &next) {
 				continue
