@@ -59,6 +59,8 @@ type Config struct {
 	Layout  string
 	Logger  *slog.Logger // nil: discard
 	Metrics *Metrics     // nil: not counted
+
+	concurrency int // requests in flight; 0: the mirror's default. For tests.
 }
 
 // Errors that callers branch on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,8 +66,9 @@ func whole(value string) func(*view.Tree) bool {
 	return has(map[string]string{"k0": value, "k1": value, "k2": value, "k3": value})
 }
 
-// interrupted follows a tree of value 1 while reads take a second, calls change
-// in the middle of the first reading, and returns what was passed on at the end.
+// interrupted follows a tree of value 1 while each read takes a second, one after
+// another, calls change in the middle of the first reading (ready, the root and
+// one key have been read), and returns what was passed on at the end.
 func interrupted(t *testing.T, change func(t *testing.T, z *memzk.Server)) []*view.Tree {
 	t.Helper()
 	var trees []*view.Tree
@@ -74,8 +76,8 @@ func interrupted(t *testing.T, change func(t *testing.T, z *memzk.Server)) []*vi
 		flatTree(t, z, "1", true)
 		s := join(t, z)
 		z.Delay(jute.OpGetData, time.Second)
-		f := follow(t, s, Config{Name: "c", Path: "/c"})
-		after(1500 * time.Millisecond)
+		f := follow(t, s, Config{Name: "c", Path: "/c", concurrency: 1})
+		after(3500 * time.Millisecond)
 		change(t, z)
 		after(time.Minute)
 		z.Delay(jute.OpGetData, 0)
@@ -194,10 +196,13 @@ func TestPublish_QuotaExceeded(t *testing.T) {
 // for each n: it ends as if nothing had happened.
 func TestPublish_LostReplies(t *testing.T) {
 	t.Parallel()
+	large := strings.Repeat("-", 250_000)
 	big := func(v string) map[string]string {
-		keys := numbered(6, "")
-		for k := range keys {
-			keys[k] = v + string(make([]byte, 300_000))
+		keys := map[string]string{"a": v, "b": v, "d/c": v, "d/e": v}
+		if v == "2" {
+			for k := range keys {
+				keys[k] += large
+			}
 		}
 		return keys
 	}
@@ -220,7 +225,7 @@ func lostReplies(t *testing.T, layout string, beforeApply bool, keys func(string
 			_, err := Publish(t.Context(), s, PublishConfig{Path: "/c", Layout: layout, Keys: bytesOf(keys("1"))})
 			must(t, err)
 			lost := z.LoseReply(memzk.AnyOp, n, beforeApply)
-			res, err := Publish(t.Context(), s, PublishConfig{Path: "/c", Keys: bytesOf(keys("2"))})
+			res, err := Publish(t.Context(), s, PublishConfig{Path: "/c", Keys: bytesOf(keys("2")), Force: true})
 			if err != nil {
 				t.Errorf("reply %d lost: %v", n, err)
 			}

@@ -12,7 +12,7 @@ import (
 // followPlain follows a tree without a ready rule: each change is passed on as
 // it is read. What a writer changes in several steps may be seen half done.
 func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
-	m := mirror.New(s, w.cfg.Path, mirror.Options{Skip: IsReserved, Logger: w.log})
+	m := mirror.New(s, w.cfg.Path, w.options())
 	defer m.Close()
 	var keys flatKeys
 	touched := map[string]struct{}{}

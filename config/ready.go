@@ -51,7 +51,7 @@ type flat struct {
 // followFlat follows a flat tree until the context or the session ends, or, in
 // layout auto, ready announces a versioned tree.
 func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
-	f := &flat{w: w, s: s, m: mirror.New(s, w.cfg.Path, mirror.Options{Skip: IsReserved, Logger: w.log})}
+	f := &flat{w: w, s: s, m: mirror.New(s, w.cfg.Path, w.options())}
 	defer f.m.Close()
 	f.touched = map[string]struct{}{}
 	for {

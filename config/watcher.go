@@ -53,6 +53,14 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 	if err := session.ValidatePath(w.cfg.Path); err != nil {
 		return fmt.Errorf("config %s: %w", w.cfg.Name, err)
 	}
+	// A new session may be served by a server that lags behind what the last one
+	// showed: the tree would go back to a former state for a while.
+	if err := s.Sync(ctx, w.cfg.Path); err != nil {
+		if ended := mirror.Ended(ctx, s, err); ctx.Err() != nil || s.Context().Err() != nil {
+			return ended
+		}
+		w.log.Warn("sync refused, the first state may be an older one", "err", err)
+	}
 	for {
 		err := w.follow(ctx, s)
 		if errors.Is(err, errLayout) {
@@ -186,6 +194,11 @@ func (w *Watcher) pass(t *view.Tree) {
 	w.cfg.Metrics.passed(t)
 	w.log.Info("tree ready", "path", w.cfg.Path, "layout", t.Layout, "generation", t.Generation, "keys", t.Len())
 	w.up(t)
+}
+
+// options is how the mirror of a flat or plain tree copies it.
+func (w *Watcher) options() mirror.Options {
+	return mirror.Options{Skip: IsReserved, Concurrency: w.cfg.concurrency, Logger: w.log}
 }
 
 // readyPath is the path of ready.

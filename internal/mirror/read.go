@@ -12,10 +12,45 @@ import (
 )
 
 // read reads the marked lists, shallow ones first, so that what vanished with
-// its parent is not asked for; then the marked and the found data.
+// its parent is not asked for; then the marked and the found data; then the
+// lists of what was found to have children, and so on.
+//
+// A znode that was found without children needs a list only for its watch. That
+// is left for the next Refresh, so that a first copy needs one request per znode.
+// Nothing is missed: a child that comes meanwhile is in that list.
 func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
-	var lists []string
-	data := map[string]struct{}{}
+	lists, data := m.split(marks)
+	var fresh, leaves []string
+	for len(lists)+len(fresh)+len(data) > 0 {
+		if len(lists) > 0 {
+			level, deeper := shallowest(lists)
+			found, err := m.list(ctx, level)
+			if err != nil {
+				return err
+			}
+			lists, fresh = deeper, append(fresh, found...)
+			if m.arms[""] == nil { // It is gone: the read of its data waits for its return.
+				data[""] = struct{}{}
+			}
+			continue
+		}
+		for _, rel := range fresh {
+			data[rel] = struct{}{}
+		}
+		if err := m.fetch(ctx, data); err != nil {
+			return err
+		}
+		parents, empty := m.sort(fresh)
+		lists, leaves = parents, append(leaves, empty...)
+		fresh, data = nil, map[string]struct{}{}
+	}
+	m.fan.markLists(leaves)
+	return nil
+}
+
+// split splits the marks into lists and data to be read.
+func (m *Mirror) split(marks map[mark]struct{}) (lists []string, data map[string]struct{}) {
+	data = map[string]struct{}{}
 	for k := range marks {
 		if k.kids {
 			lists = append(lists, k.rel)
@@ -26,24 +61,23 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 			lists = append(lists, "") // The root comes whole or not at all.
 		}
 	}
-	for len(lists) > 0 {
-		level, deeper := shallowest(lists)
-		found, err := m.list(ctx, level)
-		if err != nil {
-			return err
+	return lists, data
+}
+
+// sort sorts what was found, as far as its children belong to the copy, into
+// znodes with and without children.
+func (m *Mirror) sort(fresh []string) (parents, empty []string) {
+	for _, rel := range fresh {
+		n, ok := m.nodes.Get([]byte(rel))
+		switch {
+		case !ok || !m.watchesKids(rel):
+		case n.Stat.NumChildren > 0:
+			parents = append(parents, rel)
+		default:
+			empty = append(empty, rel)
 		}
-		for _, rel := range found {
-			data[rel] = struct{}{}
-			if m.watchesKids(rel) {
-				deeper = append(deeper, rel)
-			}
-		}
-		lists = deeper
 	}
-	if m.arms[""] == nil { // It is gone: the read of its data waits for its return.
-		data[""] = struct{}{}
-	}
-	return m.fetch(ctx, data)
+	return parents, empty
 }
 
 // shallowest splits off the paths with the fewest elements, sorted and each once.

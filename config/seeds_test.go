@@ -1,0 +1,221 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// TestSeeds runs publishers, a foreign writer and readers in virtual time under
+// random faults. The invariants: what a reader passes on is always one whole
+// generation, never an older one after a newer one, and in the end, when the
+// faults are over, it is the last one that was published.
+//
+// SEEDS=n runs n seeds; without it, as many as fit into a few seconds, at
+// least five. SEED=n runs that one.
+func TestSeeds(t *testing.T) {
+	first, count := uint64(1), 0
+	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
+		count = v
+	}
+	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		first, count = v, 1
+	}
+	limit := time.Now().Add(8 * time.Second)
+	for seed := first; ; seed++ {
+		n := int(seed - first)
+		if count > 0 && n >= count || count == 0 && n >= 5 && time.Now().After(limit) {
+			t.Logf("%d seeds", n)
+			return
+		}
+		if !t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) { simulate(t, seed) }) {
+			return
+		}
+	}
+}
+
+// world is one simulation.
+type world struct {
+	t      *testing.T
+	z      *memzk.Server
+	rng    *rand.Rand
+	layout string
+
+	mu        sync.Mutex // guards what follows
+	published string     // the value of the last publish that succeeded
+}
+
+func simulate(t *testing.T, seed uint64) {
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		w := &world{t: t, z: z, rng: rand.New(rand.NewPCG(seed, 7))}
+		w.layout = []string{LayoutFlat, LayoutVersioned}[seed%2]
+		w.run()
+	})
+}
+
+func (w *world) run() {
+	t := w.t
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var readers []*simReader
+	for range 2 {
+		r := &simReader{w: w, watcher: NewWatcher(Config{Name: "c", Path: "/c", concurrency: 1 + w.rng.IntN(3)})}
+		readers = append(readers, r)
+		wg.Go(func() { r.run(ctx) })
+	}
+	writing, stop := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	for n := range 2 {
+		rng := rand.New(rand.NewPCG(w.rng.Uint64(), 1))
+		writers.Go(func() { w.publish(writing, n, rng) })
+	}
+	for range 30 {
+		after(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
+		w.fault()
+	}
+	w.z.ClearFaults()
+	w.z.Start()
+	w.z.CatchUp("r:2181")
+	stop()
+	writers.Wait()
+	w.settle()
+	after(3 * time.Minute)
+	for i, r := range readers {
+		if r.last == nil || !r.last.SameKeys(view.TreeOf("", "", simKeys(w.published))) {
+			t.Errorf("reader %d ends with %s, published was %q", i, show(r.last), w.published)
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+// simKeys are the keys of one publish: all have its value, and their number
+// depends on it.
+func simKeys(value string) map[string]string {
+	keys := map[string]string{}
+	for i := range 3 + len(value)%3 {
+		keys[fmt.Sprintf("d%d/k%d", i%2, i)] = value
+	}
+	return keys
+}
+
+// publish publishes again and again, in sessions that come and go.
+func (w *world) publish(ctx context.Context, id int, rng *rand.Rand) {
+	for n := 0; ctx.Err() == nil; n++ {
+		s, err := session.Dial(ctx, session.Config{Servers: []string{"w:2181"}, Timeout: 3 * time.Second, Dial: w.z.Dial})
+		if err != nil {
+			return
+		}
+		for range 1 + rng.IntN(4) {
+			w.publishOnce(ctx, s, fmt.Sprintf("%d-%d-%d", id, n, rng.IntN(100_000)), rng)
+		}
+		_ = s.Close()
+	}
+}
+
+// publishOnce publishes one value, and dies at a random step now and then.
+func (w *world) publishOnce(ctx context.Context, s *session.Session, value string, rng *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rng.IntN(20))*time.Second)
+	defer cancel()
+	die := rng.IntN(12)
+	cfg := PublishConfig{Path: "/c", Layout: w.layout, Keys: bytesOf(simKeys(value)), Finish: true, Force: true, Author: "a", Host: "h"}
+	cfg.step = func(string) error {
+		if die--; die < 0 && rng.IntN(4) == 0 {
+			return errors.New("died")
+		}
+		return nil
+	}
+	_, _ = Publish(ctx, s, cfg)
+	wait := time.NewTimer(time.Duration(rng.IntN(1500)) * time.Millisecond)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}
+
+// settle publishes the last value, when the faults are over.
+func (w *world) settle() {
+	s := join(w.t, w.z, "w:2181")
+	w.published = "the end"
+	_, err := Publish(w.t.Context(), s, PublishConfig{Path: "/c", Layout: w.layout, Keys: bytesOf(simKeys(w.published)), Finish: true, Force: true})
+	must(w.t, err)
+	must(w.t, s.Close())
+}
+
+// fault injects one fault, or ends all.
+func (w *world) fault() {
+	switch w.rng.IntN(11) {
+	case 0:
+		w.z.DropConnections()
+	case 1:
+		if ids := w.z.SessionIDs(); len(ids) > 0 {
+			w.z.ExpireSession(ids[w.rng.IntN(len(ids))])
+		}
+	case 2, 3:
+		ops := []int32{jute.OpMulti, jute.OpGetData, jute.OpGetChildren2, jute.OpExists, memzk.AnyOp}
+		w.z.LoseReply(ops[w.rng.IntN(len(ops))], 1+w.rng.IntN(5), w.rng.IntN(2) == 0)
+	case 4:
+		w.z.Delay(jute.OpGetData, time.Duration(w.rng.IntN(300))*time.Millisecond)
+	case 5:
+		w.z.Delay(jute.OpMulti, time.Duration(w.rng.IntN(300))*time.Millisecond)
+	case 6:
+		w.z.Partition([]string{"r:2181", "w:2181"}[w.rng.IntN(2)])
+	case 7:
+		w.z.Restart()
+	case 8:
+		w.z.Lag("r:2181")
+	case 9:
+		w.z.CatchUp("r:2181")
+	default:
+		w.z.ClearFaults()
+	}
+}
+
+// simReader follows the tree in one session after another.
+type simReader struct {
+	w       *world
+	watcher *Watcher
+	last    *view.Tree
+}
+
+func (r *simReader) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, err := session.Dial(ctx, session.Config{Servers: []string{"r:2181", "q:2181"}, Timeout: 4 * time.Second, Dial: r.w.z.Dial})
+		if err != nil {
+			return
+		}
+		if err := r.watcher.Run(ctx, s, r.check); err != nil && s.Context().Err() == nil {
+			r.w.t.Errorf("run: %v", err)
+		}
+		_ = s.Close()
+	}
+}
+
+// check checks the invariants of one tree.
+func (r *simReader) check(u view.Update) {
+	tree := u.(*view.Tree)
+	value := ""
+	tree.Walk("", func(_ string, k view.Key) bool {
+		value = string(k.Value)
+		return false
+	})
+	if !tree.SameKeys(view.TreeOf("", "", simKeys(value))) {
+		r.w.t.Errorf("a mix: %s", show(tree))
+	}
+	if r.last != nil && tree.Generation <= r.last.Generation {
+		r.w.t.Errorf("generation %d after %d", tree.Generation, r.last.Generation)
+	}
+	r.last = tree
+}
