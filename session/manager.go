@@ -289,6 +289,7 @@ func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
 	}
 	s.hosts.writers.Wait()
 	s.cleanups.Wait()
+	s.watches.end()
 }
 
 // Dial connects to an ensemble with one session and no state, for commands and

@@ -50,7 +50,7 @@ func (m *Marker) Path() string { return m.path }
 func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, applied bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lost {
+	if m.lost { // an earlier multi ended in doubt
 		if _, err := m.read(ctx); err != nil {
 			return nil, false, err
 		}
@@ -62,7 +62,10 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, appl
 			return results[1:], true, nil
 		}
 		if me, ok := errors.AsType[*MultiError](err); ok {
-			me.Index--
+			if me.Index--; me.Index < 0 {
+				// Hidden, because callers ask for errors of their own znodes.
+				return nil, false, fmt.Errorf("marker %s: %v", m.path, me.Err)
+			}
 			return nil, false, err
 		}
 		if !errors.Is(err, ErrUnknown) {
@@ -86,11 +89,11 @@ func (m *Marker) read(ctx context.Context) (int32, error) {
 		return 0, fmt.Errorf("read marker: %w", err)
 	}
 	st, ok, err := m.s.Exists(ctx, m.path)
-	if err == nil && !ok {
-		err = &Error{Op: "exists", Path: m.path, Err: ErrNoNode}
-	}
 	if err != nil {
 		return 0, fmt.Errorf("read marker: %w", err)
+	}
+	if !ok {
+		return 0, fmt.Errorf("marker %s is gone", m.path)
 	}
 	m.version, m.lost = st.Version, false
 	return st.Version, nil

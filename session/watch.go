@@ -155,6 +155,20 @@ func (b *watchBook) close(path string, match func(watchKind) bool) {
 	b.m[path] = ws[:keep]
 }
 
+// end forgets all watches without closing them: the session has ended, which is not
+// an event.
+func (b *watchBook) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ws := range b.m {
+		for _, w := range ws {
+			w.over = true
+		}
+		b.met.watching(-len(ws))
+	}
+	clear(b.m)
+}
+
 // len returns the number of watches that are waited for.
 func (b *watchBook) len() (n int) {
 	b.mu.Lock()

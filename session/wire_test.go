@@ -293,9 +293,14 @@ func FuzzReplies(f *testing.F) {
 		go func() { _, _ = io.Copy(io.Discard, server) }()
 		c := &call{op: op, frame: newFrame(op, 0, nil), done: make(chan struct{}), watch: s.watches.begin("/x", watchData)}
 		w.send(c)
-		_, _ = w.Read(make([]byte, 64))
-		_ = w.Close()
-		<-done
+		go func() { // the library, when it is done
+			<-done
+			<-c.done
+			_ = w.Close()
+		}()
+		for err := error(nil); err == nil; {
+			_, err = w.Read(make([]byte, 64))
+		}
 		<-c.done
 		if c.err == nil {
 			decodeAny(s, op, c)

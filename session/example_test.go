@@ -1,0 +1,134 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// server starts a ZooKeeper in memory; a program names its ensemble instead.
+func server() (session.Config, func()) {
+	srv := memzk.New(memzk.Options{})
+	return session.Config{Servers: []string{"zk1:2181"}, Dial: srv.Dial}, srv.Close
+}
+
+func ExampleDial() {
+	cfg, stop := server() // session.Config{Servers: []string{"zk1:2181", "zk2:2181"}}
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+
+	s, err := session.Dial(ctx, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := s.CreateParents(ctx, "/app/settings/color"); err != nil {
+		log.Fatal(err)
+	}
+	if _, _, err := s.Create(ctx, "/app/settings/color", []byte("green"), session.Persistent); err != nil {
+		log.Fatal(err)
+	}
+	data, stat, err := s.Get(ctx, "/app/settings/color")
+	fmt.Println(string(data), stat.Version, err)
+	// Output: green 0 <nil>
+}
+
+// A watch says "read again": the loop reads, uses, and waits.
+func ExampleSession_GetW() {
+	cfg, stop := server()
+	defer stop()
+	ctx := context.Background()
+	s, err := session.Dial(ctx, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if _, _, err := s.Create(ctx, "/color", []byte("green"), session.Persistent); err != nil {
+		log.Fatal(err)
+	}
+
+	for {
+		data, stat, watch, err := s.GetW(ctx, "/color")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(string(data))
+		if string(data) == "red" {
+			return
+		}
+		if _, err := s.Set(ctx, "/color", []byte("red"), stat.Version); err != nil {
+			log.Fatal(err)
+		}
+		select {
+		case <-watch.C():
+		case <-s.Done():
+			log.Fatal(context.Cause(s.Context()))
+		}
+	}
+	// Output:
+	// green
+	// red
+}
+
+// A manager starts a new session when one has ended. What lives in a session is made
+// again in the next.
+func ExampleManager() {
+	cfg, stop := server()
+	defer stop()
+	m, err := session.New(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+
+	s, err := m.Session(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, stat, err := s.Create(ctx, "/member", nil, session.Ephemeral)
+	fmt.Println(stat.EphemeralOwner == s.ID(), err)
+	cancel()
+	fmt.Println(<-done)
+	<-s.Done()
+	fmt.Println(errors.Is(context.Cause(s.Context()), session.ErrClosed))
+	// Output:
+	// true <nil>
+	// <nil>
+	// true
+}
+
+func ExampleSession_Multi() {
+	cfg, stop := server()
+	defer stop()
+	ctx := context.Background()
+	s, err := session.Dial(ctx, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Multi(ctx,
+		session.CreateOp("/a", nil, session.Persistent),
+		session.CheckOp("/b", -1),
+	)
+	var failed *session.MultiError
+	fmt.Println(errors.As(err, &failed), errors.Is(err, session.ErrNoNode))
+	fmt.Println(failed)
+	// Output:
+	// true true
+	// operation 1 on /b: znode does not exist
+}
+
+func ExampleParseServers() {
+	servers, chroot, err := session.ParseServers("zk1,zk2:2182,[::1]:2183/prod")
+	fmt.Println(servers, chroot, err)
+	// Output: [zk1:2181 zk2:2182 [::1]:2183] /prod <nil>
+}

@@ -1,0 +1,199 @@
+package session
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+func TestParseServers(t *testing.T) {
+	cases := []struct{ in, servers, chroot, err string }{
+		{"a", "a:2181", "", ""},
+		{"a:1,b:2/x/y", "a:1 b:2", "/x/y", ""},
+		{" a , b ,", "a:2181 b:2181", "", ""},
+		{"[::1],::1", "[::1]:2181 [::1]:2181", "", ""},
+		{"a/", "a:2181", "", ""},
+		{"", "", "", "no server"},
+		{"/x", "", "", "no server"},
+		{"a:x", "", "", "want host:port"},
+		{"a:0", "", "", "want host:port"},
+		{"a:1:2", "", "", "too many colons"},
+		{"a//b", "", "", "chroot"},
+	}
+	for _, c := range cases {
+		servers, chroot, err := ParseServers(c.in)
+		if got := strings.Join(servers, " "); got != c.servers || chroot != c.chroot {
+			t.Errorf("%q: got %q %q", c.in, got, chroot)
+		}
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q: got error %v, want %q in it", c.in, err, c.err)
+		}
+	}
+}
+
+func TestParseACL(t *testing.T) {
+	for in, want := range map[string]string{
+		"world:anyone:r": "world:anyone:r", "auth::cdrwa": "auth::cdrwa", "digest:ann:hash=:wr": "digest:ann:hash=:rw",
+		"world:me:r": "", "world:anyone": "", "ip:1.2.3.4:x": "", ":a:r": "", "auth::": "", "": "",
+	} {
+		a, err := ParseACL(in)
+		if (err == nil) != (want != "") || err == nil && FormatACL(a) != want {
+			t.Errorf("%q: got %q %v, want %q", in, FormatACL(a), err, want)
+		}
+	}
+}
+
+func TestValidatePath(t *testing.T) {
+	for _, p := range []string{"/", "/a", "/a/b.c", "/ä", "/a b", "/..."} {
+		if err := ValidatePath(p); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range []string{"", "a", "/a/", "//a", "/a/../b", "/.", "/a\x00", "/a\x7f", "/\ue000", "/\ufff0", "/\U0001f600", "/\xff"} {
+		if err := ValidatePath(p); !errors.Is(err, ErrBadPath) {
+			t.Errorf("%q: got %v, want ErrBadPath", p, err)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	for _, c := range [][]string{{"/", "/"}, {"/a/b", "/a", "b"}, {"/a", "/", "a"}, {"/a", "/a", ""}, {"/a/b/c", "a/", "/b/c"}} {
+		if got := JoinPath(c[1:]...); got != c[0] {
+			t.Errorf("%q: got %q, want %q", c[1:], got, c[0])
+		}
+	}
+	if d, n := SplitPath("/a/b"); d != "/a" || n != "b" {
+		t.Error(d, n)
+	}
+	if d, n := SplitPath("/a"); d != "/" || n != "a" {
+		t.Error(d, n)
+	}
+	for _, c := range []struct{ chroot, path, full string }{{"", "/a", "/a"}, {"/r", "/a", "/r/a"}, {"/r", "/", "/r"}} {
+		if got := full(c.chroot, c.path); got != c.full {
+			t.Errorf("got %q, want %q", got, c.full)
+		}
+		if got := strip(c.chroot, c.full); got != c.path {
+			t.Errorf("got %q, want %q", got, c.path)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	err := error(&Error{Op: "multi", Err: &MultiError{Index: 2, Path: "/x", Err: codeError(jute.ErrCodeQuotaExceeded)}})
+	if !errors.Is(err, ErrQuota) || !IsPermanent(err) || IsPermanent(ErrNoNode) || IsPermanent(nil) {
+		t.Error(err)
+	}
+	if got, want := err.Error(), "multi: operation 2 on /x: quota exceeded"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if codeError(0) != nil || codeError(-42).Error() != "server answered error -42" {
+		t.Error(codeError(-42))
+	}
+}
+
+func TestConfig_Complete(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no servers":  {},
+		"bad server":  {Servers: []string{"a:b"}},
+		"bad chroot":  {Servers: []string{"a"}, Chroot: "x"},
+		"bad timeout": {Servers: []string{"a"}, Timeout: -1},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	m, err := New(Config{Servers: []string{"a"}, Auth: []Auth{{"digest", nil}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := FormatACL(m.cfg.ACL[0]) + " " + FormatACL(m.cfg.ACL[1]); got != "world:anyone:r auth::cdrwa" {
+		t.Errorf("acl %s", got)
+	}
+}
+
+// An event closes what was read before it, and what is being read: whether a request
+// on its way arms before or after it cannot be told.
+func TestWatchBook(t *testing.T) {
+	b := newWatchBook(nil)
+	all := func() []*Watch {
+		var ws []*Watch
+		for _, k := range []watchKind{watchData, watchExists, watchChild} {
+			for _, armed := range []bool{true, false} {
+				w := b.begin("/a", k)
+				if armed {
+					code := jute.ErrCodeOK
+					if k == watchExists {
+						code = jute.ErrCodeNoNode
+					}
+					b.settle(w, code)
+				}
+				ws = append(ws, w)
+			}
+		}
+		return ws
+	}
+	for event, want := range map[int32]string{
+		jute.EventCreated: "xxxx..", jute.EventDataChanged: "xxxx..", jute.EventChildrenChanged: "....xx", jute.EventDeleted: "xxxxxx", jute.EventNone: "......",
+	} {
+		ws := all()
+		b.fire(event, "/b")
+		b.fire(event, "/a")
+		got := ""
+		for _, w := range ws {
+			if closed(w.C()) {
+				got += "x"
+			} else {
+				got += "."
+			}
+			w.Stop()
+			w.Stop()
+		}
+		if got != want {
+			t.Errorf("event %d: got %s, want %s", event, got, want)
+		}
+		if n := b.len(); n != 0 {
+			t.Errorf("%d watches left", n)
+		}
+	}
+}
+
+func TestMetricsAndRequests(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		reg := prometheus.NewPedanticRegistry()
+		cfg := memConfig(srv)
+		cfg.Metrics = NewMetrics(reg)
+		s := dialMem(t, cfg)
+		for range 3 {
+			if _, _, err := s.Get(t.Context(), "/"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := s.Requests()["getData"]; got != 3 {
+			t.Errorf("got %d requests, want 3", got)
+		}
+		time.Sleep(time.Minute)
+		if got := len(s.Requests()); got != 1 {
+			t.Errorf("requests %v", s.Requests())
+		}
+		_ = s.Close()
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ""
+		for _, f := range families {
+			names += f.GetName() + " "
+		}
+		for _, want := range []string{"zkagent_session_state", "zkagent_session_expirations_total", "zkagent_zk_request_duration_seconds", "zkagent_zk_bytes_total"} {
+			if !strings.Contains(names, want) {
+				t.Errorf("%s is missing in %s", want, names)
+			}
+		}
+	})
+}
