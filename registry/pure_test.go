@@ -132,8 +132,8 @@ func TestGuard_BoundedMemory(t *testing.T) {
 		size int
 	}
 	var all []seen
-	now, size := epoch, 200
-	for range 5000 {
+	now, size := epoch, 50
+	for range 600 {
 		now = now.Add(time.Duration(rnd.IntN(200)) * time.Millisecond)
 		size = max(1, size+rnd.IntN(7)-3)
 		all = append(all, seen{now, size})

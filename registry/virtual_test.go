@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,7 +126,7 @@ func always(t *testing.T, during time.Duration, what string, ok func() bool) {
 		if !ok() {
 			t.Fatalf("not always: %s", what)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(max(during/500, 50*time.Millisecond))
 		synctest.Wait()
 	}
 }
@@ -696,5 +697,71 @@ func TestRegistrar_InvalidConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: nothing about %s", err, want)
 		}
+	}
+}
+
+// peakRate registers 500 services of one process, ends their session, and
+// returns the most requests that came within 100 ms until all were back.
+func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
+	t.Helper()
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		mgr, err := session.New(memConfig(srv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer func() { cancel(); wg.Wait() }()
+		wg.Go(func() { _ = mgr.Run(ctx) })
+		all := make([]*Registrar, 500)
+		for i := range all {
+			all[i] = NewRegistrar(ServiceConfig{
+				Name: "web", Group: fmt.Sprintf("/services/s%03d", i), MemberID: "web-1", Address: "10.0.0.5", Port: 80, Splay: splay,
+			})
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					s, err := mgr.Session(ctx)
+					if err != nil {
+						return
+					}
+					_ = all[i].Run(ctx, s, nil)
+				}
+			})
+		}
+		registered := func() bool {
+			for _, r := range all {
+				if !r.Status().Registered {
+					return false
+				}
+			}
+			return true
+		}
+		eventually(t, time.Minute, "registered", registered)
+		for _, id := range srv.SessionIDs() {
+			srv.ExpireSession(id)
+		}
+		total := func() (n uint64) {
+			for _, count := range srv.Requests() {
+				n += count
+			}
+			return n
+		}
+		before := total()
+		for range 50 + 10*int(splay/time.Second) {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			now := total()
+			peak, before = max(peak, now-before), now
+		}
+		eventually(t, time.Minute, "back", registered)
+	})
+	return peak
+}
+
+func TestRegistrar_500ServicesSplayed(t *testing.T) {
+	unsplayed, splayed := peakRate(t, 0), peakRate(t, 10*time.Second)
+	t.Logf("most requests in 100 ms: %d without a splay, %d with 10 s", unsplayed, splayed)
+	if splayed*5 >= unsplayed {
+		t.Errorf("the peak with a splay is %d, without %d", splayed, unsplayed)
 	}
 }
