@@ -68,7 +68,7 @@ func (d *Decoder) Int32() int32 {
 	if b == nil {
 		return 0
 	}
-	return int32(binary.BigEndian.Uint32(b))
+	return int32(binary.BigEndian.Uint32(b)) //nolint:gosec // The same bits.
 }
 
 // Int64 reads a 64-bit integer.
@@ -77,7 +77,7 @@ func (d *Decoder) Int64() int64 {
 	if b == nil {
 		return 0
 	}
-	return int64(binary.BigEndian.Uint64(b))
+	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // The same bits.
 }
 
 // Buffer reads a length and that many bytes, as a copy. Length -1 gives nil,

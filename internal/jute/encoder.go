@@ -29,10 +29,19 @@ func (e *Encoder) Bool(v bool) {
 }
 
 // Int32 appends a 32-bit integer.
-func (e *Encoder) Int32(v int32) { e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v)) }
+func (e *Encoder) Int32(v int32) {
+	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v)) //nolint:gosec // The same bits.
+}
 
 // Int64 appends a 64-bit integer.
-func (e *Encoder) Int64(v int64) { e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(v)) }
+func (e *Encoder) Int64(v int64) {
+	e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(v)) //nolint:gosec // The same bits.
+}
+
+// Count appends the length of a buffer, string or vector.
+func (e *Encoder) Count(n int) {
+	e.Int32(int32(n)) //nolint:gosec // No packet is as long as that.
+}
 
 // Buffer appends a length and the bytes of v; nil is encoded as length -1.
 func (e *Encoder) Buffer(v []byte) {
@@ -40,19 +49,19 @@ func (e *Encoder) Buffer(v []byte) {
 		e.Int32(-1)
 		return
 	}
-	e.Int32(int32(len(v)))
+	e.Count(len(v))
 	e.buf = append(e.buf, v...)
 }
 
 // String appends a length and the bytes of v.
 func (e *Encoder) String(v string) {
-	e.Int32(int32(len(v)))
+	e.Count(len(v))
 	e.buf = append(e.buf, v...)
 }
 
 // Strings appends a count and the strings; nil is encoded as count 0.
 func (e *Encoder) Strings(v []string) {
-	e.Int32(int32(len(v)))
+	e.Count(len(v))
 	for _, s := range v {
 		e.String(s)
 	}

@@ -89,7 +89,7 @@ func TestDecoderErrorsAreKept(t *testing.T) {
 			if d.Int64() != 0 || d.Buffer() != nil || d.String() != "" || d.Bool() || d.Len() != 0 {
 				t.Error("a read after an error gave a value")
 			}
-			if d.Err() != first {
+			if got := d.Err(); !errors.Is(got, first) {
 				t.Errorf("the first error was replaced by %v", d.Err())
 			}
 		})

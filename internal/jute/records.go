@@ -72,7 +72,7 @@ func (a *ACL) Decode(d *Decoder) {
 
 // EncodeACLs appends a vector of ACLs to e.
 func EncodeACLs(e *Encoder, acls []ACL) {
-	e.Int32(int32(len(acls)))
+	e.Count(len(acls))
 	for i := range acls {
 		acls[i].Encode(e)
 	}

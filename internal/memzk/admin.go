@@ -105,7 +105,7 @@ func (s *Server) Delete(path string) error {
 		return err
 	}
 	for _, name := range names {
-		if err := s.Delete(strings.TrimSuffix(path, "/") + "/" + name); err != nil {
+		if err = s.Delete(strings.TrimSuffix(path, "/") + "/" + name); err != nil {
 			return err
 		}
 	}

@@ -42,11 +42,20 @@ func aclProgram(r *runner) {
 
 func invalidACLProgram(r *runner) {
 	for _, acl := range [][]jute.ACL{
-		{}, {{Perms: 31, Scheme: "world", ID: "nobody"}}, {{Perms: 31, Scheme: "auth", ID: ""}},
-		{{Perms: 31, Scheme: "digest", ID: "nocolon"}}, {{Perms: 31, Scheme: "digest", ID: "a:b:c"}}, {{Perms: 31, Scheme: "digest", ID: "a:b"}},
-		{{Perms: 31, Scheme: "digest", ID: "a:"}}, {{Perms: 31, Scheme: "digest", ID: ":b"}},
-		{{Perms: 31, Scheme: "ip", ID: "1.2.3"}}, {{Perms: 31, Scheme: "ip", ID: "1.2.3.4/33"}}, {{Perms: 31, Scheme: "ip", ID: "1.2.3.4/8"}},
-		{{Perms: 31, Scheme: "unknown", ID: "x"}}, {{Perms: 31, Scheme: "", ID: ""}}, {{Perms: 99, Scheme: "world", ID: "anyone"}},
+		{},
+		{{Perms: 31, Scheme: "world", ID: "nobody"}},
+		{{Perms: 31, Scheme: "auth", ID: ""}},
+		{{Perms: 31, Scheme: "digest", ID: "nocolon"}},
+		{{Perms: 31, Scheme: "digest", ID: "a:b:c"}},
+		{{Perms: 31, Scheme: "digest", ID: "a:b"}},
+		{{Perms: 31, Scheme: "digest", ID: "a:"}},
+		{{Perms: 31, Scheme: "digest", ID: ":b"}},
+		{{Perms: 31, Scheme: "ip", ID: "1.2.3"}},
+		{{Perms: 31, Scheme: "ip", ID: "1.2.3.4/33"}},
+		{{Perms: 31, Scheme: "ip", ID: "1.2.3.4/8"}},
+		{{Perms: 31, Scheme: "unknown", ID: "x"}},
+		{{Perms: 31, Scheme: "", ID: ""}},
+		{{Perms: 99, Scheme: "world", ID: "anyone"}},
 		{{Perms: 31, Scheme: "world", ID: "anyone"}, {Perms: 31, Scheme: "unknown", ID: "x"}},
 	} {
 		r.createACL("a", jute.OpCreate, "/acl", "x", 0, acl)

@@ -69,8 +69,8 @@ func (c *conn) read() {
 			c.in.push(packet{word: string(head[:])})
 			return
 		}
-		n := int32(binary.BigEndian.Uint32(head[:]))
-		if n < 0 || int(n) > c.s.opts.MaxFrame {
+		n := int64(binary.BigEndian.Uint32(head[:])) // a negative length is a large one
+		if n > int64(c.s.opts.MaxFrame) {
 			c.s.opts.Logger.Warn("frame refused", "length", n)
 			break
 		}
@@ -168,9 +168,10 @@ func (c *conn) push(body []byte, at time.Time) {
 	if c.isEnded {
 		return
 	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body)))
+	e := jute.NewEncoder(make([]byte, 0, len(body)+4))
+	e.Buffer(body)
 	c.sent++
-	c.out.push(answer{frame: append(frame, body...), at: at})
+	c.out.push(answer{frame: e.Bytes(), at: at})
 }
 
 // notify queues a watch event. It needs Server.mu.

@@ -60,9 +60,10 @@ func (f fault) until() time.Time {
 }
 
 // take returns what happens to a request of op that has just come.
-func (fs *faults) take(op int32) (f fault) {
+func (fs *faults) take(op int32) fault {
+	f := fs.common(op)
 	if op == jute.OpPing {
-		return fs.common(op) // "the nth request of any kind" counts no pings
+		return f // "the nth request of any kind" counts no pings
 	}
 	kept := fs.lose[:0]
 	for _, l := range fs.lose {
@@ -79,14 +80,12 @@ func (fs *faults) take(op int32) (f fault) {
 	}
 	clear(fs.lose[len(kept):])
 	fs.lose = kept
-	g := fs.common(op)
-	g.loseBefore, g.loseAfter = f.loseBefore, f.loseAfter
-	return g
+	return f
 }
 
 // common returns the faults that last.
-func (fs *faults) common(op int32) (f fault) {
-	f.delay = max(fs.delays[op], fs.delays[AnyOp])
+func (fs *faults) common(op int32) fault {
+	f := fault{delay: max(fs.delays[op], fs.delays[AnyOp])}
 	f.code, f.refused = fs.refuse[op]
 	return f
 }

@@ -34,6 +34,7 @@ func TestLostReplies(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Server) {
+				t.Helper()
 				struck := s.LoseReply(jute.OpCreate, 2, tt.before)
 				c := dial(t, s)
 				mustCreate(t, c, "/first", 0)
@@ -55,6 +56,7 @@ func TestLostReplies(t *testing.T) {
 
 func TestLostHandshake(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		s.LoseReply(jute.OpCreateSession, 1, false)
 		nc, err := s.Dial(t.Context(), "tcp", "memzk:2181")
 		if err != nil {
@@ -71,6 +73,7 @@ func TestLostHandshake(t *testing.T) {
 
 func TestDelayHoldsReplyAndWhatFollows(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s)
 		s.Delay(jute.OpCreate, 3*time.Second)
 		began := time.Now()
@@ -104,6 +107,7 @@ func TestDelayHoldsReplyAndWhatFollows(t *testing.T) {
 
 func TestRefusedOperation(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		s.Refuse(jute.OpAddWatch)
 		s.RefuseWith(jute.OpCreate, jute.ErrCodeQuotaExceeded)
 		c := dial(t, s)
@@ -127,6 +131,7 @@ func TestRefusedOperation(t *testing.T) {
 
 func TestSilentNewSession(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s)
 		mustCreate(t, c, "/e", jute.FlagEphemeral)
 		s.SilentNewSession()
@@ -144,6 +149,7 @@ func TestSilentNewSession(t *testing.T) {
 
 func TestExpireSessionNow(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c, watcher := dial(t, s), dial(t, s)
 		mustCreate(t, c, "/e", jute.FlagEphemeral)
 		if _, _, _, err := watcher.Get("/e", true); err != nil {
@@ -167,6 +173,7 @@ func TestExpireSessionNow(t *testing.T) {
 // TestOneWayCuts cuts one client off, in one direction, and not the other.
 func TestOneWayCuts(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		a, b := dialAddr(t, s, "a:2181"), dialAddr(t, s, "b:2181")
 		s.CutServerToClient("a:2181")
 		if err := a.Send(1, jute.OpCreate, raw.Body("/from-a", nil, raw.OpenACL, 0)); err != nil {
@@ -200,6 +207,7 @@ func TestOneWayCuts(t *testing.T) {
 // TestPartitionExpires: the client learns nothing until the partition ends.
 func TestPartitionExpires(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s, raw.Options{Timeout: 6 * time.Second})
 		mustCreate(t, c, "/e", jute.FlagEphemeral)
 		s.Partition()
@@ -228,6 +236,7 @@ func TestPartitionExpires(t *testing.T) {
 
 func TestBlackHoleSwallowsHandshake(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		s.BlackHole(true)
 		nc, err := s.Dial(t.Context(), "tcp", "memzk:2181")
 		if err != nil {
@@ -257,6 +266,7 @@ func TestBlackHoleSwallowsHandshake(t *testing.T) {
 
 func TestPauseExpiresOnResume(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		short, long := dial(t, s, raw.Options{Timeout: 4 * time.Second}), dial(t, s, raw.Options{Timeout: 40 * time.Second})
 		s.Pause()
 		time.Sleep(20 * time.Second)
@@ -275,6 +285,7 @@ func TestPauseExpiresOnResume(t *testing.T) {
 
 func TestStopAndStartKeepSessions(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s, raw.Options{Timeout: 4 * time.Second})
 		mustCreate(t, c, "/e", jute.FlagEphemeral)
 		s.Stop()
@@ -306,6 +317,7 @@ func TestStopAndStartKeepSessions(t *testing.T) {
 
 func TestLaggingView(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		slow, quick := dialAddr(t, s, "slow:2181"), dialAddr(t, s, "quick:2181")
 		mustCreate(t, quick, "/x", 0)
 		s.Lag("slow:2181")
@@ -350,6 +362,7 @@ func TestLaggingView(t *testing.T) {
 
 func TestRefuseDialAndDrop(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dialAddr(t, s, "a:2181")
 		s.RefuseDial("a:2181")
 		s.DropConnections("b:2181")
@@ -371,6 +384,7 @@ func TestRefuseDialAndDrop(t *testing.T) {
 
 func TestReadDeadlineWorksInVirtualTime(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		nc, err := s.Dial(t.Context(), "tcp", "memzk:2181")
 		if err != nil {
 			t.Fatal(err)

@@ -50,7 +50,9 @@ func (s *Server) srvr(clients string) string {
 		version, clients, received, sent, len(s.conns), s.primary.tree.zxid, len(s.primary.tree.nodes))
 }
 
-func (s *Server) packets() (received, sent uint64) {
+// packets counts what came and went over the connections that exist.
+func (s *Server) packets() (uint64, uint64) {
+	var received, sent uint64
 	for c := range s.conns {
 		received += c.received
 		sent += c.sent

@@ -97,6 +97,7 @@ func isTimeout(err error) bool {
 
 func TestLargestFrame(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s)
 		mustCreate(t, c, "/big", 0)
 		if _, code, err := c.Set("/big", make([]byte, 1_048_000), -1); code != 0 || err != nil {
@@ -141,6 +142,7 @@ func TestFourLetterWords(t *testing.T) {
 func TestSize(t *testing.T) {
 	const znodes, sessions, limit = 10_000, 1_000, 150 << 20
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		before := memory()
 		for i := range znodes {
 			if err := s.Create(fmt.Sprintf("/n/z-%d", i), make([]byte, 200)); err != nil {

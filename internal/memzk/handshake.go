@@ -2,6 +2,7 @@ package memzk
 
 import (
 	"crypto/subtle"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -72,7 +73,7 @@ func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration) *ses
 func connectResponse(sess *session, withReadOnly bool) []byte {
 	r := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: withReadOnly}
 	if sess != nil {
-		r.Timeout = int32(sess.timeout.Milliseconds())
+		r.Timeout = int32(sess.timeout.Milliseconds()) //nolint:gosec // It came as 32 bits.
 		r.SessionID = sess.id
 		r.Password = sess.password
 	}
@@ -106,10 +107,7 @@ func (c *conn) auth(xid int32, d *jute.Decoder) bool {
 }
 
 func (c *conn) addIdentity(i identity) {
-	for _, have := range c.ids {
-		if have == i {
-			return
-		}
+	if !slices.Contains(c.ids, i) {
+		c.ids = append(c.ids, i)
 	}
-	c.ids = append(c.ids, i)
 }

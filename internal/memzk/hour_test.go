@@ -88,6 +88,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func TestAnHour(t *testing.T) {
 	began := time.Now()
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		k := &keeper{s: s}
 		done := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 
 func TestContainersAndTTLAreReaped(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		c := dial(t, s, raw.Options{Timeout: 40 * time.Second})
 		for _, p := range []string{"/used", "/unused"} {
 			if _, err := c.Call(jute.OpCreateContainer, raw.Body(p, nil, raw.OpenACL, jute.FlagContainer)); err != nil {
@@ -43,6 +44,7 @@ func TestContainersAndTTLAreReaped(t *testing.T) {
 
 func TestSequenceWraps(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		if err := s.Create("/q", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +65,7 @@ func TestSequenceWraps(t *testing.T) {
 
 func TestServerSideMethods(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		t.Helper()
 		if err := s.Create("/a/b/c", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +79,7 @@ func TestServerSideMethods(t *testing.T) {
 		if err != nil || string(n.Data) != "yy" || n.Stat.Version != 1 {
 			t.Errorf("get: got %q version %d, %v", n.Data, n.Stat.Version, err)
 		}
-		if _, err := s.CreateEphemeral(77, "/e", nil, jute.FlagEphemeral); !errors.Is(err, Error(jute.ErrCodeSessionExpired)) {
+		if _, err = s.CreateEphemeral(77, "/e", nil, jute.FlagEphemeral); !errors.Is(err, Error(jute.ErrCodeSessionExpired)) {
 			t.Errorf("an ephemeral of no session: got %v", err)
 		}
 		c := dial(t, s)
@@ -109,6 +112,7 @@ func TestServerSideMethods(t *testing.T) {
 
 func TestSuperUserAndSeparateWatches(t *testing.T) {
 	inBubble(t, Options{SuperDigest: Digest("super:secret"), SeparateWatches: true}, func(t *testing.T, s *Server) {
+		t.Helper()
 		acl := []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}}
 		if err := s.CreateWith("/closed", nil, 0, acl); err != nil {
 			t.Fatal(err)

@@ -255,12 +255,14 @@ func (r *runner) setWatches(name string, back int64, lists ...[]string) {
 	r.events()
 }
 
-// reconnect drops the connection and takes the session up on a new one.
+// reconnect takes the session up on a new connection. The old one is closed
+// afterwards: the server has then ended it, with its watches, before it answers;
+// a connection that is being closed at that moment may still be watching.
 func (r *runner) reconnect(name string) {
 	r.t.Helper()
 	old := r.conn(name)
-	old.Drop()
 	c := r.open(name, raw.Options{Timeout: time.Minute, SessionID: old.Session.SessionID, Password: old.Session.Password, LastZxidSeen: old.Zxid})
+	old.Drop()
 	c.Zxid = old.Zxid
 	r.logf("%s reconnect: same session %v, same password %v\n", name,
 		c.Session.SessionID == old.Session.SessionID, slices.Equal(c.Session.Password, old.Session.Password))

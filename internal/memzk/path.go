@@ -19,8 +19,8 @@ func isSpecial(path string) bool {
 }
 
 // parentOf returns the path of the parent as a server computes it: "" for a
-// child of the root, and ok false without a slash.
-func parentOf(path string) (parent string, ok bool) {
+// child of the root, and false without a slash.
+func parentOf(path string) (string, bool) {
 	i := strings.LastIndexByte(path, '/')
 	if i < 0 {
 		return "", false

@@ -147,7 +147,7 @@ func (p *preparer) delete(path string, version int32) error {
 	if err != nil {
 		return err
 	}
-	if err := checkACL(parent.acl, jute.PermDelete, p.ids); err != nil {
+	if err = checkACL(parent.acl, jute.PermDelete, p.ids); err != nil {
 		return err
 	}
 	n, err := p.existing(path)
@@ -227,10 +227,10 @@ func (p *preparer) permitted(path string, perm int32) (*record, error) {
 // createInMulti prepares a create inside a multi. There the flags decide what is
 // made, and the operation does not count.
 func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
-	switch {
-	case r.flags == jute.FlagContainer:
+	switch r.flags {
+	case jute.FlagContainer:
 		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
-	case r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL:
+	case jute.FlagPersistentTTL, jute.FlagPersistentSequentialTTL:
 		if op != jute.OpCreateTTL {
 			return op, Error(jute.ErrCodeMarshallingError)
 		}

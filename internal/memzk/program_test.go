@@ -32,8 +32,8 @@ func targets(t *testing.T) []target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000"}})
-	return []target{{"memzk", addr.String()}, {"real", real.Addr()}}
+	reference := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000"}})
+	return []target{{"memzk", addr.String()}, {"real", reference.Addr()}}
 }
 
 // runner runs the lines of a program on one server and writes down everything

@@ -23,17 +23,17 @@ func (q *queue[T]) push(v T) {
 }
 
 // pop waits for a value; false means that stop was closed.
-func (q *queue[T]) pop(stop <-chan struct{}) (v T, ok bool) {
+func (q *queue[T]) pop(stop <-chan struct{}) (T, bool) {
+	var zero T
 	for {
 		select {
 		case <-stop:
-			return v, false
+			return zero, false
 		default:
 		}
 		q.mu.Lock()
 		if len(q.items) > 0 {
-			v = q.items[0]
-			var zero T
+			v := q.items[0]
 			q.items[0] = zero
 			q.items = q.items[1:]
 			q.mu.Unlock()
@@ -44,7 +44,7 @@ func (q *queue[T]) pop(stop <-chan struct{}) (v T, ok bool) {
 		select {
 		case <-q.wake:
 		case <-stop:
-			return v, false
+			return zero, false
 		}
 	}
 }

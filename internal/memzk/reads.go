@@ -131,7 +131,7 @@ func (c *conn) getAllChildrenNumber(d *jute.Decoder) (*jute.Encoder, error) {
 		return nil, err
 	}
 	e := jute.NewEncoder(nil)
-	e.Int32(int32(c.replica.tree.descendants(path)))
+	e.Count(c.replica.tree.descendants(path))
 	return e, nil
 }
 
@@ -173,7 +173,7 @@ func (c *conn) multiRead(d *jute.Decoder) (*jute.Encoder, error) {
 
 func (c *conn) whoAmI() *jute.Encoder {
 	e := jute.NewEncoder(nil)
-	e.Int32(int32(len(c.ids)))
+	e.Count(len(c.ids))
 	for _, i := range c.ids {
 		e.String(i.scheme)
 		user, _, _ := strings.Cut(i.id, ":")

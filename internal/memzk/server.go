@@ -86,7 +86,8 @@ func (s *Server) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 // "127.0.0.1:0", and returns the address it has. Faults name its connections by
 // that address.
 func (s *Server) Listen(addr string) (net.Addr, error) {
-	l, err := net.Listen("tcp", addr)
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("memzk: %w", err)
 	}

@@ -49,7 +49,7 @@ func (s *Server) clamp(d time.Duration) time.Duration {
 func (s *Server) touch(sess *session) {
 	tick := s.opts.TickTime
 	due := time.Since(s.started) + sess.timeout
-	deadline := s.started.Add((due/tick + 1) * tick)
+	deadline := s.started.Add(due.Truncate(tick) + tick)
 	if deadline.After(sess.deadline) {
 		sess.deadline = deadline
 	}

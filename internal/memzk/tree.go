@@ -39,10 +39,11 @@ func (n *node) stat() jute.Stat {
 	if !isEphemeral(owner) {
 		owner = 0
 	}
+	children, size := int32(len(n.children)), int32(len(n.data)) //nolint:gosec // Both fit a frame.
 	return jute.Stat{
 		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
-		Version: n.version, Cversion: n.cversion*2 - int32(len(n.children)), Aversion: n.aversion,
-		EphemeralOwner: owner, DataLength: int32(len(n.data)), NumChildren: int32(len(n.children)),
+		Version: n.version, Cversion: n.cversion*2 - children, Aversion: n.aversion,
+		EphemeralOwner: owner, DataLength: size, NumChildren: children,
 	}
 }
 

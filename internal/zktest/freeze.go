@@ -34,7 +34,7 @@ func (p *process) allStopped() bool {
 		return false
 	}
 	for _, task := range tasks {
-		stat, err := os.ReadFile(task)
+		stat, err := os.ReadFile(task) //nolint:gosec // Below /proc.
 		if err != nil {
 			return false
 		}

@@ -45,10 +45,15 @@ func (s *Server) awaitServing(tb testing.TB) {
 	defer cancel()
 	// A server that is asked too early may never answer that question, so the
 	// first limits are short; a slow machine gets there by the later ones.
-	for limit := 500 * time.Millisecond; ; limit = min(2*limit, 10*time.Second) {
+	limit := 500 * time.Millisecond
+	for {
+		began := time.Now()
 		if s.serving(ctx, limit) {
 			s.served = true
 			return
+		}
+		if time.Since(began) >= limit {
+			limit = min(2*limit, 10*time.Second)
 		}
 		if s.proc.ended() {
 			s.proc = nil

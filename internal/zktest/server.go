@@ -13,7 +13,7 @@ import (
 
 // Time limits, generous because tests run on slow and busy machines.
 const (
-	startLimit = 90 * time.Second
+	startLimit = 3 * time.Minute
 	stopGrace  = 10 * time.Second
 )
 

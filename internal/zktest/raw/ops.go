@@ -23,7 +23,7 @@ func Body(fields ...any) []byte {
 		case int32:
 			e.Int32(v)
 		case int:
-			e.Int32(int32(v))
+			e.Count(v)
 		case int64:
 			e.Int64(v)
 		case []string:

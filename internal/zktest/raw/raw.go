@@ -73,7 +73,8 @@ func Open(nc net.Conn, opts ...Options) (*Conn, error) {
 	}
 	c := &Conn{nc: nc}
 	req := jute.ConnectRequest{
-		Timeout: int32(o.Timeout.Milliseconds()), SessionID: o.SessionID, Password: o.Password,
+		Timeout:   int32(o.Timeout.Milliseconds()), //nolint:gosec // A test's timeout fits.
+		SessionID: o.SessionID, Password: o.Password,
 		LastZxidSeen: o.LastZxidSeen, HasReadOnly: !o.OldClient,
 	}
 	e := jute.NewEncoder(nil)
@@ -102,8 +103,10 @@ func Open(nc net.Conn, opts ...Options) (*Conn, error) {
 
 // WriteFrame sends b with its length before it.
 func (c *Conn) WriteFrame(b []byte) error {
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, len(b)+4), uint32(len(b)))
-	if _, err := c.nc.Write(append(frame, b...)); err != nil {
+	e := jute.NewEncoder(make([]byte, 0, len(b)+4))
+	e.Count(len(b))
+	e.Raw(b)
+	if _, err := c.nc.Write(e.Bytes()); err != nil {
 		return fmt.Errorf("write frame: %w", err)
 	}
 	return nil
