@@ -59,19 +59,6 @@ func (f *fan) mark(m mark) {
 	notify(f.signal)
 }
 
-// markLists notes that the children of the znodes are to be read.
-func (f *fan) markLists(rels []string) {
-	if len(rels) == 0 {
-		return
-	}
-	f.mu.Lock()
-	for _, rel := range rels {
-		f.marks[mark{rel, true}] = struct{}{}
-	}
-	f.mu.Unlock()
-	notify(f.signal)
-}
-
 // take returns what was marked since the last call.
 func (f *fan) take() map[mark]struct{} {
 	f.mu.Lock()

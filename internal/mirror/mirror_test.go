@@ -238,7 +238,9 @@ func TestFollow_SessionEnds(t *testing.T) {
 	s, root := dial(t), zktest.Root(t)
 	done := make(chan error, 1)
 	first := make(chan struct{}, 1)
-	go func() { done <- Follow(context.Background(), s, root, Options{}, func(*Snapshot) { first <- struct{}{} }) }()
+	go func() {
+		done <- Follow(context.Background(), s, root, Options{}, func(*Snapshot) { first <- struct{}{} })
+	}()
 	<-first
 	_ = s.Close()
 	if err := <-done; !errors.Is(err, session.ErrClosed) {

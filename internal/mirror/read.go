@@ -13,14 +13,13 @@ import (
 
 // read reads the marked lists, shallow ones first, so that what vanished with
 // its parent is not asked for; then the marked and the found data; then the
-// lists of what was found to have children, and so on.
+// lists of what was found, and so on.
 //
-// A znode that was found without children needs a list only for its watch. That
-// is left for the next Refresh, so that a first copy needs one request per znode.
-// Nothing is missed: a child that comes meanwhile is in that list.
+// A znode without children has its list read, too, for the sake of the watch:
+// nothing else tells of its first child.
 func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 	lists, data := m.split(marks)
-	var fresh, leaves []string
+	var fresh []string
 	for len(lists)+len(fresh)+len(data) > 0 {
 		if len(lists) > 0 {
 			level, deeper := shallowest(lists)
@@ -36,15 +35,15 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 		}
 		for _, rel := range fresh {
 			data[rel] = struct{}{}
+			if m.watchesKids(rel) {
+				lists = append(lists, rel)
+			}
 		}
 		if err := m.fetch(ctx, data); err != nil {
 			return err
 		}
-		parents, empty := m.sort(fresh)
-		lists, leaves = parents, append(leaves, empty...)
 		fresh, data = nil, map[string]struct{}{}
 	}
-	m.fan.markLists(leaves)
 	return nil
 }
 
@@ -62,22 +61,6 @@ func (m *Mirror) split(marks map[mark]struct{}) (lists []string, data map[string
 		}
 	}
 	return lists, data
-}
-
-// sort sorts what was found, as far as its children belong to the copy, into
-// znodes with and without children.
-func (m *Mirror) sort(fresh []string) (parents, empty []string) {
-	for _, rel := range fresh {
-		n, ok := m.nodes.Get([]byte(rel))
-		switch {
-		case !ok || !m.watchesKids(rel):
-		case n.Stat.NumChildren > 0:
-			parents = append(parents, rel)
-		default:
-			empty = append(empty, rel)
-		}
-	}
-	return parents, empty
 }
 
 // shallowest splits off the paths with the fewest elements, sorted and each once.
