@@ -1,7 +1,6 @@
 package template
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -15,8 +14,9 @@ type Each struct {
 	// Value is []view.Member for groups, view.Member for a group and the
 	// text of the key for a config.
 	Value any
-
-	group *view.Group // of an element of groups
+	// OnEmpty is what happens when Value is a list without members: keep
+	// (also ""), render or fail.
+	OnEmpty string
 }
 
 // Elements returns the elements of a source in order of their keys: the
@@ -26,7 +26,7 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 	case *view.Groups:
 		list := make([]Each, len(u.Groups))
 		for i, g := range u.Groups {
-			list[i] = Each{Key: g.Name, Value: g.Members, group: g}
+			list[i] = Each{Key: g.Name, Value: g.Members, OnEmpty: g.OnEmpty}
 		}
 		return list, nil
 	case *view.Group:
@@ -64,7 +64,7 @@ func (e *Each) Equal(o *Each) bool {
 	if e == nil || o == nil {
 		return e == o
 	}
-	if e.Key != o.Key || onEmptyOf(e) != onEmptyOf(o) {
+	if e.Key != o.Key || e.OnEmpty != o.OnEmpty {
 		return false
 	}
 	switch a := e.Value.(type) {
@@ -78,21 +78,13 @@ func (e *Each) Equal(o *Each) bool {
 	return reflect.DeepEqual(e.Value, o.Value)
 }
 
-func onEmptyOf(e *Each) string {
-	if e.group == nil {
-		return ""
-	}
-	return e.group.OnEmpty
-}
-
 // empty is the error of an element whose group has no members.
 func (e *Each) empty() error {
-	if e == nil || e.group == nil || len(e.group.Members) > 0 || e.group.OnEmpty == "" {
+	if e == nil {
 		return nil
 	}
-	err := emptyGroup(e.Key, e.group.OnEmpty)
-	if v, ok := errors.AsType[*valueError](err); ok {
-		return v
+	if members, ok := e.Value.([]view.Member); !ok || len(members) > 0 {
+		return nil
 	}
-	return err
+	return emptyGroup(e.Key, e.OnEmpty)
 }

@@ -45,7 +45,7 @@ func FuzzRender(f *testing.F) {
 		}
 		var back string
 		text := strings.TrimPrefix(line[2], "json ")
-		if err := json.Unmarshal([]byte(text), &back); err != nil || back != strings.ToValidUTF8(label, "\ufffd") && len(back) == 0 {
+		if err := json.Unmarshal([]byte(text), &back); err != nil {
 			t.Fatalf("the label is %q in JSON: %v", text, err)
 		}
 	})

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -166,6 +167,12 @@ func TestElements(t *testing.T) {
 	}
 	if _, err := Elements(&v, view.Source{Kind: view.KindGroup, Name: "none"}); err == nil {
 		t.Error("no error for a source that is not there")
+	}
+	for onEmpty, ok := range map[string]bool{"": false, "keep": false, "fail": false, "render": true} {
+		_, err := parsed(t, "x").Render(t.Context(), &v, &Each{Key: "a", Value: []view.Member{}, OnEmpty: onEmpty})
+		if (err == nil) != ok || errors.Is(err, ErrEmptyGroup) != (onEmpty == "" || onEmpty == "keep") {
+			t.Errorf("an element without members, on_empty %q: %v", onEmpty, err)
+		}
 	}
 	empty := v.With(&view.Group{Name: "api", OnEmpty: "keep"})
 	if _, err := Elements(&empty, view.Source{Kind: view.KindGroup, Name: "api"}); err == nil {
