@@ -125,7 +125,7 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 	if len(r.frame)-4 > s.cfg.MaxFrame {
 		return nil, r.fail(fmt.Errorf("%w: request of %d bytes, the limit is %d", ErrTooLarge, len(r.frame)-4, s.cfg.MaxFrame))
 	}
-	for {
+	for losses := 0; ; {
 		w, err := s.connection(ctx)
 		if err != nil {
 			return nil, r.fail(err)
@@ -154,6 +154,22 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 		if c.sent && r.write {
 			return nil, r.fail(r.unknown(s.cause()))
 		}
+		// A request at which the server hangs up every time must not make a storm
+		// of connections.
+		if losses++; losses > 3 {
+			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+		}
+	}
+}
+
+// calm waits for d, or less if ctx or the session ends.
+func (s *Session) calm(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
 	}
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,10 +85,14 @@ func (m *Manager) Session(ctx context.Context) (*Session, error) {
 
 func (m *Manager) waitError(ctx context.Context, trying *Session) error {
 	err := fmt.Errorf("wait for a session: %w: %w", context.Cause(ctx), ErrNoServer)
+	m.mu.Lock()
+	last := m.lastErr
+	m.mu.Unlock()
 	if trying != nil {
-		if last := trying.lastError(); last != nil {
-			return fmt.Errorf("%w: %w", err, last)
-		}
+		last = cmp.Or(trying.lastError(), last)
+	}
+	if last != nil {
+		return fmt.Errorf("%w: %w", err, last)
 	}
 	return err
 }
@@ -304,7 +309,9 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended, runner sync.WaitGroup
 	runner.Go(func() {
-		_ = m.one(run, s, &ended)
+		if err := m.one(run, s, &ended); err != nil {
+			s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
+		}
 		ended.Wait()
 	})
 	s.close = sync.OnceValue(func() error {

@@ -95,9 +95,7 @@ func (s *Session) abandon(dir, name string, mode Mode) {
 			if err == nil || errors.Is(err, ErrNoNode) || IsPermanent(err) {
 				return
 			}
-			if !s.rest(time.Second) {
-				return
-			}
+			s.calm(s.ctx, time.Second)
 		}
 	})
 }
@@ -108,18 +106,6 @@ func (s *Session) background(f func()) {
 	defer s.mu.Unlock()
 	if s.endCause == nil {
 		s.cleanups.Go(f)
-	}
-}
-
-// rest waits for d, and reports false if the session ended first.
-func (s *Session) rest(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-s.ctx.Done():
-		return false
 	}
 }
 
