@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 		{"set watches", setWatchesProgram},
 		{"watch without read", unreadableProgram},
 		{"sessions", sessionProgram},
+		{"handshake", handshakeProgram},
 		{"special", specialProgram},
 		{"malformed", malformedProgram},
 	} {
