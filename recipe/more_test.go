@@ -346,3 +346,26 @@ func TestTxn_LateAndWrongVotes(t *testing.T) {
 		must(t, x.Remove(ctx))
 	})
 }
+
+func TestQueue_TooLongToList(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s, err := session.Dial(t.Context(), session.Config{
+			Servers: []string{"a:2181"}, Timeout: memTimeout, Dial: w.Server.Dial, MaxReply: 16 << 10,
+		})
+		must(t, err)
+		w.sessions = append(w.sessions, s)
+		q := NewQueue(s, QueueConfig{Path: "/q"})
+		for range 2000 {
+			must(t, q.Put(t.Context(), nil))
+		}
+		if n, err := q.Len(t.Context()); n != 2000 || err != nil {
+			t.Errorf("len: got %d, %v", n, err)
+		}
+		if _, err := q.TryTake(t.Context()); !errors.Is(err, ErrTooLong) {
+			t.Errorf("take: got %v, want ErrTooLong", err)
+		}
+		if _, err := q.Purge(t.Context()); !errors.Is(err, ErrTooLong) {
+			t.Errorf("purge: got %v, want ErrTooLong", err)
+		}
+	})
+}
