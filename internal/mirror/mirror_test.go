@@ -20,7 +20,7 @@ const within = 60 * time.Second
 
 func dial(t *testing.T, edit ...func(*session.Config)) *session.Session {
 	t.Helper()
-	cfg := session.Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: 20 * time.Second}
+	cfg := session.Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: time.Minute}
 	for _, fn := range edit {
 		fn(&cfg)
 	}
