@@ -62,7 +62,7 @@ func TestFailover_WakesOne(t *testing.T) {
 		terms := make(chan Term)
 		var wg sync.WaitGroup
 		for i := range candidates {
-			c := New(Config{Name: "e", Path: "/e", ID: fmt.Sprint(i), Lead: func(ctx context.Context, term Term) {
+			c := New(Config{Name: "e", Path: "/e", ID: strconv.Itoa(i), Lead: func(ctx context.Context, term Term) {
 				terms <- term
 				<-ctx.Done()
 			}})
@@ -266,6 +266,7 @@ func TestInvariant_OneLeader(t *testing.T) {
 }
 
 func invariant(t *testing.T, w *memzk.Server, seed uint64) {
+	t.Helper()
 	const candidates = 4
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()

@@ -155,6 +155,7 @@ func TestHistory_Permits(t *testing.T) {
 }
 
 func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *history, acquire func(context.Context) (*Hold, error), id int, rng *rand.Rand) {
+	t.Helper()
 	fence := int64(0)
 	for ctx.Err() == nil && s.Context().Err() == nil {
 		call := h.tick()

@@ -28,7 +28,7 @@ type Hold struct {
 	s       *session.Session
 	path    string
 	fence   int64
-	ctx     context.Context //nolint:containedctx // what is held is a context
+	ctx     context.Context // what is held is a context
 	cancel  context.CancelCauseFunc
 	end     context.CancelFunc
 	watched chan struct{} // closed when the watcher has returned

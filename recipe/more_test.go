@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,7 +99,7 @@ func TestDoubleBarrier_OverSubscribed(t *testing.T) {
 		const members = 5
 		done := make(chan error, members)
 		for i := range members {
-			s := w.dial(fmt.Sprint(i))
+			s := w.dial(strconv.Itoa(i))
 			go func() {
 				// One that comes when the others have left waits for a next
 				// round that never is.
@@ -245,6 +246,7 @@ func TestTxn_OneDecision(t *testing.T) {
 }
 
 func oneDecision(t *testing.T, w *world, seed uint64) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))
 	sites := []string{"a", "b", "c"}
 	must(t, NewTxn(w.dial("p"), "/txn/1").Propose(t.Context(), Proposal{Sites: sites, Deadline: time.Now().Add(10 * memTimeout)}))

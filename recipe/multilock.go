@@ -34,7 +34,7 @@ func NewMultiLock(locks ...*Lock) *MultiLock {
 // MultiHold is several locks held. Its context ends when one of them is lost.
 type MultiHold struct {
 	holds  []*Hold
-	ctx    context.Context //nolint:containedctx // what is held is a context
+	ctx    context.Context // what is held is a context
 	cancel context.CancelCauseFunc
 	stops  []func() bool
 	once   sync.Once

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/zktest"
@@ -18,6 +19,7 @@ func TestReal_Lock(t *testing.T) {
 }
 
 func testLock(ctx context.Context, t *testing.T, s *session.Session, root string) {
+	t.Helper()
 	lock := NewLock(s, LockConfig{Path: root + "/lock"})
 	h, err := lock.Acquire(ctx)
 	must(t, err)
@@ -132,7 +134,7 @@ func TestReal_Queues(t *testing.T) {
 	for want := 1; want < 4; want++ {
 		body, err := q.Take(ctx)
 		must(t, err)
-		if string(body) != fmt.Sprint(want) {
+		if string(body) != strconv.Itoa(want) {
 			t.Errorf("take: got %q, want %d", body, want)
 		}
 	}

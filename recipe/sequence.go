@@ -110,7 +110,10 @@ func isWriteLock(head string) bool {
 // first: any for an exclusive contender, the nearest exclusive one for a
 // reader. It is chosen by the smallest distance and not by sorting, because
 // the order of a counter that wraps is only defined between two numbers.
-func predecessor(names []string, seq Sequence, shared bool) (pred string, foreign []string) {
+// The second result are the children that do not contend.
+func predecessor(names []string, seq Sequence, shared bool) (string, []string) {
+	var pred string
+	var foreign []string
 	var nearest int32
 	for _, name := range names {
 		c, ok := parseContender(name)

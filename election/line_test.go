@@ -1,0 +1,72 @@
+package election
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+func TestWatchedNodeDeletedOnReconnect(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		<-a.terms
+		b := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "b"})
+		synctest.Wait()
+		w.RefuseDial("b:2181")
+		w.DropConnections("b:2181")
+		must(t, a.Resign(t.Context())) // b cannot hear of it
+		time.Sleep(memTimeout / 4)
+		w.Heal()
+		<-b.terms
+		must(t, a.stop())
+		must(t, b.stop())
+	})
+}
+
+func TestSequenceWrap(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		must(t, w.Create("/e", nil))
+		must(t, w.SetSequence("/e", math.MaxInt32))
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		first := <-a.terms
+		b := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "b"})
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if len(b.terms) > 0 {
+			t.Fatal("the one behind the wrap leads beside the one before it")
+		}
+		must(t, a.Resign(t.Context()))
+		if second := <-b.terms; second.ID <= first.ID {
+			t.Errorf("terms: got %d after %d", second.ID, first.ID)
+		}
+		must(t, a.stop())
+		must(t, b.stop())
+	})
+}
+
+// A candidate that died while it waited wakes the one behind it, which goes on
+// waiting for the leader.
+func TestLoserOrphanDoesNotBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
+		<-a.terms
+		sb := dialMem(t, w, "b")
+		b := run(t, sb, Config{Name: "e", Path: "/e", ID: "b"})
+		synctest.Wait()
+		c := run(t, dialMem(t, w, "c"), Config{Name: "e", Path: "/e", ID: "c"})
+		synctest.Wait()
+		w.ExpireSession(sb.ID())
+		synctest.Wait()
+		if len(c.terms) > 0 {
+			t.Fatal("the third leads beside the first")
+		}
+		must(t, a.Resign(t.Context()))
+		<-c.terms
+		must(t, a.stop())
+		_ = b.stop() // its session has expired
+		must(t, c.stop())
+	})
+}
