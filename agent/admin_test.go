@@ -275,6 +275,20 @@ func TestExec_StartsSignalsAndRestarts(t *testing.T) {
 	}
 }
 
+func TestExec_EndOfTheProgramEndsTheAgent(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Execs = []ExecConfig{{Name: "p", Command: script("exit 42")}}
+	a := b.start(c)
+	err := <-a.done
+	a.done <- err
+	e, ok := errors.AsType[*ExecError](err)
+	if !ok || e.ExitCode() != 42 {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFleetStatus_Bounds(t *testing.T) {
 	st := FleetStatus{Version: "1", Templates: map[string]string{}, Error: strings.Repeat("é", 1000)}
 	var order []string

@@ -62,6 +62,7 @@ type Agent struct {
 	settings    atomic.Pointer[settingsState]
 	stopOnce    sync.Once
 	stopMode    chan stopMode // size 1: how to stop
+	failed      chan error    // size 1: why Run is to end with an error
 	saved       *lastGoodSaver
 	followers   atomic.Int64 // open event streams
 	httpAddr    atomic.Value // string
@@ -88,7 +89,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: newEvents(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), owed: newOwed(cfg.StateDir), history: newHistory(historyDir(cfg.StateDir)),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), history: newHistory(historyDir(cfg.StateDir)),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)

@@ -119,8 +119,8 @@ func (s *execSet) status() []ExecStatus {
 }
 
 // execRunner supervises one program: started when its files are first in
-// place, restarted or signalled when they or its variables change, and started
-// again with back-off when it exits.
+// place, restarted or signalled when they or its variables change. When it ends
+// by itself the agent ends, too, with its exit code.
 type execRunner struct {
 	a      *Agent
 	cfg    ExecConfig
@@ -197,7 +197,7 @@ func lookupKey(v view.View, ref string) (string, bool) {
 // run supervises until ctx ends.
 func (r *execRunner) run(ctx context.Context) {
 	r.tell("waiting", 0, 0, nil)
-	for failures := 0; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		mark, env, ok, next := r.inputs()
 		if !ok {
 			select {
@@ -207,41 +207,67 @@ func (r *execRunner) run(ctx context.Context) {
 			}
 			continue
 		}
-		began := time.Now()
-		err := r.once(ctx, mark, env)
+		res, err := r.once(ctx, mark, env)
 		if ctx.Err() != nil {
 			break
 		}
 		if errors.Is(err, errChanged) {
-			failures = 0
 			continue
 		}
-		if time.Since(began) > time.Minute {
-			failures = 0
-		}
-		failures++
-		text := "exited with 0"
-		if err != nil {
-			text = err.Error()
-		}
-		r.a.conds.Open("exec-exited", r.cfg.Name, text)
-		r.a.log.Warn("supervised program exited", "exec", r.cfg.Name, "err", err)
-		if !sleep(ctx, backoff(failures, 500*time.Millisecond, time.Minute)) {
-			break
-		}
+		r.a.log.Warn("supervised program ended by itself", "exec", r.cfg.Name, "code", res.Code, "signal", res.Signal, "err", err)
+		r.a.programEnded(r.cfg.Name, res, err)
+		return
 	}
-	r.a.conds.Close("exec-exited", r.cfg.Name)
 	r.tell("stopped", 0, 0, nil)
+}
+
+// ExecError is returned by Run when a supervised program ended by itself and
+// not with 0.
+type ExecError struct {
+	Name string
+	Code int // as a shell would tell it: 128 and the signal's number, 127 when it could not be started
+	Err  error
+}
+
+// Error implements error.
+func (e *ExecError) Error() string { return "exec " + e.Name + ": " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// ExitCode is what this program is to exit with.
+func (e *ExecError) ExitCode() int { return e.Code }
+
+// programEnded ends the agent: it was there for its program.
+func (a *Agent) programEnded(name string, res proc.Result, err error) {
+	if err == nil {
+		a.Leave()
+		return
+	}
+	code := res.Code
+	switch {
+	case res.Signal != "":
+		code = 128
+		if sig, err := proc.ParseSignal(res.Signal); err == nil {
+			code += int(sig)
+		}
+	case code <= 0:
+		code = 127
+	}
+	select {
+	case a.failed <- &ExecError{Name: name, Code: code, Err: err}:
+	default: // another program was first.
+	}
 }
 
 // errChanged ends a program that is to be started with new inputs.
 var errChanged = errors.New("inputs changed")
 
 // once runs the program until it exits or its inputs change.
-func (r *execRunner) once(ctx context.Context, mark string, env []string) error {
+func (r *execRunner) once(ctx context.Context, mark string, env []string) (proc.Result, error) {
 	args, err := r.cfg.Command.Args(Vars{})
 	if err != nil {
-		return err
+		return proc.Result{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -254,7 +280,6 @@ func (r *execRunner) once(ctx context.Context, mark string, env []string) error 
 	c := proc.Command{Args: args, Env: env, Grace: grace, Tee: os.Stdout, Started: func(p int) {
 		pid.Store(int64(p))
 		r.tell("running", p, 0, nil)
-		r.a.conds.Close("exec-exited", r.cfg.Name)
 		r.a.log.Info("supervised program started", "exec", r.cfg.Name, "pid", p)
 	}}
 	var wg sync.WaitGroup
@@ -264,10 +289,10 @@ func (r *execRunner) once(ctx context.Context, mark string, env []string) error 
 	cancel(nil)
 	wg.Wait()
 	if changed {
-		return errChanged
+		return res, errChanged
 	}
 	r.tell("exited", 0, res.Code, err)
-	return err
+	return res, err
 }
 
 // follow waits for other inputs and then acts as on_change says.

@@ -102,6 +102,8 @@ func (a *Agent) wait(ctx context.Context, sessionErr <-chan error) (stopMode, er
 		return a.decide(), nil
 	case m := <-a.stopMode:
 		return m, nil
+	case err := <-a.failed:
+		return stopLeave, err
 	case err := <-sessionErr:
 		return stopLeave, fmt.Errorf("session: %w", err)
 	}
