@@ -242,16 +242,23 @@ func (w *wire) bury(to phase) (calls []*call, was phase, ok bool) {
 	return calls, was, true
 }
 
-// take removes and returns the call that xid belongs to.
+// take removes and returns the call that xid belongs to; nil when there is none, or
+// when it has not been written yet, and so cannot have been answered.
 func (w *wire) take(xid int32) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if xid == jute.XidAuth && len(w.auths) > 0 {
+	if xid == jute.XidAuth {
+		if len(w.auths) == 0 || !w.auths[0].sent {
+			return nil
+		}
 		c := w.auths[0]
 		w.auths = w.auths[1:]
 		return c
 	}
 	c := w.pending[xid]
+	if c == nil || !c.sent {
+		return nil
+	}
 	delete(w.pending, xid)
 	return c
 }
