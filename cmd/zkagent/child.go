@@ -126,7 +126,7 @@ func (g *globals) release(ctx context.Context, h *recipe.Hold) {
 }
 
 // commandAfter splits "NAME -- CMD ARG..." at the dashes.
-func commandAfter(args []string, dash int) (names, command []string) {
+func commandAfter(args []string, dash int) ([]string, []string) {
 	if dash < 0 {
 		return args, nil
 	}

@@ -38,7 +38,7 @@ func completeNames(g *globals, root *cobra.Command) {
 // find returns the command of a path such as "config get".
 func find(root *cobra.Command, path string) *cobra.Command {
 	c := root
-	for _, word := range strings.Fields(path) {
+	for word := range strings.FieldsSeq(path) {
 		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
 		if i < 0 {
 			return nil

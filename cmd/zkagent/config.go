@@ -88,7 +88,6 @@ type publishFlags struct {
 	check   int64
 	force   bool
 	finish  bool
-	flat    bool
 	layout  string
 	schema  string
 }
@@ -131,7 +130,7 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (config.Pu
 
 // sourceAndTarget are the two arguments DIR|FILE NAME|PATH. They are taken in
 // the other order, too, when only that makes sense.
-func sourceAndTarget(args []string) (dir, name string) {
+func sourceAndTarget(args []string) (string, string) {
 	if exists(args[1]) && !exists(args[0]) {
 		return args[1], args[0]
 	}

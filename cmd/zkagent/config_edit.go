@@ -54,11 +54,11 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 	if _, ok := keys[key]; !ok {
 		change.Kind = config.Added
 	}
-	if err := g.writeDiff(change.Unified("in use", "edited")); err != nil {
+	if err = g.writeDiff(change.Unified("in use", "edited")); err != nil {
 		return err
 	}
-	if ok, err := g.confirm("publish this?"); err != nil || !ok {
-		return err
+	if ok, answer := g.confirm("publish this?"); answer != nil || !ok {
+		return answer
 	}
 	keys[key] = value
 	cfg.Keys = keys

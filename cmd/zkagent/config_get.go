@@ -176,7 +176,7 @@ the one in use). A or B may be a directory or file.`,
 }
 
 // diffOf reads both sides.
-func diffOf(ctx context.Context, s *session.Session, t target, args []string) (changes []config.Change, from, to string, err error) {
+func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([]config.Change, string, string, error) {
 	now, err := readTree(ctx, s, t, 0)
 	if err != nil {
 		return nil, "", "", err
@@ -185,9 +185,9 @@ func diffOf(ctx context.Context, s *session.Session, t target, args []string) (c
 	if len(args) > 0 {
 		a = args[0]
 	} else {
-		r, _, err := config.ReadReady(ctx, s, t.path)
-		if err != nil {
-			return nil, "", "", err
+		r, _, rerr := config.ReadReady(ctx, s, t.path)
+		if rerr != nil {
+			return nil, "", "", rerr
 		}
 		if r.Previous == 0 {
 			return config.Diff(nil, now), "nothing", generation(now.Layout, now.Generation), nil

@@ -80,7 +80,7 @@ func (g *globals) elect(ctx context.Context, name string, command []string, o el
 }
 
 // electionOf finds the path and the layout of an election by its name.
-func electionOf(conf *agent.Config, name, dialect string) (path, layout string, err error) {
+func electionOf(conf *agent.Config, name, dialect string) (string, string, error) {
 	if conf != nil {
 		for _, e := range conf.Elections {
 			if e.Name == name {
@@ -88,7 +88,7 @@ func electionOf(conf *agent.Config, name, dialect string) (path, layout string, 
 			}
 		}
 	}
-	path, err = pathOf(electionsRoot, name)
+	path, err := pathOf(electionsRoot, name)
 	return path, dialect, err
 }
 

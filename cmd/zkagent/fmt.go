@@ -79,7 +79,7 @@ func (g *globals) fmtFile(name string, o fmtOptions) (bool, error) {
 		fmt.Fprintln(g.out, name)
 	}
 	if o.diff && changed {
-		if err := g.writeDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {
+		if err = g.writeDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {
 			return changed, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"syscall"
 )
@@ -58,7 +59,7 @@ func (h *lateHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h *lateHandler) with(fn func(slog.Handler) slog.Handler) slog.Handler {
-	return &lateHandler{shared: h.shared, wrap: append(h.wrap[:len(h.wrap):len(h.wrap)], fn)}
+	return &lateHandler{shared: h.shared, wrap: append(slices.Clip(h.wrap), fn)}
 }
 
 // WithAttrs implements slog.Handler.
@@ -107,7 +108,7 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h *journalHandler) with(fn func(slog.Handler) slog.Handler) slog.Handler {
-	return &journalHandler{out: h.out, level: h.level, wrap: append(h.wrap[:len(h.wrap):len(h.wrap)], fn)}
+	return &journalHandler{out: h.out, level: h.level, wrap: append(slices.Clip(h.wrap), fn)}
 }
 
 // WithAttrs implements slog.Handler.
@@ -134,7 +135,7 @@ func priority(l slog.Level) string {
 }
 
 // deviceOf is the device and inode of a file.
-func deviceOf(info fs.FileInfo) (dev, ino uint64, ok bool) {
+func deviceOf(info fs.FileInfo) (uint64, uint64, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, 0, false

@@ -44,7 +44,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 
 // interrupt cancels on the first SIGINT or SIGTERM; the second ends the
 // program the hard way, since the handler is gone by then.
-func interrupt(cancel context.CancelCauseFunc) (stop func()) {
+func interrupt(cancel context.CancelCauseFunc) func() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	done := make(chan struct{})

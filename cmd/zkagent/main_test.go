@@ -41,8 +41,7 @@ func TestScripts(t *testing.T) {
 			if err := server.Create(chroot, nil); err != nil {
 				return err
 			}
-			// Sockets have short paths.
-			dir, err := os.MkdirTemp("", "zka-")
+			dir, err := os.MkdirTemp("", "zka-") //nolint:usetesting // sockets have short paths
 			if err != nil {
 				return err
 			}

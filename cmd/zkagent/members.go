@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,7 +116,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 	}
 	list := followers(&c, func(view.Source) bool { return true })
 	if len(list) == 0 {
-		return nil, fail(exitUsage, fmt.Errorf("no group named, and the settings have none"), "zkagent members /services/web --zk host:port")
+		return nil, fail(exitUsage, errors.New("no group named, and the settings have none"), "zkagent members /services/web --zk host:port")
 	}
 	return list, nil
 }
@@ -145,8 +147,9 @@ type memberRow struct {
 }
 
 // memberRows lists the members of all groups of a view.
-func memberRows(v view.View, states []string) (rows []memberRow, rejected map[string][]view.Rejected) {
-	rejected = map[string][]view.Rejected{}
+func memberRows(v view.View, states []string) ([]memberRow, map[string][]view.Rejected) {
+	var rows []memberRow
+	rejected := map[string][]view.Rejected{}
 	take := func(name string, g *view.Group) {
 		for _, m := range g.Members {
 			if len(states) > 0 && !slices.Contains(states, m.Status) {
@@ -186,7 +189,7 @@ func (g *globals) printMembers(v view.View, o membersOptions) error {
 		t.header = append(t.header, "LABELS", "NODE")
 	}
 	for _, m := range rows {
-		row := []string{printable(m.Group), m.ID, m.address, g.stateWord(m.Status), fmt.Sprint(m.Weight), age(m.Created)}
+		row := []string{printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), age(m.Created)}
 		if g.output == "wide" {
 			var labels []string
 			for _, k := range sortedNames(m.Labels) {

@@ -36,11 +36,11 @@ func (g *globals) printTable(t *table) error {
 	}
 	var b strings.Builder
 	for _, row := range rows {
-		line := ""
+		var line strings.Builder
 		for i, c := range row {
-			line += cell(c) + strings.Repeat(" ", widths[i]-width(c)+2)
+			line.WriteString(cell(c) + strings.Repeat(" ", widths[i]-width(c)+2))
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(g.out, b.String())
 	return err

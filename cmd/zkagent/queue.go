@@ -87,7 +87,7 @@ func newAckCommand() *cobra.Command {
 }
 
 // withQueue runs fn with the queue of the name.
-func (g *globals) withQueue(ctx context.Context, name string, o queueOptions, fn func(context.Context, *session.Session, string) error) error {
+func (g *globals) withQueue(ctx context.Context, name string, fn func(context.Context, *session.Session, string) error) error {
 	path, err := pathOf(queuesRoot, name)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (g *globals) queuePut(ctx context.Context, args []string, o queueOptions, o
 	if err != nil {
 		return err
 	}
-	return g.withQueue(ctx, args[0], o, func(ctx context.Context, s *session.Session, path string) error {
+	return g.withQueue(ctx, args[0], func(ctx context.Context, s *session.Session, path string) error {
 		if ordered || o.ordered {
 			err = recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve}).Put(ctx, body, o.priority)
 		} else {
@@ -145,7 +145,7 @@ func empty(err error, path string, gaveUp bool) error {
 }
 
 func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) error {
-	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
 		wait, cancel := g.patience(ctx, o.wait)
 		defer cancel()
 		take := o.open(s, path).Take
@@ -168,7 +168,7 @@ func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) er
 
 func (g *globals) queueReserve(ctx context.Context, name string, command []string, o queueOptions) error {
 	o.reserve = true
-	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
 		wait, cancel := g.patience(ctx, o.wait)
 		defer cancel()
 		reserve := o.open(s, path).Reserve
@@ -230,7 +230,7 @@ func writeBack(f *os.File, body []byte) error {
 }
 
 func (g *globals) queueNumber(ctx context.Context, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {
-	return g.withQueue(ctx, name, o, func(ctx context.Context, s *session.Session, path string) error {
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
 		n, err := fn(o.open(s, path), ctx)
 		if err != nil {
 			return err

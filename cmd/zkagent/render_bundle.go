@@ -34,16 +34,17 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err
 		}
-		changed := err != nil || !bytes.Equal(before, f.data)
+		existed := err == nil
+		changed := !existed || !bytes.Equal(before, f.data)
 		differs = differs || changed
 		switch {
 		case o.diff && changed:
-			if err := g.writeDiff(unified(f.path, before, err == nil, f.data)); err != nil {
+			if err = g.writeDiff(unified(f.path, before, existed, f.data)); err != nil {
 				return differs, err
 			}
 		case o.diff:
 		case o.stdout:
-			if err := g.printRendered(f, len(files) > 1); err != nil {
+			if err = g.printRendered(f, len(files) > 1); err != nil {
 				return differs, err
 			}
 		case o.dryRun && changed:

@@ -201,8 +201,8 @@ func (g *globals) checkStatus(ctx context.Context) error {
 
 // judge is critical when something that is in use does not work, and a warning
 // for every other open condition.
-func judge(s *agent.Status) (code int, text string) {
-	var texts []string
+func judge(s *agent.Status) (int, string) {
+	code, texts := pluginOK, []string(nil)
 	for _, t := range s.Templates {
 		if t.State == "failed" {
 			code = pluginCritical

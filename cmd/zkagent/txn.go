@@ -171,8 +171,8 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 		return d, err
 	}
 	v := recipe.Commit
-	if err := g.runPlain(ctx, command); err != nil {
-		g.warnf("prepare: %v; voting abort", err)
+	if failed := g.runPlain(ctx, command); failed != nil {
+		g.warnf("prepare: %v; voting abort", failed)
 		v = recipe.Abort
 	}
 	if d, err = x.Vote(ctx, site, v); errors.Is(err, recipe.ErrDecided) {

@@ -90,7 +90,7 @@ func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) er
 	if isTerminal(g.out) && !utf8.Valid(data) {
 		return fail(exitFailed, fmt.Errorf("%s holds %d bytes that are not text", path, len(data)), "send them to a file, or use -o json")
 	}
-	if _, err := g.out.Write(data); err != nil {
+	if _, err = g.out.Write(data); err != nil {
 		return err
 	}
 	if isTerminal(g.out) && !strings.HasSuffix(string(data), "\n") {
@@ -112,9 +112,17 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 	}
 	t := &table{}
 	for _, row := range [][2]any{
-		{"czxid", hex(stat.Czxid)}, {"ctime", stamp(stat.Ctime)}, {"mzxid", hex(stat.Mzxid)}, {"mtime", stamp(stat.Mtime)},
-		{"pzxid", hex(stat.Pzxid)}, {"version", stat.Version}, {"cversion", stat.Cversion}, {"aversion", stat.Aversion},
-		{"ephemeralOwner", hex(stat.EphemeralOwner)}, {"dataLength", stat.DataLength}, {"numChildren", stat.NumChildren},
+		{"czxid", hex(stat.Czxid)},
+		{"ctime", stamp(stat.Ctime)},
+		{"mzxid", hex(stat.Mzxid)},
+		{"mtime", stamp(stat.Mtime)},
+		{"pzxid", hex(stat.Pzxid)},
+		{"version", stat.Version},
+		{"cversion", stat.Cversion},
+		{"aversion", stat.Aversion},
+		{"ephemeralOwner", hex(stat.EphemeralOwner)},
+		{"dataLength", stat.DataLength},
+		{"numChildren", stat.NumChildren},
 	} {
 		t.add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
 	}

@@ -32,8 +32,7 @@ in quotes. Paths of files are relative to the settings file. References have no 
 `)
 	functionsReference(&b)
 	t := reflect.TypeFor[root]()
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("hcl"), ",")
 		blockReference(&b, []string{name}, blockType(f.Type), f.Tag.Get("doc"))
 	}
@@ -79,8 +78,7 @@ func blockReference(b *strings.Builder, path []string, t reflect.Type, doc strin
 		return
 	}
 	argumentsReference(b, t)
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if name, option, _ := strings.Cut(f.Tag.Get("hcl"), ","); option == "block" {
 			blockReference(b, append(slices.Clone(path), name), blockType(f.Type), f.Tag.Get("doc"))
 		}
@@ -88,8 +86,8 @@ func blockReference(b *strings.Builder, path []string, t reflect.Type, doc strin
 }
 
 func labelOf(t reflect.Type) string {
-	for i := range t.NumField() {
-		if name, option, _ := strings.Cut(t.Field(i).Tag.Get("hcl"), ","); option == "label" {
+	for f := range t.Fields() {
+		if name, option, _ := strings.Cut(f.Tag.Get("hcl"), ","); option == "label" {
 			return name
 		}
 	}
@@ -99,8 +97,7 @@ func labelOf(t reflect.Type) string {
 // argumentsReference is the table of a block's arguments.
 func argumentsReference(b *strings.Builder, t reflect.Type) {
 	var rows []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if f.Type != reflect.TypeFor[hcl.Expression]() {
 			continue
 		}

@@ -23,8 +23,7 @@ func TestTags(t *testing.T) {
 			return
 		}
 		seen[typ] = true
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
 			_, option, _ := strings.Cut(f.Tag.Get("hcl"), ",")
 			if option == "block" {
 				if f.Tag.Get("doc") == "" {

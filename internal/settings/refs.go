@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (s *Settings) clash(kind, other, name string, at hcl.Range) {
 // functions, where "config/key" is separated by a slash.
 func checkLabel(name string) error {
 	if name == "" || len(name) > 128 {
-		return fmt.Errorf("a label has 1 to 128 characters")
+		return errors.New("a label has 1 to 128 characters")
 	}
 	for _, r := range name {
 		if r <= 0x20 || r == 0x7f || strings.ContainsRune(`/\"'`+"`", r) {

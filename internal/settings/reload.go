@@ -1,14 +1,10 @@
 package settings
 
 import (
-	"time"
-
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/agent"
 )
-
-type duration = time.Duration
 
 type waitBlock struct {
 	At  hcl.Range      `hcl:",def_range"`

@@ -57,7 +57,7 @@ func (s *Settings) read(raw any, at hcl.Range) *reader {
 // struct. It panics when p points elsewhere.
 func (r *reader) rule(p *hcl.Expression) rule {
 	for i := range r.raw.NumField() {
-		if f, ok := r.raw.Field(i).Addr().Interface().(*hcl.Expression); ok && f == p {
+		if f, ok := reflect.TypeAssert[*hcl.Expression](r.raw.Field(i).Addr()); ok && f == p {
 			return ruleOf(r.raw.Type().Field(i))
 		}
 	}

@@ -3,6 +3,7 @@ package settings
 import (
 	"os"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -120,7 +121,7 @@ func (s *Settings) forEach(r *reader, p *hcl.Expression) *view.Source {
 	return &src
 }
 
-func (s *Settings) bundleSplay(r *reader, p *hcl.Expression) (d duration) {
+func (s *Settings) bundleSplay(r *reader, p *hcl.Expression) time.Duration {
 	if r.isSet(p) {
 		return r.duration(p)
 	}

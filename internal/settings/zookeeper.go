@@ -80,7 +80,7 @@ func (s *Settings) resolveZooKeeper(all *root) {
 }
 
 // needsServer returns the first block that needs ZooKeeper.
-func (r *root) needsServer() (at hcl.Range, kind string) {
+func (r *root) needsServer() (hcl.Range, string) {
 	switch {
 	case len(r.Services) > 0:
 		return r.Services[0].At, "service"
