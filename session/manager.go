@@ -9,10 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-zookeeper/zk"
-
-	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // Manager keeps a session: it connects, and when a session has ended it starts the
@@ -232,101 +228,4 @@ func (m *Manager) over(s *Session) time.Duration {
 		return maxBackoff
 	}
 	return 0
-}
-
-// connect starts the client library, which dials from here on.
-func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
-	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
-		zk.WithHostProvider(s.hosts),
-		zk.WithDialer(s.hosts.dial),
-		zk.WithLogger(libraryLog{s.log}),
-		zk.WithMaxBufferSize(64<<10),
-		zk.WithMaxConnBufferSize(64<<10),
-	)
-	if err != nil {
-		return nil, nil, fmt.Errorf("start the zookeeper client: %w", err)
-	}
-	return lib, events, nil
-}
-
-// shutdown ends the session from our side. The server is told unless it is handed
-// over.
-func (s *Session) shutdown(handOver bool) error {
-	s.mu.Lock()
-	w := s.cur
-	s.mu.Unlock()
-	if !s.end(Closed, ErrClosed) {
-		return nil
-	}
-	if w != nil && !handOver {
-		s.sayGoodbye(w)
-	}
-	return nil
-}
-
-// sayGoodbye asks the server to end the session and waits for it, not for long.
-func (s *Session) sayGoodbye(w *wire) {
-	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose, 0, nil), done: make(chan struct{})}
-	if !w.send(c) {
-		return
-	}
-	t := time.NewTimer(min(max(s.Timeout()/3, minHandshake), maxHandshake))
-	defer t.Stop()
-	select {
-	case <-c.done:
-	case <-t.C:
-	}
-}
-
-// finish ends the client library and waits for all of it.
-func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
-	s.hosts.cancel()
-	s.mu.Lock()
-	w := s.dialed
-	s.cur = nil
-	s.mu.Unlock()
-	if w != nil {
-		w.detach()
-	}
-	<-s.hosts.settled
-	lib.Close()
-	for range events {
-	}
-	s.hosts.writers.Wait()
-	s.cleanups.Wait()
-	s.watches.end()
-}
-
-// Dial connects to an ensemble with one session and no state, for commands and
-// tests: when the session has ended, there is no other. It returns when the session
-// is there or ctx ends; ctx is not the life of the session, Close is.
-func Dial(ctx context.Context, cfg Config) (*Session, error) {
-	m, err := New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	s := newSession(ctx, m.cfg)
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var ended, runner sync.WaitGroup
-	runner.Go(func() {
-		if err := m.one(run, s, &ended); err != nil {
-			s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
-		}
-		ended.Wait()
-	})
-	s.close = sync.OnceValue(func() error {
-		stop()
-		runner.Wait()
-		return nil
-	})
-	select {
-	case <-s.up:
-		return s, nil
-	case <-s.Done():
-		err = s.cause()
-	case <-ctx.Done():
-		err = m.waitError(ctx, s)
-	}
-	_ = s.Close()
-	return nil, fmt.Errorf("dial zookeeper: %w", err)
 }

@@ -1,0 +1,41 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Dial connects to an ensemble with one session and no state, for commands and
+// tests: when the session has ended, there is no other. It returns when the session
+// is there or ctx ends; ctx is not the life of the session, Close is.
+func Dial(ctx context.Context, cfg Config) (*Session, error) {
+	m, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(ctx, m.cfg)
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ended, runner sync.WaitGroup
+	runner.Go(func() {
+		if err := m.one(run, s, &ended); err != nil {
+			s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
+		}
+		ended.Wait()
+	})
+	s.close = sync.OnceValue(func() error {
+		stop()
+		runner.Wait()
+		return nil
+	})
+	select {
+	case <-s.up:
+		return s, nil
+	case <-s.Done():
+		err = s.cause()
+	case <-ctx.Done():
+		err = m.waitError(ctx, s)
+	}
+	_ = s.Close()
+	return nil, fmt.Errorf("dial zookeeper: %w", err)
+}

@@ -1,0 +1,73 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// connect starts the client library, which dials from here on.
+func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
+	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
+		zk.WithHostProvider(s.hosts),
+		zk.WithDialer(s.hosts.dial),
+		zk.WithLogger(libraryLog{s.log}),
+		zk.WithMaxBufferSize(64<<10),
+		zk.WithMaxConnBufferSize(64<<10),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the zookeeper client: %w", err)
+	}
+	return lib, events, nil
+}
+
+// shutdown ends the session from our side. The server is told unless it is handed
+// over.
+func (s *Session) shutdown(handOver bool) error {
+	s.mu.Lock()
+	w := s.cur
+	s.mu.Unlock()
+	if !s.end(Closed, ErrClosed) {
+		return nil
+	}
+	if w != nil && !handOver {
+		s.sayGoodbye(w)
+	}
+	return nil
+}
+
+// sayGoodbye asks the server to end the session and waits for it, not for long.
+func (s *Session) sayGoodbye(w *wire) {
+	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose, 0, nil), done: make(chan struct{})}
+	if !w.send(c) {
+		return
+	}
+	t := time.NewTimer(min(max(s.Timeout()/3, minHandshake), maxHandshake))
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+	}
+}
+
+// finish ends the client library and waits for all of it.
+func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
+	s.hosts.cancel()
+	s.mu.Lock()
+	w := s.dialed
+	s.cur = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.detach()
+	}
+	<-s.hosts.settled
+	lib.Close()
+	for range events {
+	}
+	s.hosts.writers.Wait()
+	s.cleanups.Wait()
+	s.watches.end()
+}
