@@ -36,6 +36,7 @@ func TestConformance(t *testing.T) {
 		{"sessions", sessionProgram},
 		{"handshake", handshakeProgram},
 		{"special", specialProgram},
+		{"quota", quotaProgram},
 		{"malformed", malformedProgram},
 	} {
 		t.Run(tt.name, func(t *testing.T) { compare(t, servers, tt.program) })

@@ -21,6 +21,7 @@ type Options struct {
 	MaxFrame          int           // largest packet from a client in bytes; DefaultMaxFrame
 	SuperDigest       string        // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
 	NoExtendedTypes   bool          // refuse TTL znodes, as a server does where they are not switched on
+	EnforceQuota      bool          // refuse what goes over a hard quota, as a server does where that is switched on
 	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
 	Logger            *slog.Logger  // nil discards
 }

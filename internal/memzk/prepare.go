@@ -56,23 +56,6 @@ func (p *preparer) existing(path string) (*record, error) {
 	return r, nil
 }
 
-// createRequest is the body of create, create2, createContainer and createTTL.
-type createRequest struct {
-	path  string
-	data  []byte
-	acl   []jute.ACL
-	flags int32
-	ttl   int64
-}
-
-func decodeCreate(op int32, d *jute.Decoder) createRequest {
-	r := createRequest{path: d.String(), data: d.Buffer(), acl: jute.DecodeACLs(d), flags: d.Int32(), ttl: -1}
-	if op == jute.OpCreateTTL {
-		r.ttl = d.Int64()
-	}
-	return r
-}
-
 // owner returns what the new znode's ephemeralOwner will be.
 func (p *preparer) owner(op int32, r *createRequest) (int64, error) {
 	ttlMode := r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL
@@ -114,14 +97,14 @@ func (p *preparer) create(op int32, r createRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := checkACL(parent.acl, jute.PermCreate, p.ids); err != nil {
+	if err = checkACL(parent.acl, jute.PermCreate, p.ids); err != nil {
 		return err
 	}
 	path := r.path
-	if r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL {
+	if r.sequential() {
 		path += fmt.Sprintf("%010d", parent.cversion)
 	}
-	if err := validatePath(path); err != nil {
+	if err = validatePath(path); err != nil {
 		return err
 	}
 	child := p.lookup(path)
@@ -130,6 +113,9 @@ func (p *preparer) create(op int32, r createRequest) error {
 	}
 	if isEphemeral(parent.owner) {
 		return Error(jute.ErrCodeNoChildrenForEphemerals)
+	}
+	if err = p.checkQuota(path, int64(len(r.data)), 1); err != nil {
+		return err
 	}
 	parent.cversion++
 	parent.children++
@@ -170,6 +156,11 @@ func (p *preparer) setData(path string, data []byte, version int32) error {
 	n, err := p.permitted(path, jute.PermWrite)
 	if err != nil {
 		return err
+	}
+	if old := p.s.primary.tree.get(path); old != nil {
+		if err = p.checkQuota(path, int64(len(data)-len(old.data)), 0); err != nil {
+			return err
+		}
 	}
 	if err := checkVersion(n.version, version); err != nil {
 		return err
@@ -222,48 +213,6 @@ func (p *preparer) permitted(path string, perm int32) (*record, error) {
 		return nil, err
 	}
 	return n, checkACL(n.acl, perm, p.ids)
-}
-
-// createInMulti prepares a create inside a multi. There the flags decide what is
-// made, and the operation does not count.
-func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
-	switch r.flags {
-	case jute.FlagContainer:
-		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
-	case jute.FlagPersistentTTL, jute.FlagPersistentSequentialTTL:
-		if op != jute.OpCreateTTL {
-			return op, Error(jute.ErrCodeMarshallingError)
-		}
-		return op, p.create(op, r)
-	}
-	r.ttl = -1
-	return jute.OpCreate, p.create(jute.OpCreate, r)
-}
-
-// one prepares the request op whose body d holds.
-func (p *preparer) one(op int32, d *jute.Decoder) error {
-	prepare := func() error { return Error(jute.ErrCodeUnimplemented) }
-	switch op {
-	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
-		r := decodeCreate(op, d)
-		prepare = func() error { return p.create(op, r) }
-	case jute.OpDelete:
-		path, version := d.String(), d.Int32()
-		prepare = func() error { return p.delete(path, version) }
-	case jute.OpSetData:
-		path, data, version := d.String(), d.Buffer(), d.Int32()
-		prepare = func() error { return p.setData(path, data, version) }
-	case jute.OpSetACL:
-		path, acls, version := d.String(), jute.DecodeACLs(d), d.Int32()
-		prepare = func() error { return p.setACL(path, acls, version) }
-	case jute.OpCheck:
-		path, version := d.String(), d.Int32()
-		prepare = func() error { return p.check(path, version) }
-	}
-	if d.Err() != nil {
-		return Error(jute.ErrCodeMarshallingError)
-	}
-	return prepare()
 }
 
 func checkVersion(current, want int32) error {

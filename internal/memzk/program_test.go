@@ -26,13 +26,13 @@ type target struct {
 // containers, because that would be a transaction in the middle of a program.
 func targets(t *testing.T) []target {
 	t.Helper()
-	s := New(Options{MinTimeout: 200 * time.Millisecond, MaxTimeout: time.Minute, ContainerInterval: 24 * time.Hour})
+	s := New(Options{EnforceQuota: true, MinTimeout: 200 * time.Millisecond, MaxTimeout: time.Minute, ContainerInterval: 24 * time.Hour})
 	t.Cleanup(s.Close)
 	addr, err := s.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000"}})
+	reference := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000", "-Dzookeeper.enforceQuota=true"}})
 	return []target{{"memzk", addr.String()}, {"real", reference.Addr()}}
 }
 

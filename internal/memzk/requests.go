@@ -1,0 +1,67 @@
+package memzk
+
+import "github.com/zkagent/zkagent/internal/jute"
+
+// createRequest is the body of create, create2, createContainer and createTTL.
+type createRequest struct {
+	path  string
+	data  []byte
+	acl   []jute.ACL
+	flags int32
+	ttl   int64
+}
+
+func decodeCreate(op int32, d *jute.Decoder) createRequest {
+	r := createRequest{path: d.String(), data: d.Buffer(), acl: jute.DecodeACLs(d), flags: d.Int32(), ttl: -1}
+	if op == jute.OpCreateTTL {
+		r.ttl = d.Int64()
+	}
+	return r
+}
+
+// sequential reports whether the server completes the path with a number.
+func (r *createRequest) sequential() bool {
+	return r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL
+}
+
+// createInMulti prepares a create inside a multi. There the flags decide what is
+// made, and the operation does not count.
+func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
+	switch r.flags {
+	case jute.FlagContainer:
+		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
+	case jute.FlagPersistentTTL, jute.FlagPersistentSequentialTTL:
+		if op != jute.OpCreateTTL {
+			return op, Error(jute.ErrCodeMarshallingError)
+		}
+		return op, p.create(op, r)
+	}
+	r.ttl = -1
+	return jute.OpCreate, p.create(jute.OpCreate, r)
+}
+
+// one prepares the request op whose body d holds.
+func (p *preparer) one(op int32, d *jute.Decoder) error {
+	prepare := func() error { return Error(jute.ErrCodeUnimplemented) }
+	switch op {
+	case jute.OpCreate, jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
+		r := decodeCreate(op, d)
+		prepare = func() error { return p.create(op, r) }
+	case jute.OpDelete:
+		path, version := d.String(), d.Int32()
+		prepare = func() error { return p.delete(path, version) }
+	case jute.OpSetData:
+		path, data, version := d.String(), d.Buffer(), d.Int32()
+		prepare = func() error { return p.setData(path, data, version) }
+	case jute.OpSetACL:
+		path, acls, version := d.String(), jute.DecodeACLs(d), d.Int32()
+		prepare = func() error { return p.setACL(path, acls, version) }
+	case jute.OpCheck:
+		path, version := d.String(), d.Int32()
+		prepare = func() error { return p.check(path, version) }
+	}
+	if d.Err() != nil {
+		return Error(jute.ErrCodeMarshallingError)
+	}
+	return prepare()
+}
