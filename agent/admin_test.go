@@ -18,7 +18,7 @@ import (
 )
 
 // httpGet asks the TCP listener, with a Host header of its own when given.
-func httpGet(t *testing.T, a *started, method, path string, header map[string]string) (code int, body string, h http.Header) {
+func httpGet(t *testing.T, a *started, method, path string, header map[string]string) (int, string, http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+a.HTTPAddr()+path, nil)
 	if err != nil {
@@ -46,7 +46,7 @@ func httpGet(t *testing.T, a *started, method, path string, header map[string]st
 // shortDir is a directory whose path leaves room for the name of a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "zka")
+	dir, err := os.MkdirTemp("", "zka") //nolint:usetesting // t.TempDir is too long for a socket.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		if dir, err = t.stagedDir(); err != nil {
 			return fail(stageStage, time.Second, err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	for _, vars := range t.stagedVars(dir) {
 		args, err := c.Command.Args(vars)

@@ -13,7 +13,7 @@ func backoff(n int, first, limit time.Duration) time.Duration {
 	if n < 20 {
 		d = min(first<<max(n-1, 0), limit)
 	}
-	return d/2 + rand.N(d/2+1)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // chance, no secret.
 }
 
 // sleep waits for d or the context; it reports whether d passed.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -40,11 +41,11 @@ func childMain() {
 	if err != nil {
 		panic(err)
 	}
-	switch err := a.RunSignals(context.Background()); err { //nolint:errorlint // returned as it is.
-	case nil:
-	case ErrUpgrade:
-		panic(Exec())
-	default:
+	err = a.RunSignals(context.Background())
+	if errors.Is(err, ErrUpgrade) {
+		err = Exec()
+	}
+	if err != nil {
 		panic(err)
 	}
 	os.Exit(0)
@@ -184,8 +185,9 @@ func (b *bed) noOverlap() {
 
 // leads waits until a hook runs in a term that is not one of the given, and
 // returns its agent and fence.
-func (b *bed) leads(not ...int64) (agent string, fence int64) {
+func (b *bed) leads(not ...int64) (string, int64) {
 	b.t.Helper()
+	agent, fence := "", int64(0)
 	eventually(b.t, "a leader's hook", func() bool {
 		for _, l := range b.hookLines() {
 			other := true
@@ -203,6 +205,7 @@ func (b *bed) leads(not ...int64) (agent string, fence int64) {
 }
 
 func TestLeader_KilledOrStoppedNeverTwo(t *testing.T) {
+	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,7 +237,7 @@ func TestReload_OwedAfterKill(t *testing.T) {
 	fileIs(t, b.path("log"), "begun\n")
 	a.kill()
 	fileIs(t, b.path("a.conf"), "80")
-	b.child(childConfig{ID: "a", Reload: fmt.Sprintf("echo good >> %s", b.path("log"))})
+	b.child(childConfig{ID: "a", Reload: "echo good >> " + b.path("log")})
 	fileIs(t, b.path("log"), "begun\ngood\n")
 	fileIs(t, b.path("a.conf"), "80")
 }

@@ -70,10 +70,8 @@ func (h *history) add(name string, r HookRun) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	runs := append(h.runs[name], r)
-	if len(runs) > runsKept {
-		runs = slices.Clone(runs[len(runs)-runsKept:])
-	}
+	runs := slices.Concat(h.runs[name], []HookRun{r})
+	runs = runs[max(len(runs)-runsKept, 0):]
 	h.runs[name] = runs
 	if h.dir == "" {
 		return

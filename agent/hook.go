@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
@@ -178,7 +179,7 @@ func (r *hookRunner) changeList(v view.View, fresh []view.Source) []changeEntry 
 		if o := r.seen.Get(s); o != nil {
 			c.From = version(o)
 		} else if e, ok := r.rec.Changes[s.String()]; ok && s.Kind != view.KindConfig {
-			c.From = fmt.Sprint(e.Zxid)
+			c.From = strconv.FormatInt(e.Zxid, 10)
 		}
 		list = append(list, c)
 	}
@@ -217,7 +218,7 @@ func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, p
 	err := r.attempts(ctx, ev, slot)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, proc.ErrLease)) {
 		// Ended from outside: what it did is not known, and stays started.
-		return nil //nolint:nilerr // the run's end is recorded in its history.
+		return nil
 	}
 	e.State = stateDone
 	if err != nil {

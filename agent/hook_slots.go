@@ -21,7 +21,7 @@ const fresh = time.Minute
 func newRunID() string { return session.NewGUID() }
 
 // jitter is a random delay up to d.
-func jitter(d time.Duration) time.Duration { return rand.N(d) }
+func jitter(d time.Duration) time.Duration { return rand.N(d) } //nolint:gosec // chance, no secret.
 
 // baseline makes the first leader ever (or the first run on this host) begin
 // the schedule now. It is written, so that a slot which comes due while
@@ -50,7 +50,7 @@ func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
 	}
 	for _, slot := range r.due(time.Now()) {
 		if ctx.Err() != nil {
-			return 0, nil
+			return 0, nil //nolint:nilerr // serve sees that ctx has ended.
 		}
 		if err := r.slot(ctx, slot); err != nil {
 			return 0, err

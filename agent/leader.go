@@ -152,9 +152,9 @@ func (a *Agent) deposed(ctx context.Context, name string, id int64) {
 		}
 		host := a.hookHost(name, hookScope{term: id, run: a.plainRun})
 		a.hookRuns.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deposedLimit)
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), deposedLimit)
 			defer cancel()
-			_ = host.runner(h).attempts(ctx, trigger{Event: eventDeposed}, time.Time{})
+			_ = host.runner(h).attempts(after, trigger{Event: eventDeposed}, time.Time{})
 		})
 	}
 }

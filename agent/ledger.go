@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 )
 
@@ -42,9 +43,7 @@ type record struct {
 // clone copies a record, so that a refused write leaves the old one.
 func (r record) clone() record {
 	c := record{Changes: make(map[string]entry, len(r.Changes)+1)}
-	for k, v := range r.Changes {
-		c.Changes[k] = v
-	}
+	maps.Copy(c.Changes, r.Changes)
 	if r.Slot != nil {
 		s := *r.Slot
 		c.Slot = &s

@@ -40,7 +40,7 @@ func (a *Agent) listen(ctx context.Context) (*listeners, error) {
 		l.own, _ = os.Lstat(l.socket)
 		l.serve(ln, &http.Server{
 			Handler: a.adminMux(), ReadHeaderTimeout: 10 * time.Second,
-			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withPeer(ctx, c) },
+			ConnContext: withPeer,
 		})
 	}
 	if cfg.HTTP != nil && cfg.HTTP.Listen != "" {
@@ -69,7 +69,7 @@ func (l *listeners) stop() {
 	defer cancel()
 	for _, s := range l.servers {
 		if s.Shutdown(ctx) != nil {
-			s.Close()
+			_ = s.Close()
 		}
 	}
 	l.wg.Wait()
@@ -96,7 +96,7 @@ func adminSocket(ctx context.Context, path string) (net.Listener, error) {
 		conn, err := d.DialContext(dial, "unix", path)
 		cancel()
 		if err == nil {
-			conn.Close()
+			_ = conn.Close()
 			return nil, fmt.Errorf("admin socket %s: another agent is listening", path)
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -152,7 +152,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	}
 	text := ""
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil { //nolint:gosec // a file descriptor fits.
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			text = fmt.Sprintf("uid %d pid %d", cred.Uid, cred.Pid)
 		}
 	})

@@ -25,7 +25,6 @@ const (
 type loop struct {
 	log     *slog.Logger
 	conds   *condition.Set
-	agent   view.Agent
 	applier *applier
 	reloads *reloads
 	owed    *owed
@@ -169,7 +168,7 @@ func (l *loop) update(u view.Update) {
 		}
 	}
 	l.v = next
-	l.log.Debug("update", "source", s.String(), "zxid", u.Zxid())
+	l.log.Debug("update", "unit", s.String(), "zxid", u.Zxid())
 }
 
 // step starts what is due and returns how long to wait for what is not.

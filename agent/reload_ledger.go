@@ -48,9 +48,9 @@ func (a *Agent) reloadLedger(ctx context.Context, req *reloadRequest) (done bool
 		if err != nil {
 			state = stateFailed
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
+		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 		defer cancel()
-		if err := put(ctx, state, run); err != nil {
+		if err := put(final, state, run); err != nil {
 			a.log.Warn("end of a reload not recorded", "template", req.bundle, "err", err)
 		}
 	}

@@ -148,7 +148,7 @@ func TestSwapLock_KeepsReloadAndSwapApart(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := l.command(ctx, "key\x00q"); err == nil {
+		if _, err = l.command(ctx, "key\x00q"); err == nil {
 			t.Error("a reload ran while files were unchecked")
 		}
 		other, err := l.command(t.Context(), "key\x00other")

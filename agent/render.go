@@ -111,7 +111,7 @@ func (t *applying) one(ctx context.Context, i int, tmpl *bundleTemplate, e *temp
 	if !filepath.IsAbs(o.dest) || filepath.Clean(o.dest) != o.dest {
 		return nil, fmt.Errorf("destination %q is not a clean absolute path", o.dest)
 	}
-	if err := plainKey(o); err != nil {
+	if err = plainKey(o); err != nil {
 		return nil, err
 	}
 	o.data, err = tmpl.tmpl.Render(ctx, &t.job.view, e)

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -198,7 +198,7 @@ func TestAgent_ForEachWritesAndRemoves(t *testing.T) {
 		Name: "each", Contents: `{{ .Key }}={{ .Value }}`,
 		Destination: func(e *Each) (string, error) {
 			if e == nil {
-				return "", fmt.Errorf("no element")
+				return "", errors.New("no element")
 			}
 			return b.path("each-" + e.Key), nil
 		},

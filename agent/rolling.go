@@ -34,9 +34,9 @@ func (a *Agent) roll(ctx context.Context, bundle string, cfg *RollingConfig) (fu
 		return nil, err
 	}
 	return func(error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())
 		defer cancel()
-		if err := hold.Release(ctx); err != nil {
+		if err := hold.Release(last); err != nil {
 			a.log.Warn("permit not given back", "template", bundle, "err", err)
 		}
 	}, nil
@@ -55,7 +55,7 @@ func permits(ctx context.Context, s *session.Session, path, text string) (int, e
 	}
 	data, _, err := s.Get(ctx, path)
 	if err == nil {
-		if k, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && k > 0 {
+		if k, bad := strconv.Atoi(strings.TrimSpace(string(data))); bad == nil && k > 0 {
 			return k, nil
 		}
 	} else if !errors.Is(err, session.ErrNoNode) {

@@ -26,7 +26,7 @@ var (
 // so that every host agrees on it and hooks are spread: the key is made of
 // the election's path and the hook's name. A line that never fires is an error.
 func ParseSchedule(line, key string) (Schedule, error) {
-	p := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Hash).
+	p := cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.Hash).
 		WithMaxSearchYears(neverYears)
 	spec, err := tildes(line)
 	if err != nil {

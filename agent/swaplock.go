@@ -88,13 +88,13 @@ func (l *swapLock) host(ctx context.Context) func() {
 		return nothing
 	}
 	for end := time.Now().Add(hostPatience); time.Now().Before(end); {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil { //nolint:gosec // a file descriptor fits.
-			return func() { f.Close() }
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return func() { _ = f.Close() }
 		}
 		if !sleep(ctx, 10*time.Millisecond) {
 			break
 		}
 	}
-	f.Close()
+	_ = f.Close()
 	return nothing
 }

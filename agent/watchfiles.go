@@ -25,7 +25,7 @@ func (a *Agent) watchFiles(ctx context.Context) {
 		a.conds.Open("files-not-watched", "", err.Error())
 		return
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	for {
