@@ -74,7 +74,7 @@ func decodeBucket(data []byte, n, bits int) ([]entry, error) {
 func decodeEntry(data []byte) (entry, []byte, error) {
 	var e entry
 	n, w := binary.Uvarint(data)
-	if w <= 0 || n > uint64(len(data)-w) {
+	if w <= 0 || n > uint64(len(data)-w) { //nolint:gosec // Uvarint read w bytes of data
 		return e, nil, fmt.Errorf("key is cut off: %w", errBucket)
 	}
 	e.key, data = string(data[w:w+int(n)]), data[w+int(n):] //nolint:gosec // bounded by len(data)
@@ -82,7 +82,7 @@ func decodeEntry(data []byte) (entry, []byte, error) {
 	if w <= 0 || size > maxForcedValue || len(data) < w+1+len(e.sum) {
 		return e, nil, fmt.Errorf("entry of %q is cut off: %w", e.key, errBucket)
 	}
-	e.size, e.kind = int64(size), data[w] //nolint:gosec // bounded by maxForcedValue
+	e.size, e.kind = int64(size), data[w]
 	if e.kind != kindWhole && e.kind != kindParts {
 		return e, nil, fmt.Errorf("entry of %q is of unknown kind %d: %w", e.key, e.kind, errBucket)
 	}

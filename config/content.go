@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
@@ -153,9 +154,7 @@ func (l *loader) readValues(ctx context.Context) (map[digest][]byte, error) {
 	size := int64(0)
 	flush := func() error {
 		objects, err := readObjectsOf(ctx, l.s, l.root, batch)
-		for sum, data := range objects {
-			have[sum] = data
-		}
+		maps.Copy(have, objects)
 		batch, size = batch[:0], 0
 		return err
 	}

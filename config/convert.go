@@ -44,7 +44,7 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 	case p.cfg.Check != nil && *p.cfg.Check != st.generation():
 		return Result{}, &ConflictError{Path: root, Want: *p.cfg.Check, Have: st.generation()}
 	}
-	if err := checkFreeze(ctx, p.s, root); err != nil {
+	if err = checkFreeze(ctx, p.s, root); err != nil {
 		return Result{}, err
 	}
 	keys := map[string][]byte{}
@@ -54,7 +54,7 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 	})
 	p.cfg.Keys = keys
 	m, objects := buildVersion(keys)
-	if err := p.writeObjects(ctx, objects); err != nil {
+	if err = p.writeObjects(ctx, objects); err != nil {
 		return Result{}, err
 	}
 	res := Result{Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size, Changes: []Change{}}

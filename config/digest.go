@@ -75,7 +75,7 @@ func bucketBits(keys int) int {
 // of its bucket digests, in order.
 func treeDigest(bits int, buckets []digest) digest {
 	h := sha256.New()
-	h.Write([]byte{byte(bits)})
+	h.Write([]byte{byte(bits)}) //nolint:gosec // at most maxBits
 	for i := range buckets {
 		h.Write(buckets[i][:])
 	}

@@ -44,7 +44,7 @@ func ReadDir(name string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	r := &dirReader{root: root, keys: map[string][]byte{}}
 	r.read(start)
 	if err := r.errs.ErrorOrNil(); err != nil {
@@ -114,7 +114,7 @@ func (r *dirReader) readDir(name string, info fs.FileInfo) {
 		return
 	}
 	entries, err := f.ReadDir(-1)
-	f.Close()
+	_ = f.Close()
 	if err != nil {
 		r.fail(name, err)
 		return
@@ -143,7 +143,7 @@ func (r *dirReader) readFile(name string, info fs.FileInfo) {
 		r.fail(name, err)
 		return
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	// The file may grow while it is read.
 	data, err := io.ReadAll(io.LimitReader(f, maxForcedValue+1))
 	switch {

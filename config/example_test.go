@@ -3,7 +3,6 @@ package config_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/memzk"
@@ -18,7 +17,7 @@ func Example() {
 	ctx := context.Background()
 	s, err := session.Dial(ctx, session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer s.Close()
 
@@ -30,7 +29,7 @@ func Example() {
 			Author:  "me",
 		})
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 	publish("10s")
@@ -48,7 +47,7 @@ func Example() {
 		publish("30s")
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output:
 	// version 1: timeout 10s, 2 keys
@@ -62,12 +61,12 @@ func ExampleLookup() {
 	ctx := context.Background()
 	s, err := session.Dial(ctx, session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer s.Close()
 	_, err = config.Publish(ctx, s, config.PublishConfig{Path: "/names", Keys: map[string][]byte{"db/primary": []byte("10.0.0.7:5432")}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	value, version, err := config.Lookup(ctx, s, "/names", "db/primary")
 	fmt.Printf("%s (version %d), %v\n", value, version, err)

@@ -55,8 +55,8 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		if err := checkTarFile(h, name, keys); err != nil {
-			errs = multierror.Append(errs, err)
+		if bad := checkTarFile(h, name, keys); bad != nil {
+			errs = multierror.Append(errs, bad)
 			continue
 		}
 		if total += h.Size; total > maxImport || len(keys) == MaxKeys {
@@ -111,7 +111,7 @@ func WriteDir(dir string, t *view.Tree) error {
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	t.Walk("", func(key string, k view.Key) bool {
 		if err = ValidateKey(key); err != nil {
 			return false

@@ -26,16 +26,16 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 	for {
 		data, st, watch, err := s.GetW(ctx, w.readyPath())
 		if errors.Is(err, session.ErrNoNode) {
-			if err := w.awaitReady(ctx, s); err != nil {
+			if err = w.awaitReady(ctx, s); err != nil {
 				return err
 			}
 			continue
 		}
 		if err != nil {
-			if err := w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
+			if err = w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
 				return err
 			}
-			if err := w.rest(ctx, s, retryPause); err != nil {
+			if err = w.rest(ctx, s, retryPause); err != nil {
 				return err
 			}
 			continue

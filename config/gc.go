@@ -45,7 +45,7 @@ func GC(ctx context.Context, s *session.Session, root string, keep int, log *slo
 		for i, n := range dead {
 			paths[i] = versionPath(root, n)
 		}
-		if err := deleteAll(ctx, s, guard, paths); err != nil {
+		if err = deleteAll(ctx, s, guard, paths); err != nil {
 			return err
 		}
 		c.Versions = dead
@@ -86,7 +86,7 @@ func neededVersions(ctx context.Context, s *session.Session, root string) (map[i
 		return nil, err
 	}
 	needed[r.Version], needed[r.Previous] = true, true
-	if err := rolloutVersions(ctx, s, root, r.Rollout, needed); err != nil {
+	if err = rolloutVersions(ctx, s, root, r.Rollout, needed); err != nil {
 		return nil, err
 	}
 	agents, err := Subscribers(ctx, s, root)

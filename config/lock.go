@@ -30,9 +30,9 @@ func withLock(ctx context.Context, s *session.Session, root, who string, log *sl
 		return fmt.Errorf("config %s: publishers' lock: %w", root, err)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseGrace)
-		defer cancel()
-		if err := hold.Release(ctx); err != nil {
+		grace, end := context.WithTimeout(context.WithoutCancel(ctx), releaseGrace)
+		defer end()
+		if err := hold.Release(grace); err != nil {
 			discard(log).Warn("publishers' lock not released, it ends with the session", "path", hold.Path(), "err", err)
 		}
 	}()

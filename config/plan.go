@@ -50,8 +50,8 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if p.Layout, err = cfg.layoutFor(st); err != nil {
 		refused = multierror.Append(refused, err)
 	}
-	if err := cfg.check(st); err != nil {
-		refused = multierror.Append(refused, err)
+	if bad := cfg.check(st); bad != nil {
+		refused = multierror.Append(refused, bad)
 	}
 	if p.Frozen, err = Frozen(ctx, s, cfg.Path); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)

@@ -54,7 +54,7 @@ func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, 
 		return Result{}, &ConflictError{Path: root, Want: *p.cfg.Check, Have: st.generation()}
 	}
 	if flip {
-		if err := checkFreeze(ctx, p.s, root); err != nil {
+		if err = checkFreeze(ctx, p.s, root); err != nil {
 			return Result{}, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -71,7 +72,7 @@ func compileSchema(schema []byte) (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	const name = "zkagent:schema"
-	if err := c.AddResource(name, doc); err != nil {
+	if err = c.AddResource(name, doc); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	compiled, err := c.Compile(name)

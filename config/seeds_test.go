@@ -52,8 +52,7 @@ type world struct {
 	rng    *rand.Rand
 	layout string
 
-	mu        sync.Mutex // guards what follows
-	published string     // the value of the last publish that succeeded
+	published string // the value of the last publish that succeeded
 }
 
 func simulate(t *testing.T, seed uint64) {

@@ -140,7 +140,8 @@ func (b *Subscriber) keep(ctx context.Context, s *session.Session, path string) 
 	// Whatever made it fail shows in the next look.
 	if errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrUnknown) {
 		watch.Stop()
-		return nil, b.again()
+		b.again()
+		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
 	if err != nil {
 		watch.Stop()
@@ -150,12 +151,11 @@ func (b *Subscriber) keep(ctx context.Context, s *session.Session, path string) 
 }
 
 // again asks for another look at once.
-func (b *Subscriber) again() error {
+func (b *Subscriber) again() {
 	select {
 	case b.signal <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // pause waits until there is something to do.

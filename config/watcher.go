@@ -101,13 +101,13 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 		data, _, err := s.Get(ctx, w.readyPath())
 		switch {
 		case err == nil:
-			r, versioned, err := ParseReady(data)
+			r, versioned, bad := ParseReady(data)
 			w.log.Debug("layout found", "versioned", versioned, "version", r.Version)
-			return versioned || err != nil, nil //nolint:nilerr // followVersioned tells what is wrong
+			return versioned || bad != nil, nil // followVersioned tells what is wrong
 		case errors.Is(err, session.ErrNoNode):
 			w.wait("for " + w.readyPath() + ", which does not exist")
 		default:
-			if err := w.failedRead(ctx, s, err); err != nil {
+			if err = w.failedRead(ctx, s, err); err != nil {
 				return false, err
 			}
 		}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/zkagent/zkagent/session"
@@ -92,8 +93,8 @@ func (f *fan) forget(watches map[*session.Watch]struct{}) {
 	defer f.mu.Unlock()
 	for _, r := range f.rows {
 		was := len(r.slots)
-		for i := len(r.slots) - 1; i >= 0; i-- {
-			if _, ok := watches[r.slots[i].w]; ok {
+		for i, s := range slices.Backward(r.slots) {
+			if _, ok := watches[s.w]; ok {
 				f.remove(r, i)
 			}
 		}
@@ -136,8 +137,8 @@ func (f *fan) collect(r *row) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	marked := false
-	for i := len(r.slots) - 1; i >= 0; i-- {
-		if s := r.slots[i]; Fired(s.w) {
+	for i, s := range slices.Backward(r.slots) {
+		if Fired(s.w) {
 			f.marks[s.m] = struct{}{}
 			f.remove(r, i)
 			marked = true

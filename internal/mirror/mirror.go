@@ -19,8 +19,8 @@ const DefaultConcurrency = 64
 
 // Bounds of the back-off for znodes that cannot be read.
 const (
-	retryMin = time.Second
-	retryMax = time.Minute
+	firstRetry = time.Second
+	lastRetry  = time.Minute
 )
 
 // Options say what of the subtree is copied.
@@ -147,7 +147,7 @@ func (m *Mirror) planRetry() {
 		m.backoff = 0
 		return
 	}
-	m.backoff = min(max(2*m.backoff, retryMin), retryMax)
+	m.backoff = min(max(2*m.backoff, firstRetry), lastRetry)
 	rels := make([]string, 0, len(m.errs))
 	for rel := range m.errs {
 		rels = append(rels, rel)
