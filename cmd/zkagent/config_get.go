@@ -138,10 +138,10 @@ func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
 	}
 	for _, p := range list {
 		if keysOnly {
-			fmt.Fprintln(g.out, p.Key)
+			_, _ = fmt.Fprintln(g.out, p.Key)
 			continue
 		}
-		fmt.Fprintf(g.out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
+		_, _ = fmt.Fprintf(g.out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
 	}
 	return nil
 }

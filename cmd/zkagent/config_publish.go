@@ -56,7 +56,7 @@ func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishF
 	if p.From > 0 {
 		from = generation(p.Layout, p.From)
 	}
-	fmt.Fprintf(g.out, "%s: %s -> %s (%s, %d changed), %s would change\n", t.name, from, next, count(p.Count, "key"), len(p.Changes), count(len(p.Subscribers), "agent"))
+	_, _ = fmt.Fprintf(g.out, "%s: %s -> %s (%s, %d changed), %s would change\n", t.name, from, next, count(p.Count, "key"), len(p.Changes), count(len(p.Subscribers), "agent"))
 	if err := g.writeDiff(config.Unified(p.Changes, from, next)); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishF
 	if flags.force {
 		force = " --force"
 	}
-	fmt.Fprintf(g.out, "To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s\n", shellWord(dir), shellWord(t.name), p.From, force)
+	_, _ = fmt.Fprintf(g.out, "To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s\n", shellWord(dir), shellWord(t.name), p.From, force)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (g *globals) fmtFile(name string, o fmtOptions) (bool, error) {
 	}
 	changed := !bytes.Equal(data, out)
 	if o.check && changed {
-		fmt.Fprintln(g.out, name)
+		_, _ = fmt.Fprintln(g.out, name)
 	}
 	if o.diff && changed {
 		if err = g.writeDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {

@@ -104,7 +104,7 @@ func (g *globals) useColor(stream any) bool {
 // say talks on standard error, unless --quiet.
 func (g *globals) say(format string, args ...any) {
 	if !g.quiet {
-		fmt.Fprintf(g.err, format+"\n", args...)
+		_, _ = fmt.Fprintf(g.err, format+"\n", args...)
 	}
 }
 
@@ -114,7 +114,7 @@ func (g *globals) errorf(format string, args ...any) {
 	if g.useColor(g.err) {
 		word = "\x1b[31merror:\x1b[0m"
 	}
-	fmt.Fprintf(g.err, word+" "+format+"\n", args...)
+	_, _ = fmt.Fprintf(g.err, word+" "+format+"\n", args...)
 }
 
 // warnf prints a warning, unless --quiet.
@@ -129,7 +129,7 @@ func (g *globals) confirm(question string) (bool, error) {
 	if !isTerminal(g.in) {
 		return false, fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
 	}
-	fmt.Fprintf(g.err, "%s [y/N] ", question)
+	_, _ = fmt.Fprintf(g.err, "%s [y/N] ", question)
 	var answer string
 	_, _ = fmt.Fscanln(g.in, &answer)
 	answer = strings.ToLower(answer)

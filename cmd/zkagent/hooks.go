@@ -120,9 +120,9 @@ func (g *globals) printRuns(h agent.HookStatus) error {
 		return printList(g, "runs", h.Runs)
 	}
 	for _, r := range h.Runs {
-		fmt.Fprintf(g.out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), short(r.Took), r.Code, printable(r.Error))
+		_, _ = fmt.Fprintf(g.out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), short(r.Took), r.Code, printable(r.Error))
 		for line := range strings.Lines(r.Output) {
-			fmt.Fprintln(g.out, "  "+printable(strings.TrimSuffix(line, "\n")))
+			_, _ = fmt.Fprintln(g.out, "  "+printable(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil

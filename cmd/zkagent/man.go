@@ -52,9 +52,9 @@ func manPage(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	path := c.CommandPath()
 	dashed := strings.ReplaceAll(path, " ", "-")
-	fmt.Fprintf(&b, ".TH %q 1 \"\" \"zkagent\" \"zkagent\"\n", strings.ToUpper(dashed))
-	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", troff(dashed), troff(c.Short))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", troff(strings.TrimSuffix(c.UseLine(), " [flags]")+" [flags]"))
+	_, _ = fmt.Fprintf(&b, ".TH %q 1 \"\" \"zkagent\" \"zkagent\"\n", strings.ToUpper(dashed))
+	_, _ = fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", troff(dashed), troff(c.Short))
+	_, _ = fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", troff(strings.TrimSuffix(c.UseLine(), " [flags]")+" [flags]"))
 	long := c.Long
 	if long == "" {
 		long = c.Short + "."
@@ -89,7 +89,7 @@ func manCommands(b *bytes.Buffer, c *cobra.Command) {
 	b.WriteString(".SH COMMANDS\n")
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
-			fmt.Fprintf(b, ".TP\n.B %s\n%s\n", troff(sub.Name()), troff(sub.Short))
+			_, _ = fmt.Fprintf(b, ".TP\n.B %s\n%s\n", troff(sub.Name()), troff(sub.Short))
 		}
 	}
 }
@@ -98,7 +98,7 @@ func manFlags(b *bytes.Buffer, heading string, flags *pflag.FlagSet) {
 	if !flags.HasAvailableFlags() {
 		return
 	}
-	fmt.Fprintf(b, ".SH %s\n", heading)
+	_, _ = fmt.Fprintf(b, ".SH %s\n", heading)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
@@ -111,7 +111,7 @@ func manFlags(b *bytes.Buffer, heading string, flags *pflag.FlagSet) {
 		if value != "" {
 			name += " " + value
 		}
-		fmt.Fprintf(b, ".TP\n.B %s\n%s\n", troff(name), troff(usage))
+		_, _ = fmt.Fprintf(b, ".TP\n.B %s\n%s\n", troff(name), troff(usage))
 	})
 }
 
@@ -132,7 +132,7 @@ func manExit(b *bytes.Buffer) {
 		{exitPermission, "not permitted: ACL, socket mode, file mode"},
 		{exitConfig, "the settings are invalid"},
 	} {
-		fmt.Fprintf(b, ".TP\n.B %d\n%s\n", e.code, troff(e.text))
+		_, _ = fmt.Fprintf(b, ".TP\n.B %d\n%s\n", e.code, troff(e.text))
 	}
 	b.WriteString(".TP\n.B 126, 127, 128+n\nlock, elect and their kind: as a shell; otherwise the command's own code\n")
 }

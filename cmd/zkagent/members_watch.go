@@ -51,7 +51,7 @@ func (g *globals) watchMembers(ctx context.Context, s *session.Session, list []f
 				return err
 			}
 			if !g.isJSON() {
-				fmt.Fprintln(g.out)
+				_, _ = fmt.Fprintln(g.out)
 			}
 		case <-s.Done():
 			return context.Cause(s.Context())

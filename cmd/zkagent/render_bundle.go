@@ -48,7 +48,7 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 				return differs, err
 			}
 		case o.dryRun && changed:
-			fmt.Fprintf(g.out, "%s would change\n", f.path)
+			_, _ = fmt.Fprintf(g.out, "%s would change\n", f.path)
 		}
 	}
 	if o.diff || o.stdout || o.dryRun {

@@ -48,14 +48,14 @@ func (g *globals) printStatus(s *agent.Status) error {
 	if g.isJSON() {
 		return g.printJSON("status", s)
 	}
-	fmt.Fprintf(g.out, "%s: %s\n", s.Agent.ID, printable(s.Summary))
+	_, _ = fmt.Fprintf(g.out, "%s: %s\n", s.Agent.ID, printable(s.Summary))
 	z := s.ZooKeeper
-	fmt.Fprintf(g.out, "zookeeper: %s %s, session 0x%x, timeout %s, for %s\n", g.stateWord(z.State), z.Server, uint64(z.SessionID), z.Timeout, age(z.Since))
+	_, _ = fmt.Fprintf(g.out, "zookeeper: %s %s, session 0x%x, timeout %s, for %s\n", g.stateWord(z.State), z.Server, uint64(z.SessionID), z.Timeout, age(z.Since))
 	if s.Settings.Error != "" {
-		fmt.Fprintf(g.out, "settings: %s\n", g.colored(g.out, "31", printable(s.Settings.Error)))
+		_, _ = fmt.Fprintf(g.out, "settings: %s\n", g.colored(g.out, "31", printable(s.Settings.Error)))
 	}
 	for _, c := range s.Conditions {
-		fmt.Fprintf(g.out, "%s %s: %s (for %s)\n", g.colored(g.out, "33", c.Code), printable(c.Subject), printable(c.Text), age(c.Since))
+		_, _ = fmt.Fprintf(g.out, "%s %s: %s (for %s)\n", g.colored(g.out, "33", c.Code), printable(c.Subject), printable(c.Text), age(c.Since))
 	}
 	t := &table{header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
 	g.statusRows(t, s)
@@ -191,7 +191,7 @@ func (g *globals) checkStatus(ctx context.Context) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(g.out, "ZKAGENT %s - %s\n", word, printable(text))
+		_, _ = fmt.Fprintf(g.out, "ZKAGENT %s - %s\n", word, printable(text))
 	}
 	if code == pluginOK {
 		return nil

@@ -188,7 +188,7 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 func (g *globals) runPlain(ctx context.Context, command []string) error {
 	dir, _ := os.Getwd()
 	r, err := proc.Run(ctx, proc.Command{Args: command, Dir: dir, Env: os.Environ(), OutputLimit: 1 << 20})
-	fmt.Fprint(g.err, r.Output)
+	_, _ = fmt.Fprint(g.err, r.Output)
 	if exit, ok := errors.AsType[*proc.ExitError](err); ok && exit.Result.Code > 0 {
 		return codeError(exit.Result.Code)
 	}

@@ -75,8 +75,8 @@ func (s *Settings) parse(names []string, data map[string][]byte) []source {
 	for _, name := range names {
 		file, diags := hclsyntax.ParseConfig(data[name], name, hcl.InitialPos)
 		s.add(diags...)
-		fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(name), len(data[name]))
-		sum.Write(data[name])
+		_, _ = fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(name), len(data[name]))
+		_, _ = sum.Write(data[name])
 		if file != nil {
 			s.Sources[name] = file
 			sources = append(sources, source{name, file.Body})
