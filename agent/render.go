@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,6 +164,9 @@ func (t *applying) stage() error {
 	if b.work.written == nil {
 		b.work.written = t.loadWritten()
 	}
+	if t.job.first {
+		t.sweep()
+	}
 	whole := t.job.first || t.job.force || t.job.owed || (b.cfg.Check != nil && b.cfg.Check.At != atSwapped)
 	for _, o := range t.outputs {
 		if !whole && !o.new {
@@ -185,6 +189,21 @@ func (t *applying) stage() error {
 		}
 	}
 	return nil
+}
+
+// sweep removes what a process that was killed before its journal was written
+// has left beside the files of this bundle.
+func (t *applying) sweep() {
+	if template.Pending(t.journalDir(), fileName(t.name)) {
+		return
+	}
+	list := slices.Clone(t.gone)
+	for _, o := range t.outputs {
+		list = append(list, o.dest)
+	}
+	if err := template.Sweep(list...); err != nil {
+		t.log.Warn("files of a former process not removed", "template", t.name, "err", err)
+	}
 }
 
 // stageRemoval removes a file that is no longer wanted, unless something else

@@ -218,10 +218,14 @@ func (a attributes) differs(old attributes) bool {
 // tempName is a name in the directory of the file that no include pattern
 // such as *.conf, and no *, matches.
 func tempName(base, what string) string {
+	return tempPrefix(base) + what + "-" + rand.Text()[:12]
+}
+
+func tempPrefix(base string) string {
 	if len(base) > 180 { // A name has at most 255 bytes.
 		base = base[:180]
 	}
-	return "." + base + tempMark + what + "-" + rand.Text()[:12]
+	return "." + base + tempMark
 }
 
 const tempMark = ".zkagent-"
@@ -256,17 +260,46 @@ func (s *Staged) Data() []byte { return s.data }
 // Old returns the bytes of the file before the swap, and whether there was one.
 func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }
 
-// Sweep removes what killed processes left in a directory: staged files and
-// links to old ones. Call it after [Recover], while nothing is staged there.
-func Sweep(dir string) error {
+// Sweep removes what killed processes left of changes to these files: staged
+// files and links to old ones. Call it after [Recover], while none of the
+// files is staged. Files of other destinations in the same directories, which
+// another program may be about to swap, stay.
+func Sweep(destinations ...string) error {
+	bases := map[string]map[string]bool{} // by directory
+	for _, d := range destinations {
+		path, err := target(File{Destination: d})
+		if err != nil {
+			continue // staging it tells what is wrong.
+		}
+		dir := filepath.Dir(path)
+		if bases[dir] == nil {
+			bases[dir] = map[string]bool{}
+		}
+		bases[dir][tempPrefix(filepath.Base(path))] = true
+	}
+	var errs []error
+	for dir, prefixes := range bases {
+		errs = append(errs, sweepDir(dir, prefixes))
+	}
+	return errors.Join(errs...)
+}
+
+func sweepDir(dir string, prefixes map[string]bool) error {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("sweep %s: %w", dir, err)
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") && strings.Contains(e.Name(), tempMark) && e.Type().IsRegular() {
-			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		at := strings.LastIndex(e.Name(), tempMark)
+		if at < 0 || !prefixes[e.Name()[:at+len(tempMark)]] || !e.Type().IsRegular() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -170,3 +170,13 @@ func Damaged(stateDir string) []string {
 	names, _ := filepath.Glob(filepath.Join(stateDir, "*"+journalExt+".damaged"))
 	return names
 }
+
+// Pending reports whether the state directory has a journal of the bundle: a
+// change that could not be put right, whose kept files are still needed.
+func Pending(stateDir, bundle string) bool {
+	if stateDir == "" {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(stateDir, journalName(bundle)))
+	return err == nil
+}

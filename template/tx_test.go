@@ -268,7 +268,7 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	if again, err := Recover(b.state); err != nil || len(again) != 0 {
 		t.Errorf("call %d: recovered again: %v %v", n, again, err)
 	}
-	if err := Sweep(b.dir); err != nil {
+	if err := Sweep(filepath.Join(b.dir, "changed"), filepath.Join(b.dir, "created"), filepath.Join(b.dir, "removed")); err != nil {
 		t.Error(err)
 	}
 	b.clean(t)
