@@ -108,6 +108,9 @@ func (g *globals) say(format string, args ...any) {
 	}
 }
 
+// printf prints data. That a reader has gone away is seen by the signal of it.
+func (g *globals) printf(format string, args ...any) { _, _ = fmt.Fprintf(g.out, format, args...) }
+
 // errorf prints an error line.
 func (g *globals) errorf(format string, args ...any) {
 	word := "error:"

@@ -18,6 +18,7 @@ var commands = []struct {
 	make  func(*globals) *cobra.Command
 }{
 	{groupHost, newRunCommand},
+	{groupHost, newDevCommand},
 	{groupHost, newValidateCommand},
 	{groupHost, newFmtCommand},
 	{groupHost, newRenderCommand},
@@ -53,6 +54,7 @@ func newRoot(g *globals) *cobra.Command {
 follows config trees, groups and elections, renders templates from them,
 reloads what uses the files, and runs hooks where they belong.
 
+  zkagent dev                             see it work, without a ZooKeeper
   zkagent validate -c /etc/zkagent        check the settings
   zkagent run -c /etc/zkagent             run the agent
   zkagent status                          ask the agent how it is

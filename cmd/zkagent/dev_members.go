@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// memberConfig tells where the simulated members of a name register.
+type memberConfig struct {
+	zk     session.Config
+	lookup func(name string) (group, format string)
+}
+
+// memberConfig finds groups by the names of blocks, and by their paths.
+func (d *devRun) memberConfig(cfg *agent.Config) memberConfig {
+	zk := cfg.ZooKeeper
+	zk.Dial, zk.Logger = d.server.Dial, nil
+	groups, services := cfg.Groups, cfg.Services
+	return memberConfig{zk: zk, lookup: func(name string) (string, string) {
+		path := name
+		for _, s := range services {
+			if s.Name == name {
+				path = s.Group
+			}
+		}
+		for _, g := range groups {
+			if g.Name != name && g.Path != path {
+				continue
+			}
+			switch g.Format {
+			case registry.FormatServerSet, registry.FormatCurator:
+				return g.Path, g.Format
+			}
+			return g.Path, registry.FormatNerve
+		}
+		if !strings.HasPrefix(path, "/") {
+			path = "/services/" + name
+		}
+		return path, registry.FormatNerve
+	}}
+}
+
+// simulation is the simulated members: each has a session and a port of its
+// own, and registers as the agent registers its services.
+type simulation struct {
+	server *memzk.Server
+	cfg    memberConfig
+
+	mu      sync.Mutex // guards what follows
+	count   map[string]int
+	members map[string][]*simulated // by name, oldest first
+	wg      sync.WaitGroup
+}
+
+// simulated is one simulated member.
+type simulated struct {
+	id   string
+	stop context.CancelFunc
+}
+
+func newSimulation(s *memzk.Server, cfg memberConfig) *simulation {
+	return &simulation{server: s, cfg: cfg, count: map[string]int{}, members: map[string][]*simulated{}}
+}
+
+// run starts the members that the flags ask for, replaces them when there is
+// churn, and ends all members with ctx.
+func (s *simulation) run(ctx context.Context, g *globals, o devOptions) {
+	defer s.wg.Wait()
+	for _, m := range o.simulated {
+		for range m.count {
+			if err := s.add(ctx, m.group); err != nil {
+				g.warnf("simulated member: %v", err)
+			}
+		}
+	}
+	for o.churn > 0 && pause(ctx, o.churn) {
+		for _, m := range o.simulated {
+			// A new member comes before the old one goes: as in a deployment.
+			if err := s.add(ctx, m.group); err != nil {
+				g.warnf("simulated member: %v", err)
+			}
+			s.remove(m.group)
+		}
+	}
+	<-ctx.Done()
+}
+
+// add starts one more member of the named group.
+func (s *simulation) add(ctx context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[name]++
+	base := name[strings.LastIndexByte(name, '/')+1:]
+	m := &simulated{id: fmt.Sprintf("%s-%d", base, s.count[name])}
+	b, err := newBackend(m.id)
+	if err != nil {
+		return err
+	}
+	group, format := s.cfg.lookup(name)
+	life, cancel := context.WithCancel(ctx)
+	m.stop = cancel
+	s.members[name] = append(s.members[name], m)
+	cfg := registry.ServiceConfig{Name: m.id, Group: group, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: m.id}
+	s.wg.Go(func() {
+		defer b.close()
+		s.live(life, cfg)
+	})
+	return nil
+}
+
+// live keeps one member registered, in one session after the other, until ctx
+// ends; the end of the session then removes it.
+func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
+	for ctx.Err() == nil {
+		sess, err := session.Dial(ctx, s.cfg.zk)
+		if err != nil {
+			return // only ctx ends the wait for a server
+		}
+		_ = registry.NewRegistrar(cfg).Run(ctx, sess, func(view.Update) {})
+		_ = sess.Close()
+	}
+}
+
+// remove ends the oldest member of the named group; false: there is none.
+func (s *simulation) remove(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.members[name]
+	if len(list) == 0 {
+		return false
+	}
+	s.members[name] = list[1:]
+	list[0].stop()
+	return true
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxShown is how much of a difference is printed.
+const maxShown = 16 << 10
+
+// narrator prints what has changed from one status of the agent to the next.
+type narrator struct {
+	g        *globals
+	files    map[string]string
+	services map[string]string
+	groups   map[string][]string
+	leaders  map[string]int64
+	runs     map[string]int64 // by hook: when the newest run that was told began, and whether it had ended
+	open     map[string]condition.Condition
+	zk       string
+	hash     string
+	changes  int // differences told so far
+	hooks    int // ended runs told so far
+}
+
+func newNarrator(g *globals) *narrator {
+	return &narrator{
+		g: g, files: map[string]string{}, services: map[string]string{}, groups: map[string][]string{},
+		leaders: map[string]int64{}, runs: map[string]int64{}, open: map[string]condition.Condition{},
+	}
+}
+
+// tell prints one line.
+func (n *narrator) tell(format string, args ...any) {
+	n.g.printf("-- %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+// look tells what is new.
+func (n *narrator) look(s *agent.Status) {
+	if n.zk != s.ZooKeeper.State {
+		if n.zk != "" || s.ZooKeeper.State != "connected" {
+			n.tell("zookeeper: %s", s.ZooKeeper.State)
+		}
+		n.zk = s.ZooKeeper.State
+	}
+	if n.hash != s.Settings.Hash {
+		if n.hash != "" {
+			n.tell("settings loaded again")
+		}
+		n.hash = s.Settings.Hash
+	}
+	n.units(s)
+	n.hookRuns(s)
+	n.templates(s)
+	n.conditions(s)
+}
+
+func (n *narrator) units(s *agent.Status) {
+	for _, v := range s.Services {
+		word := v.State
+		if v.Registered {
+			word += " as " + v.Node
+		}
+		if n.services[v.Name] != word {
+			n.services[v.Name] = word
+			n.tell("service %s: %s", v.Name, word)
+		}
+	}
+	for _, v := range s.Groups {
+		now := memberNames(v.Members)
+		before := n.groups[v.Name]
+		if slices.Equal(now, before) {
+			continue
+		}
+		n.groups[v.Name] = now
+		var words []string
+		for _, id := range now {
+			if !slices.Contains(before, id) {
+				words = append(words, id+" joined")
+			}
+		}
+		for _, id := range before {
+			if !slices.Contains(now, id) {
+				words = append(words, id+" left")
+			}
+		}
+		n.tell("group %s: %s (%s)", v.Name, strings.Join(words, ", "), count(len(now), "member"))
+	}
+	for _, v := range s.Elections {
+		if n.leaders[v.Name] != v.Term && v.Held {
+			n.leaders[v.Name] = v.Term
+			n.tell("election %s: this agent leads, term %d", v.Name, v.Term)
+		}
+	}
+}
+
+// memberNames are the ids of the members, in order.
+func memberNames(list []view.Member) []string {
+	ids := make([]string, 0, len(list))
+	for _, m := range list {
+		ids = append(ids, m.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// hookRuns tells the runs of hooks that have ended.
+func (n *narrator) hookRuns(s *agent.Status) {
+	for _, h := range s.Hooks {
+		for _, r := range h.Runs {
+			if r.State == "started" || r.Began.UnixNano() <= n.runs[h.Name] {
+				continue
+			}
+			n.runs[h.Name] = r.Began.UnixNano()
+			n.hooks++
+			n.tell("hook %s ran (%s): %s", h.Name, r.Event, r.State)
+			for line := range strings.Lines(r.Output) {
+				n.g.printf("   | %s\n", printable(strings.TrimRight(line, "\n")))
+			}
+		}
+	}
+}
+
+// templates tells the differences of all files.
+func (n *narrator) templates(s *agent.Status) {
+	wanted := map[string]bool{}
+	for _, t := range s.Templates {
+		for _, path := range t.Files {
+			wanted[path] = true
+			data, err := os.ReadFile(path)
+			if err != nil {
+				continue
+			}
+			n.file(path, string(data))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(n.files)) {
+		if _, err := os.Lstat(path); err != nil && !wanted[path] {
+			delete(n.files, path)
+			n.tell("file removed: %s", path)
+		}
+	}
+}
+
+func (n *narrator) file(path, now string) {
+	before, known := n.files[path]
+	if known && before == now {
+		return
+	}
+	n.files[path] = now
+	n.changes++
+	text := unified(path, []byte(before), known, []byte(now))
+	if len(text) > maxShown {
+		text = text[:maxShown] + "\n...\n"
+	}
+	if _, rest, ok := strings.Cut(text, "\n"); ok {
+		text = rest // the command line of a diff
+	}
+	_ = n.g.writeDiff(text)
+}
+
+// conditions tells what the agent cannot do, and when it can again.
+func (n *narrator) conditions(s *agent.Status) {
+	now := map[string]condition.Condition{}
+	for _, c := range s.Conditions {
+		key := c.Code + " " + c.Subject
+		now[key] = c
+		if old, known := n.open[key]; !known || old.Text != c.Text {
+			n.tell("%s: %s", strings.TrimSpace(key), c.Text)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.open)) {
+		if _, still := now[key]; !still {
+			n.tell("%s: over", strings.TrimSpace(key))
+		}
+	}
+	n.open = now
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/examples/quickstart"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/registry"
+)
+
+// unpackQuickstart writes the built-in example below dir.
+func unpackQuickstart(dir string) ([]string, error) {
+	err := fs.WalkDir(quickstart.Files, ".", func(name string, e fs.DirEntry, err error) error {
+		to := filepath.Join(dir, name)
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.MkdirAll(to, 0o755)
+		}
+		data, err := quickstart.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o644)
+	})
+	return []string{dir}, err
+}
+
+// settings loads the settings and adapts them to the server in memory.
+func (d *devRun) settings() (agent.Config, error) {
+	level := &slog.LevelVar{}
+	level.Set(slog.LevelError + 1) // the narrator tells what a log would
+	if d.g.verbose {
+		level.Set(slog.LevelDebug)
+	}
+	logger := slog.New(slog.NewTextHandler(d.g.err, &slog.HandlerOptions{Level: level}))
+	s, err := d.g.loadSettings(settings.Options{Logger: logger, Offline: true})
+	if err != nil {
+		return agent.Config{}, err
+	}
+	d.adapter = newAdapter(d)
+	cfg := s.Config
+	if err := d.adapter.adapt(&cfg); err != nil {
+		return cfg, err
+	}
+	cfg.Load = func() (agent.Config, error) {
+		s, err := settings.Load(d.paths, settings.Options{Logger: logger, Offline: true})
+		if err != nil {
+			return agent.Config{}, err
+		}
+		return s.Config, d.adapter.adapt(&s.Config)
+	}
+	return cfg, nil
+}
+
+// adapter changes settings so that they use the server in memory, and so that
+// nothing of this host is touched. The same settings are always changed in the
+// same way: a reload disturbs nothing that did not change.
+type adapter struct {
+	d    *devRun
+	http string
+
+	mu       sync.Mutex // guards standIns
+	standIns map[string]*backend
+}
+
+func newAdapter(d *devRun) *adapter { return &adapter{d: d, standIns: map[string]*backend{}} }
+
+// close ends the stand-ins.
+func (a *adapter) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.standIns {
+		b.close()
+	}
+}
+
+func (a *adapter) adapt(c *agent.Config) error {
+	c.ZooKeeper.Servers, c.ZooKeeper.TLS, c.ZooKeeper.StateDir = []string{a.d.addr}, nil, ""
+	c.StateDir = filepath.Join(a.d.dir, "state")
+	c.Admin.Socket = filepath.Join(a.d.dir, "sock")
+	c.OnStop, c.Version = "leave", buildVersion()
+	if a.http == "" {
+		a.http = httpAddress(c.HTTP)
+	}
+	c.HTTP = &agent.HTTPConfig{Listen: a.http}
+	for i := range c.Services {
+		c.Services[i].StateFile = ""
+		if err := a.standIn(&c.Services[i]); err != nil {
+			return err
+		}
+	}
+	for i := range c.Bundles {
+		a.bundle(&c.Bundles[i])
+	}
+	if a.d.o.hooks == "print" {
+		c.Run = a.print
+		c.Execs = nil
+	}
+	return nil
+}
+
+// httpAddress is where the page is: where the settings want it, unless
+// something else is there.
+func httpAddress(c *agent.HTTPConfig) string {
+	const anyPort = "127.0.0.1:0"
+	if c == nil {
+		return anyPort
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", c.Listen)
+	if err != nil {
+		return anyPort
+	}
+	_ = l.Close()
+	return c.Listen
+}
+
+// bundle moves the files of a bundle below our directory, and lets them be
+// ours: a developer is not root.
+func (a *adapter) bundle(b *agent.BundleConfig) {
+	if a.d.o.hooks == "print" && b.Reload != nil {
+		b.Reload.VerifyPIDFile = "" // nothing is reloaded, so no worker is new
+	}
+	if a.d.o.inPlace {
+		return
+	}
+	for i := range b.Templates {
+		t := &b.Templates[i]
+		t.Owner, t.Group = "", ""
+		where := t.Destination
+		t.Destination = func(e *agent.Each) (string, error) {
+			path, err := where(e)
+			if err != nil || below(path, a.d.dir) {
+				return path, err
+			}
+			return filepath.Join(a.d.dir, "files", path), nil
+		}
+	}
+}
+
+func below(path, dir string) bool { return strings.HasPrefix(path, dir+string(filepath.Separator)) }
+
+// print stands for running the command of a hook or reload. Checks have no
+// effect, so they are run.
+func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error) {
+	event := ""
+	for _, e := range c.Env {
+		if v, ok := strings.CutPrefix(e, "ZKAGENT_EVENT="); ok {
+			event = v
+		}
+	}
+	if event == "" || event == "check" {
+		return proc.Run(ctx, c)
+	}
+	words := make([]string, len(c.Args))
+	for i, w := range c.Args {
+		words[i] = shellWord(w)
+	}
+	a.d.g.printf("-- would run (%s): %s\n", event, printable(strings.Join(words, " ")))
+	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
+}
+
+// standIn answers for a service on a free port, and moves it and the checks
+// that ask it there.
+func (a *adapter) standIn(c *registry.ServiceConfig) error {
+	if !a.d.o.standIn {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.standIns[c.Name]
+	if b == nil {
+		var err error
+		if b, err = newBackend(c.Name); err != nil {
+			return err
+		}
+		a.standIns[c.Name] = b
+	}
+	old := ":" + strconv.Itoa(c.Port)
+	for i := range c.Checks {
+		k := &c.Checks[i]
+		if host, port, err := net.SplitHostPort(k.Address); err == nil && ":"+port == old && loopback(host) {
+			k.Address = b.addr
+		}
+		k.URL = strings.Replace(k.URL, "://127.0.0.1"+old, "://"+b.addr, 1)
+		k.URL = strings.Replace(k.URL, "://localhost"+old, "://"+b.addr, 1)
+	}
+	c.Address, c.Port = "127.0.0.1", b.port
+	return nil
+}

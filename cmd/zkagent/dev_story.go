@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// How long a step of the story stays on the screen, and how long its effect is
+// waited for at most.
+const (
+	stepPause = 1200 * time.Millisecond
+	stepLimit = 30 * time.Second
+)
+
+// step is one step of the story.
+type step struct {
+	title string
+	act   func(context.Context, *narrator) error
+	done  func(*narrator) bool
+}
+
+// story shows what the agent does, step by step. It is driven by the loop that
+// also tells what happens, so that each effect stands below its cause.
+type story struct {
+	d       *devRun
+	steps   []step
+	at      int
+	running bool
+	began   time.Time
+	until   time.Time // pause after a step
+}
+
+// newStory makes the steps that the settings have something for.
+func (d *devRun) newStory(cfg *agent.Config) *story {
+	s := &story{d: d}
+	group := ""
+	for _, c := range cfg.Services {
+		for _, g := range cfg.Groups {
+			if g.Path == c.Group {
+				group = g.Name
+			}
+		}
+	}
+	s.registered(cfg)
+	if group != "" {
+		s.joined(group)
+	}
+	s.published(cfg)
+	if group != "" {
+		s.left(group)
+	}
+	s.outage()
+	return s
+}
+
+func (s *story) add(st step) { s.steps = append(s.steps, st) }
+
+// registered waits for what the agent does by itself: register, render, run the
+// hook of the leader.
+func (s *story) registered(cfg *agent.Config) {
+	s.add(step{
+		title: "The agent registers this host's services, renders its files, and leads: of all hosts only this one runs the hook",
+		done: func(n *narrator) bool {
+			elected := 0
+			for _, h := range cfg.Hooks {
+				if h.OnElected {
+					elected++
+				}
+			}
+			return n.changes >= len(cfg.Bundles) && n.hooks >= elected
+		},
+	})
+}
+
+// joined adds two members.
+func (s *story) joined(group string) {
+	want := 0
+	s.add(step{
+		title: "Two more hosts register in the group",
+		act: func(ctx context.Context, n *narrator) error {
+			want = len(n.groups[group]) + 2
+			for range 2 {
+				if err := s.d.sim.add(ctx, group); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		done: func(n *narrator) bool {
+			return len(n.groups[group]) >= want && s.settled(n)
+		},
+	})
+}
+
+// published publishes what is in the directory change.
+func (s *story) published(cfg *agent.Config) {
+	found := false
+	for _, p := range s.d.paths {
+		if files, err := seedFiles(p, changeDir); err == nil && len(files) > 0 {
+			found = true
+		}
+	}
+	if !found {
+		return
+	}
+	before, hooks := 0, 0
+	s.add(step{
+		title: "Somebody publishes a config change: the agent sees all of it, or nothing",
+		act: func(ctx context.Context, n *narrator) error {
+			before, hooks = n.changes, n.hooks
+			return s.d.seed(ctx, cfg, changeDir)
+		},
+		done: func(n *narrator) bool {
+			wanted := 0
+			for _, h := range cfg.Hooks {
+				if len(h.OnChange) > 0 {
+					wanted = 1
+				}
+			}
+			return (n.changes > before || s.waited(2*time.Second)) && n.hooks >= hooks+wanted
+		},
+	})
+}
+
+// left removes a member.
+func (s *story) left(group string) {
+	before := 0
+	s.add(step{
+		title: "A host leaves: its session ends, and with it its member",
+		act: func(_ context.Context, n *narrator) error {
+			before = len(n.groups[group])
+			s.d.sim.remove(group)
+			return nil
+		},
+		done: func(n *narrator) bool {
+			return len(n.groups[group]) < before && s.settled(n)
+		},
+	})
+}
+
+// outage takes the server down for a moment.
+func (s *story) outage() {
+	s.add(step{
+		title: "ZooKeeper goes down: every file stays as it is",
+		act:   func(context.Context, *narrator) error { s.d.server.Stop(); return nil },
+		done:  func(n *narrator) bool { return n.zk != "connected" && s.waited(time.Second) },
+	})
+	s.add(step{
+		title: "ZooKeeper is back: the agent goes on in its old session",
+		act:   func(context.Context, *narrator) error { s.d.server.Start(); return nil },
+		done:  func(n *narrator) bool { return n.zk == "connected" },
+	})
+}
+
+// settled reports whether the effect on files has had time to be shown.
+func (s *story) settled(n *narrator) bool { return n.changes > 0 && s.waited(500*time.Millisecond) }
+
+func (s *story) waited(d time.Duration) bool { return time.Since(s.began) > d }
+
+func (s *story) over() bool { return s.at >= len(s.steps) }
+
+// next goes on with the story when it is time to.
+func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
+	if now.Before(s.until) {
+		return nil
+	}
+	st := s.steps[s.at]
+	if !s.running {
+		s.running, s.began = true, now
+		s.d.g.printf("\n%s\n", s.d.g.colored(s.d.g.out, "1", fmt.Sprintf("%d. %s", s.at+1, st.title)))
+		if st.act != nil {
+			return st.act(ctx, n)
+		}
+		return nil
+	}
+	if !st.done(n) {
+		if s.waited(stepLimit) {
+			n.tell("nothing of it was seen within %s; \"zkagent status\" may say why", stepLimit)
+		} else {
+			return nil
+		}
+	}
+	s.running, s.until = false, now.Add(stepPause)
+	s.at++
+	if s.over() {
+		s.end()
+	}
+	return nil
+}
+
+func (s *story) end() {
+	s.d.g.printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
+	if s.d.o.exitAfter == 0 {
+		s.d.g.printf("Ctrl-C ends it.\n")
+	}
+}
+
+// banner says what there is, and what to try.
+func (d *devRun) banner(cfg *agent.Config, a *agent.Agent) {
+	g := d.g
+	me := os.Args[0]
+	zk := d.addr + cfg.ZooKeeper.Chroot
+	g.printf("%s\n", g.colored(g.out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
+	g.printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
+	g.printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
+	g.printf("  settings   %s\n", strings.Join(d.paths, " "))
+	for _, b := range cfg.Bundles {
+		if b.ForEach != nil {
+			continue
+		}
+		for _, t := range b.Templates {
+			if path, err := t.Destination(nil); err == nil {
+				g.printf("  file       %s\n", path)
+			}
+		}
+	}
+	if d.o.hooks == "print" && len(cfg.Hooks) > 0 {
+		g.printf("  hooks      are shown, not run (--hooks run)\n")
+	}
+	g.printf("Try in another terminal:\n")
+	g.printf("  %s status --addr %s\n", shellWord(me), cfg.Admin.Socket)
+	g.printf("  %s zk tree / --zk %s\n", shellWord(me), zk)
+	switch {
+	case len(cfg.Configs) > 0:
+		dir, root := "DIR", cfg.Configs[0].Path
+		for _, p := range d.paths {
+			for _, name := range []string{changeDir, seedDir} {
+				if at := filepath.Join(p, name, root); exists(at) && dir == "DIR" {
+					dir = at
+				}
+			}
+		}
+		g.printf("  %s config publish %s %s --zk %s\n", shellWord(me), shellWord(dir), root, zk)
+	default:
+		g.printf("  %s members --zk %s\n", shellWord(me), zk)
+	}
+}
