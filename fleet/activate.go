@@ -95,12 +95,15 @@ func (p *Participant) bring(ctx context.Context, s *session.Session, tree *view.
 }
 
 // May says which of the two versions a host may use, given that the rollout
-// is closed as done, and the host's own record in it (nil: none).
+// is closed as done, and the host's own record in it (nil: none). A host that
+// failed, and whose failure was tolerated, keeps the previous one even when the
+// rollout is done: the version is known not to work there.
 func May(done bool, own *HostRecord) (version, previous bool) {
-	if done || own != nil && (own.State == HostDone || own.State == HostStarted) {
-		return true, false
+	if own != nil {
+		version = own.State == HostDone || own.State == HostStarted
+		return version, !version
 	}
-	return false, true
+	return done, !done
 }
 
 // turn looks where this host stands in the rollout and does the next thing;
@@ -112,7 +115,7 @@ func (p *Participant) turn(ctx context.Context, s *session.Session, tree *view.T
 	}
 	done := closed == ResultDone
 	if version, _ := May(done, own); version {
-		if done || own.State == HostDone {
+		if own == nil || own.State == HostDone {
 			p.cfg.Host.Show(tree)
 			*inUse = true
 			return true, nil
@@ -220,9 +223,18 @@ func (p *Participant) takeTurn(ctx context.Context, s *session.Session, tree *vi
 	}
 	done, err := p.activate(ctx, s, tree)
 	if err == nil && done {
-		pause(permit.Context(), time.Duration(proposal.Strategy.Pause))
+		keepPermit(ctx, permit.Context(), time.Duration(proposal.Strategy.Pause))
 	}
 	return done, err
+}
+
+// keepPermit waits before the permit is given back; a newer offer, or the loss
+// of the permit, ends it.
+func keepPermit(ctx, permit context.Context, d time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(permit, cancel)()
+	pause(ctx, d)
 }
 
 // openPath exists once hosts that are not named in the strategy's order may

@@ -23,18 +23,57 @@ func SetControl(ctx context.Context, s *session.Session, root, name string, c Co
 	if c.Action == ActionAbort && state.Decision != nil {
 		return createHalt(ctx, s, root, name, Halt{Reason: orDefault(c.Reason, "aborted by "+c.By)})
 	}
-	if _, err := s.Set(ctx, controlPath(root, name), encode(c), -1); err != nil {
-		return fmt.Errorf("control %s: %w", name, err)
+	if c.Action != ActionAbort && state.Halt != nil {
+		return fmt.Errorf("control %s: %w", name, state.Err())
 	}
-	return nil
+	for range maxTries {
+		again, err := setControl(ctx, s, root, name, c)
+		if !again {
+			return err
+		}
+	}
+	return fmt.Errorf("control %s: the rollout changes too fast", name)
+}
+
+// setControl sets the record at its version: an abort is never taken back by
+// whoever did not see it. Setting the same twice does no harm.
+func setControl(ctx context.Context, s *session.Session, root, name string, c Control) (again bool, err error) {
+	data, stat, err := s.Get(ctx, controlPath(root, name))
+	if err != nil {
+		return false, fmt.Errorf("control %s: %w", name, err)
+	}
+	have, err := decode[Control](controlPath(root, name), data)
+	if err != nil {
+		return false, err
+	}
+	if have.Action == ActionAbort && c.Action != ActionAbort {
+		return false, fmt.Errorf("control %s: %w: %s", name, ErrAborted, orDefault(have.Reason, "by "+have.By))
+	}
+	_, err = s.Set(ctx, controlPath(root, name), encode(c), stat.Version)
+	switch {
+	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrUnknown):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("control %s: %w", name, err)
+	}
+	return false, nil
 }
 
 // Retry takes the halt away and lets the failed hosts try again. Hosts that
 // are absent keep their place among the active until they return.
 func Retry(ctx context.Context, s *session.Session, root, name string) error {
+	lost := false // the reply of an attempt, so that it may have been made
 	for range maxTries {
 		again, err := retry(ctx, s, root, name)
-		if !again {
+		switch {
+		case errors.Is(err, session.ErrUnknown):
+			if err := s.Sync(ctx, haltPath(root, name)); err != nil {
+				return fmt.Errorf("retry %s: %w", name, err)
+			}
+			lost = true
+		case errors.Is(err, errNotHalted) && lost:
+			return nil
+		case !again:
 			return err
 		}
 	}
@@ -42,6 +81,12 @@ func Retry(ctx context.Context, s *session.Session, root, name string) error {
 }
 
 func retry(ctx context.Context, s *session.Session, root, name string) (bool, error) {
+	if _, closed, err := s.Exists(ctx, donePath(root, name)); err != nil || closed {
+		if closed {
+			err = ErrNoRollout
+		}
+		return false, fmt.Errorf("retry %s: it is closed: %w", name, err)
+	}
 	data, stat, err := s.Get(ctx, hostsPath(root, name))
 	if err != nil {
 		return false, fmt.Errorf("retry %s: %w", name, err)
@@ -55,8 +100,8 @@ func retry(ctx context.Context, s *session.Session, root, name string) (bool, er
 		return false, err
 	}
 	ops := []session.Op{session.DeleteOp(haltPath(root, name), -1)}
-	for id, r := range records {
-		if r.State == HostFailed {
+	for _, id := range sortedKeys(records) {
+		if records[id].State == HostFailed {
 			ops = append(ops, session.DeleteOp(hostsPath(root, name)+"/"+id, -1))
 			activity.Started--
 		}
@@ -69,23 +114,26 @@ func retry(ctx context.Context, s *session.Session, root, name string) (bool, er
 	case errors.Is(err, session.ErrBadVersion):
 		return true, nil
 	case errors.Is(err, session.ErrNoNode):
-		return false, fmt.Errorf("retry %s: it has not halted", name)
-	case errors.Is(err, session.ErrUnknown):
-		return true, nil // a second attempt finds no halt, or does it again
+		return false, fmt.Errorf("retry %s: %w", name, errNotHalted)
 	}
 	return false, err
 }
 
+var errNotHalted = errors.New("it has not halted")
+
 // createHalt stops the rollout; one that has halted already stays as it is.
 func createHalt(ctx context.Context, s *session.Session, root, name string, h Halt) error {
-	_, _, err := s.Create(ctx, haltPath(root, name), encode(h), session.Persistent)
-	if errors.Is(err, session.ErrNodeExists) {
-		return nil
+	var err error
+	for range maxTries {
+		_, _, err = s.Create(ctx, haltPath(root, name), encode(h), session.Persistent)
+		if err == nil || errors.Is(err, session.ErrNodeExists) {
+			return nil
+		}
+		if !errors.Is(err, session.ErrUnknown) {
+			break
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("halt %s: %w", name, err)
-	}
-	return nil
+	return fmt.Errorf("halt %s: %w", name, err)
 }
 
 func orDefault(s, d string) string {

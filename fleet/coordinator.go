@@ -90,6 +90,7 @@ type coordinator struct {
 	// coordinator, which only makes it wait longer.
 	missing map[string]time.Time
 	baked   time.Time
+	bakedAt int32 // version of the hosts znode at that moment: a start changes it
 }
 
 // run decides and then watches over the activation.
@@ -128,6 +129,8 @@ func (c *coordinator) close(ctx context.Context, d Done) error {
 	if err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
+	// Old records cost nothing but room: the next rollout tries again.
+	_ = c.sweep(ctx)
 	return nil
 }
 

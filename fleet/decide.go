@@ -103,7 +103,7 @@ func judge(p Proposal, control Control, votes map[string]Vote, expired bool) *De
 	}
 	switch {
 	case len(refused) > 0:
-		return &Decision{Reason: strings.Join(refused, "\n")}
+		return &Decision{Reason: clipTo(strings.Join(refused, "\n"), maxReasons)}
 	case len(absent) == 0:
 		return &Decision{Commit: true}
 	case !expired:
@@ -111,8 +111,12 @@ func judge(p Proposal, control Control, votes map[string]Vote, expired bool) *De
 	case p.Strategy.Absent == AbsentSkip:
 		return &Decision{Commit: true, Skipped: absent}
 	}
-	return &Decision{Reason: fmt.Sprintf("no vote within %s from %s", time.Duration(p.Strategy.VoteTimeout), strings.Join(absent, ", "))}
+	return &Decision{Reason: fmt.Sprintf("no vote within %s from %s", time.Duration(p.Strategy.VoteTimeout), clipTo(strings.Join(absent, ", "), maxReasons))}
 }
+
+// maxReasons bounds the words of all hosts together, so that the decision of
+// a large fleet fits into a request; the votes have the rest.
+const maxReasons = 64 << 10
 
 // record writes the decision once; a commit flips ready in the same multi.
 // Whatever the outcome, what is recorded in ZooKeeper is what counts.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -38,6 +39,7 @@ func (c *coordinator) oversee(ctx context.Context, state *State) error {
 type scene struct {
 	closed      bool
 	halted      bool
+	superseded  bool // ready names a version that this rollout did not bring
 	control     Control
 	controlStat session.Stat
 	activity    Activity
@@ -65,6 +67,9 @@ func (sc *scene) read(ctx context.Context, c *coordinator, state *State) error {
 	}
 	sc.closed, sc.halted, sc.control, sc.activity, sc.version = g.closed, g.halted, g.control, g.activity, g.activityVersion
 	sc.controlStat.Version = g.controlVersion
+	if err := sc.readReady(ctx, c); err != nil {
+		return err
+	}
 	subscribers, _, watch, err := c.session.ChildrenW(ctx, subscribersPath(c.root))
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return err
@@ -84,6 +89,22 @@ func (sc *scene) read(ctx context.Context, c *coordinator, state *State) error {
 	if watch != nil {
 		sc.watches = append(sc.watches, watch)
 	}
+	return nil
+}
+
+// readReady looks whether the version of this rollout is still the one that
+// ready names: an emergency publish takes its place.
+func (sc *scene) readReady(ctx context.Context, c *coordinator) error {
+	data, _, watch, err := c.session.GetW(ctx, readyPath(c.root))
+	if errors.Is(err, session.ErrNoNode) {
+		return nil // an unfinished change by another tool
+	}
+	if err != nil {
+		return err
+	}
+	sc.watches = append(sc.watches, watch)
+	ready, _, err := config.ParseReady(data)
+	sc.superseded = err == nil && ready.Rollout != c.name
 	return nil
 }
 
@@ -128,15 +149,21 @@ func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (again t
 	if sc.closed {
 		return 0, true, c.clearCurrent(ctx)
 	}
+	if sc.superseded {
+		return 0, true, c.close(ctx, Done{Result: ResultSuperseded, Reason: ResultSuperseded + ": another version was published meanwhile"})
+	}
 	if sc.halted {
 		return 0, false, nil
+	}
+	if sc.control.Action == ActionAbort { // asked for just before the decision
+		return 0, false, createHalt(ctx, c.session, c.root, c.name, Halt{Reason: orDefault(sc.control.Reason, "aborted by "+sc.control.By)})
 	}
 	strategy := state.Proposal.Strategy
 	again, err = c.haltVanished(ctx, sc, time.Duration(strategy.Grace))
 	if err != nil || sc.control.Action != ActionRun {
 		return again, false, err
 	}
-	if sc.members >= 0 && sc.members < state.Decision.Members-1 {
+	if sc.members >= 0 && sc.members < state.Decision.Members-1 && !sc.control.IgnoreGate {
 		reason := fmt.Sprintf("health gate: %s has %d members, it had %d", strategy.Gate, sc.members, state.Decision.Members)
 		_, err := c.session.Set(ctx, controlPath(c.root, c.name), encode(Control{Action: ActionPause, Reason: reason, By: "health gate"}), sc.controlStat.Version)
 		return again, false, ignoreRace(err)
@@ -202,8 +229,8 @@ func (c *coordinator) openAfterBake(ctx context.Context, strategy Strategy, sc *
 		c.baked = time.Time{}
 		return 0, nil
 	}
-	if c.baked.IsZero() {
-		c.baked = time.Now()
+	if c.baked.IsZero() || c.bakedAt != sc.version {
+		c.baked, c.bakedAt = time.Now(), sc.version
 	}
 	if left := time.Duration(strategy.Bake) - time.Since(c.baked); left > 0 {
 		return left, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,8 +165,11 @@ func (p *Participant) vote(ctx context.Context, s *session.Session, name string)
 		return err
 	}
 	_, _, err = s.Create(ctx, path, encode(vote), session.Persistent)
-	if err != nil && !errors.Is(err, session.ErrNodeExists) {
-		return fmt.Errorf("vote: %w", ignoreGone(err))
+	switch {
+	case errors.Is(err, session.ErrNoNode):
+		return nil // the rollout was collected
+	case err != nil && !errors.Is(err, session.ErrNodeExists):
+		return fmt.Errorf("vote: %w", err)
 	}
 	p.log.Info("voted", "rollout", name, "version", state.Version, "commit", vote.Commit, "reason", vote.Reason)
 	return nil
@@ -248,9 +252,12 @@ func ignoreGone(err error) error {
 	return err
 }
 
-func clip(s string) string {
-	if len(s) <= maxReason {
+// clip shortens the words of one host.
+func clip(s string) string { return clipTo(s, maxReason) }
+
+func clipTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return s[:maxReason] + " ..."
+	return strings.ToValidUTF8(s[:most], "") + " ..."
 }

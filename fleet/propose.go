@@ -28,6 +28,9 @@ type Request struct {
 	// Expect is the version of the ready znode that the proposal was made
 	// for; -1: whatever is there now.
 	Expect int32
+	// Base is the version that must be in use when the rollout is opened; 0:
+	// any. It guards a version that was made from it, or planned on it.
+	Base int64
 }
 
 // maxTries bounds the races with other proposers that are tried again.
@@ -50,6 +53,13 @@ func Propose(ctx context.Context, s *session.Session, r Request) (string, error)
 }
 
 func propose(ctx context.Context, s *session.Session, r Request) (name string, again bool, err error) {
+	if r.Replace != "" {
+		if open, err := Current(ctx, s, r.Root); errors.Is(err, ErrNoRollout) {
+			r.Replace = "" // it was closed meanwhile
+		} else if err == nil && open != r.Replace {
+			return "", false, fmt.Errorf("propose: %w: %s", ErrOpen, open)
+		}
+	}
 	p, err := prepare(ctx, s, r)
 	if err != nil {
 		return "", false, err
@@ -89,6 +99,9 @@ func prepare(ctx context.Context, s *session.Session, r Request) (Proposal, erro
 	}
 	if !versioned {
 		return Proposal{}, fmt.Errorf("propose: %s is a flat tree, only a versioned one can be rolled out", r.Root)
+	}
+	if r.Base != 0 && ready.Version != r.Base {
+		return Proposal{}, fmt.Errorf("propose: %w", &config.ConflictError{Path: r.Root, Want: r.Base, Have: ready.Version})
 	}
 	base, err := baseVersion(ctx, s, r.Root, ready)
 	if err != nil {
@@ -135,8 +148,11 @@ func baseVersion(ctx context.Context, s *session.Session, root string, ready con
 // proposeOps is the multi that opens a rollout.
 func proposeOps(r Request, p Proposal, name string) []session.Op {
 	budget := -1
-	if p.Strategy.Canary > 0 && p.Strategy.Canary < len(p.Participants) {
-		budget = p.Strategy.Canary
+	switch canary := p.Strategy.Canary; {
+	case len(p.Strategy.Order) > 0:
+		budget = len(p.Strategy.Order) // the others wait until these are done
+	case canary > 0 && canary < len(p.Participants):
+		budget = canary
 	}
 	var ops []session.Op
 	if r.Replace != "" {

@@ -142,6 +142,8 @@ type Control struct {
 	Action string `json:"action"`
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
+	// IgnoreGate lets the rollout go on although the health gate says no.
+	IgnoreGate bool `json:"ignore_gate,omitempty"`
 }
 
 // States of a host in a rollout.

@@ -64,6 +64,7 @@ func TestMay(t *testing.T) {
 		{"done", false, &HostRecord{State: HostDone}, true},
 		{"failed", false, &HostRecord{State: HostFailed}, false},
 		{"rollout done, late joiner", true, nil, true},
+		{"rollout done, our failure tolerated", true, &HostRecord{State: HostFailed}, false},
 	}
 	for _, tt := range tests {
 		if version, previous := May(tt.done, tt.own); version != tt.want || previous == tt.want {
