@@ -25,6 +25,18 @@ func (v Verdict) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler. A word of a newer agent
+// is unknown.
+func (v *Verdict) UnmarshalText(text []byte) error {
+	*v = Unknown
+	for _, known := range []Verdict{Passing, Critical} {
+		if known.String() == string(text) {
+			*v = known
+		}
+	}
+	return nil
+}
+
 // counter is the hysteresis of a check: rise successes in a row make it
 // passing, fall failures in a row make it critical, anything less leaves the
 // verdict as it is. It starts as unknown, so that nothing is registered before

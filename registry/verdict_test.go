@@ -1,0 +1,23 @@
+package registry
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// What the agent tells about its checks can be read again by its commands.
+func TestCheckStatus_ReadsItsOwnJSON(t *testing.T) {
+	for _, want := range []Verdict{Unknown, Passing, Critical} {
+		data, err := json.Marshal(CheckStatus{State: want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got CheckStatus
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if got.State != want {
+			t.Errorf("got %v from %s, want %v", got.State, data, want)
+		}
+	}
+}
