@@ -9,19 +9,25 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/zkagent/zkagent/internal/settings"
 )
 
 func newManCommand(g *globals) *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use: "man", Short: "Write the man pages", Args: cobra.NoArgs,
-		Long: "Write a man page for each command into a directory, or the one of zkagent\nitself to standard output.",
+		Long: "Write a man page for each command and zkagent.hcl(5), the page of the\nsettings, into a directory; or the page of zkagent itself to standard output.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
 				_, err := g.out.Write(manPage(c.Root()))
 				return err
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			page := manSettings(settings.Reference())
+			if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl.5"), page, 0o644); err != nil { //nolint:gosec // man pages are for everybody
 				return err
 			}
 			return writeMan(dir, c.Root())
@@ -78,6 +84,7 @@ func manPage(c *cobra.Command) []byte {
 	}
 	if !c.HasParent() {
 		manExit(&b)
+		b.WriteString(".SH SEE ALSO\n.BR zkagent.hcl (5)\n")
 	}
 	return b.Bytes()
 }
@@ -118,20 +125,7 @@ func manFlags(b *bytes.Buffer, heading string, flags *pflag.FlagSet) {
 // manExit lists the exit codes.
 func manExit(b *bytes.Buffer) {
 	b.WriteString(".SH EXIT STATUS\n")
-	for _, e := range []struct {
-		code int
-		text string
-	}{
-		{exitOK, "done; no difference"},
-		{exitFailed, "failed or refused; with --exit-code: there is a difference"},
-		{exitUsage, "wrong usage"},
-		{exitUnavailable, "ZooKeeper or the agent's socket cannot be reached"},
-		{exitSoftware, "failed, where 1 means a difference"},
-		{exitTemporary, "not obtained in time, or another version is in use"},
-		{exitLost, "what was held was lost while the command ran"},
-		{exitPermission, "not permitted: ACL, socket mode, file mode"},
-		{exitConfig, "the settings are invalid"},
-	} {
+	for _, e := range exitCodes {
 		_, _ = fmt.Fprintf(b, ".TP\n.B %d\n%s\n", e.code, troff(e.text))
 	}
 	b.WriteString(".TP\n.B 126, 127, 128+n\nlock, elect and their kind: as a shell; otherwise the command's own code\n")

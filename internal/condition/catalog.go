@@ -1,0 +1,117 @@
+package condition
+
+// Entry describes one kind of condition, for the reference.
+type Entry struct {
+	Code    string
+	Subject string // what the subject names, "" when there is none
+	Meaning string // what is true while it is open
+	Use     string // what is in use meanwhile
+	Do      string // what to do about it
+}
+
+// Catalog returns every kind of condition that the agent may open, in the
+// order of their codes.
+func Catalog() []Entry {
+	return []Entry{
+		{
+			"drift", "file", "Something other than the agent has changed the file, and the template says `drift = \"report\"`.",
+			"The changed file.",
+			"Look at it with `zkagent render NAME --diff`. Take the change into the template, or write the file again with `zkagent render NAME`.",
+		},
+		{
+			"files-not-watched", "directory", "The directory of settings or templates cannot be watched for changes.",
+			"What was loaded last.",
+			"Edits need `zkagent reload` until it closes. Often the limit of inotify instances is reached: raise `fs.inotify.max_user_instances`.",
+		},
+		{
+			"guards-running", "", "Commands that a former process of this agent started as leader are still running.",
+			"Leader-only hooks wait.",
+			"Nothing: they end by themselves, at the latest with their lease. `systemctl status zkagent` shows the processes.",
+		},
+		{
+			"hook-failed", "hook", "The newest run of the hook failed, after its retries.",
+			"Other hooks and all files are not affected.",
+			"Read its output with `zkagent hooks log NAME`; repair the cause; `zkagent hooks run NAME` closes it when it succeeds.",
+		},
+		{
+			"hook-ledger", "hook", "The record of what the hook has done can not be read or written.",
+			"The hook waits, so that nothing is done twice.",
+			"The text has the cause: an ACL (for a leader-only hook the znode beside the election), or a state directory that is full or read-only.",
+		},
+		{
+			"hook-schedule", "hook", "The schedule of the hook cannot be used.",
+			"The hook's other triggers.",
+			"Correct `schedule` in the settings; `zkagent validate` says what is wrong.",
+		},
+		{
+			"hook-unknown", "hook", "A run of a leader-only hook was started, and its end is not known: the leader died in between.",
+			"It is not run again, because the hook is not declared idempotent.",
+			"Look whether its work was done, and run it by `zkagent hooks run NAME` if not. Set `idempotent = true` when running it twice does no harm.",
+		},
+		{
+			"last-good-damaged", "", "The newest saved view in the state directory cannot be read.",
+			"The one before it, if any.",
+			"Nothing, once ZooKeeper can be reached: it is written anew. If it comes back, look for a failing disk.",
+		},
+		{
+			"last-good-not-saved", "", "The view could not be saved in the state directory.",
+			"Files are up to date; only a start without ZooKeeper would use an older view.",
+			"Free space in `/var/lib/zkagent`, or correct its owner (`zkagent`) and mode.",
+		},
+		{
+			"last-known-good", "", "The agent was started without an answer from ZooKeeper and runs from the view that it saved before.",
+			"Files of the saved view; its time is in the text.",
+			"Bring ZooKeeper back, or correct the servers in the settings. It closes when every source has answered.",
+		},
+		{
+			"recover-failed", "", "What a former process left half done (a swap of files, a reload that was owed) could not be put in order.",
+			"The files as they are.",
+			"The text names the file. Correct its directory's permissions or free space, then restart the agent.",
+		},
+		{
+			"reload-owed", "template or bundle", "New files are in place, and the reload that belongs to them has not succeeded yet.",
+			"The new files; the service still has the old ones in memory.",
+			"Run the reload by hand to see why it fails. The agent tries again, also after a restart.",
+		},
+		{
+			"restore-failed", "template or bundle", "The reload failed, and the old files could not be put back.",
+			"New files, which the service has refused.",
+			"Act now: the next restart of the service may fail. The text names the file; `backup` copies stand beside it.",
+		},
+		{
+			"rollout-failed", "config", "This host refused a version that a rollout brought.",
+			"The version before.",
+			"The text has the words of the check or reload. Publish a corrected version, or `zkagent rollout rollback`.",
+		},
+		{
+			"rollouts-not-followed", "config", "The agent cannot take part in the rollouts of the config.",
+			"The version that is in use.",
+			"Usually an ACL: agents need to create below the config's `subscribers` and `rollouts`. Rollouts wait for this host until then.",
+		},
+		{
+			"settings-invalid", "", "The newest settings or templates on disk are refused.",
+			"The settings before them.",
+			"`zkagent validate` shows every error with file, line and column.",
+		},
+		{
+			"state-dir", "directory", "The state directory cannot be used.",
+			"No handoff, no saved view: a restart makes members blink.",
+			"Create it, owned by the user of the agent, mode 0750; another agent must not use it.",
+		},
+		{
+			"template-failed", "template or bundle", "The newest rendering, check, swap or reload failed.",
+			"The last good files.",
+			"`zkagent status -o wide` has the error with the line of the template, or the words of the check. `zkagent render NAME --diff` tries it by hand.",
+		},
+		{
+			"unit-failed", "source", "A source (config, group, service, election) ended with an error; it is run again with back-off.",
+			"Its last good state.",
+			"The text has ZooKeeper's answer. `znode does not exist` and `not authorized` name the path.",
+		},
+		{
+			"waiting-for-sources", "", "Some sources have not reported yet, so that nothing is rendered.",
+			"The files that were there before.",
+			"The text names the sources. A config waits for its `ready` znode: publish it, or set `layout = \"plain\"`; a session that is not connected: see `zkagent status`.",
+		},
+	}
+}

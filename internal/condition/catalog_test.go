@@ -1,0 +1,48 @@
+package condition
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var opened = regexp.MustCompile(`conds\.(?:Open|Set)\(\s*"([a-z-]+)"`)
+
+// TestCatalog_IsWhole: every code that the agent opens is described, no other
+// is, and the descriptions are sentences.
+func TestCatalog_IsWhole(t *testing.T) {
+	files, err := filepath.Glob("../../agent/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files, %v", len(files), err)
+	}
+	var want []string
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range opened.FindAllStringSubmatch(string(text), -1) {
+			want = append(want, m[1])
+		}
+	}
+	slices.Sort(want)
+	want = slices.Compact(want)
+	var got []string
+	for _, e := range Catalog() {
+		got = append(got, e.Code)
+		for _, s := range []string{e.Meaning, e.Use, e.Do} {
+			if !strings.HasSuffix(s, ".") {
+				t.Errorf("%s: %q is no sentence", e.Code, s)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got codes %q, want those that the agent opens, in order: %q", got, want)
+	}
+}
