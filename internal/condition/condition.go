@@ -102,7 +102,10 @@ func (s *Set) Has(code, subject string) bool {
 func (s *Set) List() []Condition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.open), func(a, b Condition) int {
+	// Without one the list is empty and not nil: as JSON it is [].
+	list := slices.AppendSeq([]Condition{}, maps.Values(s.open))
+	slices.SortFunc(list, func(a, b Condition) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
 	})
+	return list
 }
