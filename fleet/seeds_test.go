@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSeeds runs whole rollouts in virtual time: hosts that fail, refuse,
+// crash and come back, proposers that die, an operator who pauses, retries,
+// rolls back and publishes past the rollout, and a network that loses replies,
+// cuts, lags and expires sessions. The invariants:
+//
+//   - no host uses a version without a commit decision, its own record of
+//     having started under a permit, or the rollout's end;
+//   - a decision never changes;
+//   - the active never exceed K, neither in ZooKeeper nor on the hosts;
+//   - when the faults are over every rollout comes to be done, aborted or
+//     halted, and a rollback of a halted one brings all hosts to one version.
+//
+// SEEDS=n runs n seeds; without it, as many as fit into a few seconds, at
+// least five. SEED=n runs that one.
+func TestSeeds(t *testing.T) {
+	first, count := uint64(1), 0
+	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
+		count = v
+	}
+	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		first, count = v, 1
+	}
+	limit := time.Now().Add(8 * time.Second)
+	for seed := first; ; seed++ {
+		n := int(seed - first)
+		if count > 0 && n >= count || count == 0 && n >= 5 && time.Now().After(limit) {
+			t.Logf("%d seeds", n)
+			return
+		}
+		if !t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+		}) {
+			return
+		}
+	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	w := newSim(t, seed)
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, h := range w.hosts {
+		w.wg.Go(func() { h.lives(ctx) })
+	}
+	w.wg.Go(func() { w.audit(ctx) })
+	operating, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.operate(operating)
+	}()
+	for range 40 {
+		nap(ctx, time.Duration(w.rng.IntN(6000))*time.Millisecond)
+		w.fault()
+	}
+	stop()
+	<-done
+	w.calm()
+	w.finish(ctx)
+	cancel()
+	w.wg.Wait()
+	w.server.Close()
+}
+
+// nap is pause for tests: virtual time.
+func nap(ctx context.Context, d time.Duration) bool { return pause(ctx, d) }
