@@ -1,0 +1,95 @@
+// Command zkbench measures zkagent beside its floors on a real ZooKeeper of its
+// own, and prints a table. Flags: -quick, -only, -json, -svg, -benchstat,
+// -baseline.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/zkagent/zkagent/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "zkbench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	fs := flag.NewFlagSet("zkbench", flag.ContinueOnError)
+	quick := fs.Bool("quick", false, "small sizes and few repetitions")
+	only := fs.String("only", "", "cases to run, comma separated")
+	jsonTo := fs.String("json", "bin/bench.json", "write the report as JSON here; empty: nowhere")
+	svgTo := fs.String("svg", "bin/bench.svg", "write the picture here; empty: nowhere")
+	statTo := fs.String("benchstat", "", "write the report for benchstat here")
+	baseline := fs.String("baseline", "bench/baseline.json", "tell what is worse than in this report; empty: compare with nothing")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	cfg := bench.Config{Quick: *quick, Log: func(s string) { _, _ = fmt.Fprintln(progress, "measuring", s) }}
+	if *only != "" {
+		cfg.Only = strings.Split(*only, ",")
+	}
+	r, err := bench.Run(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	for path, write := range map[string]func(io.Writer) error{*jsonTo: r.JSON, *svgTo: r.SVG, *statTo: r.Benchstat} {
+		if err := writeFile(path, write); err != nil {
+			return err
+		}
+	}
+	if err := r.Table(out); err != nil {
+		return err
+	}
+	return compare(r, *baseline, out)
+}
+
+// writeFile writes to a path, nothing for none.
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	if dir, _, ok := strings.Cut(path, "/"); ok && dir == "bin" {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(path) //nolint:gosec // The user names it.
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// compare tells what kept its limit in the baseline and does not now. It is
+// told and no failure: the tests guard counts, which no machine changes.
+func compare(r bench.Report, path string, out io.Writer) error {
+	data, err := os.ReadFile(path) //nolint:gosec // The user names it.
+	if path == "" || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var former bench.Report
+	if err := json.Unmarshal(data, &former); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, line := range r.Against(former) {
+		_, _ = fmt.Fprintln(out, "over its limit, and was not in", path+":", line)
+	}
+	return nil
+}
