@@ -4,57 +4,60 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// onlyFrom waits until requests through nginx are answered by exactly these
-// backends, in several rounds, for old workers may still answer the first.
+// onlyFrom waits until many requests in a row through nginx are answered by
+// exactly these backends: the old workers of a reload may still answer some.
 func onlyFrom(t *testing.T, n *nginxProcess, names ...string) {
 	t.Helper()
 	slices.Sort(names)
 	eventually(t, "answers from "+strings.Join(names, ", ")+" only", func() bool {
-		return slices.Equal(slices.Sorted(maps.Keys(n.answering(20))), names)
+		return slices.Equal(slices.Sorted(maps.Keys(n.answering(60))), names)
 	})
-	// From here on it has to stay so.
-	if got := slices.Sorted(maps.Keys(n.answering(40))); !slices.Equal(got, names) {
-		t.Fatalf("answers from %v, want %v", got, names)
-	}
 }
 
+// No member changes its state more than twice here: one that does so again and
+// again is kept as it was by the damping of flaps.
 func TestNginx_RequestsReachExactlyTheLiveMembers(t *testing.T) {
 	zk := zookeeper(t).Addr()
 	publish(t, zk, "/config/shop", map[string]string{"banner": "one", "timeouts/read": "5s"})
 
 	one, setOne := backend(t, "one")
 	two, _ := backend(t, "two")
-	first := startAgent(t, "api-1", serviceSettings(zk, portOf(one)))
+	three, _ := backend(t, "three")
+	setOne(false) // ill from the start: it is no member
+	startAgent(t, "api-1", serviceSettings(zk, portOf(one)))
 	second := startAgent(t, "api-2", serviceSettings(zk, portOf(two)))
 
 	web, nginx := startWeb(t, zk)
 	nginx.start(t)
 	web.start(t)
 	upstreams := web.path("conf.d/upstreams.conf")
-	fileContains(t, upstreams, "127.0.0.1:"+portOf(one), "127.0.0.1:"+portOf(two))
-	onlyFrom(t, nginx, "one", "two")
+	fileContains(t, upstreams, "127.0.0.1:"+portOf(two), `X-Banner "one"`)
+	onlyFrom(t, nginx, "two")
 
+	setOne(true) // its check rises: it joins
+	onlyFrom(t, nginx, "one", "two")
 	setOne(false) // its check falls: it leaves
 	onlyFrom(t, nginx, "two")
-	setOne(true)
-	onlyFrom(t, nginx, "one", "two")
 
-	first.signal(t, 2) // SIGINT: leaves in good order
-	<-first.exited
-	onlyFrom(t, nginx, "two")
+	third := startAgent(t, "api-3", serviceSettings(zk, portOf(three)))
+	onlyFrom(t, nginx, "three", "two")
+	second.signal(t, syscall.SIGINT) // leaves in good order
+	<-second.exited
+	onlyFrom(t, nginx, "three")
 
 	publish(t, zk, "/config/shop", map[string]string{"banner": "two", "timeouts/read": "5s"})
 	fileContains(t, upstreams, `X-Banner "two"`)
 
 	// The last member leaves: nginx refuses an empty upstream, so it stays.
-	second.signal(t, 2)
-	<-second.exited
-	web.statusHolds(t, "empty")
-	fileContains(t, upstreams, "127.0.0.1:"+portOf(two))
-	onlyFrom(t, nginx, "two")
+	third.signal(t, syscall.SIGINT)
+	<-third.exited
+	web.statusHolds(t, "has no members")
+	unchanged(t, upstreams, fileContains(t, upstreams, "127.0.0.1:"+portOf(three)))
+	onlyFrom(t, nginx, "three")
 }
 
 func TestNginx_WhatItRefusesIsNotLeftInPlace(t *testing.T) {
@@ -71,7 +74,8 @@ func TestNginx_WhatItRefusesIsNotLeftInPlace(t *testing.T) {
 
 	t.Run("a value that nginx refuses", func(t *testing.T) {
 		publish(t, zk, "/config/shop", map[string]string{"timeouts/read": "eternity"})
-		web.statusHolds(t, "check", "eternity")
+		// What nginx says names the directive, not its value.
+		web.statusHolds(t, `"stage": "check"`, "proxy_read_timeout")
 		unchanged(t, upstreams, good)
 		onlyFrom(t, nginx, "one")
 		publish(t, zk, "/config/shop", map[string]string{"timeouts/read": "6s"})
@@ -92,9 +96,9 @@ func TestNginx_WhatItRefusesIsNotLeftInPlace(t *testing.T) {
 	})
 }
 
+// unchanged checks that the file is what it was. A check with at = "swapped"
+// that is tried again shows the new file for a moment.
 func unchanged(t *testing.T, path, want string) {
 	t.Helper()
-	if got := fileHolds(t, path, "anything", func(string) bool { return true }); got != want {
-		t.Errorf("%s changed:\n%s\nit was:\n%s", path, got, want)
-	}
+	fileHolds(t, path, "what it held before", func(got string) bool { return got == want })
 }

@@ -13,7 +13,7 @@ agent {
 admin { socket = "${env("DIR")}/zkagent.sock" }
 
 zookeeper {
-  servers         = [env("ZK")]
+  servers         = [env("ZK", "127.0.0.1:2181")]
   session_timeout = "6s"
 }
 

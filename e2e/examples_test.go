@@ -1,0 +1,358 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/zktest"
+)
+
+// devProcess is one `zkagent dev`.
+type devProcess struct {
+	out    *syncBuffer
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// startDev starts `zkagent dev` on a free port; it ends with the test.
+func startDev(t *testing.T, env []string, args ...string) *devProcess {
+	t.Helper()
+	return startTalking(t, binary, env, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// startTalking starts a program whose output is what the test looks at.
+func startTalking(t *testing.T, name string, env []string, args ...string) *devProcess {
+	t.Helper()
+	d := &devProcess{out: &syncBuffer{}, exited: make(chan struct{})}
+	d.cmd = exec.Command(name, args...)
+	d.cmd.Env = append(os.Environ(), append([]string{"NO_COLOR=1"}, env...)...)
+	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.exited)
+	}()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Signal(syscall.SIGTERM)
+		<-d.exited
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, tail(d.out.String(), 8000))
+		}
+	})
+	return d
+}
+
+// says waits until the output holds the text.
+func (d *devProcess) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "dev to say "+text, func() bool {
+		select {
+		case <-d.exited:
+			if !strings.Contains(d.out.String(), text) {
+				t.Fatalf("dev has ended without %q", text)
+			}
+		default:
+		}
+		return strings.Contains(d.out.String(), text)
+	})
+}
+
+// match is the first group of the expression in the output.
+func (d *devProcess) match(t *testing.T, expr string) string {
+	t.Helper()
+	m := regexp.MustCompile(expr).FindStringSubmatch(d.out.String())
+	if m == nil {
+		t.Fatalf("%s is not in:\n%s", expr, d.out)
+	}
+	return m[1]
+}
+
+// ends waits for the end and returns the exit code.
+func (d *devProcess) ends(t *testing.T) int {
+	t.Helper()
+	eventually(t, "dev to end", func() bool {
+		select {
+		case <-d.exited:
+			return true
+		default:
+			return false
+		}
+	})
+	return d.cmd.ProcessState.ExitCode()
+}
+
+func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
+	tmp := t.TempDir()
+	d := startDev(t, []string{"TMPDIR=" + tmp}, "--exit-after", "1s")
+	if code := d.ends(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{
+		"Not for production", "service web: registered", `+proxy_read_timeout "5s";`, "hook purge ran (elected): done", "fencing token:",
+		"web-1 joined", `-proxy_read_timeout "5s";`, `+proxy_read_timeout "15s";`, "web-1 left",
+		"zookeeper: suspended", "That was all",
+	} {
+		if !strings.Contains(d.out.String(), want) {
+			t.Errorf("%q is not in the story", want)
+		}
+	}
+	if strings.Contains(d.out.String(), "nothing of it was seen") {
+		t.Error("a step had no effect")
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("%s is left behind", left[0].Name())
+	}
+}
+
+func TestDev_ServesCommandsAndRendersEditedTemplates(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../examples/quickstart")); err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, nil, "--stand-in", "--members", "web=2", dir)
+	d.says(t, "web-2;")
+	zk, sock := d.match(t, `zookeeper +(\S+)`), d.match(t, `--addr (\S+)`)
+	if out := must(t, "status", "--addr", sock); !strings.Contains(out, "connected") {
+		t.Errorf("status says %s", out)
+	}
+	if out := must(t, "members", "/services/web", "--zk", zk); !strings.Contains(out, "web-2") {
+		t.Errorf("members says %s", out)
+	}
+	d.says(t, "would run (elected): sh -c")
+
+	must(t, "config", "publish", filepath.Join(dir, "change/config/shop"), "/config/shop", "--zk", zk, "--yes")
+	d.says(t, `+proxy_read_timeout "15s";`)
+
+	edited := filepath.Join(dir, "upstreams.conf.tmpl")
+	if err := os.WriteFile(edited+".new", []byte("edited {{ key \"shop/banner\" }}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(edited+".new", edited); err != nil {
+		t.Fatal(err)
+	}
+	d.says(t, "+edited Sale today")
+
+	_, port, _ := strings.Cut(zk, ":")
+	out, code := command(t, nil, "dev", "--listen", zk, dir)
+	if code != 1 || !strings.Contains(out, "port "+port) || !strings.Contains(out, "--listen") {
+		t.Errorf("a second dev on the same port: exit %d\n%s", code, out)
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGINT)
+	if code := d.ends(t); code != 0 {
+		t.Errorf("exit code %d after Ctrl-C", code)
+	}
+}
+
+func TestDev_GoesThroughChurnAndOutages(t *testing.T) {
+	d := startDev(t, nil, "--stand-in", "--members", "web=3", "--churn", "2s", "--outage", "2s/5s", "../examples/quickstart")
+	d.says(t, "web-5;")
+	d.says(t, "web-1 left")
+	d.says(t, "the server is down")
+	d.says(t, "zookeeper: suspended")
+	d.says(t, "zookeeper: connected")
+}
+
+func TestDev_RefusesWhatItCannotDo(t *testing.T) {
+	for _, args := range [][]string{
+		{"--members", "web"}, {"--members", "web=x"}, {"--outage", "5m/30s"}, {"--outage", "1s"}, {"--hooks", "maybe"},
+		{"--listen", "2181"}, {"--churn", "-1s"}, {"-o", "json"},
+	} {
+		if out, code := command(t, nil, append([]string{"dev"}, args...)...); code != 2 {
+			t.Errorf("dev %s: exit %d\n%s", strings.Join(args, " "), code, out)
+		}
+	}
+	if out, code := command(t, nil, "dev", "--listen", "127.0.0.1:0", filepath.Join(t.TempDir(), "none")); code != 78 {
+		t.Errorf("dev without settings: exit %d\n%s", code, out)
+	}
+}
+
+// What the README's first command does, but for the build.
+func TestDemo_ServesThroughNginxAndEnds(t *testing.T) {
+	port := freePort(t)
+	d := startTalking(t, "../scripts/demo", []string{"ZKAGENT=" + binary, "DEMO_SECONDS=5", "DEMO_PORT=" + port})
+	n := &nginxProcess{port: port}
+	eventually(t, "an answer through nginx", func() bool {
+		body, err := n.get()
+		return err == nil && strings.HasPrefix(body, "web")
+	})
+	if code := d.ends(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if !strings.Contains(d.out.String(), "That was all") {
+		t.Error("the story was not told to its end")
+	}
+	if body, err := n.get(); err == nil {
+		t.Errorf("nginx still answers: %q", body)
+	}
+}
+
+func TestExample_Nginx(t *testing.T) {
+	dir := t.TempDir()
+	openDirs(t, dir)
+	n := prepareNginx(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "conf.d/upstreams.conf"), []byte("upstream api { server 127.0.0.1:1; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	startDev(t, []string{"DIR=" + dir}, "--in-place", "--hooks", "run", "--members", "api=2", "../examples/nginx")
+	onlyFrom(t, n, "api-1\n", "api-2\n")
+}
+
+// openDirs lets nginx's workers, which are another user, reach a directory
+// below that of the test.
+func openDirs(t *testing.T, dir string) {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
+	python := "/usr/bin/python3"
+	if _, err := exec.LookPath("haproxy"); err != nil {
+		t.Fatalf("haproxy is not installed: %v; run scripts/setup-tests", err)
+	}
+	// The path of a unix socket is short.
+	dir, err := os.MkdirTemp("", "zkh-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	conf, err := os.ReadFile("../examples/haproxy/haproxy.cfg.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := &nginxProcess{dir: dir, port: freePort(t)}
+	text := strings.NewReplacer("DIR", dir, "PORT", front.port).Replace(string(conf))
+	cfg := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(cfg, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	proxy := startTalking(t, "haproxy", nil, "-f", cfg)
+	apply, err := filepath.Abs("../examples/haproxy/apply.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "haproxy to answer", func() bool {
+		_, err := front.get()
+		return err == nil || strings.Contains(err.Error(), "status")
+	})
+	zk := zktest.Start(t).Addr()
+	one, _ := backend(t, "one")
+	two, _ := backend(t, "two")
+	startAgent(t, "one", haproxyService(zk, "one", portOf(one)))
+	second := startAgent(t, "two", haproxyService(zk, "two", portOf(two)))
+	lb := startTalking(t, binary, []string{"DIR=" + dir, "ZK=" + zk, "PYTHON=" + python, "APPLY=" + apply}, "run", "--config", "../examples/haproxy")
+	onlyFrom(t, front, "one", "two")
+	second.signal(t, syscall.SIGINT)
+	<-second.exited
+	onlyFrom(t, front, "one")
+	if proxy.cmd.ProcessState != nil || lb.cmd.ProcessState != nil {
+		t.Error("haproxy or the agent has ended")
+	}
+}
+
+// haproxyService registers one member without a check.
+func haproxyService(zk, name, port string) string {
+	return fmt.Sprintf(`
+zookeeper {
+  servers         = [%q]
+  session_timeout = "6s"
+}
+service "web" {
+  group     = "/services/web"
+  address   = "127.0.0.1"
+  port      = %s
+  member_id = %q
+}
+`, zk, port, name)
+}
+
+func TestExample_CronLeaderRunsOnOneHost(t *testing.T) {
+	zk := zktest.Start(t).Addr()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	job := filepath.Join(dir, "job")
+	// The hook's environment is clean, so the host is told by the settings' id.
+	script := fmt.Sprintf("#!/bin/sh\necho \"$ZKAGENT_FENCE $(cat | sed 's/.*\"agent\":\"\\([^\"]*\\)\".*/\\1/') $ZKAGENT_EVENT\" >> %s\n", log)
+	if err := os.WriteFile(job, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hosts := map[string]*devProcess{}
+	for _, id := range []string{"a", "b"} {
+		home, err := os.MkdirTemp("", "zkc-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(home) })
+		env := []string{"DIR=" + home, "ZK=" + zk, "JOB=" + job, "ID=" + id, "SCHEDULE=@every 1s"}
+		hosts[id] = startTalking(t, binary, env, "run", "--config", "../examples/cron-leader")
+	}
+	first := hostOfRuns(t, log, 2, "")
+	_ = hosts[first].cmd.Process.Kill()
+	next := hostOfRuns(t, log, 2, first)
+	if next == first {
+		t.Errorf("the job still runs on %s, which was killed", first)
+	}
+}
+
+// hostOfRuns waits for n runs in one term on a host that is not the former one,
+// and checks that each term is one host's.
+func hostOfRuns(t *testing.T, log string, n int, former string) string {
+	t.Helper()
+	var host string
+	fileHolds(t, log, fmt.Sprintf("%d runs of the job on a host other than %q", n, former), func(s string) bool {
+		owner, runs := map[string]string{}, map[string]int{}
+		for line := range strings.Lines(s) {
+			f := strings.Fields(line)
+			if len(f) != 3 || !strings.HasSuffix(line, "\n") {
+				continue
+			}
+			if o, ok := owner[f[0]]; ok && o != f[1] {
+				t.Fatalf("term %s ran on %s and on %s", f[0], o, f[1])
+			}
+			owner[f[0]] = f[1]
+			if f[1] != former {
+				if runs[f[1]]++; runs[f[1]] >= n {
+					host = f[1]
+				}
+			}
+		}
+		return host != ""
+	})
+	return host
+}
+
+// The page and the metrics of dev are there.
+func TestDev_ShowsThePage(t *testing.T) {
+	d := startDev(t, nil, "../examples/quickstart")
+	d.says(t, "page")
+	url := d.match(t, `page +(http://\S+)`)
+	for _, path := range []string{"", "metrics"} {
+		req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s%s: %s", url, path, resp.Status)
+		}
+	}
+}
