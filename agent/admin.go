@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/registry"
@@ -41,7 +44,9 @@ func (a *Agent) readRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.Status()) })
 	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.HookStatus()) })
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.Members()) })
+	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, a.Fleet(r.Context())) })
 	mux.HandleFunc("GET /events", a.serveEvents)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", a.serveHealth)
 	mux.HandleFunc("GET /readyz", a.serveReady)
 }
@@ -100,9 +105,6 @@ func (a *Agent) serveReady(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// maxFollowers bounds the open event streams.
-const maxFollowers = 64
-
 // serveEvents lists recent events, or follows them as server-sent events.
 func (a *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
 	since, _ := strconv.ParseInt(r.URL.Query().Get("since"), 10, 64)
@@ -117,35 +119,30 @@ func (a *Agent) serveEvents(w http.ResponseWriter, r *http.Request) {
 		answer(w, list)
 		return
 	}
-	if a.followers.Add(1) > maxFollowers {
-		a.followers.Add(-1)
-		http.Error(w, "too many followers", http.StatusServiceUnavailable)
+	done, ok := a.admit(w, r)
+	if !ok {
 		return
 	}
-	defer a.followers.Add(-1)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	a.stream(w, r, since)
+	defer done()
+	a.stream(sse{w, http.NewResponseController(w)}, r, since)
 }
 
 // stream writes events until the client or the agent goes.
-func (a *Agent) stream(w http.ResponseWriter, r *http.Request, since int64) {
-	out := http.NewResponseController(w)
-	alive := time.NewTicker(15 * time.Second)
+func (a *Agent) stream(client sse, r *http.Request, since int64) {
+	alive := time.NewTicker(liveBeat)
 	defer alive.Stop()
 	for {
 		list, next := a.events.since(since)
+		var text strings.Builder
 		for _, e := range list {
 			data, err := json.Marshal(e)
 			if err != nil {
 				return
 			}
-			if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.Seq, data); err != nil {
-				return
-			}
+			fmt.Fprintf(&text, "id: %d\ndata: %s\n\n", e.Seq, data)
 			since = e.Seq
 		}
-		if out.Flush() != nil {
+		if !client.send(text.String()) {
 			return
 		}
 		select {
@@ -155,7 +152,7 @@ func (a *Agent) stream(w http.ResponseWriter, r *http.Request, since int64) {
 			return
 		case <-next:
 		case <-alive.C:
-			if _, err := w.Write([]byte(": alive\n\n")); err != nil {
+			if !client.send(": alive\n\n") {
 				return
 			}
 		}

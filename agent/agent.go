@@ -64,8 +64,14 @@ type Agent struct {
 	stopMode    chan stopMode // size 1: how to stop
 	failed      chan error    // size 1: why Run is to end with an error
 	saved       *lastGoodSaver
-	followers   atomic.Int64 // open event streams
 	httpAddr    atomic.Value // string
+
+	// What is read when somebody looks.
+	followers      atomic.Int64 // open streams of the HTTP listener
+	localFollowers atomic.Int64 // open streams of the admin socket
+	fleet          fleetReader
+	rollouts       cached[[]rolloutView]
+	lines          cached[[]lineView]
 }
 
 // settingsState is how the last load of the settings went.
@@ -140,6 +146,7 @@ func (a *Agent) build(cfg *Config) {
 	}
 	a.execs = newExecSet(a)
 	a.saved = newLastGoodSaver(a)
+	a.fleet.self, a.fleet.session = cfg.ID, a.liveSession
 }
 
 // use notes the settings in use.

@@ -43,10 +43,14 @@ func (e *events) add(ev Event) {
 }
 
 // since returns the kept events after seq, and a channel that is closed at
-// the next one.
+// the next one. A number that was not given out is of a former process: all
+// are new to that reader.
 func (e *events) since(seq int64) ([]Event, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if seq > e.seq {
+		seq = 0
+	}
 	kept := e.ring
 	if len(kept) > eventsKept {
 		kept = kept[len(kept)-eventsKept:]

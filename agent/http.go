@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // contentPolicy lets the page use nothing but what the agent serves itself.
@@ -18,9 +17,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 func (a *Agent) httpMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	a.readRoutes(mux)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	mux.HandleFunc("GET /{$}", a.servePage)
-	mux.HandleFunc("GET /page.css", serveStyle)
+	a.pageRoutes(mux)
 	return mux
 }
 

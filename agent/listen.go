@@ -52,7 +52,7 @@ func (a *Agent) listen(ctx context.Context) (*listeners, error) {
 		a.httpAddr.Store(ln.Addr().String())
 		l.serve(ln, &http.Server{
 			Handler: a.guarded(cfg.HTTP, a.httpMux()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-			MaxHeaderBytes: 16 << 10,
+			ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 		})
 	}
 	return l, nil

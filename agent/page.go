@@ -2,24 +2,90 @@ package agent
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
+	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/registry"
 )
 
-//go:embed page.html
-var pageHTML string
+// The page is rendered here, on request: it works without scripts, and what
+// others have written (names of members, texts of checks) is escaped by
+// html/template. The script only fetches the same page again when the agent
+// says that something changed.
 
-//go:embed page.css
-var pageCSS []byte
+//go:embed page
+var pageFiles embed.FS
 
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+// pageTemplates are parsed when somebody looks for the first time.
+var pageTemplates = sync.OnceValues(func() (*template.Template, error) {
+	return template.New("page").Funcs(pageFuncs).ParseFS(pageFiles, "page/*.html")
+})
 
-// servePage shows the status of this agent. All names on it are data: they
-// are escaped by html/template.
-func (a *Agent) servePage(w http.ResponseWriter, _ *http.Request) {
+// sections are the pages in the order of the navigation.
+var sections = []pageSection{
+	{"/", "Fleet", "fleet"},
+	{"/services", "Services", "services"},
+	{"/templates", "Templates", "templates"},
+	{"/rollouts", "Rollouts", "rollouts"},
+	{"/locks", "Locks & leaders", "locks"},
+	{"/timeline", "Events", "timeline"},
+	{"/agent", "This agent", "agent"},
+}
+
+type pageSection struct{ Path, Title, name string }
+
+// pageData is what every page gets; Body is of the section.
+type pageData struct {
+	Title    string
+	Path     string
+	Sections []pageSection
+	Status   Status
+	Now      time.Time
+	Body     any
+}
+
+// pageRoutes serves the page, its style and its script.
+func (a *Agent) pageRoutes(mux *http.ServeMux) {
+	bodies := map[string]func(*http.Request, *Status) any{
+		"fleet": a.fleetPage, "services": a.servicesPage, "templates": a.templatesPage, "rollouts": a.rolloutsPage,
+		"locks": a.locksPage, "timeline": a.timelinePage, "agent": func(*http.Request, *Status) any { return a.cfg.Load().Log },
+	}
+	for _, s := range sections {
+		pattern := s.Path
+		if pattern == "/" {
+			pattern = "/{$}"
+		}
+		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			a.servePage(w, s, func(st *Status) any { return bodies[s.name](r, st) })
+		})
+	}
+	mux.HandleFunc("GET /live", a.serveLive)
+	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind+"; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-cache")
+			http.ServeFileFS(w, r, pageFiles, "page/"+name)
+		})
+	}
+}
+
+// servePage renders one section.
+func (a *Agent) servePage(w http.ResponseWriter, s pageSection, body func(*Status) any) {
+	t, err := pageTemplates()
+	if err != nil {
+		http.Error(w, "the page cannot be parsed", http.StatusInternalServerError)
+		return
+	}
+	st := a.Status()
+	data := pageData{Title: s.Title, Path: s.Path, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, a.Status()); err != nil {
+	if err := t.ExecuteTemplate(&b, s.name+".html", data); err != nil {
+		a.log.Warn("page not rendered", "page", s.name, "err", err)
 		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
@@ -28,7 +94,92 @@ func (a *Agent) servePage(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(b.Bytes())
 }
 
-func serveStyle(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	_, _ = w.Write(pageCSS)
+// timelinePage lists the kept events, the newest first.
+func (a *Agent) timelinePage(*http.Request, *Status) any {
+	list, _ := a.events.since(0)
+	slices.Reverse(list)
+	return list
+}
+
+// groupView is one group with the arguments that name it to commands.
+type groupView struct {
+	registry.GroupStatus
+
+	Args string
+}
+
+// servicesPage is the groups that this agent follows, those of sets too.
+func (a *Agent) servicesPage(_ *http.Request, st *Status) any {
+	var groups []groupView
+	for _, g := range st.Groups {
+		groups = append(groups, groupView{g, g.Name})
+	}
+	for _, set := range st.GroupSets {
+		for _, g := range set.Groups {
+			args := set.Name + " " + g.Name
+			g.Name = set.Name + "/" + g.Name
+			groups = append(groups, groupView{g, args})
+		}
+	}
+	return groups
+}
+
+// pageFuncs are what the templates of the page may call.
+var pageFuncs = template.FuncMap{
+	"since": func(t time.Time) string {
+		if t.IsZero() {
+			return "–"
+		}
+		return ago(time.Since(t))
+	},
+	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"class":    stateClass,
+	"word":     stateWord,
+	"hex":      func(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) },
+	"diffline": diffClass,
+	"plural":   func(n int, noun string) string { return plural(n, noun) },
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// ago is a duration as people read it, with at most two units.
+func ago(d time.Duration) string {
+	switch s := int(d.Seconds()); {
+	case s < 1:
+		return "now"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d m %d s", s/60, s%60)
+	case s < 48*3600:
+		return fmt.Sprintf("%d h %d m", s/3600, s/60%60)
+	default:
+		return fmt.Sprintf("%d d %d h", s/86400, s/3600%24)
+	}
+}
+
+// stateClass is the colour of a state; the word always stands beside it.
+func stateClass(state string) string {
+	switch state {
+	case "ok", "connected", "running", "done", "up", "passing", "leader", "registered":
+		return "ok"
+	case "failed", "expired", "closed", "down", "critical", "halted", "aborted", "exited":
+		return "bad"
+	case "drain", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting", "stopping", "held", "unreadable", "owed":
+		return "warn"
+	}
+	return "mut"
+}
+
+// stateWord is a state as the page spells it.
+func stateWord(state string) string {
+	if state == "" {
+		return "unknown"
+	}
+	return state
 }

@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// What is read for the pages about rollouts and locks.
+const (
+	rolloutsShown = 5
+	locksShown    = 200
+	waitersShown  = 50
+)
+
+// The places below which commands and rolling reloads keep their locks.
+var lockRoots = []string{"/zkagent/locks", "/zkagent/rolling"}
+
+// cached keeps one reading of ZooKeeper for all who look at about the same
+// time. It is safe for concurrent use.
+type cached[T any] struct {
+	mu    sync.Mutex // mu guards everything below, and is held while one reads.
+	value T
+	err   error
+	at    time.Time
+}
+
+func (c *cached[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < fleetFresh {
+		return c.value, c.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetWait)
+	defer cancel()
+	value, err := read(ctx)
+	c.at, c.err = time.Now(), err
+	if err == nil {
+		c.value = value
+	}
+	return c.value, err
+}
+
+// listing is what a page shows of a reading that may have failed.
+type listing[T any] struct {
+	List  []T
+	Error string
+}
+
+func newListing[T any](list []T, err error) listing[T] {
+	l := listing[T]{List: list}
+	if err != nil {
+		l.Error = err.Error()
+	}
+	return l
+}
+
+// rolloutView is one rollout as the page shows it.
+type rolloutView struct {
+	*fleet.State
+
+	Tree  string
+	Rows  []rolloutRow
+	Count struct{ Done, Active, Failed, Waiting, Voted int }
+}
+
+// rolloutRow is one participant.
+type rolloutRow struct{ Host, State, Vote, Text string }
+
+func (a *Agent) rolloutsPage(r *http.Request, _ *Status) any {
+	return newListing(a.rollouts.get(r.Context(), a.readRollouts))
+}
+
+// readRollouts reads the newest rollouts of every tree that this agent
+// follows.
+func (a *Agent) readRollouts(ctx context.Context) ([]rolloutView, error) {
+	s, err := a.liveSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views := []rolloutView{}
+	var failed error
+	for _, c := range a.cfg.Load().Configs {
+		names, err := fleet.Names(ctx, s, c.Path)
+		if err != nil {
+			failed = cmp.Or(failed, err)
+			continue
+		}
+		slices.Reverse(names)
+		for _, name := range names[:min(len(names), rolloutsShown)] {
+			state, err := fleet.Read(ctx, s, c.Path, name)
+			if err != nil {
+				failed = cmp.Or(failed, err)
+				continue
+			}
+			views = append(views, viewRollout(c.Name, state))
+		}
+	}
+	if len(views) > 0 {
+		failed = nil
+	}
+	return views, failed
+}
+
+// viewRollout lists the participants: failed first, then those under way.
+func viewRollout(tree string, s *fleet.State) rolloutView {
+	v := rolloutView{State: s, Tree: tree}
+	hosts := map[string]bool{}
+	for _, p := range s.Proposal.Participants {
+		hosts[p] = true
+	}
+	for h := range s.Hosts {
+		hosts[h] = true
+	}
+	order := map[string]int{"failed": 0, "started": 1, "waiting": 2, "done": 3}
+	for h := range hosts {
+		row := rolloutRow{Host: h, State: "waiting", Vote: "no vote yet"}
+		if vote, ok := s.Votes[h]; ok {
+			v.Count.Voted++
+			row.Vote, row.Text = "commit", vote.Reason
+			if !vote.Commit {
+				row.Vote = "abort"
+			}
+		}
+		if rec, ok := s.Hosts[h]; ok {
+			row.State, row.Text = rec.State, cmp.Or(rec.Error, row.Text)
+		}
+		switch row.State {
+		case fleet.HostDone:
+			v.Count.Done++
+		case fleet.HostFailed:
+			v.Count.Failed++
+		case fleet.HostStarted:
+			v.Count.Active++
+		default:
+			v.Count.Waiting++
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	slices.SortFunc(v.Rows, func(x, y rolloutRow) int {
+		return cmp.Or(cmp.Compare(order[x.State], order[y.State]), cmp.Compare(x.Host, y.Host))
+	})
+	return v
+}
+
+// lineView is a lock, semaphore or election with who stands in line.
+type lineView struct {
+	Kind, Name, Path string
+	Contenders       []contenderView // in order
+	More             int             // that are not shown
+	Error            string
+}
+
+// contenderView is one znode in a line. The first holds a lock or leads.
+type contenderView struct {
+	ID, Node string
+	Fence    int64
+	Since    time.Time
+}
+
+func (a *Agent) locksPage(r *http.Request, _ *Status) any {
+	return newListing(a.lines.get(r.Context(), a.readLines))
+}
+
+// readLines reads the lines of this agent's elections and of the locks.
+func (a *Agent) readLines(ctx context.Context) ([]lineView, error) {
+	s, err := a.liveSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lines := []lineView{}
+	for _, e := range a.cfg.Load().Elections {
+		lines = append(lines, readLine(ctx, s, "election", e.Name, e.Path))
+	}
+	for _, root := range lockRoots {
+		names, _, err := s.Children(ctx, root)
+		if errors.Is(err, session.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return lines, err
+		}
+		slices.Sort(names)
+		for _, n := range names[:min(len(names), locksShown)] {
+			kind := "lock"
+			if root != lockRoots[0] {
+				kind = "rolling reload"
+			}
+			if l := readLine(ctx, s, kind, n, session.JoinPath(root, n)); len(l.Contenders) > 0 || l.Error != "" {
+				lines = append(lines, l)
+			}
+		}
+	}
+	return lines, nil
+}
+
+// readLine reads who stands in line at a path, in the order of creation. The
+// leases of a semaphore stand below a child of their own.
+func readLine(ctx context.Context, s *session.Session, kind, name, path string) lineView {
+	l := lineView{Kind: kind, Name: name, Path: path}
+	names, _, err := s.Children(ctx, path)
+	if err != nil {
+		if !errors.Is(err, session.ErrNoNode) {
+			l.Error = err.Error()
+		}
+		return l
+	}
+	if slices.Contains(names, "leases") {
+		l.Kind, path = kind+" (permits)", session.JoinPath(path, "leases")
+		if names, _, err = s.Children(ctx, path); err != nil {
+			return l
+		}
+	}
+	paths := make([]string, len(names))
+	for i, n := range names {
+		paths[i] = session.JoinPath(path, n)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		l.Error = err.Error()
+		return l
+	}
+	byFence := map[int64]contenderView{}
+	for i, r := range results {
+		if r.Err == nil && r.Stat.EphemeralOwner != 0 {
+			byFence[r.Stat.Czxid] = contenderView{
+				ID: shorten(string(r.Data), 200), Node: names[i], Fence: r.Stat.Czxid, Since: time.UnixMilli(r.Stat.Ctime),
+			}
+		}
+	}
+	for _, zxid := range slices.Sorted(maps.Keys(byFence)) {
+		if len(l.Contenders) == waitersShown {
+			l.More = len(byFence) - waitersShown
+			break
+		}
+		l.Contenders = append(l.Contenders, byFence[zxid])
+	}
+	return l
+}

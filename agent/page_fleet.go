@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Bounds of what is read for the page.
+const (
+	fleetFresh  = 3 * time.Second // how long one reading serves everybody who looks
+	fleetWait   = 4 * time.Second // for ZooKeeper to answer
+	goneKept    = time.Hour       // how long a host that went is shown
+	goneMax     = 1000            // hosts
+	fleetTooBig = 64 << 10        // bytes of a status that are looked at
+)
+
+// HostStatus is one row of the fleet: the status that one agent publishes, or
+// what is wrong with it.
+type HostStatus struct {
+	FleetStatus
+
+	ID     string    `json:"id"`
+	State  string    `json:"state"` // failed, unreadable, gone, held, waiting or ok
+	Detail string    `json:"detail,omitempty"`
+	Seen   time.Time `json:"seen"`
+	Self   bool      `json:"self,omitempty"`
+}
+
+// Fleet is what the agents of the fleet tell, as read at a moment.
+type Fleet struct {
+	Hosts []HostStatus `json:"hosts"`
+	At    time.Time    `json:"at,omitzero"`
+	Error string       `json:"error,omitempty"` // of the newest reading; Hosts is then older
+}
+
+// fleetReader reads the fleet when somebody looks: nobody watches it. It is
+// safe for concurrent use; one reading serves all who look at the same time.
+type fleetReader struct {
+	session func(context.Context) (*session.Session, error)
+	self    string
+
+	mu    sync.Mutex // mu guards everything below, and is held while one reads.
+	fleet Fleet
+	tried time.Time
+	known map[string]HostStatus // hosts that were seen
+}
+
+// read returns the fleet, at most fleetFresh old.
+func (f *fleetReader) read(ctx context.Context) Fleet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.tried) < fleetFresh {
+		return f.fleet
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetWait)
+	defer cancel()
+	hosts, err := f.hosts(ctx)
+	f.tried = time.Now()
+	if err != nil {
+		f.fleet.Error = err.Error()
+		return f.fleet
+	}
+	f.fleet = Fleet{Hosts: f.remember(hosts), At: f.tried}
+	return f.fleet
+}
+
+func (f *fleetReader) hosts(ctx context.Context) ([]HostStatus, error) {
+	s, err := f.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, _, err := s.Children(ctx, agentsPath)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(names))
+	for i, n := range names {
+		paths[i] = session.JoinPath(agentsPath, n)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]HostStatus, 0, len(names))
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode): // it went meanwhile.
+		case r.Err != nil:
+			hosts = append(hosts, HostStatus{ID: names[i], State: "unreadable", Detail: r.Err.Error()})
+		default:
+			hosts = append(hosts, decodeHost(names[i], r.Data))
+		}
+	}
+	return hosts, nil
+}
+
+// decodeHost reads a status, which may be of another version, or garbage: the
+// host is shown all the same.
+func decodeHost(id string, data []byte) HostStatus {
+	h := HostStatus{ID: id, State: "ok"}
+	err := errors.New("the status is too large")
+	if len(data) <= fleetTooBig {
+		err = json.Unmarshal(data, &h.FleetStatus)
+	}
+	if err != nil {
+		h.FleetStatus = FleetStatus{}
+		h.State, h.Detail = "unreadable", "the status is not one that this version understands"
+		return h
+	}
+	for _, state := range h.Templates {
+		word, _, _ := strings.Cut(state, "@")
+		switch {
+		case word == "failed":
+			h.State = "failed"
+		case word == "waiting" && h.State != "failed":
+			h.State = "waiting"
+		}
+	}
+	if h.State == "ok" && len(h.Holds) > 0 {
+		h.State = "held"
+	}
+	h.Detail = shorten(h.FleetStatus.Error, 500)
+	return h
+}
+
+// shorten cuts a text that others have written.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit] + " …"
+}
+
+// hostOrder puts problems first.
+var hostOrder = map[string]int{"failed": 0, "unreadable": 1, "gone": 2, "held": 3, "waiting": 4}
+
+// remember adds hosts that went since somebody looked, and sorts.
+func (f *fleetReader) remember(hosts []HostStatus) []HostStatus {
+	live := map[string]HostStatus{}
+	for _, h := range hosts {
+		h.Seen, h.Self = f.tried, h.ID == f.self
+		live[h.ID] = h
+	}
+	for id, h := range f.known {
+		if _, ok := live[id]; ok || f.tried.Sub(h.Seen) > goneKept || len(live) >= len(hosts)+goneMax {
+			continue
+		}
+		h.State, h.Detail = "gone", "its session has ended"
+		live[id] = h
+	}
+	f.known = live
+	return slices.SortedFunc(maps.Values(live), func(a, b HostStatus) int {
+		return cmp.Or(cmp.Compare(hostRank(a), hostRank(b)), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+func hostRank(h HostStatus) int {
+	if n, ok := hostOrder[h.State]; ok {
+		return n
+	}
+	return len(hostOrder)
+}
+
+// liveSession returns the session, or an error at once when there is no
+// connection: whoever looks during an outage is not kept waiting.
+func (a *Agent) liveSession(ctx context.Context) (*session.Session, error) {
+	if st := a.sessions.State(); st != session.Connected {
+		return nil, fmt.Errorf("ZooKeeper is %s", st)
+	}
+	return a.sessions.Session(ctx)
+}
+
+// Fleet returns what the agents of the fleet tell. It reads ZooKeeper, at
+// most once in a few seconds however many ask.
+func (a *Agent) Fleet(ctx context.Context) Fleet { return a.fleet.read(ctx) }
+
+// fleetView is the fleet with what its cards show.
+type fleetView struct {
+	Fleet
+
+	Rows               []fleetRow
+	Live, Failed, Held int
+	Versions           []string // of this agent's program in the fleet
+}
+
+// fleetRow is a host as texts: a fleet has many, and templates are slow.
+type fleetRow struct {
+	ID, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
+}
+
+func (a *Agent) fleetPage(r *http.Request, _ *Status) any {
+	return viewFleet(a.Fleet(r.Context()), time.Now())
+}
+
+func viewFleet(f Fleet, now time.Time) fleetView {
+	v := fleetView{Fleet: f}
+	versions := map[string]bool{}
+	for _, h := range v.Hosts {
+		v.Rows = append(v.Rows, rowOf(h, now))
+		switch h.State {
+		case "gone":
+			continue
+		case "failed":
+			v.Failed++
+		}
+		v.Live++
+		v.Held += len(h.Holds)
+		if h.Version != "" {
+			versions[shorten(h.Version, 40)] = true
+		}
+	}
+	v.Versions = slices.Sorted(maps.Keys(versions))
+	return v
+}
+
+func rowOf(h HostStatus, now time.Time) fleetRow {
+	row := fleetRow{
+		ID: h.ID, Class: stateClass(h.State), State: h.State, Leads: shorten(strings.Join(h.Leads, ", "), 200),
+		Version: shorten(h.Version, 40), Detail: h.Detail,
+	}
+	var b strings.Builder
+	for i, name := range slices.Sorted(maps.Keys(h.Templates)) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(name + " " + h.Templates[name])
+	}
+	if h.More > 0 {
+		fmt.Fprintf(&b, ", %d more", h.More)
+	}
+	row.Templates = shorten(b.String(), 500)
+	if !h.Since.IsZero() {
+		row.Since, row.Age = h.Since.UTC().Format(time.RFC3339), ago(now.Sub(h.Since))
+	}
+	if len(h.Holds) > 0 {
+		row.Holds = "holds " + shorten(strings.Join(h.Holds, ", "), 200)
+	}
+	if h.State == "gone" {
+		row.Row = "stale"
+	}
+	if h.Self {
+		row.ID += " (this)"
+	}
+	return row
+}

@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of what a preview shows.
+const (
+	diffMaxFile  = 256 << 10 // bytes of a file that is compared on the page
+	diffMaxLines = 400
+	previewLimit = 5 * time.Second
+)
+
+// FileDiff is what an apply would change in one file now.
+type FileDiff struct {
+	Path string
+	// Note says why there are no lines: private, too large, not text.
+	Note  string
+	Lines []string
+}
+
+// templateView is one template with what is pending or has failed.
+type templateView struct {
+	TemplateStatus
+
+	Age   []SourceStatus
+	Diffs []FileDiff
+	Fault string // why nothing can be rendered
+}
+
+// templatesPage shows the templates, failed ones first, and for those that
+// are not well what would be written.
+func (a *Agent) templatesPage(r *http.Request, st *Status) any {
+	ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
+	defer cancel()
+	sources := map[string]SourceStatus{}
+	for _, s := range st.Sources {
+		sources[view.Source{Kind: view.Kind(s.Kind), Name: s.Name}.String()] = s
+	}
+	var bad, good []templateView
+	for _, t := range st.Templates {
+		v := templateView{TemplateStatus: t}
+		for _, name := range t.Sources {
+			v.Age = append(v.Age, sources[name])
+		}
+		if t.State == "ok" && !t.Owed {
+			good = append(good, v)
+			continue
+		}
+		var err error
+		if v.Diffs, err = a.preview(ctx, t.Name); err != nil {
+			v.Fault = err.Error()
+		}
+		bad = append(bad, v)
+	}
+	return append(bad, good...)
+}
+
+// preview renders a bundle from the present view, changes nothing, and
+// compares with the files in place. Whoever may open the page on this host is
+// not shown what the files' own modes would keep from them.
+func (a *Agent) preview(ctx context.Context, name string) ([]FileDiff, error) {
+	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
+	for _, bc := range cfg.Bundles {
+		if bc.Name != name {
+			continue
+		}
+		b := newBundle(bc, declaredSources(cfg), cfg.Syntax)
+		if b.err != nil {
+			return nil, b.err
+		}
+		if missing := snap.view.Missing(b.sources...); len(missing) > 0 {
+			return nil, fmt.Errorf("waiting for %s", sourceList(missing))
+		}
+		quiet := *a.applier
+		quiet.metrics, quiet.events = nil, newEvents()
+		t := &applying{applier: &quiet, name: name, job: applyJob{bundle: b, view: snap.view, old: snap.view, first: true, force: true}}
+		if err := t.render(ctx); err != nil {
+			return nil, err
+		}
+		var diffs []FileDiff
+		for _, o := range t.outputs {
+			if d, differs := compareFile(o); differs {
+				diffs = append(diffs, d)
+			}
+		}
+		for _, dest := range t.gone {
+			diffs = append(diffs, FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
+		}
+		return diffs, nil
+	}
+	return nil, errUnknownName
+}
+
+// compareFile compares an output with the file in place.
+func compareFile(o *output) (FileDiff, bool) {
+	d := FileDiff{Path: o.dest}
+	info, err := os.Lstat(o.dest)
+	mode := o.tmpl.cfg.Mode
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if mode != 0 && mode&0o004 == 0 {
+			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.data))
+			return d, true
+		}
+		return d.with(nil, o.data), true
+	case err != nil:
+		d.Note = err.Error()
+		return d, true
+	case !info.Mode().IsRegular():
+		d.Note = "in place is no regular file"
+		return d, true
+	case info.Size() > diffMaxFile:
+		d.Note = "too large to compare here"
+		return d, true
+	}
+	old, err := os.ReadFile(o.dest)
+	if err != nil {
+		d.Note = err.Error()
+		return d, true
+	}
+	if string(old) == string(o.data) {
+		return d, false
+	}
+	if info.Mode()&0o004 == 0 || mode != 0 && mode&0o004 == 0 {
+		d.Note = "differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it"
+		return d, true
+	}
+	return d.with(old, o.data), true
+}
+
+// with adds the lines that differ.
+func (d FileDiff) with(old, next []byte) FileDiff {
+	if len(next) > diffMaxFile {
+		d.Note = "too large to compare here"
+		return d
+	}
+	if !utf8.Valid(old) || !utf8.Valid(next) {
+		d.Note = "differs; not text"
+		return d
+	}
+	text := string(diff.Diff("in place", old, "rendered now", next))
+	d.Lines = strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(d.Lines) > 0 && strings.HasPrefix(d.Lines[0], "diff ") {
+		d.Lines = d.Lines[1:]
+	}
+	if len(d.Lines) > diffMaxLines {
+		d.Note = fmt.Sprintf("%d further lines are not shown", len(d.Lines)-diffMaxLines)
+		d.Lines = d.Lines[:diffMaxLines]
+	}
+	return d
+}
+
+// diffClass is the colour of a line of a diff.
+func diffClass(line string) string {
+	switch {
+	case strings.HasPrefix(line, "+"):
+		return "add"
+	case strings.HasPrefix(line, "-"):
+		return "del"
+	case strings.HasPrefix(line, "@@"):
+		return "hunk"
+	}
+	return "same"
+}

@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+)
+
+// hostile is a name that breaks pages which take names for markup.
+const hostile = `web-00<b>"'&<script>alert(1)</script>`
+
+// ephemeral makes an ephemeral znode of the test's own session.
+func (b *bed) ephemeral(path, data string) {
+	b.t.Helper()
+	if err := b.s.CreateParents(b.t.Context(), path); err != nil {
+		b.t.Fatal(err)
+	}
+	b.sure(func() error {
+		_, _, err := b.s.Create(b.t.Context(), path, []byte(data), session.Ephemeral)
+		return err
+	})
+}
+
+// pageBed is an agent with the page, a group with a hostile member, and a
+// template whose check fails.
+func pageBed(t *testing.T) (*bed, *started) {
+	t.Helper()
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80,"labels":{"zone":"a"}}`)
+	b.ephemeral("/services/web/"+strings.ReplaceAll(hostile, "/", "_"), `{"host":"10.0.0.2;}","port":80}`)
+	b.ephemeral("/zkagent/agents/garbage", "\x00\xff{not json")
+	b.ephemeral("/zkagent/agents/future", `{"version":"99.1","templates":{"web":"ok@7"},"unknown":{"a":[1]},"since":"2026-01-02T03:04:05Z"}`)
+	b.ephemeral("/zkagent/agents/wrong", `{"version":17,"templates":"x"}`)
+	b.ephemeral("/zkagent/agents/broken", `{"version":"1","templates":{"`+jsonText(hostile)+`":"failed"},"error":"nginx -t: unknown directive"}`)
+	c := b.config()
+	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
+	broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# "+hostile+"\n")
+	broken.Check = &CheckConfig{Command: script("echo broken '%s' >&2; exit 1", "<i>here</i>")}
+	private := b.file("private.conf", "password {{ key \"web/port\" }}hunter2\n")
+	private.Templates[0].Mode = 0o600
+	private.Check = broken.Check
+	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`), broken, private}
+	a := b.start(c)
+	a.ready()
+	a.condition("template-failed", "broken.conf", true)
+	a.condition("template-failed", "private.conf", true)
+	return b, a
+}
+
+func jsonText(s string) string {
+	data, _ := json.Marshal(s)
+	return strings.Trim(string(data), `"`)
+}
+
+func TestPage_EverySection(t *testing.T) {
+	_, a := pageBed(t)
+	want := map[string][]string{
+		"/":          {"garbage", "unreadable", "99.1", "unknown directive", "problems first", "open conditions"},
+		"/services":  {"10.0.0.1:80", "&lt;script&gt;", "rejected"},
+		"/templates": {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only what everybody may read"},
+		"/rollouts":  {"No rollouts"},
+		"/locks":     {"No elections"},
+		"/timeline":  {"condition-opened", "applied"},
+		"/agent":     {"connected", "This agent"},
+		"/app.js":    {"EventSource"},
+		"/app.css":   {"light-dark"},
+	}
+	for path, texts := range want {
+		code, body, h := httpGet(t, a, http.MethodGet, path, nil)
+		if code != http.StatusOK || h.Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: got %d, %v", path, code, h)
+		}
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: %q is missing in:\n%s", path, text, body)
+			}
+		}
+		if strings.Contains(body, "<script>alert") || strings.Contains(body, "hunter2") || strings.Contains(body, "<i>here") {
+			t.Errorf("%s shows what it must not:\n%s", path, body)
+		}
+	}
+}
+
+func TestPage_FailedRenderLeavesNoTrace(t *testing.T) {
+	b, a := pageBed(t)
+	before, _ := a.events.since(0)
+	if _, err := a.preview(t.Context(), "broken.conf"); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.preview(t.Context(), "none"); err == nil {
+		t.Error("a template that does not exist was previewed")
+	}
+	after, _ := a.events.since(before[len(before)-1].Seq)
+	if exists(b.path("broken.conf")) || len(after) != 0 {
+		t.Errorf("the preview left a file or events: %v", after)
+	}
+}
+
+func TestPage_Locks(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	b.ephemeral("/zkagent/locks/backup/_c_1-lock-0000000007", "first")
+	b.ephemeral("/zkagent/locks/backup/_c_2-lock-0000000008", "second")
+	b.ephemeral("/zkagent/rolling/web/leases/_c_3-lease-0000000000", "third")
+	c := b.config()
+	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.Elections = []ElectionConfig{{Name: "job", Path: "/elections/job"}}
+	a := b.start(c)
+	a.ready()
+	eventually(t, "the agent to lead", func() bool { return a.terms.get("job") != nil })
+	list, err := a.readLines(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range list {
+		ids := make([]string, len(l.Contenders))
+		for i, x := range l.Contenders {
+			ids[i] = x.ID
+		}
+		got = append(got, fmt.Sprint(l.Kind, " ", l.Name, " ", ids))
+	}
+	want := []string{"election job [a1]", "lock backup [first second]", "rolling reload (permits) web [third]"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestLive_ManyClients opens ten thousand streams at once.
+func TestLive_ManyClients(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	a := b.start(b.config())
+	a.ready()
+	mux := http.NewServeMux()
+	a.readRoutes(mux)
+	a.pageRoutes(mux)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	codes := make(chan int, 10000)
+	var wg sync.WaitGroup
+	for i := range cap(codes) {
+		path := "/live"
+		if i%2 == 0 {
+			path = "/events?follow=1"
+		}
+		wg.Go(func() {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+			codes <- w.Code
+		})
+	}
+	for range cap(codes) - maxFollowers {
+		if code := <-codes; code != http.StatusServiceUnavailable {
+			t.Fatalf("got %d, want %d", code, http.StatusServiceUnavailable)
+		}
+	}
+	cancel()
+	wg.Wait()
+	for range maxFollowers {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("got %d, want 200", code)
+		}
+	}
+	if n := a.followers.Load(); n != 0 {
+		t.Errorf("%d streams are still counted", n)
+	}
+}
+
+func TestEvents_AfterARestart(t *testing.T) {
+	e := newEvents()
+	e.add(Event{Kind: "a"})
+	e.add(Event{Kind: "b"})
+	if list, _ := e.since(700); len(list) != 2 {
+		t.Errorf("a reader of a former process got %v", list)
+	}
+	if list, _ := e.since(2); len(list) != 0 {
+		t.Errorf("got %v", list)
+	}
+}
+
+func TestCompareFile(t *testing.T) {
+	dir := t.TempDir()
+	out := func(name, data string) *output {
+		return &output{tmpl: &bundleTemplate{}, dest: filepath.Join(dir, name), data: []byte(data)}
+	}
+	write := func(name, data string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("open", "a\nb\n", 0o644)
+	write("private", "secret\n", 0o640)
+	write("binary", "\xff\n", 0o644)
+	write("same", "a\n", 0o600)
+	if err := os.Mkdir(filepath.Join(dir, "dir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ name, data, line, note string }{
+		{"open", "a\nc\n", "+c", ""},
+		{"new", "a\n", "+a", ""},
+		{"private", "other\n", "", "everybody may read"},
+		{"binary", "a\n", "", "not text"},
+		{"dir", "a\n", "", "no regular file"},
+		{"open", strings.Repeat("x\n", diffMaxFile), "", "too large"},
+	} {
+		d, differs := compareFile(out(x.name, x.data))
+		text := strings.Join(d.Lines, "\n")
+		if !differs || !strings.Contains(text, x.line) || x.line == "" && text != "" || !strings.Contains(d.Note, x.note) {
+			t.Errorf("%s: got %+v", x.name, d)
+		}
+	}
+	if _, differs := compareFile(out("same", "a\n")); differs {
+		t.Error("a file that is the same was said to differ")
+	}
+}
+
+// BenchmarkPage_Fleet500 renders the fleet page of 500 hosts.
+func BenchmarkPage_Fleet500(b *testing.B) {
+	hosts := make([]HostStatus, 500)
+	for i := range hosts {
+		hosts[i] = decodeHost(fmt.Sprintf("host-%03d", i), []byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`))
+	}
+	t, err := pageTemplates()
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := pageData{Title: "Fleet", Path: "/", Sections: sections, Body: viewFleet(Fleet{Hosts: hosts}, time.Now())}
+	var out bytes.Buffer
+	for b.Loop() {
+		out.Reset()
+		if err := t.ExecuteTemplate(&out, "fleet.html", data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
