@@ -27,7 +27,7 @@ type configTree struct {
 func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &subscription{
-		configTree: c, up: up, stopping: ctx.Done(),
+		configTree: c, up: up, stopping: ctx.Done(), session: s,
 		subscriber: config.NewSubscriber(config.SubscriberConfig{Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log}),
 	}
 	m.participant = fleet.New(fleet.Config{
@@ -54,6 +54,7 @@ type subscription struct {
 	subscriber  *config.Subscriber
 	participant *fleet.Participant
 	stopping    <-chan struct{} // closed when the unit is told to stop
+	session     *session.Session
 	wg          sync.WaitGroup
 	begun       bool // touched by the watcher's goroutine alone
 }
@@ -88,9 +89,13 @@ func (m *subscription) read(ctx context.Context, s *session.Session, version int
 	}, t.Keys()), nil
 }
 
-// Vote implements fleet.Host: every bundle that uses the tree is rendered with
-// it and this host's own data and checked in a staging area.
+// Vote implements fleet.Host: the tree must satisfy its own schema, and every
+// bundle that uses the tree is rendered with it and this host's own data and
+// checked in a staging area.
 func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
+	if err := config.CheckSchema(nil, tree); err != nil {
+		return err
+	}
 	cfg, snap := m.agent.cfg.Load(), m.agent.loop.snapshot.Load()
 	v := snap.view.With(tree)
 	var reasons []string
@@ -141,7 +146,10 @@ func (m *subscription) Show(tree *view.Tree) {
 // Use implements fleet.Host: the tree goes through the loop as any other
 // state; when a bundle fails with it, the former tree does.
 func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
-	former, _ := m.agent.loop.snapshot.Load().view.Tree(tree.Name)
+	former, err := m.former(ctx, tree)
+	if err != nil {
+		return err
+	}
 	m.up(tree)
 	snap, err := m.settled(ctx, tree)
 	if err != nil {
@@ -166,6 +174,27 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 	}
 	m.subscriber.Report(version, config.StateFailed, err)
 	return err
+}
+
+// former is what to go back to: the tree in use, or the version before when a
+// former life of this agent stopped in the middle of this very change, and
+// nil when there is none.
+func (m *subscription) former(ctx context.Context, tree *view.Tree) (*view.Tree, error) {
+	inUse, ok := m.agent.loop.snapshot.Load().view.Tree(tree.Name)
+	if ok && inUse.Generation != tree.Generation {
+		return inUse, nil
+	}
+	if tree.Previous == 0 {
+		return nil, nil //nolint:nilnil // a first version has none before it
+	}
+	former, err := m.read(ctx, m.session, tree.Previous)
+	if err == nil {
+		return former, nil
+	}
+	if ctx.Err() != nil || m.session.Context().Err() != nil {
+		return nil, fleet.ErrStopping
+	}
+	return nil, fmt.Errorf("read version %d, to go back to: %w", tree.Previous, err)
 }
 
 // settled waits until the loop has the tree in its view and no apply for it is
