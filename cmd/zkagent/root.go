@@ -22,6 +22,7 @@ var commands = []struct {
 	{groupHost, newValidateCommand},
 	{groupHost, newFmtCommand},
 	{groupHost, newRenderCommand},
+	{groupHost, newTestCommand},
 	{groupHost, newReloadCommand},
 	{groupHost, newStatusCommand},
 	{groupHost, newEventsCommand},

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type testOptions struct {
+	update bool
+	run    string
+	junit  string
+}
+
+func newTestCommand(g *globals) *cobra.Command {
+	var o testOptions
+	c := &cobra.Command{
+		Use: "test [FILE|DIR...]", Short: "Run unit tests of templates: data in, expected file or error out",
+		Long: `Run unit tests of templates. A test file is YAML: data (members, config keys,
+leaders) goes in, the expected file or error comes out; no server is asked and
+nothing of this host is read. A directory means every *_test.yaml below it;
+without arguments these are the directories of the settings.
+
+The exit code is 1 when a test failed, and 78 when a test file, the settings or
+a template cannot be read. --update writes what was rendered into the want_file
+of each test; expectations that stand in the test file itself are left to you.`,
+		Example: "  zkagent test\n  zkagent test web_test.yaml --run 'empty|one'\n  zkagent test /etc/zkagent --junit report.xml",
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.test(c.Context(), args, o)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&o.update, "update", false, "write what was rendered into the files that are expected")
+	f.StringVar(&o.run, "run", "", "run only tests whose name matches this regular expression")
+	f.StringVar(&o.junit, "junit", "", "write a report in JUnit's format to this file")
+	return c
+}
+
+// testResult is how one test ended.
+type testResult struct {
+	File     string        `json:"file"`
+	Name     string        `json:"name"`
+	Template string        `json:"template,omitempty"`
+	OK       bool          `json:"ok"`
+	Updated  bool          `json:"updated,omitempty"`
+	Error    string        `json:"error,omitempty"` // what is wrong, in one line
+	Diff     string        `json:"diff,omitempty"`
+	Took     time.Duration `json:"took"` // nanoseconds
+}
+
+// test runs the tests of the files and reports them.
+func (g *globals) test(ctx context.Context, args []string, o testOptions) error {
+	match, err := regexp.Compile(o.run)
+	if err != nil {
+		return usagef("--run: %v", err)
+	}
+	files, err := g.testFiles(args)
+	if err != nil {
+		return err
+	}
+	results := []testResult{}
+	for _, name := range files {
+		list, err := g.runTestFile(ctx, name, match, o.update)
+		if err != nil {
+			return fail(exitConfig, fmt.Errorf("%s: %w", name, err))
+		}
+		results = append(results, list...)
+	}
+	if len(results) == 0 {
+		return fail(exitFailed, errors.New("no test was found"), "a test file is called NAME_test.yaml; --run may match none")
+	}
+	if o.junit != "" {
+		if err := writeJUnit(o.junit, results); err != nil {
+			return err
+		}
+	}
+	return g.tellTests(results)
+}
+
+// testFiles are the test files that the arguments mean, in order.
+func (g *globals) testFiles(args []string) ([]string, error) {
+	if len(args) == 0 {
+		for _, p := range g.configPaths() {
+			if info, err := os.Stat(p); err == nil && !info.IsDir() {
+				p = filepath.Dir(p)
+			}
+			args = append(args, p)
+		}
+	}
+	var files []string
+	for _, a := range args {
+		info, err := os.Stat(a)
+		if err != nil {
+			return nil, fail(exitUsage, err)
+		}
+		if !info.IsDir() {
+			files = append(files, a)
+			continue
+		}
+		err = filepath.WalkDir(a, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && (strings.HasSuffix(path, "_test.yaml") || strings.HasSuffix(path, "_test.yml")) {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+// tellTests prints the results; a failed test is the exit code 1.
+func (g *globals) tellTests(results []testResult) error {
+	failed := 0
+	for _, r := range results {
+		if !r.OK {
+			failed++
+		}
+	}
+	if g.isJSON() {
+		if err := printList(g, "tests", results); err != nil {
+			return err
+		}
+	} else if err := g.printTests(results); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fail(exitFailed, fmt.Errorf("%d of %s failed", failed, count(len(results), "test")))
+	}
+	g.say("%s passed", count(len(results), "test"))
+	return nil
+}
+
+func (g *globals) printTests(results []testResult) error {
+	for _, r := range results {
+		word := "ok"
+		switch {
+		case !r.OK:
+			word = "FAIL"
+		case r.Updated:
+			word = "updated"
+		}
+		if _, err := fmt.Fprintf(g.out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
+			return err
+		}
+		if r.Error != "" {
+			if _, err := fmt.Fprintf(g.out, "        %s\n", r.Error); err != nil {
+				return err
+			}
+		}
+		if r.Diff != "" {
+			if err := g.writeDiff(r.Diff); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/yaml.v2"
+
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// testFile is one file of tests. docs/templates.md describes it.
+type testFile struct {
+	Settings string            `yaml:"settings"` // file or directory; names in template are looked up there
+	Env      map[string]string `yaml:"env"`      // the whole environment of settings and templates
+	Data     yaml.MapSlice     `yaml:"data"`     // for all tests of the file
+	Tests    []testCase        `yaml:"tests"`
+
+	path string
+}
+
+// testCase is one test.
+type testCase struct {
+	Name     string            `yaml:"name"`
+	Template string            `yaml:"template"` // name in the settings: TEMPLATE, or BUNDLE/TEMPLATE
+	Source   string            `yaml:"source"`   // or a template file
+	Contents string            `yaml:"contents"` // or the template itself
+	Allow    []string          `yaml:"allow"`    // for source and contents, as in a template block
+	Syntax   string            `yaml:"syntax"`
+	Missing  *bool             `yaml:"error_on_missing_key"`
+	Each     string            `yaml:"each"` // key of the element, for a template with for_each
+	Env      map[string]string `yaml:"env"`
+	Data     yaml.MapSlice     `yaml:"data"` // laid over that of the file
+	DataFile string            `yaml:"data_file"`
+
+	Want            *string `yaml:"want"`
+	WantFile        string  `yaml:"want_file"`
+	WantError       string  `yaml:"want_error"` // regular expression
+	WantDestination string  `yaml:"want_destination"`
+}
+
+// readTestFile reads and checks a test file.
+func readTestFile(path string) (*testFile, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &testFile{path: path}
+	if err := yaml.UnmarshalStrict(data, f); err != nil {
+		return nil, err
+	}
+	if len(f.Tests) == 0 {
+		return nil, errors.New("it has no tests")
+	}
+	seen := map[string]bool{}
+	for i, c := range f.Tests {
+		if c.Name == "" {
+			return nil, fmt.Errorf("test %d has no name", i+1)
+		}
+		if seen[c.Name] {
+			return nil, fmt.Errorf("two tests are called %q", c.Name)
+		}
+		seen[c.Name] = true
+		if err := c.check(f); err != nil {
+			return nil, fmt.Errorf("test %q: %w", c.Name, err)
+		}
+	}
+	return f, nil
+}
+
+// check finds what is missing in a test, or there twice.
+func (c *testCase) check(f *testFile) error {
+	sources, wants := 0, 0
+	for _, set := range []bool{c.Template != "", c.Source != "", c.Contents != ""} {
+		if set {
+			sources++
+		}
+	}
+	for _, set := range []bool{c.Want != nil, c.WantFile != "", c.WantError != ""} {
+		if set {
+			wants++
+		}
+	}
+	switch {
+	case sources != 1:
+		return errors.New("give one of template, source and contents")
+	case wants != 1:
+		return errors.New("give one of want, want_file and want_error")
+	case c.Template != "" && f.Settings == "":
+		return errors.New("template is a name in the settings: name them by \"settings\" at the top of the file, or give source")
+	case c.Template != "" && (c.Allow != nil || c.Syntax != "" || c.Missing != nil):
+		return errors.New("allow, syntax and error_on_missing_key come from the settings")
+	case c.Template == "" && c.WantDestination != "":
+		return errors.New("want_destination needs a template of the settings")
+	}
+	return nil
+}
+
+// at is a path of the file, relative to it.
+func (f *testFile) at(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(f.path), path)
+}
+
+// view is the data of a test.
+func (f *testFile) view(c *testCase) (view.View, error) {
+	data := f.Data
+	if c.DataFile != "" {
+		text, err := os.ReadFile(f.at(c.DataFile))
+		if err != nil {
+			return view.View{}, err
+		}
+		var more yaml.MapSlice
+		if err := yaml.Unmarshal(text, &more); err != nil {
+			return view.View{}, fmt.Errorf("%s: %w", c.DataFile, err)
+		}
+		data = overlay(data, more)
+	}
+	text, err := yaml.Marshal(overlay(data, c.Data))
+	if err != nil {
+		return view.View{}, err
+	}
+	v, err := template.LoadFixture(text)
+	if v.Agent.ID == "" {
+		v.Agent.ID = "agent1"
+	}
+	if v.Agent.Host == "" {
+		v.Agent.Host = "host1.example.com"
+	}
+	return v, err
+}
+
+// overlay lays one map over another: maps are merged, everything else is
+// replaced.
+func overlay(under, over yaml.MapSlice) yaml.MapSlice {
+	result := append(yaml.MapSlice(nil), under...)
+	for _, item := range over {
+		found := false
+		for i := range result {
+			if result[i].Key != item.Key {
+				continue
+			}
+			found = true
+			a, okA := result[i].Value.(yaml.MapSlice)
+			b, okB := item.Value.(yaml.MapSlice)
+			if okA && okB {
+				item.Value = overlay(a, b)
+			}
+			result[i].Value = item.Value
+		}
+		if !found {
+			result = append(result, item)
+		}
+	}
+	return result
+}

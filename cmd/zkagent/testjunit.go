@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// The elements of a JUnit report that build servers read.
+type (
+	junitReport struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Time     string       `xml:"time,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Time     string      `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+		took     time.Duration
+	}
+	junitCase struct {
+		Class   string        `xml:"classname,attr"`
+		Name    string        `xml:"name,attr"`
+		Time    string        `xml:"time,attr"`
+		Failure *junitFailure `xml:"failure,omitempty"`
+	}
+	junitFailure struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// writeJUnit writes the report: a suite for each file.
+func writeJUnit(path string, results []testResult) error {
+	report := junitReport{}
+	var took time.Duration
+	for _, r := range results {
+		if n := len(report.Suites); n == 0 || report.Suites[n-1].Name != r.File {
+			report.Suites = append(report.Suites, junitSuite{Name: r.File})
+		}
+		s := &report.Suites[len(report.Suites)-1]
+		c := junitCase{Class: strings.TrimSuffix(strings.TrimSuffix(r.File, ".yaml"), ".yml"), Name: r.Name, Time: seconds(r.Took)}
+		if !r.OK {
+			c.Failure = &junitFailure{Message: r.Error, Text: r.Diff}
+			s.Failures++
+			report.Failures++
+		}
+		s.Cases = append(s.Cases, c)
+		s.took += r.Took
+		s.Tests, s.Time = s.Tests+1, seconds(s.took)
+		took += r.Took
+		report.Tests++
+	}
+	report.Time = seconds(took)
+	data, err := xml.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append([]byte(xml.Header), append(data, '\n')...), 0o644); err != nil { //nolint:gosec // a report for others to read.
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }

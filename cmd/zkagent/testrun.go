@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// testRun is one test file that is run.
+type testRun struct {
+	file   *testFile
+	config *agent.Config // nil without settings
+}
+
+// runTestFile runs the tests of a file. The error is of the file itself.
+func (g *globals) runTestFile(ctx context.Context, name string, match *regexp.Regexp, update bool) ([]testResult, error) {
+	f, err := readTestFile(name)
+	if err != nil {
+		return nil, err
+	}
+	run := &testRun{file: f}
+	if f.Settings != "" {
+		opts := settings.Options{Offline: true, Env: lookup(f.Env), Hostname: func() (string, error) { return "host1.example.com", nil }}
+		s, err := settings.Load([]string{f.at(f.Settings)}, opts)
+		if err != nil {
+			return nil, err
+		}
+		run.config = &s.Config
+	}
+	var results []testResult
+	for i := range f.Tests {
+		c := &f.Tests[i]
+		if !match.MatchString(c.Name) {
+			continue
+		}
+		began := time.Now()
+		r, err := run.test(ctx, c, update)
+		if err != nil {
+			return nil, fmt.Errorf("test %q: %w", c.Name, err)
+		}
+		r.File, r.Name, r.Template, r.Took = name, c.Name, c.Template, time.Since(began)
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+func lookup(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+}
+
+// test runs one test. The error is one of the test itself, not of what is
+// tested.
+func (r *testRun) test(ctx context.Context, c *testCase, update bool) (testResult, error) {
+	want, err := r.wanted(c, update)
+	if err != nil {
+		return testResult{}, err
+	}
+	v, err := r.file.view(c)
+	if err != nil {
+		return testResult{}, err
+	}
+	t, b, err := r.template(c)
+	if b != nil && err == nil {
+		if msg := r.destination(c, b, v); msg != "" {
+			return testResult{Error: msg}, nil
+		}
+	}
+	var data []byte
+	if err == nil {
+		var each *template.Each
+		if each, err = r.element(c, b, &v); err != nil {
+			return testResult{}, err
+		}
+		data, err = t.Render(ctx, &v, each)
+	}
+	if c.WantError != "" {
+		return expectError(c.WantError, err)
+	}
+	if err != nil {
+		return testResult{Error: err.Error()}, nil
+	}
+	return r.compare(c, want, data, update)
+}
+
+// wanted is the expected text.
+func (r *testRun) wanted(c *testCase, update bool) ([]byte, error) {
+	if c.Want != nil {
+		return []byte(*c.Want), nil
+	}
+	if c.WantFile == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(r.file.at(c.WantFile))
+	if update && errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w; --update writes it", err)
+	}
+	return data, err
+}
+
+func expectError(want string, err error) (testResult, error) {
+	match, bad := regexp.Compile(want)
+	switch {
+	case bad != nil:
+		return testResult{}, fmt.Errorf("want_error: %w", bad)
+	case err == nil:
+		return testResult{Error: fmt.Sprintf("rendered without an error, want one that matches %q", want)}, nil
+	case !match.MatchString(err.Error()):
+		return testResult{Error: fmt.Sprintf("got error %q, want one that matches %q", err, want)}, nil
+	}
+	return testResult{OK: true}, nil
+}
+
+// compare compares what was rendered, or makes it what is expected.
+func (r *testRun) compare(c *testCase, want, got []byte, update bool) (testResult, error) {
+	_, err := os.Stat(r.file.at(c.WantFile))
+	if string(want) == string(got) && (c.WantFile == "" || err == nil) {
+		return testResult{OK: true}, nil
+	}
+	name := "want of " + c.Name
+	if c.WantFile != "" {
+		name = r.file.at(c.WantFile)
+		if update {
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // beside the test, for its readers.
+				return testResult{}, err
+			}
+			return testResult{OK: true, Updated: true}, os.WriteFile(name, got, 0o644) //nolint:gosec // as above.
+		}
+	}
+	return testResult{Error: "the rendered text is not the expected one", Diff: unified(name, want, true, got)}, nil
+}
+
+// template finds and parses the template of a test; the bundle is nil for one
+// that is not of the settings.
+func (r *testRun) template(c *testCase) (*template.Template, *agent.BundleConfig, error) {
+	env := maps.Clone(r.file.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, c.Env)
+	cfg := template.Config{LookupEnv: lookup(env), Syntaxes: settings.Syntaxes()}
+	if c.Template == "" {
+		cfg.Name, cfg.Source, cfg.Dir = c.Source, c.Contents, filepath.Dir(r.file.path)
+		cfg.Allow, cfg.Syntax, cfg.ErrorOnMissingKey = c.Allow, c.Syntax, c.Missing == nil || *c.Missing
+		if c.Source != "" {
+			text, err := os.ReadFile(r.file.at(c.Source))
+			if err != nil {
+				return nil, nil, err
+			}
+			cfg.Source, cfg.Dir = string(text), filepath.Dir(r.file.at(c.Source))
+		} else {
+			cfg.Name = "contents"
+		}
+		t, err := template.Parse(cfg)
+		return t, nil, err
+	}
+	b, tc, err := r.find(c.Template)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Name, cfg.Source, cfg.Dir = tc.Name, tc.Contents, filepath.Dir(r.config.Files[0])
+	cfg.Allow, cfg.Syntax, cfg.ErrorOnMissingKey = tc.Allow, tc.Syntax, !tc.MissingKeyOK
+	cfg.MaxOutput, cfg.Timeout = tc.MaxSize, tc.Timeout
+	if tc.Source != "" {
+		text, err := os.ReadFile(tc.Source)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.Name, cfg.Source, cfg.Dir = tc.Source, string(text), filepath.Dir(tc.Source)
+	}
+	t, err := template.Parse(cfg)
+	return t, b, err
+}
+
+// find finds a template of the settings by its name.
+func (r *testRun) find(name string) (*agent.BundleConfig, *agent.TemplateConfig, error) {
+	bundle, file, inside := strings.Cut(name, "/")
+	for i := range r.config.Bundles {
+		b := &r.config.Bundles[i]
+		if b.Name != bundle {
+			continue
+		}
+		for j := range b.Templates {
+			if b.Templates[j].Name == file || !inside && len(b.Templates) == 1 {
+				return b, &b.Templates[j], nil
+			}
+		}
+	}
+	return nil, nil, fmt.Errorf("the settings have no template %q: they have %v; one of a bundle is BUNDLE/TEMPLATE", name, bundleNames(r.config))
+}
+
+// element is the element of for_each that a test is about.
+func (r *testRun) element(c *testCase, b *agent.BundleConfig, v *view.View) (*template.Each, error) {
+	if b == nil || b.ForEach == nil {
+		if c.Each != "" {
+			return nil, errors.New("each: the template has no for_each")
+		}
+		return nil, nil //nolint:nilnil // there is no element.
+	}
+	if c.Each == "" {
+		return nil, fmt.Errorf("the template is rendered for each of %s: name one by \"each\"", b.ForEach)
+	}
+	list, err := template.Elements(v, *b.ForEach)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].Key == c.Each {
+			return &list[i], nil
+		}
+	}
+	return nil, fmt.Errorf("each: %s of the data has no element %q", b.ForEach, c.Each)
+}
+
+// destination checks where the file would be written; it returns what is
+// wrong.
+func (r *testRun) destination(c *testCase, b *agent.BundleConfig, v view.View) string {
+	if c.WantDestination == "" {
+		return ""
+	}
+	_, tc, err := r.find(c.Template)
+	if err != nil {
+		return err.Error()
+	}
+	e, err := r.element(c, b, &v)
+	if err != nil {
+		return err.Error()
+	}
+	var each *agent.Each
+	if e != nil {
+		each = &agent.Each{Key: e.Key, Value: e.Value}
+	}
+	got, err := tc.Destination(each)
+	if err != nil {
+		return err.Error()
+	}
+	if want := filepath.Clean(r.file.at(c.WantDestination)); got != want {
+		return fmt.Sprintf("got destination %s, want %s", got, want)
+	}
+	return ""
+}
