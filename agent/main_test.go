@@ -21,6 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	proc.GuardMain()
 	childMain()
+	crashMain()
 	zktest.RunMain(m)
 }
 

@@ -1,0 +1,314 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// applyBed is the apply of one agent that is not run: the test is the loop.
+type applyBed struct {
+	*Agent
+
+	t    *testing.T
+	dir  string
+	view view.View
+}
+
+func newApplyBed(t *testing.T) *applyBed {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := New(Config{
+		ID: "a1", StateDir: filepath.Join(dir, "state"), Logger: slog.New(slog.DiscardHandler),
+		ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.recover()
+	return &applyBed{Agent: a, t: t, dir: dir}
+}
+
+func (b *applyBed) path(name string) string { return filepath.Join(b.dir, name) }
+
+// keys is a new state of the tree "web".
+func (b *applyBed) keys(keys map[string]string) {
+	b.view = b.view.With(view.TreeOf("web", "/config/web", keys))
+}
+
+// file is a bundle of one template.
+func (b *applyBed) file(name, contents string) BundleConfig {
+	dest := b.path(name)
+	return BundleConfig{Name: name, Templates: []TemplateConfig{{
+		Name: name, Contents: contents, Destination: func(*Each) (string, error) { return dest, nil },
+	}}}
+}
+
+func (b *applyBed) bundle(c BundleConfig) *bundle {
+	b.t.Helper()
+	x := newBundle(c, []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroups, Name: "all"}}, nil)
+	if x.err != nil {
+		b.t.Fatal(x.err)
+	}
+	return x
+}
+
+// apply applies the present view as the loop does.
+func (b *applyBed) apply(x *bundle) applyResult {
+	job := applyJob{
+		bundle: x, view: b.view, old: x.seen, first: !x.applied, force: x.failures > 0, key: x.reloadKey(), owed: b.owed.has(x.cfg.Name),
+	}
+	if job.key != "" {
+		b.reloads.join(job.key)
+	}
+	r := b.applier.apply(context.Background(), job)
+	b.reloads.wg.Wait()
+	x.applied, x.seen, x.failures = true, b.view, 0
+	if r.err != nil {
+		x.failures = 1
+	}
+	return r
+}
+
+// good is apply that must succeed.
+func (b *applyBed) good(x *bundle) applyResult {
+	b.t.Helper()
+	r := b.apply(x)
+	if r.err != nil {
+		b.t.Fatal(r.err)
+	}
+	return r
+}
+
+// bad is apply that must fail at a stage, and say what is wanted.
+func (b *applyBed) bad(x *bundle, stage, text string) {
+	b.t.Helper()
+	r := b.apply(x)
+	if r.err == nil || r.stage != stage || !strings.Contains(r.err.Error(), text) {
+		b.t.Errorf("got %v at %q, want %q at %q", r.err, r.stage, text, stage)
+	}
+}
+
+func (b *applyBed) is(name, want string) {
+	b.t.Helper()
+	if got := read(b.t, b.path(name)); got != want {
+		b.t.Errorf("%s: got %q, want %q", name, got, want)
+	}
+}
+
+// TestApply_DiskFailsAtEveryCall lets every call that changes something fail,
+// once each: all of the old or all of the new files are in place, and the next
+// apply makes it good.
+func TestApply_DiskFailsAtEveryCall(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
+		for n := 1; ; n++ {
+			b := newApplyBed(t)
+			calls := 0
+			fsys := &template.FS{}
+			b.applier.fs = fsys
+			c := b.file("one", `one={{ key "web/v" }};`)
+			c.Templates = append(c.Templates, b.file("two", `two={{ key "web/v" }};`).Templates...)
+			c.Check = &CheckConfig{At: atSwapped, Command: argv("true")}
+			c.Reload = &ReloadConfig{Command: script("cat %s %s > %s", b.path("one"), b.path("two"), b.path("log"))}
+			x := b.bundle(c)
+			b.keys(map[string]string{"v": "1"})
+			b.good(x)
+			fsys.Before = func(string, string) error {
+				if calls++; calls == n {
+					return fault
+				}
+				return nil
+			}
+			b.keys(map[string]string{"v": "2"})
+			r := b.apply(x)
+			if now := read(t, b.path("one")) + read(t, b.path("two")); now != crashOld && now != crashNew {
+				t.Errorf("%v at call %d: a mixture: %q", fault, n, now)
+			}
+			if r.err != nil && !errors.Is(r.err, fault) {
+				t.Errorf("%v at call %d: got %v", fault, n, r.err)
+			}
+			failed := calls >= n
+			b.good(x)
+			b.is("log", crashNew)
+			if b.owed.has("one") {
+				t.Errorf("%v at call %d: a reload is owed for ever", fault, n)
+			}
+			if !failed {
+				break
+			}
+		}
+	}
+}
+
+// TestApply_BadTemplates are templates that fail, each in its own way: they
+// are named, bounded, and leave the last good file.
+func TestApply_BadTemplates(t *testing.T) {
+	t.Parallel()
+	loop := `{{ define "f" }}{{ range loop 1000 }}{{ range loop 1000 }}{{ range loop 1000 }}{{ range loop 1000 }}{{ end }}{{ end }}{{ end }}{{ end }}{{ end }}`
+	for name, c := range map[string]struct{ contents, text string }{
+		"infinite loop":   {loop + `ok{{ if eq (key "web/v") "2" }}{{ template "f" }}{{ end }}`, "too long"},
+		"recursion":       {`{{ define "f" }}{{ template "f" }}{{ end }}ok{{ if eq (key "web/v") "2" }}{{ template "f" }}{{ end }}`, "nested too deeply"},
+		"2 GB output":     {`ok{{ if eq (key "web/v") "2" }}{{ range loop 1000 }}{{ range loop 1000 }}{{ "` + strings.Repeat("x", 2000) + `" }}{{ end }}{{ end }}{{ end }}`, "too large"},
+		"today's data":    {`ok{{ if eq (key "web/v") "2" }}{{ index (key "web/list" | split ",") 3 }}{{ end }}`, "index"},
+		"no such key":     {`ok{{ if eq (key "web/v") "2" }}{{ key "web/none" }}{{ end }}`, `has no key "none"`},
+		"a number wanted": {`ok{{ if eq (key "web/v") "2" }}{{ key "web/list" | parseInt }}{{ end }}`, "parseInt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newApplyBed(t)
+			f := b.file("web", c.contents)
+			f.Templates[0].Timeout, f.Templates[0].MaxSize = 30*time.Second, 1<<20
+			if name == "infinite loop" {
+				f.Templates[0].Timeout = 200 * time.Millisecond
+			}
+			x, other := b.bundle(f), b.bundle(b.file("other", `{{ key "web/v" }}`))
+			b.keys(map[string]string{"v": "1", "list": "a,b"})
+			b.good(x)
+			b.keys(map[string]string{"v": "2", "list": "a,b"})
+			b.bad(x, stageRender, c.text)
+			b.is("web", "ok")
+			b.good(other)
+			b.is("other", "2")
+			b.keys(map[string]string{"v": "3", "list": "a,b"})
+			b.good(x)
+		})
+	}
+}
+
+func TestApply_BadDestinations(t *testing.T) {
+	t.Parallel()
+	b := newApplyBed(t)
+	b.keys(map[string]string{"v": "1"})
+	if err := os.MkdirAll(b.path("dir/sub"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	b.bad(b.bundle(b.file("dir", "x")), stageStage, "directory")
+	b.bad(b.bundle(b.file("none/x", "x")), stageStage, "does not exist")
+	if err := os.Symlink(b.path("target"), b.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	refuse := b.file("link", `{{ key "web/v" }}`)
+	refuse.Templates[0].Symlink = template.SymlinkRefuse
+	b.bad(b.bundle(refuse), stageStage, "symbolic link")
+	if exists(b.path("target")) {
+		t.Error("a refused link was followed")
+	}
+	b.good(b.bundle(b.file("link", `{{ key "web/v" }}`)))
+	b.is("target", "1")
+	if info, err := os.Lstat(b.path("link")); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Error("the link was replaced")
+	}
+	twice := b.file("same", "x")
+	twice.Templates = append(twice.Templates, twice.Templates[0])
+	b.bad(b.bundle(twice), stageRender, "same destination")
+}
+
+// TestApply_ChecksAndReloadsThatHang are ended by their limits, with all that
+// they have started.
+func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
+	t.Parallel()
+	b := newApplyBed(t)
+	b.keys(map[string]string{"v": "1"})
+	for _, at := range []string{"staged", atSwapped} {
+		c := b.file("check-"+at, "new")
+		c.Check = &CheckConfig{At: at, Timeout: 100 * time.Millisecond, Command: argv("sleep", "1000")}
+		b.bad(b.bundle(c), stageCheck, "timed out")
+		b.is("check-"+at, "")
+	}
+	c := b.file("reload", "new")
+	c.Reload = &ReloadConfig{Timeout: 100 * time.Millisecond, OnFailure: onFailureKeep, Command: argv("sleep", "1000")}
+	b.bad(b.bundle(c), stageReload, "timed out")
+	b.is("reload", "new")
+	if !b.owed.has("reload") {
+		t.Error("a reload that timed out is not owed")
+	}
+	other := b.file("other", `{{ key "web/v" }}`)
+	b.good(b.bundle(other))
+	b.is("other", "1")
+}
+
+// TestApply_InPlaceKeepsTheInode is a file that is bind-mounted by itself.
+func TestApply_InPlaceKeepsTheInode(t *testing.T) {
+	t.Parallel()
+	b := newApplyBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Templates[0].InPlace = true
+	c.Check = &CheckConfig{At: atSwapped, Command: script("! grep -q bad %s", b.path("web"))}
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "a long first text"})
+	b.good(x)
+	inode := func() uint64 {
+		var st syscall.Stat_t
+		if err := syscall.Stat(b.path("web"), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	before := inode()
+	b.keys(map[string]string{"v": "short"})
+	b.good(x)
+	b.is("web", "short")
+	b.keys(map[string]string{"v": "bad"})
+	b.bad(x, stageCheck, "exit status 1")
+	b.is("web", "short")
+	if inode() != before {
+		t.Error("the file is another one")
+	}
+}
+
+// TestApply_OneOfManyTemplates is one key of 10,000 that changes, under 50
+// templates of which one uses it: one execution, one file written.
+func TestApply_OneOfManyTemplates(t *testing.T) {
+	t.Parallel()
+	b := newApplyBed(t)
+	keys := map[string]string{}
+	for i := range 10_000 {
+		keys[fmt.Sprintf("k%d", i)] = "old"
+	}
+	var bundles []*bundle
+	for i := range 50 {
+		bundles = append(bundles, b.bundle(b.file(fmt.Sprintf("f%d", i), fmt.Sprintf(`{{ key "web/k%d" }}`, i))))
+	}
+	b.keys(keys)
+	for _, x := range bundles {
+		b.good(x)
+	}
+	writes := 0
+	b.applier.fs = &template.FS{Before: func(op, _ string) error {
+		if op == "rename" {
+			writes++
+		}
+		return nil
+	}}
+	keys["k7"] = "new"
+	old := b.view
+	b.keys(keys)
+	concerned := 0
+	for _, x := range bundles {
+		if x.concerns(old, b.view) {
+			concerned++
+			b.good(x)
+		}
+	}
+	executed := 0.0
+	for i := range bundles {
+		executed += renders(t, b.Agent, fmt.Sprintf("f%d", i))
+	}
+	// The journal of a change is a rename, too.
+	if concerned != 1 || executed != 51 || writes != 2 {
+		t.Errorf("got %d bundles, %v executions, %d renames; want 1, 50 and 1, 2", concerned, executed, writes)
+	}
+	b.is("f7", "new")
+}
