@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test race lint fuzz bench demo gen setup clean
+.PHONY: help build test test-page race lint fuzz bench demo gen setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -21,6 +21,9 @@ setup: ## install what the tests need (Debian packages)
 
 test: setup ## run all tests, with the race detector, against real servers
 	$(GO) test -race -shuffle=on -timeout 12m ./...
+
+test-page: ## test the page in a headless Chromium
+	GO=$(GO) scripts/test-page
 
 race: test ## the same as test
 
@@ -43,6 +46,12 @@ demo: build ## see it work: embedded ZooKeeper, a member, nginx upstreams (DEMO_
 
 gen: ## regenerate the reference pages
 	$(GO) generate ./...
+
+package: ## build the release into dist/: binaries, .deb, .rpm, SBOM, checksums
+	@scripts/package
+
+test-systemd: ## the package and the unit in a real systemd (root; systemd-container, mmdebstrap)
+	@scripts/test-systemd
 
 clean: ## remove what was built
 	rm -rf $(BIN) dist
