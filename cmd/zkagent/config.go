@@ -18,7 +18,7 @@ func newConfigCommand(g *globals) *cobra.Command {
 	return parent("config", "Config trees in ZooKeeper: plan, publish, look, go back",
 		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
-		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g),
+		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
 	)
 }
 

@@ -69,6 +69,9 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 		}
 		cfg.Check = &generation
 	}
+	if err = g.refuseOpen(ctx, s, t, false); err != nil {
+		return err
+	}
 	r, err := config.Publish(ctx, s, cfg)
 	if err != nil {
 		return err

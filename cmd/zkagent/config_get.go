@@ -239,10 +239,14 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				if limit > 0 {
 					list = list[:min(limit, len(list))]
 				}
-				if g.isJSON() {
-					return printList(g, "versions", list)
+				rollouts, err := rolloutsOf(ctx, s, t)
+				if err != nil {
+					return err
 				}
-				return g.printHistory(ctx, s, t, list, patch)
+				if g.isJSON() {
+					return printList(g, "versions", withRollouts(list, rollouts))
+				}
+				return g.printHistory(ctx, s, t, list, rollouts, patch)
 			})
 		},
 	}
@@ -251,8 +255,8 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (g *globals) printHistory(ctx context.Context, s *session.Session, t target, list []config.Version, patch bool) error {
-	tab := &table{header: []string{"VERSION", "STATE", "TIME", "KEYS", "BY", "MESSAGE"}}
+func (g *globals) printHistory(ctx context.Context, s *session.Session, t target, list []config.Version, rollouts map[int64]versionRollout, patch bool) error {
+	tab := &table{header: []string{"VERSION", "STATE", "TIME", "KEYS", "ROLLOUT", "BY", "MESSAGE"}}
 	for _, v := range list {
 		state := ""
 		switch {
@@ -267,7 +271,7 @@ func (g *globals) printHistory(ctx context.Context, s *session.Session, t target
 		if v.Host != "" {
 			by += "@" + v.Host
 		}
-		row := []string{fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), by, v.Message}
+		row := []string{fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), rollouts[v.Number].String(), by, v.Message}
 		if !patch {
 			tab.add(row...)
 			continue

@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
 func newConfigPlanCommand(g *globals) *cobra.Command {
 	var p publishFlags
+	var roll strategyFlags
 	c := &cobra.Command{
 		Use: "plan DIR|FILE NAME|PATH", Short: "Show what a publish would do, and the command that does exactly that",
 		Args: cobra.ExactArgs(2),
@@ -32,16 +32,22 @@ func newConfigPlanCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return g.printPlan(plan, dir, t, p)
+				return g.printPlan(plan, dir, t, p, rolloutPlan(c, &roll))
 			})
 		},
 	}
 	p.add(c)
+	c.Flags().BoolVar(&roll.rollout, "rollout", false, "plan a rollout: say how the version would reach the hosts")
+	roll.add(c.Flags())
 	return c
 }
 
 // printPlan shows the differences and the guarded command.
-func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishFlags) error {
+func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishFlags, roll *strategyFlags) error {
+	strategy, err := roll.strategy(len(p.Subscribers))
+	if err != nil {
+		return err
+	}
 	if g.isJSON() {
 		if err := g.printJSON("plan", p); err != nil {
 			return err
@@ -67,12 +73,26 @@ func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishF
 		g.say("nothing would change")
 		return nil
 	}
-	force := ""
-	if flags.force {
-		force = " --force"
+	if roll.rollout {
+		g.printf("Strategy: %s\n", describe(strategy, len(p.Subscribers)))
 	}
-	_, _ = fmt.Fprintf(g.out, "To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s\n", shellWord(dir), shellWord(t.name), p.From, force)
+	g.printf("To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s%s\n", shellWord(dir), shellWord(t.name), p.From, flags.repeat(), roll.repeat())
 	return nil
+}
+
+// repeat are the flags that a guarded publish takes over from its plan.
+func (p publishFlags) repeat() string {
+	words := ""
+	if p.force {
+		words += " --force"
+	}
+	if p.schema != "" {
+		words += " --schema " + shellWord(p.schema)
+	}
+	if p.message != "" {
+		words += " -m " + shellWord(p.message)
+	}
+	return words
 }
 
 // shellWord quotes a word for a shell when it needs to be.
@@ -92,15 +112,25 @@ func newConfigPublishCommand(g *globals) *cobra.Command {
 		Use: "publish DIR|FILE NAME|PATH", Short: "Make the files of a directory the keys of a config",
 		Long: `Make the files of a directory the keys of a config. The directory is the whole
 tree: a key without a file is removed. Agents see the new tree as a whole or
-not at all. "-" reads one key from standard input with --key.`,
+not at all. "-" reads one key from standard input with --key.
+
+With --rollout every subscribed agent renders and checks the version first, and
+says yes or no; then a few hosts change at a time. Without, all change at once.
+
+While a rollout is open nothing else is published. --emergency publishes
+nevertheless, checked as always, and ends the rollout: all hosts change at once.`,
 		Args: cobra.ExactArgs(2),
 	}
+	var emergency, replace bool
 	var key string
 	c.Flags().StringVar(&key, "key", "", "with - as source: the key that standard input is the value of; the others stay")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		dir, name := sourceAndTarget(args)
 		if (dir == "-") != (key != "") {
 			return usagef("the source - and --key belong together")
+		}
+		if emergency && roll.rollout || replace && !roll.rollout {
+			return usagef("--emergency is without --rollout, --replace with it")
 		}
 		return g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
 			cfg, err := p.config(g, c, t)
@@ -116,11 +146,10 @@ not at all. "-" reads one key from standard input with --key.`,
 				return err
 			}
 			if roll.rollout {
-				r, err := config.Prepare(ctx, s, cfg)
-				if err != nil {
-					return err
-				}
-				return g.rollOut(ctx, s, t, r, &roll, fleet.Request{Who: userName(), Why: cfg.Message})
+				return g.publishByRollout(ctx, s, t, cfg, &roll, replace)
+			}
+			if err = g.refuseOpen(ctx, s, t, emergency); err != nil {
+				return err
 			}
 			r, err := config.Publish(ctx, s, cfg)
 			if err != nil {
@@ -131,6 +160,8 @@ not at all. "-" reads one key from standard input with --key.`,
 	}
 	p.add(c)
 	c.Flags().BoolVar(&roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
+	c.Flags().BoolVar(&emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
+	c.Flags().BoolVar(&replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
 	roll.add(c.Flags())
 	return c
 }
@@ -173,6 +204,9 @@ func newConfigRollbackCommand(g *globals) *cobra.Command {
 			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
+					return err
+				}
+				if err = g.refuseOpen(ctx, s, t, false); err != nil {
 					return err
 				}
 				r, err := config.Rollback(ctx, s, cfg, int64(to))

@@ -133,11 +133,15 @@ func newRolloutWatchCommand(g *globals) *cobra.Command {
 
 func newRolloutControlCommand(g *globals, use, short, action string) *cobra.Command {
 	var reason string
+	var ignoreGate bool
 	c := &cobra.Command{
 		Use: use + " NAME|PATH", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withRollout(c.Context(), args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
-				err := fleet.SetControl(ctx, s, t.path, name, fleet.Control{Action: action, Reason: reason, By: userName()})
+				err := fleet.SetControl(ctx, s, t.path, name, fleet.Control{Action: action, Reason: reason, By: userName(), IgnoreGate: ignoreGate})
+				if errors.Is(err, fleet.ErrHalted) {
+					return fail(exitFailed, err, haltedHints(t)...)
+				}
 				if err != nil {
 					return err
 				}
@@ -146,7 +150,10 @@ func newRolloutControlCommand(g *globals, use, short, action string) *cobra.Comm
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; everybody sees it")
+	c.Flags().StringVarP(&reason, "reason", "m", "", "why; everybody sees it")
+	if action == fleet.ActionRun {
+		c.Flags().BoolVar(&ignoreGate, "ignore-gate", false, "go on although the health gate says no")
+	}
 	return c
 }
 

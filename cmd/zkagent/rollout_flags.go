@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/zkagent/zkagent/config"
@@ -28,6 +29,7 @@ type strategyFlags struct {
 	grace       time.Duration
 	gate        string
 	detach      bool
+	changed     []string // flags that were given, as words
 }
 
 func (r *strategyFlags) add(f *pflag.FlagSet) {
@@ -71,6 +73,63 @@ func (r *strategyFlags) strategy(size int) (fleet.Strategy, error) {
 	return s, nil
 }
 
+// rolloutPlan are the flags of a plan: any of a strategy means a rollout.
+func rolloutPlan(c *cobra.Command, roll *strategyFlags) *strategyFlags {
+	roll.changed = nil
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if strategyFlag(f.Name) {
+			roll.rollout = true
+			roll.changed = append(roll.changed, "--"+f.Name, shellWord(f.Value.String()))
+		}
+	})
+	return roll
+}
+
+// strategyFlag reports whether the name is that of a flag of a strategy.
+func strategyFlag(name string) bool {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&strategyFlags{}).add(set)
+	return set.Lookup(name) != nil && name != "detach"
+}
+
+// repeat are the flags that a guarded publish takes over from its plan.
+func (r *strategyFlags) repeat() string {
+	if !r.rollout {
+		return ""
+	}
+	return strings.Join(append([]string{" --rollout"}, r.changed...), " ")
+}
+
+// describe says what a strategy does to so many hosts.
+func describe(s fleet.Strategy, size int) string {
+	words := []string{count(size, "agent") + " vote"}
+	if size == 1 {
+		words[0] += "s"
+	}
+	switch {
+	case len(s.Order) > 0:
+		words = append(words, "canary "+strings.Join(s.Order, ", "))
+	case s.Canary > 0 && s.Canary < size:
+		words = append(words, fmt.Sprintf("canary %d", s.Canary))
+	}
+	if len(words) > 1 && s.Bake > 0 {
+		words = append(words, "bake "+time.Duration(s.Bake).String())
+	}
+	roll := fmt.Sprintf("%d at a time", s.Parallel)
+	if s.Pause > 0 {
+		roll += ", " + time.Duration(s.Pause).String() + " apart"
+	}
+	words = append(words, roll)
+	return strings.Join(words, " -> ") + "; halt at " + ordinal(s.MaxFailures)
+}
+
+func ordinal(failures int) string {
+	if failures == 1 {
+		return "the first failure"
+	}
+	return fmt.Sprintf("%d failures", failures)
+}
+
 // share is a number, or a part of size, at least 1.
 func share(text string, size int) (int, error) {
 	part, isShare := strings.CutSuffix(text, "%")
@@ -98,12 +157,13 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r c
 		return err
 	}
 	if len(subscribers) == 0 {
-		g.warnf("no agent subscribes to %s: nobody votes", t.path)
+		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: nobody would vote, or decide", t.path), "publish it without --rollout")
 	}
 	request.Root, request.Version, request.Digest, request.Strategy, request.Expect = t.path, r.Version, r.Digest, strategy, -1
+	request.Base = r.Previous // what the version was made from
 	name, err := fleet.Propose(ctx, s, request)
 	if errors.Is(err, fleet.ErrOpen) {
-		return fail(exitTemporary, err, "\"zkagent rollout status "+t.name+"\" shows it; abort it, or roll it back")
+		return openError(err, t)
 	}
 	if err != nil {
 		return err

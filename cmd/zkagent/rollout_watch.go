@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -35,17 +35,25 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 	case err != nil:
 		return err
 	case last.Err() == nil:
-		_, err := fmt.Fprintf(g.out, "%s: v%d is in use on %s\n", t.name, last.Proposal.Version, count(last.Done.Hosts, "host"))
 		if g.isJSON() {
-			return nil
+			return g.line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed})
 		}
-		return err
+		g.printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, count(last.Done.Hosts, "host"))
+		if len(last.Done.Failed) > 0 {
+			g.warnf("%s kept the version before: %s", count(len(last.Done.Failed), "host"), strings.Join(last.Done.Failed, ", "))
+		}
+		return nil
 	}
 	hints := []string{"\"zkagent rollout status " + t.name + "\" shows each host"}
 	if last.Phase() == fleet.PhaseHalted {
-		hints = append(hints, "\"zkagent rollout retry "+t.name+"\" tries again, \"zkagent rollout rollback "+t.name+"\" goes back")
+		hints = append(hints, haltedHints(t)...)
 	}
 	return fail(exitFailed, last.Err(), hints...)
+}
+
+// haltedHints are what can be done about a rollout that has halted.
+func haltedHints(t target) []string {
+	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout rollback " + t.name + "\" goes back"}
 }
 
 // rolloutFollower remembers what it has told.
@@ -98,8 +106,8 @@ func (f *rolloutFollower) terminal() bool {
 // tell writes one event.
 func (f *rolloutFollower) tell(kind, host, what, reason string) {
 	if f.g.isJSON() {
-		_ = json.NewEncoder(f.g.out).Encode(map[string]string{
-			"time": time.Now().Format(time.RFC3339Nano), "event": kind, "host": host, "state": what, "reason": reason,
+		_ = f.g.line(map[string]string{
+			"time": time.Now().UTC().Format(time.RFC3339Nano), "event": kind, "host": host, "state": what, "reason": reason,
 		})
 		return
 	}

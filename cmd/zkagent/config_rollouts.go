@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// versionRollout is the newest rollout that a version was proposed by.
+type versionRollout struct {
+	Name  string `json:"name"`
+	Phase string `json:"phase"`
+}
+
+// String is the rollout in a table.
+func (r versionRollout) String() string {
+	if r.Name == "" {
+		return "-"
+	}
+	return r.Name + " " + r.Phase
+}
+
+// rolloutsOf are the rollouts of a config by the versions that they bring.
+func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]versionRollout, error) {
+	names, err := fleet.Names(ctx, s, t.path)
+	if err != nil {
+		return nil, err
+	}
+	rollouts := map[int64]versionRollout{}
+	for _, name := range names {
+		// One that cannot be read is somebody else's trouble, not the history's.
+		if state, err := fleet.Read(ctx, s, t.path, name); err == nil {
+			rollouts[state.Proposal.Version] = versionRollout{name, state.Phase()}
+		}
+	}
+	return rollouts, nil
+}
+
+// historyEntry is a version with its rollout, for machines.
+type historyEntry struct {
+	config.Version
+	Rollout *versionRollout `json:"rollout,omitempty"`
+}
+
+func withRollouts(list []config.Version, rollouts map[int64]versionRollout) []historyEntry {
+	entries := make([]historyEntry, len(list))
+	for i, v := range list {
+		entries[i] = historyEntry{Version: v}
+		if r, ok := rollouts[v.Number]; ok {
+			entries[i].Rollout = &r
+		}
+	}
+	return entries
+}
