@@ -66,8 +66,9 @@ type Auth struct {
 
 // ParseServers splits "a:2181,b:2181/chroot" into servers and chroot. A server
 // without a port gets DefaultPort. IPv6 addresses need brackets when a port follows.
-func ParseServers(s string) (servers []string, chroot string, err error) {
-	list := s
+func ParseServers(s string) ([]string, string, error) {
+	var servers []string
+	list, chroot := s, ""
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		list, chroot = s[:i], s[i:]
 	}
@@ -85,7 +86,7 @@ func ParseServers(s string) (servers []string, chroot string, err error) {
 	if len(servers) == 0 {
 		return nil, "", fmt.Errorf("parse servers %q: no server named", s)
 	}
-	chroot, err = cleanChroot(strings.TrimSpace(chroot))
+	chroot, err := cleanChroot(strings.TrimSpace(chroot))
 	if err != nil {
 		return nil, "", err
 	}

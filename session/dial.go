@@ -18,8 +18,8 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended, runner sync.WaitGroup
 	runner.Go(func() {
-		if err := m.one(run, s, &ended); err != nil {
-			s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
+		if failed := m.one(run, s, &ended); failed != nil {
+			s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, failed))
 		}
 		ended.Wait()
 	})

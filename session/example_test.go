@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
@@ -25,15 +24,18 @@ func ExampleDial() {
 
 	s, err := session.Dial(ctx, cfg)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer s.Close()
 
 	if err := s.CreateParents(ctx, "/app/settings/color"); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	if _, _, err := s.Create(ctx, "/app/settings/color", []byte("green"), session.Persistent); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	data, stat, err := s.Get(ctx, "/app/settings/color")
 	fmt.Println(string(data), stat.Version, err)
@@ -47,29 +49,34 @@ func ExampleSession_GetW() {
 	ctx := context.Background()
 	s, err := session.Dial(ctx, cfg)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer s.Close()
 	if _, _, err := s.Create(ctx, "/color", []byte("green"), session.Persistent); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 
 	for {
 		data, stat, watch, err := s.GetW(ctx, "/color")
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Println(string(data))
 		if string(data) == "red" {
 			return
 		}
 		if _, err := s.Set(ctx, "/color", []byte("red"), stat.Version); err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		select {
 		case <-watch.C():
 		case <-s.Done():
-			log.Fatal(context.Cause(s.Context()))
+			fmt.Println(context.Cause(s.Context()))
+			return
 		}
 	}
 	// Output:
@@ -84,15 +91,18 @@ func ExampleManager() {
 	defer stop()
 	m, err := session.New(cfg)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
 
 	s, err := m.Session(ctx)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	_, stat, err := s.Create(ctx, "/member", nil, session.Ephemeral)
 	fmt.Println(stat.EphemeralOwner == s.ID(), err)
@@ -112,7 +122,8 @@ func ExampleSession_Multi() {
 	ctx := context.Background()
 	s, err := session.Dial(ctx, cfg)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer s.Close()
 	_, err = s.Multi(ctx,

@@ -63,7 +63,7 @@ func thisHost() host {
 // firstLine returns the first line of a file, or the host's name when there is none:
 // containers often have no machine id.
 func firstLine(path string) string {
-	if b, err := os.ReadFile(path); err == nil {
+	if b, err := os.ReadFile(path); err == nil { //nolint:gosec // two fixed paths
 		if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
 			return line
 		}
@@ -84,7 +84,7 @@ func openState(dir string, h host) (*stateStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, stateLock), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, stateLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the state directory is a setting
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -161,7 +161,7 @@ func (st *stateStore) save(s *Session, note []byte) error {
 		Note: note,
 	}
 	s.mu.Unlock()
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := json.MarshalIndent(v, "", "  ") //nolint:gosec // whoever takes the session over needs its password; the file is 0600
 	if err != nil {
 		return fmt.Errorf("session file: %w", err)
 	}

@@ -37,7 +37,7 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server says so")
 		return nil, nil
 	case w.wantID != 0 && r.SessionID != w.wantID:
-		w.s.expire(fmt.Sprintf("the server answered with another session, %s", hex(r.SessionID)))
+		w.s.expire("the server answered with another session, " + hex(r.SessionID))
 		return nil, nil
 	}
 	if !w.s.attach(w, r) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -45,7 +46,9 @@ type hosts struct {
 
 func newHosts(s *Session) *hosts {
 	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool)}
-	rand.Shuffle(len(h.servers), func(i, j int) { h.servers[i], h.servers[j] = h.servers[j], h.servers[i] })
+	rand.Shuffle(len(h.servers), func(i, j int) { //nolint:gosec // spreads load, no secret
+		h.servers[i], h.servers[j] = h.servers[j], h.servers[i]
+	})
 	h.settled = make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -115,7 +118,7 @@ func hungUp(err error) bool {
 // servers have been tried, because the library comes back at once.
 func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	if err := h.pause(); err != nil {
-		return newWire(h.s, nil, server), nil
+		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
 	}
 	conn, err := h.open(server, handshakeLimit(h.s.Timeout()))
 	if h.ctx.Err() != nil {
@@ -149,7 +152,7 @@ func (h *hosts) pause() error {
 	}
 	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
 	d := min(minBackoff<<min(round-1, 10), limit)
-	d = d/2 + rand.N(d/2+1)
+	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, no secret
 	if h.gone() {
 		h.s.expire("every server serves others but refuses this session")
 		return errEnded
@@ -226,12 +229,7 @@ func (h *hosts) gone() bool {
 	if time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
 		return false
 	}
-	for _, server := range h.servers {
-		if h.welcomes(server) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.servers, h.welcomes)
 }
 
 // welcomes reports whether server takes a new session. That session is closed.

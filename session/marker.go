@@ -47,7 +47,7 @@ func (m *Marker) Path() string { return m.path }
 // reports whether they were applied. The results are there only if the reply was
 // not lost. An error with applied false and not matching ErrUnknown means that
 // nothing was applied.
-func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, applied bool, err error) {
+func (m *Marker) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lost { // an earlier multi ended in doubt
@@ -56,7 +56,7 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, appl
 		}
 	}
 	for {
-		results, err = m.s.Multi(ctx, append([]Op{SetOp(m.path, nil, m.version)}, ops...)...)
+		results, err := m.s.Multi(ctx, append([]Op{SetOp(m.path, nil, m.version)}, ops...)...)
 		if err == nil {
 			m.version++
 			return results[1:], true, nil
@@ -64,7 +64,7 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) (results []OpResult, appl
 		if me, ok := errors.AsType[*MultiError](err); ok {
 			if me.Index--; me.Index < 0 {
 				// Hidden, because callers ask for errors of their own znodes.
-				return nil, false, fmt.Errorf("marker %s: %v", m.path, me.Err)
+				return nil, false, fmt.Errorf("marker %s: %v", m.path, me.Err) //nolint:errorlint // hidden on purpose
 			}
 			return nil, false, err
 		}

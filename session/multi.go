@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -87,7 +88,8 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 		(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(e)
 	})
 	var results []OpResult
-	r.decode = func(d *jute.Decoder) (err error) {
+	r.decode = func(d *jute.Decoder) error {
+		var err error
 		results, err = s.decodeResults(d, ops)
 		return err
 	}
@@ -140,7 +142,7 @@ func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 		switch h.Type {
 		case jute.OpError:
 			code := d.Int32()
-			if code != jute.ErrCodeOK && (failed == nil || failed.Err == ErrRolledBack) {
+			if code != jute.ErrCodeOK && (failed == nil || errors.Is(failed.Err, ErrRolledBack)) {
 				failed = &MultiError{Index: i, Path: ops[i].path, Err: codeError(code)}
 			}
 		case jute.OpCreate:

@@ -24,7 +24,7 @@ func JoinPath(elem ...string) string {
 
 // SplitPath returns the parent of path and its last element. The parent of "/a"
 // is "/".
-func SplitPath(path string) (dir, name string) {
+func SplitPath(path string) (string, string) {
 	i := strings.LastIndexByte(path, '/')
 	if i <= 0 {
 		return "/", strings.TrimPrefix(path, "/")

@@ -25,8 +25,10 @@ func (s *Session) GetW(ctx context.Context, path string) ([]byte, Stat, *Watch, 
 	return s.get(ctx, path, true)
 }
 
-func (s *Session) get(ctx context.Context, path string, watch bool) (data []byte, st Stat, w *Watch, err error) {
-	w, err = s.read(ctx, jute.OpGetData, path, watchData, watch, func(d *jute.Decoder) error {
+func (s *Session) get(ctx context.Context, path string, watch bool) ([]byte, Stat, *Watch, error) {
+	var data []byte
+	var st Stat
+	w, err := s.read(ctx, jute.OpGetData, path, watchData, watch, func(d *jute.Decoder) error {
 		data = d.Buffer()
 		st.Decode(d)
 		return nil
@@ -46,8 +48,9 @@ func (s *Session) ExistsW(ctx context.Context, path string) (Stat, bool, *Watch,
 	return s.exists(ctx, path, true)
 }
 
-func (s *Session) exists(ctx context.Context, path string, watch bool) (st Stat, ok bool, w *Watch, err error) {
-	w, err = s.read(ctx, jute.OpExists, path, watchExists, watch, func(d *jute.Decoder) error {
+func (s *Session) exists(ctx context.Context, path string, watch bool) (Stat, bool, *Watch, error) {
+	var st Stat
+	w, err := s.read(ctx, jute.OpExists, path, watchExists, watch, func(d *jute.Decoder) error {
 		st.Decode(d)
 		return nil
 	})
@@ -69,8 +72,10 @@ func (s *Session) ChildrenW(ctx context.Context, path string) ([]string, Stat, *
 	return s.children(ctx, path, true)
 }
 
-func (s *Session) children(ctx context.Context, path string, watch bool) (names []string, st Stat, w *Watch, err error) {
-	w, err = s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, func(d *jute.Decoder) error {
+func (s *Session) children(ctx context.Context, path string, watch bool) ([]string, Stat, *Watch, error) {
+	var names []string
+	var st Stat
+	w, err := s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, func(d *jute.Decoder) error {
 		names = d.Strings()
 		st.Decode(d)
 		return nil
@@ -130,7 +135,9 @@ func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, erro
 }
 
 // GetACL reads the ACL of a znode.
-func (s *Session) GetACL(ctx context.Context, path string) (acl []ACL, st Stat, err error) {
+func (s *Session) GetACL(ctx context.Context, path string) ([]ACL, Stat, error) {
+	var acl []ACL
+	var st Stat
 	r := &request{op: jute.OpGetACL, path: path}
 	if err := ValidatePath(path); err != nil {
 		return nil, st, r.fail(err)
@@ -141,6 +148,6 @@ func (s *Session) GetACL(ctx context.Context, path string) (acl []ACL, st Stat, 
 		st.Decode(d)
 		return nil
 	}
-	_, err = s.exchange(ctx, r)
+	_, err := s.exchange(ctx, r)
 	return acl, st, err
 }

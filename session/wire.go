@@ -164,11 +164,11 @@ func (w *wire) receive() ([]byte, error) {
 		return nil, errors.New("server sent a reply without a header")
 	}
 	xid := int32(binary.BigEndian.Uint32(*buf))
-	switch {
-	case xid == jute.XidNotification:
+	switch xid {
+	case jute.XidNotification:
 		defer putFrame(buf)
 		return nil, w.event(*buf)
-	case xid == jute.XidPing:
+	case jute.XidPing:
 		defer putFrame(buf)
 		w.pong()
 		return withLength(*buf), nil

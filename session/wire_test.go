@@ -278,10 +278,10 @@ func openWire(t testing.TB) (*Session, *wire, net.Conn) {
 // FuzzReplies feeds a connection with whatever a peer may send.
 func FuzzReplies(f *testing.F) {
 	head := "\xff\xff\xfc\x17\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00"
-	f.Add(int32(jute.OpGetData), []byte(head+"\x00\x00\x00\x01x"))
-	f.Add(int32(jute.OpGetChildren2), []byte(head+"\x7f\xff\xff\xff"))
-	f.Add(int32(jute.OpMulti), []byte(head+"\x00\x00\x00\x01\x00\x00\x00\x00\x00"))
-	f.Add(int32(jute.OpMultiRead), []byte(head+"\xff\xff\xff\xff\x01\xff\xff\xff\xff"))
+	f.Add(jute.OpGetData, []byte(head+"\x00\x00\x00\x01x"))
+	f.Add(jute.OpGetChildren2, []byte(head+"\x7f\xff\xff\xff"))
+	f.Add(jute.OpMulti, []byte(head+"\x00\x00\x00\x01\x00\x00\x00\x00\x00"))
+	f.Add(jute.OpMultiRead, []byte(head+"\xff\xff\xff\xff\x01\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, op int32, body []byte) {
 		s, w, server := openWire(t)
 		done := make(chan struct{})

@@ -130,14 +130,14 @@ func (w *wire) writeLoop() {
 
 // swap takes what is to be written and stamps it: the lease counts from here, which
 // is never later than the moment the server hears of it.
-func (w *wire) swap(spare []byte) (buf []byte, calls []*call, ok bool) {
+func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.out) == 0 || w.phase > phaseOpen {
 		return nil, nil, false
 	}
 	now := time.Now()
-	buf, calls = w.out, w.queue
+	buf, calls := w.out, w.queue
 	w.out, w.queue = spare[:0], nil
 	for _, c := range calls {
 		c.sent, c.sentAt = true, now
@@ -220,15 +220,17 @@ func (w *wire) detach() {
 	}
 }
 
-func (w *wire) bury(to phase) (calls []*call, was phase, ok bool) {
+// bury puts the connection into its last phase, once. It returns the calls that
+// nobody answers any more and the phase that was.
+func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	w.mu.Lock()
-	was = w.phase
+	was := w.phase
 	if was >= phaseDead {
 		w.mu.Unlock()
 		return nil, was, false
 	}
 	w.phase = to
-	calls = w.auths
+	calls := w.auths
 	for _, c := range w.pending {
 		calls = append(calls, c)
 	}

@@ -35,7 +35,9 @@ func (m Mode) op() int32 {
 // Create creates a znode and returns its path, which differs from path for the
 // sequential modes, and its Stat. Without acl it gets the session's. An error that
 // matches ErrUnknown means that the znode may be there: CreateProtected knows.
-func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl ...ACL) (created string, st Stat, err error) {
+func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
+	var created string
+	var st Stat
 	r := &request{op: mode.op(), path: path, write: true}
 	if err := validateCreate(path, mode); err != nil {
 		return "", st, r.fail(err)
@@ -51,7 +53,7 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 		st.Decode(d)
 		return nil
 	}
-	if _, err = s.exchange(ctx, r); err != nil {
+	if _, err := s.exchange(ctx, r); err != nil {
 		return "", Stat{}, err
 	}
 	return created, st, nil
@@ -80,7 +82,8 @@ func validateCreate(path string, mode Mode) error {
 }
 
 // Set replaces the data of a znode if it is at version; -1 is any.
-func (s *Session) Set(ctx context.Context, path string, data []byte, version int32) (st Stat, err error) {
+func (s *Session) Set(ctx context.Context, path string, data []byte, version int32) (Stat, error) {
+	var st Stat
 	r := &request{op: jute.OpSetData, path: path, write: true}
 	if err := ValidatePath(path); err != nil {
 		return st, r.fail(err)
@@ -92,7 +95,7 @@ func (s *Session) Set(ctx context.Context, path string, data []byte, version int
 		st.Decode(d)
 		return nil
 	}
-	_, err = s.exchange(ctx, r)
+	_, err := s.exchange(ctx, r)
 	return st, err
 }
 
@@ -120,7 +123,8 @@ func (s *Session) Delete(ctx context.Context, path string, version int32) error 
 }
 
 // SetACL replaces the ACL of a znode if it is at aversion; -1 is any.
-func (s *Session) SetACL(ctx context.Context, path string, acl []ACL, aversion int32) (st Stat, err error) {
+func (s *Session) SetACL(ctx context.Context, path string, acl []ACL, aversion int32) (Stat, error) {
+	var st Stat
 	r := &request{op: jute.OpSetACL, path: path, write: true}
 	if err := ValidatePath(path); err != nil {
 		return st, r.fail(err)
@@ -134,6 +138,6 @@ func (s *Session) SetACL(ctx context.Context, path string, acl []ACL, aversion i
 		st.Decode(d)
 		return nil
 	}
-	_, err = s.exchange(ctx, r)
+	_, err := s.exchange(ctx, r)
 	return st, err
 }
