@@ -104,14 +104,14 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 			return errors.Join(err, lostUnless(err))
 		}
 		if len(members) >= b.cfg.N {
-			open, err := b.open(ctx, members)
-			if open || err != nil {
+			open, openErr := b.open(ctx, members)
+			if open || openErr != nil {
 				watch.Stop()
-				return err
+				return openErr
 			}
 			continue // a member left meanwhile
 		}
-		if err := awaitWatch(ctx, b.s, watch); err != nil {
+		if err = awaitWatch(ctx, b.s, watch); err != nil {
 			return err
 		}
 		// On one connection the watch of a znode that does not exist fires
@@ -133,10 +133,10 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 
 // lostUnless returns ErrLost when there is no other error.
 func lostUnless(err error) error {
-	if err != nil {
-		return nil
+	if err == nil {
+		return ErrLost
 	}
-	return ErrLost
+	return nil
 }
 
 // open creates ready if all those members are still there. False means that
@@ -157,8 +157,8 @@ func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error
 	case errors.Is(err, session.ErrNoNode):
 		return false, nil
 	case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
-		_, exists, err := lookAgain(ctx, b.s, b.ready)
-		return exists, err
+		_, exists, lookErr := lookAgain(ctx, b.s, b.ready)
+		return exists, lookErr
 	}
 	return false, err
 }
@@ -203,7 +203,7 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 			return err
 		}
 		if len(members) == 0 || len(members) == 1 && members[0] == b.cfg.ID {
-			if err := removeOwn(ctx, b.s, b.own); err != nil {
+			if err = removeOwn(ctx, b.s, b.own); err != nil {
 				return err
 			}
 			return removeOwn(ctx, b.s, b.ready)
@@ -212,7 +212,7 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 		if members[0] != b.cfg.ID {
 			await = members[0]
 			if slices.Contains(members, b.cfg.ID) {
-				if err := removeOwn(ctx, b.s, b.own); err != nil {
+				if err = removeOwn(ctx, b.s, b.own); err != nil {
 					return err
 				}
 			}

@@ -64,7 +64,10 @@ func scenarios() []scenario {
 			}
 			return d.Leave(ctx, h)
 		}},
-		{"queue", useQueue}, {"reserve", useReserve}, {"counter", useCounter}, {"txn", useTxn},
+		{"queue", useQueue},
+		{"reserve", useReserve},
+		{"counter", useCounter},
+		{"txn", useTxn},
 		{"barrier", func(ctx context.Context, s *session.Session) error {
 			b := NewBarrier(s, "/r/a/barrier")
 			return errors.Join(b.Close(ctx), b.Open(ctx), b.Wait(ctx))

@@ -37,14 +37,6 @@ func (h *history) add(client int, call int64, input, output any) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: h.now})
 }
 
-// forever records an operation of which it is not known whether it was applied:
-// it may be applied at any later time.
-func (h *history) forever(client int, call int64, input, output any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: 1 << 60})
-}
-
 func (h *history) check(t *testing.T, model porcupine.Model) {
 	t.Helper()
 	if result := porcupine.CheckOperationsTimeout(model, h.ops, 20*time.Second); result == porcupine.Illegal {
@@ -116,7 +108,7 @@ func storm(t *testing.T, w *world, seed uint64, clients int, expire bool, client
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				s, err := session.Dial(ctx, session.Config{
-					Servers: []string{fmt.Sprintf("c%d:2181", id)}, Timeout: memTimeout, Dial: w.Server.Dial,
+					Servers: []string{fmt.Sprintf("c%d:2181", id)}, Timeout: memTimeout, Dial: w.Dial,
 				})
 				if err != nil {
 					continue

@@ -61,7 +61,7 @@ type holdOptions struct {
 
 // newHold begins to hold a znode of ours whose turn it is. The hold does not
 // end with ctx, of which it keeps the values only.
-func newHold(ctx context.Context, s *session.Session, dir string, path string, fence int64, opts holdOptions) *Hold {
+func newHold(ctx context.Context, s *session.Session, dir, path string, fence int64, opts holdOptions) *Hold {
 	outer, _ := ctx.Value(heldKey{}).(*held)
 	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &held{dir, opts.shared, s, outer}))
 	own, cancel := context.WithCancelCause(leased)

@@ -44,9 +44,9 @@ func (l *Line) front(ctx context.Context, s *session.Session) (Front, *session.W
 		}
 		c, ok := first(names)
 		if !ok {
-			watch, empty, err := l.watchEmpty(ctx, s)
-			if err != nil || empty {
-				return Front{}, watch, err
+			watch, empty, watchErr := l.watchEmpty(ctx, s)
+			if watchErr != nil || empty {
+				return Front{}, watch, watchErr
 			}
 			continue
 		}

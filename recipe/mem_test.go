@@ -53,7 +53,7 @@ func (w *world) dial(name string) *session.Session {
 
 func (w *world) tryDial(ctx context.Context, name string) (*session.Session, error) {
 	s, err := session.Dial(ctx, session.Config{
-		Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Server.Dial,
+		Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Dial,
 	})
 	if err == nil {
 		w.sessions = append(w.sessions, s)

@@ -317,7 +317,7 @@ func oneDecision(t *testing.T, w *world, seed uint64) {
 
 // tryDialFree is tryDial for sessions that the caller closes.
 func (w *world) tryDialFree(ctx context.Context, name string) (*session.Session, error) {
-	return session.Dial(ctx, session.Config{Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Server.Dial})
+	return session.Dial(ctx, session.Config{Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Dial})
 }
 
 func TestTxn_LateAndWrongVotes(t *testing.T) {
@@ -352,7 +352,7 @@ func TestTxn_LateAndWrongVotes(t *testing.T) {
 func TestQueue_TooLongToList(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s, err := session.Dial(t.Context(), session.Config{
-			Servers: []string{"a:2181"}, Timeout: memTimeout, Dial: w.Server.Dial, MaxReply: 16 << 10,
+			Servers: []string{"a:2181"}, Timeout: memTimeout, Dial: w.Dial, MaxReply: 16 << 10,
 		})
 		must(t, err)
 		w.sessions = append(w.sessions, s)

@@ -81,7 +81,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 		case err == nil:
 			return results[1].Stat, nil
 		case q.noClaimDir(err):
-			if err := q.s.CreateParents(ctx, r.claim); err != nil {
+			if err = q.s.CreateParents(ctx, r.claim); err != nil {
 				return session.Stat{}, err
 			}
 			continue
@@ -91,8 +91,8 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 		stat, ours, err := q.isOurs(ctx, r.claim, token)
 		if err != nil {
 			inBackground(q.s, func(ctx context.Context) error {
-				if _, ours, err := q.isOurs(ctx, r.claim, token); err != nil || !ours {
-					return err
+				if _, still, again := q.isOurs(ctx, r.claim, token); again != nil || !still {
+					return again
 				}
 				return removeOwn(ctx, q.s, r.claim)
 			})

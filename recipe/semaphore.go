@@ -202,8 +202,8 @@ func (m *Semaphore) permits(ctx context.Context) (string, error) {
 			_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
 		case errors.Is(err, session.ErrNoNode):
 			err = withParents(ctx, m.s, m.cfg.Path, func() error {
-				_, _, err := m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
-				return err
+				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
+				return createErr
 			})
 		}
 		// Somebody else may have been first, or the reply was lost: the

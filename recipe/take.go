@@ -55,7 +55,7 @@ func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 func (q *items) remove(ctx context.Context, name string) error {
 	err := q.ops.do(ctx, q.removal(name)...)
 	if q.mode == withClaims && q.noClaimDir(err) {
-		if err := q.s.CreateParents(ctx, child(q.claims, name)); err != nil {
+		if err = q.s.CreateParents(ctx, child(q.claims, name)); err != nil {
 			return err
 		}
 		return q.ops.do(ctx, q.removal(name)...)

@@ -92,7 +92,7 @@ func (x *Txn) create(ctx context.Context, id string, data []byte) error {
 		if !errors.Is(err, session.ErrUnknown) || ctx.Err() != nil {
 			return err
 		}
-		if _, _, err := lookAgain(ctx, x.s, x.path); err != nil {
+		if _, _, err = lookAgain(ctx, x.s, x.path); err != nil {
 			return err
 		}
 		p, err := x.Proposal(ctx)
@@ -181,7 +181,7 @@ func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Dec
 			return d, nil
 		case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
 			// Whoever set it, the result tells. Empty: ours was not applied.
-			if err := x.s.Sync(ctx, x.result()); err != nil {
+			if err = x.s.Sync(ctx, x.result()); err != nil {
 				return Undecided, fmt.Errorf("decide %s: %w", x.path, err)
 			}
 		case !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNoNode):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -29,9 +30,9 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 		case err == nil, errors.Is(err, session.ErrNoNode):
 			return x.Result(ctx)
 		case errors.Is(err, session.ErrBadVersion):
-			d, err := x.Result(ctx)
-			if d != Undecided || err != nil {
-				return d, err
+			d, resultErr := x.Result(ctx)
+			if d != Undecided || resultErr != nil {
+				return d, resultErr
 			}
 		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
 			return Undecided, fmt.Errorf("withdraw vote of %s: %w", site, err)
@@ -58,11 +59,11 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 		case err == nil:
 			return Undecided, nil
 		case errors.Is(err, session.ErrBadVersion):
-			d, err := x.Result(ctx)
-			if err == nil {
-				err = ErrDecided
+			d, voteErr := x.Result(ctx)
+			if voteErr == nil {
+				voteErr = ErrDecided
 			}
-			return d, fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
+			return d, fmt.Errorf("vote of %s in %s: %w", site, x.path, voteErr)
 		case errors.Is(err, session.ErrNodeExists):
 			return Undecided, x.sameVote(ctx, site, v)
 		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
@@ -86,12 +87,7 @@ func (x *Txn) sameVote(ctx context.Context, site string, v Decision) error {
 }
 
 func (p Proposal) names(site string) bool {
-	for _, s := range p.Sites {
-		if s == site {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.Sites, site)
 }
 
 // AwaitOrAbort waits for the result, and decides abort itself when the deadline
