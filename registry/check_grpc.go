@@ -106,7 +106,7 @@ func healthRequest(service string) []byte {
 // frame; unknown fields are skipped.
 func parseHealth(frame []byte) (uint64, error) {
 	bad := errors.New("answer is not a health check response")
-	if len(frame) < 5 || frame[0] != 0 || uint64(binary.BigEndian.Uint32(frame[1:])) != uint64(len(frame)-5) {
+	if len(frame) < 5 || frame[0] != 0 || int64(binary.BigEndian.Uint32(frame[1:])) != int64(len(frame)-5) {
 		return 0, bad
 	}
 	var status uint64

@@ -227,10 +227,20 @@ func TestCheck_ExecTimeout(t *testing.T) {
 
 func TestCheckConfig_Invalid(t *testing.T) {
 	for _, c := range []CheckConfig{
-		{}, {Kind: "x"}, {Kind: CheckHTTP}, {Kind: CheckHTTP, URL: "ftp://a"}, {Kind: CheckHTTP, URL: "http://a", Status: "2xx"},
-		{Kind: CheckHTTP, URL: "http://a", Status: "300-200"}, {Kind: CheckHTTP, URL: "http://a", Body: "("}, {Kind: CheckTCP, Address: "a"},
-		{Kind: CheckTCP, Address: ":80"}, {Kind: CheckGRPC, Address: "a:0"}, {Kind: CheckExec}, {Kind: CheckTTL},
-		{Kind: CheckTTL, TTL: time.Second, Name: "a b"}, {Kind: CheckTTL, TTL: time.Second, Rise: -1},
+		{},
+		{Kind: "x"},
+		{Kind: CheckHTTP},
+		{Kind: CheckHTTP, URL: "ftp://a"},
+		{Kind: CheckHTTP, URL: "http://a", Status: "2xx"},
+		{Kind: CheckHTTP, URL: "http://a", Status: "300-200"},
+		{Kind: CheckHTTP, URL: "http://a", Body: "("},
+		{Kind: CheckTCP, Address: "a"},
+		{Kind: CheckTCP, Address: ":80"},
+		{Kind: CheckGRPC, Address: "a:0"},
+		{Kind: CheckExec},
+		{Kind: CheckTTL},
+		{Kind: CheckTTL, TTL: time.Second, Name: "a b"},
+		{Kind: CheckTTL, TTL: time.Second, Rise: -1},
 	} {
 		if err := c.Validate(); err == nil {
 			t.Errorf("%+v was taken", c)

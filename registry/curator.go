@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/zkagent/zkagent/view"
@@ -117,9 +118,7 @@ func curatorPayloadOf(r Registration) *curatorPayload {
 	if p.ID == "" {
 		p.ID = r.ID
 	}
-	for k, v := range r.Labels {
-		p.Metadata[k] = v
-	}
+	maps.Copy(p.Metadata, r.Labels)
 	switch r.Curator.Preset {
 	case PresetSpring:
 		p.Metadata[springStatus] = "UP"
@@ -174,7 +173,7 @@ func decodeCurator(_ string, data []byte) (view.Member, error) {
 		return m, err
 	}
 	m.Name = m.ID
-	if err := curatorPorts(&m, o); err != nil {
+	if err = curatorPorts(&m, o); err != nil {
 		return m, err
 	}
 	enabled, err := o.boolean("enabled", true)
@@ -185,7 +184,8 @@ func decodeCurator(_ string, data []byte) (view.Member, error) {
 	if !enabled {
 		m.Status = view.StatusDown
 	}
-	return m, curatorMetadata(&m, o)
+	curatorMetadata(&m, o)
+	return m, nil
 }
 
 func curatorPorts(m *view.Member, o object) error {
@@ -208,12 +208,12 @@ func curatorPorts(m *view.Member, o object) error {
 
 // curatorMetadata takes the metadata of a payload. A payload of any other
 // shape is the business of its own readers.
-func curatorMetadata(m *view.Member, o object) error {
+func curatorMetadata(m *view.Member, o object) {
 	var payload struct {
 		Metadata map[string]json.RawMessage `json:"metadata"`
 	}
 	if !o.has("payload") || json.Unmarshal(o["payload"], &payload) != nil {
-		return nil
+		return
 	}
 	meta := object(payload.Metadata)
 	for _, k := range meta.keys() {
@@ -229,7 +229,6 @@ func curatorMetadata(m *view.Member, o object) error {
 		}
 		setLabel(m, k, v)
 	}
-	return nil
 }
 
 // curatorRegistered reads back the registration time of a record, so that an

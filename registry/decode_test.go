@@ -22,42 +22,76 @@ func TestDecode_Formats(t *testing.T) {
 		name, format, node, data string
 		want                     view.Member
 	}{
-		{"nerve", FormatNerve, "i-0a1b_0000000007", `{"host":"10.0.0.5","port":8080,"name":"i-0a1b","weight":2,"labels":{"az":"a"}}`,
-			view.Member{ID: "i-0a1b", Name: "i-0a1b", Host: "10.0.0.5", Port: 8080, Weight: 2, Status: "up", Labels: map[string]string{"az": "a"}}},
-		{"nerve, port as string", FormatNerve, "a_0000000007", `{"host":"h","port":"8080","name":"a"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 8080, Weight: 1, Status: "up"}},
-		{"go-nerve, not available", FormatNerve, "a_0000000007", `{"host":"h","port":1,"name":"a","weight":7,"available":false,"unavailable_reason":"x"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Status: "down"}},
-		{"nerve in the name", FormatNerve, "base64_40_eyJob3N0IjoiMTAuMC4wLjUiLCJwb3J0Ijo4MH0=_0000000003", "",
-			view.Member{ID: "10.0.0.5:80", Name: "10.0.0.5:80", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "up"}},
-		{"serverset", FormatServerSet, "member_0000000000", `{"serviceEndpoint":{"host":"10.0.0.5","port":8080},"additionalEndpoints":{"http-admin":{"host":"10.0.0.5","port":9990}},"status":"ALIVE","shard":0}`,
-			view.Member{ID: "member_0000000000", Name: "member_0000000000", Host: "10.0.0.5", Port: 8080, Weight: 1, Status: "up", Ports: map[string]int{"http-admin": 9990}, Labels: map[string]string{"shard": "0"}}},
-		{"curator, as little as is allowed", FormatCurator, "a", `{"name":"web","id":"a","address":"10.0.0.5","port":"90"}`,
-			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 90, Weight: 1, Status: "up"}},
-		{"curator, TLS only", FormatCurator, "a", `{"name":"web","id":"a","address":"h","port":null,"sslPort":443,"payload":"x","serviceType":"DYNAMIC"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 443, Ports: map[string]int{"ssl": 443}, Weight: 1, Status: "up"}},
-		{"spring, out of service", FormatCurator, "a", `{"name":"web","id":"a","address":"h","port":1,"payload":{"metadata":{"instance_status":"OUT_OF_SERVICE","zone":"a"}},"serviceType":"DYNAMIC"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Weight: 1, Status: "drain", Labels: map[string]string{"zone": "a"}}},
-		{"kafka", FormatKafka, "3", kafkaData,
-			view.Member{ID: "3", Name: "3", Host: "h", Port: 9092, Weight: 1, Status: "up", Ports: map[string]int{"PLAINTEXT": 9092, "SSL": 9093}, Labels: map[string]string{"rack": "dc1"}}},
-		{"kafka without plain listener", FormatKafka, "3", `{"version":2,"host":null,"port":-1,"jmx_port":9,"endpoints":["SSL://h2:9093"]}`,
-			view.Member{ID: "3", Name: "3", Host: "h2", Port: 9093, Weight: 1, Status: "up", Ports: map[string]int{"SSL": 9093, "jmx": 9}}},
-		{"patroni", FormatPatroni, "pg1", patroniData,
-			view.Member{ID: "pg1", Name: "pg1", Host: "10.0.0.1", Port: 5432, Weight: 1, Status: "up", Ports: map[string]int{"api": 8008}, Labels: map[string]string{"role": "master", "state": "running", "version": "3.0.2", "nofailover": "true"}}},
-		{"dubbo", FormatDubboURL, dubboName, "10.9.9.9",
+		{
+			"nerve", FormatNerve, "i-0a1b_0000000007", `{"host":"10.0.0.5","port":8080,"name":"i-0a1b","weight":2,"labels":{"az":"a"}}`,
+			view.Member{ID: "i-0a1b", Name: "i-0a1b", Host: "10.0.0.5", Port: 8080, Weight: 2, Status: "up", Labels: map[string]string{"az": "a"}},
+		},
+		{
+			"nerve, port as string", FormatNerve, "a_0000000007", `{"host":"h","port":"8080","name":"a"}`,
+			view.Member{ID: "a", Name: "a", Host: "h", Port: 8080, Weight: 1, Status: "up"},
+		},
+		{
+			"go-nerve, not available", FormatNerve, "a_0000000007", `{"host":"h","port":1,"name":"a","weight":7,"available":false,"unavailable_reason":"x"}`,
+			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Status: "down"},
+		},
+		{
+			"nerve in the name", FormatNerve, "base64_40_eyJob3N0IjoiMTAuMC4wLjUiLCJwb3J0Ijo4MH0=_0000000003", "",
+			view.Member{ID: "10.0.0.5:80", Name: "10.0.0.5:80", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "up"},
+		},
+		{
+			"serverset", FormatServerSet, "member_0000000000", `{"serviceEndpoint":{"host":"10.0.0.5","port":8080},"additionalEndpoints":{"http-admin":{"host":"10.0.0.5","port":9990}},"status":"ALIVE","shard":0}`,
+			view.Member{ID: "member_0000000000", Name: "member_0000000000", Host: "10.0.0.5", Port: 8080, Weight: 1, Status: "up", Ports: map[string]int{"http-admin": 9990}, Labels: map[string]string{"shard": "0"}},
+		},
+		{
+			"curator, as little as is allowed", FormatCurator, "a", `{"name":"web","id":"a","address":"10.0.0.5","port":"90"}`,
+			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 90, Weight: 1, Status: "up"},
+		},
+		{
+			"curator, TLS only", FormatCurator, "a", `{"name":"web","id":"a","address":"h","port":null,"sslPort":443,"payload":"x","serviceType":"DYNAMIC"}`,
+			view.Member{ID: "a", Name: "a", Host: "h", Port: 443, Ports: map[string]int{"ssl": 443}, Weight: 1, Status: "up"},
+		},
+		{
+			"spring, out of service", FormatCurator, "a", `{"name":"web","id":"a","address":"h","port":1,"payload":{"metadata":{"instance_status":"OUT_OF_SERVICE","zone":"a"}},"serviceType":"DYNAMIC"}`,
+			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Weight: 1, Status: "drain", Labels: map[string]string{"zone": "a"}},
+		},
+		{
+			"kafka", FormatKafka, "3", kafkaData,
+			view.Member{ID: "3", Name: "3", Host: "h", Port: 9092, Weight: 1, Status: "up", Ports: map[string]int{"PLAINTEXT": 9092, "SSL": 9093}, Labels: map[string]string{"rack": "dc1"}},
+		},
+		{
+			"kafka without plain listener", FormatKafka, "3", `{"version":2,"host":null,"port":-1,"jmx_port":9,"endpoints":["SSL://h2:9093"]}`,
+			view.Member{ID: "3", Name: "3", Host: "h2", Port: 9093, Weight: 1, Status: "up", Ports: map[string]int{"SSL": 9093, "jmx": 9}},
+		},
+		{
+			"patroni", FormatPatroni, "pg1", patroniData,
+			view.Member{ID: "pg1", Name: "pg1", Host: "10.0.0.1", Port: 5432, Weight: 1, Status: "up", Ports: map[string]int{"api": 8008}, Labels: map[string]string{"role": "master", "state": "running", "version": "3.0.2", "nofailover": "true"}},
+		},
+		{
+			"dubbo", FormatDubboURL, dubboName, "10.9.9.9",
 			view.Member{ID: "10.0.0.5:20880", Name: "10.0.0.5:20880", Host: "10.0.0.5", Port: 20880, Weight: 1, Status: "up", Labels: map[string]string{
 				"protocol": "dubbo", "path": "org.apache.demo.DemoService", "anyhost": "true", "application": "demo", "interface": "org.apache.demo.DemoService", "methods": "sayHello", "pid": "123", "side": "provider", "timestamp": "1600000000000",
-			}}},
-		{"solr", FormatHostPortName, "10.0.0.7:8983_solr", "",
-			view.Member{ID: "10.0.0.7:8983", Name: "10.0.0.7:8983", Host: "10.0.0.7", Port: 8983, Weight: 1, Status: "up", Labels: map[string]string{"context": "solr"}}},
-		{"hbase", FormatHostPortName, "rs1.example.org,16020,1600000000000", "",
-			view.Member{ID: "rs1.example.org:16020", Name: "rs1.example.org:16020", Host: "rs1.example.org", Port: 16020, Weight: 1, Status: "up"}},
-		{"text", FormatText, "a", "[2001:db8::5]:80\n",
-			view.Member{ID: "a", Name: "a", Host: "2001:db8::5", Port: 80, Weight: 1, Status: "up"}},
-		{"text, URL", FormatText, "0", "http://10.0.0.5:8080",
-			view.Member{ID: "0", Name: "0", Host: "10.0.0.5", Port: 8080, Weight: 1, Status: "up"}},
-		{"json", FormatJSON, "a", `{"ip":"10.0.0.5","port":80,"status":"draining","ports":{"admin":81},"meta":{"v":1}}`,
-			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "drain", Ports: map[string]int{"admin": 81}, Labels: map[string]string{"v": "1"}}},
+			}},
+		},
+		{
+			"solr", FormatHostPortName, "10.0.0.7:8983_solr", "",
+			view.Member{ID: "10.0.0.7:8983", Name: "10.0.0.7:8983", Host: "10.0.0.7", Port: 8983, Weight: 1, Status: "up", Labels: map[string]string{"context": "solr"}},
+		},
+		{
+			"hbase", FormatHostPortName, "rs1.example.org,16020,1600000000000", "",
+			view.Member{ID: "rs1.example.org:16020", Name: "rs1.example.org:16020", Host: "rs1.example.org", Port: 16020, Weight: 1, Status: "up"},
+		},
+		{
+			"text", FormatText, "a", "[2001:db8::5]:80\n",
+			view.Member{ID: "a", Name: "a", Host: "2001:db8::5", Port: 80, Weight: 1, Status: "up"},
+		},
+		{
+			"text, URL", FormatText, "0", "http://10.0.0.5:8080",
+			view.Member{ID: "0", Name: "0", Host: "10.0.0.5", Port: 8080, Weight: 1, Status: "up"},
+		},
+		{
+			"json", FormatJSON, "a", `{"ip":"10.0.0.5","port":80,"status":"draining","ports":{"admin":81},"meta":{"v":1}}`,
+			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "drain", Ports: map[string]int{"admin": 81}, Labels: map[string]string{"v": "1"}},
+		},
 	}
 	for _, tt := range tests {
 		for _, format := range []string{tt.format, FormatAuto} {

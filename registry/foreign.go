@@ -34,9 +34,9 @@ func decodeKafka(name string, data []byte) (view.Member, error) {
 	}
 	for i, e := range endpoints {
 		listener, address, _ := strings.Cut(e, "://")
-		host, port, err := splitHostPort(address)
-		if err != nil {
-			return m, err
+		host, port, bad := splitHostPort(address)
+		if bad != nil {
+			return m, bad
 		}
 		if i == 0 && (m.Host == "" || m.Port <= 0) {
 			m.Host, m.Port = host, port

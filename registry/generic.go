@@ -18,7 +18,7 @@ func decodeJSON(_ string, data []byte) (view.Member, error) {
 	if err != nil {
 		return m, err
 	}
-	if err := jsonAddress(&m, o); err != nil {
+	if err = jsonAddress(&m, o); err != nil {
 		return m, err
 	}
 	if m.ID, err = o.text("id"); err != nil {
@@ -33,7 +33,7 @@ func decodeJSON(_ string, data []byte) (view.Member, error) {
 	if m.Labels, err = o.labels(o.first("labels", "metadata", "meta")); err != nil {
 		return m, err
 	}
-	if err := jsonPorts(&m, o); err != nil {
+	if err = jsonPorts(&m, o); err != nil {
 		return m, err
 	}
 	status, err := o.str("status")

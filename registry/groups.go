@@ -115,7 +115,7 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(view.Updat
 	f.drain()
 	switch {
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // asked to end
 	case s.Context().Err() != nil:
 		return context.Cause(s.Context())
 	}

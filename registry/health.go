@@ -9,11 +9,12 @@ import (
 func healthOf(checks []CheckStatus) Verdict {
 	v := Passing
 	for _, c := range checks {
-		switch {
-		case c.State == Critical:
+		switch c.State {
+		case Critical:
 			return Critical
-		case c.State == Unknown:
+		case Unknown:
 			v = Unknown
+		case Passing:
 		}
 	}
 	return v

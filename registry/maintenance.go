@@ -30,7 +30,7 @@ func loadMaintenance(path string) (Maintenance, error) {
 	if path == "" {
 		return m, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(path) //nolint:gosec // the path is the agent's own
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
 	}
@@ -74,7 +74,7 @@ func replaceFile(path string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

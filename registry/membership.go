@@ -135,7 +135,7 @@ func (m *membership) reconcile(ctx context.Context, w want) error {
 		m.blocked = nil
 		return nil
 	case m.blocked != nil:
-		return nil // its watch tells when it is out of the way
+		return nil //nolint:nilerr // its watch tells when it is out of the way
 	}
 	return m.write(ctx, w)
 }

@@ -82,8 +82,12 @@ func TestGuard(t *testing.T) {
 	}{
 		{"9 of 12 at once", GuardConfig{}, []at{{0, upTo(12), 12, 0, nil}, {1, upTo(3), 12, 9, nil}, {599, upTo(3), 12, 9, nil}, {602, upTo(3), 3, 0, nil}}},
 		{"9 of 12 one after the other", GuardConfig{}, []at{
-			{0, upTo(12), 12, 0, nil}, {1, upTo(11), 11, 0, nil}, {2, upTo(10), 10, 0, nil}, {3, upTo(9), 9, 0, nil},
-			{4, upTo(8), 12, 4, nil}, {5, upTo(3), 12, 9, nil},
+			{0, upTo(12), 12, 0, nil},
+			{1, upTo(11), 11, 0, nil},
+			{2, upTo(10), 10, 0, nil},
+			{3, upTo(9), 9, 0, nil},
+			{4, upTo(8), 12, 4, nil},
+			{5, upTo(3), 12, 9, nil},
 		}},
 		{"3 of 12, one per minute", GuardConfig{}, []at{{0, upTo(12), 12, 0, nil}, {60, upTo(11), 11, 0, nil}, {120, upTo(10), 10, 0, nil}, {180, upTo(9), 9, 0, nil}}},
 		{"few members", GuardConfig{}, []at{{0, upTo(2), 2, 0, nil}, {1, nil, 0, 0, nil}}},
@@ -322,7 +326,8 @@ func TestSplay_Even(t *testing.T) {
 	if most := slices.Max(count[:]); most > services/5 {
 		t.Errorf("%d of %d in one of %d slots: %v", most, services, slots, count)
 	}
-	if splayOf("a", 0) != 0 || splayOf("a", time.Minute) != splayOf("a", time.Minute) {
+	again := splayOf("a", time.Minute)
+	if splayOf("a", 0) != 0 || splayOf("a", time.Minute) != again {
 		t.Error("the splay of a member is not fixed")
 	}
 }

@@ -62,16 +62,16 @@ func decodeServerSet(name string, data []byte) (view.Member, error) {
 	if m.Host, m.Port, err = readEndpoint(main); err != nil {
 		return m, fmt.Errorf("serviceEndpoint: %w", err)
 	}
-	if err := addEndpoints(&m, o); err != nil {
+	if err = addEndpoints(&m, o); err != nil {
 		return m, err
 	}
 	if m.Labels, err = o.labels("metadata"); err != nil {
 		return m, err
 	}
 	if o.has("shard") {
-		shard, err := o.integer("shard", 0)
-		if err != nil {
-			return m, err
+		shard, bad := o.integer("shard", 0)
+		if bad != nil {
+			return m, bad
 		}
 		setLabel(&m, "shard", strconv.Itoa(shard))
 	}

@@ -211,9 +211,9 @@ func (m *membership) listGroup(ctx context.Context) ([]string, error) {
 			continue
 		}
 		p := session.JoinPath(m.r.cfg.Group, name)
-		stat, ok, err := m.s.Exists(ctx, p)
-		if err != nil {
-			return nil, err
+		stat, ok, existsErr := m.s.Exists(ctx, p)
+		if existsErr != nil {
+			return nil, existsErr
 		}
 		if ok && stat.EphemeralOwner == m.s.ID() {
 			own = append(own, p)
@@ -229,7 +229,7 @@ func (m *membership) create(ctx context.Context, data []byte) error {
 	}
 	created, _, err := m.s.Create(ctx, target, data, mode)
 	if errors.Is(err, session.ErrNoNode) {
-		if err := m.s.CreateParents(ctx, target); err != nil {
+		if err = m.s.CreateParents(ctx, target); err != nil {
 			return fmt.Errorf("create group: %w", err)
 		}
 		created, _, err = m.s.Create(ctx, target, data, mode)
