@@ -59,7 +59,7 @@ func GC(ctx context.Context, s *session.Session, root string, keep int, log *slo
 }
 
 // sortVersions tells which versions are kept and which are not.
-func sortVersions(ctx context.Context, s *session.Session, root string, keep int) (kept, dead []int64, err error) {
+func sortVersions(ctx context.Context, s *session.Session, root string, keep int) ([]int64, []int64, error) {
 	numbers, err := versionNumbers(ctx, s, root)
 	if err != nil {
 		return nil, nil, err
@@ -68,6 +68,7 @@ func sortVersions(ctx context.Context, s *session.Session, root string, keep int
 	if err != nil {
 		return nil, nil, err
 	}
+	var kept, dead []int64
 	for i, n := range numbers {
 		if needed[n] || i >= len(numbers)-keep {
 			kept = append(kept, n)

@@ -29,8 +29,9 @@ func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, 
 	return nil, 0, fmt.Errorf("look up %s in config %s: %w: it changed during each of %d readings", key, root, ErrNotReady, maxTries)
 }
 
-// lookup reads once; again is true when the tree changed meanwhile.
-func lookup(ctx context.Context, s *session.Session, root, key string) (value []byte, generation int64, again bool, err error) {
+// lookup reads the value and its generation once, and reports whether the tree
+// changed meanwhile.
+func lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, bool, error) {
 	data, st, err := s.Get(ctx, readyPath(root))
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, 0, false, ErrNotReady
@@ -43,14 +44,14 @@ func lookup(ctx context.Context, s *session.Session, root, key string) (value []
 		return nil, 0, false, err
 	}
 	if versioned {
-		value, err = lookupVersion(ctx, s, root, r.Version, key)
-		if errors.Is(err, errGone) {
+		value, keyErr := lookupVersion(ctx, s, root, r.Version, key)
+		if errors.Is(keyErr, errGone) {
 			now, _, readErr := ReadReady(ctx, s, root)
 			if readErr == nil && now.Version != r.Version {
 				return nil, 0, true, nil
 			}
 		}
-		return value, r.Version, false, err
+		return value, r.Version, false, keyErr
 	}
 	value, kst, err := s.Get(ctx, root+"/"+key)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {

@@ -139,21 +139,21 @@ func readState(ctx context.Context, s *session.Session, root string) (*state, er
 	return nil, fmt.Errorf("config %s: %w: it changed during each of %d readings", root, ErrNotReady, maxTries)
 }
 
-// tryState reads once; again is true when the tree changed meanwhile.
-func tryState(ctx context.Context, s *session.Session, root string) (st *state, again bool, err error) {
+// tryState reads once, and reports whether the tree changed meanwhile.
+func tryState(ctx context.Context, s *session.Session, root string) (*state, bool, error) {
 	data, stat, err := s.Get(ctx, readyPath(root))
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return nil, false, fmt.Errorf("read ready: %w", err)
 	}
 	if err != nil {
-		nodes, last, err := walk(ctx, s, root)
-		return &state{nodes: nodes, last: last}, false, err
+		nodes, last, walkErr := walk(ctx, s, root)
+		return &state{nodes: nodes, last: last}, false, walkErr
 	}
 	r, versioned, err := ParseReady(data)
 	if err != nil {
 		return nil, false, err
 	}
-	st = &state{exists: true, layout: LayoutFlat, ready: r, stat: stat, last: max(stat.Czxid, stat.Mzxid)}
+	st := &state{exists: true, layout: LayoutFlat, ready: r, stat: stat, last: max(stat.Czxid, stat.Mzxid)}
 	if versioned {
 		st.layout = LayoutVersioned
 		st.content, err = load(ctx, s, root, r.Version, nil)
