@@ -125,7 +125,7 @@ func (c *Candidate) Resign(ctx context.Context) error {
 	c.mu.Unlock()
 	if cur == nil {
 		if old == nil || old.s.Context().Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the znode went with its session
 		}
 		return old.place.Leave(ctx)
 	}

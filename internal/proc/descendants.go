@@ -19,7 +19,7 @@ func killDescendants() {
 		}
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
-		if err == syscall.EINTR || pid > 0 { //nolint:errorlint // a raw errno.
+		if err == syscall.EINTR || pid > 0 {
 			continue
 		}
 		if err != nil {

@@ -128,9 +128,9 @@ func (g Guard) start(c Command) (*guarded, error) {
 	defer statusW.Close()
 	cmd.ExtraFiles = []*os.File{controlR, statusW}
 	if g.LockFile != "" {
-		lock, err := lockShared(g.LockFile)
-		if err != nil {
-			return nil, errors.Join(err, controlW.Close(), statusR.Close())
+		lock, lockErr := lockShared(g.LockFile)
+		if lockErr != nil {
+			return nil, errors.Join(lockErr, controlW.Close(), statusR.Close())
 		}
 		defer lock.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, lock)
@@ -217,7 +217,7 @@ func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) e
 // stop closes the pipe, which tells the guard to end its command, and kills
 // both when that takes longer than it should.
 func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
-	r.control.Close()
+	_ = r.control.Close()
 	timer := time.NewTimer(grace + 3*time.Second)
 	defer timer.Stop()
 	select {
@@ -239,10 +239,10 @@ func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
 func (r *guarded) end(c Command, cause *error) (Result, error) {
 	signalGroup(r.cmd.Process.Pid, syscall.SIGKILL)
 	_ = r.cmd.Wait()
-	r.control.Close()
+	_ = r.control.Close()
 	_ = r.status.SetReadDeadline(time.Now().Add(pipeWait))
 	r.wg.Wait()
-	r.status.Close()
+	_ = r.status.Close()
 	r.out.finish()
 	r.mu.Lock()
 	defer r.mu.Unlock()

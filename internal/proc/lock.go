@@ -55,7 +55,7 @@ func WaitGuards(ctx context.Context, path string, waiting func()) error {
 // flock locks the open file, again after a signal.
 func flock(f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how) //nolint:gosec // a file descriptor fits.
+		err := unix.Flock(int(f.Fd()), how)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

@@ -116,7 +116,7 @@ func start(cmd *exec.Cmd, c Command) (*output, error) {
 func (o *output) finish() {
 	_ = o.r.SetReadDeadline(time.Now().Add(pipeWait))
 	o.wg.Wait()
-	o.r.Close()
+	_ = o.r.Close()
 }
 
 // stdin is a file with the data: an unlinked memory file, so that a command
