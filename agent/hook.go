@@ -57,13 +57,16 @@ type hookRunner struct {
 	begun   time.Time
 	seen    view.View // the view whose changes were handled last
 	unknown map[string]bool
-	running *slotRuns
+	// finished are runs of this process whose end the ledger does not say
+	// yet, because it could not be written: run -> done or failed.
+	finished map[string]string
+	running  *slotRuns
 }
 
 // run handles everything that triggers the hook until ctx ends. Errors of the
 // ledger are tried again with back-off: without it nothing may run.
 func (r *hookRunner) run(ctx context.Context) {
-	r.begun, r.unknown = time.Now(), map[string]bool{}
+	r.begun, r.unknown, r.finished = time.Now(), map[string]bool{}, map[string]string{}
 	r.ledger = r.scope.newLedger(r.cfg.Name)
 	r.running = newSlotRuns()
 	defer r.running.stop()
@@ -85,6 +88,9 @@ func (r *hookRunner) run(ctx context.Context) {
 func (r *hookRunner) serve(ctx context.Context) error {
 	var err error
 	if r.rec, err = r.ledger.load(ctx); err != nil {
+		return err
+	}
+	if err := r.makeGood(ctx); err != nil {
 		return err
 	}
 	if err := r.elected(ctx); err != nil {
@@ -127,6 +133,9 @@ func (r *hookRunner) elected(ctx context.Context) error {
 		return nil
 	}
 	e := r.rec.Elected
+	if e != nil && e.Term != r.scope.term && e.State == stateStarted {
+		r.report("elected", e.Run, "on_elected of term "+strconv.FormatInt(e.Term, 10))
+	}
 	if e != nil && e.Term == r.scope.term {
 		// A resumed term: the former process ran it, or was about to.
 		if e.State != stateStarted || !r.mayRepeat("elected", e.Run, "on_elected of this term") {
@@ -148,6 +157,11 @@ func (r *hookRunner) changed(ctx context.Context, v view.View) error {
 		known, was := r.rec.Changes[s.String()]
 		switch {
 		case !was || r.ledger.newer(u.Zxid(), known.Zxid):
+			if known.State == stateStarted {
+				// The run for the newer change takes its place; what became
+				// of this one is still to be told.
+				r.report(s.String(), known.Run, "change of "+s.String())
+			}
 			fresh = append(fresh, s)
 		case known.State == stateStarted && known.Zxid == u.Zxid():
 			if r.mayRepeat(s.String(), known.Run, "change of "+s.String()) {
@@ -187,19 +201,59 @@ func (r *hookRunner) changeList(v view.View, fresh []view.Source) []changeEntry 
 }
 
 // mayRepeat decides about a run that was started and whose end nobody knows.
-// It is reported once; only an idempotent hook runs again.
+// It is reported once; only an idempotent hook runs again. The condition stays
+// until the hook has run well again.
 func (r *hookRunner) mayRepeat(what, run, text string) bool {
 	if r.cfg.Idempotent {
 		return true
 	}
-	if key := what + run; !r.unknown[key] {
-		r.unknown[key] = true
+	if r.report(what, run, text) {
 		r.conds.Open("hook-unknown", r.cfg.Name, text+" was started and its end is not known; not run again")
-		r.events.add(Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
-		r.metrics.hook(r.cfg.Name, "unknown")
-		r.log.Warn("hook outcome unknown", "hook", r.cfg.Name, "what", what)
 	}
 	return false
+}
+
+// report tells once of a run whose end nobody knows; false: it was told.
+func (r *hookRunner) report(what, run, text string) bool {
+	key := what + run
+	if r.unknown[key] {
+		return false
+	}
+	r.unknown[key] = true
+	r.events.add(Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
+	r.metrics.hook(r.cfg.Name, "unknown")
+	r.log.Warn("hook outcome unknown", "hook", r.cfg.Name, "what", what, "run", run)
+	return true
+}
+
+// makeGood writes the ends that could not be written before.
+func (r *hookRunner) makeGood(ctx context.Context) error {
+	if len(r.finished) == 0 {
+		return nil
+	}
+	next, owed := r.rec.clone(), false
+	end := func(e entry) entry {
+		if state := r.finished[e.Run]; state != "" && e.State == stateStarted {
+			e.State, e.Time, owed = state, time.Now().UTC(), true
+		}
+		return e
+	}
+	for source, e := range next.Changes {
+		next.Changes[source] = end(e)
+	}
+	for _, e := range []*entry{next.Slot, next.Elected} {
+		if e != nil {
+			*e = end(*e)
+		}
+	}
+	if owed {
+		if err := r.ledger.store(ctx, next); err != nil {
+			return err
+		}
+		r.rec = next
+	}
+	clear(r.finished)
+	return nil
 }
 
 // ledgered runs the hook between two writes of the ledger: started before,
@@ -225,11 +279,16 @@ func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, p
 		e.State = stateFailed
 	}
 	e.Time = time.Now().UTC()
+	r.finished[e.Run] = e.State
 	// The command has finished; its end is recorded although the term may
 	// end at this moment: the write is refused in ZooKeeper if it did.
 	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 	defer cancel()
-	return r.write(final, e, put)
+	if err := r.write(final, e, put); err != nil {
+		return err // finished remembers it for makeGood.
+	}
+	delete(r.finished, e.Run)
+	return nil
 }
 
 // ledgerGrace bounds the write that records the end of a run.
@@ -253,7 +312,6 @@ func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) e
 			return context.Cause(ctx)
 		}
 		if err = r.once(ctx, ev, slot, try); err == nil {
-			r.conds.Close("hook-failed", r.cfg.Name)
 			return nil
 		}
 		if ctx.Err() != nil || errors.Is(err, proc.ErrLease) {
@@ -286,6 +344,10 @@ func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try i
 	r.history.add(r.cfg.Name, run)
 	r.metrics.hook(r.cfg.Name, result)
 	r.events.add(Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: ev.Event + errText(err), Warn: err != nil})
+	if err == nil {
+		r.conds.Close("hook-failed", r.cfg.Name)
+		r.conds.Close("hook-unknown", r.cfg.Name)
+	}
 	r.log.Info("hook finished", "hook", r.cfg.Name, "event", ev.Event, "term", ev.Term, "code", res.Code, "took", res.Took, "err", err)
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)

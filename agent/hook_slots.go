@@ -48,6 +48,7 @@ func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
+	r.checkClock(time.Now())
 	for _, slot := range r.due(time.Now()) {
 		if ctx.Err() != nil {
 			return 0, nil //nolint:nilerr // serve sees that ctx has ended.
@@ -61,6 +62,18 @@ func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
 		return clockStep, nil
 	}
 	return min(max(time.Until(next.Round(0)), time.Millisecond), clockStep), nil
+}
+
+// checkClock tells of a ledger that is ahead of this host's clock: one of the
+// two is wrong, and no slot is run until the clock has caught up.
+func (r *hookRunner) checkClock(now time.Time) {
+	last := r.rec.Slot.Slot
+	if last.Sub(now) <= fresh {
+		r.conds.Close("hook-clock", r.cfg.Name)
+		return
+	}
+	r.conds.Open("hook-clock", r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
+		", is ahead of this host's clock: nothing runs before it is reached")
 }
 
 // finishSlot records the end of the newest slot's run when it ran beside us.

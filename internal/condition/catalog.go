@@ -29,6 +29,11 @@ func Catalog() []Entry {
 			"Nothing: they end by themselves, at the latest with their lease. `systemctl status zkagent` shows the processes.",
 		},
 		{
+			"hook-clock", "hook", "The last slot of the schedule that was run is ahead of this host's clock.",
+			"The hook's other triggers.",
+			"One clock is wrong, of this host or of the one that ran the slot. Correct it; when the slot is far ahead, delete the hook's ledger beside the election, and the schedule begins anew.",
+		},
+		{
 			"hook-failed", "hook", "The newest run of the hook failed, after its retries.",
 			"Other hooks and all files are not affected.",
 			"Read its output with `zkagent hooks log NAME`; repair the cause; `zkagent hooks run NAME` closes it when it succeeds.",
