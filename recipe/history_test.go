@@ -215,7 +215,7 @@ func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
 						for i := range items / 2 {
 							body := fmt.Sprintf("%d%03d", p, i)
 							call := h.tick()
-							if err := q.Put(ctx, []byte(body)); err != nil {
+							if err := q.Put(t.Context(), []byte(body)); err != nil { // the last may be taken before its put returns
 								t.Errorf("put: %v", err)
 							}
 							h.add(p, call, queueOp{true, body}, nil)
