@@ -78,7 +78,7 @@ func (e *env) loadOurs(ctx context.Context, root string, n int) (time.Duration, 
 	began, before := time.Now(), m.now()
 	copied := mirror.New(s, root, mirror.Options{})
 	defer copied.Close()
-	snap, _, err := copied.Refresh(ctx, false)
+	snap, _, err := copied.Refresh(ctx)
 	if err != nil {
 		return 0, count{}, err
 	}
@@ -186,7 +186,7 @@ func (e *env) resync(ctx context.Context, root string, leaves []string) error {
 	defer func() { _ = s.Close() }()
 	copied := mirror.New(s, root, mirror.Options{})
 	defer copied.Close()
-	if _, _, err := copied.Refresh(ctx, false); err != nil {
+	if _, _, err := copied.Refresh(ctx); err != nil {
 		return err
 	}
 	var took samples
@@ -239,7 +239,7 @@ func exact(ctx context.Context, m *mirror.Mirror, root string, paths []string, v
 		if _, err := await(ctx, m.Dirty()); err != nil {
 			return err
 		}
-		snap, _, err := m.Refresh(ctx, false)
+		snap, _, err := m.Refresh(ctx)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 	var keys flatKeys
 	touched := map[string]struct{}{}
 	for {
-		snap, changed, err := m.Refresh(ctx, false)
+		snap, changed, err := m.Refresh(ctx)
 		if err != nil {
 			return fmt.Errorf("read tree %s: %w", w.cfg.Path, err)
 		}

@@ -79,8 +79,8 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		return err
 	}
 	f.ready = st
-	for sweep := true; ; sweep = false {
-		snap, changed, err := f.m.Refresh(ctx, sweep)
+	for {
+		snap, changed, err := f.m.Refresh(ctx)
 		if err != nil {
 			return fmt.Errorf("read tree %s: %w", f.w.cfg.Path, err)
 		}

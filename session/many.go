@@ -95,7 +95,8 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 
 type span struct{ from, to int }
 
-func (s *Session) split(paths []string) (parts []span) {
+func (s *Session) split(paths []string) []span {
+	var parts []span
 	size, from := 0, 0
 	for i, p := range paths {
 		n := len(s.cfg.Chroot) + len(p) + 14
@@ -116,6 +117,23 @@ func (s *Session) part(ctx context.Context, paths []string, p span, r reader) er
 	if p.to-p.from == 1 || s.noMulti.Load() {
 		return s.oneByOne(ctx, p, r)
 	}
+	_, err := s.exchange(ctx, s.multiRead(paths, p, r))
+	switch {
+	case errors.Is(err, ErrUnimplemented):
+		s.noMulti.Store(true)
+		return s.oneByOne(ctx, p, r)
+	case errors.Is(err, ErrTooLarge):
+		mid := (p.from + p.to) / 2
+		if err = s.part(ctx, paths, span{p.from, mid}, r); err != nil {
+			return err
+		}
+		return s.part(ctx, paths, span{mid, p.to}, r)
+	}
+	return err
+}
+
+// multiRead returns the request for paths[p.from:p.to].
+func (s *Session) multiRead(paths []string, p span, r reader) *request {
 	req := &request{op: jute.OpMultiRead}
 	req.frame = newFrame(req.op, manyBytes, func(e *jute.Encoder) {
 		for _, path := range paths[p.from:p.to] {
@@ -145,19 +163,7 @@ func (s *Session) part(ctx context.Context, paths []string, p span, r reader) er
 		}
 		return nil
 	}
-	_, err := s.exchange(ctx, req)
-	switch {
-	case errors.Is(err, ErrUnimplemented):
-		s.noMulti.Store(true)
-		return s.oneByOne(ctx, p, r)
-	case errors.Is(err, ErrTooLarge):
-		mid := (p.from + p.to) / 2
-		if err := s.part(ctx, paths, span{p.from, mid}, r); err != nil {
-			return err
-		}
-		return s.part(ctx, paths, span{mid, p.to}, r)
-	}
-	return err
+	return req
 }
 
 // oneByOne reads with a request per znode. What a znode answers is its own affair;

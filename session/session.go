@@ -31,6 +31,7 @@ type Session struct {
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
 	noMulti  atomic.Bool     // the server refuses multiRead
+	noBulk   atomic.Bool     // the server refuses multiRead or setWatches behind it
 	up       chan struct{}   // closed at the first connection
 	resumed  bool            // taken over from a former process
 	rebooted bool            // of a former boot: taken over only to be closed
@@ -70,6 +71,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.timeout.Store(int64(cfg.Timeout))
+	s.watches.chroot = cfg.Chroot
 	s.hosts = newHosts(s)
 	s.met.setState(Connecting)
 	return s

@@ -9,7 +9,7 @@ import (
 
 // watchKind is the table of the server that a watch is in, told apart as setWatches
 // wants it.
-type watchKind int
+type watchKind uint8
 
 const (
 	watchData   watchKind = iota // of a znode that exists
@@ -26,14 +26,26 @@ type Watch struct {
 	book  *watchBook
 	path  string // the server's
 	kind  watchKind
-	armed bool // the server's reply has come; guarded by book.mu
-	over  bool // closed or stopped; guarded by book.mu
-	c     chan struct{}
+	armed bool          // the server's reply has come; guarded by book.mu, as all that follows
+	over  bool          // closed or stopped
+	fired bool          // closed
+	c     chan struct{} // made when somebody asks for it
+	bell  *Bell         // nil: none
 }
 
 // C is closed when the read is to be repeated. It is not closed when the session
 // ends: select on Session.Done too.
-func (w *Watch) C() <-chan struct{} { return w.c }
+func (w *Watch) C() <-chan struct{} {
+	w.book.mu.Lock()
+	defer w.book.mu.Unlock()
+	if w.c == nil {
+		w.c = make(chan struct{})
+		if w.fired {
+			close(w.c)
+		}
+	}
+	return w.c
+}
 
 // Stop forgets the watch; C stays open if it is. It may be called more than once,
 // and on nil.
@@ -46,7 +58,8 @@ func (w *Watch) Stop() {
 // watchBook holds the watches of a session. The server has at most one per path and
 // kind; all waiters share it.
 type watchBook struct {
-	met *Metrics
+	met    *Metrics
+	chroot string
 
 	mu sync.Mutex // guards what follows and the state of every Watch
 	m  map[string][]*Watch
@@ -60,9 +73,13 @@ func newWatchBook(met *Metrics) *watchBook {
 // even those that come before the reply: whether the request armed the watch before
 // or after such an event cannot be told, and reading once too often is harmless.
 func (b *watchBook) begin(path string, kind watchKind) *Watch {
-	w := &Watch{book: b, path: path, kind: kind, c: make(chan struct{})}
+	w := &Watch{book: b, path: path, kind: kind}
 	b.mu.Lock()
-	b.m[path] = append(b.m[path], w)
+	ws := b.m[path]
+	if len(ws) > 0 {
+		w.path = ws[0].path // one copy is enough
+	}
+	b.m[w.path] = append(ws, w)
 	b.mu.Unlock()
 	b.met.watching(1)
 	return w
@@ -143,8 +160,13 @@ func (b *watchBook) close(path string, match func(watchKind) bool) {
 			keep++
 			continue
 		}
-		w.over = true
-		close(w.c)
+		w.over, w.fired = true, true
+		if w.c != nil {
+			close(w.c)
+		}
+		if w.bell != nil {
+			w.bell.add(w)
+		}
 	}
 	b.met.watching(keep - len(ws))
 	clear(ws[keep:])
@@ -170,9 +192,10 @@ func (b *watchBook) end() {
 }
 
 // len returns the number of watches that are waited for.
-func (b *watchBook) len() (n int) {
+func (b *watchBook) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n := 0
 	for _, ws := range b.m {
 		n += len(ws)
 	}
@@ -216,10 +239,14 @@ func (t *watchBatch) add(path string, ws []*Watch) {
 	for _, w := range ws {
 		if w.armed && !has[w.kind] {
 			has[w.kind] = true
-			t.paths[w.kind] = append(t.paths[w.kind], path)
-			t.size += 4 + len(path)
+			t.put(w.kind, path)
 		}
 	}
+}
+
+func (t *watchBatch) put(kind watchKind, path string) {
+	t.paths[kind] = append(t.paths[kind], path)
+	t.size += 4 + len(path)
 }
 
 func (b *watchBook) setWatches(zxid int64, t watchBatch) *call {

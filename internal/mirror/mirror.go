@@ -42,7 +42,7 @@ type Mirror struct {
 	s    *session.Session
 	root string
 	opt  Options
-	fan  *fan
+	todo *marks
 
 	nodes *iradix.Txn[*Node]
 	arms  map[string]*arms
@@ -51,8 +51,7 @@ type Mirror struct {
 
 	retry   *time.Timer
 	backoff time.Duration
-	changed map[string]struct{}         // of the present Refresh
-	gone    map[*session.Watch]struct{} // stopped, the fan still waits for them
+	changed map[string]struct{} // of the present Refresh
 }
 
 // arms are the live watches of a znode.
@@ -67,11 +66,10 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{
-		s: s, root: root, opt: opt, fan: newFan(),
+		s: s, root: root, opt: opt, todo: newMarks(),
 		nodes: iradix.New[*Node]().Txn(), arms: map[string]*arms{}, errs: map[string]error{},
-		gone: map[*session.Watch]struct{}{},
 	}
-	m.fan.mark(mark{})
+	m.todo.mark(mark{})
 	return m
 }
 
@@ -80,7 +78,6 @@ func (m *Mirror) Close() {
 	if m.retry != nil {
 		m.retry.Stop()
 	}
-	m.fan.stop()
 	for _, a := range m.arms {
 		a.data.Stop()
 		a.kids.Stop()
@@ -88,27 +85,21 @@ func (m *Mirror) Close() {
 }
 
 // Dirty receives when there is something to read.
-func (m *Mirror) Dirty() <-chan struct{} { return m.fan.signal }
+func (m *Mirror) Dirty() <-chan struct{} { return m.todo.bell.C() }
 
 // Refresh reads what was marked until now, and what it finds new, and returns
-// the copy with the relative paths that changed, in no order. With sweep, every
-// event that the session received before the call counts as marked, at the cost
-// of a look (no request) at each watch; without, an event of a moment ago may be
-// left for the next call, which Dirty announces.
+// the copy with the relative paths that changed, in no order. Every event that the
+// session received before the call counts as marked.
 //
 // After an error nothing is lost: what was not read stays marked.
-func (m *Mirror) Refresh(ctx context.Context, sweep bool) (*Snapshot, []string, error) {
-	if sweep {
-		m.fan.sweep()
-	}
-	marks := m.fan.take()
+func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
+	marks := m.todo.take(m.root)
 	m.changed = map[string]struct{}{}
-	defer m.tellFan()
 	if err := m.read(ctx, marks); err != nil {
 		for k := range marks {
-			m.fan.mark(k)
+			m.todo.mark(k)
 		}
-		m.fan.mark(mark{}) // what was found and not read is found again
+		m.todo.mark(mark{}) // what was found and not read is found again
 		m.forgetAll()
 		return nil, nil, err
 	}
@@ -133,14 +124,6 @@ func (m *Mirror) forgetAll() {
 	clear(m.errs)
 }
 
-// tellFan makes the fan forget the watches that were stopped.
-func (m *Mirror) tellFan() {
-	if len(m.gone) > 0 {
-		m.fan.forget(m.gone)
-		clear(m.gone)
-	}
-}
-
 // planRetry marks what could not be read after a back-off.
 func (m *Mirror) planRetry() {
 	if len(m.errs) == 0 {
@@ -157,8 +140,8 @@ func (m *Mirror) planRetry() {
 	}
 	m.retry = time.AfterFunc(m.backoff, func() {
 		for _, rel := range rels {
-			m.fan.mark(mark{rel: rel})
-			m.fan.mark(mark{rel: rel, kids: true})
+			m.todo.mark(mark{rel: rel})
+			m.todo.mark(mark{rel: rel, kids: true})
 		}
 	})
 }
@@ -171,7 +154,7 @@ func Follow(ctx context.Context, s *session.Session, root string, opt Options, e
 	defer m.Close()
 	first, failed := true, 0
 	for {
-		snap, changed, err := m.Refresh(ctx, false)
+		snap, changed, err := m.Refresh(ctx)
 		if err != nil {
 			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
 		}

@@ -15,8 +15,8 @@ import (
 // its parent is not asked for; then the marked and the found data; then the
 // lists of what was found, and so on.
 //
-// A znode without children has its list read, too, for the sake of the watch:
-// nothing else tells of its first child.
+// A znode without children has its list watched, too: nothing else tells of its
+// first child.
 func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 	lists, data := m.split(marks)
 	var fresh []string
@@ -34,22 +34,25 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 			continue
 		}
 		for _, rel := range fresh {
-			data[rel] = struct{}{}
-			if m.watchesKids(rel) {
-				lists = append(lists, rel)
-			}
+			delete(data, rel)
 		}
 		if err := m.fetch(ctx, data); err != nil {
 			return err
 		}
-		fresh, data = nil, map[string]struct{}{}
+		found, more, err := m.discover(ctx, fresh)
+		if err != nil {
+			return err
+		}
+		fresh, data = found, map[string]struct{}{}
+		lists = append(lists, more...)
 	}
 	return nil
 }
 
 // split splits the marks into lists and data to be read.
-func (m *Mirror) split(marks map[mark]struct{}) (lists []string, data map[string]struct{}) {
-	data = map[string]struct{}{}
+func (m *Mirror) split(marks map[mark]struct{}) ([]string, map[string]struct{}) {
+	var lists []string
+	data := map[string]struct{}{}
 	for k := range marks {
 		if k.kids {
 			lists = append(lists, k.rel)
@@ -64,7 +67,8 @@ func (m *Mirror) split(marks map[mark]struct{}) (lists []string, data map[string
 }
 
 // shallowest splits off the paths with the fewest elements, sorted and each once.
-func shallowest(rels []string) (level, deeper []string) {
+func shallowest(rels []string) ([]string, []string) {
+	var level, deeper []string
 	least := depth(rels[0])
 	for _, rel := range rels {
 		least = min(least, depth(rel))
@@ -100,7 +104,8 @@ func (m *Mirror) list(ctx context.Context, rels []string) ([]string, error) {
 			known = append(known, rel)
 		}
 	}
-	replies := m.each(known, func(rel string) (r reply) {
+	replies := m.each(known, func(rel string) reply {
+		var r reply
 		r.names, r.stat, r.watch, r.err = m.s.ChildrenW(ctx, m.path(rel))
 		return r
 	})
@@ -125,7 +130,9 @@ func (m *Mirror) list(ctx context.Context, rels []string) ([]string, error) {
 // is new. The list is the truth about which children exist; what happens after
 // it fires the watch that was armed with it.
 func (m *Mirror) listed(rel string, r reply) []string {
-	m.arm(rel, true, r.watch)
+	if r.watch != nil {
+		m.arm(rel, true, r.watch)
+	}
 	names := make([]string, 0, len(r.names))
 	var found []string
 	for _, name := range r.names {
@@ -166,13 +173,10 @@ func (m *Mirror) fetch(ctx context.Context, rels map[string]struct{}) error {
 		}
 	}
 	slices.Sort(known)
-	replies := m.each(known, func(rel string) (r reply) {
-		r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, m.path(rel))
-		if rel == "" && errors.Is(r.err, session.ErrNoNode) {
-			return m.awaitRoot(ctx)
-		}
-		return r
-	})
+	replies, err := m.fetchAll(ctx, known)
+	if err != nil {
+		return err
+	}
 	for i, rel := range known {
 		r := replies[i]
 		switch {
@@ -193,6 +197,32 @@ func (m *Mirror) fetch(ctx context.Context, rels map[string]struct{}) error {
 	return nil
 }
 
+// fewReads is how many znodes are read one by one; more are read together.
+const fewReads = 4
+
+// fetchAll reads and watches the data of the znodes.
+func (m *Mirror) fetchAll(ctx context.Context, rels []string) ([]reply, error) {
+	if len(rels) <= fewReads || rels[0] == "" {
+		return m.each(rels, func(rel string) reply {
+			var r reply
+			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, m.path(rel))
+			if rel == "" && errors.Is(r.err, session.ErrNoNode) {
+				return m.awaitRoot(ctx)
+			}
+			return r
+		}), nil
+	}
+	results, err := m.s.GetManyW(ctx, m.paths(rels), false)
+	if err != nil {
+		return nil, err
+	}
+	replies := make([]reply, len(rels))
+	for i, r := range results {
+		replies[i] = reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err}
+	}
+	return replies, nil
+}
+
 // awaitRoot arms the watch for a root that does not exist. If it was created
 // meanwhile, it is marked to be read.
 func (m *Mirror) awaitRoot(ctx context.Context) reply {
@@ -201,7 +231,7 @@ func (m *Mirror) awaitRoot(ctx context.Context) reply {
 		return reply{err: err}
 	}
 	if ok {
-		m.fan.mark(mark{})
+		m.todo.mark(mark{})
 	}
 	return reply{watch: w, err: session.ErrNoNode}
 }
@@ -219,7 +249,7 @@ func (m *Mirror) fetched(rel string, r reply) {
 		m.changed[rel] = struct{}{}
 	}
 	if rel == "" && m.arms[""].kids == nil { // It came after the list.
-		m.fan.mark(mark{})
+		m.todo.mark(mark{})
 	}
 	m.put(rel, n, old)
 }
@@ -266,16 +296,8 @@ func (m *Mirror) drop(rel string) {
 		return
 	}
 	delete(m.arms, rel)
-	m.stop(a.data)
-	m.stop(a.kids)
-}
-
-// stop forgets a watch. The fan is told at the end of the Refresh, once for all.
-func (m *Mirror) stop(w *session.Watch) {
-	if w != nil && !Fired(w) {
-		w.Stop()
-		m.gone[w] = struct{}{}
-	}
+	a.data.Stop()
+	a.kids.Stop()
 }
 
 // arm waits for a new watch in place of the former one of its kind.
@@ -289,10 +311,10 @@ func (m *Mirror) arm(rel string, kids bool, w *session.Watch) {
 	if kids {
 		p = &a.kids
 	}
-	m.stop(*p)
+	(*p).Stop()
 	*p = w
 	if w != nil {
-		m.fan.add(w, mark{rel, kids})
+		w.Join(m.todo.bell)
 	}
 }
 

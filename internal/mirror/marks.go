@@ -1,0 +1,56 @@
+package mirror
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// mark names what is to be read again: the data of a znode, or its children.
+type mark struct {
+	rel  string
+	kids bool
+}
+
+// marks collects what is to be read again: watches that fired, and what was
+// marked for another reason.
+type marks struct {
+	bell *session.Bell
+
+	mu  sync.Mutex // guards own
+	own map[mark]struct{}
+}
+
+func newMarks() *marks { return &marks{bell: session.NewBell(), own: map[mark]struct{}{}} }
+
+// mark notes that something is to be read again.
+func (k *marks) mark(m mark) {
+	k.mu.Lock()
+	k.own[m] = struct{}{}
+	k.mu.Unlock()
+	k.bell.Ring()
+}
+
+// take returns what was marked since the last call. Every event that the session
+// received before the call is among it.
+func (k *marks) take(root string) map[mark]struct{} {
+	k.mu.Lock()
+	all := k.own
+	k.own = map[mark]struct{}{}
+	k.mu.Unlock()
+	for _, w := range k.bell.Take() {
+		path, kids := w.Path()
+		all[mark{relative(root, path), kids}] = struct{}{}
+	}
+	return all
+}
+
+// relative is a path relative to the root.
+func relative(root, path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
+}
+
+// Fired reports whether the watch has fired. What the session received before
+// the reply of a read has closed its watch when that read returns.
+func Fired(w *session.Watch) bool { return w.Fired() }

@@ -1,0 +1,206 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Reading many znodes with watches, two requests for a few hundred of them.
+//
+// multiRead cannot watch, but setWatches can: it is made for a client that
+// connects again, and fires at once what changed since the zxid that it names.
+// So: (1) a small read; its reply tells a zxid that the server has applied.
+// (2) multiRead, and behind it on the same connection setWatches for the same
+// paths with the newest zxid known before (2). Whatever changes after that zxid
+// fires, whether multiRead saw it or not: nothing is lost, at worst something
+// is read once more.
+
+// WatchedResult is what GetManyW found at one path.
+type WatchedResult struct {
+	Result
+
+	Watch *Watch // of the data; nil with an error
+	// Kids is the watch of the children; nil with an error, unless it was
+	// asked for, and where the server must be asked one by one.
+	Kids *Watch
+}
+
+// watchedSpan is a part of GetManyW.
+type watchedSpan struct {
+	span
+
+	paths []string
+	kids  bool
+	out   []WatchedResult
+}
+
+// GetManyW reads many znodes as GetMany does, and watches their data and, with
+// kids, the lists of their children, as they are when the data was read: whoever
+// sees no child in the Stat need not list them. A server that cannot do that is
+// asked one by one, and the children are not watched then. Where the error is not
+// nil nothing is watched.
+func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]WatchedResult, error) {
+	out := make([]WatchedResult, len(paths))
+	for _, p := range paths {
+		if err := ValidatePath(p); err != nil {
+			return out, fmt.Errorf("read many: %w", &Error{Op: jute.OpName(jute.OpMultiRead), Path: p, Err: err})
+		}
+	}
+	if len(paths) == 0 {
+		return out, nil
+	}
+	if len(paths) > 1 && !s.noBulk.Load() {
+		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
+			return out, fmt.Errorf("read many: %w", err)
+		}
+	}
+	parts := s.split(paths)
+	err := parallel(ctx, len(parts), manyFlights, func(ctx context.Context, i int) error {
+		return s.watchPart(ctx, watchedSpan{span: parts[i], paths: paths, kids: kids, out: out})
+	})
+	if err != nil {
+		for i := range out {
+			out[i].stop()
+		}
+	}
+	return out, err
+}
+
+func (r *WatchedResult) stop() {
+	r.Watch.Stop()
+	r.Kids.Stop()
+	r.Watch, r.Kids = nil, nil
+}
+
+// watchPart reads and watches one part.
+func (s *Session) watchPart(ctx context.Context, p watchedSpan) error {
+	if p.to-p.from == 1 || s.noMulti.Load() || s.noBulk.Load() {
+		return s.watchEach(ctx, p)
+	}
+	for losses := 0; ; losses++ {
+		if losses > 3 {
+			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+		}
+		err := s.watchOnce(ctx, p)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, errLost):
+			continue
+		case errors.Is(err, ErrUnimplemented):
+			s.noBulk.Store(true)
+			return s.watchEach(ctx, p)
+		case errors.Is(err, ErrTooLarge):
+			mid, low, high := (p.from+p.to)/2, p, p
+			low.to, high.from = mid, mid
+			if err = s.watchPart(ctx, low); err != nil {
+				return err
+			}
+			return s.watchPart(ctx, high)
+		}
+		return err
+	}
+}
+
+// watchOnce sends the two requests on one connection and waits for both replies.
+// errLost means that they are to be sent again.
+func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
+	r := s.multiRead(p.paths, p.span, s.watchedReader(p))
+	w, err := s.connection(ctx)
+	if err != nil {
+		return r.fail(err)
+	}
+	zxid := s.zxid.Load() // What w's server has applied, or w has ended.
+	var batch watchBatch
+	watches := make([]*Watch, 0, 2*(p.to-p.from))
+	for i := p.from; i < p.to; i++ {
+		path := full(s.cfg.Chroot, p.paths[i])
+		p.out[i].Watch = s.watches.begin(path, watchData)
+		batch.put(watchData, path)
+		watches = append(watches, p.out[i].Watch)
+		if p.kids {
+			p.out[i].Kids = s.watches.begin(path, watchChild)
+			batch.put(watchChild, path)
+			watches = append(watches, p.out[i].Kids)
+		}
+	}
+	read := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
+	set := s.watches.setWatches(zxid, batch)
+	set.after = func(code int32) {
+		if code == jute.ErrCodeOK {
+			s.watches.settleAll(watches)
+		}
+	}
+	err = errLost
+	if w.send(read) && w.send(set) {
+		err = p.finish(ctx, r, read, set)
+	}
+	for i := p.from; i < p.to; i++ {
+		if err != nil || p.out[i].Err != nil {
+			p.out[i].stop()
+		}
+	}
+	return err
+}
+
+// finish waits for the replies and decodes what was read.
+func (p *watchedSpan) finish(ctx context.Context, r *request, read, set *call) error {
+	for _, c := range []*call{read, set} {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return r.fail(context.Cause(ctx))
+		}
+	}
+	if read.err != nil {
+		return r.fail(read.err)
+	}
+	if _, err := r.finish(read); err != nil {
+		return err
+	}
+	if set.err != nil {
+		return r.fail(set.err)
+	}
+	putFrame(set.body)
+	if err := codeError(set.code); err != nil {
+		// Whatever the server has against it: it is asked one by one.
+		return r.fail(fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err))
+	}
+	return nil
+}
+
+func (s *Session) watchedReader(p watchedSpan) reader {
+	return reader{
+		op: jute.OpGetData,
+		decode: func(i int, d *jute.Decoder) {
+			p.out[i].Err = nil
+			p.out[i].Data = d.Buffer()
+			p.out[i].Stat.Decode(d)
+		},
+		failed: func(i int, err error) { p.out[i].Result = Result{Err: err} },
+	}
+}
+
+// watchEach asks one by one.
+func (s *Session) watchEach(ctx context.Context, p watchedSpan) error {
+	return parallel(ctx, p.to-p.from, manyReads, func(ctx context.Context, i int) error {
+		r := &p.out[p.from+i]
+		r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[p.from+i])
+		if r.Err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
+			return r.Err
+		}
+		return nil
+	})
+}
+
+// settleAll notes that watches are armed.
+func (b *watchBook) settleAll(watches []*Watch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range watches {
+		w.armed = true
+	}
+}
