@@ -49,20 +49,25 @@ func loadOf(ctx context.Context, e *env, n int) error {
 	if err != nil {
 		return err
 	}
-	var ours, floor samples
+	var ours, floor, watching samples
 	var used, base count
 	for range pick(e, 2, 9) {
-		t, c, err := e.loadFloor(ctx, root)
+		t, c, err := e.loadFloor(ctx, root, false)
 		if err != nil {
 			return err
 		}
 		floor, base = append(floor, t), c
+		if t, _, err = e.loadFloor(ctx, root, true); err != nil {
+			return err
+		}
+		watching = append(watching, t)
 		if t, c, err = e.loadOurs(ctx, root, n); err != nil {
 			return err
 		}
 		ours, used = append(ours, t), c
 	}
 	e.add(compare("initial load, all watched", n, "ms", ours.median(), floor.median(), 1.5, "floor: multiRead, no watches"))
+	e.add(compare("initial load, floor that watches too", n, "ms", ours.median(), watching.median(), 1.5, "floor: multiRead and setWatches"))
 	e.add(compare("initial load: requests", n, "requests", float64(used.requests), float64(base.requests), 0, ""))
 	e.add(compare("initial load: bytes", n, "bytes", float64(used.sent+used.received), float64(base.sent+base.received), 0, "watches are set by path"))
 	return e.resync(ctx, root, leaves)
@@ -89,9 +94,10 @@ func (e *env) loadOurs(ctx context.Context, root string, n int) (time.Duration, 
 	return took, m.now().since(before), nil
 }
 
-// loadFloor reads the tree with multiRead over four connections' worth of
-// pipelining: lists of all directories at once, then data.
-func (e *env) loadFloor(ctx context.Context, root string) (time.Duration, count, error) {
+// loadFloor reads the tree with multiRead, a few requests under way at once: the
+// lists of all directories, then data. With watch it sets a watch for the data
+// and one for the children of each znode, as zkagent does.
+func (e *env) loadFloor(ctx context.Context, root string, watch bool) (time.Duration, count, error) {
 	var m meter
 	nc, err := m.dial(ctx, "tcp", e.server.Addr())
 	if err != nil {
@@ -127,7 +133,30 @@ func (e *env) loadFloor(ctx context.Context, root string) (time.Duration, count,
 		n.stat.Decode(d)
 		nodes[leaves[i]] = n
 	})
+	if err == nil && watch {
+		err = setWatches(c, leaves)
+	}
 	return time.Since(began), m.now().since(before), err
+}
+
+// setWatches watches data and children of the paths, from now on.
+func setWatches(c *raw.Conn, paths []string) error {
+	for chunk := range slices.Chunk(paths, 500) {
+		var e jute.Encoder
+		e.Int64(c.Zxid)
+		e.Strings(chunk)
+		e.Strings(nil)
+		e.Strings(chunk)
+		if err := c.Send(jute.XidSetWatches, jute.OpSetWatches, e.Bytes()); err != nil {
+			return err
+		}
+	}
+	for range slices.Collect(slices.Chunk(paths, 500)) {
+		if _, err := c.Receive(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // multiRead reads the paths with few requests, a few under way at once.
@@ -160,6 +189,7 @@ func multiRead(c *raw.Conn, op int32, paths []string, decode func(int, *jute.Dec
 			return err
 		}
 		<-room
+		c.Zxid = max(c.Zxid, r.Zxid)
 		d := jute.NewDecoder(r.Body)
 		for j := range chunk {
 			var h jute.MultiHeader
