@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/zktest"
+)
+
+func TestMain(m *testing.M) { zktest.RunMain(m) }
+
+func newEnv(tb testing.TB) *env {
+	tb.Helper()
+	e := &env{cfg: Config{Quick: true}, server: zktest.Shared(tb), dir: tb.TempDir()}
+	var err error
+	if e.writer, err = e.dial(tb.Context(), nil); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = e.writer.Close() })
+	return e
+}
+
+// What must never grow is counted, for counts are the same on every machine.
+func TestCounts_LoadAndResync(t *testing.T) {
+	e := newEnv(t)
+	const n = 2000
+	root, leaves, err := e.forest(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, used, err := e.loadOurs(t.Context(), root, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Per 256 znodes a multiRead and a setWatches; 10 more for root and directories.
+	if want := int64(2*(n/256+1) + 10); used.requests > want {
+		t.Errorf("first load of %d znodes: %d requests, at most %d are wanted", n, used.requests, want)
+	}
+	if err := e.resync(t.Context(), root, leaves); err != nil {
+		t.Fatal(err)
+	}
+	// What changed arrives in one or two parts, each read by three requests.
+	r, _ := Report{Rows: e.rows}.Find("resync: requests", n)
+	if r.Ours > 50 {
+		t.Errorf("resync of 100 changes: %v requests, at most 50 are wanted", r.Ours)
+	}
+}
+
+func TestCounts_Changes(t *testing.T) {
+	e := newEnv(t)
+	for _, c := range []struct {
+		name string
+		run  func() error
+	}{
+		{"latency", func() error { return latency(t.Context(), e) }},
+		{"group", func() error { return groups(t.Context(), e) }},
+		{"burst", func() error { return burst(t.Context(), e) }},
+		{"versioned", func() error { return versioned(t.Context(), e) }},
+	} {
+		if err := c.run(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+	}
+	for _, want := range []struct {
+		name string
+		size int
+		most float64
+	}{
+		{"requests per change", 1, 1},
+		{"requests per change", 100, 1},
+		{"burst: renders, final file exact", 100, 20},
+		{"versioned: requests per version", 500, 4},
+		{"versioned: watches on the server", 500, 1},
+	} {
+		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)
+		if !ok || row.Ours > want.most {
+			t.Errorf("%s, %d: got %v, at most %v is wanted", want.name, want.size, row.Ours, want.most)
+		}
+	}
+}
+
+func TestReport_TableAndPicture(t *testing.T) {
+	r := Report{Rows: []Row{
+		compare("good <case>", 1, "ms", 1.1, 1, 1.2, "note"),
+		compare("bad", 10, "ms", 3, 1, 1.2, ""),
+		{Case: "count", Size: 5, Unit: "requests", Ours: 2, Limit: 2},
+	}}
+	var table, picture, stat strings.Builder
+	for _, err := range []error{r.Table(&table), r.SVG(&picture), r.Benchstat(&stat)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := table.String(); strings.Count(got, "OVER") != 1 || strings.Count(got, "ok") != 2 {
+		t.Errorf("got table\n%s", got)
+	}
+	if got := picture.String(); !strings.Contains(got, "good &lt;case&gt;, 1") || strings.Count(got, "<rect") != 3 {
+		t.Errorf("got picture\n%s", got)
+	}
+	if got := stat.String(); !strings.Contains(got, "BenchmarkZkbench/bad/10 1 3 ms\n") {
+		t.Errorf("got %q", got)
+	}
+	former := Report{Rows: []Row{compare("bad", 10, "ms", 1, 1, 1.2, "")}}
+	if got := r.Against(former); !slices.Equal(got, []string{"bad, 10: 3, was 1"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	e := newEnv(b)
+	root, _, err := e.forest(b.Context(), 20000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := e.dial(b.Context(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	b.Run("zkagent", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			m := mirror.New(s, root, mirror.Options{})
+			if _, _, err := m.Refresh(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			m.Close()
+		}
+	})
+	b.Run("floor", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, _, err := e.loadFloor(b.Context(), root, false); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
