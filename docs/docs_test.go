@@ -18,7 +18,7 @@ import (
 )
 
 // limit bounds the commands of one page, which may wait for events.
-const limit = 3 * time.Minute
+const limit = 5 * time.Minute
 
 var binary string
 
@@ -150,7 +150,7 @@ func pageScript(list []block) (string, []expected) {
 	b.WriteString(`set -euo pipefail
 mkdir -p "$STATE_DIRECTORY"
 trap 'kill $(jobs -p) 2>/dev/null || true; wait || true' EXIT
-until_() { for _ in $(seq 600); do if eval "$*" >/dev/null 2>&1; then return 0; fi; sleep 0.1; done; echo "waited for: $*"; return 1; }
+until_() { for _ in $(seq 900); do if eval "$*" >/dev/null 2>&1; then return 0; fi; sleep 0.1; done; echo "waited for: $*"; return 1; }
 `)
 	for _, bl := range list {
 		if _, file, ok := strings.Cut(bl.kind, "file="); ok {
