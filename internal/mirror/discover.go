@@ -94,8 +94,7 @@ func (m *Mirror) listMany(ctx context.Context, rels []string) ([]string, error) 
 		r := results[i]
 		switch {
 		case r.Err == nil:
-			n, _ := m.nodes.Get([]byte(rel))
-			found = append(found, m.listed(rel, reply{names: r.Names, stat: n.Stat})...)
+			found = append(found, m.listed(rel, reply{names: r.Names, stat: m.nodes[rel].Stat})...)
 		case errors.Is(r.Err, session.ErrNoNode):
 			m.vanished(rel)
 		default:

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"time"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
-
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -44,7 +42,7 @@ type Mirror struct {
 	opt  Options
 	todo *marks
 
-	nodes *iradix.Txn[*Node]
+	nodes map[string]*Node
 	arms  map[string]*arms
 	errs  map[string]error
 	last  int64
@@ -67,7 +65,7 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 	}
 	m := &Mirror{
 		s: s, root: root, opt: opt, todo: newMarks(),
-		nodes: iradix.New[*Node]().Txn(), arms: map[string]*arms{}, errs: map[string]error{},
+		nodes: map[string]*Node{}, arms: map[string]*arms{}, errs: map[string]error{},
 	}
 	m.todo.mark(mark{})
 	return m
@@ -89,7 +87,8 @@ func (m *Mirror) Dirty() <-chan struct{} { return m.todo.bell.C() }
 
 // Refresh reads what was marked until now, and what it finds new, and returns
 // the copy with the relative paths that changed, in no order. Every event that the
-// session received before the call counts as marked.
+// session received before the call counts as marked. The copy is good until the
+// next call.
 //
 // After an error nothing is lost: what was not read stays marked.
 func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
@@ -104,13 +103,11 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 		return nil, nil, err
 	}
 	m.planRetry()
-	tree := m.nodes.Commit()
-	m.nodes = tree.Txn()
 	changed := make([]string, 0, len(m.changed))
 	for rel := range m.changed {
 		changed = append(changed, rel)
 	}
-	return &Snapshot{Root: m.root, Last: m.last, nodes: tree, errs: maps.Clone(m.errs)}, changed, nil
+	return &Snapshot{Root: m.root, Last: m.last, nodes: m.nodes, errs: maps.Clone(m.errs)}, changed, nil
 }
 
 // forgetAll makes the next Refresh read everything again: after an error in the
@@ -120,7 +117,7 @@ func (m *Mirror) forgetAll() {
 	for rel := range m.arms {
 		m.drop(rel)
 	}
-	m.nodes = iradix.New[*Node]().Txn()
+	m.nodes = map[string]*Node{} // The old one may be in use.
 	clear(m.errs)
 }
 
@@ -147,7 +144,7 @@ func (m *Mirror) planRetry() {
 }
 
 // Follow copies the subtree below root and calls emit with the first snapshot
-// and then with each that differs from the one before. It returns nil when ctx
+// and then with each that differs from the one before; emit may keep them. It returns nil when ctx
 // ends, and the cause when the session ends.
 func Follow(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
 	m := New(s, root, opt)
@@ -159,7 +156,7 @@ func Follow(ctx context.Context, s *session.Session, root string, opt Options, e
 			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
 		}
 		if first || len(changed) > 0 || len(snap.errs) != failed {
-			emit(snap)
+			emit(snap.Clone())
 		}
 		first, failed = false, len(snap.errs)
 		select {

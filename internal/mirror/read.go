@@ -148,7 +148,7 @@ func (m *Mirror) listed(rel string, r reply) []string {
 	}
 	slices.Sort(names)
 	m.see(r.stat)
-	old, _ := m.nodes.Get([]byte(rel))
+	old := m.nodes[rel]
 	n := &Node{Stat: r.stat, Children: names}
 	if old != nil {
 		for _, name := range old.Children {
@@ -239,7 +239,7 @@ func (m *Mirror) awaitRoot(ctx context.Context) reply {
 func (m *Mirror) fetched(rel string, r reply) {
 	m.arm(rel, false, r.watch)
 	m.see(r.stat)
-	old, _ := m.nodes.Get([]byte(rel))
+	old := m.nodes[rel]
 	n := &Node{Data: r.data, Stat: r.stat}
 	if old != nil {
 		n.Children = old.Children
@@ -259,7 +259,7 @@ func (m *Mirror) put(rel string, n, old *Node) {
 	if old == nil || n.Stat.Mzxid != old.Stat.Mzxid || n.Stat.Czxid != old.Stat.Czxid || !slices.Equal(n.Children, old.Children) {
 		m.changed[rel] = struct{}{}
 	}
-	m.nodes.Insert([]byte(rel), n)
+	m.nodes[rel] = n
 }
 
 // failed takes in an error that is not "does not exist". It returns it when the
@@ -278,11 +278,11 @@ func (m *Mirror) failed(ctx context.Context, rel string, err error) error {
 
 // vanished takes a znode and all below out of the copy.
 func (m *Mirror) vanished(rel string) {
-	if n, ok := m.nodes.Get([]byte(rel)); ok {
+	if n, ok := m.nodes[rel]; ok {
 		for _, name := range n.Children {
 			m.vanished(join(rel, name))
 		}
-		m.nodes.Delete([]byte(rel))
+		delete(m.nodes, rel)
 		m.changed[rel] = struct{}{}
 	}
 	delete(m.errs, rel)
