@@ -114,11 +114,14 @@ func (a *agentProcess) kill() {
 func (a *agentProcess) stop(t *testing.T) {
 	t.Helper()
 	a.signal(t, syscall.SIGTERM)
-	select {
-	case <-a.exited:
-	case <-time.After(limit):
-		t.Fatal("the agent does not stop")
-	}
+	eventually(t, "the agent to stop", func() bool {
+		select {
+		case <-a.exited:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // run runs a command of the program with this agent's settings.

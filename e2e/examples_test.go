@@ -121,7 +121,7 @@ func TestDev_ServesCommandsAndRendersEditedTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := startDev(t, nil, "--stand-in", "--members", "web=2", dir)
-	d.says(t, "web-2;")
+	d.says(t, "# web-2\n")
 	zk, sock := d.match(t, `zookeeper +(\S+)`), d.match(t, `--addr (\S+)`)
 	if out := must(t, "status", "--addr", sock); !strings.Contains(out, "connected") {
 		t.Errorf("status says %s", out)
@@ -155,9 +155,11 @@ func TestDev_ServesCommandsAndRendersEditedTemplates(t *testing.T) {
 }
 
 func TestDev_GoesThroughChurnAndOutages(t *testing.T) {
-	d := startDev(t, nil, "--stand-in", "--members", "web=3", "--churn", "2s", "--outage", "2s/5s", "../examples/quickstart")
-	d.says(t, "web-5;")
+	d := startDev(t, nil, "--stand-in", "--members", "web=3", "--churn", "2s", "../examples/quickstart")
+	d.says(t, "+  server") // a member has joined
+	d.says(t, "web-5 joined")
 	d.says(t, "web-1 left")
+	d = startDev(t, nil, "--stand-in", "--outage", "2s/5s", "../examples/quickstart")
 	d.says(t, "the server is down")
 	d.says(t, "zookeeper: suspended")
 	d.says(t, "zookeeper: connected")

@@ -64,7 +64,10 @@ func (n *nginxProcess) start(t *testing.T) {
 			t.Logf("nginx: %s\n%s", out, tail(string(log), 2000))
 		}
 	})
-	eventually(t, "nginx to answer", func() bool { _, err := n.get(); return err == nil })
+	eventually(t, "nginx to answer", func() bool {
+		_, err := n.get()
+		return err == nil || strings.Contains(err.Error(), "status")
+	})
 }
 
 // get makes one request on a connection of its own and returns the body.
@@ -142,8 +145,8 @@ service "api" {
   port    = %s
   check "http" {
     url      = "http://127.0.0.1:%s/health"
-    interval = "100ms"
-    timeout  = "5s"
+    interval = "2s"
+    timeout  = "2s"
     rise     = 1
     fall     = 2
   }

@@ -53,7 +53,8 @@ template "app" {
 			out, _ := a.run(t, "status", "-o", "json")
 			return strings.Contains(out, "suspended") || strings.Contains(out, "connecting")
 		})
-		<-time.After(6 * time.Second) // the session timeout is 4 s
+		outlast := time.NewTimer(6 * time.Second) // the session timeout is 4 s
+		<-outlast.C
 		server.Start(t)
 		back("third")
 	})

@@ -213,7 +213,7 @@ func (d *devRun) run(ctx context.Context) error {
 		return nil
 	}
 	d.banner(&cfg, a)
-	return childOf(d.watch(ctx, a, &cfg, ended))
+	return childOf(d.watch(life, a, &cfg, ended))
 }
 
 // watch tells what happens until it is time to end.
