@@ -103,6 +103,16 @@ func (c *Client) do(ctx context.Context, method, path string, args url.Values, v
 	return json.NewDecoder(resp.Body).Decode(v)
 }
 
+// Raw asks for a path and returns the answer as it is.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	resp, err := c.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+}
+
 // Events calls fn for each event after seq, and goes on with new ones until
 // ctx ends, the agent goes, or fn returns false. Without follow it returns
 // after the present ones.

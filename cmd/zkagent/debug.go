@@ -1,0 +1,181 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// maxDebugFile bounds one file of the bundle.
+const maxDebugFile = 8 << 20
+
+func newDebugCommand(g *globals) *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use: "debug", Short: "Gather what a report of a problem needs, without secrets",
+		Long: `Gather status, events, metrics, stacks, the settings and the findings of
+"zkagent doctor" in one archive. Secrets are taken out: what the settings use as
+credentials, wherever it stands, and everything that looks like a password, a
+token or a key. Data from ZooKeeper and rendered files are not part of it. Look
+at the archive before you give it away.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return g.debug(c.Context(), out) },
+	}
+	c.Flags().StringVar(&out, "file", "", "file to write (default zkagent-debug-TIME.tar.gz here; - for standard output)")
+	return c
+}
+
+// bundleFile is one file of the archive.
+type bundleFile struct {
+	name string
+	data []byte
+}
+
+func (g *globals) debug(ctx context.Context, out string) error {
+	d := &doctor{g: g, noWrite: true}
+	d.examine(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	files := g.debugFiles(ctx, d)
+	r := newRedactor(g.secrets(d))
+	for i := range files {
+		files[i].data = []byte(r.text(string(files[i].data)))
+	}
+	now := time.Now().UTC()
+	name := "zkagent-debug-" + now.Format("20060102T150405Z")
+	data, err := pack(name, now, files)
+	if err != nil {
+		return err
+	}
+	if out == "-" {
+		_, err = g.out.Write(data)
+		return err
+	}
+	if out == "" {
+		out = name + ".tar.gz"
+	}
+	if err := os.WriteFile(out, data, 0o600); err != nil {
+		return err
+	}
+	g.say("wrote %s with %s; look at it before you give it away", out, count(len(files), "file"))
+	return nil
+}
+
+// secrets are the credentials that are known to this process.
+func (g *globals) secrets(d *doctor) []string {
+	list := []string{os.Getenv("ZKAGENT_AUTH")}
+	if c, _, err := g.zkConfig(); err == nil {
+		for _, a := range c.Auth {
+			list = append(list, string(a.Data))
+		}
+	}
+	if d.cfg != nil {
+		for _, a := range d.cfg.ZooKeeper.Auth {
+			list = append(list, string(a.Data))
+		}
+	}
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		names, _ := filepath.Glob(filepath.Join(dir, "*"))
+		for _, n := range names {
+			if data, err := os.ReadFile(n); err == nil {
+				list = append(list, string(data))
+			}
+		}
+	}
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		if secretName(name) {
+			list = append(list, value)
+		}
+	}
+	return list
+}
+
+// secretName reports whether a variable's name says that it is a secret.
+func secretName(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"pass", "secret", "token", "credential", "auth", "key"}, func(w string) bool { return strings.Contains(name, w) })
+}
+
+// debugFiles gathers; what cannot be had is told in errors.txt.
+func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
+	var files []bundleFile
+	var problems strings.Builder
+	add := func(name string, data []byte, err error) {
+		if err != nil {
+			fmt.Fprintf(&problems, "%s: %v\n", name, err)
+			return
+		}
+		files = append(files, bundleFile{name, data[:min(len(data), maxDebugFile)]})
+	}
+	findings, err := json.MarshalIndent(d.list, "", "  ")
+	add("doctor.json", findings, err)
+	build := buildVersion() + "\n"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		build += info.String()
+	}
+	add("build.txt", []byte(build), nil)
+	if socket, err := g.socket(); err == nil {
+		client := agent.NewClient(socket)
+		for name, from := range map[string]string{
+			"status.json": "/status", "events.json": "/events", "metrics.txt": "/metrics", "stacks.txt": "/debug/pprof/goroutine?debug=1", "fleet.json": "/fleet",
+		} {
+			wait, cancel := context.WithTimeout(ctx, doctorWait)
+			data, err := client.Raw(wait, from)
+			cancel()
+			add(name, data, err)
+		}
+	}
+	if d.cfg != nil {
+		for _, f := range d.cfg.Files {
+			data, err := os.ReadFile(f)
+			add(path.Join("settings", strings.TrimPrefix(filepath.ToSlash(filepath.Clean(f)), "/")), data, err)
+		}
+	}
+	for _, f := range []string{"/etc/os-release", "/proc/meminfo", "/proc/loadavg", "/proc/version"} {
+		data, err := os.ReadFile(f)
+		add(path.Join("host", path.Base(f)), data, err)
+	}
+	if problems.Len() > 0 {
+		add("errors.txt", []byte(problems.String()), nil)
+	}
+	slices.SortFunc(files, func(a, b bundleFile) int { return strings.Compare(a.name, b.name) })
+	return files
+}
+
+// pack makes the archive.
+func pack(dir string, at time.Time, files []bundleFile) ([]byte, error) {
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	w := tar.NewWriter(zip)
+	for _, f := range files {
+		h := &tar.Header{Name: dir + "/" + f.name, Mode: 0o600, Size: int64(len(f.data)), ModTime: at, Typeflag: tar.TypeReg}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(w, bytes.NewReader(f.data)); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(w.Close(), zip.Close()); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// How far clocks may differ, how slow a server may answer, and how soon a
+// certificate may end, before the doctor says so.
+const (
+	clockFar     = 5 * time.Second
+	answerSlow   = 100 * time.Millisecond
+	certificates = 14 * 24 * time.Hour
+)
+
+// zooKeeper asks each server by itself, and then the ensemble.
+func (d *doctor) zooKeeper(ctx context.Context) {
+	c, _, err := d.g.zkConfig()
+	if err != nil {
+		if d.cfg != nil && len(d.cfg.ZooKeeper.Servers) == 0 {
+			d.add(levelOK, "zookeeper", "", "the settings use none")
+			return
+		}
+		d.add(levelFail, "zookeeper", "", err.Error())
+		return
+	}
+	d.certificate(c)
+	reached := 0
+	for _, server := range c.Servers {
+		if d.server(ctx, c, server) {
+			reached++
+		}
+	}
+	if reached == 0 {
+		d.add(levelFail, "zookeeper", strings.Join(c.Servers, ","), "no server takes a session")
+		return
+	}
+	if need := len(c.Servers)/2 + 1; reached < need {
+		d.add(levelWarn, "zookeeper", "", fmt.Sprintf("only %d of %d servers take a session", reached, len(c.Servers)))
+	}
+	dial, cancel := context.WithTimeout(ctx, 2*doctorWait)
+	defer cancel()
+	s, err := session.Dial(dial, c)
+	if err != nil {
+		d.add(levelFail, "session", "", err.Error())
+		return
+	}
+	defer s.Close()
+	d.add(levelOK, "session", s.Server(), fmt.Sprintf("negotiated timeout %s", s.Timeout()))
+	d.paths(ctx, s, len(c.Auth) > 0)
+	if !d.noWrite {
+		d.write(ctx, s)
+	}
+}
+
+// server opens a session with one server alone.
+func (d *doctor) server(ctx context.Context, c session.Config, server string) bool {
+	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	defer cancel()
+	c.Servers = []string{server}
+	began := time.Now()
+	s, err := session.Dial(ctx, c)
+	if err != nil {
+		d.add(levelFail, "server", server, err.Error())
+		d.hint("is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
+		return false
+	}
+	defer s.Close()
+	connected := time.Since(began)
+	best := doctorWait
+	for range 5 {
+		began = time.Now()
+		if _, _, err := s.Exists(ctx, "/"); err != nil && !errors.Is(err, session.ErrNoAuth) {
+			d.add(levelFail, "server", server, err.Error())
+			return false
+		}
+		best = min(best, time.Since(began))
+	}
+	text := fmt.Sprintf("session after %s, an answer in %s", short(connected), best.Round(10*time.Microsecond))
+	if best > answerSlow {
+		d.add(levelWarn, "server", server, text+": slow")
+		return true
+	}
+	d.add(levelOK, "server", server, text)
+	return true
+}
+
+// certificate looks at the end of our client certificate.
+func (d *doctor) certificate(c session.Config) {
+	if c.TLS == nil {
+		return
+	}
+	conf, err := c.TLS()
+	if err != nil {
+		d.add(levelFail, "tls", "", err.Error())
+		return
+	}
+	for _, cert := range conf.Certificates {
+		if len(cert.Certificate) == 0 {
+			continue
+		}
+		leaf, err := x509.ParseCertificate(cert.Certificate[0])
+		if err != nil {
+			d.add(levelFail, "tls", "", err.Error())
+			continue
+		}
+		text := fmt.Sprintf("valid until %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+		switch left := time.Until(leaf.NotAfter); {
+		case left <= 0:
+			d.add(levelFail, "tls", leaf.Subject.CommonName, "the certificate has ended: "+text)
+		case left < certificates:
+			d.add(levelWarn, "tls", leaf.Subject.CommonName, "the certificate ends soon: "+text)
+		default:
+			d.add(levelOK, "tls", leaf.Subject.CommonName, text)
+		}
+	}
+}
+
+// need is a path with what the agent must be able to do there.
+type need struct {
+	what, path string
+	write      bool
+}
+
+func (d *doctor) needs() []need {
+	if d.cfg == nil {
+		return nil
+	}
+	var list []need
+	for _, v := range d.cfg.Configs {
+		list = append(list, need{"config " + v.Name, v.Path, false})
+	}
+	for _, v := range d.cfg.Groups {
+		list = append(list, need{"group " + v.Name, v.Path, false})
+	}
+	for _, v := range d.cfg.GroupSets {
+		list = append(list, need{"groups " + v.Name, v.Path, false})
+	}
+	for _, v := range d.cfg.Services {
+		list = append(list, need{"service " + v.Name, v.Group, true})
+	}
+	for _, v := range d.cfg.Elections {
+		list = append(list, need{"election " + v.Name, v.Path, true})
+	}
+	return list
+}
+
+// paths looks at the znodes that the settings name, and at their ACLs.
+func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
+	for _, n := range d.needs() {
+		ctx, cancel := context.WithTimeout(ctx, doctorWait)
+		_, _, err := s.Children(ctx, n.path)
+		var acl []session.ACL
+		if err == nil {
+			acl, _, _ = s.GetACL(ctx, n.path)
+		}
+		cancel()
+		about := n.what + " " + n.path
+		switch {
+		case errors.Is(err, session.ErrNoNode) && n.write:
+			d.add(levelOK, "znode", about, "does not exist yet; it is made when it is needed")
+		case errors.Is(err, session.ErrNoNode):
+			d.add(levelWarn, "znode", about, "does not exist")
+		case err != nil:
+			d.add(levelFail, "znode", about, err.Error())
+			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
+		default:
+			d.acl(about, acl, n.write, auth)
+		}
+	}
+}
+
+// acl judges an ACL: whether we can create children where we must, and
+// whether everybody may change it.
+func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) {
+	var world, others int32
+	for _, a := range acl {
+		if a.Scheme == "world" {
+			world |= a.Perms
+		} else {
+			others |= a.Perms
+		}
+	}
+	const create, all = 4, 31
+	switch {
+	case write && world&create == 0 && (!auth || others&create == 0) && len(acl) > 0:
+		d.add(levelFail, "acl", about, "nobody that we are may create children")
+		d.hint("give this agent's identity the permission c, or add an auth block")
+	case world == all:
+		d.add(levelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
+		d.hint("auth and acl in the zookeeper block restrict what is made from now on")
+	default:
+		d.add(levelOK, "acl", about, "readable")
+	}
+}
+
+// write makes an ephemeral znode: it shows that we may, and what time it is
+// for ZooKeeper.
+func (d *doctor) write(ctx context.Context, s *session.Session) {
+	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	defer cancel()
+	path := "/zkagent/doctor-" + uuid.NewString()
+	err := s.CreateParents(ctx, path)
+	before := time.Now()
+	var stat session.Stat
+	if err == nil {
+		_, stat, err = s.Create(ctx, path, nil, session.Ephemeral)
+	}
+	if err != nil {
+		d.add(levelFail, "write", "/zkagent", err.Error())
+		d.hint("the agent keeps its status, locks and permits there")
+		return
+	}
+	after := time.Now()
+	err = s.Delete(ctx, path, -1)
+	d.result(levelWarn, "write", "/zkagent", err, "a znode could be made and deleted")
+	theirs, ours := time.UnixMilli(stat.Ctime), before.Add(after.Sub(before)/2)
+	skew := ours.Sub(theirs).Round(time.Millisecond)
+	if skew.Abs() > clockFar+after.Sub(before) {
+		d.add(levelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew))
+		d.hint("schedules and ages are wrong by as much; is a time service running?")
+		return
+	}
+	d.add(levelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
+}
+
+// stateDir looks at the directory where session and last known good are kept.
+func (d *doctor) stateDir() {
+	dir := d.cfg.StateDir
+	if dir == "" {
+		d.add(levelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
+		return
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.add(levelOK, "state", dir, "does not exist yet; it is made at the start")
+	case err != nil:
+		d.add(levelFail, "state", dir, err.Error())
+	case info.Mode().Perm()&0o022 != 0:
+		d.add(levelFail, "state", dir, fmt.Sprintf("mode %s: others may write", info.Mode().Perm()))
+		d.hint("chmod go-w %s", dir)
+	default:
+		d.result(levelFail, "state", dir, writable(dir), "writable")
+	}
+}
+
+// writable makes and removes a file in a directory.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, ".zkagent-doctor-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// sorted returns the distinct values in order.
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
