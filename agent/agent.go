@@ -151,7 +151,7 @@ func (a *Agent) build(cfg *Config) {
 
 // use notes the settings in use.
 func (a *Agent) use(cfg *Config) {
-	a.cfg.Store(cfg)
+	a.metrics.retain(a.cfg.Swap(cfg), cfg)
 	next := &hookSet{hooks: cfg.Hooks, next: make(chan struct{})}
 	if old := a.hooks.Swap(next); old != nil {
 		close(old.next)
@@ -163,7 +163,7 @@ func (a *Agent) use(cfg *Config) {
 // conditionChanged keeps metrics, events and the log in step with the open
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
-	a.metrics.condition(c.Code, c.Subject, isOpen)
+	a.metrics.condition(c, isOpen)
 	kind := "condition-closed"
 	if isOpen {
 		kind = "condition-opened"

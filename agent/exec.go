@@ -142,6 +142,7 @@ func (r *execRunner) tell(state string, pid, code int, err error) {
 		st.Error = err.Error()
 	}
 	r.state.Store(st)
+	r.a.metrics.exec(st)
 }
 
 // inputs is what the program depends on: a mark of its files' state, and its

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -18,6 +20,10 @@ type Metrics struct {
 	reloads      *prometheus.CounterVec
 	hooks        *prometheus.CounterVec
 	conditions   *prometheus.GaugeVec
+	conditionsAt *prometheus.GaugeVec
+	execRunning  *prometheus.GaugeVec
+	execStarts   *prometheus.CounterVec
+	execExit     *prometheus.GaugeVec
 	settingsOK   prometheus.Gauge
 	settingsTime prometheus.Gauge
 	settingsHash prometheus.Gauge
@@ -39,7 +45,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "zkagent_apply_duration_seconds", Help: "Time from the start of an apply to its end, checks and reload included.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"template"}),
 		reloads:      counterVec("reload_total", "Reload commands by result.", "template", "result"),
 		hooks:        counterVec("hook_total", "Runs of a hook by result.", "hook", "result"),
-		conditions:   gaugeVec("condition_open", "Open conditions by code: 1 for each subject.", "code", "subject"),
+		conditions:   gaugeVec("condition", "Open conditions: 1 for each that is open.", "code", "subject"),
+		conditionsAt: gaugeVec("condition_since_timestamp_seconds", "When an open condition began.", "code", "subject"),
+		execRunning:  gaugeVec("exec_running", "Whether a supervised program runs.", "exec"),
+		execStarts:   counterVec("exec_starts_total", "Starts of a supervised program.", "exec"),
+		execExit:     gaugeVec("exec_last_exit_code", "Exit code of the newest end of a supervised program.", "exec"),
 		settingsOK:   gauge("settings_last_reload_successful", "Whether the last reload of the settings was successful."),
 		settingsTime: gauge("settings_last_reload_success_timestamp_seconds", "When settings were last loaded."),
 		settingsHash: gauge("settings_hash", "A number made of the digest of the settings in use."),
@@ -49,7 +59,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.session, m.config = session.NewMetrics(reg), config.NewMetrics(reg)
 	m.registry, m.election = registry.NewMetrics(reg), election.NewMetrics(reg)
-	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.settingsOK, m.settingsTime,
+	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
+		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
 		m.settingsHash, m.bundleState, m.unitErrors, m.info)
 	return m
 }
@@ -98,13 +109,55 @@ func (m *Metrics) unitError(kind, name string) {
 	}
 }
 
-func (m *Metrics) condition(code, subject string, isOpen bool) {
+func (m *Metrics) condition(c condition.Condition, isOpen bool) {
 	switch {
 	case m == nil:
 	case isOpen:
-		m.conditions.WithLabelValues(code, subject).Set(1)
+		m.conditions.WithLabelValues(c.Code, c.Subject).Set(1)
+		m.conditionsAt.WithLabelValues(c.Code, c.Subject).Set(float64(c.Since.UnixMilli()) / 1000)
 	default:
-		m.conditions.DeleteLabelValues(code, subject)
+		m.conditions.DeleteLabelValues(c.Code, c.Subject)
+		m.conditionsAt.DeleteLabelValues(c.Code, c.Subject)
+	}
+}
+
+// exec records the state of a supervised program.
+func (m *Metrics) exec(st *ExecStatus) {
+	if m == nil {
+		return
+	}
+	m.execRunning.WithLabelValues(st.Name).Set(bool01(st.State == "running"))
+	switch st.State {
+	case "running":
+		m.execStarts.WithLabelValues(st.Name).Inc()
+	case "exited":
+		m.execExit.WithLabelValues(st.Name).Set(float64(st.Code))
+	}
+}
+
+// retain forgets bundles, hooks and programs that the settings no longer name.
+func (m *Metrics) retain(former, cfg *Config) {
+	if m == nil || former == nil {
+		return
+	}
+	for _, b := range former.Bundles {
+		if !hasBundle(cfg, b.Name) {
+			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.renders, m.applySeconds, m.reloads, m.bundleState} {
+				v.DeletePartialMatch(prometheus.Labels{"template": b.Name})
+			}
+		}
+	}
+	for _, h := range former.Hooks {
+		if !slices.ContainsFunc(cfg.Hooks, func(o HookConfig) bool { return o.Name == h.Name }) {
+			m.hooks.DeletePartialMatch(prometheus.Labels{"hook": h.Name})
+		}
+	}
+	for _, e := range former.Execs {
+		if !slices.ContainsFunc(cfg.Execs, func(o ExecConfig) bool { return o.Name == e.Name }) {
+			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.execRunning, m.execStarts, m.execExit} {
+				v.DeletePartialMatch(prometheus.Labels{"exec": e.Name})
+			}
+		}
 	}
 }
 
