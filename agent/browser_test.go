@@ -1,0 +1,242 @@
+//go:build page
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// browser is one headless Chromium with one tab.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+	url string
+}
+
+// newBrowser starts Chromium, in which the name evil.example leads to this
+// host.
+func newBrowser(t *testing.T, addr string) *browser {
+	t.Helper()
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox,
+		chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1"), chromedp.Flag("disable-dev-shm-usage", true))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, url: "http://" + addr}
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1280, 900)); err != nil {
+		t.Fatalf("start chromium (apt-get install chromium): %v", err)
+	}
+	return b
+}
+
+// do runs steps within the patience of the tests.
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval evaluates an expression in the page; a promise is waited for.
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%.200s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits until an expression is true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	deadline := time.Now().Add(2 * patience)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !eval[bool](b, "Boolean("+expression+")") {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited in vain for %s in:\n%s", expression, eval[string](b, "document.body.innerText"))
+		}
+		<-tick.C
+	}
+}
+
+// scheme makes the browser prefer light or dark.
+func (b *browser) scheme(value string) {
+	b.t.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}},
+		})
+		return err
+	}))
+}
+
+// picture keeps a screenshot in $PICTURES.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv("PICTURES")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
+	defer cancel()
+	data, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// axe runs axe-core over the page and returns what it finds.
+func (b *browser) axe() []string {
+	b.t.Helper()
+	source, err := os.ReadFile(os.Getenv("AXE"))
+	if err != nil {
+		b.t.Fatalf("axe-core is missing (scripts/test-page gets it): %v", err)
+	}
+	eval[bool](b, string(source)+"; true")
+	return eval[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r =>
+		r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + (n.failureSummary || "").slice(0, 300))))`)
+}
+
+// TestBrowser_Sections looks at every section, light and dark: no violation of
+// the rules of accessibility, nothing from elsewhere, hostile names as text.
+func TestBrowser_Sections(t *testing.T) {
+	_, a := pageBed(t)
+	b := newBrowser(t, a.HTTPAddr())
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		for _, s := range sections {
+			b.do(chromedp.Navigate(b.url + s.Path))
+			b.until(`document.getElementById("live").textContent === "live"`)
+			if got := b.axe(); len(got) != 0 {
+				t.Errorf("%s %s: %s", scheme, s.Path, strings.Join(got, "\n"))
+			}
+			if n := eval[int](b, `document.querySelectorAll("main script, main b, main i:not([class])").length`); n != 0 {
+				t.Errorf("%s: %d elements came from names", s.Path, n)
+			}
+			if got := eval[[]string](b, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.startsWith(location.origin + "/"))`); len(got) != 0 {
+				t.Errorf("%s asks elsewhere: %v", s.Path, got)
+			}
+			b.picture(s.name + "-" + scheme)
+		}
+	}
+	b.do(chromedp.Navigate(b.url + "/services"))
+	if text := eval[string](b, "document.body.innerText"); !strings.Contains(text, "web-00<b>") {
+		t.Errorf("the hostile name is missing in:\n%s", text)
+	}
+}
+
+func TestBrowser_Keyboard(t *testing.T) {
+	_, a := pageBed(t)
+	b := newBrowser(t, a.HTTPAddr())
+	b.do(chromedp.Navigate(b.url+"/"), chromedp.KeyEvent("\t"))
+	if got := eval[string](b, "document.activeElement.className"); got != "skip" {
+		t.Errorf("the first stop is %q, want the link that skips the navigation", got)
+	}
+	b.do(chromedp.KeyEvent("\r"))
+	b.until(`document.activeElement.id === "main"`)
+	b.do(chromedp.KeyEvent("/"))
+	b.until(`document.activeElement.id === "filter"`)
+	// The key's own character is sent by the protocol whatever the page does.
+	eval[string](b, `document.activeElement.value = ""`)
+	b.do(chromedp.KeyEvent("garbage"))
+	b.until(`document.querySelectorAll("table[data-filter] tbody tr:not([hidden])").length === 1`)
+	n := eval[int](b, "Number(document.documentElement.dataset.refreshes || 0)")
+	eval[bool](b, "refresh(), true")
+	b.until(fmt.Sprintf("Number(document.documentElement.dataset.refreshes || 0) > %d", n))
+	b.until(`document.activeElement.id === "filter" && document.activeElement.value === "garbage"`)
+	b.until(`document.querySelectorAll("table[data-filter] tbody tr:not([hidden])").length === 1`)
+}
+
+// TestBrowser_LiveOverARestart changes things while the page is open, and
+// starts the agent again.
+func TestBrowser_LiveOverARestart(t *testing.T) {
+	b, a := pageBed(t)
+	c := *a.cfg.Load()
+	c.HTTP = &HTTPConfig{Listen: a.HTTPAddr()}
+	w := newBrowser(t, a.HTTPAddr())
+	w.do(chromedp.Navigate(w.url + "/services"))
+	w.until(`document.getElementById("live").textContent === "live"`)
+	eval[bool](w, "window.same = true")
+	b.ephemeral("/services/web/m2", `{"host":"10.0.0.9","port":81}`)
+	w.until(`document.body.innerText.includes("10.0.0.9:81")`)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.until(`document.getElementById("live").textContent !== "live"`)
+	b.ephemeral("/services/web/m3", `{"host":"10.0.0.10","port":82}`)
+	again := b.start(c)
+	again.ready()
+	w.until(`document.getElementById("live").textContent === "live"`)
+	w.until(`document.body.innerText.includes("10.0.0.10:82")`)
+	if !eval[bool](w, "window.same") {
+		t.Error("the page was loaded again as a whole")
+	}
+}
+
+// TestBrowser_Rebinding reaches the agent by a name that somebody else has
+// made lead to this host.
+func TestBrowser_Rebinding(t *testing.T) {
+	_, a := pageBed(t)
+	b := newBrowser(t, a.HTTPAddr())
+	_, port, _ := strings.Cut(a.HTTPAddr(), ":")
+	b.do(chromedp.Navigate("http://evil.example:" + port + "/"))
+	if text := eval[string](b, "document.body.innerText"); !strings.Contains(text, "not one of the agent") {
+		t.Errorf("got %s", text)
+	}
+	if code := eval[int](b, `fetch("/status").then(r => r.status)`); code != http.StatusForbidden {
+		t.Errorf("got %d, want %d", code, http.StatusForbidden)
+	}
+}
+
+// TestBrowser_Hosts500 shows a fleet of 500 hosts.
+func TestBrowser_Hosts500(t *testing.T) {
+	b, a := pageBed(t)
+	for i := range 5 {
+		ops := make([]session.Op, 100)
+		for j := range ops {
+			ops[j] = session.CreateOp(fmt.Sprintf("/zkagent/agents/host-%03d", i*100+j),
+				[]byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`), session.Ephemeral)
+		}
+		if _, err := b.s.Multi(t.Context(), ops...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newBrowser(t, a.HTTPAddr())
+	w.do(chromedp.Navigate(w.url + "/"))
+	w.until(`document.querySelectorAll("tbody tr").length >= 504`)
+	t.Logf("answer after %.0f ms, shown after %.0f ms", eval[float64](w, `performance.getEntriesByType("navigation")[0].responseEnd`),
+		eval[float64](w, `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`))
+	t.Logf("content put in place in %.0f ms", eval[float64](w, `(async () => {
+		const doc = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
+		const t = performance.now();
+		place(document.adoptNode(doc.getElementById("content")));
+		document.body.offsetHeight;
+		return performance.now() - t;
+	})()`))
+	if got := w.axe(); len(got) != 0 {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+	w.picture("fleet-500")
+}
