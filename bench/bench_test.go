@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/session"
 )
 
 func TestMain(m *testing.M) { zktest.RunMain(m) }
@@ -108,6 +109,24 @@ func TestReport_TableAndPicture(t *testing.T) {
 	}
 }
 
+// The model grows with hosts where it must and nowhere else.
+func TestModel(t *testing.T) {
+	f := Fleets[1]
+	small, large := f, f
+	large.Hosts *= 10
+	a, b := small.Costs(), large.Costs()
+	if got, want := b[0].Requests, 10*a[0].Requests; got != want {
+		t.Errorf("a version: got %v requests, want %v", got, want)
+	}
+	if a[1].Requests != b[1].Requests {
+		t.Errorf("a join costs %v requests with more hosts that do not follow, was %v", b[1].Requests, a[1].Requests)
+	}
+	var out strings.Builder
+	if err := Model(&out); err != nil || strings.Count(out.String(), "\n") != 1+5*len(Fleets) {
+		t.Errorf("got %v\n%s", err, out.String())
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	e := newEnv(b)
 	root, _, err := e.forest(b.Context(), 20000)
@@ -137,4 +156,33 @@ func BenchmarkLoad(b *testing.B) {
 			}
 		}
 	})
+}
+
+func BenchmarkJoin(b *testing.B) {
+	e := newEnv(b)
+	const n = 10000
+	path, err := e.crowd(b.Context(), n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	f, err := e.follow(b.Context(), path, n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := e.writer.Create(b.Context(), path+"/member_9999999999", member(1<<20), session.Persistent); err != nil {
+			b.Fatal(err)
+		}
+		if err := awaitCount(b.Context(), f.news, n+1); err != nil {
+			b.Fatal(err)
+		}
+		if err := e.writer.Delete(b.Context(), path+"/member_9999999999", -1); err != nil {
+			b.Fatal(err)
+		}
+		if err := awaitCount(b.Context(), f.news, n); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -36,29 +35,41 @@ type members map[memberKey]*view.Member
 
 // sorted returns the members by host, port, name and znode.
 func (s members) sorted() []view.Member {
-	list := make([]view.Member, 0, len(s))
+	order := make([]*view.Member, 0, len(s))
 	for _, m := range s {
-		list = append(list, *m)
+		order = append(order, m)
 	}
-	slices.SortFunc(list, view.CompareMembers)
+	slices.SortFunc(order, func(a, b *view.Member) int { return view.CompareMembers(*a, *b) })
+	list := make([]view.Member, len(order))
+	for i, m := range order {
+		list[i] = *m
+	}
 	return list
 }
 
 // dedupe keeps of members with the same host, port and name the newest by
 // czxid, and says which others were left out.
 func dedupe(list []*view.Member) (members, []view.Rejected) {
-	slices.SortFunc(list, func(a, b *view.Member) int {
-		return cmp.Or(cmp.Compare(b.Czxid, a.Czxid), cmp.Compare(a.Node, b.Node))
-	})
 	set := make(members, len(list))
-	var rejected []view.Rejected
 	for _, m := range list {
 		k := keyOf(m)
-		if newer, ok := set[k]; ok {
-			rejected = append(rejected, view.Rejected{Node: clipName(m.Node), Reason: "the same member as " + clipName(newer.Node) + ", which is newer"})
-			continue
+		if old, ok := set[k]; !ok || newer(m, old) {
+			set[k] = m
 		}
-		set[k] = m
+	}
+	if len(set) == len(list) {
+		return set, nil
+	}
+	var rejected []view.Rejected
+	for _, m := range list {
+		if best := set[keyOf(m)]; best != m {
+			rejected = append(rejected, view.Rejected{Node: clipName(m.Node), Reason: "the same member as " + clipName(best.Node) + ", which is newer"})
+		}
 	}
 	return set, rejected
+}
+
+// newer reports whether a was registered after b.
+func newer(a, b *view.Member) bool {
+	return a.Czxid > b.Czxid || a.Czxid == b.Czxid && a.Node < b.Node
 }

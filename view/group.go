@@ -86,7 +86,13 @@ func (g *Group) SameMembers(o *Group) bool {
 
 // CompareMembers orders members by host, port, name and znode.
 func CompareMembers(a, b Member) int {
-	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
+	if c := cmp.Compare(a.Host, b.Host); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Port, b.Port); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 }
 
 // Groups is every child of one znode, each a group.

@@ -1,6 +1,6 @@
 // Command zkbench measures zkagent beside its floors on a real ZooKeeper of its
 // own, and prints a table. Flags: -quick, -only, -json, -svg, -benchstat,
-// -baseline.
+// -baseline, -model.
 package main
 
 import (
@@ -35,8 +35,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	svgTo := fs.String("svg", "bin/bench.svg", "write the picture here; empty: nowhere")
 	statTo := fs.String("benchstat", "", "write the report for benchstat here")
 	baseline := fs.String("baseline", "bench/baseline.json", "tell what is worse than in this report; empty: compare with nothing")
+	model := fs.Bool("model", false, "print the model of docs/scale.md and measure nothing")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *model {
+		return bench.Model(out)
 	}
 	cfg := bench.Config{Quick: *quick, Log: func(s string) { _, _ = fmt.Fprintln(progress, "measuring", s) }}
 	if *only != "" {

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// Fleet describes a fleet for the model of docs/scale.md.
+type Fleet struct {
+	Hosts     int
+	Servers   int           // that serve reads: followers and observers
+	Trees     int           // versioned trees that each host follows
+	Followers int           // hosts that follow one group
+	Members   int           // of that group
+	Splay     time.Duration // over which registrations spread
+	Rate      float64       // requests a second that one server answers
+}
+
+// What the model is made of. The requests are counted in tests, the bytes by
+// zkbench.
+const (
+	versionRequests = 4     // ready, version, buckets, values
+	versionBytes    = 11200 // of 10,000 keys, one of them changed
+	joinReads       = 2     // the list and the member
+	memberBytes     = 260   // one member read, with its frames
+	nameBytes       = 25    // one name in a list
+	connectBytes    = 110   // the handshake, both ways
+	watchBytes      = 45    // one path in setWatches
+	listPause       = 50 * time.Millisecond
+)
+
+// Cost is what one event costs all servers together.
+type Cost struct {
+	Event    string
+	Requests float64
+	Bytes    float64
+	Watches  float64 // that are set anew
+	Seconds  float64 // until the last host is served
+}
+
+// Watches is how many watches one host holds.
+func (f Fleet) Watches() float64 {
+	return float64(f.Trees) + float64(f.Followers)/float64(f.Hosts)*float64(f.Members+1)
+}
+
+// Costs computes what the events of a fleet's life cost.
+func (f Fleet) Costs() []Cost {
+	hosts, followers, members := float64(f.Hosts), float64(f.Followers), float64(f.Members)
+	// Lists read while the members come: one for each pause, or for each join
+	// if there are fewer.
+	lists := min(members, max(f.Splay.Seconds()/listPause.Seconds(), 1))
+	costs := []Cost{
+		{Event: "one version published", Requests: hosts * versionRequests, Bytes: hosts * versionBytes, Watches: hosts},
+		{Event: "one member joins", Requests: followers * joinReads, Bytes: followers * (memberBytes + members*nameBytes), Watches: 2 * followers},
+		{
+			Event: "all members join", Requests: members*3 + followers*(members+lists),
+			Bytes: members*3*memberBytes + followers*(members*memberBytes+lists*members/2*nameBytes), Watches: followers * (members + lists),
+		},
+		{
+			Event: "every connection lost, sessions live", Requests: hosts * 2,
+			Bytes: hosts * (connectBytes + f.Watches()*watchBytes), Watches: hosts * f.Watches(),
+		},
+		{
+			Event: "every session expired", Requests: hosts*(2+versionRequests*float64(f.Trees)) + members*3 + followers*(1+2*members/256),
+			Bytes:   hosts*(connectBytes+float64(f.Trees)*versionBytes) + followers*members*(memberBytes+nameBytes+watchBytes),
+			Watches: hosts * f.Watches(),
+		},
+	}
+	for i := range costs {
+		costs[i].Seconds = costs[i].Requests / (f.Rate * float64(f.Servers))
+	}
+	costs[2].Seconds = max(costs[2].Seconds, f.Splay.Seconds())
+	return costs
+}
+
+// Fleets are those of docs/scale.md.
+var Fleets = []Fleet{
+	{Hosts: 1000, Servers: 1, Trees: 2, Followers: 100, Members: 900, Splay: 10 * time.Second, Rate: 12000},
+	{Hosts: 10000, Servers: 5, Trees: 2, Followers: 100, Members: 9900, Splay: time.Minute, Rate: 12000},
+	{Hosts: 100000, Servers: 20, Trees: 2, Followers: 200, Members: 10000, Splay: 5 * time.Minute, Rate: 12000},
+}
+
+// Model writes what the model says of the fleets.
+func Model(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "hosts\tservers\tevent\trequests\tMB\twatches\tseconds")
+	for _, f := range Fleets {
+		for _, c := range f.Costs() {
+			_, _ = fmt.Fprintf(t, "%d\t%d\t%s\t%.0f\t%.1f\t%.0f\t%.1f\n", f.Hosts, f.Servers, c.Event, c.Requests, c.Bytes/1e6, c.Watches, c.Seconds)
+		}
+	}
+	return t.Flush()
+}
