@@ -1,0 +1,73 @@
+package translate
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Remco translates settings of remco: the main file, or one resource.
+func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
+	if r == nil {
+		r = newResult("remco's " + filepath.Base(name))
+	}
+	var m map[string]any
+	if err := toml.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	list := blocks(m["resource"])
+	if len(list) == 0 && m["template"] != nil {
+		list = []map[string]any{m} // a file of the directory of resources
+	}
+	for _, res := range list {
+		r.resource(res, read)
+	}
+	for _, key := range sorted(m) {
+		switch key {
+		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "name", "start_cmd", "reload_cmd":
+		case "include_dir":
+			r.note("resources in %s are imported one by one, or by naming the directory", text(m[key]))
+		default:
+			r.note("%s has no counterpart here", key)
+		}
+	}
+	return r, nil
+}
+
+// resource translates one resource.
+func (r *Result) resource(m map[string]any, read ReadFunc) {
+	prefix := ""
+	backends := first(m["backend"])
+	if backends == nil {
+		backends = first(m["backends"])
+	}
+	for _, kind := range sorted(backends) {
+		b := first(backends[kind])
+		switch {
+		case b == nil:
+		case kind == "zookeeper":
+			r.servers = append(r.servers, texts(b["nodes"])...)
+			prefix = text(b["prefix"])
+		default:
+			r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", kind)
+		}
+	}
+	for _, t := range blocks(m["template"]) {
+		if t["reload_cmd"] == nil && m["reload_cmd"] != nil {
+			t["reload_cmd"] = m["reload_cmd"]
+		}
+		delete(t, "make_directories")
+		r.file(t, prefix, read, func(src string) string { return src }, remcoText)
+	}
+	if m["start_cmd"] != nil {
+		r.note("start_cmd has no counterpart: use a hook or a unit of the service manager")
+	}
+	if e := first(m["exec"]); e != nil && text(e["command"]) != "" {
+		splay, kill := seconds(e["splay"]), seconds(e["kill_timeout"])
+		r.program = &program{command: command(text(e["command"]), nil), signal: text(e["reload_signal"]), splay: splay, kill: kill}
+		if e["kill_signal"] != nil {
+			r.note("kill_signal of exec has no counterpart: the program gets TERM, then KILL")
+		}
+	}
+}

@@ -1,0 +1,243 @@
+// Package translate turns the settings and templates of consul-template,
+// confd and remco into those of zkagent.
+//
+// What cannot be translated becomes a comment that begins with "import:", in
+// the settings or in the template, where somebody has to look; what is around
+// it stays valid.
+//
+// Not here: reading directories of the host, and checking the result.
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Result is what became of some settings.
+type Result struct {
+	from      string
+	servers   []string
+	configs   map[string]string // path by name
+	groups    map[string]string // path by name
+	templates []*Template
+	program   *program
+	notes     []string
+}
+
+// Template is one translated template.
+type Template struct {
+	Name string
+	Text string // translated; empty when Source could not be read
+
+	source, dest, mode, owner, group, syntax string
+	backup, missingOK                        bool
+	waitMin, waitMax, minInterval            string
+	check, reload                            []string // HCL expressions of the arguments
+	checkTimeout, reloadTimeout              string
+	allow                                    []string
+	notes                                    []string
+}
+
+// program is a supervised program.
+type program struct {
+	command             []string
+	signal, splay, kill string
+}
+
+// ReadFunc reads a template that the settings name.
+type ReadFunc func(path string) ([]byte, error)
+
+func newResult(from string) *Result {
+	return &Result{from: from, configs: map[string]string{}, groups: map[string]string{}}
+}
+
+func (r *Result) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
+	}
+}
+
+func (t *Template) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(t.notes, text) {
+		t.notes = append(t.notes, text)
+	}
+}
+
+// Notes are what somebody has to look at, in order.
+func (r *Result) Notes() []string {
+	list := slices.Clone(r.notes)
+	for _, t := range r.templates {
+		for _, n := range t.notes {
+			list = append(list, "template "+t.Name+": "+n)
+		}
+	}
+	return list
+}
+
+// Templates are the translated templates.
+func (r *Result) Templates() []*Template { return r.templates }
+
+var notLabel = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// label makes a name that can be a label.
+func label(s string) string {
+	s = strings.Trim(notLabel.ReplaceAllString(s, "-"), "-")
+	if s == "" || s[0] >= '0' && s[0] <= '9' || s[0] == '-' {
+		s = "x" + s
+	}
+	return s
+}
+
+// add adds a template under a name that is not taken.
+func (r *Result) add(t *Template) {
+	base := filepath.Base(t.dest)
+	t.Name = label(base)
+	for n := 2; slices.ContainsFunc(r.templates, func(o *Template) bool { return o.Name == t.Name }); n++ {
+		t.Name = fmt.Sprintf("%s-%d", label(base), n)
+	}
+	r.templates = append(r.templates, t)
+}
+
+// configOf splits the path of a key into the config that it is in and the
+// reference that templates use: "/web/a/b" is "web/a/b" of config "web", which
+// is at "/web". Below a prefix everything is one config.
+func (r *Result) configOf(prefix, path string, single bool) string {
+	path = strings.Trim(strings.TrimSuffix(strings.TrimSpace(path), "*"), "/")
+	if p := strings.Trim(prefix, "/"); p != "" {
+		name := label(filepath.Base(p))
+		r.configs[name] = "/" + p
+		return strings.TrimSuffix(name+"/"+path, "/")
+	}
+	first, rest, deep := strings.Cut(path, "/")
+	if first == "" {
+		r.note("a template reads the whole tree: give the config a path of its own")
+		first = "root"
+	} else if !deep && single {
+		r.note("key %q is at the root: it is looked up in config \"root\", whose path has to be chosen", path)
+		first, rest = "root", first
+	}
+	name := label(first)
+	r.configs[name] = "/" + first
+	return strings.TrimSuffix(name+"/"+rest, "/")
+}
+
+// Settings prints the settings. Where inline is false, the templates are
+// files below "templates", named NAME.tmpl.
+func (r *Result) Settings(inline bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Lines with \"import:\" need a look.\n", r.from)
+	comment(&b, "", r.notes)
+	if len(r.configs)+len(r.groups) > 0 {
+		servers := r.servers
+		if len(servers) == 0 {
+			comment(&b, "", []string{"there was no ZooKeeper in it: name its servers here"})
+			servers = []string{"127.0.0.1:2181"}
+		}
+		b.WriteString("zookeeper {\nservers = [" + quoteAll(servers) + "]\n}\n")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
+		fmt.Fprintf(&b, "\nconfig %q {\npath = %s\nlayout = \"plain\"\n}\n", name, quote(r.configs[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.groups)) {
+		fmt.Fprintf(&b, "\ngroup %q {\npath = %s\n}\n", name, quote(r.groups[name]))
+	}
+	for _, t := range r.templates {
+		t.print(&b, inline)
+	}
+	if p := r.program; p != nil {
+		fmt.Fprintf(&b, "\nexec \"main\" {\ncommand = [%s]\n", strings.Join(p.command, ", "))
+		if p.signal != "" {
+			fmt.Fprintf(&b, "on_change = \"signal\"\nsignal = %s\n", quote(p.signal))
+		}
+		line(&b, "splay", p.splay)
+		line(&b, "kill_timeout", p.kill)
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+func line(b *strings.Builder, name, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "%s = %s\n", name, quote(value))
+	}
+}
+
+func comment(b *strings.Builder, indent string, notes []string) {
+	for _, n := range notes {
+		fmt.Fprintf(b, "%s# import: %s\n", indent, strings.Join(strings.Fields(n), " "))
+	}
+}
+
+// print prints the block of a template.
+func (t *Template) print(b *strings.Builder, inline bool) {
+	fmt.Fprintf(b, "\ntemplate %q {\n", t.Name)
+	comment(b, "", t.notes)
+	switch {
+	case t.Text == "" && t.source != "":
+		line(b, "source", t.source)
+	case !inline:
+		line(b, "source", "templates/"+t.Name+".tmpl")
+	default:
+		b.WriteString("contents = " + heredoc(t.Text) + "\n")
+	}
+	line(b, "destination", t.dest)
+	line(b, "mode", t.mode)
+	line(b, "owner", t.owner)
+	line(b, "group", t.group)
+	line(b, "syntax", t.syntax)
+	if t.backup {
+		b.WriteString("backup = 1\n")
+	}
+	if t.missingOK {
+		b.WriteString("error_on_missing_key = false\n")
+	}
+	if len(t.allow) > 0 {
+		slices.Sort(t.allow)
+		b.WriteString("allow = [" + quoteAll(slices.Compact(t.allow)) + "]\n")
+	}
+	if t.waitMin != "" {
+		b.WriteString("wait {\n")
+		line(b, "min", t.waitMin)
+		line(b, "max", t.waitMax)
+		b.WriteString("}\n")
+	}
+	block(b, "check", t.check, "timeout", t.checkTimeout)
+	block(b, "reload", t.reload, "timeout", t.reloadTimeout, "min_interval", t.minInterval)
+	b.WriteString("}\n")
+}
+
+func block(b *strings.Builder, name string, command []string, more ...string) {
+	if len(command) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "%s {\ncommand = [%s]\n", name, strings.Join(command, ", "))
+	for i := 0; i < len(more); i += 2 {
+		line(b, more[i], more[i+1])
+	}
+	b.WriteString("}\n")
+}
+
+var hclEscape = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n", "\r", "\\r", "\t", "\\t", "${", "$${", "%{", "%%{")
+
+// quote is a string of HCL.
+func quote(s string) string { return "\"" + hclEscape.Replace(s) + "\"" }
+
+func quoteAll(list []string) string {
+	var words []string
+	for _, s := range list {
+		words = append(words, quote(s))
+	}
+	return strings.Join(words, ", ")
+}
+
+// heredoc is a text of HCL, readable where that is possible.
+func heredoc(s string) string {
+	if !strings.HasSuffix(s, "\n") || strings.ContainsAny(s, "\r") || strings.Contains(s, "EOT") {
+		return quote(s)
+	}
+	return "<<EOT\n" + strings.NewReplacer("${", "$${", "%{", "%%{").Replace(s) + "EOT"
+}

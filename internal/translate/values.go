@@ -1,0 +1,89 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// blocks are the blocks of one name in decoded settings.
+func blocks(v any) []map[string]any {
+	switch b := v.(type) {
+	case map[string]any:
+		return []map[string]any{b}
+	case []map[string]any:
+		return b
+	case []any:
+		var list []map[string]any
+		for _, x := range b {
+			list = append(list, blocks(x)...)
+		}
+		return list
+	}
+	return nil
+}
+
+// first is the last block of that name, which wins; nil without one.
+func first(v any) map[string]any {
+	if l := blocks(v); len(l) > 0 {
+		return l[len(l)-1]
+	}
+	return nil
+}
+
+func sorted(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
+
+// text is a value as a text; empty for none.
+func text(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return x
+	case []any, map[string]any, []map[string]any:
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+func orText(v any, def string) string {
+	if s := text(v); s != "" {
+		return s
+	}
+	return def
+}
+
+func texts(v any) []string {
+	var list []string
+	l, _ := v.([]any)
+	for _, x := range l {
+		list = append(list, text(x))
+	}
+	return list
+}
+
+// wait is a wait block, or its form "min:max".
+func wait(v any) (string, string) {
+	if s := text(v); s != "" {
+		low, high, _ := strings.Cut(s, ":")
+		return low, high
+	}
+	m := first(v)
+	if m == nil || text(m["enabled"]) == "false" {
+		return "", ""
+	}
+	return text(m["min"]), text(m["max"])
+}
+
+// seconds is a number of seconds as a duration; a duration stays.
+func seconds(v any) string {
+	s := text(v)
+	if _, err := strconv.Atoi(s); err == nil && s != "0" {
+		return s + "s"
+	}
+	return s
+}
+
+func quoteGo(s string) string { return strconv.Quote(s) }
