@@ -52,6 +52,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)
 			env.Setenv("SOCK", filepath.Join(dir, "sock"))
 			env.Setenv("NO_COLOR", "1")
+			// A program with the race detector sleeps a second at its end,
+			// which the commands of a script do some 200 times.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -96,7 +99,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 // environment is what commands of the script get.
 func environment(ts *testscript.TestScript) []string {
 	env := os.Environ()
-	for _, name := range []string{"ZK", "CHROOT", "ZKAGENT_ZK", "SOCK", "NO_COLOR", "PATH", "WORK", "HOME"} {
+	for _, name := range []string{"ZK", "CHROOT", "ZKAGENT_ZK", "SOCK", "NO_COLOR", "GORACE", "PATH", "WORK", "HOME"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	return env
