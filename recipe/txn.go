@@ -181,8 +181,8 @@ func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Dec
 			return d, nil
 		case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
 			// Whoever set it, the result tells. Empty: ours was not applied.
-			if err = x.s.Sync(ctx, x.result()); err != nil {
-				return Undecided, fmt.Errorf("decide %s: %w", x.path, err)
+			if syncErr := x.s.Sync(ctx, x.result()); syncErr != nil {
+				return Undecided, fmt.Errorf("decide %s: %w", x.path, syncErr)
 			}
 		case !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNoNode):
 			return Undecided, fmt.Errorf("decide %s: %w", x.path, err)
