@@ -92,14 +92,19 @@ func setLevel(v *slog.LevelVar, text string, verbose bool) {
 }
 
 // handler is where and how the agent logs: standard error, as text, or as
-// JSON. Under systemd the journal stamps the lines itself, and takes the level
-// from a number before each.
+// JSON. Under systemd entries go to the journal with their fields; when it has
+// no socket here, as lines that it stamps itself and whose level it takes from
+// a number before each.
 func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
 	if format == "json" {
 		return slog.NewJSONHandler(g.err, &slog.HandlerOptions{Level: level})
 	}
 	if format == "auto" && journal(g.err) {
-		return &journalHandler{out: g.err, level: level}
+		line := &journalHandler{out: g.err, level: level}
+		if h := newNativeHandler(journalSocket, line); h != nil {
+			return h
+		}
+		return line
 	}
 	return slog.NewTextHandler(g.err, &slog.HandlerOptions{Level: level})
 }
