@@ -67,7 +67,7 @@ func conditionsPage() string {
 	var b strings.Builder
 	b.WriteString("# Conditions\n\n" + generated +
 		"An open condition is a named fact about something that is not as it should be, with the time it began. It is shown by\n" +
-		"`zkagent status`, by `zkagent events`, on the page, and as the metric `zkagent_condition_open`. Codes do not change.\n\n")
+		"`zkagent status`, by `zkagent events`, on the page, and as the metric `zkagent_condition`. Codes do not change.\n\n")
 	for _, e := range condition.Catalog() {
 		_, _ = fmt.Fprintf(&b, "## %s\n\n%s\n\n", e.Code, e.Meaning)
 		if e.Subject != "" {
