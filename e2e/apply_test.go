@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestApply_NginxLosesNoRequest changes the upstreams of a real nginx again
+// and again while clients that close their connections ask it: none of them
+// loses a request. Each reload is believed only when the master has new
+// workers (verify).
+func TestApply_NginxLosesNoRequest(t *testing.T) {
+	zk := zookeeper(t)
+	one, _ := backend(t, "one")
+	two, _ := backend(t, "two")
+	for i, s := range []string{portOf(one), portOf(two)} {
+		a := newAgent(t, fmt.Sprintf("service%d", i), serviceSettings(zk.Addr(), s))
+		a.start(t)
+	}
+	// Backends may be slow on a busy machine: that is no loss by a reload.
+	keys := map[string]string{"banner": "b0", "timeouts/connect": "60s", "timeouts/read": "60s"}
+	publish(t, zk.Addr(), "/config/shop", keys)
+	web, nginx := startWeb(t, zk.Addr())
+	nginx.start(t)
+	web.start(t)
+	eventually(t, "both servers behind nginx", func() bool {
+		who := nginx.answering(4)
+		return who["one"] > 0 && who["two"] > 0
+	})
+	file := filepath.Join(web.dir, "conf.d", "upstreams.conf")
+	load := startLoad(t, "http://127.0.0.1:"+nginx.port+"/")
+	for n := 1; n <= 4; n++ {
+		banner := fmt.Sprintf("b%d", n)
+		keys["banner"] = banner
+		publish(t, zk.Addr(), "/config/shop", keys)
+		eventually(t, "nginx to serve "+banner, func() bool {
+			data, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(data), banner) && nginx.banner() == banner
+		})
+	}
+	asked, lost := load.end()
+	t.Logf("%d requests during 4 reloads, %d lost", asked, len(lost))
+	if asked == 0 || len(lost) > 0 {
+		t.Errorf("got %d requests, lost %v", asked, lost)
+	}
+}
+
+// banner is the header that the template sets.
+func (n *nginxProcess) banner() string {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://127.0.0.1:" + n.port + "/")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	return resp.Header.Get("X-Banner")
+}
+
+// load is clients that ask one after the other, each request on a connection
+// of its own.
+type load struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	asked  atomic.Int64
+	mu     sync.Mutex // mu guards lost.
+	lost   []string
+}
+
+func startLoad(t *testing.T, url string) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	for range 2 {
+		l.wg.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond) // no host runs out of ports by it.
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				l.ask(client, url)
+				<-tick.C
+			}
+		})
+	}
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *load) ask(client *http.Client, url string) {
+	l.asked.Add(1)
+	resp, err := client.Get(url)
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+		err = fmt.Errorf("status %s", resp.Status)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = append(l.lost, err.Error())
+}
+
+func (l *load) end() (int64, []string) {
+	l.cancel()
+	l.wg.Wait()
+	return l.asked.Load(), l.lost
+}
