@@ -99,10 +99,11 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer b.leave(ctx, s, path)
+	own := &ownRecord{subscriber: b, path: path}
 	for {
-		watch, err := b.keep(ctx, s, path)
+		watch, err := own.keep(ctx, s)
 		if err == nil {
-			err = b.pause(ctx, s, watch)
+			err = own.pause(ctx, s, watch)
 		}
 		if err == nil {
 			continue
@@ -117,63 +118,12 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 	}
 }
 
-// keep makes the znode exist and say what is to be said, and returns a watch
-// on it.
-func (b *Subscriber) keep(ctx context.Context, s *session.Session, path string) (*session.Watch, error) {
-	st, ok, watch, err := s.ExistsW(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
-	}
-	switch data := b.data(); {
-	case !ok:
-		if err = s.CreateParents(ctx, path); err == nil {
-			_, _, err = s.Create(ctx, path, data, session.Ephemeral)
-		}
-	case st.EphemeralOwner != s.ID():
-		b.log.Warn("another session has the subscription of this agent, waiting for it to go", "owner", st.EphemeralOwner)
-	default:
-		var have []byte
-		if have, _, err = s.Get(ctx, path); err == nil && string(have) != string(data) {
-			_, err = s.Set(ctx, path, data, -1)
-		}
-	}
-	// Whatever made it fail shows in the next look.
-	if errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrUnknown) {
-		watch.Stop()
-		b.again()
-		return nil, nil //nolint:nilnil // there is nothing to wait for
-	}
-	if err != nil {
-		watch.Stop()
-		return nil, fmt.Errorf("subscribe: %w", err)
-	}
-	return watch, nil
-}
-
 // again asks for another look at once.
 func (b *Subscriber) again() {
 	select {
 	case b.signal <- struct{}{}:
 	default:
 	}
-}
-
-// pause waits until there is something to do.
-func (b *Subscriber) pause(ctx context.Context, s *session.Session, watch *session.Watch) error {
-	defer watch.Stop()
-	var fired <-chan struct{}
-	if watch != nil {
-		fired = watch.C()
-	}
-	select {
-	case <-b.signal:
-	case <-fired:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
-	}
-	return nil
 }
 
 // rest waits before a failed write is tried again.

@@ -150,8 +150,7 @@ func (w *sim) shown(id, rollout string, version int64) {
 }
 
 // operate proposes and interferes until ctx ends.
-func (w *sim) operate(ctx context.Context) {
-	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 3))
+func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		s, err := session.Dial(ctx, session.Config{Servers: []string{"desk:2181"}, Timeout: 5 * time.Second, Dial: w.server.Dial})
 		if err != nil {
