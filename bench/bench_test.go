@@ -186,3 +186,28 @@ func BenchmarkJoin(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkChange is one change of a tree of 10,000 keys until its file is in
+// place, the file system's part included.
+func BenchmarkChange(b *testing.B) {
+	e := newEnv(b)
+	l, root, err := e.lane(b.Context(), "bench", 10000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.file.close()
+	a, err := e.startAgent(b.Context(), root, &l.meter, file(l.file.path, whole))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = a.stop() }()
+	if _, err := l.file.next(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := e.change(b.Context(), l, i); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

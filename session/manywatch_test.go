@@ -1,0 +1,114 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// manyZnodes makes n znodes below /many.
+func manyZnodes(t *testing.T, srv *memzk.Server, n int) []string {
+	t.Helper()
+	paths := make([]string, n)
+	for i := range paths {
+		paths[i] = fmt.Sprintf("/many/k%03d", i)
+		if err := srv.Create(paths[i], []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paths
+}
+
+func TestGetManyW_ReadsAndWatches(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		paths := manyZnodes(t, srv, 600)
+		s := dialMem(t, memConfig(srv))
+		defer func() { _ = s.Close() }()
+		results, err := s.GetManyW(t.Context(), append(paths, "/many/none"), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := results[600]; !errors.Is(got.Err, ErrNoNode) || got.Watch != nil || got.Kids != nil {
+			t.Errorf("missing znode: got %+v", got)
+		}
+		// Three parts with two requests each, and the read before them.
+		if got := s.Requests(); got["multiRead"] != 3 || got["setWatches"] != 3 || got["exists"] != 1 {
+			t.Errorf("got requests %v", got)
+		}
+		bell := NewBell()
+		for _, r := range results[:600] {
+			if r.Err != nil || string(r.Data) != "1" {
+				t.Fatalf("got %+v", r)
+			}
+			r.Watch.Join(bell)
+			r.Kids.Join(bell)
+		}
+		if err := errors.Join(srv.Set(paths[7], []byte("2")), srv.Create(paths[9]+"/child", nil)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		rung := bell.Take()
+		if len(rung) != 2 || !results[7].Watch.Fired() || !results[9].Kids.Fired() || results[9].Watch.Fired() {
+			t.Fatalf("%d watches fired", len(rung))
+		}
+		if path, kids := rung[1].Path(); path != paths[9] || !kids {
+			t.Errorf("got %s, %v", path, kids)
+		}
+		if !closed(results[7].Watch.C()) || closed(results[8].Watch.C()) {
+			t.Error("C does not tell what Fired tells")
+		}
+	})
+}
+
+// What changes between the zxid that setWatches names and its arrival fires.
+func TestGetManyW_ChangeInBetweenFires(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		paths := manyZnodes(t, srv, 10)
+		s := dialMem(t, memConfig(srv))
+		defer func() { _ = s.Close() }()
+		// The connection is lost before setWatches arrives: everything is read again.
+		lost := srv.LoseReply(jute.OpSetWatches, 1, true)
+		results, err := s.GetManyW(t.Context(), paths, false)
+		if err != nil || !closed(lost) {
+			t.Fatalf("got %v, lost %v", err, closed(lost))
+		}
+		if err := srv.Set(paths[3], []byte("2")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, r := range results {
+			if got, want := r.Watch.Fired(), i == 3; got != want {
+				t.Errorf("watch %d: fired %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// A server without multiRead, or one that refuses setWatches, is asked one by one.
+func TestGetManyW_Refused(t *testing.T) {
+	for _, op := range []int32{jute.OpMultiRead, jute.OpSetWatches} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			paths := manyZnodes(t, srv, 10)
+			srv.Refuse(op)
+			s := dialMem(t, memConfig(srv))
+			defer func() { _ = s.Close() }()
+			results, err := s.GetManyW(t.Context(), paths, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := srv.Set(paths[3], []byte("2")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i, r := range results {
+				if r.Err != nil || string(r.Data) != "1" || r.Kids != nil || r.Watch.Fired() != (i == 3) {
+					t.Errorf("%s refused: %d: got %+v", jute.OpName(op), i, r)
+				}
+			}
+		})
+	}
+}
