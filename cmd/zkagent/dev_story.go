@@ -15,7 +15,7 @@ import (
 // waited for at most.
 const (
 	stepPause = 1200 * time.Millisecond
-	stepLimit = 30 * time.Second
+	stepLimit = 60 * time.Second
 )
 
 // step is one step of the story.
