@@ -504,3 +504,84 @@ func TestRollout_FrozenOrSupersededIsAborted(t *testing.T) {
 		}
 	})
 }
+
+func TestRollout_HealthGatePausesUntilTold(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		for _, member := range []string{"a", "b", "c"} {
+			if err := w.server.Create("/services/web/"+member, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold := make(chan struct{})
+		w.hosts["web-00"].hold = hold
+		name := w.propose(2, Strategy{Parallel: 1, Gate: "/services/web", Canary: 1, Order: []string{"web-00"}})
+		w.await("the first host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 1 })
+		for _, member := range []string{"a", "b"} {
+			if err := w.server.Delete("/services/web/" + member); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state := w.awaitPhase(name, PhasePaused)
+		if !strings.Contains(state.Control.Reason, "/services/web has 1 members, it had 3") {
+			t.Errorf("got reason %q", state.Control.Reason)
+		}
+		close(hold)
+		time.Sleep(5 * time.Minute) // virtual
+		if state := w.awaitPhase(name, PhasePaused); len(state.Hosts) != 1 {
+			t.Errorf("hosts started past the gate: %v", state.Hosts)
+		}
+		if err := SetControl(ctx, w.desk, root, name, Control{Action: ActionRun, IgnoreGate: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitPhase(name, PhaseDone)
+	})
+}
+
+func TestRollout_CanariesByNameGoFirstAndBake(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, w *world) {
+		name := w.propose(2, Strategy{Parallel: 5, Order: []string{"web-03", "gone"}, Bake: Duration(10 * time.Minute)})
+		w.await("the canary", func() bool { return w.hosts["web-03"].version() == 2 })
+		time.Sleep(5 * time.Minute) // virtual: in the middle of the bake
+		for id, h := range w.hosts {
+			if id != "web-03" && h.version() != 1 {
+				t.Errorf("%s uses version %d before the bake is over", id, h.version())
+			}
+		}
+		w.awaitPhase(name, PhaseDone)
+	})
+}
+
+func TestRollout_AnotherVersionEndsIt(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(time.Hour)})
+		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return len(s.Hosts) == 1 })
+		if _, err := w.desk.Set(t.Context(), readyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+			t.Fatal(err)
+		}
+		if state := w.awaitPhase(name, PhaseAborted); state.Done.Result != ResultSuperseded {
+			t.Errorf("got %+v", state.Done)
+		}
+		for id, h := range w.hosts {
+			w.await(id+" to use version 9", func() bool { return h.version() == 9 })
+		}
+		w.awaitPhase(w.propose(10, Strategy{Parallel: 4}), PhaseDone)
+	})
+}
+
+func TestRollout_ToleratedFailureKeepsThePreviousVersion(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		w.hosts["web-02"].fail[2] = "no"
+		state := w.awaitPhase(w.propose(2, Strategy{Parallel: 1, MaxFailures: 2}), PhaseDone)
+		if !slices.Equal(state.Done.Failed, []string{"web-02"}) || state.Done.Hosts != 3 {
+			t.Errorf("got %+v", state.Done)
+		}
+		h := w.hosts["web-02"]
+		h.stop()
+		h.mu.Lock()
+		h.inUse = 0
+		h.mu.Unlock()
+		h.start()
+		w.await("it to use version 1 after its restart", func() bool { return h.version() == 1 })
+	})
+}
