@@ -89,6 +89,20 @@ func BenchmarkConnect(b *testing.B) {
 			_ = s.Close()
 		}
 	})
+	b.Run("floor", func(b *testing.B) { // the client library, which only connects
+		for b.Loop() {
+			lib, events, err := zk.Connect(cfg.Servers, 10*time.Second, zk.WithLogInfo(false))
+			if err != nil {
+				b.Fatal(err)
+			}
+			for e := range events {
+				if e.State == zk.StateHasSession {
+					break
+				}
+			}
+			lib.Close()
+		}
+	})
 	b.Run("take over", func(b *testing.B) {
 		cfg.StateDir = b.TempDir()
 		for b.Loop() {
