@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -228,6 +229,9 @@ func (a *Agent) tellReady(ctx context.Context) {
 	if err := a.notify.Ready(a.Summary()); err != nil {
 		a.log.Warn("service manager not told", "err", err)
 	}
+	// What the start needed (settings, first renders) is given back: an agent
+	// mostly waits.
+	debug.FreeOSMemory()
 }
 
 // Ready returns a channel that is closed when the first useful state is
