@@ -179,6 +179,18 @@ func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
+// Nothing of the host is touched: not the file that the settings name, and not
+// what the reload would tell.
+func TestDev_WritesBelowItsOwnDirectory(t *testing.T) {
+	dir := t.TempDir()
+	d := startDev(t, []string{"DIR=" + dir}, "--members", "web=2", "../examples/haproxy")
+	d.says(t, "web-2\n")
+	d.says(t, "would run (reload): ")
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("%v was written", left)
+	}
+}
+
 // What the README's first command does, but for the build.
 func TestDemo_ServesThroughNginxAndEnds(t *testing.T) {
 	port := freePort(t)

@@ -47,7 +47,7 @@ func parseOutage(text string) (down, every time.Duration, err error) {
 	return down, every, nil
 }
 
-// notifyHangup ends the context when the terminal is closed.
+// notifyHangup ends the context when the terminal or the reader is gone.
 func notifyHangup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, syscall.SIGHUP)
+	return signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 }

@@ -145,7 +145,9 @@ func (a *adapter) bundle(b *agent.BundleConfig) {
 			if err != nil || below(path, a.d.dir) {
 				return path, err
 			}
-			return filepath.Join(a.d.dir, "files", path), nil
+			path = filepath.Join(a.d.dir, "files", path)
+			// On the host the directory is there, or it is found missing.
+			return path, os.MkdirAll(filepath.Dir(path), 0o755)
 		}
 	}
 }
