@@ -42,10 +42,11 @@ func TestCounts_LoadAndResync(t *testing.T) {
 	if err := e.resync(t.Context(), root, leaves); err != nil {
 		t.Fatal(err)
 	}
-	// What changed arrives in one or two parts, each read by three requests.
+	// What changed arrives in a few parts, each read by three requests; however
+	// they arrive, what did not change is not read.
 	r, _ := Report{Rows: e.rows}.Find("resync: requests", n)
-	if r.Ours > 50 {
-		t.Errorf("resync of 100 changes: %v requests, at most 50 are wanted", r.Ours)
+	if r.Ours > 150 {
+		t.Errorf("resync of 100 changes: %v requests, at most 150 are wanted", r.Ours)
 	}
 }
 
@@ -69,10 +70,11 @@ func TestCounts_Changes(t *testing.T) {
 		size int
 		most float64
 	}{
-		{"requests per change", 1, 1},
-		{"requests per change", 100, 1},
+		// An agent asks for a thing or two once, after its first file.
+		{"requests per change", 1, 1.25},
+		{"requests per change", 100, 1.25},
 		{"burst: renders, final file exact", 100, 20},
-		{"versioned: requests per version", 500, 4},
+		{"versioned: requests per version", 500, 5},
 		{"versioned: watches on the server", 500, 1},
 	} {
 		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)

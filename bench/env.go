@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,8 +39,10 @@ type env struct {
 	dir    string
 	writer *session.Session
 	rows   []Row
-	roots  int
 }
+
+// roots numbers the trees of this process.
+var roots atomic.Int64
 
 // Run starts a server, measures, and returns the report. The error is about
 // what could not be measured; slowness is none.
@@ -65,7 +69,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 			if cfg.Log != nil {
 				cfg.Log(c.name)
 			}
-			if err := c.run(ctx, e); err != nil {
+			if err = c.run(ctx, e); err != nil {
 				return fmt.Errorf("bench: %s: %w", c.name, err)
 			}
 		}
@@ -80,17 +84,19 @@ var cases = []struct {
 	name string
 	run  func(context.Context, *env) error
 }{
-	{"latency", latency}, {"fanout", fanout}, {"load", load}, {"group", groups}, {"memory", memory}, {"burst", burst},
-	{"versioned", versioned}, {"sessions", sessions}, {"idle", idle},
+	{"latency", latency},
+	{"fanout", fanout},
+	{"load", load},
+	{"group", groups},
+	{"memory", memory},
+	{"burst", burst},
+	{"versioned", versioned},
+	{"sessions", sessions},
+	{"idle", idle},
 }
 
 func (c Config) wants(name string) bool {
-	for _, o := range c.Only {
-		if o == name {
-			return true
-		}
-	}
-	return len(c.Only) == 0
+	return len(c.Only) == 0 || slices.Contains(c.Only, name)
 }
 
 // pick chooses by Quick.
@@ -105,8 +111,7 @@ func (e *env) add(r Row) { e.rows = append(e.rows, r) }
 
 // root returns the path of a znode that no other case uses.
 func (e *env) root(ctx context.Context) (string, error) {
-	e.roots++
-	path := "/bench-" + strconv.Itoa(e.roots)
+	path := "/bench-" + strconv.FormatInt(roots.Add(1), 10)
 	_, _, err := e.writer.Create(ctx, path, nil, session.Persistent)
 	return path, err
 }
@@ -213,7 +218,7 @@ type harness struct {
 
 type fatal string
 
-func (h *harness) run(fn func() error) (err error) { //nolint:nonamedreturns // Set while recovering.
+func (h *harness) run(fn func() error) (err error) {
 	defer func() {
 		if f, ok := recover().(fatal); ok {
 			err = errors.New(string(f))
@@ -223,8 +228,8 @@ func (h *harness) run(fn func() error) (err error) { //nolint:nonamedreturns // 
 }
 
 func (h *harness) end() {
-	for i := len(h.cleanups) - 1; i >= 0; i-- {
-		h.cleanups[i]()
+	for _, fn := range slices.Backward(h.cleanups) {
+		fn()
 	}
 }
 

@@ -75,7 +75,7 @@ func replace(path string, data []byte, sync bool) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, path); err != nil || !sync {
+	if err = os.Rename(tmp, path); err != nil || !sync {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))

@@ -60,9 +60,10 @@ func (e *env) follow(ctx context.Context, path string, n int) (*followed, error)
 	}
 	g := registry.NewGroup(registry.GroupConfig{Name: "web", Path: path, Format: "nerve", Linger: -1, NoDamping: true, MaxMembers: 2 * n})
 	run, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		done <- g.Run(run, f.s, func(u view.Update) {
+		defer close(done)
+		_ = g.Run(run, f.s, func(u view.Update) {
 			if g, ok := u.(*view.Group); ok {
 				f.news <- len(g.Members)
 			}

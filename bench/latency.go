@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
@@ -74,11 +76,11 @@ func (e *env) lane(ctx context.Context, name string, n int) (*lane, string, erro
 		return nil, "", err
 	}
 	l := &lane{keys: keys(root, n)}
-	if err := e.seed(ctx, l.keys, []byte("value-0000000000")); err != nil {
+	if err = e.seed(ctx, l.keys, []byte("value-0000000000")); err != nil {
 		return nil, "", err
 	}
 	dir := filepath.Join(e.dir, filepath.Base(root)+"-"+name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err = os.MkdirAll(dir, 0o700); err != nil {
 		return nil, "", err
 	}
 	l.file, err = watchFile(filepath.Join(dir, "out.conf"))
@@ -140,8 +142,8 @@ func per(n int64, rounds int) float64 { return float64(n) / float64(rounds) }
 func (e *env) lanes(ctx context.Context, n int) (lanes [3]*lane, stop func(), err error) { //nolint:nonamedreturns // Three of them.
 	var ends []func()
 	stop = func() {
-		for i := len(ends) - 1; i >= 0; i-- {
-			ends[i]()
+		for _, end := range slices.Backward(ends) {
+			end()
 		}
 	}
 	for i, name := range []string{"ours", "floor", "synced"} {
@@ -152,9 +154,9 @@ func (e *env) lanes(ctx context.Context, n int) (lanes [3]*lane, stop func(), er
 		lanes[i] = l
 		ends = append(ends, l.file.close)
 		if i == 0 {
-			a, err := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
-			if err != nil {
-				return lanes, stop, err
+			a, failed := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
+			if failed != nil {
+				return lanes, stop, failed
 			}
 			ends = append(ends, func() { _ = a.stop() })
 			continue
@@ -273,10 +275,11 @@ func burstOf(ctx context.Context, e *env, l *lane, n, run int) error {
 			return err
 		}
 	}
-	want := ""
+	var b strings.Builder
 	for _, k := range l.keys {
-		want += filepath.Base(k) + "=" + last[filepath.Base(k)] + "\n"
+		b.WriteString(filepath.Base(k) + "=" + last[filepath.Base(k)] + "\n")
 	}
+	want := b.String()
 	renders := 0
 	for {
 		data, err := os.ReadFile(l.file.path)

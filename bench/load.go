@@ -113,7 +113,7 @@ func (e *env) loadFloor(ctx context.Context, root string, watch bool) (time.Dura
 	dirs := []string{root}
 	for range 2 {
 		var next []string
-		err := multiRead(c, jute.OpGetChildren, dirs, func(i int, d *jute.Decoder) {
+		err = multiRead(c, jute.OpGetChildren, dirs, func(i int, d *jute.Decoder) {
 			for _, name := range d.Strings() {
 				next = append(next, dirs[i]+"/"+name)
 			}
@@ -177,7 +177,7 @@ func multiRead(c *raw.Conn, op int32, paths []string, decode func(int, *jute.Dec
 				e.Bool(false)
 			}
 			(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(&e)
-			if err := c.Send(int32(i+1), jute.OpMultiRead, e.Bytes()); err != nil { //nolint:gosec // Few.
+			if err := c.Send(int32(i+1), jute.OpMultiRead, e.Bytes()); err != nil {
 				sendErr <- err
 				return
 			}

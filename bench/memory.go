@@ -27,10 +27,11 @@ func (e *env) watch(ctx context.Context, root, layout string) (*watched, *view.T
 		return nil, nil, err
 	}
 	run, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	watcher := config.NewWatcher(config.Config{Name: "app", Path: root, Layout: layout})
 	go func() {
-		done <- watcher.Run(run, w.s, func(u view.Update) {
+		defer close(done)
+		_ = watcher.Run(run, w.s, func(u view.Update) {
 			if t, ok := u.(*view.Tree); ok {
 				w.news <- t
 			}
@@ -53,7 +54,7 @@ func memory(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.seed(ctx, keys(root, n), make([]byte, size)); err != nil {
+	if err = e.seed(ctx, keys(root, n), make([]byte, size)); err != nil {
 		return err
 	}
 	before := heap()
@@ -83,10 +84,10 @@ func versioned(ctx context.Context, e *env) error {
 		all[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%010d", i)
 	}
 	publish := func() error {
-		_, err := config.Publish(ctx, e.writer, config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: all, Author: "bench", Host: "bench"})
-		return err
+		_, failed := config.Publish(ctx, e.writer, config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: all, Author: "bench", Host: "bench"})
+		return failed
 	}
-	if err := publish(); err != nil {
+	if err = publish(); err != nil {
 		return err
 	}
 	watches, err := e.mntr(ctx, "zk_watch_count")

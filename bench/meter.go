@@ -51,8 +51,9 @@ func (m *meter) dialer(network, addr string, timeout time.Duration) (net.Conn, e
 	return m.dial(ctx, network, addr)
 }
 
-// cut ends all connections and holds back new ones until open is called.
-func (m *meter) cut() (open func()) {
+// cut ends all connections and holds back new ones until the function that it
+// returns is called.
+func (m *meter) cut() func() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	gate := make(chan struct{})

@@ -59,7 +59,7 @@ func (m *Mirror) discoverMany(ctx context.Context, rels []string, kids bool) ([]
 			m.vanished(rel)
 			continue
 		default:
-			if err := m.failed(ctx, rel, r.Err); err != nil {
+			if err = m.failed(ctx, rel, r.Err); err != nil {
 				return nil, nil, err
 			}
 			continue
