@@ -32,7 +32,7 @@ func withBinary(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "zkagent")
-	out, err := exec.Command("go", "build", "-o", binary, "../cmd/zkagent").CombinedOutput() //nolint:noctx // the test process ends it
+	out, err := exec.Command("go", "build", "-o", binary, "../cmd/zkagent").CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build zkagent: %v\n%s", err, out)
 		return 1
@@ -93,6 +93,7 @@ func blocks(text string) []block {
 // shell with a ZooKeeper of their own. Lines with "$ " are commands; the others
 // must come in the output in that order, where "..." stands for anything.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	for _, page := range pages(t) {
 		text := read(t, page)
 		if !strings.Contains(text, "```console") {
@@ -231,7 +232,7 @@ func credentials(t *testing.T) string {
 	return dir
 }
 
-var ends = regexp.MustCompile(`\s+(#|\||>|<|&|--(\s|$)).*$`)
+var ends = regexp.MustCompile(`\s+(#|\||\d?>|<|&|--(\s|$)).*$`)
 
 // TestFlags: the commands and flags of indented lines exist. With --help as
 // the last word, a command line is parsed and not run.

@@ -23,7 +23,7 @@ func newManCommand(g *globals) *cobra.Command {
 				_, err := g.out.Write(manPage(c.Root()))
 				return err
 			}
-			if err := os.MkdirAll(dir, 0o755); err != nil {
+			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
 				return err
 			}
 			page := manSettings(settings.Reference())
