@@ -134,7 +134,7 @@ func (c *coordinator) record(ctx context.Context, state *State, d Decision) (*De
 	case err == nil:
 		return &d, nil
 	case errors.Is(err, session.ErrUnknown), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrBadVersion):
-		return c.recorded(ctx, state, d, err)
+		return c.recorded(ctx, state, err)
 	}
 	return nil, fmt.Errorf("decide: %w", err)
 }
@@ -157,7 +157,7 @@ func (c *coordinator) decisionOps(p Proposal, d Decision) []session.Op {
 
 // recorded reads what was decided after a multi that failed or whose reply
 // was lost; when nothing was, a commit that cannot be any more becomes abort.
-func (c *coordinator) recorded(ctx context.Context, state *State, d Decision, cause error) (*Decision, error) {
+func (c *coordinator) recorded(ctx context.Context, state *State, cause error) (*Decision, error) {
 	if err := c.session.Sync(ctx, c.root); err != nil {
 		return nil, err
 	}

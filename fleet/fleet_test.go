@@ -432,7 +432,7 @@ func (h *host) crash() {
 }
 
 func TestRollout_RebootDuringAHaltKeepsThePreviousVersion(t *testing.T) {
-	inBubble(t, 5, func(t *testing.T, w *world) {
+	inBubble(t, 5, func(_ *testing.T, w *world) {
 		for _, h := range w.hosts {
 			h.fail[2] = "no"
 		}
