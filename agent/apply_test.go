@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,7 +71,7 @@ func (b *applyBed) apply(x *bundle) applyResult {
 	if job.key != "" {
 		b.reloads.join(job.key)
 	}
-	r := b.applier.apply(context.Background(), job)
+	r := b.applier.apply(b.t.Context(), job)
 	b.reloads.wg.Wait()
 	x.applied, x.seen, x.failures = true, b.view, 0
 	if r.err != nil {
