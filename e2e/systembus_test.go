@@ -5,7 +5,6 @@ import (
 	"bytes"
 	endian "encoding/binary"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,11 +22,7 @@ const (
 // the unit of every process that asks. It returns the bus's address.
 func systemBus(t *testing.T, job string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bus-") // sockets have short paths
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "bus")
+	path := filepath.Join(t.TempDir(), "b")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +43,6 @@ func systemBus(t *testing.T, job string) string {
 	t.Cleanup(func() {
 		_ = l.Close()
 		wg.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	return "unix:path=" + path
 }
