@@ -34,8 +34,7 @@ type agentProcess struct {
 // settings becomes the agent's directory.
 func newAgent(t *testing.T, id, settings string, env ...string) *agentProcess {
 	t.Helper()
-	// Sockets have short paths.
-	dir, err := os.MkdirTemp("", "zka-")
+	dir, err := os.MkdirTemp("", "zka-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,8 +167,14 @@ func TestDev_GoesThroughChurnAndOutages(t *testing.T) {
 
 func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 	for _, args := range [][]string{
-		{"--members", "web"}, {"--members", "web=x"}, {"--outage", "5m/30s"}, {"--outage", "1s"}, {"--hooks", "maybe"},
-		{"--listen", "2181"}, {"--churn", "-1s"}, {"-o", "json"},
+		{"--members", "web"},
+		{"--members", "web=x"},
+		{"--outage", "5m/30s"},
+		{"--outage", "1s"},
+		{"--hooks", "maybe"},
+		{"--listen", "2181"},
+		{"--churn", "-1s"},
+		{"-o", "json"},
 	} {
 		if out, code := command(t, nil, append([]string{"dev"}, args...)...); code != 2 {
 			t.Errorf("dev %s: exit %d\n%s", strings.Join(args, " "), code, out)
@@ -239,8 +245,7 @@ func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Fatalf("haproxy is not installed: %v; run scripts/setup-tests", err)
 	}
-	// The path of a unix socket is short.
-	dir, err := os.MkdirTemp("", "zkh-")
+	dir, err := os.MkdirTemp("", "zkh-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +312,7 @@ func TestExample_CronLeaderRunsOnOneHost(t *testing.T) {
 	}
 	hosts := map[string]*devProcess{}
 	for _, id := range []string{"a", "b"} {
-		home, err := os.MkdirTemp("", "zkc-")
+		home, err := os.MkdirTemp("", "zkc-") //nolint:usetesting // sockets have short paths
 		if err != nil {
 			t.Fatal(err)
 		}
