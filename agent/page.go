@@ -137,7 +137,7 @@ var pageFuncs = template.FuncMap{
 	"word":     stateWord,
 	"hex":      func(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) },
 	"diffline": diffClass,
-	"plural":   func(n int, noun string) string { return plural(n, noun) },
+	"plural":   plural,
 }
 
 func plural(n int, noun string) string {

@@ -134,7 +134,7 @@ func decodeHost(id string, data []byte) HostStatus {
 	if h.State == "ok" && len(h.Holds) > 0 {
 		h.State = "held"
 	}
-	h.Detail = shorten(h.FleetStatus.Error, 500)
+	h.Detail = shorten(h.Error, 500)
 	return h
 }
 

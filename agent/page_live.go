@@ -16,8 +16,9 @@ const (
 
 var errTooManyFollowers = errors.New("too many followers")
 
-// admit counts a stream; done must be called when ok.
-func (a *Agent) admit(w http.ResponseWriter, r *http.Request) (done func(), ok bool) {
+// admit counts a stream; what it returns must be called at its end when it was
+// let in.
+func (a *Agent) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	// Whoever may use the admin socket is not locked out by browsers.
 	n := &a.followers
 	if peer(r.Context()) != "" {

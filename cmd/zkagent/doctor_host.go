@@ -201,7 +201,7 @@ func (d *doctor) polkit(units []string) {
 	for _, dir := range polkitRules {
 		files, _ := filepath.Glob(filepath.Join(dir, "*.rules"))
 		for _, f := range files {
-			data, err := os.ReadFile(f)
+			data, err := os.ReadFile(f) //nolint:gosec // files of fixed directories.
 			if err == nil && strings.Contains(string(data), "zkagent") {
 				rules.Write(data)
 			}

@@ -114,7 +114,7 @@ func (d *doctor) certificate(c session.Config) {
 			d.add(levelFail, "tls", "", err.Error())
 			continue
 		}
-		text := fmt.Sprintf("valid until %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+		text := "valid until " + leaf.NotAfter.UTC().Format(time.RFC3339)
 		switch left := time.Until(leaf.NotAfter); {
 		case left <= 0:
 			d.add(levelFail, "tls", leaf.Subject.CommonName, "the certificate has ended: "+text)
@@ -158,11 +158,11 @@ func (d *doctor) needs() []need {
 // paths looks at the znodes that the settings name, and at their ACLs.
 func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 	for _, n := range d.needs() {
-		ctx, cancel := context.WithTimeout(ctx, doctorWait)
-		_, _, err := s.Children(ctx, n.path)
+		wait, cancel := context.WithTimeout(ctx, doctorWait)
+		_, _, err := s.Children(wait, n.path)
 		var acl []session.ACL
 		if err == nil {
-			acl, _, _ = s.GetACL(ctx, n.path)
+			acl, _, _ = s.GetACL(wait, n.path)
 		}
 		cancel()
 		about := n.what + " " + n.path
