@@ -132,7 +132,7 @@ func (g *globals) dev(ctx context.Context, o devOptions, paths []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	// Settings and templates may use it; see examples/quickstart.
-	if err := os.Setenv("ZKAGENT_DEV_DIR", dir); err != nil {
+	if err = os.Setenv("ZKAGENT_DEV_DIR", dir); err != nil {
 		return err
 	}
 	d := &devRun{g: g, o: o, dir: dir, paths: paths, server: memzk.New(memzk.Options{TickTime: devTick})}
@@ -184,7 +184,7 @@ func (d *devRun) run(ctx context.Context) error {
 		return err
 	}
 	defer d.adapter.close()
-	if err := d.seed(ctx, &cfg, seedDir); err != nil {
+	if err = d.seed(ctx, &cfg, seedDir); err != nil {
 		return err
 	}
 	a, err := agent.New(cfg)

@@ -34,7 +34,7 @@ func parseMembers(list []string) ([]memberSpec, error) {
 }
 
 // parseOutage reads DOWN/EVERY.
-func parseOutage(text string) (down, every time.Duration, err error) {
+func parseOutage(text string) (down, every time.Duration, err error) { //nolint:nonamedreturns // two durations need names.
 	if text == "" {
 		return 0, 0, nil
 	}

@@ -26,13 +26,13 @@ func unpackQuickstart(dir string) ([]string, error) {
 		case err != nil:
 			return err
 		case e.IsDir():
-			return os.MkdirAll(to, 0o755)
+			return os.MkdirAll(to, 0o700)
 		}
 		data, err := quickstart.Files.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(to, data, 0o644)
+		return os.WriteFile(to, data, 0o600)
 	})
 	return []string{dir}, err
 }
@@ -147,7 +147,7 @@ func (a *adapter) bundle(b *agent.BundleConfig) {
 			}
 			path = filepath.Join(a.d.dir, "files", path)
 			// On the host the directory is there, or it is found missing.
-			return path, os.MkdirAll(filepath.Dir(path), 0o755)
+			return path, os.MkdirAll(filepath.Dir(path), 0o750)
 		}
 	}
 }
