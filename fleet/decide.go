@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -80,9 +81,7 @@ func (c *coordinator) readVotes(ctx context.Context, children []string, votes ma
 		return nil
 	}
 	records, err := readChildren[Vote](ctx, c.session, votesPath(c.root, c.name), fresh)
-	for id, v := range records {
-		votes[id] = v
-	}
+	maps.Copy(votes, records)
 	return err
 }
 

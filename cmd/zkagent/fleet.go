@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -115,7 +116,7 @@ func templatesWord(st agent.FleetStatus) string {
 		}
 	}
 	slices.Sort(failed)
-	total := fmt.Sprint(len(st.Templates) + st.More)
+	total := strconv.Itoa(len(st.Templates) + st.More)
 	if len(failed) == 0 {
 		return total
 	}

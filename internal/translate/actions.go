@@ -87,7 +87,7 @@ func stringEnd(text string) int {
 // token is a word, a string or a sign of an action.
 type token struct {
 	text string
-	kind byte // w(ord), s(tring), b(lank), o(ther)
+	kind byte // w(ord), s(tring), b(lank), o(there)
 }
 
 var wordPattern = regexp.MustCompile(`^[$.]?[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*|^[$.]`)

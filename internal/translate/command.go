@@ -23,7 +23,7 @@ func command(text string, words map[string]string) []string {
 	}
 	if word, _, _ := strings.Cut(marked, " "); !strings.ContainsAny(marked, shellChars) && !strings.Contains(word, "=") {
 		var args []string
-		for _, f := range strings.Fields(marked) {
+		for f := range strings.FieldsSeq(marked) {
 			args = append(args, interpolated(f, words))
 		}
 		return args

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -126,7 +125,7 @@ func (w *rewriter) action(text string) []string {
 		}
 		var problem string
 		if list, problem = w.call(w, list, i); problem == "" && list[i].kind == 'w' && !known(bare(list[i].text)) {
-			problem = fmt.Sprintf("there is no function %s", list[i].text)
+			problem = "there is no function " + list[i].text
 		}
 		if problem != "" {
 			more = append([]string{"/* import: " + strings.ReplaceAll(problem, "*/", "* /") + ": " + strings.ReplaceAll(text, "*/", "* /") + " */"}, placeholder(text)...)
@@ -183,8 +182,8 @@ func (w *rewriter) field(text string) string {
 	case "ServiceMeta", "NodeMeta", "Meta":
 		return text[:i] + ".Labels"
 	}
-	if j := strings.Index(text, ".ServiceMeta."); j >= 0 {
-		return text[:j] + ".Labels." + text[j+len(".ServiceMeta."):]
+	if before, after, ok := strings.Cut(text, ".ServiceMeta."); ok {
+		return before + ".Labels." + after
 	}
 	if slices.Contains([]string{"Tags", "Checks", "NodeID", "Weights", "NodeTaggedAddresses", "ServiceTaggedAddresses"}, text[i+1:]) {
 		w.tmpl.note("members have no field %s: see .Labels, .Weight and .Status", text[i+1:])
