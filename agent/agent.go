@@ -141,7 +141,7 @@ func (a *Agent) build(cfg *Config) {
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.sup = &supervisor{
-		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.sessions, up: a.loop.send, same: sameUnit,
+		log: a.log, conds: a.conds, metrics: a.metrics, sessions: newReconciled(a), up: a.loop.send, same: sameUnit,
 		units: map[string]*runningUnit{},
 	}
 	a.execs = newExecSet(a)

@@ -70,7 +70,7 @@ func (o *ownRecord) create(ctx context.Context, s *session.Session) error {
 }
 
 // write makes the znode say what is to be said; again: it is not what it was.
-func (o *ownRecord) write(ctx context.Context, s *session.Session) (again bool, err error) {
+func (o *ownRecord) write(ctx context.Context, s *session.Session) (bool, error) {
 	data := o.subscriber.data()
 	if o.written == "" {
 		have, st, err := s.Get(ctx, o.path)

@@ -202,7 +202,7 @@ func failureInTheMiddle(t *testing.T, s *sites) {
 	rest := ""
 	for id := range s.agents {
 		want := "break"
-		if strings.Contains("web-1 web-3 web-5", id) || !slices.Contains(touched, id) {
+		if slices.Contains([]string{"web-1", "web-3", "web-5"}, id) || !slices.Contains(touched, id) {
 			want = "two"
 		}
 		eventually(t, id+" to use "+want, func() bool { return s.uses(id) == want })

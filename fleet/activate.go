@@ -94,13 +94,13 @@ func (p *Participant) bring(ctx context.Context, s *session.Session, tree *view.
 	return context.Cause(ctx)
 }
 
-// May says which of the two versions a host may use, given that the rollout
+// May says which of the two versions a host may use, the new and the previous one, given that the rollout
 // is closed as done, and the host's own record in it (nil: none). A host that
 // failed, and whose failure was tolerated, keeps the previous one even when the
 // rollout is done: the version is known not to work there.
-func May(done bool, own *HostRecord) (version, previous bool) {
+func May(done bool, own *HostRecord) (bool, bool) {
 	if own != nil {
-		version = own.State == HostDone || own.State == HostStarted
+		version := own.State == HostDone || own.State == HostStarted
 		return version, !version
 	}
 	return done, !done
@@ -108,7 +108,7 @@ func May(done bool, own *HostRecord) (version, previous bool) {
 
 // turn looks where this host stands in the rollout and does the next thing;
 // finished means that nothing is left to do for this tree.
-func (p *Participant) turn(ctx context.Context, s *session.Session, tree *view.Tree, inUse *bool) (finished bool, err error) {
+func (p *Participant) turn(ctx context.Context, s *session.Session, tree *view.Tree, inUse *bool) (bool, error) {
 	closed, own, err := p.standing(ctx, s, tree.Rollout)
 	if err != nil {
 		return false, err
@@ -152,7 +152,7 @@ func (p *Participant) standing(ctx context.Context, s *session.Session, name str
 		}
 	}
 	if results[2].Err != nil {
-		return ResultDone, nil, nil // collected: it was closed long ago
+		return ResultDone, nil, nil //nolint:nilerr // collected: it was closed long ago
 	}
 	var own *HostRecord
 	if results[1].Err == nil {
@@ -161,7 +161,7 @@ func (p *Participant) standing(ctx context.Context, s *session.Session, name str
 		}
 	}
 	if results[0].Err != nil {
-		return "", own, nil
+		return "", own, nil //nolint:nilerr // it is not closed
 	}
 	d, err := decode[Done](donePath(p.cfg.Root, name), results[0].Data)
 	return d.Result, own, err
@@ -264,7 +264,7 @@ func (p *Participant) start(ctx context.Context, s *session.Session, name string
 			return false, nil
 		}
 		if g.halted || g.control.Action != ActionRun || !g.activity.admits(strategy, p.cfg.Agent) {
-			err := g.wait(ctx, s, permit.Context())
+			err := g.wait(ctx, s, permit)
 			g.stop()
 			if err != nil {
 				return false, err

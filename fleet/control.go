@@ -37,7 +37,7 @@ func SetControl(ctx context.Context, s *session.Session, root, name string, c Co
 
 // setControl sets the record at its version: an abort is never taken back by
 // whoever did not see it. Setting the same twice does no harm.
-func setControl(ctx context.Context, s *session.Session, root, name string, c Control) (again bool, err error) {
+func setControl(ctx context.Context, s *session.Session, root, name string, c Control) (bool, error) {
 	data, stat, err := s.Get(ctx, controlPath(root, name))
 	if err != nil {
 		return false, fmt.Errorf("control %s: %w", name, err)

@@ -28,7 +28,7 @@ func (p *Participant) contend(ctx context.Context, s *session.Session, name stri
 	}
 	first := rank(name, p.cfg.Agent, proposal.Participants) < maxContenders
 	for ctx.Err() == nil && !first {
-		if !pause(ctx, s.Timeout()+rand.N(s.Timeout())) {
+		if !pause(ctx, s.Timeout()+rand.N(s.Timeout())) { //nolint:gosec // the delay is no secret
 			return nil
 		}
 		children, _, err := s.Children(ctx, coordinatorPath(p.cfg.Root))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -64,14 +65,14 @@ func (g *gate) read(ctx context.Context, s *session.Session, root, name string) 
 }
 
 // wait waits until something of the gate changes.
-func (g *gate) wait(ctx context.Context, s *session.Session, permit context.Context) error {
+func (g *gate) wait(ctx context.Context, s *session.Session, permit *recipe.Hold) error {
 	select {
 	case <-g.watches[0].C():
 	case <-g.watches[1].C():
 	case <-g.watches[2].C():
 	case <-g.watches[3].C():
-	case <-permit.Done():
-		return errors.Join(errors.New("permit lost"), context.Cause(permit))
+	case <-permit.Context().Done():
+		return errors.Join(errors.New("permit lost"), context.Cause(permit.Context()))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-s.Done():

@@ -145,7 +145,7 @@ func (sc *scene) stop() { stopAll(sc.watches) }
 
 // act does the next thing that the scene asks for; again says when to look at
 // the latest.
-func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (again time.Duration, closed bool, err error) {
+func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (time.Duration, bool, error) {
 	if sc.closed {
 		return 0, true, c.clearCurrent(ctx)
 	}
@@ -159,7 +159,7 @@ func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (again t
 		return 0, false, createHalt(ctx, c.session, c.root, c.name, Halt{Reason: orDefault(sc.control.Reason, "aborted by "+sc.control.By)})
 	}
 	strategy := state.Proposal.Strategy
-	again, err = c.haltVanished(ctx, sc, time.Duration(strategy.Grace))
+	again, err := c.haltVanished(ctx, sc, time.Duration(strategy.Grace))
 	if err != nil || sc.control.Action != ActionRun {
 		return again, false, err
 	}
@@ -246,7 +246,8 @@ func (c *coordinator) openAfterBake(ctx context.Context, strategy Strategy, sc *
 }
 
 // outstanding counts the hosts that have not finished and names the failed.
-func outstanding(hosts []string, records map[string]HostRecord) (waiting int, failed []string) {
+func outstanding(hosts []string, records map[string]HostRecord) (int, []string) {
+	waiting, failed := 0, []string(nil)
 	for _, id := range hosts {
 		if r := records[id]; r.State != HostDone && r.State != HostFailed {
 			waiting++

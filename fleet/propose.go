@@ -52,7 +52,7 @@ func Propose(ctx context.Context, s *session.Session, r Request) (string, error)
 	return "", fmt.Errorf("propose %s: lost %d races with other proposers", r.Root, maxTries)
 }
 
-func propose(ctx context.Context, s *session.Session, r Request) (name string, again bool, err error) {
+func propose(ctx context.Context, s *session.Session, r Request) (string, bool, error) {
 	if r.Replace != "" {
 		if open, err := Current(ctx, s, r.Root); errors.Is(err, ErrNoRollout) {
 			r.Replace = "" // it was closed meanwhile
@@ -73,7 +73,7 @@ func propose(ctx context.Context, s *session.Session, r Request) (name string, a
 		last, _ := rolloutNumber(names[len(names)-1])
 		next = last + 1
 	}
-	name = rolloutName(next)
+	name := rolloutName(next)
 	ops := proposeOps(r, p, name)
 	_, err = s.Multi(ctx, ops...)
 	if errors.Is(err, session.ErrUnknown) {

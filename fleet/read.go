@@ -132,11 +132,11 @@ func readParts(ctx context.Context, s *session.Session, state *State) error {
 		path string
 		into func([]byte) error
 	}{
-		{decisionPath(root, name), func(b []byte) (err error) { state.Decision, err = pointer[Decision](b); return err }},
-		{controlPath(root, name), func(b []byte) (err error) { state.Control, err = decode[Control]("control", b); return err }},
-		{hostsPath(root, name), func(b []byte) (err error) { state.Activity, err = decode[Activity]("hosts", b); return err }},
-		{haltPath(root, name), func(b []byte) (err error) { state.Halt, err = pointer[Halt](b); return err }},
-		{donePath(root, name), func(b []byte) (err error) { state.Done, err = pointer[Done](b); return err }},
+		{decisionPath(root, name), into(&state.Decision, pointer[Decision])},
+		{controlPath(root, name), into(&state.Control, value[Control])},
+		{hostsPath(root, name), into(&state.Activity, value[Activity])},
+		{haltPath(root, name), into(&state.Halt, pointer[Halt])},
+		{donePath(root, name), into(&state.Done, pointer[Done])},
 	}
 	paths := make([]string, len(parts))
 	for i, p := range parts {
@@ -159,6 +159,18 @@ func readParts(ctx context.Context, s *session.Session, state *State) error {
 	}
 	return nil
 }
+
+// into returns what decodes a record into its place.
+func into[T any](place *T, parse func([]byte) (T, error)) func([]byte) error {
+	return func(data []byte) error {
+		record, err := parse(data)
+		*place = record
+		return err
+	}
+}
+
+// value decodes a record.
+func value[T any](data []byte) (T, error) { return decode[T]("record", data) }
 
 // pointer decodes a record that may be absent.
 func pointer[T any](data []byte) (*T, error) {

@@ -71,7 +71,7 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 func (g *globals) optionalSettings() (*settings.Settings, error) {
 	if !g.configNamed() {
 		if _, err := os.Stat(defaultConfig); err != nil {
-			return nil, nil //nolint:nilnil // no settings and no error: there are none
+			return nil, nil //nolint:nilnil,nilerr // no settings and no error: there are none
 		}
 		if g.zk != "" || os.Getenv("ZKAGENT_ZK") != "" {
 			return nil, nil //nolint:nilnil // the ensemble is named: the settings are not needed

@@ -94,7 +94,7 @@ func (g *globals) secrets(d *doctor) []string {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
 		names, _ := filepath.Glob(filepath.Join(dir, "*"))
 		for _, n := range names {
-			if data, err := os.ReadFile(n); err == nil { //nolint:gosec // the files of our own credentials.
+			if data, err := os.ReadFile(n); err == nil {
 				list = append(list, string(data))
 			}
 		}
@@ -145,12 +145,12 @@ func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
 	}
 	if d.cfg != nil {
 		for _, f := range d.cfg.Files {
-			data, err := os.ReadFile(f) //nolint:gosec // the settings that were named.
+			data, err := os.ReadFile(f)
 			add(path.Join("settings", strings.TrimPrefix(filepath.ToSlash(filepath.Clean(f)), "/")), data, err)
 		}
 	}
 	for _, f := range []string{"/etc/os-release", "/proc/meminfo", "/proc/loadavg", "/proc/version"} {
-		data, err := os.ReadFile(f) //nolint:gosec // a fixed list.
+		data, err := os.ReadFile(f)
 		add(path.Join("host", path.Base(f)), data, err)
 	}
 	if problems.Len() > 0 {

@@ -129,15 +129,14 @@ func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
 	}
 }
 
-// remove ends the oldest member of the named group; false: there is none.
-func (s *simulation) remove(name string) bool {
+// remove ends the oldest member of the named group, if there is one.
+func (s *simulation) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.members[name]
 	if len(list) == 0 {
-		return false
+		return
 	}
 	s.members[name] = list[1:]
 	list[0].stop()
-	return true
 }

@@ -180,11 +180,10 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 		return nil
 	}
 	if !st.done(n) {
-		if s.waited(stepLimit) {
-			n.tell("nothing of it was seen within %s; \"zkagent status\" may say why", stepLimit)
-		} else {
+		if !s.waited(stepLimit) {
 			return nil
 		}
+		n.tell("nothing of it was seen within %s; \"zkagent status\" may say why", stepLimit)
 	}
 	s.running, s.until = false, now.Add(stepPause)
 	s.at++

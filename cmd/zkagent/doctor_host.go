@@ -46,7 +46,7 @@ func (d *doctor) destination(about, dest string, inPlace bool) {
 		return
 	}
 	if inPlace {
-		f, err := os.OpenFile(dest, os.O_WRONLY, 0) //nolint:gosec // it is opened, not changed.
+		f, err := os.OpenFile(dest, os.O_WRONLY, 0)
 		if err == nil {
 			err = f.Close()
 		}
@@ -201,7 +201,7 @@ func (d *doctor) polkit(units []string) {
 	for _, dir := range polkitRules {
 		files, _ := filepath.Glob(filepath.Join(dir, "*.rules"))
 		for _, f := range files {
-			data, err := os.ReadFile(f) //nolint:gosec // files of fixed directories.
+			data, err := os.ReadFile(f)
 			if err == nil && strings.Contains(string(data), "zkagent") {
 				rules.Write(data)
 			}

@@ -105,11 +105,11 @@ func replaceFile(name string, data []byte) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	if _, err := io.Copy(f, bytes.NewReader(data)); err != nil {
-		f.Close()
+		_ = f.Close()
 		return err
 	}
 	if err := f.Chmod(info.Mode().Perm()); err != nil {
-		f.Close()
+		_ = f.Close()
 		return err
 	}
 	if err := f.Close(); err != nil {

@@ -74,14 +74,14 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 		return g.printJSON("rollout", rolloutJSON(state))
 	}
 	p := state.Proposal
-	fmt.Fprintf(g.out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
-	fmt.Fprintf(g.out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), printable(orWord(p.Who, "somebody")), printable(orWord(p.Why, "no reason given")))
-	fmt.Fprintf(g.out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), count(p.Strategy.MaxFailures, "failure"))
+	_, _ = fmt.Fprintf(g.out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
+	_, _ = fmt.Fprintf(g.out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), printable(orWord(p.Who, "somebody")), printable(orWord(p.Why, "no reason given")))
+	_, _ = fmt.Fprintf(g.out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), count(p.Strategy.MaxFailures, "failure"))
 	if err := state.Err(); err != nil {
-		fmt.Fprintf(g.out, "%s\n", printableLines(err.Error()))
+		_, _ = fmt.Fprintf(g.out, "%s\n", printableLines(err.Error()))
 	}
 	if state.Control.Action == fleet.ActionPause {
-		fmt.Fprintf(g.out, "paused: %s\n", printable(orWord(state.Control.Reason, state.Control.By)))
+		_, _ = fmt.Fprintf(g.out, "paused: %s\n", printable(orWord(state.Control.Reason, state.Control.By)))
 	}
 	rows := &table{header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range rolloutHosts(state) {

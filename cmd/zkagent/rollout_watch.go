@@ -154,7 +154,7 @@ func (f *rolloutFollower) progress(state *fleet.State) {
 func (f *rolloutFollower) endBar() {
 	if f.bar != nil {
 		_ = f.bar.Exit()
-		fmt.Fprintln(f.g.err)
+		_, _ = fmt.Fprintln(f.g.err)
 		f.bar = nil
 	}
 }

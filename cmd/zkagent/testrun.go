@@ -88,7 +88,7 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (testResul
 		return expectError(c.WantError, err)
 	}
 	if err != nil {
-		return testResult{Error: err.Error()}, nil
+		return testResult{Error: err.Error()}, nil //nolint:nilerr // the error is the result of the test
 	}
 	return r.compare(c, want, data, update)
 }

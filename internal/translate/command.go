@@ -1,6 +1,9 @@
 package translate
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // shellChars need a shell.
 const shellChars = "|&;<>()$`\\\"'*?[]#~%!{}\n"
@@ -34,7 +37,7 @@ func command(text string, words map[string]string) []string {
 	for _, p := range params {
 		if strings.Contains(marked, "\x00"+p+"\x00") {
 			values = append(values, words[p])
-			ref := "\"$" + string(rune('0'+len(values))) + "\""
+			ref := "\"$" + strconv.Itoa(len(values)) + "\""
 			for _, q := range []string{"'", "\"", ""} {
 				marked = strings.ReplaceAll(marked, q+"\x00"+p+"\x00"+q, ref)
 			}

@@ -215,7 +215,7 @@ func block(b *strings.Builder, name string, command []string, more ...string) {
 		return
 	}
 	fmt.Fprintf(b, "%s {\ncommand = [%s]\n", name, strings.Join(command, ", "))
-	for i := 0; i < len(more); i += 2 {
+	for i := 0; i+1 < len(more); i += 2 {
 		line(b, more[i], more[i+1])
 	}
 	b.WriteString("}\n")

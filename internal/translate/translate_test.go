@@ -72,7 +72,7 @@ func TestSettings_SourceThatCannotBeRead(t *testing.T) {
 func FuzzTranslate(f *testing.F) {
 	f.Add("{{ key \"a\" }}{{ range service \"x\" }}{{ .Address }}{{ end }}")
 	f.Add("{% for x in gets(\"/a/*\") %}{{ x.Key|upper }}{% endfor %}")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(_ *testing.T, text string) {
 		r := newResult("x")
 		confdText(r, &Template{}, text, "")
 		remcoText(r, &Template{}, text, "/p")
