@@ -121,6 +121,35 @@ func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
 	}
 }
 
+// The settings may change while the agent is away: what the session owns and
+// nobody wants any more goes, the rest stays as it is.
+func TestHandoff_ReconcilesWithTheSettings(t *testing.T) {
+	t.Parallel()
+	zk := zookeeper(t).Addr()
+	extra := `service "old" {
+  group   = "/services/old"
+  address = "127.0.0.1"
+  port    = 8081
+}
+`
+	a := startAgent(t, "a", candidate([]string{zk}, longSession)+extra)
+	first := a.settled(t)
+	a.leads(t)
+	w := watch(t, zk, "/services/api", "/elections/nightly")
+	a.kill()
+	data, err := os.ReadFile(a.path("agent.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.write(t, "agent.hcl", strings.Replace(string(data), extra, "", 1))
+	a.start(t)
+	if s := a.settled(t); s.ZooKeeper.SessionID != first.ZooKeeper.SessionID {
+		t.Errorf("got session %x, want %x", s.ZooKeeper.SessionID, first.ZooKeeper.SessionID)
+	}
+	eventually(t, "the unwanted member to go", func() bool { return len(zkChildren(t, zk, "/services/old")) == 0 })
+	w.quiet(t, 2)
+}
+
 func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 	t.Parallel()
 	zk := zookeeper(t).Addr()
