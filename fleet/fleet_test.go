@@ -93,13 +93,16 @@ func (w *world) close() {
 }
 
 // await waits in virtual time.
-func (w *world) await(what string, ok func() bool) {
+func (w *world) await(what string, ok func() bool, why ...func() string) {
 	w.t.Helper()
 	for range 6000 {
 		if ok() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // virtual time: this waits for the bubble
+	}
+	for _, explain := range why {
+		w.t.Log(explain())
 	}
 	w.t.Fatalf("ten minutes passed waiting for %s", what)
 }
@@ -122,8 +125,13 @@ func (w *world) awaitPhase(name string, phases ...string) *State {
 			w.t.Fatal(err)
 		}
 		return slices.Contains(phases, state.Phase())
-	})
+	}, func() string { return fmt.Sprintf("it is %s: %s", state.Phase(), encode(rolloutOf(state))) })
 	return state
+}
+
+// rolloutOf is what a failed test shows of a rollout.
+func rolloutOf(s *State) map[string]any {
+	return map[string]any{"votes": s.Votes, "decision": s.Decision, "control": s.Control, "activity": s.Activity, "hosts": s.Hosts, "halt": s.Halt, "done": s.Done}
 }
 
 // start starts the host's process: session, subscriber, participant.

@@ -183,7 +183,29 @@ func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (time.Du
 	if waiting > 0 {
 		return again, false, nil
 	}
-	return 0, true, c.close(ctx, Done{Result: ResultDone, Hosts: len(records) - len(failed), Failed: failed})
+	closed, err := c.closeDone(ctx, sc, Done{Result: ResultDone, Hosts: len(records) - len(failed), Failed: failed})
+	return again, closed, err
+}
+
+// closeDone closes the rollout as done if that is still so: the scene was read
+// znode by znode, and a host may have failed, and halted the rollout, between
+// the reading of halt and that of the hosts. False: look again.
+func (c *coordinator) closeDone(ctx context.Context, sc *scene, d Done) (bool, error) {
+	_, err := c.session.Multi(ctx,
+		c.term.Guard(),
+		session.CreateOp(haltPath(c.root, c.name), nil, session.Persistent),
+		session.DeleteOp(haltPath(c.root, c.name), -1),
+		session.CheckOp(hostsPath(c.root, c.name), sc.version),
+		session.CreateOp(donePath(c.root, c.name), encode(d), session.Persistent),
+		session.DeleteOp(currentPath(c.root), -1))
+	switch {
+	case errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrBadVersion):
+		return false, nil // the watches of the scene have fired
+	case err != nil:
+		return false, fmt.Errorf("close: %w", err)
+	}
+	_ = c.sweep(ctx)
+	return true, nil
 }
 
 // haltVanished halts the rollout when an active host has been without a
