@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +73,7 @@ func (a *Agent) reconcile(ctx context.Context, s *session.Session) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case s.Context().Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the session is gone, and with it what it owned
 		case err == nil && a.cfg.Load() == cfg:
 			return nil
 		case errors.Is(err, session.ErrUnimplemented):
@@ -135,7 +134,6 @@ type wanted struct {
 	paths map[string]bool
 	lines map[string]string // path of an election -> mark of its candidates
 	dirs  []string          // whose children are not told apart
-	trees []string          // at any depth below, markers excepted
 }
 
 // wantedOf lists what units would take over, or use again, in session s.
@@ -164,13 +162,9 @@ func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Lo
 	}
 	for _, c := range cfg.Configs {
 		w.paths[session.JoinPath(c.Path, "subscribers/"+cfg.ID)] = true
-		w.trees = append(w.trees, session.JoinPath(c.Path, "rollouts"))
 	}
-	for _, b := range cfg.Bundles {
-		if b.Reload != nil && b.Reload.Rolling != nil {
-			w.trees = append(w.trees, session.JoinPath(rollingPath, fileName(b.Name)))
-		}
-	}
+	// Permits of rolling reloads and of rollouts are not adopted: whoever still
+	// needs one asks again, and one that is kept would block the fleet.
 	return w, nil
 }
 
@@ -184,8 +178,5 @@ func (w *wanted) has(path string) bool {
 		_, candidate := recipe.ParseSequence(name, mark)
 		return candidate
 	}
-	// Markers of writes whose replies were lost are of no use to a new process.
-	return !strings.HasSuffix(dir, "-ops") && slices.ContainsFunc(w.trees, func(tree string) bool {
-		return strings.HasPrefix(path, tree+"/")
-	})
+	return false
 }

@@ -80,10 +80,10 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 		{"/zkagent/agents/a2", "{}", false},
 		{"/config/web/subscribers/a1", "{}", true},
 		{"/config/old/subscribers/a1", "{}", false},
-		{"/config/web/rollouts/r-0000000001/permits/leases/" + guid + "lease-0000000000", "", true},
-		{"/config/web/rollouts/coordinator/" + guid + "latch-0000000000", "a1", true},
+		{"/config/web/rollouts/r-0000000001/permits/leases/" + guid + "lease-0000000000", "", false},
+		{"/config/web/rollouts/coordinator/" + guid + "latch-0000000000", "a1", false},
 		{"/config/old/rollouts/coordinator/" + guid + "latch-0000000000", "a1", false},
-		{"/zkagent/rolling/nginx/leases/" + guid + "lease-0000000000", "a1", true},
+		{"/zkagent/rolling/nginx/leases/" + guid + "lease-0000000000", "a1", false},
 		{"/zkagent/rolling/old/leases/" + guid + "lease-0000000000", "a1", false},
 		{"/elections/e-ops/" + guid[:len(guid)-1], "", false},
 	}
