@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -143,6 +144,10 @@ func (m *subscription) Show(tree *view.Tree) {
 	m.agent.conds.Close("rollout-failed", m.cfg.Name)
 }
 
+// useLimit is how long a host may take to put a version into use, and to go
+// back from it, before that counts as a failure.
+const useLimit = 10 * time.Minute
+
 // Use implements fleet.Host: the tree goes through the loop as any other
 // state; when a bundle fails with it, the former tree does.
 func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
@@ -151,11 +156,18 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 		return err
 	}
 	m.up(tree)
-	snap, err := m.settled(ctx, tree)
-	if err != nil {
+	// A bundle that never comes to an end, for it waits for another source,
+	// must not hold a permit of the fleet for ever.
+	limited, cancel := context.WithTimeoutCause(ctx, useLimit, fmt.Errorf("not in use within %s", useLimit))
+	defer cancel()
+	snap, err := m.settled(limited, tree)
+	if errors.Is(err, fleet.ErrStopping) || ctx.Err() != nil {
 		return err
 	}
-	if err = m.verdict(snap, tree); err == nil {
+	if err == nil {
+		err = m.verdict(snap, tree)
+	}
+	if err == nil {
 		err = m.postCheck(ctx, snap, tree)
 	}
 	if err == nil {
@@ -168,7 +180,9 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 	if former != nil {
 		version = former.Generation
 		m.up(former)
-		if _, waitErr := m.settled(ctx, former); waitErr != nil {
+		back, cancelBack := context.WithTimeout(ctx, useLimit)
+		defer cancelBack()
+		if _, waitErr := m.settled(back, former); errors.Is(waitErr, fleet.ErrStopping) || ctx.Err() != nil {
 			return waitErr
 		}
 	}
