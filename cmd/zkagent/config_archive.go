@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// newConfigExportCommand writes a tree to a directory or an archive.
+func newConfigExportCommand(g *globals) *cobra.Command {
+	var version versionFlag
+	c := &cobra.Command{
+		Use: "export NAME|PATH [DIR]", Short: "Write a config into a new directory, or as a tar archive to standard output", Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+				tree, err := readTree(ctx, s, t, int64(version))
+				if err != nil {
+					return err
+				}
+				if len(args) == 2 {
+					return config.WriteDir(args[1], tree)
+				}
+				if isTerminal(g.out) {
+					return usagef("an archive is not written to a terminal; name a directory, or redirect")
+				}
+				return config.WriteTar(g.out, tree)
+			})
+		},
+	}
+	c.Flags().Var(&version, "version", "an older version instead of the one in use")
+	return c
+}
+
+func newConfigImportCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	c := &cobra.Command{
+		Use: "import FILE.tar|- NAME|PATH", Short: "Publish what export has written as an archive", Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withConfig(c.Context(), args[1], func(ctx context.Context, s *session.Session, t target) error {
+				cfg, err := p.config(g, c, t)
+				if err != nil {
+					return err
+				}
+				if cfg.Keys, err = g.readArchive(args[0]); err != nil {
+					return err
+				}
+				if err = g.refuseOpen(ctx, s, t, false); err != nil {
+					return err
+				}
+				r, err := config.Publish(ctx, s, cfg)
+				if err != nil {
+					return err
+				}
+				return g.told("published", t, r)
+			})
+		},
+	}
+	p.add(c)
+	return c
+}
+
+func (g *globals) readArchive(name string) (map[string][]byte, error) {
+	if name == "-" {
+		return config.ReadTar(g.in)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return config.ReadTar(f)
+}
