@@ -285,7 +285,9 @@ func simulate(t *testing.T, hosts int, seed uint64, fn func(s *sim)) {
 func TestLedger_LeaderKilledAtEachStep(t *testing.T) {
 	for step := 1; step <= 12; step++ {
 		simulate(t, 2, 1, func(s *sim) {
+			s.mu.Lock()
 			s.killAt = step
+			s.mu.Unlock()
 			s.publish()
 			time.Sleep(time.Minute)
 			s.publish()
