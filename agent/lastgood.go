@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -64,11 +63,7 @@ func newLastGood(v view.View, files map[string]string) *LastGood {
 func (g *LastGood) Updates() []view.Update {
 	var us []view.Update
 	for _, t := range g.Trees {
-		txn := iradix.New[view.Key]().Txn()
-		for k, v := range t.Keys {
-			txn.Insert([]byte(k), view.Key{Value: v})
-		}
-		us = append(us, view.NewTree(t.Tree, txn.Commit()))
+		us = append(us, view.NewTree(t.Tree, view.KeysOf(t.Keys)))
 	}
 	for _, x := range g.Groups {
 		us = append(us, x)

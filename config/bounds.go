@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/zkagent/zkagent/view"
@@ -45,12 +44,11 @@ func checkKeys(c *PublishConfig) error {
 
 // checkRatio reports a tree that is more than MaxRatio times larger or smaller
 // than the one in use: such a change is hardly ever meant.
-func checkRatio(old *iradix.Tree[view.Key], keys map[string][]byte) error {
+func checkRatio(old *view.Keys, keys map[string][]byte) error {
 	var was, now int64
-	old.Root().Walk(func(_ []byte, k view.Key) bool {
+	for _, k := range old.All() {
 		was += int64(len(k.Value))
-		return false
-	})
+	}
 	for _, v := range keys {
 		now += int64(len(v))
 	}

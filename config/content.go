@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
-
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -30,7 +28,7 @@ var errGone = errors.New("version is gone")
 type content struct {
 	manifest
 	lists [][]entry // by bucket
-	keys  *iradix.Tree[view.Key]
+	keys  *view.Keys
 }
 
 // bytes is the value with the digest in this content, if one of the given
@@ -42,7 +40,7 @@ func (c *content) values(buckets []int) map[digest][]byte {
 	}
 	for _, n := range buckets {
 		for _, e := range c.lists[n] {
-			if k, ok := c.keys.Get([]byte(e.key)); ok {
+			if k, ok := c.keys.Get(e.key); ok {
 				have[e.sum] = k.Value
 			}
 		}
@@ -207,11 +205,11 @@ func (l *loader) readParts(ctx context.Context, e entry) ([]byte, error) {
 
 // build makes the tree of keys, sharing what did not change.
 func (l *loader) build(values map[digest][]byte) error {
-	keys := iradix.New[view.Key]()
+	var keys *view.Keys
 	if l.prev != nil && !l.all {
 		keys = l.prev.keys
 	}
-	txn := keys.Txn()
+	edit := keys.Edit()
 	for _, n := range l.differ {
 		var old []entry
 		if l.prev != nil && !l.all {
@@ -227,15 +225,15 @@ func (l *loader) build(values map[digest][]byte) error {
 				return fmt.Errorf("value of %q has %d bytes, its bucket says %d: %w", e.key, len(value), e.size, ErrDigest)
 			}
 			if sum, ok := was[e.key]; !ok || sum != e.sum {
-				txn.Insert([]byte(e.key), view.Key{Value: value})
+				edit.Set(e.key, view.Key{Value: value})
 			}
 			delete(was, e.key)
 		}
 		for key := range was {
-			txn.Delete([]byte(key))
+			edit.Delete(key)
 		}
 	}
-	l.next.keys = txn.Commit()
+	l.next.keys = edit.Done()
 	if l.next.keys.Len() != l.next.Count {
 		return fmt.Errorf("has %d keys, its header says %d: %w", l.next.keys.Len(), l.next.Count, errManifest)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // Convert makes a versioned tree of a flat one, with the same keys. Readers of
@@ -48,10 +47,9 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 		return Result{}, err
 	}
 	keys := map[string][]byte{}
-	st.keys().Root().Walk(func(key []byte, k view.Key) bool {
-		keys[string(key)] = k.Value
-		return false
-	})
+	for key, k := range st.keys().All() {
+		keys[key] = k.Value
+	}
 	p.cfg.Keys = keys
 	m, objects := buildVersion(keys)
 	if err = p.writeObjects(ctx, objects); err != nil {

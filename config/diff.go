@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/zkagent/zkagent/view"
@@ -31,50 +30,28 @@ type Change struct {
 
 // Diff returns the differences between two trees, sorted by key. A nil tree has
 // no keys.
-func Diff(from, to *view.Tree) []Change { return changes(radixOf(from), radixOf(to)) }
+func Diff(from, to *view.Tree) []Change { return changes(keysIn(from), keysIn(to)) }
 
-func radixOf(t *view.Tree) *iradix.Tree[view.Key] {
+func keysIn(t *view.Tree) *view.Keys {
 	if t == nil {
-		return iradix.New[view.Key]()
+		return nil
 	}
 	return t.Keys()
 }
 
-// treeOf makes a radix tree of a map.
-func treeOf(keys map[string][]byte) *iradix.Tree[view.Key] {
-	txn := iradix.New[view.Key]().Txn()
-	for key, value := range keys {
-		txn.Insert([]byte(key), view.Key{Value: value})
-	}
-	return txn.Commit()
-}
-
-// changes walks both trees, which are sorted, side by side.
-func changes(from, to *iradix.Tree[view.Key]) []Change {
+// changes lists what differs.
+func changes(from, to *view.Keys) []Change {
 	list := []Change{}
-	if from.Root() == to.Root() {
-		return list
-	}
-	a, b := from.Root().Iterator(), to.Root().Iterator()
-	ka, va, oka := a.Next()
-	kb, vb, okb := b.Next()
-	for oka || okb {
-		order := bytes.Compare(ka, kb)
+	from.Diff(to, func(path string, old, now *view.Key) {
 		switch {
-		case oka && (!okb || order < 0):
-			list = append(list, Change{Key: string(ka), Kind: Removed, Old: va.Value})
-			ka, va, oka = a.Next()
-		case okb && (!oka || order > 0):
-			list = append(list, Change{Key: string(kb), Kind: Added, New: vb.Value})
-			kb, vb, okb = b.Next()
+		case old == nil:
+			list = append(list, Change{Key: path, Kind: Added, New: now.Value})
+		case now == nil:
+			list = append(list, Change{Key: path, Kind: Removed, Old: old.Value})
 		default:
-			if !bytes.Equal(va.Value, vb.Value) {
-				list = append(list, Change{Key: string(ka), Kind: Changed, Old: va.Value, New: vb.Value})
-			}
-			ka, va, oka = a.Next()
-			kb, vb, okb = b.Next()
+			list = append(list, Change{Key: path, Kind: Changed, Old: old.Value, New: now.Value})
 		}
-	}
+	})
 	return list
 }
 

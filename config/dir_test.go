@@ -67,14 +67,14 @@ func TestExportAndImport(t *testing.T) {
 	must(t, WriteTar(&archive, tree))
 	keys, err := ReadTar(bytes.NewReader(archive.Bytes()))
 	must(t, err)
-	if !has(want)(view.NewTree(view.Tree{}, treeOf(keys))) {
+	if !has(want)(view.NewTree(view.Tree{}, view.KeysOf(keys))) {
 		t.Errorf("got %q", keys)
 	}
 	dir := filepath.Join(t.TempDir(), "out")
 	must(t, WriteDir(dir, tree))
 	keys, err = ReadDir(dir)
 	must(t, err)
-	if !has(want)(view.NewTree(view.Tree{}, treeOf(keys))) {
+	if !has(want)(view.NewTree(view.Tree{}, view.KeysOf(keys))) {
 		t.Errorf("got %q", keys)
 	}
 	if err := WriteDir(dir, tree); err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Plan is what a publish would do.
@@ -43,7 +44,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	p := &Plan{From: st.generation(), Count: len(cfg.Keys), Changes: changes(st.keys(), treeOf(cfg.Keys))}
+	p := &Plan{From: st.generation(), Count: len(cfg.Keys), Changes: changes(st.keys(), view.KeysOf(cfg.Keys))}
 	for _, v := range cfg.Keys {
 		p.Size += int64(len(v))
 	}

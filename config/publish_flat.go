@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Publishing a flat tree: the ready rule, the writer's side (ZooKeeper paper,
@@ -31,7 +32,7 @@ const flatSize = 160
 
 // flat makes the keys the tree in use.
 func (p *publisher) flat(ctx context.Context, st *state) (Result, error) {
-	res := Result{Layout: LayoutFlat, Count: len(p.cfg.Keys), Changes: changes(st.keys(), treeOf(p.cfg.Keys))}
+	res := Result{Layout: LayoutFlat, Count: len(p.cfg.Keys), Changes: changes(st.keys(), view.KeysOf(p.cfg.Keys))}
 	for key, v := range p.cfg.Keys {
 		res.Size += int64(len(v))
 		if len(v) == 0 && p.cfg.hasBelow(key) {
@@ -54,7 +55,7 @@ func (p *publisher) flat(ctx context.Context, st *state) (Result, error) {
 		if st, err = readState(ctx, p.s, p.cfg.Path); err != nil {
 			return Result{}, p.flatError(ctx, err, touched)
 		}
-		if st.exists && len(changes(st.keys(), treeOf(p.cfg.Keys))) == 0 {
+		if st.exists && len(changes(st.keys(), view.KeysOf(p.cfg.Keys))) == 0 {
 			res.Generation = st.generation()
 			return res, nil
 		}

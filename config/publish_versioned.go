@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Publishing a versioned tree.
@@ -28,7 +29,7 @@ func (p *publisher) versioned(ctx context.Context, st *state, flip bool) (Result
 	m, objects := buildVersion(p.cfg.Keys)
 	res := Result{
 		Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size,
-		Changes: changes(st.keys(), treeOf(p.cfg.Keys)),
+		Changes: changes(st.keys(), view.KeysOf(p.cfg.Keys)),
 	}
 	if st.exists && st.content.sum == m.sum && flip {
 		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -112,7 +111,7 @@ func (st *state) tree(root string) *view.Tree {
 }
 
 // keys returns the keys in use; empty when there are none.
-func (st *state) keys() *iradix.Tree[view.Key] {
+func (st *state) keys() *view.Keys {
 	if st.content != nil {
 		return st.content.keys
 	}
@@ -237,12 +236,12 @@ func walk(ctx context.Context, s *session.Session, root string) (map[string]*fla
 }
 
 // keysOf makes keys of the znodes of a flat tree.
-func keysOf(nodes map[string]*flatRow) *iradix.Tree[view.Key] {
-	txn := iradix.New[view.Key]().Txn()
-	for rel, row := range nodes {
-		if rel != "" && row.isKey() {
-			txn.Insert([]byte(rel), view.Key{Value: row.data, Mzxid: row.stat.Mzxid})
+func keysOf(nodes map[string]*flatRow) *view.Keys {
+	edit := (*view.Keys)(nil).Edit()
+	for _, rel := range slices.Sorted(maps.Keys(nodes)) {
+		if row := nodes[rel]; rel != "" && row.isKey() {
+			edit.Set(rel, view.Key{Value: row.data, Mzxid: row.stat.Mzxid})
 		}
 	}
-	return txn.Commit()
+	return edit.Done()
 }

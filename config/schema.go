@@ -118,7 +118,7 @@ func typed(value []byte) any {
 
 // checkSchema validates what is to be published.
 func checkSchema(c *PublishConfig) error {
-	err := CheckSchema(c.Schema, view.NewTree(view.Tree{}, treeOf(c.Keys)))
+	err := CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))
 	if err != nil {
 		return fmt.Errorf("config %s: %w", c.Path, err)
 	}

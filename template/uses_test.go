@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -87,8 +86,9 @@ func TestDeps_Undeclared(t *testing.T) {
 // set returns the view with one key of config web changed, sharing the rest.
 func set(v view.View, key, value string) view.View {
 	t, _ := v.Tree("web")
-	keys, _, _ := t.Keys().Insert([]byte(key), view.Key{Value: []byte(value)})
-	return v.With(view.NewTree(view.Tree{Name: "web", Path: t.Path, Generation: t.Generation + 1, Layout: t.Layout, Last: t.Last + 1}, keys))
+	edit := t.Keys().Edit()
+	edit.Set(key, view.Key{Value: []byte(value)})
+	return v.With(view.NewTree(view.Tree{Name: "web", Path: t.Path, Generation: t.Generation + 1, Layout: t.Layout, Last: t.Last + 1}, edit.Done()))
 }
 
 func TestTemplate_Stale(t *testing.T) {
@@ -197,11 +197,11 @@ func TestLoadFixture_Errors(t *testing.T) {
 
 // bigView has config web with n keys.
 func bigView(n int) view.View {
-	txn := iradix.New[view.Key]().Txn()
+	edit := (*view.Keys)(nil).Edit()
 	for i := range n {
-		txn.Insert(fmt.Appendf(nil, "dir%02d/key%05d", i%50, i), view.Key{Value: fmt.Appendf(nil, "value %d", i)})
+		edit.Set(fmt.Sprintf("dir%02d/key%05d", i%50, i), view.Key{Value: fmt.Appendf(nil, "value %d", i)})
 	}
-	return view.View{}.With(view.NewTree(view.Tree{Name: "web", Path: "/web", Generation: 1}, txn.Commit()))
+	return view.View{}.With(view.NewTree(view.Tree{Name: "web", Path: "/web", Generation: 1}, edit.Done()))
 }
 
 // BenchmarkOneKeyOf10000 changes one key of 10,000 with 50 templates of which

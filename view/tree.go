@@ -1,20 +1,9 @@
 package view
 
 import (
-	"bytes"
 	"strconv"
-
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
+	"strings"
 )
-
-// Key is one key of a config tree.
-type Key struct {
-	// Value is the data of the key. It must not be changed.
-	Value []byte
-	// Mzxid is the zxid of the last change of the key's znode; 0 in a
-	// versioned tree, whose keys are immutable.
-	Mzxid int64
-}
 
 // Tree is one config tree at one moment: all of its keys as of one
 // generation. Keys are paths relative to the root, without a leading slash.
@@ -35,14 +24,13 @@ type Tree struct {
 	// Last is the largest czxid, mzxid or pzxid that was read.
 	Last int64
 
-	keys *iradix.Tree[Key]
+	keys *Keys
 }
 
-// NewTree returns a tree with the given keys. The radix tree is shared, not
-// copied: callers build the next one by a transaction on it.
-func NewTree(t Tree, keys *iradix.Tree[Key]) *Tree {
+// NewTree returns a tree with the given keys, which are shared, not copied.
+func NewTree(t Tree, keys *Keys) *Tree {
 	if keys == nil {
-		keys = iradix.New[Key]()
+		keys = &Keys{}
 	}
 	t.keys = keys
 	return &t
@@ -50,11 +38,11 @@ func NewTree(t Tree, keys *iradix.Tree[Key]) *Tree {
 
 // TreeOf returns a tree made of a map, for tests and fixtures.
 func TreeOf(name, path string, keys map[string]string) *Tree {
-	txn := iradix.New[Key]().Txn()
+	values := make(map[string][]byte, len(keys))
 	for k, v := range keys {
-		txn.Insert([]byte(k), Key{Value: []byte(v)})
+		values[k] = []byte(v)
 	}
-	return NewTree(Tree{Name: name, Path: path, Layout: "flat", Generation: 1, Last: 1}, txn.Commit())
+	return NewTree(Tree{Name: name, Path: path, Layout: "flat", Generation: 1, Last: 1}, KeysOf(values))
 }
 
 // Source implements [Update].
@@ -74,23 +62,7 @@ func (t *Tree) Equal(other Update) bool {
 
 // SameKeys reports whether both trees hold the same keys and values.
 func (t *Tree) SameKeys(o *Tree) bool {
-	if t.keys == o.keys || t.keys.Root() == o.keys.Root() {
-		return true
-	}
-	if t.keys.Len() != o.keys.Len() {
-		return false
-	}
-	a, b := t.keys.Root().Iterator(), o.keys.Root().Iterator()
-	for {
-		ka, va, oka := a.Next()
-		kb, vb, okb := b.Next()
-		if !oka || !okb {
-			return oka == okb
-		}
-		if !bytes.Equal(ka, kb) || !bytes.Equal(va.Value, vb.Value) {
-			return false
-		}
-	}
+	return t.keys == o.keys || t.keys.Len() == o.keys.Len() && t.keys.sameRange(o.keys, "")
 }
 
 // Version is the generation as templates show it.
@@ -99,51 +71,35 @@ func (t *Tree) Version() string { return strconv.FormatInt(t.Generation, 10) }
 // Len is the number of keys.
 func (t *Tree) Len() int { return t.keys.Len() }
 
-// Keys is the shared radix tree itself, for producers and comparisons.
-func (t *Tree) Keys() *iradix.Tree[Key] { return t.keys }
+// Keys are the keys themselves, for producers and comparisons.
+func (t *Tree) Keys() *Keys { return t.keys }
 
 // Get returns the key at the path.
-func (t *Tree) Get(path string) (Key, bool) { return t.keys.Get([]byte(path)) }
+func (t *Tree) Get(path string) (Key, bool) { return t.keys.Get(path) }
 
 // Walk calls fn for each key below prefix (a path; empty = all) in bytewise
 // order of the paths until fn returns false. A prefix "a/b" covers "a/b" and
 // "a/b/c", not "a/bc".
 func (t *Tree) Walk(prefix string, fn func(path string, k Key) bool) {
 	if prefix != "" {
-		if k, ok := t.keys.Get([]byte(prefix)); ok && !fn(prefix, k) {
+		if k, ok := t.keys.Get(prefix); ok && !fn(prefix, k) {
 			return
 		}
 		prefix += "/"
 	}
-	t.keys.Root().WalkPrefix([]byte(prefix), func(p []byte, k Key) bool { return !fn(string(p), k) })
+	t.keys.walk(prefix, func(p string, k Key) bool { return strings.HasPrefix(p, prefix) && fn(p, k) })
 }
 
-// SharesBelow reports whether both trees hold the same thing below prefix
-// without comparing values one by one where they share structure.
+// SharesBelow reports whether both trees hold the same thing at and below
+// prefix, without comparing what they share.
 func (t *Tree) SharesBelow(o *Tree, prefix string) bool {
-	if t == o || t.keys.Root() == o.keys.Root() {
+	if t == o || t.keys == o.keys {
 		return true
 	}
-	ka, oka := t.Get(prefix)
-	kb, okb := o.Get(prefix)
-	if oka != okb || !bytes.Equal(ka.Value, kb.Value) {
-		return false
+	if prefix == "" {
+		return t.keys.sameRange(o.keys, "")
 	}
-	p := []byte(prefix)
-	if prefix != "" {
-		p = append(p, '/')
-	}
-	a, b := t.keys.Root().Iterator(), o.keys.Root().Iterator()
-	a.SeekPrefix(p)
-	b.SeekPrefix(p)
-	for {
-		pa, va, oka := a.Next()
-		pb, vb, okb := b.Next()
-		if !oka || !okb {
-			return oka == okb
-		}
-		if !bytes.Equal(pa, pb) || !bytes.Equal(va.Value, vb.Value) {
-			return false
-		}
-	}
+	a, oka := t.Get(prefix)
+	b, okb := o.Get(prefix)
+	return oka == okb && a.same(b) && t.keys.sameRange(o.keys, prefix+"/")
 }
