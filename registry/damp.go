@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -56,22 +55,18 @@ func (d *damper) step(now time.Time, actual members) (members, time.Time) {
 
 // charge adds penalties for what changed since the last step.
 func (d *damper) charge(now time.Time, actual members) {
-	for k, m := range actual {
-		old, was := d.last[k]
+	d.last.changes(actual, func(was, is *view.Member) {
 		switch {
-		case !was:
-			d.add(now, k, penaltyPresence, m)
-		case old.Status != m.Status:
-			d.add(now, k, penaltyPresence, pickUp(m, old))
-		case !sameData(old, m):
-			d.add(now, k, penaltyData, m)
+		case was == nil:
+			d.add(now, penaltyPresence, is)
+		case is == nil:
+			d.add(now, penaltyPresence, was)
+		case was.Status != is.Status:
+			d.add(now, penaltyPresence, pickUp(is, was))
+		case !sameData(was, is):
+			d.add(now, penaltyData, is)
 		}
-	}
-	for k, old := range d.last {
-		if _, is := actual[k]; !is {
-			d.add(now, k, penaltyPresence, old)
-		}
-	}
+	})
 }
 
 // sameData compares what a reader can see; being registered anew under
@@ -92,7 +87,8 @@ func pickUp(a, b *view.Member) *view.Member {
 	return b
 }
 
-func (d *damper) add(now time.Time, k memberKey, penalty float64, seen *view.Member) {
+func (d *damper) add(now time.Time, penalty float64, seen *view.Member) {
+	k := keyOf(seen)
 	f := d.flaps[k]
 	if f == nil {
 		f = &flap{at: now}
@@ -126,7 +122,7 @@ func (f *flap) until() time.Time {
 // are over.
 func (d *damper) show(now time.Time, actual members) (members, time.Time) {
 	var next time.Time
-	shown, cloned := actual, false
+	var kept members
 	for k, f := range d.flaps {
 		if f.since.IsZero() {
 			if f.decay(now); f.penalty < 100 {
@@ -139,16 +135,11 @@ func (d *damper) show(now time.Time, actual members) (members, time.Time) {
 			delete(d.flaps, k)
 			continue
 		}
-		if !cloned {
-			shown, cloned = maps.Clone(actual), true
-			if shown == nil {
-				shown = make(members)
-			}
-		}
-		shown[k] = f.good
+		kept = append(kept, f.good)
 		next = earliest(next, end)
 	}
-	return shown, next
+	slices.SortFunc(kept, compareKeys)
+	return actual.with(kept), next
 }
 
 // flapping returns the nodes of suppressed members.

@@ -92,6 +92,8 @@ type Group struct {
 	damper damper
 	guard  guard
 	sent   *view.Group
+	set    members       // what the last step came to
+	values []view.Member // the same as values
 
 	mu     sync.Mutex // guards what follows
 	accept bool       // the operator accepts the loss
@@ -175,8 +177,9 @@ func (g *Group) step(now time.Time, r *reader, up func(view.Update)) time.Time {
 	}
 	held := !g.guard.since.IsZero()
 	set, t3 := g.guard.step(now, set)
+	g.set, g.values = set, set.values(g.set, g.values)
 	u := &view.Group{
-		Name: g.cfg.Name, Path: g.cfg.Path, Members: set.sorted(), OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
+		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
 		Holding: g.guard.since, Missing: r.missing, Last: r.last,
 	}
 	g.tell(u, held)
@@ -198,9 +201,11 @@ func (g *Group) takeAccept() bool {
 // tell updates status, metrics and the log.
 func (g *Group) tell(u *view.Group, wasHolding bool) {
 	held := 0
-	for _, m := range u.Members {
-		if m.Held {
-			held++
+	if !u.Holding.IsZero() {
+		for _, m := range g.set {
+			if m.Held {
+				held++
+			}
 		}
 	}
 	flapping := g.damper.flapping()

@@ -1,9 +1,6 @@
 package registry
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Defaults of the guard.
 const (
@@ -71,13 +68,14 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	if g.since.IsZero() {
 		g.remember(now, actual)
 		g.base = g.largest()
-		if !g.tooMany(actual) || g.missing(actual) < g.cfg.MinMembers {
+		if gone := g.base.missing(actual); !g.tooMany(gone) || len(gone) < g.cfg.MinMembers {
 			g.base = nil
 			return actual, time.Time{}
 		}
 		g.since = now
 	}
-	if !g.tooMany(actual) || g.cfg.Hold > 0 && now.Sub(g.since) >= g.cfg.Hold {
+	gone := g.base.missing(actual)
+	if !g.tooMany(gone) || g.cfg.Hold > 0 && now.Sub(g.since) >= g.cfg.Hold {
 		g.accept(now, actual)
 		return actual, time.Time{}
 	}
@@ -85,7 +83,7 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	if g.cfg.Hold > 0 {
 		next = g.since.Add(g.cfg.Hold)
 	}
-	return g.held(actual), next
+	return actual.with(held(gone)), next
 }
 
 // accept believes what is there now.
@@ -123,34 +121,18 @@ func (g *guard) largest() members {
 	return g.history[0].set
 }
 
-func (g *guard) missing(actual members) int {
-	n := 0
-	for k := range g.base {
-		if _, ok := actual[k]; !ok {
-			n++
-		}
-	}
-	return n
-}
-
 // tooMany reports whether the share of the base that is gone is at least MaxLoss.
-func (g *guard) tooMany(actual members) bool {
-	n := g.missing(actual)
-	return n > 0 && float64(n) >= g.cfg.MaxLoss*float64(len(g.base))
+func (g *guard) tooMany(gone members) bool {
+	return len(gone) > 0 && float64(len(gone)) >= g.cfg.MaxLoss*float64(len(g.base))
 }
 
-// held is the actual set with those of the base that are gone.
-func (g *guard) held(actual members) members {
-	set := maps.Clone(actual)
-	if set == nil {
-		set = make(members)
+// held marks members as gone.
+func held(gone members) members {
+	list := make(members, len(gone))
+	for i, m := range gone {
+		c := *m
+		c.Held = true
+		list[i] = &c
 	}
-	for k, m := range g.base {
-		if _, ok := set[k]; !ok {
-			held := *m
-			held.Held = true
-			set[k] = &held
-		}
-	}
-	return set
+	return list
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -23,53 +24,153 @@ func keyOf(m *view.Member) memberKey {
 	return memberKey{m.Host, m.Port, name}
 }
 
+// compareKeys orders members by their keys: host, port, name.
+func compareKeys(a, b *view.Member) int {
+	if c := strings.Compare(a.Host, b.Host); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Port, b.Port); c != 0 {
+		return c
+	}
+	return strings.Compare(keyOf(a).name, keyOf(b).name)
+}
+
 // isSequence reports whether s is what ZooKeeper appends to a sequential name.
 func isSequence(s string) bool {
 	s = strings.TrimPrefix(s, "-")
 	return (len(s) == 9 || len(s) == 10) && strings.Trim(s, "0123456789") == ""
 }
 
-// members is a set of members. Sets and members are replaced, not changed, once
-// they were handed from one stage to the next.
-type members map[memberKey]*view.Member
+// members is a set of members in the order of their keys. Sets and members are
+// replaced, not changed, once they were handed from one stage to the next: two
+// sets share the members that are the same in both, and to compare them is to
+// walk along their pointers.
+type members []*view.Member
 
-// sorted returns the members by host, port, name and znode.
-func (s members) sorted() []view.Member {
-	order := make([]*view.Member, 0, len(s))
-	for _, m := range s {
-		order = append(order, m)
+// find returns where the member of m's key is, or would be.
+func (s members) find(m *view.Member) (int, bool) { return slices.BinarySearchFunc(s, m, compareKeys) }
+
+func (s members) has(m *view.Member) bool {
+	_, ok := s.find(m)
+	return ok
+}
+
+// changes calls f for each key whose member differs: was is nil for one that
+// is only in the other set, is for one that is only in this one.
+func (s members) changes(other members, f func(was, is *view.Member)) {
+	for len(s) > 0 || len(other) > 0 {
+		order := 0
+		switch {
+		case len(other) == 0:
+			order = -1
+		case len(s) == 0:
+			order = 1
+		case s[0] != other[0]:
+			order = compareKeys(s[0], other[0])
+		default:
+			s, other = s[1:], other[1:]
+			continue
+		}
+		var was, is *view.Member
+		if order <= 0 {
+			was, s = s[0], s[1:]
+		}
+		if order >= 0 {
+			is, other = other[0], other[1:]
+		}
+		f(was, is)
 	}
-	slices.SortFunc(order, func(a, b *view.Member) int { return view.CompareMembers(*a, *b) })
-	list := make([]view.Member, len(order))
-	for i, m := range order {
-		list[i] = *m
+}
+
+// missing returns the members of this set that the other one lacks.
+func (s members) missing(other members) members {
+	var list members
+	s.changes(other, func(was, is *view.Member) {
+		if is == nil {
+			list = append(list, was)
+		}
+	})
+	return list
+}
+
+// with returns the set in which others, in order of their keys, take the
+// places of those with the same keys, or join.
+func (s members) with(others members) members {
+	if len(others) == 0 {
+		return s
+	}
+	set := make(members, 0, len(s)+len(others))
+	for _, m := range others {
+		i, found := s.find(m)
+		set = append(append(set, s[:i]...), m)
+		if found {
+			i++
+		}
+		s = s[i:]
+	}
+	return append(set, s...)
+}
+
+// without returns the set less those members, all of which it has.
+func (s members) without(gone members) members {
+	if len(gone) == 0 {
+		return s
+	}
+	slices.SortFunc(gone, compareKeys)
+	set := make(members, 0, len(s))
+	for _, m := range gone {
+		i, _ := s.find(m)
+		set, s = append(set, s[:i]...), s[i+1:]
+	}
+	return append(set, s...)
+}
+
+// values returns the members themselves. Where the set is what a former one
+// was, they are copied from the values of that, many at a time.
+func (s members) values(former members, values []view.Member) []view.Member {
+	if slices.Equal(s, former) {
+		return values
+	}
+	list := make([]view.Member, 0, len(s))
+	for i, j := 0, 0; i < len(s); {
+		run := 0
+		for i+run < len(s) && j+run < len(former) && s[i+run] == former[j+run] {
+			run++
+		}
+		if run > 0 {
+			list = append(list, values[j:j+run]...)
+			i, j = i+run, j+run
+			continue
+		}
+		order := -1
+		if j < len(former) {
+			order = compareKeys(s[i], former[j])
+		}
+		if order <= 0 {
+			list = append(list, *s[i])
+			i++
+		}
+		if order >= 0 {
+			j++
+		}
 	}
 	return list
 }
 
-// dedupe keeps of members with the same host, port and name the newest by
-// czxid, and says which others were left out.
-func dedupe(list []*view.Member) (members, []view.Rejected) {
-	set := make(members, len(list))
-	for _, m := range list {
-		k := keyOf(m)
-		if old, ok := set[k]; !ok || newer(m, old) {
-			set[k] = m
-		}
-	}
-	if len(set) == len(list) {
-		return set, nil
-	}
+// dedupe keeps of members with the same key the newest by czxid, and says
+// which others were left out. It sorts the list that it is given.
+func dedupe(list members) (members, []view.Rejected) {
+	slices.SortFunc(list, func(a, b *view.Member) int {
+		return cmp.Or(compareKeys(a, b), cmp.Compare(b.Czxid, a.Czxid), strings.Compare(a.Node, b.Node))
+	})
 	var rejected []view.Rejected
-	for _, m := range list {
-		if best := set[keyOf(m)]; best != m {
-			rejected = append(rejected, view.Rejected{Node: clipName(m.Node), Reason: "the same member as " + clipName(best.Node) + ", which is newer"})
+	set := list[:0:0]
+	for i, m := range list {
+		if i > 0 && compareKeys(set[len(set)-1], m) == 0 {
+			rejected = append(rejected, view.Rejected{Node: clipName(m.Node), Reason: "the same member as " + clipName(set[len(set)-1].Node) + ", which is newer"})
+			continue
 		}
+		set = append(set, m)
 	}
 	return set, rejected
-}
-
-// newer reports whether a was registered after b.
-func newer(a, b *view.Member) bool {
-	return a.Czxid > b.Czxid || a.Czxid == b.Czxid && a.Node < b.Node
 }

@@ -1,9 +1,6 @@
 package registry
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Defaults of lingering.
 const (
@@ -21,26 +18,23 @@ const (
 // It is a pure step function over (time, set); only its owner touches it.
 type linger struct {
 	d     time.Duration
+	any   bool // shown is the outcome of a step
 	shown members
-	gone  map[memberKey]bool // lost since first
-	first time.Time          // first loss that is not believed yet
-	last  time.Time          // newest such loss
+	gone  members   // lost since first
+	first time.Time // first loss that is not believed yet
+	last  time.Time // newest such loss
 }
 
 // step takes the members as they are and returns those to be shown, and when
 // to call it again though nothing changed (zero: never).
 func (l *linger) step(now time.Time, actual members) (members, time.Time) {
-	if l.d <= 0 || l.shown == nil {
-		l.shown = actual
+	if l.d <= 0 || !l.any {
+		l.shown, l.any = actual, true
 		return actual, time.Time{}
 	}
-	gone := make(map[memberKey]bool)
-	for k := range l.shown {
-		if _, ok := actual[k]; ok {
-			continue
-		}
-		gone[k] = true
-		if !l.gone[k] {
+	gone := l.shown.missing(actual)
+	for _, m := range gone {
+		if !l.gone.has(m) {
 			l.last = now
 		}
 	}
@@ -53,15 +47,8 @@ func (l *linger) step(now time.Time, actual members) (members, time.Time) {
 		l.gone, l.shown = nil, actual
 		return actual, time.Time{}
 	}
-	shown := maps.Clone(actual)
-	if shown == nil {
-		shown = make(members)
-	}
-	for k := range gone {
-		shown[k] = l.shown[k]
-	}
-	l.shown = shown
-	return shown, end
+	l.shown = actual.with(gone)
+	return l.shown, end
 }
 
 func (l *linger) end() time.Time {

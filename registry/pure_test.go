@@ -40,8 +40,9 @@ func setOf(numbers ...int) members {
 	set := members{}
 	for _, n := range numbers {
 		m := &view.Member{Node: fmt.Sprint("n", n), Name: fmt.Sprint("n", n), Host: "10.0.0.5", Port: n, Status: view.StatusUp, Weight: 1}
-		set[keyOf(m)] = m
+		set = append(set, m)
 	}
+	set, _ = dedupe(set)
 	return set
 }
 
@@ -54,7 +55,7 @@ func upTo(n int) []int {
 }
 
 func ports(set members) (all, held []int) {
-	for _, m := range set.sorted() {
+	for _, m := range set {
 		all = append(all, m.Port)
 		if m.Held {
 			held = append(held, m.Port)
@@ -230,11 +231,7 @@ func TestDamper_Harmless(t *testing.T) {
 	var warm damper
 	for w := range warmUpSteps {
 		set := setOf(1)
-		for k, m := range set {
-			c := *m
-			c.Weight = w + 1
-			set[k] = &c
-		}
+		set[0].Weight = w + 1
 		got, _ := warm.step(epoch.Add(time.Duration(w)*6*time.Second), set)
 		for _, m := range got {
 			if m.Weight != w+1 {
@@ -282,12 +279,11 @@ func TestDedupe_NewestWins(t *testing.T) {
 	member := func(node string, czxid int64) *view.Member {
 		return &view.Member{Node: node, Name: node, Host: "10.0.0.5", Port: 80, Czxid: czxid}
 	}
-	set, rejected := dedupe([]*view.Member{member("member_0000000001", 5), member("member_0000000003", 9), member("member_0000000002", 7)})
-	got := set.sorted()
+	got, rejected := dedupe(members{member("member_0000000001", 5), member("member_0000000003", 9), member("member_0000000002", 7)})
 	if len(got) != 1 || got[0].Czxid != 9 || len(rejected) != 2 {
 		t.Errorf("got %v, rejected %v", got, rejected)
 	}
-	if set, _ := dedupe([]*view.Member{member("a", 5), member("b", 9)}); len(set) != 2 {
+	if set, _ := dedupe(members{member("a", 5), member("b", 9)}); len(set) != 2 {
 		t.Errorf("members with other names were taken for one: %v", set)
 	}
 }

@@ -27,6 +27,9 @@ const (
 // children watch on the group, one data watch per member. A join costs one
 // list and one read, a leave one list, a change one read. Only the goroutine
 // that runs loop touches it.
+//
+// What it does for a change is proportional to the change, but for walks along
+// lists of pointers: groups have up to 10,000 members.
 type reader struct {
 	g *Group
 	s *session.Session
@@ -35,31 +38,42 @@ type reader struct {
 	missing bool
 	known   bool // the group has been read
 	nodes   map[string]*child
-	over    []string // names beyond the limit
+	reasons map[string]string    // why children are no members
+	retry   map[string]time.Time // when to read children again without an event
+	over    []string             // names beyond the limit
 	dirty   map[string]bool
-	fan     *fanin
-	last    int64 // largest zxid seen
+	bell    *session.Bell // rings for the watches of the members
+	round   int           // lists read
+	last    int64         // largest zxid seen
 
-	// What members returned last; changed says that it is out of date.
+	// What members returned last, and what has changed since: names, with the
+	// member that set has of them.
 	set      members
 	rejected []view.Rejected
+	doubles  []view.Rejected
+	touched  map[string]*view.Member
 	changed  bool
 }
 
 // child is one child of the group.
 type child struct {
 	member *view.Member // nil: it is none
-	reason string       // why it is none; empty: it is not meant to be one
-	again  time.Time    // when to read it again without an event; zero: never
+	watch  *session.Watch
+	round  int // of the newest list that has it
 }
 
 func newReader(g *Group, s *session.Session) *reader {
-	return &reader{g: g, s: s, nodes: map[string]*child{}, dirty: map[string]bool{}, fan: newFanin(), changed: true}
+	return &reader{
+		g: g, s: s, nodes: map[string]*child{}, reasons: map[string]string{}, retry: map[string]time.Time{}, dirty: map[string]bool{},
+		touched: map[string]*view.Member{}, bell: session.NewBell(), changed: true,
+	}
 }
 
 func (r *reader) close() {
 	r.list.Stop()
-	r.fan.close()
+	for _, c := range r.nodes {
+		c.watch.Stop()
+	}
 }
 
 // loop reads, calls step after each change and when step asked for it, and
@@ -83,8 +97,8 @@ func (r *reader) loop(ctx context.Context, step func(now time.Time) time.Time) e
 			return context.Cause(r.s.Context())
 		case <-r.listFired():
 			r.list = nil
-		case name := <-r.fan.out:
-			if err := r.settle(ctx, name); err != nil {
+		case <-r.bell.C():
+			if err := r.settle(ctx); err != nil {
 				return err
 			}
 		case <-r.g.wake:
@@ -126,8 +140,10 @@ func (r *reader) listFired() <-chan struct{} {
 
 // settle collects changes of members until the list changes too, or a moment
 // has passed.
-func (r *reader) settle(ctx context.Context, name string) error {
-	r.dirty[name] = true
+func (r *reader) settle(ctx context.Context) error {
+	if !r.rung() {
+		return nil
+	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for {
@@ -136,8 +152,8 @@ func (r *reader) settle(ctx context.Context, name string) error {
 			return context.Cause(ctx)
 		case <-r.s.Done():
 			return context.Cause(r.s.Context())
-		case name := <-r.fan.out:
-			r.dirty[name] = true
+		case <-r.bell.C():
+			r.rung()
 		case <-r.listFired():
 			r.list = nil
 			return nil
@@ -147,12 +163,24 @@ func (r *reader) settle(ctx context.Context, name string) error {
 	}
 }
 
+// rung marks the children whose watches fired as to be read, and reports
+// whether there are any.
+func (r *reader) rung() bool {
+	found := false
+	for _, w := range r.bell.Take() {
+		path, _ := w.Path()
+		name := path[strings.LastIndexByte(path, '/')+1:]
+		if c := r.nodes[name]; c != nil && c.watch == w {
+			r.dirty[name], found = true, true
+		}
+	}
+	return found
+}
+
 // pause is the time to the next thing to do without an event.
 func (r *reader) pause(next time.Time) time.Duration {
-	for _, c := range r.nodes {
-		if !c.again.IsZero() {
-			next = earliest(next, c.again)
-		}
+	for _, again := range r.retry {
+		next = earliest(next, again)
 	}
 	switch {
 	case r.list == nil:
@@ -165,8 +193,8 @@ func (r *reader) pause(next time.Time) time.Duration {
 
 // due marks children whose time to be read again has come.
 func (r *reader) due(now time.Time) {
-	for name, c := range r.nodes {
-		if !c.again.IsZero() && !c.again.After(now) {
+	for name, again := range r.retry {
+		if !again.After(now) {
 			r.dirty[name] = true
 		}
 	}
@@ -200,7 +228,9 @@ func (r *reader) awaitGroup(ctx context.Context) error {
 		return r.relist(ctx) // it has come meanwhile
 	}
 	r.list, r.known, r.missing, r.changed = w, true, true, true
-	clear(r.nodes)
+	for name := range r.nodes {
+		r.drop(name)
+	}
 	clear(r.dirty)
 	r.over = nil
 	return nil
@@ -226,44 +256,104 @@ func (r *reader) compare(names []string) {
 		slices.Sort(names) // The same ones are left out each time.
 		names, r.over = names[:n], names[n:]
 	}
-	present := make(map[string]bool, len(names))
+	r.round++
+	found := 0
+	fresh := make(map[string]bool)
 	for _, name := range names {
-		present[name] = true
-		if _, ok := r.nodes[name]; !ok {
-			r.dirty[name] = true
+		if c := r.nodes[name]; c != nil {
+			c.round = r.round
+			found++
+		} else {
+			fresh[name] = true
 		}
 	}
-	gone := func(name string) bool { return !present[name] }
-	maps.DeleteFunc(r.nodes, func(name string, _ *child) bool { return gone(name) })
-	maps.DeleteFunc(r.dirty, func(name string, _ bool) bool { return gone(name) })
+	if found < len(r.nodes) {
+		for name, c := range r.nodes {
+			if c.round != r.round {
+				r.drop(name)
+			}
+		}
+	}
+	maps.DeleteFunc(r.dirty, func(name string, _ bool) bool { return r.nodes[name] == nil })
+	maps.Copy(r.dirty, fresh)
 }
 
 // saw notes the largest zxid.
 func (r *reader) saw(st session.Stat) { r.last = max(r.last, st.Czxid, st.Mzxid, st.Pzxid) }
 
-// members returns the members by key, and the children that are none.
+// drop forgets a child.
+func (r *reader) drop(name string) {
+	if c := r.nodes[name]; c != nil {
+		c.watch.Stop()
+		r.touch(name, c.member)
+		delete(r.nodes, name)
+	}
+	delete(r.reasons, name)
+	delete(r.retry, name)
+	delete(r.dirty, name)
+}
+
+// touch notes that a child is not what it was when members was called.
+func (r *reader) touch(name string, was *view.Member) {
+	if _, ok := r.touched[name]; !ok {
+		r.touched[name] = was
+	}
+	r.changed = true
+}
+
+// members returns the members, and the children that are none.
 func (r *reader) members() (members, []view.Rejected) {
 	if !r.changed {
 		return r.set, r.rejected
 	}
-	list := make([]*view.Member, 0, len(r.nodes))
-	var rejected []view.Rejected
-	for name, c := range r.nodes {
-		switch {
-		case c.member != nil:
-			list = append(list, c.member)
-		case c.reason != "":
-			rejected = append(rejected, view.Rejected{Node: clipName(name), Reason: c.reason})
+	if !r.merge() {
+		list := make(members, 0, len(r.nodes))
+		for _, c := range r.nodes {
+			if c.member != nil {
+				list = append(list, c.member)
+			}
 		}
+		r.set, r.doubles = dedupe(list)
+	}
+	clear(r.touched)
+	r.changed = false
+	r.rejected = slices.Clone(r.doubles)
+	for name, reason := range r.reasons {
+		r.rejected = append(r.rejected, view.Rejected{Node: clipName(name), Reason: reason})
 	}
 	for _, name := range r.over {
-		rejected = append(rejected, view.Rejected{Node: clipName(name), Reason: fmt.Sprintf("more than %d children", r.g.cfg.MaxMembers)})
+		r.rejected = append(r.rejected, view.Rejected{Node: clipName(name), Reason: fmt.Sprintf("more than %d children", r.g.cfg.MaxMembers)})
 	}
-	set, duplicates := dedupe(list)
-	rejected = append(rejected, duplicates...)
-	slices.SortFunc(rejected, func(a, b view.Rejected) int { return strings.Compare(a.Node, b.Node) })
-	r.set, r.rejected, r.changed = set, rejected, false
-	return set, rejected
+	slices.SortFunc(r.rejected, func(a, b view.Rejected) int { return strings.Compare(a.Node, b.Node) })
+	return r.set, r.rejected
+}
+
+// merge brings set up to date by what was touched. It reports whether it
+// could: not where two children are the same member, for then the one that is
+// left out may have to take the place of the other.
+func (r *reader) merge() bool {
+	if len(r.doubles) > 0 || len(r.touched) > len(r.set)/2 {
+		return false
+	}
+	var gone, came members
+	for name, was := range r.touched {
+		if was != nil {
+			gone = append(gone, was)
+		}
+		if c := r.nodes[name]; c != nil && c.member != nil {
+			came = append(came, c.member)
+		}
+	}
+	came, doubles := dedupe(came)
+	if len(doubles) > 0 {
+		return false
+	}
+	set := r.set.without(gone)
+	if slices.ContainsFunc(came, set.has) {
+		return false
+	}
+	r.set = set.with(came)
+	return true
 }
 
 // clipName bounds the name of a child that is shown.

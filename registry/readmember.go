@@ -10,19 +10,17 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
-// readers is how many members are read at the same time: enough to hide the
-// round trips of a group that is read for the first time.
-const readers = 32
+// few is how many children are read one by one; more are read many at a time,
+// which costs three requests whatever their number.
+const few = 8
 
 // got is the outcome of reading one member.
 type got struct {
-	name  string
-	data  []byte
-	stat  session.Stat
-	watch *session.Watch
-	err   error
+	name string
+	session.WatchedResult
 }
 
 // reread reads the children that are out of date, each with a watch.
@@ -38,35 +36,40 @@ func (r *reader) reread(ctx context.Context) error {
 			first = err
 		}
 	}
-	r.changed = true
 	return first
 }
 
-// fetch reads the children, some at the same time.
+// fetch reads the children. A name that the session refuses is an error of
+// its own, not of all that are read with it.
 func (r *reader) fetch(ctx context.Context, names []string) []got {
 	results := make([]got, len(names))
-	read := func(i int) {
-		g := got{name: names[i]}
-		g.data, g.stat, g.watch, g.err = r.s.GetW(ctx, session.JoinPath(r.g.cfg.Path, g.name))
-		results[i] = g
-	}
-	if len(names) == 1 {
-		read(0)
-		return results
-	}
-	next := make(chan int)
+	var many []string
+	var at []int
 	var wg sync.WaitGroup
-	for range min(readers, len(names)) {
-		wg.Go(func() {
-			for i := range next {
-				read(i)
-			}
-		})
+	for i, name := range names {
+		results[i].name = name
+		path := session.JoinPath(r.g.cfg.Path, name)
+		if len(names) > few && session.ValidatePath(path) == nil {
+			many, at = append(many, path), append(at, i)
+			continue
+		}
+		read := func() {
+			g := &results[i]
+			g.Data, g.Stat, g.Watch, g.Err = r.s.GetW(ctx, path)
+		}
+		if len(names) == 1 {
+			read()
+		} else {
+			wg.Go(read)
+		}
 	}
-	for i := range names {
-		next <- i
+	list, err := r.s.GetManyW(ctx, many, false)
+	for i, k := range at {
+		results[k].WatchedResult = list[i]
+		if err != nil {
+			results[k].Err = err
+		}
 	}
-	close(next)
 	wg.Wait()
 	return results
 }
@@ -74,45 +77,60 @@ func (r *reader) fetch(ctx context.Context, names []string) []got {
 // take puts what was read of one child into the copy. Only the end of ctx or
 // of the session is an error: whatever else is wrong is wrong with this child.
 func (r *reader) take(ctx context.Context, g got) error {
-	if g.err == nil {
-		r.fan.add(g.name, g.watch)
-		r.saw(g.stat)
-		r.nodes[g.name] = r.judge(g)
-		return nil
-	}
 	switch {
-	case errors.Is(g.err, session.ErrNoNode):
+	case errors.Is(g.Err, session.ErrNoNode):
 		// It left between list and read; the list has a watch that fires.
-		delete(r.nodes, g.name)
+		r.drop(g.name)
 		return nil
-	case ctx.Err() != nil || r.s.Context().Err() != nil:
-		return g.err
+	case g.Err != nil && (ctx.Err() != nil || r.s.Context().Err() != nil):
+		return g.Err
 	}
-	r.reject(g.name, &child{reason: "not readable: " + g.err.Error(), again: time.Now().Add(rereadAfter)})
+	c := &child{watch: g.Watch, round: r.round}
+	var was *view.Member
+	if old := r.nodes[g.name]; old != nil {
+		old.watch.Stop()
+		was = old.member
+	}
+	r.touch(g.name, was)
+	r.nodes[g.name] = c
+	delete(r.retry, g.name)
+	if g.Err != nil {
+		r.retry[g.name] = time.Now().Add(rereadAfter)
+		r.reject(g.name, "not readable: "+g.Err.Error())
+		return nil
+	}
+	c.watch.Join(r.bell)
+	r.saw(g.Stat)
+	m, err := r.judge(g)
+	switch {
+	case errors.Is(err, ErrIgnore):
+		delete(r.reasons, g.name)
+	case err != nil:
+		r.reject(g.name, clip(err.Error()))
+	default:
+		delete(r.reasons, g.name)
+		c.member = m
+	}
 	return nil
 }
 
 // judge decodes a child and decides whether it is a member.
-func (r *reader) judge(g got) *child {
-	m, err := decodeWith(r.g.dec, g.name, g.data)
-	if errors.Is(err, ErrIgnore) {
-		return &child{}
-	}
-	if err == nil && !r.g.cfg.allowed(m.Host) {
-		err = fmt.Errorf("address %s is not within the allowed subnets", m.Host)
-	}
+func (r *reader) judge(g got) (*view.Member, error) {
+	m, err := decodeWith(r.g.dec, g.name, g.Data)
 	if err != nil {
-		return r.reject(g.name, &child{reason: clip(err.Error())})
+		return nil, err
 	}
-	m.Czxid, m.Mzxid, m.Created = g.stat.Czxid, g.stat.Mzxid, time.UnixMilli(g.stat.Ctime)
-	return &child{member: &m}
+	if !r.g.cfg.allowed(m.Host) {
+		return nil, fmt.Errorf("address %s is not within the allowed subnets", m.Host)
+	}
+	m.Czxid, m.Mzxid, m.Created = g.Stat.Czxid, g.Stat.Mzxid, time.UnixMilli(g.Stat.Ctime)
+	return &m, nil
 }
 
 // reject notes a child that is no member, and logs it once per reason.
-func (r *reader) reject(name string, c *child) *child {
-	if old := r.nodes[name]; old == nil || old.reason != c.reason {
-		r.g.log.Warn("child of the group is not a member", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "member", clipName(name), "reason", c.reason)
+func (r *reader) reject(name, reason string) {
+	if r.reasons[name] != reason {
+		r.g.log.Warn("child of the group is not a member", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "member", clipName(name), "reason", reason)
 	}
-	r.nodes[name] = c
-	return c
+	r.reasons[name] = reason
 }
