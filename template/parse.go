@@ -171,7 +171,6 @@ const noVault = "there is no Vault here; use a config key or file"
 var never = map[string]string{
 	"plugin":      "templates run no programs; use a hook",
 	"writeToFile": "templates write no files; declare a template for each file",
-	"sockaddr":    "templates do not look at the network; use the settings",
 	"secret":      noVault,
 	"secrets":     noVault,
 	"services":    `use groups "NAME"`,
