@@ -105,6 +105,15 @@ func (q *PriorityQueue) reserve(ctx context.Context, wait bool) (*Reservation, e
 	return q.items.reserve(ctx, wait)
 }
 
+// TakeOver goes on with a reservation that a former process of this session left
+// with [Reservation.Keep]. See [Queue.TakeOver].
+func (q *PriorityQueue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
+	if q.items.mode == noClaims {
+		return nil, fmt.Errorf("take over from %s: the layout has no claims: %w", q.items.dir, ErrDialect)
+	}
+	return q.items.takeOver(ctx, name)
+}
+
 // Len returns the number of items, with those that are reserved.
 func (q *PriorityQueue) Len(ctx context.Context) (int, error) { return q.items.len(ctx) }
 

@@ -72,6 +72,13 @@ func (q *Queue) TryReserve(ctx context.Context) (*Reservation, error) {
 	return q.items.reserve(ctx, false)
 }
 
+// TakeOver goes on with a reservation that a former process of this session left
+// with [Reservation.Keep]; name is its [Reservation.Name]. The error matches
+// ErrNotHeld when this session has no such claim.
+func (q *Queue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
+	return q.items.takeOver(ctx, name)
+}
+
 // Len returns the number of items, with those that are reserved. It works for a
 // queue that is too long to be listed.
 func (q *Queue) Len(ctx context.Context) (int, error) { return q.items.len(ctx) }

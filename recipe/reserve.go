@@ -148,3 +148,34 @@ func (r *Reservation) Return(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Name returns the name of the item, by which another process of the same
+// session takes the reservation over.
+func (r *Reservation) Name() string { return base(r.item) }
+
+// Keep ends the reservation here and leaves the claim standing, for a process
+// that takes the session over and calls TakeOver. If none comes, the claim ends
+// with the session and the item is everybody's again.
+func (r *Reservation) Keep() { r.hold.Keep() }
+
+// takeOver goes on with a reservation that a former process of this session
+// kept. It returns an error that matches ErrNotHeld when the claim is not, or no
+// longer, this session's.
+func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error) {
+	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
+	stat, ours, err := lookAgain(ctx, q.s, r.claim)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("take over %s: %w", r.item, err)
+	case !ours || stat.EphemeralOwner != q.s.ID():
+		return nil, fmt.Errorf("take over %s: %w", r.item, ErrNotHeld)
+	}
+	if r.body, _, err = q.s.Get(ctx, r.item); err != nil {
+		if errors.Is(err, session.ErrNoNode) {
+			err = ErrNotHeld // an operator removed it
+		}
+		return nil, fmt.Errorf("take over %s: %w", r.item, err)
+	}
+	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{})
+	return r, nil
+}

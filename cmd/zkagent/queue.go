@@ -21,6 +21,7 @@ type aQueue interface {
 	TryTake(ctx context.Context) ([]byte, error)
 	Reserve(ctx context.Context) (*recipe.Reservation, error)
 	TryReserve(ctx context.Context) (*recipe.Reservation, error)
+	TakeOver(ctx context.Context, name string) (*recipe.Reservation, error)
 	Len(ctx context.Context) (int, error)
 	Purge(ctx context.Context) (int, error)
 }
@@ -52,13 +53,25 @@ func newQueueCommand(g *globals) *cobra.Command {
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return g.queueTake(c.Context(), args[0], o)
 	})
-	reserve := sub("reserve NAME -- CMD [ARG...]", "Give the first item to a command and remove it when that succeeds: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+	reserve := sub("reserve NAME [-- CMD [ARG...]]", "Reserve the first item, for a command or until ack: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
 		names, command := commandAfter(args, c.ArgsLenAtDash())
-		if len(names) != 1 || len(command) == 0 {
-			return usagef("reserve takes a name, \"--\" and a command that gets the item on its standard input")
+		switch {
+		case len(names) != 1:
+			return usagef("reserve takes one name")
+		case len(command) > 0 && o.file != "":
+			return usagef("a command gets the item on its standard input, --file is for reserve without one")
 		}
 		return g.queueReserve(c.Context(), names[0], command, o)
 	})
+	reserve.Long = `With a command: give it the first item on its standard input, remove the item
+when it ends with 0, and give it back otherwise. The command is ended when the
+reservation is lost, before another can have the item; the exit code then is 76.
+
+Without a command: print the id of the reservation, and behind it the item, or
+write that to --file. The reservation lasts for the session timeout
+(--session-timeout, as far as the servers grant it). "queue ack ID" removes the
+item, "queue return ID" gives it back; otherwise it comes back by itself.`
+	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
 	for _, c := range []*cobra.Command{take, reserve} {
 		c.Flags().BoolVarP(&o.nonblock, "nonblock", "n", false, "fail at once when the queue is empty")
 		c.Flags().DurationVarP(&o.wait, "wait", "w", 0, "fail when nothing comes in this time (0: wait for ever)")
@@ -72,18 +85,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		}
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)
 	})
-	return parent("queue", "Queues between hosts", put, take, reserve, newAckCommand(), length, purge)
-}
-
-// newAckCommand exists for people who look for it.
-func newAckCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "ack", Short: "Items are acknowledged by the success of the command of \"reserve\"", Args: cobra.ArbitraryArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return fail(exitUsage, errors.New("an item can only be acknowledged by the session that reserved it"),
-				"use \"zkagent queue reserve NAME -- CMD\": the item is removed when CMD ends with 0, and comes back otherwise")
-		},
-	}
+	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, length, purge}, g.newAckCommands()...)...)
 }
 
 // withQueue runs fn with the queue of the name.
@@ -168,22 +170,37 @@ func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) er
 
 func (g *globals) queueReserve(ctx context.Context, name string, command []string, o queueOptions) error {
 	o.reserve = true
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
-		wait, cancel := g.patience(ctx, o.wait)
-		defer cancel()
-		reserve := o.open(s, path).Reserve
-		if o.nonblock {
-			reserve = o.open(s, path).TryReserve
-		}
-		notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
-		defer notice.Stop()
-		r, err := reserve(wait)
+	if len(command) == 0 {
+		path, err := pathOf(queuesRoot, name)
 		if err != nil {
-			return empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+			return err
 		}
-		notice.Stop()
+		return g.queueKeep(ctx, path, o)
+	}
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+		r, err := g.queueAwait(ctx, s, path, o)
+		if err != nil {
+			return err
+		}
 		return g.process(ctx, s, path, r, command)
 	})
+}
+
+// queueAwait reserves the first item, and says so when it waits for one.
+func (g *globals) queueAwait(ctx context.Context, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
+	wait, cancel := g.patience(ctx, o.wait)
+	defer cancel()
+	reserve := o.open(s, path).Reserve
+	if o.nonblock {
+		reserve = o.open(s, path).TryReserve
+	}
+	notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
+	defer notice.Stop()
+	r, err := reserve(wait)
+	if err != nil {
+		return nil, empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+	}
+	return r, nil
 }
 
 // process gives the item to the command, and removes it when that succeeds.

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// A reservation can outlive the command that made it. A claim belongs to one
+// session, and only that session may acknowledge it; so the session is handed
+// over: "reserve" without a command leaves its id and password in a private
+// directory and drops the connection only, and "ack" takes the session up again.
+// The reservation lasts for the session timeout after that.
+//
+//	$XDG_RUNTIME_DIR/zkagent/reservations/<id>/session    0600
+//
+// Without $XDG_RUNTIME_DIR it is /tmp/zkagent-<uid>, which must be ours and 0700.
+
+// reservationNote is what the next process needs to know beside the session.
+type reservationNote struct {
+	Queue   string `json:"queue"`
+	Item    string `json:"item"`
+	Ordered bool   `json:"ordered"`
+}
+
+// staleReservation is the age at which the directory of a reservation that
+// nobody acknowledged is removed. Its session is long over: servers grant
+// timeouts of seconds or minutes.
+const staleReservation = 24 * time.Hour
+
+func (g *globals) newAckCommands() []*cobra.Command {
+	end := func(use, short string, fn func(*recipe.Reservation, context.Context) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error { return g.queueEnd(c.Context(), args[0], fn) },
+		}
+	}
+	ack := end("ack RESERVATION", "Remove a reserved item for good", (*recipe.Reservation).Ack)
+	ack.Long = `Remove the item of a reservation that "reserve" without a command has printed,
+on the same host and as the same user. It is refused, with exit code 76, when
+the reservation has ended before: the item may then be delivered again.`
+	return []*cobra.Command{ack, end("return RESERVATION", "Give a reserved item back", (*recipe.Reservation).Return)}
+}
+
+// reservations is the directory of this user's reservations.
+func reservations() (string, error) {
+	root := os.Getenv("XDG_RUNTIME_DIR")
+	if root == "" {
+		root = filepath.Join(os.TempDir(), fmt.Sprintf("zkagent-%d", os.Getuid()))
+		if err := os.Mkdir(root, 0o700); err != nil && !os.IsExist(err) {
+			return "", err
+		}
+		info, err := os.Lstat(root)
+		if err != nil {
+			return "", err
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !ok || int(owner.Uid) != os.Getuid() {
+			return "", fail(exitPermission, fmt.Errorf("%s is not a private directory of ours", root), "set $XDG_RUNTIME_DIR")
+		}
+	}
+	dir := filepath.Join(root, "zkagent", "reservations")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// newReservation names a reservation and makes its directory.
+func newReservation() (id, dir string, err error) {
+	root, err := reservations()
+	if err != nil {
+		return "", "", err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return "", "", err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleReservation {
+			_ = os.RemoveAll(filepath.Join(root, e.Name())) // the next one tries again
+		}
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	id = fmt.Sprintf("%x", b)
+	dir = filepath.Join(root, id)
+	return id, dir, os.Mkdir(dir, 0o700)
+}
+
+// kept is a session that outlives this process, or that outlived another.
+type kept struct {
+	m    *session.Manager
+	s    *session.Session
+	stop context.CancelFunc
+	done chan error
+}
+
+// keptSession opens a session whose state is in dir, or takes it up again.
+func (g *globals) keptSession(ctx context.Context, dir string) (*kept, error) {
+	c, _, err := g.zkConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.StateDir = dir
+	m, err := session.New(c)
+	if err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	k := &kept{m: m, stop: stop, done: make(chan error, 1)}
+	go func() { k.done <- m.Run(run) }()
+	limit := connectTimeout
+	if g.timeout > 0 {
+		limit = g.timeout
+	}
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if k.s, err = m.Session(wait); err != nil {
+		return nil, errors.Join(fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), limit, err)), k.end())
+	}
+	return k, nil
+}
+
+// end closes the session, or leaves it to the next process after HandOver.
+func (k *kept) end() error {
+	k.stop()
+	return <-k.done
+}
+
+// queueKeep reserves an item for a process that comes later.
+func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (err error) {
+	id, dir, err := newReservation()
+	if err != nil {
+		return err
+	}
+	k, err := g.keptSession(ctx, dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	handedOver := false
+	defer func() {
+		if err = errors.Join(err, k.end()); !handedOver {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	r, err := g.queueAwait(ctx, k.s, path, o)
+	if err != nil {
+		return err
+	}
+	note, err := json.Marshal(reservationNote{Queue: path, Item: r.Name(), Ordered: o.ordered})
+	if err != nil {
+		return err
+	}
+	if err := g.printReservation(id, r, o, k.s.Timeout()); err != nil {
+		return err // and the item comes back with the end of the session
+	}
+	r.Keep()
+	k.m.SetNote(note)
+	k.m.HandOver()
+	handedOver = true
+	return nil
+}
+
+// printReservation prints the id, and the item behind it or into a file.
+func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOptions, lasts time.Duration) error {
+	g.say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
+	if o.file != "" {
+		if err := os.WriteFile(o.file, r.Body(), 0o600); err != nil {
+			return err
+		}
+	}
+	if g.isJSON() {
+		return g.line(map[string]any{
+			"apiVersion": "v1", "reservation": id, "item": r.Path(), "fence": r.Fence(),
+			"body": string(r.Body()), "expires": time.Now().Add(lasts).UTC(),
+		})
+	}
+	if _, err := fmt.Fprintln(g.out, id); err != nil || o.file != "" {
+		return err
+	}
+	_, err := g.out.Write(r.Body())
+	return err
+}
+
+// queueEnd takes a reservation over from the process that made it, and ends it.
+func (g *globals) queueEnd(ctx context.Context, id string, fn func(*recipe.Reservation, context.Context) error) error {
+	root, err := reservations()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(root, id)
+	if _, err := os.Stat(filepath.Join(dir, "session")); id != filepath.Base(id) || err != nil {
+		return fail(exitFailed, fmt.Errorf("no reservation %q of this user on this host", id), "it may have been acknowledged or returned before")
+	}
+	k, err := g.keptSession(ctx, dir)
+	if err != nil {
+		return err
+	}
+	err = k.endReservation(ctx, fn)
+	err = errors.Join(err, k.end(), os.RemoveAll(dir))
+	if errors.Is(err, recipe.ErrNotHeld) {
+		return fail(exitLost, fmt.Errorf("reservation %s has ended: %w", id, err), "the item may be delivered again; a larger --session-timeout of \"reserve\" lasts longer")
+	}
+	return err
+}
+
+func (k *kept) endReservation(ctx context.Context, fn func(*recipe.Reservation, context.Context) error) error {
+	if !k.s.Resumed() {
+		return fmt.Errorf("its session is over: %w", recipe.ErrNotHeld)
+	}
+	var note reservationNote
+	if err := json.Unmarshal(k.s.Note(), &note); err != nil {
+		return fmt.Errorf("the reservation was not completed: %w", errors.Join(recipe.ErrNotHeld, err))
+	}
+	q := queueOptions{ordered: note.Ordered, reserve: true}.open(k.s, note.Queue)
+	r, err := q.TakeOver(ctx, note.Item)
+	if err != nil {
+		return err
+	}
+	return fn(r, ctx)
+}
