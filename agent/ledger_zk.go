@@ -52,29 +52,39 @@ func (l *zkLedger) store(ctx context.Context, r record) error {
 	}
 }
 
-// write is one attempt.
+// write is one attempt. The parents of the first record are made only when they
+// turn out to be missing: a failover pays for no request that it does not need.
 func (l *zkLedger) write(ctx context.Context, data []byte) error {
-	op := session.SetOp(l.path, data, l.version)
-	if l.version < 0 {
-		if err := l.s.CreateParents(ctx, l.path); err != nil {
+	err := l.multi(ctx, data)
+	m, failed := errors.AsType[*session.MultiError](err)
+	if failed && m.Index == 1 && l.version < 0 && errors.Is(m.Err, session.ErrNoNode) {
+		if err = l.s.CreateParents(ctx, l.path); err != nil {
 			return fmt.Errorf("create parents of ledger: %w", err)
 		}
+		err = l.multi(ctx, data)
+		m, failed = errors.AsType[*session.MultiError](err)
+	}
+	switch {
+	case err == nil:
+		l.version++
+		return nil
+	case failed && m.Index == 0 && errors.Is(m.Err, session.ErrNoNode):
+		return errNotLeader
+	case failed && (errors.Is(m.Err, session.ErrBadVersion) || errors.Is(m.Err, session.ErrNodeExists) || errors.Is(m.Err, session.ErrNoNode)):
+		return errConflict
+	}
+	return fmt.Errorf("write ledger: %w", err)
+}
+
+// multi writes the record if the candidate's znode is there and nobody else wrote
+// since the record was read.
+func (l *zkLedger) multi(ctx context.Context, data []byte) error {
+	op := session.SetOp(l.path, data, l.version)
+	if l.version < 0 {
 		op = session.CreateOp(l.path, data, session.Persistent)
 	}
 	_, err := l.s.Multi(ctx, l.guard, op)
-	if err == nil {
-		l.version++
-		return nil
-	}
-	if m, ok := errors.AsType[*session.MultiError](err); ok {
-		if m.Index == 0 && errors.Is(m.Err, session.ErrNoNode) {
-			return errNotLeader
-		}
-		if errors.Is(m.Err, session.ErrBadVersion) || errors.Is(m.Err, session.ErrNodeExists) || errors.Is(m.Err, session.ErrNoNode) {
-			return errConflict
-		}
-	}
-	return fmt.Errorf("write ledger: %w", err)
+	return err
 }
 
 // applied finds out what became of a write whose reply was lost. A run names

@@ -6,8 +6,9 @@
 // Steps (ZooKeeper Recipes, "Leader Election"; Hunt and others, Simple Locks
 // without Herd Effect; the layout is Apache Curator's LeaderLatch): create;
 // list; the first in order leads; everybody else watches the nearest
-// predecessor alone. A candidate believes in its turn only after it has read
-// its own znode and found it owned by its session.
+// predecessor, and its own znode. A candidate believes in its turn only after it
+// has read its own znode, found it owned by its session, and nothing has happened
+// to it since.
 //
 // # Guarantees
 //
@@ -17,8 +18,9 @@
 //     leadership to another: at two thirds of the session timeout without an
 //     answer (session.ErrSuspended), when the znode is gone (recipe.ErrLost), on
 //     [Candidate.Resign] (ErrResigned), with the session, or with Run's context.
-//   - A departure wakes one candidate, which leads after two requests, whatever
-//     the number of candidates.
+//   - A departure wakes one candidate, which leads after one request, a list,
+//     whatever the number of candidates: that its znode is its own it has read,
+//     with a watch, while it waited.
 //   - A suspension that ends within the session keeps the place: the term goes
 //     on under its number. So does a session that another process has resumed.
 //

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -51,7 +49,7 @@ func requests(w *memzk.Server) uint64 {
 }
 
 // A leader's departure among a thousand candidates wakes one of them, which
-// leads after three requests at most.
+// leads after one request: a list.
 func TestFailover_WakesOne(t *testing.T) {
 	const candidates = 1000
 	bubble(t, func(t *testing.T, w *memzk.Server) {
@@ -73,8 +71,8 @@ func TestFailover_WakesOne(t *testing.T) {
 		must(t, first.Resign(t.Context()))
 		<-terms
 		synctest.Wait()
-		if got := requests(w); got > 1+3 { // the delete, and at most three of the next leader
-			t.Errorf("requests of a failover among %d: got %d (%v), want 4 at most", candidates, got, w.Requests())
+		if got := requests(w); got != 2 { // the delete, and the list
+			t.Errorf("requests of a failover among %d: got %d (%v), want 2", candidates, got, w.Requests())
 		}
 		must(t, first.stop())
 		cancel()
@@ -249,86 +247,4 @@ func TestObserve(t *testing.T) {
 		cancel()
 		<-done
 	})
-}
-
-// TestInvariant_OneLeader runs candidates under random faults: no two terms
-// overlap as far as their contexts say, and their numbers grow.
-func TestInvariant_OneLeader(t *testing.T) {
-	n := 6
-	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		n = v
-	}
-	for seed := range uint64(n) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *memzk.Server) { invariant(t, w, seed) })
-		})
-	}
-}
-
-func invariant(t *testing.T, w *memzk.Server, seed uint64) {
-	t.Helper()
-	const candidates = 4
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-	defer cancel()
-	var mu sync.Mutex // mu guards what follows
-	var leader string
-	var last int64
-	terms := 0
-	lead := func(id string) func(context.Context, Term) {
-		return func(ctx context.Context, term Term) {
-			mu.Lock()
-			if leader != "" || term.ID < last {
-				t.Errorf("%s leads in term %d while %q does, last term %d", id, term.ID, leader, last)
-			}
-			leader, last = id, term.ID
-			terms++
-			mu.Unlock()
-			<-ctx.Done()
-			mu.Lock()
-			leader = ""
-			mu.Unlock()
-		}
-	}
-	var wg sync.WaitGroup
-	for i := range candidates {
-		id := fmt.Sprintf("c%d", i)
-		c := New(Config{Name: "e", Path: "/e", ID: id, Observe: i%2 == 0, Lead: lead(id)})
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				s, err := session.Dial(ctx, session.Config{Servers: []string{id + ":2181"}, Timeout: memTimeout, Dial: w.Dial})
-				if err != nil {
-					continue
-				}
-				_ = c.Run(ctx, s, func(view.Update) {})
-				_ = s.Close()
-			}
-		})
-	}
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for ctx.Err() == nil {
-		addr := fmt.Sprintf("c%d:2181", rng.IntN(candidates))
-		switch rng.IntN(6) {
-		case 0:
-			w.LoseReply(memzk.AnyOp, 1+rng.IntN(8), rng.IntN(2) == 0)
-		case 1:
-			w.DropConnections(addr)
-		case 2:
-			w.Partition(addr)
-		case 3:
-			w.CutServerToClient(addr)
-		default:
-			w.Heal()
-		}
-		timer := time.NewTimer(time.Duration(rng.Int64N(int64(memTimeout))))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-	}
-	w.ClearFaults()
-	wg.Wait()
-	if terms < 5 {
-		t.Errorf("only %d terms", terms)
-	}
 }

@@ -25,8 +25,10 @@ import (
 //     says "read again", go to 2.
 //
 // Guarantees: contenders get their turn in the order of their sequences; one
-// departure wakes one contender. Not guaranteed: that a znode which an operator
-// deletes while its contender waits is missed before the wait ends.
+// departure wakes one contender. Candidates also watch their own znode while
+// they wait: when their turn comes it is known to be theirs without another
+// request, and one that an operator deletes is missed at once. Waiters for a lock
+// miss theirs when the wait ends.
 type Line struct {
 	// Path is the znode whose children contend; it is created when missing.
 	Path string
@@ -35,6 +37,7 @@ type Line struct {
 
 	naming naming
 	shared bool // wait for exclusive contenders only
+	proven bool // who waits watches its own znode, too
 	acl    []session.ACL
 	warned sync.Once
 }
@@ -48,7 +51,7 @@ func Candidates(path, dialect string, logger *slog.Logger) (*Line, error) {
 	if err := session.ValidatePath(path); err != nil {
 		return nil, err
 	}
-	return &Line{Path: path, Logger: logger, naming: n}, nil
+	return &Line{Path: path, Logger: logger, naming: n, proven: true}, nil
 }
 
 // Place is our znode in a line. It is used by one goroutine at a time.
@@ -58,6 +61,7 @@ type Place struct {
 	path string
 	seq  Sequence
 	stat session.Stat
+	own  *session.Watch // set on our znode while we wait; nil: none
 }
 
 // Join creates a znode at the end of the line.
@@ -100,25 +104,57 @@ func (p *Place) Sequence() Sequence { return p.seq }
 func (l *Line) Mark() string { return l.naming.mark }
 
 // Leave deletes our znode. That it is gone already is no error.
-func (p *Place) Leave(ctx context.Context) error { return removeOwn(ctx, p.s, p.path) }
+func (p *Place) Leave(ctx context.Context) error {
+	p.unwatch()
+	return removeOwn(ctx, p.s, p.path)
+}
 
 // Abandon deletes our znode in the background, for callers whose context has
 // ended.
-func (p *Place) Abandon() { abandon(p.s, p.path) }
+func (p *Place) Abandon() {
+	p.unwatch()
+	abandon(p.s, p.path)
+}
 
-// Hold begins to hold the place, whose turn it is: it reads our znode, with a
-// watch, before anything is believed. The hold's context ends when the znode
-// vanishes, the lease runs out or the session ends, not with ctx.
+// Hold begins to hold the place, whose turn it is: our znode is read, with a
+// watch, before anything is believed, unless a watch that was set while we waited
+// says that nothing has happened to it since. The hold's context ends when the
+// znode vanishes, the lease runs out or the session ends, not with ctx.
 func (p *Place) Hold(ctx context.Context) (*Hold, error) {
+	// An event that came before the reply of the newest list has fired the
+	// watch by now.
+	if p.own == nil || p.own.Fired() {
+		if err := p.prove(ctx); err != nil {
+			return nil, fmt.Errorf("hold %s: %w", p.path, err)
+		}
+	}
+	own := p.own
+	p.own = nil
+	return newHold(ctx, p.s, p.line.Path, p.path, p.Fence(), holdOptions{seen: own}), nil
+}
+
+// prove reads our znode with a watch and checks that it is ours. It returns
+// ErrLost when it is not.
+func (p *Place) prove(ctx context.Context) error {
+	p.unwatch()
 	_, stat, watch, err := p.s.GetW(ctx, p.path)
-	if errors.Is(err, session.ErrNoNode) || err == nil && (stat.EphemeralOwner != p.s.ID() || stat.Czxid != p.stat.Czxid) {
-		watch.Stop()
-		err = ErrLost
+	if errors.Is(err, session.ErrNoNode) {
+		return ErrLost
 	}
 	if err != nil {
-		return nil, fmt.Errorf("hold %s: %w", p.path, err)
+		return err
 	}
-	return newHold(ctx, p.s, p.line.Path, p.path, p.Fence(), holdOptions{seen: watch}), nil
+	if stat.EphemeralOwner != p.s.ID() || stat.Czxid != p.stat.Czxid {
+		watch.Stop()
+		return ErrLost
+	}
+	p.own = watch
+	return nil
+}
+
+func (p *Place) unwatch() {
+	p.own.Stop()
+	p.own = nil
 }
 
 // First lists the line once and reports whether it is our turn. It returns
@@ -134,19 +170,48 @@ func (p *Place) First(ctx context.Context) (bool, error) {
 func (p *Place) Wait(ctx context.Context) error {
 	for {
 		pred, err := p.ahead(ctx)
-		if err != nil || pred == "" {
-			return err
+		if err == nil && pred == "" {
+			return nil
 		}
-		watch, err := watchData(ctx, p.s, child(p.line.Path, pred))
+		if err == nil {
+			err = p.waitFor(ctx, pred)
+		}
 		if err != nil {
-			return fmt.Errorf("watch %s: %w", pred, err)
-		}
-		if watch == nil {
-			continue // it left between the list and the read
-		}
-		if err := awaitWatch(ctx, p.s, watch); err != nil {
+			p.unwatch()
 			return err
 		}
+	}
+}
+
+// waitFor returns nil when the line is to be listed again: the one before us has
+// left, or something happened to our own znode.
+func (p *Place) waitFor(ctx context.Context, pred string) error {
+	if p.line.proven && (p.own == nil || p.own.Fired()) {
+		if err := p.prove(ctx); err != nil {
+			return fmt.Errorf("watch %s: %w", p.path, err)
+		}
+	}
+	watch, err := watchData(ctx, p.s, child(p.line.Path, pred))
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", pred, err)
+	}
+	if watch == nil {
+		return nil // it left between the list and the read
+	}
+	defer watch.Stop()
+	var own <-chan struct{}
+	if p.own != nil {
+		own = p.own.C()
+	}
+	select {
+	case <-watch.C():
+		return nil
+	case <-own:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.s.Done():
+		return context.Cause(p.s.Context())
 	}
 }
 

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// contender is a candidate with one leader-only hook, as an agent has it.
+type contender struct {
+	cand *election.Candidate
+	ran  chan string // ids of those whose hook has begun
+}
+
+func newContender(id string, ran chan string) *contender {
+	c := &contender{ran: ran}
+	c.cand = election.New(election.Config{Name: "e", Path: "/e", ID: id, Lead: func(ctx context.Context, t election.Term) {
+		c.lead(ctx, id, t)
+	}})
+	return c
+}
+
+// lead is what Agent.lead does with a term.
+func (c *contender) lead(ctx context.Context, id string, t election.Term) {
+	set := &hookSet{hooks: []HookConfig{{Name: "h", Leader: "e", OnElected: true, Command: argv("hook"), Timeout: time.Hour}}, next: make(chan struct{})}
+	snap := &snapshot{next: make(chan struct{})}
+	host := &hookHost{
+		election: "e", agentID: id, set: func() *hookSet { return set }, snapshot: func() *snapshot { return snap },
+		history: newHistory(""), conds: &condition.Set{}, events: newEvents(), log: slog.New(slog.DiscardHandler),
+		scope: hookScope{
+			term: t.ID,
+			run: func(ctx context.Context, _ proc.Command) (proc.Result, error) {
+				c.ran <- id
+				<-ctx.Done()
+				return proc.Result{}, context.Cause(ctx)
+			},
+			newLedger: func(string) ledger { return &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"} },
+		},
+	}
+	host.run(ctx)
+	<-ctx.Done()
+}
+
+// TestFailover_ThreeRequests: from a leader's clean stop to the start of the next
+// leader's hook one candidate of a thousand is woken, and it sends three requests:
+// the list, the ledger's read, and the guarded write that a run was started.
+func TestFailover_ThreeRequests(t *testing.T) {
+	const hosts, each = 20, 50
+	synctest.Test(t, func(t *testing.T) {
+		w := memzk.New(memzk.Options{TickTime: time.Second})
+		defer w.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		ran := make(chan string, 1)
+		var first *contender
+		for i := range hosts {
+			s, err := session.Dial(ctx, session.Config{Servers: []string{fmt.Sprintf("h%d:2181", i)}, Timeout: simTimeout, Dial: w.Dial})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			for j := range each {
+				c := newContender(strconv.Itoa(i*each+j), ran)
+				wg.Go(func() { _ = c.cand.Run(ctx, s, func(view.Update) {}) })
+				synctest.Wait()
+				if first == nil {
+					first = c
+					<-ran
+				}
+			}
+		}
+		w.ResetRequests()
+		if err := first.cand.Resign(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if id := <-ran; id != "1" {
+			t.Errorf("candidate %s leads, want the second", id)
+		}
+		synctest.Wait()
+		got := w.Requests()
+		delete(got, "ping")
+		want := map[string]uint64{"delete": 1, "getChildren2": 1, "getData": 1, "multi": 1}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("requests of a failover: got %v, want %v", got, want)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
