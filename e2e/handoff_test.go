@@ -17,15 +17,6 @@ import (
 // that nothing depends on how fast one is.
 const longSession = "40s"
 
-// rounds is how often agents are restarted and killed: 50 and 20 times with
-// ZKAGENT_LONG=1.
-func rounds() (restarts, kills int) {
-	if os.Getenv("ZKAGENT_LONG") != "" {
-		return 50, 20
-	}
-	return 8, 4
-}
-
 // stopping puts on_stop into the settings of an agent that does not run.
 func (a *agentProcess) stopping(t *testing.T, onStop string) {
 	t.Helper()
@@ -55,7 +46,7 @@ func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 	eventually(t, "both candidates", func() bool { return len(zkChildren(t, zk, "/elections/nightly")) == 2 })
 
 	w := watch(t, zk, "/services/api", "/elections/nightly")
-	restarts, kills := rounds()
+	const restarts, kills = 50, 20
 	again := func(what string, i int) {
 		t.Helper()
 		a.start(t)
