@@ -167,8 +167,9 @@ func (r *reader) settle(ctx context.Context) error {
 // whether there are any.
 func (r *reader) rung() bool {
 	found := false
-	for _, w := range r.bell.Take() {
-		path, _ := w.Path()
+	for _, rung := range r.bell.Take() {
+		w := rung.Watch
+		path := w.Path()
 		name := path[strings.LastIndexByte(path, '/')+1:]
 		if c := r.nodes[name]; c != nil && c.watch == w {
 			r.dirty[name], found = true, true

@@ -9,10 +9,17 @@ import "sync"
 //
 // Its methods may be called from any goroutine.
 type Bell struct {
-	c chan struct{} // size 1: something rang
+	c    chan struct{} // size 1: something rang
+	once bool          // the C of one watch: closed when it fires
 
 	mu   sync.Mutex // guards rung
-	rung []*Watch
+	rung []Rung
+}
+
+// Rung is a watch that has fired.
+type Rung struct {
+	Watch    *Watch
+	Children bool // it was the list of children, not the data
 }
 
 // NewBell returns a bell that no watch has joined.
@@ -29,8 +36,8 @@ func (b *Bell) Ring() {
 	}
 }
 
-// Take returns the watches that fired since the last call, in order.
-func (b *Bell) Take() []*Watch {
+// Take returns what fired since the last call, in order.
+func (b *Bell) Take() []Rung {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rung := b.rung
@@ -38,30 +45,43 @@ func (b *Bell) Take() []*Watch {
 	return rung
 }
 
-func (b *Bell) add(w *Watch) {
+// add hands over a watch of which what has happened, besides w.fired; the lock of
+// its book is held.
+func (b *Bell) add(w *Watch, what kinds) {
+	if b.once {
+		if w.fired == 0 {
+			close(b.c)
+		}
+		return
+	}
 	b.mu.Lock()
-	b.rung = append(b.rung, w)
+	if what&^watchChild.set() != 0 {
+		b.rung = append(b.rung, Rung{Watch: w})
+	}
+	if what.has(watchChild) {
+		b.rung = append(b.rung, Rung{Watch: w, Children: true})
+	}
 	b.mu.Unlock()
 	b.Ring()
 }
 
 // Join hands the watch to b when it fires; at once if it has fired. A watch
-// joins one bell, once.
+// joins one bell, once, and not after C.
 func (w *Watch) Join(b *Bell) {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	w.bell = b
-	if w.fired {
-		b.add(w)
+	if w.fired != 0 {
+		b.add(w, w.fired)
 	}
 }
 
-// Fired reports whether C is closed.
+// Fired reports whether something that is watched has happened.
 func (w *Watch) Fired() bool {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
-	return w.fired
+	return w.fired != 0
 }
 
-// Path returns what is watched, and whether it is the list of its children.
-func (w *Watch) Path() (string, bool) { return strip(w.book.chroot, w.path), w.kind == watchChild }
+// Path returns what is watched.
+func (w *Watch) Path() string { return strip(w.book.chroot, w.path) }

@@ -23,9 +23,9 @@ type WatchedResult struct {
 	Result
 
 	Watch *Watch // of the data; nil with an error
-	// Kids is the watch of the children; nil with an error, unless it was
-	// asked for, and where the server must be asked one by one.
-	Kids *Watch
+	// Kids says that the watch is for the children too. It is not where that was
+	// not asked for, and where the server must be asked one by one.
+	Kids bool
 }
 
 // watchedSpan is a part of GetManyW.
@@ -71,8 +71,7 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]Wa
 
 func (r *WatchedResult) stop() {
 	r.Watch.Stop()
-	r.Kids.Stop()
-	r.Watch, r.Kids = nil, nil
+	r.Watch, r.Kids = nil, false
 }
 
 // watchPart reads and watches one part.
@@ -115,16 +114,17 @@ func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
 	}
 	zxid := s.zxid.Load() // What w's server has applied, or w has ended.
 	var batch watchBatch
-	watches := make([]*Watch, 0, 2*(p.to-p.from))
-	for i := p.from; i < p.to; i++ {
-		path := full(s.cfg.Chroot, p.paths[i])
-		p.out[i].Watch = s.watches.begin(path, watchData)
-		batch.put(watchData, path)
-		watches = append(watches, p.out[i].Watch)
-		if p.kids {
-			p.out[i].Kids = s.watches.begin(path, watchChild)
-			batch.put(watchChild, path)
-			watches = append(watches, p.out[i].Kids)
+	of := []watchKind{watchData}
+	if p.kids {
+		of = append(of, watchChild)
+	}
+	watches := make([]*Watch, p.to-p.from)
+	for i := range watches {
+		path := full(s.cfg.Chroot, p.paths[p.from+i])
+		watches[i] = s.watches.begin(path, of...)
+		p.out[p.from+i].Watch, p.out[p.from+i].Kids = watches[i], p.kids
+		for _, k := range of {
+			batch.put(k, path)
 		}
 	}
 	read := &call{op: r.op, frame: r.frame, done: make(chan struct{})}

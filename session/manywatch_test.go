@@ -32,7 +32,7 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := results[600]; !errors.Is(got.Err, ErrNoNode) || got.Watch != nil || got.Kids != nil {
+		if got := results[600]; !errors.Is(got.Err, ErrNoNode) || got.Watch != nil || got.Kids {
 			t.Errorf("missing znode: got %+v", got)
 		}
 		// Three parts with two requests each, and the read before them.
@@ -45,21 +45,20 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 				t.Fatalf("got %+v", r)
 			}
 			r.Watch.Join(bell)
-			r.Kids.Join(bell)
 		}
 		if err := errors.Join(srv.Set(paths[7], []byte("2")), srv.Create(paths[9]+"/child", nil)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		rung := bell.Take()
-		if len(rung) != 2 || !results[7].Watch.Fired() || !results[9].Kids.Fired() || results[9].Watch.Fired() {
+		if len(rung) != 2 || rung[0] != (Rung{Watch: results[7].Watch}) || rung[1] != (Rung{Watch: results[9].Watch, Children: true}) {
 			t.Fatalf("%d watches fired", len(rung))
 		}
-		if path, kids := rung[1].Path(); path != paths[9] || !kids {
-			t.Errorf("got %s, %v", path, kids)
+		if path := rung[1].Watch.Path(); path != paths[9] {
+			t.Errorf("got %s", path)
 		}
-		if !closed(results[7].Watch.C()) || closed(results[8].Watch.C()) {
-			t.Error("C does not tell what Fired tells")
+		if !results[7].Watch.Fired() || results[8].Watch.Fired() {
+			t.Error("Fired does not tell what the bell does")
 		}
 	})
 }
@@ -105,7 +104,7 @@ func TestGetManyW_Refused(t *testing.T) {
 			}
 			synctest.Wait()
 			for i, r := range results {
-				if r.Err != nil || string(r.Data) != "1" || r.Kids != nil || r.Watch.Fired() != (i == 3) {
+				if r.Err != nil || string(r.Data) != "1" || r.Kids || r.Watch.Fired() != (i == 3) {
 					t.Errorf("%s refused: %d: got %+v", jute.OpName(op), i, r)
 				}
 			}

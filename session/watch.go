@@ -1,6 +1,7 @@
 package session
 
 import (
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -17,41 +18,64 @@ const (
 	watchChild
 )
 
-// Watch waits for one change. It is not a source of data: when C is closed, what
+// kinds is a set of kinds.
+type kinds uint8
+
+func (k watchKind) set() kinds { return 1 << k }
+
+func (k kinds) has(o watchKind) bool { return k&o.set() != 0 }
+
+func (k kinds) len() int { return bits.OnesCount8(uint8(k)) }
+
+// Watch waits for one change. It is not a source of data: when it has fired, what
 // was read with it may have changed, and is to be read again.
 //
 // The order of ZooKeeper is kept: an event that arrived before the reply of a read
-// has closed its watch before that read returns.
+// has fired its watch before that read returns.
+//
+// A process may hold a hundred thousand of them, so a Watch is small: what GetManyW
+// watches of one znode, data and children, is one of them.
 type Watch struct {
 	book  *watchBook
 	path  string // the server's
-	kind  watchKind
-	armed bool          // the server's reply has come; guarded by book.mu, as all that follows
-	over  bool          // closed or stopped
-	fired bool          // closed
-	c     chan struct{} // made when somebody asks for it
-	bell  *Bell         // nil: none
+	next  *Watch // of the same path; guarded by book.mu, as all that follows
+	bell  *Bell  // who is told; nil: nobody yet
+	live  kinds  // what is waited for
+	armed bool   // the server's reply has come
+	fired kinds  // what of it has happened
 }
 
 // C is closed when the read is to be repeated. It is not closed when the session
-// ends: select on Session.Done too.
+// ends: select on Session.Done too. A watch that joined a bell has no C.
 func (w *Watch) C() <-chan struct{} {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
-	if w.c == nil {
-		w.c = make(chan struct{})
-		if w.fired {
-			close(w.c)
+	if w.bell == nil {
+		w.bell = &Bell{c: make(chan struct{}), once: true}
+		if w.fired != 0 {
+			close(w.bell.c)
 		}
 	}
-	return w.c
+	return w.bell.c
 }
 
 // Stop forgets the watch; C stays open if it is. It may be called more than once,
 // and on nil.
 func (w *Watch) Stop() {
 	if w != nil {
-		w.book.drop(w)
+		w.book.drop(w, w.live|watchData.set()|watchExists.set()|watchChild.set())
+	}
+}
+
+// StopOne forgets the children, or the data, of a watch that may be for both. It
+// may be called on nil.
+func (w *Watch) StopOne(children bool) {
+	switch {
+	case w == nil:
+	case children:
+		w.book.drop(w, watchChild.set())
+	default:
+		w.book.drop(w, watchData.set()|watchExists.set())
 	}
 }
 
@@ -62,27 +86,31 @@ type watchBook struct {
 	chroot string
 
 	mu sync.Mutex // guards what follows and the state of every Watch
-	m  map[string][]*Watch
+	t  watchTable
+	n  int // kinds waited for, of all watches
 }
 
-func newWatchBook(met *Metrics) *watchBook {
-	return &watchBook{met: met, m: make(map[string][]*Watch)}
-}
+func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
 
 // begin enters a watch before its request is sent. From here on events close it,
 // even those that come before the reply: whether the request armed the watch before
 // or after such an event cannot be told, and reading once too often is harmless.
-func (b *watchBook) begin(path string, kind watchKind) *Watch {
-	w := &Watch{book: b, path: path, kind: kind}
-	b.mu.Lock()
-	ws := b.m[path]
-	if len(ws) > 0 {
-		w.path = ws[0].path // one copy is enough
+func (b *watchBook) begin(path string, of ...watchKind) *Watch {
+	w := &Watch{book: b, path: path}
+	for _, k := range of {
+		w.live |= k.set()
 	}
-	b.m[w.path] = append(ws, w)
+	b.mu.Lock()
+	b.t.add(w)
+	b.count(w.live.len())
 	b.mu.Unlock()
-	b.met.watching(1)
 	return w
+}
+
+// count notes how many kinds have come or gone. b.mu is held.
+func (b *watchBook) count(delta int) {
+	b.n += delta
+	b.met.watching(delta)
 }
 
 // settle notes the reply to w's request: armed, or not there to be armed.
@@ -92,114 +120,89 @@ func (b *watchBook) settle(w *Watch, code int32) {
 	switch {
 	case code == jute.ErrCodeOK:
 		w.armed = true
-		if w.kind == watchExists {
-			w.kind = watchData
+		if w.live.has(watchExists) {
+			w.live = watchData.set()
 		}
-	case code == jute.ErrCodeNoNode && w.kind == watchExists:
+	case code == jute.ErrCodeNoNode && w.live.has(watchExists):
 		w.armed = true
 	}
 }
 
-func (b *watchBook) drop(w *Watch) {
+func (b *watchBook) drop(w *Watch, gone kinds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.over {
+	if w.live&gone == 0 {
 		return
 	}
-	w.over = true
-	b.met.watching(-1)
-	ws := b.m[w.path]
-	i := slices.Index(ws, w)
-	if i < 0 {
-		return
+	b.count(-(w.live & gone).len())
+	if w.live &^= gone; w.live == 0 {
+		b.t.remove(w)
 	}
-	if len(ws) == 1 {
-		delete(b.m, w.path)
-		return
-	}
-	ws[i] = ws[len(ws)-1]
-	ws[len(ws)-1] = nil
-	b.m[w.path] = ws[:len(ws)-1]
 }
 
-// fire closes the watches that an event of the server is for.
+// fire tells the watches that an event of the server is for.
 func (b *watchBook) fire(event int32, path string) {
+	const data, child = 1<<watchData | 1<<watchExists, 1 << watchChild
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.close(path, func(k watchKind) bool {
-		switch event {
-		case jute.EventCreated, jute.EventDataChanged:
-			return k != watchChild
-		case jute.EventChildrenChanged:
-			return k == watchChild
-		case jute.EventDeleted:
-			return true
-		}
-		return false
-	})
+	switch event {
+	case jute.EventCreated, jute.EventDataChanged:
+		b.close(path, data)
+	case jute.EventChildrenChanged:
+		b.close(path, child)
+	case jute.EventDeleted:
+		b.close(path, data|child)
+	}
 }
 
-// doubt closes the watches of paths that could not be set again.
+// doubt fires the watches of paths that could not be set again.
 func (b *watchBook) doubt(paths []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range paths {
-		b.close(p, func(watchKind) bool { return true })
+		b.close(p, 1<<watchData|1<<watchExists|1<<watchChild)
 	}
 }
 
-// close closes the watches on path of the kinds that match. b.mu is held.
-func (b *watchBook) close(path string, match func(watchKind) bool) {
-	ws, keep := b.m[path], 0
-	if len(ws) == 0 {
-		return
-	}
-	for _, w := range ws {
-		if !match(w.kind) {
-			ws[keep] = w
-			keep++
+// close fires the watches on path that wait for some of hit. b.mu is held.
+func (b *watchBook) close(path string, hit kinds) {
+	var next *Watch
+	for w := b.t.get(path); w != nil; w = next {
+		next = w.next
+		what := w.live & hit
+		if what == 0 {
 			continue
 		}
-		w.over, w.fired = true, true
-		if w.c != nil {
-			close(w.c)
-		}
+		b.count(-what.len())
 		if w.bell != nil {
-			w.bell.add(w)
+			w.bell.add(w, what)
+		}
+		w.fired |= what
+		if w.live &^= hit; w.live == 0 {
+			b.t.remove(w)
 		}
 	}
-	b.met.watching(keep - len(ws))
-	clear(ws[keep:])
-	if keep == 0 {
-		delete(b.m, path)
-		return
-	}
-	b.m[path] = ws[:keep]
 }
 
-// end forgets all watches without closing them: the session has ended, which is not
+// end forgets all watches without firing them: the session has ended, which is not
 // an event.
 func (b *watchBook) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, ws := range b.m {
-		for _, w := range ws {
-			w.over = true
+	for w := range b.t.all() {
+		for ; w != nil; w = w.next {
+			w.live = 0
 		}
-		b.met.watching(-len(ws))
 	}
-	clear(b.m)
+	b.count(-b.n)
+	b.t = newWatchTable()
 }
 
-// len returns the number of watches that are waited for.
+// len returns the number of watches that are waited for, one for each kind.
 func (b *watchBook) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := 0
-	for _, ws := range b.m {
-		n += len(ws)
-	}
-	return n
+	return b.n
 }
 
 // setWatchesSize bounds one setWatches request. Servers refuse requests over
@@ -216,12 +219,12 @@ func (b *watchBook) renew(zxid int64) []*call {
 	defer b.mu.Unlock()
 	var calls []*call
 	var batch watchBatch
-	for path, ws := range b.m {
-		if len(path)+batch.size > setWatchesSize {
+	for w := range b.t.all() {
+		if len(w.path)+batch.size > setWatchesSize {
 			calls = append(calls, b.setWatches(zxid, batch))
 			batch = watchBatch{}
 		}
-		batch.add(path, ws)
+		batch.add(w)
 	}
 	if batch.size > 0 {
 		calls = append(calls, b.setWatches(zxid, batch))
@@ -234,12 +237,17 @@ type watchBatch struct {
 	size  int
 }
 
-func (t *watchBatch) add(path string, ws []*Watch) {
-	var has [3]bool
-	for _, w := range ws {
-		if w.armed && !has[w.kind] {
-			has[w.kind] = true
-			t.put(w.kind, path)
+// add adds what the watches of one path have armed.
+func (t *watchBatch) add(w *Watch) {
+	path, armed := w.path, kinds(0)
+	for ; w != nil; w = w.next {
+		if w.armed {
+			armed |= w.live
+		}
+	}
+	for k := range watchChild + 1 {
+		if armed.has(k) {
+			t.put(k, path)
 		}
 	}
 }

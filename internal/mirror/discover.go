@@ -67,10 +67,10 @@ func (m *Mirror) discoverMany(ctx context.Context, rels []string, kids bool) ([]
 		m.fetched(rel, reply{data: r.Data, stat: r.Stat, watch: r.Watch})
 		switch {
 		case !kids:
-		case r.Kids == nil: // The server wants to be asked one by one.
+		case !r.Kids: // The server wants to be asked one by one.
 			lists = append(lists, rel)
 		default:
-			m.arm(rel, true, r.Kids)
+			m.arm(rel, true, r.Watch)
 			if r.Stat.NumChildren > 0 {
 				parents = append(parents, rel)
 			}

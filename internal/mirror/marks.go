@@ -39,9 +39,8 @@ func (k *marks) take(root string) map[mark]struct{} {
 	all := k.own
 	k.own = map[mark]struct{}{}
 	k.mu.Unlock()
-	for _, w := range k.bell.Take() {
-		path, kids := w.Path()
-		all[mark{relative(root, path), kids}] = struct{}{}
+	for _, rung := range k.bell.Take() {
+		all[mark{relative(root, rung.Watch.Path()), rung.Children}] = struct{}{}
 	}
 	return all
 }

@@ -56,7 +56,10 @@ func (m *Mirror) split(marks map[mark]struct{}) ([]string, map[string]struct{}) 
 	for k := range marks {
 		if k.kids {
 			lists = append(lists, k.rel)
-		} else {
+		}
+		// A list alone makes no znode: a watch of a root that is gone may fire
+		// when another root has come already.
+		if !k.kids || m.nodes[k.rel] == nil {
 			data[k.rel] = struct{}{}
 		}
 		if a := m.arms[""]; k == (mark{}) && (a == nil || a.kids == nil) {
@@ -311,9 +314,9 @@ func (m *Mirror) arm(rel string, kids bool, w *session.Watch) {
 	if kids {
 		p = &a.kids
 	}
-	(*p).Stop()
+	(*p).StopOne(kids)
 	*p = w
-	if w != nil {
+	if w != nil && (!kids || w != a.data) { // One that is for both has joined.
 		w.Join(m.todo.bell)
 	}
 }

@@ -1,0 +1,99 @@
+package session
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// Random additions and removals beside a map of lists.
+func TestWatchTable_AgainstMap(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // A test repeats itself.
+	table, want := newWatchTable(), map[string]map[*Watch]bool{}
+	var list []*Watch
+	for i := range 20000 {
+		// It grows to a few thousand and shrinks to nothing, twice.
+		if grow := i/5000%2 == 0; len(list) == 0 || r.IntN(10) < 3 == !grow {
+			w := &Watch{path: fmt.Sprint("/p", r.IntN(3000))}
+			table.add(w)
+			if want[w.path] == nil {
+				want[w.path] = map[*Watch]bool{}
+			}
+			want[w.path][w] = true
+			list = append(list, w)
+			continue
+		}
+		k := r.IntN(len(list))
+		w := list[k]
+		list[k], list = list[len(list)-1], list[:len(list)-1]
+		table.remove(w)
+		if delete(want[w.path], w); len(want[w.path]) == 0 {
+			delete(want, w.path)
+		}
+		if i%97 == 0 {
+			same(t, &table, want)
+		}
+	}
+	same(t, &table, want)
+	for _, w := range list {
+		table.remove(w)
+	}
+	if table.used != 0 || len(table.slots) > 8*minSlots {
+		t.Errorf("empty table: %d used, %d slots", table.used, len(table.slots))
+	}
+}
+
+func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
+	t.Helper()
+	seen := 0
+	for w := range table.all() {
+		path := w.path
+		if table.get(path) != w {
+			t.Fatalf("%s is not found", path)
+		}
+		n := 0
+		for ; w != nil; w = w.next {
+			if !want[path][w] {
+				t.Fatalf("%s: a watch that was removed", path)
+			}
+			n++
+		}
+		if n != len(want[path]) {
+			t.Fatalf("%s: %d watches, want %d", path, n, len(want[path]))
+		}
+		seen++
+	}
+	if seen != len(want) || table.used != seen {
+		t.Fatalf("%d paths, %d used, want %d", seen, table.used, len(want))
+	}
+}
+
+// One watch for data and children: each kind fires once, and may be forgotten
+// without the other.
+func TestWatch_DataAndChildren(t *testing.T) {
+	t.Parallel()
+	b := newWatchBook(nil)
+	bell := NewBell()
+	w := b.begin("/a", watchData, watchChild)
+	w.Join(bell)
+	b.fire(4, "/a") // children
+	b.fire(4, "/a")
+	b.fire(3, "/a") // data
+	if got := bell.Take(); len(got) != 2 || got[0] != (Rung{w, true}) || got[1] != (Rung{w, false}) {
+		t.Errorf("got %v", got)
+	}
+	w = b.begin("/a", watchData, watchChild)
+	w.StopOne(true)
+	b.fire(2, "/a") // deleted
+	w.Join(bell)
+	if got := bell.Take(); len(got) != 1 || got[0] != (Rung{w, false}) {
+		t.Errorf("after a stop of the children: got %v", got)
+	}
+	w = b.begin("/a", watchData, watchChild)
+	c := w.C()
+	b.fire(2, "/a")
+	if !closed(c) || b.len() != 0 {
+		t.Errorf("deleted: closed %v, %d left", closed(c), b.len())
+	}
+}
