@@ -63,7 +63,7 @@ func (w *Watch) C() <-chan struct{} {
 // and on nil.
 func (w *Watch) Stop() {
 	if w != nil {
-		w.book.drop(w, w.live|watchData.set()|watchExists.set()|watchChild.set())
+		w.book.drop(w, watchData.set()|watchExists.set()|watchChild.set())
 	}
 }
 
