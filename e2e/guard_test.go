@@ -180,17 +180,8 @@ func TestLeaderFaults_ServerKilled(t *testing.T) {
 	agents[first.agent].await(t, "another server", func(s *agent.Status) bool {
 		return s.ZooKeeper.State == "connected" && s.ZooKeeper.Server != servers[at]
 	})
-	seen := 0
-	for _, s := range spans(log) {
-		seen += s.lines
-	}
-	eventually(t, "a leader's hook to work", func() bool {
-		now := 0
-		for _, s := range spans(log) {
-			now += s.lines
-		}
-		return now > seen+5
-	})
+	seen := lines(log)
+	eventually(t, "a leader's hook to work", func() bool { return lines(log) > seen+5 })
 	apart(t, log)
 }
 
