@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,17 @@ const memTimeout = 12 * time.Second
 // world is a ZooKeeper in memory inside a bubble of virtual time.
 type world struct {
 	*memzk.Server
-	t        *testing.T
+	t *testing.T
+
+	mu       sync.Mutex // mu guards sessions
 	sessions []*session.Session
+}
+
+// opened makes sure that s is closed at the end.
+func (w *world) opened(s *session.Session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sessions = append(w.sessions, s)
 }
 
 // bubble runs f with an in-memory ZooKeeper in virtual time, and ends all
@@ -56,7 +66,7 @@ func (w *world) tryDial(ctx context.Context, name string) (*session.Session, err
 		Servers: []string{name + ":2181"}, Timeout: memTimeout, Dial: w.Dial,
 	})
 	if err == nil {
-		w.sessions = append(w.sessions, s)
+		w.opened(s)
 	}
 	return s, err
 }

@@ -355,7 +355,7 @@ func TestQueue_TooLongToList(t *testing.T) {
 			Servers: []string{"a:2181"}, Timeout: memTimeout, Dial: w.Dial, MaxReply: 16 << 10,
 		})
 		must(t, err)
-		w.sessions = append(w.sessions, s)
+		w.opened(s)
 		q := NewQueue(s, QueueConfig{Path: "/q"})
 		for range 2000 {
 			must(t, q.Put(t.Context(), nil))
