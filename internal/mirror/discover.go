@@ -15,27 +15,25 @@ import (
 // Few of them are read one by one, many together: then one pair of requests
 // reads a few hundred and watches data and children, and a znode that had no
 // child when it was read needs no list, for its watch tells of the first.
-func (m *Mirror) discover(ctx context.Context, rels []string) ([]string, []string, error) {
-	rels = slices.DeleteFunc(rels, func(rel string) bool { return m.arms[rel] == nil })
-	slices.Sort(rels)
-	rels = slices.Compact(rels)
-	if len(rels) <= fewReads {
-		data := make(map[string]struct{}, len(rels))
-		var lists []string
-		for _, rel := range rels {
-			data[rel] = struct{}{}
-			if m.watchesKids(rel) {
-				lists = append(lists, rel)
+func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
+	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone }))
+	if len(zs) <= fewReads {
+		data := make(map[*znode]struct{}, len(zs))
+		var lists []*znode
+		for _, z := range zs {
+			data[z] = struct{}{}
+			if m.watchesKids(z) {
+				lists = append(lists, z)
 			}
 		}
 		return nil, lists, m.fetch(ctx, data)
 	}
-	var inner, last []string // The last level has no lists.
-	for _, rel := range rels {
-		if m.watchesKids(rel) {
-			inner = append(inner, rel)
+	var inner, last []*znode // The last level has no lists.
+	for _, z := range zs {
+		if m.watchesKids(z) {
+			inner = append(inner, z)
 		} else {
-			last = append(last, rel)
+			last = append(last, z)
 		}
 	}
 	if _, _, err := m.discoverMany(ctx, last, false); err != nil {
@@ -45,34 +43,34 @@ func (m *Mirror) discover(ctx context.Context, rels []string) ([]string, []strin
 }
 
 // discoverMany is discover for znodes that are read together.
-func (m *Mirror) discoverMany(ctx context.Context, rels []string, kids bool) ([]string, []string, error) {
-	results, err := m.s.GetManyW(ctx, m.paths(rels), kids)
+func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
+	results, err := m.s.GetManyW(ctx, paths(zs), kids)
 	if err != nil {
 		return nil, nil, err
 	}
-	var lists, parents []string
-	for i, rel := range rels {
+	var lists, parents []*znode
+	for i, z := range zs {
 		r := results[i]
 		switch {
 		case r.Err == nil:
 		case errors.Is(r.Err, session.ErrNoNode):
-			m.vanished(rel)
+			m.vanished(z)
 			continue
 		default:
-			if err = m.failed(ctx, rel, r.Err); err != nil {
+			if err = m.failed(ctx, z, r.Err); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
-		m.fetched(rel, reply{data: r.Data, stat: r.Stat, watch: r.Watch})
+		m.fetched(z, reply{data: r.Data, stat: r.Stat, watch: r.Watch})
 		switch {
 		case !kids:
 		case !r.Kids: // The server wants to be asked one by one.
-			lists = append(lists, rel)
+			lists = append(lists, z)
 		default:
-			m.arm(rel, true, r.Watch)
+			m.arm(z, true, r.Watch)
 			if r.Stat.NumChildren > 0 {
-				parents = append(parents, rel)
+				parents = append(parents, z)
 			}
 		}
 	}
@@ -81,24 +79,24 @@ func (m *Mirror) discoverMany(ctx context.Context, rels []string, kids bool) ([]
 }
 
 // listMany reads the lists of znodes whose children are watched already.
-func (m *Mirror) listMany(ctx context.Context, rels []string) ([]string, error) {
-	if len(rels) == 0 {
+func (m *Mirror) listMany(ctx context.Context, zs []*znode) ([]*znode, error) {
+	if len(zs) == 0 {
 		return nil, nil
 	}
-	results, err := m.s.ChildrenMany(ctx, m.paths(rels))
+	results, err := m.s.ChildrenMany(ctx, paths(zs))
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for i, rel := range rels {
+	var found []*znode
+	for i, z := range zs {
 		r := results[i]
 		switch {
 		case r.Err == nil:
-			found = append(found, m.listed(rel, reply{names: r.Names, stat: m.nodes[rel].Stat})...)
+			found = append(found, m.listed(z, r.Names)...)
 		case errors.Is(r.Err, session.ErrNoNode):
-			m.vanished(rel)
+			m.vanished(z)
 		default:
-			if err := m.failed(ctx, rel, r.Err); err != nil {
+			if err := m.failed(ctx, z, r.Err); err != nil {
 				return nil, err
 			}
 		}
@@ -106,11 +104,11 @@ func (m *Mirror) listMany(ctx context.Context, rels []string) ([]string, error) 
 	return found, nil
 }
 
-// paths are the paths of znodes relative to the root.
-func (m *Mirror) paths(rels []string) []string {
-	paths := make([]string, len(rels))
-	for i, rel := range rels {
-		paths[i] = m.path(rel)
+// paths are the paths of znodes.
+func paths(zs []*znode) []string {
+	paths := make([]string, len(zs))
+	for i, z := range zs {
+		paths[i] = z.path
 	}
 	return paths
 }

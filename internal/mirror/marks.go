@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"strings"
 	"sync"
 
 	"github.com/zkagent/zkagent/session"
@@ -43,11 +42,6 @@ func (k *marks) take(root string) map[mark]struct{} {
 		all[mark{relative(root, rung.Watch.Path()), rung.Children}] = struct{}{}
 	}
 	return all
-}
-
-// relative is a path relative to the root.
-func relative(root, path string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
 }
 
 // Fired reports whether the watch has fired. What the session received before

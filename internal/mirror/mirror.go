@@ -3,7 +3,6 @@ package mirror
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"time"
@@ -42,18 +41,15 @@ type Mirror struct {
 	opt  Options
 	todo *marks
 
-	nodes map[string]*Node
-	arms  map[string]*arms
-	errs  map[string]error
-	last  int64
+	top  *znode // the root
+	n    int    // znodes that have been read
+	errs map[string]error
+	last int64
 
 	retry   *time.Timer
 	backoff time.Duration
 	changed map[string]struct{} // of the present Refresh
 }
-
-// arms are the live watches of a znode.
-type arms struct{ data, kids *session.Watch }
 
 // New returns a mirror that has read nothing yet; everything is to be read.
 func New(s *session.Session, root string, opt Options) *Mirror {
@@ -65,7 +61,7 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 	}
 	m := &Mirror{
 		s: s, root: root, opt: opt, todo: newMarks(),
-		nodes: map[string]*Node{}, arms: map[string]*arms{}, errs: map[string]error{},
+		top: &znode{path: root, mzxid: unread}, errs: map[string]error{},
 	}
 	m.todo.mark(mark{})
 	return m
@@ -76,10 +72,7 @@ func (m *Mirror) Close() {
 	if m.retry != nil {
 		m.retry.Stop()
 	}
-	for _, a := range m.arms {
-		a.data.Stop()
-		a.kids.Stop()
-	}
+	m.top.disarm()
 }
 
 // Dirty receives when there is something to read.
@@ -107,17 +100,16 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 	for rel := range m.changed {
 		changed = append(changed, rel)
 	}
-	return &Snapshot{Root: m.root, Last: m.last, nodes: m.nodes, errs: maps.Clone(m.errs)}, changed, nil
+	m.changed = nil
+	return &Snapshot{Root: m.root, Last: m.last, top: m.top, n: m.n, errs: maps.Clone(m.errs)}, changed, nil
 }
 
 // forgetAll makes the next Refresh read everything again: after an error in the
 // middle it is not known what was armed. It happens when the context or the
 // session ends, and then hardly anybody calls again.
 func (m *Mirror) forgetAll() {
-	for rel := range m.arms {
-		m.drop(rel)
-	}
-	m.nodes = map[string]*Node{} // The old one may be in use.
+	m.top.disarm()
+	m.top, m.n = &znode{path: m.root, mzxid: unread}, 0
 	clear(m.errs)
 }
 
@@ -141,32 +133,6 @@ func (m *Mirror) planRetry() {
 			m.todo.mark(mark{rel: rel, kids: true})
 		}
 	})
-}
-
-// Follow copies the subtree below root and calls emit with the first snapshot
-// and then with each that differs from the one before; emit may keep them. It returns nil when ctx
-// ends, and the cause when the session ends.
-func Follow(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
-	m := New(s, root, opt)
-	defer m.Close()
-	first, failed := true, 0
-	for {
-		snap, changed, err := m.Refresh(ctx)
-		if err != nil {
-			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
-		}
-		if first || len(changed) > 0 || len(snap.errs) != failed {
-			emit(snap.Clone())
-		}
-		first, failed = false, len(snap.errs)
-		select {
-		case <-m.Dirty():
-		case <-ctx.Done():
-			return nil
-		case <-s.Done():
-			return context.Cause(s.Context())
-		}
-	}
 }
 
 // Ended returns what a Run returns for err: nil when its context ended, the

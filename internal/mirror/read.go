@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,22 +20,22 @@ import (
 // first child.
 func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 	lists, data := m.split(marks)
-	var fresh []string
+	var fresh []*znode
 	for len(lists)+len(fresh)+len(data) > 0 {
 		if len(lists) > 0 {
-			level, deeper := shallowest(lists)
+			level, deeper := m.shallowest(lists)
 			found, err := m.list(ctx, level)
 			if err != nil {
 				return err
 			}
 			lists, fresh = deeper, append(fresh, found...)
-			if m.arms[""] == nil { // It is gone: the read of its data waits for its return.
-				data[""] = struct{}{}
+			if !m.top.armed() { // It is gone: the read of its data waits for its return.
+				data[m.top] = struct{}{}
 			}
 			continue
 		}
-		for _, rel := range fresh {
-			delete(data, rel)
+		for _, z := range fresh {
+			delete(data, z)
 		}
 		if err := m.fetch(ctx, data); err != nil {
 			return err
@@ -43,52 +44,67 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 		if err != nil {
 			return err
 		}
-		fresh, data = found, map[string]struct{}{}
+		fresh, data = found, map[*znode]struct{}{}
 		lists = append(lists, more...)
 	}
 	return nil
 }
 
-// split splits the marks into lists and data to be read.
-func (m *Mirror) split(marks map[mark]struct{}) ([]string, map[string]struct{}) {
-	var lists []string
-	data := map[string]struct{}{}
+// split splits the marks into lists and data to be read. What is not known any
+// more is left out.
+func (m *Mirror) split(marks map[mark]struct{}) ([]*znode, map[*znode]struct{}) {
+	var lists []*znode
+	data := map[*znode]struct{}{}
 	for k := range marks {
+		z := m.top.find(k.rel)
+		if z == nil {
+			continue
+		}
 		if k.kids {
-			lists = append(lists, k.rel)
+			lists = append(lists, z)
 		}
 		// A list alone makes no znode: a watch of a root that is gone may fire
 		// when another root has come already.
-		if !k.kids || m.nodes[k.rel] == nil {
-			data[k.rel] = struct{}{}
+		if !k.kids || !z.isRead() {
+			data[z] = struct{}{}
 		}
-		if a := m.arms[""]; k == (mark{}) && (a == nil || a.kids == nil) {
-			lists = append(lists, "") // The root comes whole or not at all.
+		if k == (mark{}) && m.top.kids == nil {
+			lists = append(lists, m.top) // The root comes whole or not at all.
 		}
 	}
 	return lists, data
 }
 
-// shallowest splits off the paths with the fewest elements, sorted and each once.
-func shallowest(rels []string) ([]string, []string) {
-	var level, deeper []string
-	least := depth(rels[0])
-	for _, rel := range rels {
-		least = min(least, depth(rel))
+// shallowest splits off the znodes whose paths have the fewest elements, sorted and
+// each once.
+func (m *Mirror) shallowest(zs []*znode) ([]*znode, []*znode) {
+	var level, deeper []*znode
+	least := m.depth(zs[0])
+	for _, z := range zs {
+		least = min(least, m.depth(z))
 	}
-	for _, rel := range rels {
-		if depth(rel) == least {
-			level = append(level, rel)
+	for _, z := range zs {
+		if m.depth(z) == least {
+			level = append(level, z)
 		} else {
-			deeper = append(deeper, rel)
+			deeper = append(deeper, z)
 		}
 	}
-	slices.Sort(level)
-	return slices.Compact(level), deeper
+	return sorted(level), deeper
 }
 
+// sorted sorts znodes by their paths and leaves each once.
+func sorted(zs []*znode) []*znode {
+	slices.SortFunc(zs, func(a, b *znode) int { return strings.Compare(a.path, b.path) })
+	return slices.Compact(zs)
+}
+
+func (m *Mirror) rel(z *znode) string { return relative(m.root, z.path) }
+
+func (m *Mirror) depth(z *znode) int { return depth(m.rel(z)) }
+
 // watchesKids reports whether the children of the znode belong to the copy.
-func (m *Mirror) watchesKids(rel string) bool { return m.opt.Depth == 0 || depth(rel) < m.opt.Depth }
+func (m *Mirror) watchesKids(z *znode) bool { return m.opt.Depth == 0 || m.depth(z) < m.opt.Depth }
 
 // reply is what one read brought.
 type reply struct {
@@ -100,28 +116,30 @@ type reply struct {
 }
 
 // list reads the children of the znodes and returns the new ones.
-func (m *Mirror) list(ctx context.Context, rels []string) ([]string, error) {
-	known := rels[:0:0]
-	for _, rel := range rels {
-		if rel == "" || m.arms[rel] != nil {
-			known = append(known, rel)
-		}
-	}
-	replies := m.each(known, func(rel string) reply {
+func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
+	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone })
+	replies := m.each(known, func(z *znode) reply {
 		var r reply
-		r.names, r.stat, r.watch, r.err = m.s.ChildrenW(ctx, m.path(rel))
+		r.names, r.stat, r.watch, r.err = m.s.ChildrenW(ctx, z.path)
 		return r
 	})
-	var found []string
-	for i, rel := range known {
+	var found []*znode
+	for i, z := range known {
 		r := replies[i]
 		switch {
 		case r.err == nil:
-			found = append(found, m.listed(rel, r)...)
+			m.see(r.stat)
+			m.arm(z, true, r.watch)
+			if !z.isRead() {
+				m.n++
+				z.mzxid = r.stat.Mzxid
+				m.note(z)
+			}
+			found = append(found, m.listed(z, r.names)...)
 		case errors.Is(r.err, session.ErrNoNode):
-			m.vanished(rel)
+			m.vanished(z)
 		default:
-			if err := m.failed(ctx, rel, r.err); err != nil {
+			if err := m.failed(ctx, z, r.err); err != nil {
 				return nil, err
 			}
 		}
@@ -132,67 +150,62 @@ func (m *Mirror) list(ctx context.Context, rels []string) ([]string, error) {
 // listed takes in a list of children: it drops what is gone, and returns what
 // is new. The list is the truth about which children exist; what happens after
 // it fires the watch that was armed with it.
-func (m *Mirror) listed(rel string, r reply) []string {
-	if r.watch != nil {
-		m.arm(rel, true, r.watch)
-	}
-	names := make([]string, 0, len(r.names))
-	var found []string
-	for _, name := range r.names {
-		child := join(rel, name)
-		if m.opt.Skip != nil && m.opt.Skip(child) {
-			continue
-		}
-		names = append(names, name)
-		if m.arms[child] == nil {
-			m.arms[child] = &arms{}
-			found = append(found, child)
-		}
-	}
+func (m *Mirror) listed(z *znode, names []string) []*znode {
 	slices.Sort(names)
-	m.see(r.stat)
-	old := m.nodes[rel]
-	n := &Node{Stat: r.stat, Children: names}
-	if old != nil {
-		for _, name := range old.Children {
-			if _, ok := slices.BinarySearch(names, name); !ok {
-				m.vanished(join(rel, name))
+	old, at := z.children(), z.below()
+	next := make([]*znode, 0, len(names))
+	var found []*znode
+	for _, name := range names {
+		for len(old) > 0 && old[0].path[at:] < name {
+			m.vanished(old[0])
+			old = old[1:]
+		}
+		if len(old) > 0 && old[0].path[at:] == name {
+			c := old[0]
+			if old = old[1:]; c.mzxid != gone {
+				next = append(next, c)
+				continue
 			}
 		}
-		// Mzxid stays that of the data that was read with it.
-		n.Data, n.Stat = old.Data, old.Stat
-		n.Stat.Pzxid, n.Stat.Cversion, n.Stat.NumChildren = r.stat.Pzxid, r.stat.Cversion, r.stat.NumChildren
+		c := &znode{path: join(z.path, name), mzxid: unread}
+		if m.opt.Skip != nil && m.opt.Skip(m.rel(c)) {
+			continue
+		}
+		next, found = append(next, c), append(found, c)
 	}
-	m.put(rel, n, old)
+	for _, c := range old {
+		m.vanished(c)
+	}
+	if len(found) > 0 || len(next) != len(z.children()) {
+		m.note(z)
+	}
+	if z.inner = nil; len(next) > 0 {
+		z.inner = &inner{next}
+	}
 	return found
 }
 
 // fetch reads the data of the znodes.
-func (m *Mirror) fetch(ctx context.Context, rels map[string]struct{}) error {
-	known := make([]string, 0, len(rels))
-	for rel := range rels {
-		if rel == "" || m.arms[rel] != nil {
-			known = append(known, rel)
-		}
-	}
-	slices.Sort(known)
+func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
+	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == gone })
+	known := sorted(slices.Collect(maps.Keys(zs)))
 	replies, err := m.fetchAll(ctx, known)
 	if err != nil {
 		return err
 	}
-	for i, rel := range known {
+	for i, z := range known {
 		r := replies[i]
 		switch {
 		case r.err == nil:
-			m.fetched(rel, r)
+			m.fetched(z, r)
 		case errors.Is(r.err, session.ErrNoNode):
 			// It went after its parent was listed, so the parent's watch fires.
-			m.vanished(rel)
-			if rel == "" {
-				m.arm("", false, r.watch)
+			m.vanished(z)
+			if z == m.top {
+				m.arm(z, false, r.watch)
 			}
 		default:
-			if err := m.failed(ctx, rel, r.err); err != nil {
+			if err := m.failed(ctx, z, r.err); err != nil {
 				return err
 			}
 		}
@@ -204,22 +217,22 @@ func (m *Mirror) fetch(ctx context.Context, rels map[string]struct{}) error {
 const fewReads = 4
 
 // fetchAll reads and watches the data of the znodes.
-func (m *Mirror) fetchAll(ctx context.Context, rels []string) ([]reply, error) {
-	if len(rels) <= fewReads || rels[0] == "" {
-		return m.each(rels, func(rel string) reply {
+func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
+	if len(zs) <= fewReads || zs[0] == m.top {
+		return m.each(zs, func(z *znode) reply {
 			var r reply
-			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, m.path(rel))
-			if rel == "" && errors.Is(r.err, session.ErrNoNode) {
+			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
+			if z == m.top && errors.Is(r.err, session.ErrNoNode) {
 				return m.awaitRoot(ctx)
 			}
 			return r
 		}), nil
 	}
-	results, err := m.s.GetManyW(ctx, m.paths(rels), false)
+	results, err := m.s.GetManyW(ctx, paths(zs), false)
 	if err != nil {
 		return nil, err
 	}
-	replies := make([]reply, len(rels))
+	replies := make([]reply, len(zs))
 	for i, r := range results {
 		replies[i] = reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err}
 	}
@@ -239,134 +252,105 @@ func (m *Mirror) awaitRoot(ctx context.Context) reply {
 	return reply{watch: w, err: session.ErrNoNode}
 }
 
-func (m *Mirror) fetched(rel string, r reply) {
-	m.arm(rel, false, r.watch)
+// fetched takes in the data of a znode.
+func (m *Mirror) fetched(z *znode, r reply) {
+	m.arm(z, false, r.watch)
 	m.see(r.stat)
-	old := m.nodes[rel]
-	n := &Node{Data: r.data, Stat: r.stat}
-	if old != nil {
-		n.Children = old.Children
+	if _, ok := m.errs[m.rel(z)]; ok {
+		delete(m.errs, m.rel(z))
+		m.note(z)
 	}
-	if _, ok := m.errs[rel]; ok {
-		delete(m.errs, rel)
-		m.changed[rel] = struct{}{}
-	}
-	if rel == "" && m.arms[""].kids == nil { // It came after the list.
+	if z == m.top && z.kids == nil { // It came after the list.
 		m.todo.mark(mark{})
 	}
-	m.put(rel, n, old)
+	if !z.isRead() {
+		m.n++
+	}
+	if z.mzxid != r.stat.Mzxid {
+		m.note(z)
+	}
+	z.data, z.mzxid = r.data, r.stat.Mzxid
 }
 
-// put stores a znode, and notes whether that is a change.
-func (m *Mirror) put(rel string, n, old *Node) {
-	if old == nil || n.Stat.Mzxid != old.Stat.Mzxid || n.Stat.Czxid != old.Stat.Czxid || !slices.Equal(n.Children, old.Children) {
-		m.changed[rel] = struct{}{}
-	}
-	m.nodes[rel] = n
-}
+// note notes that a znode has changed.
+func (m *Mirror) note(z *znode) { m.changed[m.rel(z)] = struct{}{} }
 
 // failed takes in an error that is not "does not exist". It returns it when the
 // context or the session has ended, and else tells it in the snapshot: the znode
 // keeps its last state and is tried again after a back-off.
-func (m *Mirror) failed(ctx context.Context, rel string, err error) error {
+func (m *Mirror) failed(ctx context.Context, z *znode, err error) error {
 	if ctx.Err() != nil || m.s.Context().Err() != nil {
 		return err
 	}
+	rel := m.rel(z)
 	if _, ok := m.errs[rel]; !ok {
-		m.opt.Logger.Warn("znode cannot be read", "path", m.path(rel), "err", err)
+		m.opt.Logger.Warn("znode cannot be read", "path", z.path, "err", err)
 	}
 	m.errs[rel] = err
 	return nil
 }
 
-// vanished takes a znode and all below out of the copy.
-func (m *Mirror) vanished(rel string) {
-	if n, ok := m.nodes[rel]; ok {
-		for _, name := range n.Children {
-			m.vanished(join(rel, name))
-		}
-		delete(m.nodes, rel)
-		m.changed[rel] = struct{}{}
+// vanished takes a znode and all below out of the copy. The root stays known.
+func (m *Mirror) vanished(z *znode) {
+	for _, c := range z.children() {
+		m.vanished(c)
 	}
-	delete(m.errs, rel)
-	m.drop(rel)
-}
-
-// drop forgets the watches of a znode.
-func (m *Mirror) drop(rel string) {
-	a := m.arms[rel]
-	if a == nil {
-		return
+	if z.isRead() {
+		m.n--
+		m.note(z)
 	}
-	delete(m.arms, rel)
-	a.data.Stop()
-	a.kids.Stop()
+	delete(m.errs, m.rel(z))
+	z.watch.Stop()
+	z.kids.Stop()
+	*z = znode{path: z.path, mzxid: gone}
+	if z == m.top {
+		z.mzxid = unread
+	}
 }
 
 // arm waits for a new watch in place of the former one of its kind.
-func (m *Mirror) arm(rel string, kids bool, w *session.Watch) {
-	a := m.arms[rel]
-	if a == nil {
-		a = &arms{}
-		m.arms[rel] = a
-	}
-	p := &a.data
+func (m *Mirror) arm(z *znode, kids bool, w *session.Watch) {
+	p := &z.watch
 	if kids {
-		p = &a.kids
+		p = &z.kids
 	}
 	(*p).StopOne(kids)
 	*p = w
-	if w != nil && (!kids || w != a.data) { // One that is for both has joined.
+	if w != nil && (!kids || w != z.watch) { // One that is for both has joined.
 		w.Join(m.todo.bell)
+	}
+}
+
+func (z *znode) armed() bool { return z.watch != nil || z.kids != nil }
+
+// disarm forgets the watches of a znode and of all below.
+func (z *znode) disarm() {
+	z.watch.Stop()
+	z.kids.Stop()
+	for _, c := range z.children() {
+		c.disarm()
 	}
 }
 
 // see keeps the largest zxid that was read.
 func (m *Mirror) see(st session.Stat) { m.last = max(m.last, st.Czxid, st.Mzxid, st.Pzxid) }
 
-// each calls fn for every path, several at once, and returns the replies in order.
-func (m *Mirror) each(rels []string, fn func(rel string) reply) []reply {
-	replies := make([]reply, len(rels))
-	if len(rels) == 1 {
-		replies[0] = fn(rels[0])
+// each calls fn for every znode, several at once, and returns the replies in order.
+func (m *Mirror) each(zs []*znode, fn func(*znode) reply) []reply {
+	replies := make([]reply, len(zs))
+	if len(zs) == 1 {
+		replies[0] = fn(zs[0])
 		return replies
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(m.opt.Concurrency, len(rels)) {
+	for range min(m.opt.Concurrency, len(zs)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(rels)); i = next.Add(1) - 1 {
-				replies[i] = fn(rels[i])
+			for i := next.Add(1) - 1; i < int64(len(zs)); i = next.Add(1) - 1 {
+				replies[i] = fn(zs[i])
 			}
 		})
 	}
 	wg.Wait()
 	return replies
-}
-
-// path is the path of a znode relative to the root.
-func (m *Mirror) path(rel string) string {
-	switch {
-	case rel == "":
-		return m.root
-	case m.root == "/":
-		return "/" + rel
-	}
-	return m.root + "/" + rel
-}
-
-// join joins a relative path and a name.
-func join(rel, name string) string {
-	if rel == "" {
-		return name
-	}
-	return rel + "/" + name
-}
-
-// depth is the number of elements of a relative path.
-func depth(rel string) int {
-	if rel == "" {
-		return 0
-	}
-	return strings.Count(rel, "/") + 1
 }

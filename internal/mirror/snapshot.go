@@ -3,60 +3,63 @@ package mirror
 import (
 	"maps"
 	"slices"
-
-	"github.com/zkagent/zkagent/session"
 )
 
 // Node is one znode as it was read. It must not be changed.
 type Node struct {
 	Data []byte
-	Stat session.Stat
+	Stat Stat
 	// Children are the names of the children, sorted; nil at the depth limit.
 	Children []string
 }
 
-// Snapshot is the copy of the subtree at one time. One that Follow brought is
-// immutable; one of Refresh is good until the next Refresh.
+// Stat is what the copy keeps of a znode's Stat.
+type Stat struct{ Mzxid int64 }
+
+// Snapshot is the copy of the subtree. It is good until the next Refresh.
 type Snapshot struct {
 	// Root is the path of the root znode.
 	Root string
 	// Last is the largest czxid, mzxid or pzxid that was read.
 	Last int64
 
-	nodes map[string]*Node
-	errs  map[string]error
+	top  *znode
+	n    int
+	errs map[string]error
 }
 
 // Exists reports whether the root znode exists.
-func (s *Snapshot) Exists() bool {
-	_, ok := s.nodes[""]
-	return ok
-}
+func (s *Snapshot) Exists() bool { return s.top.isRead() }
 
 // Len is the number of znodes, the root included.
-func (s *Snapshot) Len() int { return len(s.nodes) }
+func (s *Snapshot) Len() int { return s.n }
 
 // Get returns the znode at a path relative to the root; "" is the root.
-func (s *Snapshot) Get(rel string) (*Node, bool) {
-	n, ok := s.nodes[rel]
-	return n, ok
+func (s *Snapshot) Get(rel string) (Node, bool) {
+	z := s.top.find(rel)
+	if z == nil || !z.isRead() {
+		return Node{}, false
+	}
+	return z.node(), true
+}
+
+func (z *znode) node() Node {
+	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid}, Children: z.names()}
 }
 
 // Walk calls fn for each znode in bytewise order of the relative paths, the
 // root ("") first, until fn returns false.
 func (s *Snapshot) Walk(fn func(rel string, n *Node) bool) {
-	for _, rel := range slices.Sorted(maps.Keys(s.nodes)) {
-		if !fn(rel, s.nodes[rel]) {
+	all := make(map[string]*znode, s.n)
+	s.top.walk(func(z *znode) bool {
+		all[relative(s.Root, z.path)] = z
+		return true
+	})
+	for _, rel := range slices.Sorted(maps.Keys(all)) {
+		if n := all[rel].node(); !fn(rel, &n) {
 			return
 		}
 	}
-}
-
-// Clone returns a copy that stays as it is.
-func (s *Snapshot) Clone() *Snapshot {
-	c := *s
-	c.nodes = maps.Clone(s.nodes)
-	return &c
 }
 
 // Errors returns the znodes that exist and cannot be read, with the reasons.

@@ -1,0 +1,52 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Clone returns a copy that stays as it is.
+func (s *Snapshot) Clone() *Snapshot {
+	c := *s
+	c.top = s.top.clone()
+	return &c
+}
+
+func (z *znode) clone() *znode {
+	c := *z
+	if z.inner != nil {
+		c.inner = &inner{}
+		for _, child := range z.inner.children {
+			c.inner.children = append(c.inner.children, child.clone())
+		}
+	}
+	return &c
+}
+
+// Follow copies the subtree below root and calls emit with a clone of the first
+// snapshot and then of each that differs from the one before. It returns nil when
+// ctx ends, and the cause when the session ends.
+func Follow(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
+	m := New(s, root, opt)
+	defer m.Close()
+	first, failed := true, 0
+	for {
+		snap, changed, err := m.Refresh(ctx)
+		if err != nil {
+			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
+		}
+		if first || len(changed) > 0 || len(snap.errs) != failed {
+			emit(snap.Clone())
+		}
+		first, failed = false, len(snap.errs)
+		select {
+		case <-m.Dirty():
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package mirror
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Values of znode.mzxid for one without data.
+const (
+	unread = -1 // known from the list of its parent, or waited for
+	gone   = -2 // no longer part of the copy
+)
+
+// znode is one znode of the copy. There may be a hundred thousand, so it is small:
+// what only those with children need is apart, and names are parts of the paths.
+type znode struct {
+	path  string
+	data  []byte
+	mzxid int64
+	inner *inner         // nil: no children
+	watch *session.Watch // of the data, and perhaps of the children
+	kids  *session.Watch // of the children; may be the same as watch
+}
+
+// inner is what a znode with children has besides.
+type inner struct{ children []*znode } // sorted by path
+
+func (z *znode) isRead() bool { return z.mzxid >= 0 }
+
+// children are the znodes that the newest list had; some may be gone since.
+func (z *znode) children() []*znode {
+	if z.inner == nil {
+		return nil
+	}
+	return z.inner.children
+}
+
+// names are the names of the children, nil for none.
+func (z *znode) names() []string {
+	var names []string
+	for _, c := range z.children() {
+		names = append(names, c.path[z.below():])
+	}
+	return names
+}
+
+// below is where the names of the children begin in their paths.
+func (z *znode) below() int { return len(z.path) + 1 - strings.Count(z.path[len(z.path)-1:], "/") }
+
+// child returns a child by its name, nil if there is none.
+func (z *znode) child(name string) *znode {
+	list, at := z.children(), z.below()
+	i, ok := slices.BinarySearchFunc(list, name, func(c *znode, name string) int { return strings.Compare(c.path[at:], name) })
+	if !ok || list[i].mzxid == gone {
+		return nil
+	}
+	return list[i]
+}
+
+// find returns the znode at a path relative to z, nil if it is not known.
+func (z *znode) find(rel string) *znode {
+	for z != nil && rel != "" {
+		var name string
+		name, rel, _ = strings.Cut(rel, "/")
+		z = z.child(name)
+	}
+	return z
+}
+
+// walk calls fn for z and all below that have been read, parents first, until fn
+// returns false.
+func (z *znode) walk(fn func(*znode) bool) bool {
+	if z.isRead() && !fn(z) {
+		return false
+	}
+	for _, c := range z.children() {
+		if !c.walk(fn) {
+			return false
+		}
+	}
+	return true
+}
+
+// join is the path of a child.
+func join(path, name string) string { return strings.TrimSuffix(path, "/") + "/" + name }
+
+// relative is a path relative to the root.
+func relative(root, path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
+}
+
+// depth is the number of elements of a relative path.
+func depth(rel string) int {
+	if rel == "" {
+		return 0
+	}
+	return strings.Count(rel, "/") + 1
+}
