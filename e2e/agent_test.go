@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,7 @@ const limit = 90 * time.Second
 type agentProcess struct {
 	dir string // settings, state, socket, log
 	env []string
+	via []string // a command that executes the program, and its arguments; nil: none
 	cmd *exec.Cmd
 	log *syncBuffer
 
@@ -79,7 +81,8 @@ func (a *agentProcess) write(t *testing.T, name, content string) {
 
 func (a *agentProcess) start(t *testing.T) {
 	t.Helper()
-	a.cmd = exec.Command(binary, "run", "--config", a.path("agent.hcl"))
+	args := append(slices.Clone(a.via), binary, "run", "--config", a.path("agent.hcl"))
+	a.cmd = exec.Command(args[0], args[1:]...)
 	a.cmd.Env, a.cmd.Stdout, a.cmd.Stderr = a.env, a.log, a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := a.cmd.Start(); err != nil {

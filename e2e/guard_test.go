@@ -97,15 +97,23 @@ func apart(t *testing.T, log string) {
 	}
 }
 
+// side is one of the two hosts, with its network.
+type side struct {
+	*agentProcess
+	proxy *zktest.Proxy
+	cable cable
+}
+
 // TestLeaderFaults_HooksNeverOverlap disturbs the leader in every way that a
 // host or network can, and looks at the hooks' own log.
 func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 	t.Parallel()
 	zk := zookeeper(t).Addr()
-	type side struct {
-		*agentProcess
-		proxy *zktest.Proxy
+	both := []zktest.Direction{zktest.ClientToServer, zktest.ServerToClient}
+	lost := func(d ...zktest.Direction) func(*testing.T, side) {
+		return func(t *testing.T, s side) { s.cable.cut(t, d...) }
 	}
+	again := func(t *testing.T, s side) { s.cable.heal(t) }
 	for _, c := range []struct {
 		name  string
 		begin func(t *testing.T, s side)
@@ -116,12 +124,10 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 			func(t *testing.T, s side) { s.signal(t, syscall.SIGCONT) },
 		},
 		{"killed", func(_ *testing.T, s side) { s.kill() }, func(t *testing.T, s side) { s.start(t) }},
-		{"cut off", func(_ *testing.T, s side) { s.proxy.Cut() }, healed[side](func(s side) { s.proxy.Heal() })},
-		{"black hole", func(_ *testing.T, s side) { s.proxy.BlackHole() }, healed[side](func(s side) { s.proxy.Heal() })},
-		{
-			"cut to the server", func(_ *testing.T, s side) { s.proxy.CutOneWay(zktest.ClientToServer) },
-			healed[side](func(s side) { s.proxy.Heal() }),
-		},
+		{"cut off", func(_ *testing.T, s side) { s.proxy.Cut() }, func(_ *testing.T, s side) { s.proxy.Heal() }},
+		{"black hole", lost(both...), again},
+		{"cut to the server", lost(zktest.ClientToServer), again},
+		{"cut from the server", lost(zktest.ServerToClient), again},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -130,8 +136,11 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 			sides := map[string]side{}
 			for _, id := range []string{"a", "b"} {
 				proxy := zktest.NewProxy(t, zk)
-				sides[id] = side{newAgent(t, id, working([]string{proxy.Addr()}, root, log, id)), proxy}
-				sides[id].start(t)
+				net := newCable(t, proxy.Addr())
+				a := newAgent(t, id, working([]string{net.addr}, root, log, id))
+				a.via = net.via
+				a.start(t)
+				sides[id] = side{a, proxy, net}
 			}
 			first := newest(t, log, 0)
 			c.begin(t, sides[first.agent])
@@ -152,9 +161,6 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 		})
 	}
 }
-
-// healed makes a step of what cannot fail.
-func healed[T any](fn func(T)) func(*testing.T, T) { return func(_ *testing.T, s T) { fn(s) } }
 
 // The server that the leader is connected to is killed: the leader goes on
 // through another one, or another leader follows; never two.

@@ -14,6 +14,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	relayMain()
 	dir, err := os.MkdirTemp("", "zkagent-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

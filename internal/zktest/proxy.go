@@ -41,6 +41,13 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatalf("zktest: start a proxy: %v", err)
 	}
+	return NewProxyOn(tb, l, target)
+}
+
+// NewProxyOn starts a proxy that takes its connections from l, which it closes
+// when the test ends.
+func NewProxyOn(tb testing.TB, l net.Listener, target string) *Proxy {
+	tb.Helper()
 	p := &Proxy{target: target, listener: l, done: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	p.wg.Go(p.accept)
 	tb.Cleanup(p.close)
