@@ -164,14 +164,19 @@ func (r *reader) settle(ctx context.Context) error {
 }
 
 // rung marks the children whose watches fired as to be read, and reports
-// whether there are any.
+// whether there are any. One that was deleted is not read: the list tells, and
+// should it not, the child is looked at after a while.
 func (r *reader) rung() bool {
 	found := false
 	for _, rung := range r.bell.Take() {
 		w := rung.Watch
 		path := w.Path()
 		name := path[strings.LastIndexByte(path, '/')+1:]
-		if c := r.nodes[name]; c != nil && c.watch == w {
+		switch c := r.nodes[name]; {
+		case c == nil || c.watch != w:
+		case w.Gone():
+			r.retry[name] = time.Now().Add(rereadAfter)
+		default:
 			r.dirty[name], found = true, true
 		}
 	}

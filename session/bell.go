@@ -85,3 +85,12 @@ func (w *Watch) Fired() bool {
 
 // Path returns what is watched.
 func (w *Watch) Path() string { return strip(w.book.chroot, w.path) }
+
+// Gone reports that the watch fired because the znode was deleted. Who watches
+// the list of children too needs no read to learn it: the server tells of the
+// list after it.
+func (w *Watch) Gone() bool {
+	w.book.mu.Lock()
+	defer w.book.mu.Unlock()
+	return w.gone
+}

@@ -43,6 +43,7 @@ type Watch struct {
 	live  kinds  // what is waited for
 	armed bool   // the server's reply has come
 	fired kinds  // what of it has happened
+	gone  bool   // the event said that the znode was deleted
 }
 
 // C is closed when the read is to be repeated. It is not closed when the session
@@ -147,11 +148,11 @@ func (b *watchBook) fire(event int32, path string) {
 	defer b.mu.Unlock()
 	switch event {
 	case jute.EventCreated, jute.EventDataChanged:
-		b.close(path, data)
+		b.close(path, data, false)
 	case jute.EventChildrenChanged:
-		b.close(path, child)
+		b.close(path, child, false)
 	case jute.EventDeleted:
-		b.close(path, data|child)
+		b.close(path, data|child, true)
 	}
 }
 
@@ -160,12 +161,12 @@ func (b *watchBook) doubt(paths []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range paths {
-		b.close(p, 1<<watchData|1<<watchExists|1<<watchChild)
+		b.close(p, 1<<watchData|1<<watchExists|1<<watchChild, false)
 	}
 }
 
 // close fires the watches on path that wait for some of hit. b.mu is held.
-func (b *watchBook) close(path string, hit kinds) {
+func (b *watchBook) close(path string, hit kinds, gone bool) {
 	var next *Watch
 	for w := b.t.get(path); w != nil; w = next {
 		next = w.next
@@ -174,6 +175,9 @@ func (b *watchBook) close(path string, hit kinds) {
 			continue
 		}
 		b.count(-what.len())
+		if gone {
+			w.gone = true
+		}
 		if w.bell != nil {
 			w.bell.add(w, what)
 		}
