@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func fileIs(t *testing.T, path, want string) {
 	}
 }
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
@@ -230,6 +231,15 @@ func (s *started) ready() {
 	case <-time.After(patience): //nolint:forbidigo // once.
 		s.t.Fatal("the agent does not become ready")
 	}
+}
+
+// recorded waits until there is an event of a kind.
+func (s *started) recorded(kind string) {
+	s.t.Helper()
+	eventually(s.t, "an event "+kind, func() bool {
+		list, _ := s.events.since(0)
+		return slices.ContainsFunc(list, func(e Event) bool { return e.Kind == kind })
+	})
 }
 
 // condition waits until a condition is open, or closed.

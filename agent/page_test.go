@@ -97,6 +97,7 @@ func TestPage_EverySection(t *testing.T) {
 
 func TestPage_FailedRenderLeavesNoTrace(t *testing.T) {
 	b, a := pageBed(t)
+	a.recorded("ready") // the last one of the start
 	before, _ := a.events.since(0)
 	if _, err := a.preview(t.Context(), "broken.conf"); err != nil {
 		t.Error(err)
