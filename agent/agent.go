@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,6 +65,8 @@ type Agent struct {
 	stopMode    chan stopMode // size 1: how to stop
 	failed      chan error    // size 1: why Run is to end with an error
 	saved       *lastGoodSaver
+	hostMaint   *hostMaintenance
+	life        string       // names this process, unlike any other
 	httpAddr    atomic.Value // string
 
 	// What is read when somebody looks.
@@ -95,7 +98,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: newEvents(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), history: newHistory(historyDir(cfg.StateDir)),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
@@ -109,6 +112,9 @@ func New(cfg Config) (*Agent, error) {
 	var err error
 	if a.sessions, err = session.New(zk); err != nil {
 		return nil, err
+	}
+	if a.hostMaint, err = newHostMaintenance(cfg.StateDir); err != nil {
+		log.Error("maintenance not known", "err", err)
 	}
 	a.build(&cfg)
 	a.use(&cfg)

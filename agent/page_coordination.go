@@ -120,13 +120,16 @@ func viewRollout(tree string, s *fleet.State) rolloutView {
 	for h := range s.Hosts {
 		hosts[h] = true
 	}
-	order := map[string]int{"failed": 0, "started": 1, "waiting": 2, "done": 3}
+	order := map[string]int{"failed": 0, "started": 1, "waiting": 2, fleet.HostSkipped: 3, "done": 4}
 	for h := range hosts {
 		row := rolloutRow{Host: h, State: "waiting", Vote: "no vote yet"}
 		if vote, ok := s.Votes[h]; ok {
 			v.Count.Voted++
 			row.Vote, row.Text = "commit", vote.Reason
-			if !vote.Commit {
+			switch {
+			case vote.Skip:
+				row.Vote = fleet.HostSkipped
+			case !vote.Commit:
 				row.Vote = "abort"
 			}
 		}
@@ -140,6 +143,7 @@ func viewRollout(tree string, s *fleet.State) rolloutView {
 			v.Count.Failed++
 		case fleet.HostStarted:
 			v.Count.Active++
+		case fleet.HostSkipped: // in maintenance
 		default:
 			v.Count.Waiting++
 		}

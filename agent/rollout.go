@@ -33,6 +33,7 @@ func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.U
 	}
 	m.participant = fleet.New(fleet.Config{
 		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
+		Life: c.agent.life, Maintenance: c.agent.hostMaint.reason,
 	})
 	defer m.wg.Wait()
 	defer cancel()
@@ -58,6 +59,9 @@ type subscription struct {
 	session     *session.Session
 	wg          sync.WaitGroup
 	begun       bool // touched by the watcher's goroutine alone
+
+	mu   sync.Mutex // mu guards last.
+	last usage
 }
 
 // begin subscribes at the first versioned state: flat trees have no
@@ -68,7 +72,7 @@ func (m *subscription) begin(ctx context.Context, s *session.Session) {
 	}
 	m.begun = true
 	for what, run := range map[string]func(context.Context, *session.Session) error{
-		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run,
+		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.tellMaintenance,
 	} {
 		m.wg.Go(func() {
 			if err := run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
@@ -140,7 +144,7 @@ func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
 // Show implements fleet.Host.
 func (m *subscription) Show(tree *view.Tree) {
 	m.up(tree)
-	m.subscriber.Report(tree.Generation, config.StateOK, nil)
+	m.report(tree.Generation, config.StateOK, nil)
 	m.agent.conds.Close("rollout-failed", m.cfg.Name)
 }
 
@@ -171,7 +175,7 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 		err = m.postCheck(ctx, snap, tree)
 	}
 	if err == nil {
-		m.subscriber.Report(tree.Generation, config.StateOK, nil)
+		m.report(tree.Generation, config.StateOK, nil)
 		m.agent.conds.Close("rollout-failed", m.cfg.Name)
 		return nil
 	}
@@ -186,7 +190,7 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 			return waitErr
 		}
 	}
-	m.subscriber.Report(version, config.StateFailed, err)
+	m.report(version, config.StateFailed, err)
 	return err
 }
 

@@ -41,6 +41,8 @@ type AgentStatus struct {
 	Started  time.Time `json:"started"`
 	State    string    `json:"state"` // starting, cached, running or stopping
 	StateDir string    `json:"state_dir,omitempty"`
+	// Maintenance is that of the host as a whole; nil: it is in none.
+	Maintenance *registry.Maintenance `json:"maintenance,omitempty"`
 }
 
 // ZooKeeperStatus is about the session.
@@ -134,7 +136,7 @@ func (a *Agent) Status() Status {
 	s := Status{
 		Agent: AgentStatus{
 			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.started,
-			State: a.state(snap), StateDir: a.stateDir,
+			State: a.state(snap), StateDir: a.stateDir, Maintenance: a.hostMaint.status(),
 		},
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
 		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execs.status(),

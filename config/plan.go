@@ -26,6 +26,9 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 	// Subscribers are the agents that use the tree.
 	Subscribers []string `json:"subscribers"`
+	// Maintenance are those among them that are in maintenance, which a rollout
+	// passes by.
+	Maintenance []string `json:"maintenance,omitempty"`
 	// Frozen says why the config is frozen, nil when it is not.
 	Frozen *FrozenError `json:"frozen,omitempty"`
 	// Refused holds every reason for which the publish would be refused, nil
@@ -67,7 +70,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 	}
-	if p.Subscribers, err = subscriberNames(ctx, s, cfg.Path); err != nil {
+	if err = p.readSubscribers(ctx, s, cfg.Path); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	p.Refused = refused.ErrorOrNil()
@@ -86,4 +89,16 @@ func nextVersion(ctx context.Context, s *session.Session, root string) (int64, e
 		return 0, fmt.Errorf("config %s: list versions: %w", root, err)
 	}
 	return max(1, (int64(st.Cversion)+int64(st.NumChildren))/2), nil
+}
+
+func (p *Plan) readSubscribers(ctx context.Context, s *session.Session, root string) error {
+	list, err := Subscribers(ctx, s, root)
+	p.Subscribers = []string{}
+	for _, sub := range list {
+		p.Subscribers = append(p.Subscribers, sub.ID)
+		if sub.State == StateMaintenance {
+			p.Maintenance = append(p.Maintenance, sub.ID)
+		}
+	}
+	return err
 }

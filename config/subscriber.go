@@ -19,6 +19,9 @@ const (
 	StateOK     = "ok"     // the version is in use
 	StateFailed = "failed" // the version was refused; the one before is in use
 	StateHeld   = "held"   // the agent waits before it uses a newer version
+	// StateMaintenance says that the host is in maintenance: no rollout waits
+	// for it, and it keeps its version.
+	StateMaintenance = "maintenance"
 )
 
 // Subscription is the data of a subscriber's znode: what one agent uses.

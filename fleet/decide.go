@@ -90,12 +90,14 @@ func judge(p Proposal, control Control, votes map[string]Vote, expired bool) *De
 	if control.Action == ActionAbort {
 		return &Decision{Reason: orDefault(control.Reason, "aborted by "+control.By)}
 	}
-	var refused, absent []string
+	var refused, absent, skipped []string
 	for _, id := range p.Participants {
 		v, voted := votes[id]
 		switch {
 		case !voted:
 			absent = append(absent, id)
+		case v.Skip:
+			skipped = append(skipped, id)
 		case !v.Commit:
 			refused = append(refused, id+": "+v.Reason)
 		}
@@ -103,12 +105,12 @@ func judge(p Proposal, control Control, votes map[string]Vote, expired bool) *De
 	switch {
 	case len(refused) > 0:
 		return &Decision{Reason: clipTo(strings.Join(refused, "\n"), maxReasons)}
-	case len(absent) == 0:
-		return &Decision{Commit: true}
-	case !expired:
+	case len(absent) > 0 && !expired:
 		return nil
-	case p.Strategy.Absent == AbsentSkip:
-		return &Decision{Commit: true, Skipped: absent}
+	case len(absent) == 0 && len(skipped) > 0 && len(skipped) == len(p.Participants):
+		return &Decision{Reason: ErrNobody.Error()}
+	case len(absent) == 0 || p.Strategy.Absent == AbsentSkip:
+		return &Decision{Commit: true, Skipped: append(skipped, absent...)}
 	}
 	return &Decision{Reason: fmt.Sprintf("no vote within %s from %s", time.Duration(p.Strategy.VoteTimeout), clipTo(strings.Join(absent, ", "), maxReasons))}
 }

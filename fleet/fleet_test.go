@@ -49,6 +49,10 @@ type host struct {
 	fail    map[int64]string // version -> why its use fails
 	took    time.Duration    // how long a use takes
 	hold    chan struct{}    // a use waits for it when not nil
+	kills   int64            // the version that kills the process
+	dead    bool             // it did
+	reason  string           // of its maintenance
+	changed chan struct{}    // closed when that changes
 }
 
 func newWorld(t *testing.T, ids ...string) *world {
@@ -154,7 +158,7 @@ func (h *host) run(ctx context.Context, s *session.Session) {
 	if _, _, err := s.Create(ctx, path, nil, session.Ephemeral); err != nil && !errors.Is(err, session.ErrNodeExists) {
 		return
 	}
-	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree})
+	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance})
 	var wg sync.WaitGroup
 	wg.Go(func() { h.follow(ctx, s, p) })
 	if err := p.Run(ctx, s); err != nil && ctx.Err() == nil {
@@ -204,6 +208,22 @@ func (h *host) version() int64 {
 	return h.inUse
 }
 
+// versions are those that were in use, in order.
+func (h *host) versions() []int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.history)
+}
+
+// died reports once that a version has killed the process.
+func (h *host) died() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	died := h.dead
+	h.dead = false
+	return died
+}
+
 func (h *host) put(version int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,6 +254,12 @@ func (h *host) Use(ctx context.Context, tree *view.Tree) error {
 	h.put(tree.Generation)
 	h.mu.Lock()
 	took, hold, why := h.took, h.hold, h.fail[tree.Generation]
+	if h.kills == tree.Generation {
+		h.dead = true
+		h.mu.Unlock()
+		h.cancel()
+		return ErrStopping
+	}
 	h.mu.Unlock()
 	if hold != nil {
 		select {

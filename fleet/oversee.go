@@ -179,11 +179,13 @@ func (c *coordinator) act(ctx context.Context, state *State, sc *scene) (time.Du
 		left, err := c.openAfterBake(ctx, strategy, sc, records)
 		return left, false, err
 	}
-	waiting, failed := outstanding(sc.subscribers, records)
-	if waiting > 0 {
+	if outstanding(sc.subscribers, records) > 0 {
 		return again, false, nil
 	}
-	closed, err := c.closeDone(ctx, sc, Done{Result: ResultDone, Hosts: len(records) - len(failed), Failed: failed})
+	failed, skipped := inState(records, HostFailed), inState(records, HostSkipped)
+	closed, err := c.closeDone(ctx, sc, Done{
+		Result: ResultDone, Hosts: len(records) - len(failed) - len(skipped), Failed: failed, Skipped: skipped,
+	})
 	return again, closed, err
 }
 
@@ -246,8 +248,7 @@ func (c *coordinator) openAfterBake(ctx context.Context, strategy Strategy, sc *
 			}
 		}
 	}
-	waiting, _ := outstanding(eligible, records)
-	if waiting > 0 && sc.activity.Started < sc.activity.Budget {
+	if outstanding(eligible, records) > 0 && sc.activity.Started < sc.activity.Budget {
 		c.baked = time.Time{}
 		return 0, nil
 	}
@@ -267,20 +268,28 @@ func (c *coordinator) openAfterBake(ctx context.Context, strategy Strategy, sc *
 	return 0, ignoreRace(err)
 }
 
-// outstanding counts the hosts that have not finished and names the failed.
-func outstanding(hosts []string, records map[string]HostRecord) (int, []string) {
-	waiting, failed := 0, []string(nil)
+// outstanding counts the hosts that have neither finished nor stand aside.
+func outstanding(hosts []string, records map[string]HostRecord) int {
+	waiting := 0
 	for _, id := range hosts {
-		if r := records[id]; r.State != HostDone && r.State != HostFailed {
+		switch records[id].State {
+		case HostDone, HostFailed, HostSkipped:
+		default:
 			waiting++
 		}
 	}
+	return waiting
+}
+
+// inState names the hosts whose records say so, sorted.
+func inState(records map[string]HostRecord, state string) []string {
+	var ids []string
 	for _, id := range sortedKeys(records) {
-		if records[id].State == HostFailed {
-			failed = append(failed, id)
+		if records[id].State == state {
+			ids = append(ids, id)
 		}
 	}
-	return waiting, failed
+	return ids
 }
 
 // ignoreRace is for a change that somebody else made at the same time: the

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,8 +34,14 @@ type Config struct {
 	Agent string // agent id, unique in the fleet
 	Host  Host
 	// Tree reads a version of the tree, which never changes.
-	Tree   func(ctx context.Context, s *session.Session, version int64) (*view.Tree, error)
-	Logger *slog.Logger // nil: discard
+	Tree func(ctx context.Context, s *session.Session, version int64) (*view.Tree, error)
+	// Life names this process, unlike any before and after it; empty: each
+	// Participant is a life of its own.
+	Life string
+	// Maintenance tells why the host is in maintenance (empty: it is not), and
+	// closes the channel when that changes. nil: it never is.
+	Maintenance func() (string, <-chan struct{})
+	Logger      *slog.Logger // nil: discard
 }
 
 // Participant votes on proposals, activates decided versions when it is
@@ -51,6 +58,12 @@ func New(cfg Config) *Participant {
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Life == "" {
+		cfg.Life = rand.Text()
+	}
+	if cfg.Maintenance == nil {
+		cfg.Maintenance = func() (string, <-chan struct{}) { return "", nil }
 	}
 	return &Participant{cfg: cfg, log: log, offers: make(chan *view.Tree, 1)}
 }
@@ -181,6 +194,9 @@ const maxReason = 4096
 // judge asks the host. An error of ZooKeeper is no vote; what the host says
 // is.
 func (p *Participant) judge(ctx context.Context, s *session.Session, proposal Proposal) (Vote, error) {
+	if reason, _ := p.cfg.Maintenance(); reason != "" {
+		return Vote{Skip: true, Reason: maintenanceWords(reason)}, nil
+	}
 	tree, err := p.cfg.Tree(ctx, s, proposal.Version)
 	if err != nil {
 		if ctx.Err() != nil || s.Context().Err() != nil || errors.Is(err, session.ErrUnknown) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
@@ -107,16 +107,34 @@ func prepare(ctx context.Context, s *session.Session, r Request) (Proposal, erro
 	if err != nil {
 		return Proposal{}, fmt.Errorf("propose: %w", err)
 	}
-	participants, _, err := s.Children(ctx, subscribersPath(r.Root))
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
+	participants, skipped, err := voters(ctx, s, r.Root)
+	if err != nil {
 		return Proposal{}, fmt.Errorf("propose: %w", err)
 	}
-	slices.Sort(participants)
 	return Proposal{
-		Version: r.Version, Digest: r.Digest, Previous: base, Participants: participants,
+		Version: r.Version, Digest: r.Digest, Previous: base, Participants: participants, Skipped: skipped,
 		Strategy: r.Strategy.WithDefaults(len(participants)), Who: r.Who, Why: r.Why,
 		RollbackOf: r.RollbackOf, Created: time.Now(), Ready: stat.Version,
 	}, nil
+}
+
+// voters are the subscribers that are to vote, and those in maintenance.
+func voters(ctx context.Context, s *session.Session, root string) (participants, skipped []string, err error) { //nolint:nonamedreturns // two lists of ids need names
+	subscribers, err := config.Subscribers(ctx, s, root)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, sub := range subscribers {
+		if sub.State == config.StateMaintenance {
+			skipped = append(skipped, sub.ID)
+		} else {
+			participants = append(participants, sub.ID)
+		}
+	}
+	if len(skipped) > 0 && len(participants) == 0 {
+		return nil, nil, fmt.Errorf("%w: %s", ErrNobody, strings.Join(skipped, ", "))
+	}
+	return participants, skipped, nil
 }
 
 // baseVersion is the last version that was in use everywhere: a host that

@@ -21,6 +21,9 @@ var (
 	// ErrStopping is what Host.Use returns when the process stops: the host
 	// stays started, and its next life goes on from there.
 	ErrStopping = errors.New("the agent stops")
+	// ErrNobody says that all subscribers are in maintenance, so that nobody
+	// would check the version.
+	ErrNobody = errors.New("all subscribers are in maintenance")
 	// ErrBadRecord says that a znode of a rollout holds something else.
 	ErrBadRecord = errors.New("not a rollout record")
 )
@@ -101,15 +104,17 @@ const (
 
 // Proposal is the data of rollouts/r-<S>; it never changes.
 type Proposal struct {
-	Version      int64     `json:"version"`
-	Digest       string    `json:"digest"`
-	Previous     int64     `json:"previous"`
-	Participants []string  `json:"participants"`
-	Strategy     Strategy  `json:"strategy"`
-	Who          string    `json:"who,omitempty"`
-	Why          string    `json:"why,omitempty"`
-	RollbackOf   int64     `json:"rollback_of,omitempty"`
-	Created      time.Time `json:"created"`
+	Version      int64    `json:"version"`
+	Digest       string   `json:"digest"`
+	Previous     int64    `json:"previous"`
+	Participants []string `json:"participants"`
+	// Skipped are the subscribers that were in maintenance: they do not vote.
+	Skipped    []string  `json:"skipped,omitempty"`
+	Strategy   Strategy  `json:"strategy"`
+	Who        string    `json:"who,omitempty"`
+	Why        string    `json:"why,omitempty"`
+	RollbackOf int64     `json:"rollback_of,omitempty"`
+	Created    time.Time `json:"created"`
 	// Ready is the version (of the znode) of ready that the flip expects.
 	Ready int32 `json:"ready"`
 }
@@ -118,6 +123,8 @@ type Proposal struct {
 type Vote struct {
 	Commit bool   `json:"commit"`
 	Reason string `json:"reason,omitempty"` // the check's own words
+	// Skip says that the host is in maintenance: it neither says yes nor no.
+	Skip bool `json:"skip,omitempty"`
 }
 
 // Decision is what became of a proposal.
@@ -151,12 +158,17 @@ const (
 	HostStarted = "started"
 	HostDone    = "done"
 	HostFailed  = "failed"
+	HostSkipped = "skipped" // in maintenance: not started, and not waited for
 )
 
 // HostRecord is one host's progress.
 type HostRecord struct {
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
+	// Life names the process that started, and Lives counts the processes that
+	// have: one that dies of the version is not started for ever.
+	Life  string `json:"life,omitempty"`
+	Lives int    `json:"lives,omitempty"`
 }
 
 // Activity is the data of rollouts/r-<S>/hosts, changed only by version: the
@@ -203,10 +215,11 @@ type Halt struct {
 
 // Done closes a rollout.
 type Done struct {
-	Result string   `json:"result"` // done, aborted or superseded
-	Hosts  int      `json:"hosts"`
-	Failed []string `json:"failed,omitempty"`
-	Reason string   `json:"reason,omitempty"`
+	Result  string   `json:"result"` // done, aborted or superseded
+	Hosts   int      `json:"hosts"`  // that use the version
+	Failed  []string `json:"failed,omitempty"`
+	Skipped []string `json:"skipped,omitempty"` // in maintenance
+	Reason  string   `json:"reason,omitempty"`
 }
 
 // Results of a closed rollout.

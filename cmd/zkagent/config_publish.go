@@ -44,7 +44,8 @@ func newConfigPlanCommand(g *globals) *cobra.Command {
 
 // printPlan shows the differences and the guarded command.
 func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishFlags, roll *strategyFlags) error {
-	strategy, err := roll.strategy(len(p.Subscribers))
+	size := len(p.Subscribers) - len(p.Maintenance)
+	strategy, err := roll.strategy(size)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,8 @@ func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishF
 	if p.From > 0 {
 		from = generation(p.Layout, p.From)
 	}
-	_, _ = fmt.Fprintf(g.out, "%s: %s -> %s (%s, %d changed), %s would change\n", t.name, from, next, count(p.Count, "key"), len(p.Changes), count(len(p.Subscribers), "agent"))
+	_, _ = fmt.Fprintf(g.out, "%s: %s -> %s (%s, %d changed), %s would change%s\n",
+		t.name, from, next, count(p.Count, "key"), len(p.Changes), count(size, "agent"), besides(len(p.Maintenance)))
 	if err := g.writeDiff(config.Unified(p.Changes, from, next)); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (g *globals) printPlan(p *config.Plan, dir string, t target, flags publishF
 		return nil
 	}
 	if roll.rollout {
-		g.printf("Strategy: %s\n", describe(strategy, len(p.Subscribers)))
+		g.printf("Strategy: %s\n", describe(strategy, size))
 	}
 	g.printf("To publish exactly this:\n  zkagent config publish %s %s --check-version %d%s%s\n", shellWord(dir), shellWord(t.name), p.From, flags.repeat(), roll.repeat())
 	return nil

@@ -124,7 +124,7 @@ func templatesWord(st agent.FleetStatus) string {
 }
 
 func (g *globals) agentState(state string) string {
-	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", "failing": "31", config.StateHeld: "33"}[state]
+	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", "failing": "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
 	return g.colored(g.out, code, state)
 }
 

@@ -87,10 +87,10 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	for _, id := range rolloutHosts(state) {
 		vote, reason := "-", ""
 		if v, ok := state.Votes[id]; ok {
-			vote, reason = "abort", v.Reason
-			if v.Commit {
-				vote = "commit"
-			}
+			vote, reason = voteWord(v), v.Reason
+		}
+		if slices.Contains(state.Proposal.Skipped, id) {
+			vote, reason = fleet.HostSkipped, "maintenance"
 		}
 		host := state.Hosts[id]
 		rows.add(id, vote, orWord(host.State, "-"), orWord(host.Error, reason))
@@ -98,9 +98,20 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	return g.printTable(rows)
 }
 
+// voteWord is a vote in one word.
+func voteWord(v fleet.Vote) string {
+	switch {
+	case v.Skip:
+		return fleet.HostSkipped
+	case v.Commit:
+		return "commit"
+	}
+	return "abort"
+}
+
 // rolloutHosts are all hosts that have to do with the rollout, sorted.
 func rolloutHosts(state *fleet.State) []string {
-	ids := slices.Clone(state.Proposal.Participants)
+	ids := slices.Concat(state.Proposal.Participants, state.Proposal.Skipped)
 	for id := range state.Hosts {
 		ids = append(ids, id)
 	}

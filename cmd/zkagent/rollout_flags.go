@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +144,19 @@ func share(text string, size int) (int, error) {
 	return n, nil
 }
 
+// able are the subscribers that are not in maintenance.
+func able(subscribers []config.Subscription) []config.Subscription {
+	return slices.DeleteFunc(slices.Clone(subscribers), func(s config.Subscription) bool { return s.State == config.StateMaintenance })
+}
+
+// besides says how many hosts are left out.
+func besides(maintenance int) string {
+	if maintenance == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d more in maintenance)", maintenance)
+}
+
 // rollOut proposes a version that was prepared and follows it.
 func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r config.Result, flags *strategyFlags, request fleet.Request) error {
 	if r.Unchanged {
@@ -152,7 +166,8 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r c
 	if err != nil {
 		return err
 	}
-	strategy, err := flags.strategy(len(subscribers))
+	size := len(able(subscribers))
+	strategy, err := flags.strategy(size)
 	if err != nil {
 		return err
 	}
@@ -162,13 +177,15 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r c
 	request.Root, request.Version, request.Digest, request.Strategy, request.Expect = t.path, r.Version, r.Digest, strategy, -1
 	request.Base = r.Previous // what the version was made from
 	name, err := fleet.Propose(ctx, s, request)
-	if errors.Is(err, fleet.ErrOpen) {
+	switch {
+	case errors.Is(err, fleet.ErrOpen):
 		return openError(err, t)
-	}
-	if err != nil {
+	case errors.Is(err, fleet.ErrNobody):
+		return fail(exitFailed, err, "\"zkagent maint off\" on a host lets it vote")
+	case err != nil:
 		return err
 	}
-	g.say("%s: proposed v%d as %s to %s", t.name, r.Version, name, count(len(subscribers), "agent"))
+	g.say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, count(size, "agent"), besides(len(subscribers)-size))
 	if flags.detach {
 		_, err := fmt.Fprintln(g.out, name)
 		return err

@@ -36,11 +36,14 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 		return err
 	case last.Err() == nil:
 		if g.isJSON() {
-			return g.line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed})
+			return g.line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed, "skipped": last.Done.Skipped})
 		}
 		g.printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, count(last.Done.Hosts, "host"))
 		if len(last.Done.Failed) > 0 {
 			g.warnf("%s kept the version before: %s", count(len(last.Done.Failed), "host"), strings.Join(last.Done.Failed, ", "))
+		}
+		if len(last.Done.Skipped) > 0 {
+			g.warnf("%s in maintenance passed by: %s", count(len(last.Done.Skipped), "host"), strings.Join(last.Done.Skipped, ", "))
 		}
 		return nil
 	}
@@ -77,10 +80,8 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
 		if v, ok := state.Votes[id]; ok && !f.votes[id] {
 			f.votes[id] = true
-			if !v.Commit {
-				f.tell("vote", id, "abort", v.Reason)
-			} else if !f.terminal() {
-				f.tell("vote", id, "commit", "")
+			if !v.Commit || !f.terminal() {
+				f.tell("vote", id, voteWord(v), v.Reason)
 			}
 		}
 	}
@@ -91,7 +92,7 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
 		if h, ok := state.Hosts[id]; ok && f.hosts[id] != h.State {
 			f.hosts[id] = h.State
-			if h.State == fleet.HostFailed || !f.terminal() {
+			if h.Error != "" || !f.terminal() {
 				f.tell("host", id, h.State, h.Error)
 			}
 		}

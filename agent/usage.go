@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// usage is what this agent uses of a config tree.
+type usage struct {
+	version int64
+	state   string
+	err     error
+}
+
+// report tells the fleet what is in use. Of a host in maintenance that comes
+// first: publishers do not wait for it.
+func (m *subscription) report(version int64, state string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = usage{version, state, err}
+	m.tell()
+}
+
+// tell passes on what is in use. m.mu is held, so that an older state is never
+// told after a newer one.
+func (m *subscription) tell() {
+	state, err := m.last.state, m.last.err
+	if reason, _ := m.agent.hostMaint.reason(); reason != "" {
+		state, err = config.StateMaintenance, errors.New(reason)
+	}
+	m.subscriber.Report(m.last.version, state, err)
+}
+
+// tellMaintenance keeps the subscription in step with the maintenance of the
+// host until ctx or the session ends.
+func (m *subscription) tellMaintenance(ctx context.Context, s *session.Session) error {
+	for {
+		_, changed := m.agent.hostMaint.reason()
+		m.mu.Lock()
+		if m.last.state == "" {
+			m.last.state = config.StateOK
+		}
+		m.tell()
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
+	}
+}

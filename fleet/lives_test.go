@@ -1,0 +1,83 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestResume_AVersionThatKillsItsHostIsGivenUp: something starts the agent
+// again and again, so that it is never away for long.
+func TestResume_AVersionThatKillsItsHostIsGivenUp(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		for _, h := range w.hosts {
+			h.kills = 2
+		}
+		name := w.propose(2, Strategy{Parallel: 2, Grace: Duration(10 * time.Minute)})
+		lives := map[string]int{}
+		w.await("the rollout to halt", func() bool {
+			for id, h := range w.hosts {
+				if h.died() {
+					lives[id]++
+					h.stop()
+					h.start()
+				}
+			}
+			state, err := Read(t.Context(), w.desk, root, name)
+			return err == nil && state.Phase() == PhaseHalted
+		})
+		if len(lives) == 0 || len(lives) > 2 {
+			t.Errorf("%d hosts died of the version, K is 2: %v", len(lives), lives)
+		}
+		for id, h := range w.hosts {
+			for h.died() { // one that has not come back yet
+				h.stop()
+				h.start()
+			}
+			w.await(id+" to use version 1", func() bool { return h.version() == 1 })
+		}
+		state := w.awaitPhase(name, PhaseHalted)
+		if !strings.Contains(state.Halt.Reason, "in the middle of it") {
+			t.Errorf("halted for %q", state.Halt.Reason)
+		}
+		w.await("no host to be active", func() bool {
+			s, err := Read(t.Context(), w.desk, root, name)
+			return err == nil && len(s.Activity.Active) == 0
+		})
+	})
+}
+
+// TestResume_HostThatReturnsToAHaltGoesBack: what was begun and not finished is
+// not gone on with.
+func TestResume_HostThatReturnsToAHaltGoesBack(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		for _, h := range w.hosts {
+			h.hold = make(chan struct{})
+		}
+		name := w.propose(2, Strategy{Parallel: 1, Grace: Duration(time.Minute)})
+		w.await("one active host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 1 })
+		var victim *host
+		for id, h := range w.hosts {
+			w.mu.Lock()
+			if w.active[id] {
+				victim = h
+			}
+			w.mu.Unlock()
+		}
+		victim.crash()
+		w.awaitPhase(name, PhaseHalted)
+		victim.mu.Lock()
+		victim.hold = nil
+		victim.mu.Unlock()
+		victim.start()
+		w.await("it to be back at version 1", func() bool { return victim.version() == 1 })
+		w.await("its record to say failed", func() bool {
+			s, err := Read(t.Context(), w.desk, root, name)
+			return err == nil && s.Hosts[victim.id].State == HostFailed && len(s.Activity.Active) == 0
+		})
+		if got := victim.versions(); !slices.Equal(got, []int64{1, 2, 1}) {
+			t.Errorf("it used %v", got)
+		}
+	})
+}

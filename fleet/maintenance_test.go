@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+)
+
+// maintain puts the host into maintenance, or with "" takes it out.
+func (h *host) maintain(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reason = reason
+	if h.changed != nil {
+		close(h.changed)
+	}
+	h.changed = make(chan struct{})
+}
+
+func (h *host) maintenance() (string, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.reason, h.changed
+}
+
+// subscribeMaintained makes the host's subscription say that it is in maintenance.
+func (w *world) subscribeMaintained(id string) {
+	w.t.Helper()
+	data := []byte(`{"version":1,"state":"` + config.StateMaintenance + `","error":"kernel"}`)
+	if _, err := w.desk.Set(w.t.Context(), subscribersPath(root)+"/"+id, data, -1); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestMaintenance_HostDoesNotVoteIsNotStartedAndIsShown(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, w *world) {
+		h := w.hosts["web-02"]
+		h.refuse[2] = "it would refuse"
+		h.maintain("kernel")
+		w.subscribeMaintained("web-02")
+		name := w.propose(2, Strategy{Parallel: 1})
+		state := w.awaitPhase(name, PhaseDone)
+		if slices.Contains(state.Proposal.Participants, "web-02") || !slices.Equal(state.Proposal.Skipped, []string{"web-02"}) {
+			t.Errorf("participants %v, skipped %v", state.Proposal.Participants, state.Proposal.Skipped)
+		}
+		if state.Done.Hosts != 3 || !slices.Equal(state.Done.Skipped, []string{"web-02"}) {
+			t.Errorf("got %+v", state.Done)
+		}
+		if r := state.Hosts["web-02"]; r.State != HostSkipped || !strings.Contains(r.Error, "kernel") {
+			t.Errorf("its record is %+v", r)
+		}
+		time.Sleep(time.Hour) // virtual
+		if !slices.Equal(h.versions(), []int64{1}) {
+			t.Errorf("it used %v during its maintenance", h.versions())
+		}
+		h.maintain("")
+		w.await("it to use version 2 after its maintenance", func() bool { return h.version() == 2 })
+	})
+}
+
+func TestMaintenance_EndsWhileTheRolloutIsOpen(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		h := w.hosts["web-01"]
+		h.maintain("disk")
+		w.subscribeMaintained("web-01")
+		hold := make(chan struct{})
+		for _, id := range []string{"web-00", "web-02"} {
+			w.hosts[id].hold = hold
+		}
+		name := w.propose(2, Strategy{Parallel: 1})
+		w.await("it to stand aside", func() bool {
+			s, err := Read(t.Context(), w.desk, root, name)
+			return err == nil && s.Hosts["web-01"].State == HostSkipped
+		})
+		h.maintain("")
+		close(hold)
+		if state := w.awaitPhase(name, PhaseDone); state.Hosts["web-01"].State != HostDone || state.Done.Hosts != 3 {
+			t.Errorf("its record is %+v, done %+v", state.Hosts["web-01"], state.Done)
+		}
+		if w.peak > 1 {
+			t.Errorf("%d hosts at once", w.peak)
+		}
+	})
+}
+
+func TestMaintenance_BeginsAfterTheProposal(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.hosts["web-00"].maintain("fan") // its subscription does not say so yet
+		state := w.awaitPhase(w.propose(2, Strategy{Parallel: 3}), PhaseDone)
+		if v := state.Votes["web-00"]; !v.Skip || v.Commit || !slices.Equal(state.Decision.Skipped, []string{"web-00"}) {
+			t.Errorf("vote %+v, decision %+v", v, state.Decision)
+		}
+	})
+}
+
+func TestMaintenance_BeginsWhileTheHostWaitsForItsTurn(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		hold := make(chan struct{})
+		w.hosts["web-00"].hold = hold
+		name := w.propose(2, Strategy{Parallel: 1, Order: []string{"web-00"}})
+		w.await("the first host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.active["web-00"] })
+		w.hosts["web-01"].maintain("now")
+		close(hold)
+		state := w.awaitPhase(name, PhaseDone)
+		if !slices.Equal(state.Done.Skipped, []string{"web-01"}) || !slices.Equal(w.hosts["web-01"].versions(), []int64{1}) {
+			t.Errorf("done %+v, it used %v", state.Done, w.hosts["web-01"].versions())
+		}
+	})
+}
+
+func TestMaintenance_OfAllHostsLeavesNobodyToCheck(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		for id, h := range w.hosts {
+			h.maintain("all")
+			w.subscribeMaintained(id)
+		}
+		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Expect: -1})
+		if !errors.Is(err, ErrNobody) {
+			t.Errorf("got %v, want ErrNobody", err)
+		}
+	})
+}
