@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -22,21 +21,11 @@ import (
 // generation, never an older one after a newer one, and in the end, when the
 // faults are over, it is the last one that was published.
 //
-// SEEDS=n runs n seeds instead of a few; SEED=n runs that one.
-func TestSeeds(t *testing.T) {
-	first, count := uint64(1), 20
-	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		count = v
-	}
-	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		first, count = v, 1
-	}
-	for seed := first; seed < first+uint64(count); seed++ {
-		if !t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) { simulate(t, seed) }) {
-			return
-		}
-	}
-}
+// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
+func TestSeeds(t *testing.T) { zktest.Seeds(t, seeds, simulate) }
+
+// seeds is how many programs every run of the tests makes.
+const seeds = 200
 
 // world is one simulation.
 type world struct {
@@ -72,7 +61,7 @@ func (w *world) run() {
 		rng := rand.New(rand.NewPCG(w.rng.Uint64(), 1))
 		writers.Go(func() { w.publish(writing, n, rng) })
 	}
-	for range 30 {
+	for range 4 + w.rng.IntN(8) {
 		after(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
 		w.fault()
 	}
@@ -82,10 +71,13 @@ func (w *world) run() {
 	stop()
 	writers.Wait()
 	w.settle()
-	after(3 * time.Minute)
+	want := view.TreeOf("", "", simKeys(w.published))
 	for i, r := range readers {
-		if r.last == nil || !r.last.SameKeys(view.TreeOf("", "", simKeys(w.published))) {
-			t.Errorf("reader %d ends with %s, published was %q", i, show(r.last), w.published)
+		for end := time.Now().Add(3 * time.Minute); !r.shows(want) && time.Now().Before(end); {
+			after(time.Second)
+		}
+		if !r.shows(want) {
+			t.Errorf("reader %d ends with %s, published was %q", i, show(r.newest()), w.published)
 		}
 	}
 	cancel()
@@ -179,7 +171,22 @@ func (w *world) fault() {
 type simReader struct {
 	w       *world
 	watcher *Watcher
-	last    *view.Tree
+
+	mu   sync.Mutex // guards last
+	last *view.Tree
+}
+
+// newest returns what was passed on last; nil: nothing.
+func (r *simReader) newest() *view.Tree {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// shows reports whether the newest tree has exactly the keys of want.
+func (r *simReader) shows(want *view.Tree) bool {
+	last := r.newest()
+	return last != nil && last.SameKeys(want)
 }
 
 func (r *simReader) run(ctx context.Context) {
@@ -206,6 +213,8 @@ func (r *simReader) check(u view.Update) {
 	if !tree.SameKeys(view.TreeOf("", "", simKeys(value))) {
 		r.w.t.Errorf("a mix: %s", show(tree))
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.last != nil && tree.Generation <= r.last.Generation {
 		r.w.t.Errorf("generation %d after %d", tree.Generation, r.last.Generation)
 	}

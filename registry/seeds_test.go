@@ -1,15 +1,14 @@
 package registry
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -19,19 +18,11 @@ import (
 // and only if its check says so, once, in a session that lives; and the
 // reader shows what is there, without a member that never was.
 //
-// SEEDS=n runs n seeds instead of a few; SEED=n begins at n.
-func TestSeeds(t *testing.T) {
-	first, count := uint64(1), 60
-	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		first = v
-	}
-	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		count = v
-	}
-	for seed := first; seed < first+uint64(count); seed++ {
-		t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) { simulate(t, seed) })
-	}
-}
+// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
+func TestSeeds(t *testing.T) { zktest.Seeds(t, seeds, simulate) }
+
+// seeds is how many programs every run of the tests makes.
+const seeds = 300
 
 func simulate(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
@@ -47,7 +38,7 @@ func simulate(t *testing.T, seed uint64) {
 		defer writer.stop()
 		reader := run(t, addrConfig(srv, "reader:2181"), NewGroup(group))
 		defer reader.stop()
-		for range 40 {
+		for range 6 + rnd.IntN(12) {
 			strike(srv, rnd, &h)
 			time.Sleep(time.Duration(rnd.IntN(8000)) * time.Millisecond)
 		}
@@ -56,11 +47,7 @@ func simulate(t *testing.T, seed uint64) {
 		srv.Resume()
 		healthy := rnd.IntN(4) > 0
 		h.bad.Store(!healthy)
-		time.Sleep(time.Minute) // virtual: the check needs several runs to fall or rise
-		eventually(t, 5*time.Minute, "the member as its check says, and the reader to agree", func() bool {
-			return agrees(srv, reader, healthy)
-		})
-		always(t, time.Minute, "it stays so", func() bool { return agrees(srv, reader, healthy) })
+		settles(t, srv, reader, healthy)
 		for _, u := range reader.all() {
 			for _, m := range u.(*view.Group).Members {
 				if m.Host != "10.0.0.5" || m.Port != 8080 {
@@ -69,6 +56,27 @@ func simulate(t *testing.T, seed uint64) {
 			}
 		}
 	})
+}
+
+// settles waits until the member is as its check says and the reader agrees,
+// and checks that it stays so. All times are virtual.
+func settles(t *testing.T, srv *memzk.Server, reader *runner, healthy bool) {
+	t.Helper()
+	end := time.Now().Add(6 * time.Minute)
+	time.Sleep(30 * time.Second) // the check needs several runs to fall or rise
+	synctest.Wait()
+	for !agrees(srv, reader, healthy) {
+		if time.Now().After(end) {
+			t.Fatalf("healthy is %v, and there is %v", healthy, nodes(srv))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+	if !agrees(srv, reader, healthy) {
+		t.Errorf("it did not stay so: healthy is %v, and there is %v", healthy, nodes(srv))
+	}
 }
 
 // addrConfig is memConfig for a client that faults can single out.

@@ -1,0 +1,163 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// TestSeeds runs candidates in virtual time under random faults: lost replies,
+// cuts, drops, restarts, expiries, and candidates that crash at any step. The
+// invariants: no two lead at once, as far as the contexts of their terms say;
+// terms grow; and when the faults are over somebody leads, who stands first.
+//
+// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
+func TestSeeds(t *testing.T) {
+	zktest.Seeds(t, 200, func(t *testing.T, seed uint64) {
+		bubble(t, func(t *testing.T, w *memzk.Server) {
+			(&sim{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 1)), terminated: map[int64]bool{}}).run()
+		})
+	})
+}
+
+// sim is one simulation.
+type sim struct {
+	t   *testing.T
+	w   *memzk.Server
+	rng *rand.Rand
+
+	mu         sync.Mutex     // guards what follows
+	leader     string         // who leads
+	in         int64          // the session that the leader is in
+	last       int64          // the newest term
+	terminated map[int64]bool // sessions that the server ended before their time
+}
+
+func (m *sim) run() {
+	const candidates = 3
+	ctx, cancel := context.WithCancel(m.t.Context())
+	var wg sync.WaitGroup
+	for i := range candidates {
+		rng := rand.New(rand.NewPCG(m.rng.Uint64(), 1))
+		wg.Go(func() { m.candidate(ctx, i, rng) })
+	}
+	for range 8 + m.rng.IntN(16) {
+		m.fault(fmt.Sprintf("c%d:2181", m.rng.IntN(candidates)))
+		time.Sleep(time.Duration(m.rng.Int64N(int64(memTimeout))))
+	}
+	m.w.ClearFaults()
+	m.w.Start()
+	for end := time.Now().Add(5 * time.Minute); !m.firstLeads() && time.Now().Before(end); {
+		time.Sleep(time.Second)
+	}
+	if !m.firstLeads() {
+		names, err := m.w.Children("/e")
+		m.t.Errorf("five minutes after the last fault %q leads in term %d; candidates %v, %v", m.leader, m.last, names, err)
+	}
+	cancel()
+	wg.Wait()
+}
+
+// candidate stands in one session after the other, until ctx ends. Now and then
+// it resigns, or dies: then nothing it says reaches the server any more.
+func (m *sim) candidate(ctx context.Context, i int, rng *rand.Rand) {
+	id := fmt.Sprintf("c%d", i)
+	for n := 0; ctx.Err() == nil; n++ {
+		addr := fmt.Sprintf("%s:2181", id)
+		s, err := session.Dial(ctx, session.Config{Servers: []string{addr}, Timeout: memTimeout, Dial: m.w.Dial})
+		if err != nil {
+			continue
+		}
+		c := New(Config{Name: "e", Path: "/e", ID: id, Observe: i%2 == 0, Leave: n%2 == 0, Lead: m.lead(id)})
+		life, end := context.WithCancel(ctx)
+		dies := time.AfterFunc(time.Duration(rng.Int64N(int64(20*memTimeout))), func() {
+			if ctx.Err() == nil {
+				m.w.Partition(addr)
+			}
+			end()
+		})
+		_ = c.Run(life, s, func(view.Update) {})
+		dies.Stop()
+		end()
+		_ = s.Close()
+		m.w.Heal(addr)
+	}
+}
+
+// lead notes who leads, and checks that nobody else does.
+func (m *sim) lead(id string) func(context.Context, Term) {
+	return func(ctx context.Context, term Term) {
+		m.mu.Lock()
+		// A server that ends a session before its time breaks the promise that
+		// the lease of its owner stands on.
+		if m.leader != "" && !m.terminated[m.in] || term.ID < m.last {
+			m.t.Errorf("%s leads in term %d while %q does, last term %d", id, term.ID, m.leader, m.last)
+		}
+		m.leader, m.in, m.last = id, term.Session.ID(), term.ID
+		m.mu.Unlock()
+		<-ctx.Done()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.last == term.ID {
+			m.leader = ""
+		}
+	}
+}
+
+// firstLeads reports whether the leader's znode is the oldest of all.
+func (m *sim) firstLeads() bool {
+	names, err := m.w.Children("/e")
+	if err != nil || len(names) == 0 {
+		return false
+	}
+	oldest := int64(0)
+	for _, name := range names {
+		n, err := m.w.Get("/e/" + name)
+		if err != nil {
+			return false
+		}
+		if oldest == 0 || n.Stat.Czxid < oldest {
+			oldest = n.Stat.Czxid
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leader != "" && m.last == oldest
+}
+
+// fault injects one fault, or ends all.
+func (m *sim) fault(addr string) {
+	switch m.rng.IntN(10) {
+	case 0, 1:
+		m.w.LoseReply(memzk.AnyOp, 1+m.rng.IntN(8), m.rng.IntN(2) == 0)
+	case 2:
+		m.w.DropConnections(addr)
+	case 3:
+		m.w.Partition(addr)
+	case 4:
+		m.w.CutServerToClient(addr)
+	case 5:
+		m.w.CutClientToServer(addr)
+	case 6:
+		m.w.Restart()
+	case 7:
+		m.mu.Lock()
+		for _, id := range m.w.SessionIDs() {
+			if m.rng.IntN(3) == 0 {
+				m.terminated[id] = true
+				m.w.ExpireSession(id)
+			}
+		}
+		m.mu.Unlock()
+	default:
+		m.w.Heal()
+	}
+}

@@ -1,0 +1,207 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/session"
+)
+
+// TestSeeds follows a tree that others change in virtual time under random
+// faults. The invariants: a snapshot is a tree, every znode in it had that data
+// at that transaction, no znode goes back to an older state within a session
+// on one server, and when the faults are over the copy equals the tree.
+//
+// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
+func TestSeeds(t *testing.T) {
+	zktest.Seeds(t, 250, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+	})
+}
+
+const simRoot = "/base/r"
+
+// sim is one simulation.
+type sim struct {
+	t   *testing.T
+	z   *memzk.Server
+	rng *rand.Rand
+	opt Options
+
+	mu      sync.Mutex        // guards what follows
+	history map[string]string // data by path and mzxid
+	last    *Snapshot
+}
+
+func simulate(t *testing.T, seed uint64) {
+	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond})
+	defer z.Close()
+	w := &sim{t: t, z: z, rng: rand.New(rand.NewPCG(seed, 11)), history: map[string]string{}}
+	w.opt.Depth, w.opt.Concurrency = w.rng.IntN(3), 1+w.rng.IntN(4)
+	w.write(20)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.follow(ctx) })
+	for range 8 + w.rng.IntN(16) {
+		time.Sleep(time.Duration(w.rng.IntN(1500)) * time.Millisecond)
+		w.write(w.rng.IntN(12))
+		w.fault()
+	}
+	z.ClearFaults()
+	z.Start()
+	z.CatchUp("r:2181", "q:2181")
+	for end := time.Now().Add(2 * time.Minute); !w.equal() && time.Now().Before(end); {
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	if !w.equal() {
+		t.Errorf("the copy is\n%v\nand the tree\n%v", contents(w.newest()), w.tree())
+	}
+	cancel()
+	wg.Wait()
+}
+
+// write changes the tree, as others do: some znodes come, change, go with all
+// below, or come back.
+func (w *sim) write(n int) {
+	w.t.Helper()
+	w.mu.Lock() // nobody may see a change before it is in the history
+	defer w.mu.Unlock()
+	for range n {
+		path := simRoot
+		for range w.rng.IntN(4) {
+			path += fmt.Sprintf("/n%d", w.rng.IntN(4))
+		}
+		value := fmt.Sprint(w.rng.Uint32())
+		switch {
+		case !w.z.Exists(path):
+			must(w.t, w.z.Create(path, []byte(value)))
+		case w.rng.IntN(5) == 0:
+			must(w.t, w.z.Delete(path))
+			continue
+		default:
+			must(w.t, w.z.Set(path, []byte(value)))
+		}
+		for p, node := range w.z.Tree() { // parents have come, too
+			w.history[stamp(p, node.Stat.Mzxid)] = string(node.Data)
+		}
+	}
+}
+
+func stamp(path string, mzxid int64) string { return fmt.Sprint(path, " at ", mzxid) }
+
+// fault injects one fault, or ends all.
+func (w *sim) fault() {
+	ops := []int32{jute.OpGetData, jute.OpGetChildren2, jute.OpExists, jute.OpMultiRead, jute.OpSetWatches, memzk.AnyOp}
+	switch w.rng.IntN(13) {
+	case 0, 1:
+		w.z.DropConnections()
+	case 2:
+		for _, id := range w.z.SessionIDs() {
+			w.z.ExpireSession(id)
+		}
+	case 3, 4:
+		w.z.LoseReply(ops[w.rng.IntN(len(ops))], 1+w.rng.IntN(6), w.rng.IntN(2) == 0)
+	case 5:
+		w.z.Delay(ops[w.rng.IntN(len(ops))], time.Duration(w.rng.IntN(400))*time.Millisecond)
+	case 6:
+		w.z.Partition("r:2181")
+	case 7:
+		w.z.CutServerToClient()
+	case 8:
+		w.z.CutClientToServer("r:2181")
+	case 9:
+		w.z.Restart()
+	case 10:
+		w.z.Lag([]string{"r:2181", "q:2181"}[w.rng.IntN(2)])
+	case 11:
+		w.z.CatchUp("r:2181", "q:2181")
+	default:
+		w.z.ClearFaults()
+	}
+}
+
+// follow follows the tree in one session after the other.
+func (w *sim) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, err := session.Dial(ctx, session.Config{Servers: []string{"r:2181", "q:2181"}, Timeout: 4 * time.Second, Dial: w.z.Dial})
+		if err != nil {
+			return
+		}
+		var before *Snapshot
+		err = Follow(ctx, s, simRoot, w.opt, func(snap *Snapshot) {
+			w.check(before, snap)
+			before = snap
+		})
+		if err != nil && !errors.Is(err, session.ErrExpired) {
+			w.t.Errorf("follow: %v", err)
+		}
+		_ = s.Close()
+	}
+}
+
+// check checks one snapshot against the history and the one before it.
+func (w *sim) check(before, snap *Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = snap
+	snap.Walk(func(rel string, n *Node) bool {
+		path := strings.TrimSuffix(simRoot+"/"+rel, "/")
+		if want, ok := w.history[stamp(path, n.Stat.Mzxid)]; !ok || want != string(n.Data) {
+			w.t.Errorf("%s holds %q at %d; it held %q (%v)", path, n.Data, n.Stat.Mzxid, want, ok)
+		}
+		if i := strings.LastIndexByte(rel, '/'); rel != "" {
+			if _, ok := snap.Get(rel[:max(i, 0)]); !ok {
+				w.t.Errorf("%s is there without its parent", path)
+			}
+		}
+		if before != nil {
+			if old, ok := before.Get(rel); ok && n.Stat.Mzxid < old.Stat.Mzxid {
+				w.t.Errorf("%s went back from %d to %d", path, old.Stat.Mzxid, n.Stat.Mzxid)
+			}
+		}
+		return true
+	})
+}
+
+func (w *sim) newest() *Snapshot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// tree is what the copy should be: data by relative path.
+func (w *sim) tree() map[string]string {
+	want := map[string]string{}
+	for path, n := range w.z.Tree() {
+		if rel, ok := strings.CutPrefix(path+"/", simRoot+"/"); ok {
+			rel = strings.TrimSuffix(rel, "/")
+			if w.opt.Depth == 0 || depth(rel) <= w.opt.Depth {
+				want[rel] = string(n.Data)
+			}
+		}
+	}
+	return want
+}
+
+func (w *sim) equal() bool {
+	snap := w.newest()
+	return snap != nil && is(w.tree())(snap)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

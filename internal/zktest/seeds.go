@@ -1,0 +1,50 @@
+package zktest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+)
+
+// Seeds runs fn once for each seed, as a subtest that is named SEED=n: seeds
+// 1 to count, as many as SEEDS says if that is set, or the one that SEED says.
+//
+// Three of four run on one processor: programs in virtual time hand over from
+// one goroutine to the next, which is cheaper there. So the caller must not be
+// a parallel test.
+func Seeds(t *testing.T, count int, fn func(t *testing.T, seed uint64)) {
+	t.Helper()
+	first, count := seedRange(t, count)
+	all := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(all)
+	for seed := first; seed < first+uint64(count); seed++ { //nolint:gosec // A count is never negative.
+		processors := 1
+		if seed%4 == 0 {
+			processors = all
+		}
+		runtime.GOMAXPROCS(processors)
+		t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) { fn(t, seed) })
+	}
+}
+
+// seedRange returns the first seed and how many there are.
+func seedRange(t *testing.T, count int) (uint64, int) {
+	t.Helper()
+	if text := os.Getenv("SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("SEED: %v", err)
+		}
+		return seed, 1
+	}
+	if text := os.Getenv("SEEDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("SEEDS=%s: want a number from 1 on", text)
+		}
+		return 1, n
+	}
+	return 1, count
+}
