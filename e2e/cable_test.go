@@ -34,18 +34,35 @@ func newCable(t *testing.T, zk string) cable {
 	ns, err := newNamespace(t)
 	if err != nil {
 		t.Logf("a proxy plays the network: %v", err)
-		proxy := zktest.NewProxy(t, zk)
-		return cable{
-			addr: proxy.Addr(), heal: func(*testing.T) { proxy.Heal() },
-			cut: func(_ *testing.T, lost ...zktest.Direction) {
-				for _, d := range lost {
-					proxy.CutOneWay(d)
-				}
-			},
-		}
+		return proxyCable(t, zk)
 	}
 	ns.relay(t, zk)
 	return cable{addr: relayAddr, via: []string{"ip", "netns", "exec", ns.name}, cut: ns.drop, heal: ns.pass}
+}
+
+// proxyCable plays the network with a proxy. A connection that is begun while
+// packets are lost in any direction is not established, so it reaches nobody.
+func proxyCable(t *testing.T, zk string) cable {
+	t.Helper()
+	nobody, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nobody.Close() })
+	proxy := zktest.NewProxy(t, zk)
+	return cable{
+		addr: proxy.Addr(),
+		cut: func(_ *testing.T, lost ...zktest.Direction) {
+			proxy.SetTarget(nobody.Addr().String())
+			for _, d := range lost {
+				proxy.CutOneWay(d)
+			}
+		},
+		heal: func(*testing.T) {
+			proxy.SetTarget(zk)
+			proxy.Heal()
+		},
+	}
 }
 
 // namespace is a network in which there is only a loopback.
