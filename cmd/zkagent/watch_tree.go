@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
@@ -20,7 +22,6 @@ type treeChange struct {
 	Event      string `json:"event"` // present, created, changed or deleted
 	Path       string `json:"path"`
 	Data       string `json:"data,omitempty"`
-	Version    int32  `json:"version"`
 	Mzxid      int64  `json:"mzxid"`
 }
 
@@ -30,12 +31,12 @@ func (g *globals) watchTree(ctx context.Context, s *session.Session, root string
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	errEnough := errors.New("enough")
-	var before *mirror.Snapshot
+	var before map[string]int64
 	var failed error
-	err := mirror.Follow(ctx, s, root, mirror.Options{Logger: g.logger()}, func(now *mirror.Snapshot) {
-		changes := treeChanges(before, now)
+	err := followTree(ctx, s, root, mirror.Options{Logger: g.logger()}, func(now *mirror.Snapshot) {
+		changes, after := treeChanges(before, now)
 		first := before == nil
-		before = now
+		before = after
 		if ctx.Err() != nil || !first && len(changes) == 0 {
 			return
 		}
@@ -57,41 +58,60 @@ func (g *globals) watchTree(ctx context.Context, s *session.Session, root string
 	return err
 }
 
-// treeChanges compares two copies in the order of the paths; before is nil for
-// the first one.
-func treeChanges(before, now *mirror.Snapshot) []treeChange {
-	var changes []treeChange
-	if before != nil {
-		before.Walk(func(rel string, n *mirror.Node) bool {
-			if _, stays := now.Get(rel); !stays {
-				changes = append(changes, treeChange{
-					APIVersion: "v1", Event: "deleted", Path: joinBelow(now.Root, rel),
-					Version: n.Stat.Version, Mzxid: n.Stat.Mzxid,
-				})
-			}
-			return true
-		})
+// followTree calls emit with the first copy of the subtree and with each that
+// differs from the one before. It returns nil when ctx ends, and the cause when
+// the session ends.
+func followTree(ctx context.Context, s *session.Session, root string, opt mirror.Options, emit func(*mirror.Snapshot)) error {
+	m := mirror.New(s, root, opt)
+	defer m.Close()
+	for first := true; ; first = false {
+		snap, changed, err := m.Refresh(ctx)
+		if err != nil {
+			return mirror.Ended(ctx, s, fmt.Errorf("watch %s: %w", root, err))
+		}
+		if first || len(changed) > 0 {
+			emit(snap)
+		}
+		select {
+		case <-m.Dirty():
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
 	}
+}
+
+// treeChanges compares a copy with the mzxids of the one before, in the order
+// of the paths, and returns its own; before is nil for the first one.
+func treeChanges(before map[string]int64, now *mirror.Snapshot) ([]treeChange, map[string]int64) {
+	var changes []treeChange
+	for _, rel := range slices.Sorted(maps.Keys(before)) {
+		if _, stays := now.Get(rel); !stays {
+			changes = append(changes, treeChange{APIVersion: "v1", Event: "deleted", Path: joinBelow(now.Root, rel), Mzxid: before[rel]})
+		}
+	}
+	after := map[string]int64{}
 	now.Walk(func(rel string, n *mirror.Node) bool {
+		after[rel] = n.Stat.Mzxid
 		event := "present"
 		if before != nil {
-			old, was := before.Get(rel)
+			old, was := before[rel]
 			switch {
 			case !was:
 				event = "created"
-			case old.Stat.Mzxid == n.Stat.Mzxid && old.Stat.Czxid == n.Stat.Czxid:
+			case old == n.Stat.Mzxid:
 				return true
 			default:
 				event = "changed"
 			}
 		}
 		changes = append(changes, treeChange{
-			APIVersion: "v1", Event: event, Path: joinBelow(now.Root, rel), Data: string(n.Data),
-			Version: n.Stat.Version, Mzxid: n.Stat.Mzxid,
+			APIVersion: "v1", Event: event, Path: joinBelow(now.Root, rel), Data: string(n.Data), Mzxid: n.Stat.Mzxid,
 		})
 		return true
 	})
-	return changes
+	return changes, after
 }
 
 func joinBelow(root, rel string) string {
