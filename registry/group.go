@@ -91,9 +91,10 @@ type Group struct {
 	linger linger
 	damper damper
 	guard  guard
+	prober prober
 	sent   *view.Group
 	set    members       // what the last step came to
-	values []view.Member // the same as values
+	values []view.Member // the members themselves
 
 	mu     sync.Mutex // guards what follows
 	accept bool       // the operator accepts the loss
@@ -120,6 +121,7 @@ func NewGroup(cfg GroupConfig) *Group {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
+	g.prober.found = g.poke
 	g.dec, g.fault = decoderOf(cfg.Format)
 	if g.fault == nil {
 		g.fault = cfg.Validate()
@@ -132,6 +134,11 @@ func (g *Group) Accept() {
 	g.mu.Lock()
 	g.accept = true
 	g.mu.Unlock()
+	g.poke()
+}
+
+// poke makes Run call step.
+func (g *Group) poke() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -155,7 +162,8 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update
 	}
 	r := newReader(g, s)
 	defer r.close()
-	err := r.loop(ctx, func(now time.Time) time.Time { return g.step(now, r, up) })
+	defer g.prober.end()
+	err := r.loop(ctx, func(now time.Time) time.Time { return g.step(ctx, now, r, up) })
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -168,7 +176,7 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update
 // step passes what was read through the stages, sends it when it differs from
 // what was sent last, and returns when to be called again though nothing was
 // read (zero: never).
-func (g *Group) step(now time.Time, r *reader, up func(view.Update)) time.Time {
+func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view.Update)) time.Time {
 	actual, rejected := r.members()
 	set, t1 := g.linger.step(now, actual)
 	set, t2 := g.damper.step(now, set)
@@ -176,7 +184,14 @@ func (g *Group) step(now time.Time, r *reader, up func(view.Update)) time.Time {
 		g.guard.accept(now, set)
 	}
 	held := !g.guard.since.IsZero()
+	if lost := g.prober.confirmed(g.guard.base); len(lost) > 0 {
+		g.log.Warn("members that were lost cannot be reached either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
+		g.guard.forget(lost)
+	}
 	set, t3 := g.guard.step(now, set)
+	if g.cfg.Guard.Probe {
+		g.prober.watch(ctx, set)
+	}
 	g.set, g.values = set, set.values(g.set, g.values)
 	u := &view.Group{
 		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,

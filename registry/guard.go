@@ -20,6 +20,9 @@ type GuardConfig struct {
 	MinMembers int           // 0: 3
 	Window     time.Duration // 0: 30 s
 	Hold       time.Duration // then the loss is believed; 0: 10 min, negative: only when it is accepted
+	// Probe connects to the members that are held, every 2 s: who could not be
+	// reached three times in a row is believed to be lost.
+	Probe bool
 }
 
 func (c GuardConfig) withDefaults() GuardConfig {
@@ -90,6 +93,13 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 func (g *guard) accept(_ time.Time, actual members) {
 	g.base, g.since = nil, time.Time{}
 	g.now, g.history = actual, nil
+}
+
+// forget believes the loss of these members of the base.
+func (g *guard) forget(lost members) {
+	if len(lost) > 0 {
+		g.base = g.base.without(lost)
+	}
 }
 
 // remember notes the set. The history has only what can still become the base:

@@ -35,6 +35,7 @@ type guardBlock struct {
 	MinMembers hcl.Expression `hcl:"min_members,optional" is:"number" default:"3" min:"1" max:"1000000" doc:"A loss of fewer members is always believed."`
 	Window     hcl.Expression `hcl:"window,optional" is:"duration" default:"30s" min:"1s" max:"1h" doc:"The time in which members are counted as lost together."`
 	Hold       hcl.Expression `hcl:"hold,optional" is:"duration" default:"10m" max:"168h" doc:"How long the members are kept before the loss is believed; 0s keeps them until \"zkagent members accept\"."`
+	Probe      hcl.Expression `hcl:"probe,optional" is:"bool" default:"false" doc:"Connect to the members that are kept, by TCP, every 2 s: who cannot be reached three times in a row is believed to be gone."`
 }
 
 func (s *Settings) resolveGroups(all *root) {
@@ -91,7 +92,7 @@ func (s *Settings) guard(b *guardBlock) registry.GuardConfig {
 	r := s.read(b, b.At)
 	c := registry.GuardConfig{
 		Off: !r.boolean(&b.Enabled), MaxLoss: r.percent(&b.MaxLoss), MinMembers: r.integer(&b.MinMembers),
-		Window: r.duration(&b.Window), Hold: r.duration(&b.Hold),
+		Window: r.duration(&b.Window), Hold: r.duration(&b.Hold), Probe: r.boolean(&b.Probe),
 	}
 	if c.Hold == 0 {
 		c.Hold = -1 // until it is accepted

@@ -1,0 +1,172 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Probing of members that the guard holds.
+const (
+	probeEvery   = 2 * time.Second
+	probeTimeout = time.Second
+	probeTries   = 3 // failures in a row until a member is taken for lost
+	probesAtOnce = 16
+	witnesses    = 3 // members that are there and tell whether the network works
+)
+
+// What a probe found.
+const (
+	probeSilent  = iota // nothing came back: the member, or the way to it, is down
+	probeRefused        // its host says that nobody listens
+	probeAnswered
+)
+
+// prober connects to members that have vanished from ZooKeeper, to tell
+// members that are dead from a registry that has forgotten them. A member is
+// lost when it could not be reached several times in a row; silence counts
+// only while somebody else of the group is heard, for otherwise it may be this
+// host that is cut off. Its methods but end may be called from any goroutine.
+type prober struct {
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
+	found func()                                                               // called when more members are lost
+
+	mu      sync.Mutex // guards what follows
+	targets members
+	others  members // witnesses
+	lost    map[memberKey]bool
+	cancel  context.CancelFunc // nil: it does not run
+	wg      sync.WaitGroup
+}
+
+// watch makes the prober try the members that are held, until ctx ends or
+// there are none.
+func (p *prober) watch(ctx context.Context, used members) {
+	var held, others members
+	for _, m := range used {
+		switch {
+		case m.Port == 0:
+		case m.Held:
+			held = append(held, m)
+		case len(others) < witnesses:
+			others = append(others, m)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.targets, p.others = held, others
+	switch {
+	case len(held) == 0 && p.cancel != nil:
+		p.cancel()
+		p.cancel, p.lost = nil, nil
+	case len(held) > 0 && p.cancel == nil:
+		ctx, p.cancel = context.WithCancel(ctx)
+		p.wg.Go(func() { p.run(ctx) })
+	}
+}
+
+// confirmed returns those of the members that are known to be lost.
+func (p *prober) confirmed(list members) members {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(list), func(m *view.Member) bool { return !p.lost[keyOf(m)] })
+}
+
+// end stops the prober and waits for it. It can be used again.
+func (p *prober) end() {
+	p.mu.Lock()
+	if p.cancel != nil {
+		p.cancel()
+		p.cancel, p.lost = nil, nil
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *prober) run(ctx context.Context) {
+	failures := map[memberKey]int{}
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		p.round(ctx, failures)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// round tries every member once.
+func (p *prober) round(ctx context.Context, failures map[memberKey]int) {
+	p.mu.Lock()
+	all := slices.Concat(p.targets, p.others)
+	targets := len(p.targets)
+	p.mu.Unlock()
+	results := p.tryAll(ctx, all)
+	if ctx.Err() != nil {
+		return
+	}
+	heard := slices.ContainsFunc(results, func(r int) bool { return r != probeSilent })
+	more := false
+	p.mu.Lock()
+	for i, m := range all[:targets] {
+		k := keyOf(m)
+		switch {
+		case results[i] == probeAnswered:
+			failures[k] = 0
+		case results[i] == probeRefused || heard:
+			failures[k]++
+		}
+		if failures[k] >= probeTries && !p.lost[k] && ctx.Err() == nil {
+			if p.lost == nil {
+				p.lost = map[memberKey]bool{}
+			}
+			p.lost[k], more = true, true
+		}
+	}
+	p.mu.Unlock()
+	if more {
+		p.found()
+	}
+}
+
+func (p *prober) tryAll(ctx context.Context, list members) []int {
+	results := make([]int, len(list))
+	slots := make(chan struct{}, probesAtOnce)
+	var wg sync.WaitGroup
+	for i, m := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			results[i] = p.try(ctx, m)
+			<-slots
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// try connects to one member.
+func (p *prober) try(ctx context.Context, m *view.Member) int {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	dial := p.dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", m.Address())
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return probeAnswered
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return probeRefused
+	}
+	return probeSilent
+}
