@@ -35,7 +35,7 @@ func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 			w.pass(view.NewTree(view.Tree{
 				Name: w.cfg.Name, Path: w.cfg.Path, Layout: LayoutPlain, Last: snap.Last,
 			}, keys.update(snap, touched)))
-			clear(touched)
+			touched = map[string]struct{}{} // It was as large as the first reading.
 		}
 		select {
 		case <-m.Dirty():

@@ -132,7 +132,7 @@ func (f *flat) pass(snap *mirror.Snapshot) {
 		return
 	}
 	keys := f.keys.update(snap, f.touched)
-	clear(f.touched)
+	f.touched = map[string]struct{}{} // It was as large as the first reading.
 	f.w.pass(view.NewTree(view.Tree{
 		Name: f.w.cfg.Name, Path: f.w.cfg.Path, Layout: LayoutFlat,
 		Generation: f.ready.Czxid, Last: max(snap.Last, f.ready.Czxid, f.ready.Mzxid, f.ready.Pzxid),

@@ -9,14 +9,18 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
+// libraryBuffer is what the library may send and receive in one frame: pings and
+// handshakes are all that it sees. Its own default is 1.5 MB for each direction.
+const libraryBuffer = 4 << 10
+
 // connect starts the client library, which dials from here on.
 func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
 	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
 		zk.WithHostProvider(s.hosts),
 		zk.WithDialer(s.hosts.dial),
 		zk.WithLogger(libraryLog{s.log}),
-		zk.WithMaxBufferSize(64<<10),
-		zk.WithMaxConnBufferSize(64<<10),
+		zk.WithMaxBufferSize(libraryBuffer),
+		zk.WithMaxConnBufferSize(libraryBuffer),
 	)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the zookeeper client: %w", err)

@@ -99,6 +99,10 @@ func (w *wire) wake() {
 	}
 }
 
+// maxSpare bounds the buffer that a connection keeps for what it writes next: a
+// connection lives for months, and its largest request is often its first.
+const maxSpare = 32 << 10
+
 // writeLoop writes what is queued, everything at once, until the connection ends.
 // Whoever dialed waits for it.
 func (w *wire) writeLoop() {
@@ -121,7 +125,7 @@ func (w *wire) writeLoop() {
 				w.fail(err)
 				return
 			}
-			if spare = buf; cap(spare) > maxPooled {
+			if spare = buf; cap(spare) > maxSpare {
 				spare = nil
 			}
 		}
