@@ -9,51 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
+	"github.com/zkagent/zkagent/internal/history"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
-
-// history records operations in the order of their calls and returns, counted
-// instead of timed: virtual time stands still between them.
-type history struct {
-	mu  sync.Mutex // mu guards what follows
-	now int64
-	ops []porcupine.Operation
-}
-
-func (h *history) tick() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.now++
-	return h.now
-}
-
-func (h *history) add(client int, call int64, input, output any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.now++
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: h.now})
-}
-
-func (h *history) check(t *testing.T, model porcupine.Model) {
-	t.Helper()
-	if result := porcupine.CheckOperationsTimeout(model, h.ops, 20*time.Second); result == porcupine.Illegal {
-		t.Errorf("the history of %d operations is not linearizable", len(h.ops))
-	}
-}
-
-// permitModel is K permits: acquire needs one that is free.
-func permitModel(k int) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return 0 },
-		Step: func(state, input, _ any) (bool, any) {
-			n := state.(int) + input.(int) // +1 acquire, -1 release
-			return n >= 0 && n <= k, n
-		},
-	}
-}
 
 // chaos disturbs the network of the clients until ctx ends. With expire it also
 // ends sessions before their time, which no lease can foresee: not for tests of
@@ -121,79 +80,72 @@ func storm(t *testing.T, w *world, seed uint64, clients int, expire bool, client
 	wg.Wait()
 }
 
-// Locks and semaphores never have more holders than permits, as far as the
-// holders' contexts say, and their histories are those of K permits.
+// permitted is what a client may hold, and how many permits that takes.
+type permitted struct {
+	weight  int
+	acquire func(context.Context) (*Hold, error)
+}
+
+// Locks, semaphores and read-write locks never have more holders than permits,
+// as far as the holders' contexts say, and their histories are those of permits:
+// a writer has all of them.
 func TestHistory_Permits(t *testing.T) {
-	for _, k := range []int{1, 2} {
+	for name, k := range map[string]struct {
+		permits int
+		of      func(s *session.Session, rng *rand.Rand) permitted
+	}{
+		"lock": {1, func(s *session.Session, _ *rand.Rand) permitted {
+			return permitted{1, NewLock(s, LockConfig{Path: "/x"}).Acquire}
+		}},
+		"semaphore": {2, func(s *session.Session, _ *rand.Rand) permitted {
+			return permitted{1, NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2}).Acquire}
+		}},
+		"rwlock": {100, func(s *session.Session, rng *rand.Rand) permitted {
+			l := NewRWLock(s, LockConfig{Path: "/x"})
+			if rng.IntN(3) == 0 {
+				return permitted{100, l.Lock}
+			}
+			return permitted{1, l.RLock}
+		}},
+	} {
 		for _, seed := range seeds(t, 3) {
-			t.Run(fmt.Sprintf("k=%d/%s", k, seedName(seed)), func(t *testing.T) {
-				var h history
+			t.Run(name+"/"+seedName(seed), func(t *testing.T) {
+				var h history.Log
 				bubble(t, func(t *testing.T, w *world) {
 					storm(t, w, seed, 4, false, func(ctx context.Context, s *session.Session, id int, rng *rand.Rand) {
-						acquire := NewLock(s, LockConfig{Path: "/x"}).Acquire
-						if k > 1 {
-							acquire = NewSemaphore(s, SemaphoreConfig{Path: "/x", K: k}).Acquire
-						}
-						usePermits(ctx, t, s, &h, acquire, id, rng)
+						usePermits(ctx, t, s, &h, func() permitted { return k.of(s, rng) }, id, rng)
 					})
 				})
-				if len(h.ops) < 20 {
-					t.Errorf("only %d operations: the storm is too strong to show anything", len(h.ops))
-				}
-				h.check(t, permitModel(k))
+				h.Check(t, history.Permits(k.permits), 20)
 			})
 		}
 	}
 }
 
-func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *history, acquire func(context.Context) (*Hold, error), id int, rng *rand.Rand) {
+func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *history.Log, next func() permitted, id int, rng *rand.Rand) {
 	t.Helper()
 	fence := int64(0)
 	for ctx.Err() == nil && s.Context().Err() == nil {
-		call := h.tick()
+		p := next()
+		call := h.Now()
 		bounded, cancel := context.WithTimeout(ctx, 5*memTimeout)
-		hold, err := acquire(bounded)
+		hold, err := p.acquire(bounded)
 		cancel()
 		if err != nil {
 			pause(ctx, time.Second)
 			continue
 		}
-		h.add(id, call, 1, nil)
+		h.Add(id, call, p.weight, nil)
 		if hold.Fence() <= fence {
 			t.Errorf("fence %d after %d", hold.Fence(), fence)
 		}
 		fence = hold.Fence()
 		pause(hold.Context(), time.Duration(rng.Int64N(int64(memTimeout/3))))
 		// From here on it counts as given back: lost, or about to be.
-		call = h.tick()
-		h.add(id, call, -1, nil)
+		call = h.Now()
+		h.Add(id, call, -p.weight, nil)
 		_ = hold.Release(ctx) // lost ones say so
 	}
-}
-
-// queueOp is a put of a body, or a take that returned one.
-type queueOp struct {
-	put  bool
-	body string
-}
-
-// queueModel is a queue, first in, first out. A take whose outcome is unknown has
-// body "?": it took what was first, or nothing.
-var queueModel = porcupine.Model{
-	Init: func() any { return "" },
-	Step: func(state, input, _ any) (bool, any) {
-		q, op := state.(string), input.(queueOp)
-		switch {
-		case op.put:
-			return true, q + op.body
-		case op.body == "?":
-			if q == "" {
-				return true, q
-			}
-			return true, q[4:]
-		}
-		return len(q) >= 4 && q[:4] == op.body, q[min(4, len(q)):]
-	},
 }
 
 // With replies lost and connections dropped, but sessions that last, every body
@@ -202,7 +154,7 @@ func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
 	for _, seed := range seeds(t, 6) {
 		t.Run(seedName(seed), func(t *testing.T) {
 			const items = 24
-			var h history
+			var h history.Log
 			taken := map[string]int{}
 			bubble(t, func(t *testing.T, w *world) {
 				var mu sync.Mutex
@@ -214,11 +166,11 @@ func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
 					wg.Go(func() {
 						for i := range items / 2 {
 							body := fmt.Sprintf("%d%03d", p, i)
-							call := h.tick()
+							call := h.Now()
 							if err := q.Put(t.Context(), []byte(body)); err != nil { // the last may be taken before its put returns
 								t.Errorf("put: %v", err)
 							}
-							h.add(p, call, queueOp{true, body}, nil)
+							h.Add(p, call, history.QueueOp{Put: true, Body: body}, nil)
 						}
 					})
 				}
@@ -227,12 +179,12 @@ func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
 					q := NewQueue(w.dial(fmt.Sprintf("c%d", c)), QueueConfig{Path: "/q"})
 					wg.Go(func() {
 						for {
-							call := h.tick()
+							call := h.Now()
 							body, err := q.Take(ctx)
 							if err != nil {
 								return // cancelled: everything was taken
 							}
-							h.add(10+c, call, queueOp{false, string(body)}, nil)
+							h.Add(10+c, call, history.QueueOp{Body: string(body)}, nil)
 							mu.Lock()
 							taken[string(body)]++
 							if left--; left == 0 {
@@ -257,7 +209,7 @@ func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
 					t.Errorf("body %s was taken %d times", body, n)
 				}
 			}
-			h.check(t, queueModel)
+			h.Check(t, history.Queue, 2*items)
 		})
 	}
 }

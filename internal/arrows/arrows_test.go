@@ -21,6 +21,8 @@ var allowed = map[string][]string{
 	"internal/jute":       {},
 	"internal/condition":  {},
 	"internal/arrows":     {},
+	"internal/history":    {},
+	"internal/peers":      {},
 	"internal/systemd":    {},
 	"internal/proc":       {},
 	"internal/memzk":      {"internal/jute"},
