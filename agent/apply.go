@@ -151,7 +151,11 @@ func (t *applying) run(ctx context.Context) error {
 	if err := t.render(ctx); err != nil {
 		return err
 	}
-	t.tx = template.Begin(template.TxConfig{Bundle: fileName(t.name), StateDir: t.journalDir(), FS: t.fs})
+	cfg := template.TxConfig{Bundle: fileName(t.name), FS: t.fs}
+	if !t.job.bundle.atomic() {
+		cfg.StateDir = t.journalDir()
+	}
+	t.tx = template.Begin(cfg)
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}

@@ -130,6 +130,15 @@ func (b *bundle) reloadKey() string {
 	return "text\x00" + r.Command.Text
 }
 
+// atomic reports whether one rename is all that a change of the bundle does:
+// then a process that is killed leaves the old or the new file and owes
+// nothing, and no journal is needed.
+func (b *bundle) atomic() bool {
+	c := b.cfg
+	return len(c.Templates) == 1 && c.ForEach == nil && b.reloadKey() == "" && (c.Check == nil || c.Check.At != atSwapped) &&
+		!c.Templates[0].InPlace
+}
+
 // vars is what a command of the bundle may refer to when nothing is staged.
 func (b *bundle) vars(each *Each) Vars {
 	v := Vars{Each: each}

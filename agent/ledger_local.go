@@ -49,6 +49,19 @@ func (*localLedger) newer(z, known int64) bool { return z != known }
 
 // writeFile replaces a file of ours: temporary file, sync, rename.
 func writeFile(path string, data []byte) error {
+	if err := replaceFile(path, data, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// noteFile replaces a file of ours that a killed process must find whole, and
+// that a crash of the host may lose. It costs no sync.
+func noteFile(path string, data []byte) error {
+	return replaceFile(path, data, func(*os.File) error { return nil })
+}
+
+func replaceFile(path string, data []byte, sync func(*os.File) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -57,14 +70,14 @@ func writeFile(path string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = errors.Join(err, sync(f), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
 // syncDir makes renames in a directory durable.

@@ -42,7 +42,7 @@ func (o *owed) add(bundle string) error {
 		return nil
 	}
 	o.since[bundle] = time.Now()
-	return o.save()
+	return o.save(writeFile)
 }
 
 // clear notes that nothing is owed any more.
@@ -53,7 +53,10 @@ func (o *owed) clear(bundle string) error {
 		return nil
 	}
 	delete(o.since, bundle)
-	return o.save()
+	if len(o.since) > 0 {
+		return o.save(writeFile)
+	}
+	return o.save(noteFile) // What a crash of the host may bring back is one reload more.
 }
 
 // has reports whether the bundle's reload is owed.
@@ -64,8 +67,15 @@ func (o *owed) has(bundle string) bool {
 	return ok
 }
 
-// save writes the file. o.mu is held.
-func (o *owed) save() error {
+// at is since when the bundle's reload is owed; zero: it is not.
+func (o *owed) at(bundle string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.since[bundle]
+}
+
+// save writes the file with the given function. o.mu is held.
+func (o *owed) save(write func(path string, data []byte) error) error {
 	if o.path == "" {
 		return nil
 	}
@@ -73,5 +83,5 @@ func (o *owed) save() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(o.path, data)
+	return write(o.path, data)
 }

@@ -286,14 +286,18 @@ func (t *applying) loadWritten() map[string]template.Written {
 	return w
 }
 
+// saveWritten keeps the record for the next process, where that has a use for
+// it: to remove files, and to leave edited ones alone.
 func (t *applying) saveWritten() {
 	p := t.writtenPath()
-	if p == "" || !t.tx.Changed() {
+	c := t.job.bundle.cfg
+	reports := slices.ContainsFunc(c.Templates, func(t TemplateConfig) bool { return t.Drift == driftReport })
+	if p == "" || !t.tx.Changed() || c.ForEach == nil && !reports {
 		return
 	}
 	data, err := json.Marshal(t.job.bundle.work.written)
 	if err == nil {
-		err = writeFile(p, data)
+		err = noteFile(p, data) // After a crash of the host everything is compared anew.
 	}
 	if err != nil {
 		t.log.Warn("record of written files not saved", "template", t.name, "err", err)
