@@ -3,7 +3,6 @@ package recipe
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -152,32 +151,4 @@ func fill(ctx context.Context, b *testing.B, q *Queue) {
 		})
 	}
 	wg.Wait()
-}
-
-// peerBench has a peer do something n times and takes the time that it says.
-func peerBench(b *testing.B, start func(testing.TB, string) *peer, what string, n int) {
-	b.Helper()
-	p := start(b, zktest.Shared(b).Addr())
-	path := zktest.Root(b) + "/" + what
-	p.tell(b, "bench %s %s %d", what, path, n)
-	var seconds float64
-	select {
-	case line := <-p.lines:
-		if _, err := fmt.Sscanf(line, "took %g", &seconds); err != nil {
-			b.Fatalf("the peer said %q: %v", line, err)
-		}
-	case <-time.NewTimer(2 * time.Minute).C:
-		b.Fatal("the peer takes too long")
-	}
-	for b.Loop() { // the peer has done its own loop
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(seconds*1e9/float64(n), "peer-ns/op")
-}
-
-func BenchmarkPeers(b *testing.B) {
-	for _, what := range []string{"lock", "contended", "put", "take"} {
-		b.Run("kazoo/"+what, func(b *testing.B) { peerBench(b, startKazoo, what, 1000) })
-		b.Run("curator/"+what, func(b *testing.B) { peerBench(b, startCurator, what, 1000) })
-	}
 }

@@ -4,6 +4,8 @@
     release KIND        answers "released KIND"
     put KIND PATH BODY  answers "put"
     get KIND PATH       answers "got BODY", or "got" when there is none
+    count KIND PATH N   adds to a counter, answers "count VALUE"
+    gate HOW PATH       closes or opens a barrier, answers "gate HOW"
     bench WHAT PATH N   answers "took SECONDS"
 """
 import sys
@@ -36,6 +38,9 @@ def acquire(kind, path):
     if kind == "double":
         held[kind] = client.DoubleBarrier(path, 2)
         held[kind].enter()
+    elif kind == "barrier":
+        held[kind] = client.Barrier(path)
+        held[kind].wait()
     else:
         make = {
             "lock": lambda: client.Lock(path, "kazoo"),
@@ -52,9 +57,24 @@ def release(kind):
     recipe = held.pop(kind)
     if kind == "double":
         recipe.leave()
-    else:
+    elif kind != "barrier":
         recipe.release()
     say("released", kind)
+
+
+def count(kind, path, delta):
+    counter = client.Counter(path, support_curator=kind == "shared")
+    counter += delta
+    say("count", counter.value)
+
+
+def gate(how, path):
+    barrier = client.Barrier(path)
+    if how == "close":
+        barrier.create()
+    else:
+        barrier.remove()
+    say("gate", how)
 
 
 def queue(kind, path):
@@ -110,6 +130,10 @@ for line in iter(sys.stdin.readline, ""):
         acquire(words[1], words[2])
     elif words[0] == "release":
         release(words[1])
+    elif words[0] == "count":
+        count(words[1], words[2], int(words[3]))
+    elif words[0] == "gate":
+        gate(words[1], words[2])
     elif words[0] == "bench":
         say("took", bench(words[1], words[2], int(words[3])))
     elif words[0] == "put":

@@ -6,6 +6,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.atomic.DistributedAtomicLong;
+import org.apache.curator.framework.recipes.barriers.DistributedBarrier;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
@@ -14,14 +16,18 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.framework.recipes.queue.SimpleDistributedQueue;
+import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.ZooDefs;
+import org.apache.zookeeper.recipes.leader.LeaderElectionSupport;
 import org.apache.zookeeper.recipes.lock.LockListener;
 import org.apache.zookeeper.recipes.lock.WriteLock;
 import org.apache.zookeeper.recipes.queue.DistributedQueue;
 
-/** Uses Curator's and ZooKeeper's own recipes as told on standard input; see kazoo_peer.py. */
+/** Uses Curator's and ZooKeeper's own recipes as told on standard input; see kazoo_peer.py; KIND may also be latch, selector, support, member, writelock. */
 public class Peer {
   interface Release { void run() throws Exception; }
 
@@ -81,6 +87,33 @@ public class Peer {
         held.put(kind, b::leave);
         break;
       }
+      case "barrier": {
+        new DistributedBarrier(client, path).waitOnBarrier();
+        held.put(kind, () -> { });
+        break;
+      }
+      case "member": {
+        GroupMember m = new GroupMember(client, path, "curator");
+        m.start();
+        while (client.checkExists().forPath(path + "/curator") == null) Thread.sleep(10);
+        held.put(kind, m::close);
+        break;
+      }
+      case "support": {
+        CountDownLatch elected = new CountDownLatch(1);
+        if (client.checkExists().forPath(path) == null) client.create().creatingParentsIfNeeded().forPath(path);
+        LeaderElectionSupport e = new LeaderElectionSupport();
+        e.setZooKeeper(client.getZookeeperClient().getZooKeeper());
+        e.setRootNodeName(path);
+        e.setHostName("zookeeper");
+        e.addListener(type -> {
+          if (type == LeaderElectionSupport.EventType.ELECTED_COMPLETE) elected.countDown();
+        });
+        e.start();
+        elected.await();
+        held.put(kind, e::stop);
+        break;
+      }
       case "writelock": {
         CountDownLatch acquired = new CountDownLatch(1);
         WriteLock lock = new WriteLock(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE,
@@ -113,6 +146,28 @@ public class Peer {
         ? new SimpleDistributedQueue(client, path).poll()
         : new DistributedQueue(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE).poll();
     say("got " + (body == null ? "" : new String(body)));
+  }
+
+  /** Adds to a counter and says its new value. */
+  static void count(String kind, String path, int delta) throws Exception {
+    long value;
+    if (kind.equals("shared")) {
+      SharedCount c = new SharedCount(client, path, 0);
+      c.start();
+      value = c.getVersionedValue().getValue() + delta;
+      if (!c.trySetCount(c.getVersionedValue(), (int) value)) throw new IllegalStateException("another was first");
+      c.close();
+    } else {
+      value = new DistributedAtomicLong(client, path, new RetryNTimes(5, 100)).add((long) delta).postValue();
+    }
+    say("count " + value);
+  }
+
+  /** Closes or opens a barrier. */
+  static void gate(String how, String path) throws Exception {
+    DistributedBarrier b = new DistributedBarrier(client, path);
+    if (how.equals("close")) b.setBarrier(); else b.removeBarrier();
+    say("gate " + how);
   }
 
   static CuratorFramework connect(String addr) throws Exception {
@@ -173,6 +228,8 @@ public class Peer {
         case "release": held.remove(words[1]).run(); say("released " + words[1]); break;
         case "put": put(words[1], words[2], words[3]); break;
         case "get": get(words[1], words[2]); break;
+        case "count": count(words[1], words[2], Integer.parseInt(words[3])); break;
+        case "gate": gate(words[1], words[2]); break;
         case "bench":
           say("took " + bench(args[0], words[1], words[2], Integer.parseInt(words[3])) / 1e9);
           break;

@@ -1,0 +1,162 @@
+// Package peers runs recipes of other libraries, for tests that share paths with
+// them: Apache Curator and ZooKeeper's own recipes in Java, and Python's kazoo.
+//
+// Each peer is a program that is told what to do by lines on its standard input
+// and answers by lines; see kazoo_peer.py.
+package peers
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience bounds the start of a peer, of which a slow machine takes long.
+const patience = 90 * time.Second
+
+//go:embed Peer.java
+var javaPeer []byte
+
+//go:embed kazoo_peer.py
+var kazooPeer []byte
+
+// Peer is a program that uses the recipes of its own library.
+type Peer struct {
+	in    io.Writer
+	lines chan string
+}
+
+// Kazoo starts kazoo with the server at addr. It ends with the test.
+func Kazoo(t testing.TB, addr string) *Peer {
+	t.Helper()
+	// kazoo comes with Debian's own Python, which need not be the first one.
+	python := "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
+		python = "python3"
+	}
+	return start(t, "apt-get install python3-kazoo", python, file(t, "kazoo_peer.py", kazooPeer), addr)
+}
+
+// Curator starts Curator, and ZooKeeper's own recipes, with the server at addr.
+// flags are for the Java machine. It ends with the test.
+func Curator(t testing.TB, addr string, flags ...string) *Peer {
+	t.Helper()
+	const hint = "apt-get install default-jdk-headless libcurator-recipes-java libcurator-framework-java libzookeeper-java"
+	var cp []string
+	for _, jar := range []string{
+		"curator-recipes", "curator-framework", "curator-client", "zookeeper", "zookeeper-jute",
+		"zookeeper-recipes-lock", "zookeeper-recipes-queue", "zookeeper-recipes-election", "guava", "slf4j-api", "slf4j-nop",
+		"netty-handler", "netty-transport", "netty-common", "netty-buffer", "netty-codec", "netty-resolver",
+	} {
+		cp = append(cp, "/usr/share/java/"+jar+".jar")
+	}
+	if _, err := os.Stat(cp[0]); err != nil {
+		t.Fatalf("%s is missing: %s", cp[0], hint)
+	}
+	args := append([]string{"-Xmx256m"}, flags...)
+	return start(t, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(t, "Peer.java", javaPeer), addr)...)
+}
+
+// Quick are flags for a Java machine that is to start fast.
+const Quick = "-XX:TieredStopAtLevel=1"
+
+// file writes a program where its interpreter finds it.
+func file(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func start(t testing.TB, hint, name string, args ...string) *Peer {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("%s is missing: %s", name, hint)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path, args...)
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Peer{in: in, lines: make(chan string, 100)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(p.lines)
+		for sc := bufio.NewScanner(out); sc.Scan(); {
+			p.lines <- sc.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		for range p.lines { // the reader must not be stuck with what nobody asked for
+		}
+		<-read
+		_ = cmd.Wait()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p.Expect(ctx, t, "ready")
+	return p
+}
+
+// Tell gives the peer a line.
+func (p *Peer) Tell(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
+		t.Fatalf("tell the peer: %v", err)
+	}
+}
+
+// Line returns what the peer says next.
+func (p *Peer) Line(ctx context.Context, t testing.TB) string {
+	t.Helper()
+	select {
+	case got, ok := <-p.lines:
+		if !ok {
+			t.Fatal("the peer has ended")
+		}
+		return strings.TrimSpace(got)
+	case <-ctx.Done():
+		t.Fatalf("the peer says nothing: %v", context.Cause(ctx))
+		return ""
+	}
+}
+
+// Expect fails the test when the peer does not say want next.
+func (p *Peer) Expect(ctx context.Context, t testing.TB, want string) {
+	t.Helper()
+	if got := p.Line(ctx, t); got != want {
+		t.Fatalf("the peer said %q, want %q", got, want)
+	}
+}
+
+// Silent fails the test when the peer has said something already.
+func (p *Peer) Silent(t testing.TB) {
+	t.Helper()
+	select {
+	case got := <-p.lines:
+		t.Fatalf("the peer said %q while it should wait", got)
+	default:
+	}
+}
