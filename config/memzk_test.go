@@ -164,7 +164,7 @@ func TestWatcher_TornReadAcrossServers(t *testing.T) {
 	})
 }
 
-func TestPublish_QuotaExceeded(t *testing.T) {
+func TestPublish_QuotaExceededOnPublish(t *testing.T) {
 	t.Parallel()
 	for _, layout := range []string{LayoutFlat, LayoutVersioned} {
 		t.Run(layout, func(t *testing.T) {
