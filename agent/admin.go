@@ -202,25 +202,31 @@ func (a *Agent) Accept(name, group string) error {
 }
 
 // maint switches the maintenance of a service: name, on ("true" or "false"),
-// reason, and for, a duration after which it ends by itself.
+// reason, for (a duration after which it ends by itself) and drain (empty: no;
+// "service": as the service does when it leaves; else a duration).
 func (a *Agent) maint(_ context.Context, o order) error {
 	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
 	if !ok {
 		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)
 	}
-	on, err := strconv.ParseBool(o["on"])
-	if err != nil {
+	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
+	var err error
+	if m.On, err = strconv.ParseBool(o["on"]); err != nil {
 		return fmt.Errorf("on is %q, not true or false", o["on"])
 	}
-	var until time.Time
 	if o["for"] != "" {
 		d, err := time.ParseDuration(o["for"])
 		if err != nil || d <= 0 {
 			return fmt.Errorf("for is %q, not a duration", o["for"])
 		}
-		until = time.Now().Add(d)
+		m.Until = time.Now().Add(d)
 	}
-	return r.Maintenance(on, o["reason"], until)
+	if m.Drain && o["drain"] != "service" {
+		if m.DrainFor, err = time.ParseDuration(o["drain"]); err != nil || m.DrainFor <= 0 {
+			return fmt.Errorf("drain is %q, not a duration", o["drain"])
+		}
+	}
+	return r.SetMaintenance(m)
 }
 
 // reportCheck gives a ttl check its state: name, check, state, output.

@@ -16,7 +16,10 @@ type Maintenance struct {
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Until  time.Time `json:"until,omitzero"` // zero: until it is switched off
-	Drain  bool      `json:"drain,omitempty"`
+	// Drain shows the member as draining before it is taken out, for DrainFor
+	// (0: as long as the service drains when it leaves).
+	Drain    bool          `json:"drain,omitempty"`
+	DrainFor time.Duration `json:"drain_for,omitempty"`
 }
 
 // active reports whether the maintenance is on at that time.

@@ -191,14 +191,28 @@ func (r *Registrar) exit() {
 	r.cfg.Metrics.service(r.cfg.Name, false)
 }
 
-// Report gives the ttl check of that name its state: pass, warn or fail.
+// Report gives the ttl check of that name its state: pass, warn or fail. The
+// name may be empty when the service has one ttl check. It waits for the check
+// to take the report, at most until ctx ends.
 func (r *Registrar) Report(ctx context.Context, check string, state Report, output string) error {
+	var ttl []*checker
 	for _, k := range r.checkers {
 		if k.cfg.Name == check {
 			return k.report(ctx, state, output)
 		}
+		if k.cfg.Kind == CheckTTL {
+			ttl = append(ttl, k)
+		}
 	}
-	return fmt.Errorf("service %s has no check %q", r.cfg.Name, check)
+	switch {
+	case check != "":
+		return fmt.Errorf("service %s has no check %q", r.cfg.Name, check)
+	case len(ttl) == 1:
+		return ttl[0].report(ctx, state, output)
+	case len(ttl) == 0:
+		return fmt.Errorf("service %s has no ttl check", r.cfg.Name)
+	}
+	return fmt.Errorf("service %s has %d ttl checks: name one", r.cfg.Name, len(ttl))
 }
 
 // Maintenance takes the service out (on) or back in. until ends it by itself;
@@ -213,6 +227,9 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 	r.loadState()
 	if m.On && m.Since.IsZero() {
 		m.Since = time.Now()
+	}
+	if m.On && m.Drain && m.DrainFor == 0 {
+		m.DrainFor = r.cfg.Drain
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

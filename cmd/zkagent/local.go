@@ -13,7 +13,6 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
-	"github.com/zkagent/zkagent/registry"
 )
 
 // socket finds where the agent of this host listens.
@@ -131,27 +130,5 @@ func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
 func newResignCommand(g *globals) *cobra.Command {
 	c := g.orderCommand("resign ELECTION", "Make the agent give up a leadership, or its place in the line",
 		"", "/resign", "resigned", cobra.ExactArgs(1), func(a []string) url.Values { return url.Values{"name": {a[0]}} })
-	return c
-}
-
-func newCheckCommand(g *globals) *cobra.Command {
-	var check, output string
-	c := &cobra.Command{
-		Use: "check SERVICE passing|warning|critical", Short: "Report the state of a ttl check to the agent",
-		Args: cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			state, ok := map[string]registry.Report{
-				"passing": registry.ReportPass, "warning": registry.ReportWarn, "critical": registry.ReportFail,
-			}[args[1]]
-			if !ok {
-				return usagef("the state is one of passing, warning, critical, not %q", args[1])
-			}
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
-				return client.Post(ctx, "/check", url.Values{"name": {args[0]}, "check": {check}, "state": {string(state)}, "output": {output}}, nil)
-			})
-		},
-	}
-	c.Flags().StringVar(&check, "check", "ttl", "name of the check")
-	c.Flags().StringVar(&output, "message", "", "what to show with it")
 	return c
 }

@@ -15,7 +15,11 @@ type maintOptions struct {
 	service string
 	reason  string
 	length  time.Duration
+	drain   string
 }
+
+// drainAsSet is --drain without a duration.
+const drainAsSet = "service"
 
 func newMaintCommand(g *globals) *cobra.Command {
 	var o maintOptions
@@ -30,6 +34,8 @@ func newMaintCommand(g *globals) *cobra.Command {
 	}
 	on.Flags().StringVar(&o.reason, "reason", "", "why; it is shown wherever the service is")
 	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h")
+	on.Flags().StringVar(&o.drain, "drain", "", "show it as draining first: for this time, or alone as long as the service drains when it leaves")
+	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
 		Use: "off", Short: "Let the checks decide again", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return g.setMaint(c.Context(), false, o) },
@@ -62,7 +68,7 @@ func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
 			}
 		}
 		for _, name := range names {
-			args := url.Values{"name": {name}, "on": {strconv.FormatBool(on)}, "reason": {o.reason}}
+			args := url.Values{"name": {name}, "on": {strconv.FormatBool(on)}, "reason": {o.reason}, "drain": {o.drain}}
 			if o.length > 0 {
 				args.Set("for", o.length.String())
 			}

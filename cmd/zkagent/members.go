@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +19,7 @@ import (
 
 type membersOptions struct {
 	watch  bool
+	here   bool
 	state  []string
 	format string
 }
@@ -29,13 +29,21 @@ func newMembersCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "members [GROUP|PATH]", Short: "Who is registered",
 		Long: `List the members of a group: one of the settings, or a path; without one, of
-all groups of the settings. What is listed is what stands in ZooKeeper: members
-that an agent's guard holds are marked by "zkagent status" there.`,
+all groups of the settings. What is listed is what stands in ZooKeeper. With
+--here it is what the agent on this host uses: members that are gone and that
+its guard holds are "held", those that flap are as they were before.
+Children that are not taken as members are told with the reason.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return g.members(c.Context(), args, o) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.here && (o.watch || o.format != "") {
+				return usagef("--here excludes --watch and --format")
+			}
+			return g.members(c.Context(), args, o)
+		},
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
-	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, down, drain, maint")
+	c.Flags().BoolVar(&o.here, "here", false, "as the agent on this host uses them, held ones too")
+	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, down, drain, maint, held")
 	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")
 	c.AddCommand(newAcceptCommand(g))
 	return c
@@ -62,9 +70,22 @@ func newAcceptCommand(g *globals) *cobra.Command {
 
 func (g *globals) members(ctx context.Context, args []string, o membersOptions) error {
 	for _, s := range o.state {
-		if !slices.Contains([]string{view.StatusUp, view.StatusDown, view.StatusDrain, view.StatusMaint}, s) {
-			return usagef("--state %q is not one of up, down, drain, maint", s)
+		if !slices.Contains([]string{view.StatusUp, view.StatusDown, view.StatusDrain, view.StatusMaint, statusHeld}, s) {
+			return usagef("--state %q is not one of up, down, drain, maint, held", s)
 		}
+	}
+	if o.here {
+		return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+			s, err := client.Status(ctx)
+			if err != nil {
+				return err
+			}
+			v, err := usedMembers(s, args)
+			if err != nil {
+				return err
+			}
+			return g.printMembers(v, o)
+		})
 	}
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		list, err := groupFollowers(conf, args, o.format)
@@ -130,59 +151,16 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 	return c
 }
 
-// memberRow is one member as data.
-type memberRow struct {
-	Group   string            `json:"group"`
-	ID      string            `json:"id"`
-	Host    string            `json:"host"`
-	Port    int               `json:"port"`
-	Ports   map[string]int    `json:"ports,omitempty"`
-	Weight  int               `json:"weight"`
-	Status  string            `json:"status"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Node    string            `json:"node"`
-	Czxid   int64             `json:"czxid"`
-	Created time.Time         `json:"created"`
-	address string
-}
-
-// memberRows lists the members of all groups of a view.
-func memberRows(v view.View, states []string) ([]memberRow, map[string][]view.Rejected) {
-	var rows []memberRow
-	rejected := map[string][]view.Rejected{}
-	take := func(name string, g *view.Group) {
-		for _, m := range g.Members {
-			if len(states) > 0 && !slices.Contains(states, m.Status) {
-				continue
-			}
-			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, m.Status, m.Labels, m.Node, m.Czxid, m.Created.UTC(), m.Address()})
-		}
-		if len(g.Rejected) > 0 {
-			rejected[name] = g.Rejected
-		}
-	}
-	for _, src := range v.Sources() {
-		if grp, ok := v.Group(src.Name); ok && src.Kind == view.KindGroup {
-			take(grp.Name, grp)
-		}
-		if set, ok := v.Groups(src.Name); ok && src.Kind == view.KindGroups {
-			for _, grp := range set.Groups {
-				take(set.Name+"/"+grp.Name, grp)
-			}
-		}
-	}
-	return rows, rejected
-}
-
 func (g *globals) printMembers(v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
-	for _, name := range sortedNames(rejected) {
-		for _, r := range rejected[name] {
-			g.warnf("%s: %s is not taken as a member: %s", printable(name), printable(r.Node), printable(r.Reason))
-		}
+	for _, r := range rejected {
+		g.warnf("%s: %s is not taken as a member: %s", printable(r.Group), printable(r.Node), printable(r.Reason))
 	}
-	if g.isJSON() {
+	switch g.output {
+	case "ndjson":
 		return printList(g, "members", rows)
+	case "json":
+		return g.printMembersJSON(rows, rejected)
 	}
 	t := &table{header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
 	if g.output == "wide" {
@@ -191,11 +169,7 @@ func (g *globals) printMembers(v view.View, o membersOptions) error {
 	for _, m := range rows {
 		row := []string{printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), age(m.Created)}
 		if g.output == "wide" {
-			var labels []string
-			for _, k := range sortedNames(m.Labels) {
-				labels = append(labels, k+"="+m.Labels[k])
-			}
-			row = append(row, strings.Join(labels, ","), m.Node)
+			row = append(row, m.labels(), m.Node)
 		}
 		t.add(row...)
 	}

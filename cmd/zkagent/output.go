@@ -85,11 +85,17 @@ func (g *globals) isJSON() bool { return g.output == "json" || g.output == "ndjs
 
 // printJSON writes one object, with the version of the format.
 func (g *globals) printJSON(key string, v any) error {
+	return g.printObject(map[string]any{key: v})
+}
+
+// printObject is printJSON with several keys. It adds the version to fields.
+func (g *globals) printObject(fields map[string]any) error {
 	enc := json.NewEncoder(g.out)
 	if g.output == "json" {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(map[string]any{"apiVersion": "v1", key: v})
+	fields["apiVersion"] = "v1"
+	return enc.Encode(fields)
 }
 
 // printList writes a list: with ndjson one line an element.

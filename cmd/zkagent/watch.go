@@ -6,21 +6,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
-	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 )
 
 type watchOptions struct {
-	children bool
-	once     bool
-	initial  bool
+	children  bool
+	recursive bool
+	once      bool
+	initial   bool // leave the present state out
 }
 
 // watched is one state of a znode, as watch prints it.
@@ -43,22 +42,42 @@ func newWatchCommand(g *globals) *cobra.Command {
 and after each change. States that follow each other quickly may be seen as
 one. With a command, the state is given to it as JSON on its standard input
 instead, and its version in ZKAGENT_VERSION; a failing command is reported and
-the watch goes on.`,
+the watch goes on.
+
+With --recursive the znode and everything below it is followed: one line per
+znode that is present, and then per znode that was created, changed or deleted.
+A command gets the changes that were seen together, one JSON object a line. A
+change costs one request, whatever the size of the tree.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
 			if len(names) != 1 {
-				return usagef("watch takes one path")
+				return usagef("watch takes one path or group")
+			}
+			if !strings.HasPrefix(names[0], "/") {
+				if o.children {
+					return usagef("--children is for a path")
+				}
+				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+					return g.watchGroup(ctx, s, conf, names[0], command, o)
+				})
 			}
 			if err := session.ValidatePath(names[0]); err != nil {
 				return fail(exitUsage, err)
 			}
+			if o.children && o.recursive {
+				return usagef("--children and --recursive exclude each other")
+			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				if o.recursive {
+					return g.watchTree(ctx, s, names[0], command, o)
+				}
 				return g.watch(ctx, s, names[0], command, o)
 			})
 		},
 	}
 	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
+	c.Flags().BoolVar(&o.recursive, "recursive", false, "watch the znode and all below it")
 	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
 	c.Flags().BoolVar(&o.initial, "changes-only", false, "do not print the present state")
 	return c
@@ -133,7 +152,7 @@ func look(ctx context.Context, s *session.Session, path string, children bool) (
 // changed prints a state or runs the command for it.
 func (g *globals) changed(ctx context.Context, now watched, command []string, o watchOptions) error {
 	if len(command) > 0 {
-		return g.onChange(ctx, now, command)
+		return g.onChange(ctx, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid))
 	}
 	if g.isJSON() {
 		return g.line(now)
@@ -160,22 +179,10 @@ func (g *globals) changed(ctx context.Context, now watched, command []string, o 
 }
 
 // onChange runs the command with the state on its standard input.
-func (g *globals) onChange(ctx context.Context, now watched, command []string) error {
+func (g *globals) onChange(ctx context.Context, now any, command []string, env ...string) error {
 	var in bytes.Buffer
 	if err := json.NewEncoder(&in).Encode(now); err != nil {
 		return err
 	}
-	dir, _ := os.Getwd()
-	r, err := proc.Run(ctx, proc.Command{
-		Args: command, Dir: dir, Stdin: in.Bytes(), Timeout: time.Hour,
-		Env: append(os.Environ(), "ZKAGENT_EVENT=change", "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid)),
-	})
-	if _, werr := fmt.Fprint(g.out, r.Output); werr != nil {
-		return werr
-	}
-	if err != nil && ctx.Err() == nil {
-		g.warnf("%v", err)
-		return nil
-	}
-	return err
+	return g.runOnChange(ctx, in.Bytes(), command, env...)
 }
