@@ -49,6 +49,7 @@ type Agent struct {
 
 	sessions *session.Manager
 	sup      *supervisor
+	left     *leftovers
 	loop     *loop
 	applier  *applier
 	reloads  *reloads
@@ -150,6 +151,7 @@ func (a *Agent) build(cfg *Config) {
 		log: a.log, conds: a.conds, metrics: a.metrics, sessions: newReconciled(a), up: a.loop.send, same: sameUnit,
 		units: map[string]*runningUnit{},
 	}
+	a.left = newLeftovers(a)
 	a.execs = newExecSet(a)
 	a.saved = newLastGoodSaver(a)
 	a.fleet.self, a.fleet.session = cfg.ID, a.liveSession
@@ -288,6 +290,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	old := a.cfg.Load()
 	a.use(&cfg)
 	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
@@ -295,6 +298,7 @@ func (a *Agent) reload(ctx context.Context) error {
 		return errors.New("the agent is stopping")
 	}
 	a.sup.apply(ctx, a.unitSpecs(&cfg))
+	a.left.add(old, &cfg)
 	a.execs.set(cfg.Execs)
 	return nil
 }

@@ -91,15 +91,11 @@ func (a *Agent) reconcile(ctx context.Context, s *session.Session) error {
 	}
 }
 
-// deleteOrphans does it once. The sync makes a server that lags show what the
-// former process did last.
+// deleteOrphans does it once.
 func (a *Agent) deleteOrphans(ctx context.Context, s *session.Session, cfg *Config) error {
-	if err := s.Sync(ctx, "/"); err != nil {
-		return fmt.Errorf("sync: %w", err)
-	}
-	paths, err := s.Ephemerals(ctx, "/")
+	paths, err := owned(ctx, s)
 	if err != nil {
-		return fmt.Errorf("list what the session owns: %w", err)
+		return err
 	}
 	w, err := wantedOf(ctx, s, cfg, a.log)
 	if err != nil {
@@ -109,12 +105,29 @@ func (a *Agent) deleteOrphans(ctx context.Context, s *session.Session, cfg *Conf
 	if len(orphans) == 0 {
 		return nil
 	}
-	slices.Sort(orphans)
 	// A candidate of a former process must not go before its commands have:
 	// another host would lead beside them.
 	if err := a.waitGuards(ctx); err != nil {
 		return err
 	}
+	return a.deleteAll(ctx, s, orphans)
+}
+
+// owned lists what the session owns. The sync makes a server that lags show what
+// was done last.
+func owned(ctx context.Context, s *session.Session) ([]string, error) {
+	if err := s.Sync(ctx, "/"); err != nil {
+		return nil, fmt.Errorf("sync: %w", err)
+	}
+	paths, err := s.Ephemerals(ctx, "/")
+	if err != nil {
+		return nil, fmt.Errorf("list what the session owns: %w", err)
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+func (a *Agent) deleteAll(ctx context.Context, s *session.Session, orphans []string) error {
 	for _, path := range orphans {
 		err := s.Delete(ctx, path, -1)
 		switch {

@@ -37,6 +37,7 @@ func (a *Agent) unitSpecs(c *Config) []unitSpec {
 			return a.electionUnit(electionKey{x, c.ID, observes(c, x.Name)})
 		}})
 	}
+	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: a.left} }})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
 		return unitParts{unit: &fleetStatus{agent: a, id: c.ID}}
 	}})

@@ -83,6 +83,10 @@ func (c *Candidate) end(cur *candidacy) {
 	close(cur.done)
 }
 
+// leaveWait is how long a candidate waits for its znode to be deleted; after that
+// the delete goes on in the background, for as long as the session lives.
+const leaveWait = 5 * time.Second
+
 // leave deletes the znode, or leaves it standing for a successor.
 func (c *Candidate) leave(ctx context.Context, s *session.Session, place *recipe.Place, why error) error {
 	switch {
@@ -94,7 +98,7 @@ func (c *Candidate) leave(ctx context.Context, s *session.Session, place *recipe
 		c.mu.Unlock()
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(s.Context(), s.Timeout())
+	bounded, cancel := context.WithTimeout(s.Context(), min(s.Timeout(), leaveWait))
 	defer cancel()
 	if err := place.Leave(bounded); err != nil {
 		place.Abandon()
