@@ -1,81 +1,115 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 const site = "/config/site"
 
-// sites is a few agents that follow one tree, each with its own file, check
-// and reload. All append to one log, whose order is that of the appends.
+// sites is a fleet that follows one tree: each agent is a process with its own
+// file, check, service, reload and post-check.
 type sites struct {
 	t      *testing.T // whose end is that of the agents
 	zk     string
-	log    string // "begin ID WORD" and "end ID WORD" of each reload
+	log    *eventLog
+	gate   chan struct{} // closed when the slow host may go on
 	agents map[string]*agentProcess
 }
 
-// siteReload is the reload of one host. What is published is one word that
-// says what happens: "break" fails on the hosts with an odd number, "slow" waits
-// on web-4 for a file.
-const siteReload = `word=$(cat DIR/out)
-echo "begin ID $word" >> LOG
-sleep 0.2
-case "$word:ID" in
-break:web-[135]) echo "end ID $word" >> LOG; echo "the service is broken on ID"; exit 1 ;;
-slow:web-4) until [ -e DIR/go ]; do sleep 0.1; done ;;
+// siteReload tells the service to reload. A service that answers "die" takes
+// the agent with it.
+const siteReload = `exec 3<>/dev/tcp/127.0.0.1/@PORT || exit 1
+echo reload >&3
+read -r answer <&3
+case "$answer" in
+ok) exit 0 ;;
+die) kill -9 $PPID ;;
 esac
-echo "end ID $word" >> LOG
+echo "$answer"
+exit 1
+`
+
+// sitePostCheck asks the service whether it serves what is in the file.
+const sitePostCheck = `exec 3<>/dev/tcp/127.0.0.1/@PORT || exit 1
+echo check >&3
+read -r answer <&3
+[ "$answer" = ok ] || { echo "$answer"; exit 1; }
 `
 
 // siteCheck refuses one word on one host.
-const siteCheck = `case "$(cat "$1"):ID" in refuse:web-3) echo "ID: unknown directive refuse"; exit 1 ;; esac
+const siteCheck = `case "$(cat "$1"):@ID" in refuse:web-03) echo "@ID: unknown directive refuse"; exit 1 ;; esac
 `
 
-func (s *sites) settings() string {
+func (s *sites) settings(port string) string {
 	return fmt.Sprintf(`
+log { format = "json" }
 zookeeper {
-  servers         = [%q]
-  session_timeout = "6s"
+  servers         = split(",", %q)
+  session_timeout = "15s"
 }
 config "site" { path = %q }
+service "web" {
+  group   = "/services/web"
+  address = "127.0.0.1"
+  port    = %s
+  check "tcp" { address = "127.0.0.1:%s" }
+}
 template "out" {
   destination = "DIR/out"
   contents    = "{{ key \"site/word\" }}"
   check { command = ["sh", "DIR/check.sh", staged] }
   reload {
-    command      = ["sh", "DIR/reload.sh"]
+    command      = ["bash", "DIR/reload.sh"]
     min_interval = "10ms"
-    timeout      = "80s"
+    timeout      = "9m"
+    rolling {
+      permits    = "100"
+      pause      = "0s"
+      post_check = ["bash", "DIR/postcheck.sh"]
+    }
   }
 }
-`, s.zk, site)
+`, s.zk, site, port, port)
 }
 
 // join starts one more agent, and does not wait.
 func (s *sites) join(t *testing.T, id string) {
 	t.Helper()
-	a := newAgent(s.t, id, s.settings())
-	for name, script := range map[string]string{"reload.sh": siteReload, "check.sh": siteCheck} {
-		a.write(t, name, strings.NewReplacer("ID", id, "LOG", s.log).Replace(script))
+	a := newAgent(s.t, id, "")
+	service := startService(s.t, id, a.path("out"), s.log, s.gate)
+	port := service.addr[strings.LastIndexByte(service.addr, ':')+1:]
+	head, err := os.ReadFile(a.path("agent.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.write(t, "agent.hcl", string(head)+s.settings(port))
+	for name, script := range map[string]string{"reload.sh": siteReload, "postcheck.sh": sitePostCheck, "check.sh": siteCheck} {
+		a.write(t, name, strings.NewReplacer("@ID", id, "@PORT", port).Replace(script))
 	}
 	a.start(t)
 	s.agents[id] = a
 }
 
+func hostID(n int) string { return fmt.Sprintf("web-%02d", n) }
+
 // startSites starts n agents that use the word "one".
 func startSites(t *testing.T, zk string, n int) *sites {
 	t.Helper()
-	s := &sites{t: t, zk: zk, log: filepath.Join(t.TempDir(), "reloads.log"), agents: map[string]*agentProcess{}}
+	s := &sites{t: t, zk: zk, log: &eventLog{}, gate: make(chan struct{}), agents: map[string]*agentProcess{}}
 	publish(t, zk, site, map[string]string{"word": "one"})
 	for i := range n {
-		s.join(t, fmt.Sprintf("web-%d", i))
+		s.join(t, hostID(i))
 	}
 	s.allUse(t, "one")
 	s.subscribed(t, n)
@@ -84,7 +118,10 @@ func startSites(t *testing.T, zk string, n int) *sites {
 
 // uses is the word that a host's file has.
 func (s *sites) uses(id string) string {
-	data, _ := os.ReadFile(s.agents[id].path("out"))
+	data, err := os.ReadFile(s.agents[id].path("out"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Error(err)
+	}
 	return string(data)
 }
 
@@ -95,7 +132,67 @@ func (s *sites) allUse(t *testing.T, word string) {
 	}
 }
 
+// subscribed waits until n agents say that they use what ready names.
 func (s *sites) subscribed(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d subscribers", n), func() bool {
+		out, _ := command(t, nil, "fleet", site, "--zk", s.zk)
+		return strings.Count(out, "web-") == n && !strings.Contains(out, "behind")
+	})
+}
+
+// publish publishes a word with the given flags.
+func (s *sites) publish(t *testing.T, word string, flags ...string) (string, int) {
+	t.Helper()
+	return command(t, nil, s.publishArgs(t, word, flags...)...)
+}
+
+func (s *sites) publishArgs(t *testing.T, word string, flags ...string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	writeKey(t, dir, "word", word)
+	return append([]string{"config", "publish", dir, site, "--zk", s.zk, "-m", "to " + word}, flags...)
+}
+
+// slowly are the limits of a rollout on a machine that is slow and busy.
+func slowly(flags ...string) []string {
+	return append([]string{"--rollout", "--bake", "0s", "--vote-timeout", "80s", "--grace", "10m"}, flags...)
+}
+
+// rollOut publishes a word by a rollout without waiting between its phases, and
+// returns what was printed, the exit code, and the rollout's name.
+func (s *sites) rollOut(t *testing.T, word string, flags ...string) (string, int, string) {
+	t.Helper()
+	out, code := s.publish(t, word, slowly(flags...)...)
+	name := regexp.MustCompile(`r-\d{10}`).FindString(out)
+	if name == "" {
+		t.Fatalf("exit %d, no rollout:\n%s", code, out)
+	}
+	return out, code, name
+}
+
+// rollBack brings the word back that was in use before, by one command.
+func (s *sites) rollBack(t *testing.T, word string) {
+	t.Helper()
+	began := time.Now()
+	if out, code := command(t, nil, "rollout", "rollback", site, "--zk", s.zk, "--vote-timeout", "80s"); code != 0 {
+		t.Fatalf("rollback: exit %d:\n%s", code, out)
+	}
+	t.Logf("the rollback of %d hosts took %s", len(s.agents), time.Since(began).Round(time.Millisecond))
+	s.allUse(t, word)
+}
+
+// idle waits until no host is in the middle of the rollout, which is the newest.
+func (s *sites) idle(t *testing.T, rollout string) {
+	t.Helper()
+	eventually(t, "no host to be in the middle of "+rollout, func() bool {
+		out, code := command(t, nil, "rollout", "status", site, "--zk", s.zk)
+		return code == 0 && strings.Contains(out, rollout) && !strings.Contains(out, " started")
+	})
+}
+
+// present waits until n agents subscribe, whatever they use.
+func (s *sites) present(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d subscribers", n), func() bool {
 		out, _ := command(t, nil, "zk", "ls", site+"/subscribers", "--zk", s.zk)
@@ -103,158 +200,178 @@ func (s *sites) subscribed(t *testing.T, n int) {
 	})
 }
 
-// publish publishes a word with the given flags.
-func (s *sites) publish(t *testing.T, word string, flags ...string) (string, int) {
-	t.Helper()
-	dir := t.TempDir()
-	writeKey(t, dir, "word", word)
-	return command(t, nil, append([]string{"config", "publish", dir, site, "--zk", s.zk, "-m", "to " + word}, flags...)...)
-}
-
-// rollOut publishes a word by a rollout without waiting between its phases.
-func (s *sites) rollOut(t *testing.T, word string, flags ...string) (string, int) {
-	t.Helper()
-	return s.publish(t, word, append([]string{"--rollout", "--bake", "0s", "--vote-timeout", "80s", "--grace", "80s"}, flags...)...)
-}
-
-// events are the fields of the log's lines about a word.
-func (s *sites) events(t *testing.T, word string) [][]string {
-	t.Helper()
-	data, err := os.ReadFile(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var events [][]string
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) == 3 && f[2] == word {
-			events = append(events, f)
-		}
-	}
-	return events
-}
-
-// atMost checks how many hosts reloaded for the word at one time.
-func (s *sites) atMost(t *testing.T, word string, k int) {
-	t.Helper()
-	active := map[string]bool{}
-	for _, e := range s.events(t, word) {
-		if e[0] == "end" {
-			delete(active, e[1])
-			continue
-		}
-		if active[e[1]] = true; len(active) > k {
-			t.Errorf("%d hosts at once at %v, want at most %d", len(active), e, k)
-		}
-	}
-}
+// hosts are the ids of all agents, sorted.
+func (s *sites) hosts() []string { return slices.Sorted(maps.Keys(s.agents)) }
 
 func TestRollout_Fleet(t *testing.T) {
-	s := startSites(t, zookeeper(t).Addr(), 6)
+	s := startSites(t, zookeeper(t).Addr(), 20)
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T, *sites)
 	}{
 		{"one host refuses and nobody changes", oneRefuses},
-		{"a good version changes two at a time", goodVersion},
+		{"a good version changes four at a time, without its publisher", goodVersion},
 		{"a failure in the middle halts, a rollback brings all back", failureInTheMiddle},
+		{"a version that kills its agents stops at two", killer},
 		{"an agent killed while it activates goes on", killedAtActivation},
 		{"an emergency goes past an open rollout", emergency},
 		{"of two publishers one wins", twoPublishers},
 	} {
+		began := time.Now()
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, s) }) {
 			return // what follows builds on it
 		}
+		t.Logf("%s: %s", step.name, time.Since(began).Round(time.Millisecond))
 	}
 }
 
 func oneRefuses(t *testing.T, s *sites) {
-	out, code := s.rollOut(t, "refuse", "--parallel", "6")
-	if code != 1 || !strings.Contains(out, "web-3: unknown directive refuse") {
+	out, code, _ := s.rollOut(t, "refuse", "--parallel", "100%")
+	if code != 1 || !strings.Contains(out, "web-03: unknown directive refuse") {
 		t.Errorf("exit %d, want 1 and the host's own words:\n%s", code, out)
 	}
-	if events := s.events(t, "refuse"); len(events) > 0 {
+	if events := s.log.of("refuse"); len(events) > 0 {
 		t.Errorf("hosts have changed: %v", events)
 	}
 	s.allUse(t, "one")
 }
 
+// goodVersion kills the publisher in the middle: the agents go on.
 func goodVersion(t *testing.T, s *sites) {
-	if out, code := s.rollOut(t, "two", "--parallel", "2", "--canary", "1"); code != 0 {
-		t.Fatalf("exit %d:\n%s", code, out)
+	publisher := exec.Command(binary, s.publishArgs(t, "two", slowly("--parallel", "4", "--canary", "1")...)...)
+	if err := publisher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first host to change", func() bool { return len(s.log.of("two")) > 0 })
+	_ = publisher.Process.Kill()
+	_ = publisher.Wait()
+	out, code := command(t, nil, "rollout", "watch", site, "--zk", s.zk)
+	if code != 0 {
+		t.Fatalf("watch: exit %d:\n%s", code, out)
 	}
 	s.allUse(t, "two")
-	s.atMost(t, "two", 2)
+	const second = "r-0000000001"
+	s.atMost(t, second, "two", 4)
+	if len(s.turns(second)) == 0 {
+		t.Error("no agent has logged a turn with its zxid")
+	}
 }
 
 func failureInTheMiddle(t *testing.T, s *sites) {
-	out, code := s.rollOut(t, "break", "--parallel", "1", "--canary", "web-0")
+	out, code, name := s.rollOut(t, "break", "--parallel", "2", "--canary", "web-00")
 	if code != 1 || !strings.Contains(out, "the service is broken on web-") {
 		t.Errorf("exit %d, want 1 and the host's own words:\n%s", code, out)
 	}
-	s.atMost(t, "break", 1)
-	var touched []string
-	for _, e := range s.events(t, "break") {
-		touched = append(touched, e[1])
+	s.idle(t, name)
+	s.atMost(t, name, "break", 2)
+	touched := s.log.hosts("break")
+	if touched[0] != "web-00" {
+		t.Errorf("%s was first, want the canary web-00", touched[0])
 	}
-	if touched[0] != "web-0" {
-		t.Errorf("%s was first, want the canary web-0", touched[0])
-	}
-	rest := ""
-	for id := range s.agents {
+	var rest []string
+	for _, id := range s.hosts() {
 		want := "break"
-		if slices.Contains([]string{"web-1", "web-3", "web-5"}, id) || !slices.Contains(touched, id) {
+		if !slices.Contains(touched, id) {
+			rest = append(rest, id)
+		}
+		if oddHost(id) || !slices.Contains(touched, id) {
 			want = "two"
 		}
 		eventually(t, id+" to use "+want, func() bool { return s.uses(id) == want })
-		if !slices.Contains(touched, id) {
-			rest = id
-		}
 	}
-	if rest == "" {
+	if len(rest) == 0 {
 		t.Fatal("no host was left untouched")
 	}
 	// A host that restarts during the halt, and one that is new.
-	s.agents[rest].kill()
-	if err := os.Remove(s.agents[rest].path("out")); err != nil {
+	s.agents[rest[0]].kill()
+	if err := os.Remove(s.agents[rest[0]].path("out")); err != nil {
 		t.Fatal(err)
 	}
-	s.agents[rest].start(t)
-	s.join(t, "web-6")
-	for _, id := range []string{rest, "web-6"} {
+	s.agents[rest[0]].start(t)
+	s.join(t, "web-20")
+	for _, id := range []string{rest[0], "web-20"} {
 		eventually(t, id+" to use two", func() bool { return s.uses(id) == "two" })
 	}
-	s.subscribed(t, 7)
-	if out, code := command(t, nil, "rollout", "rollback", site, "--zk", s.zk, "--vote-timeout", "80s"); code != 0 {
-		t.Fatalf("rollback: exit %d:\n%s", code, out)
+	s.present(t, 21)
+	s.rollBack(t, "two")
+}
+
+// killer is a version that kills every agent that swaps to it, and the agents
+// are started again, as a service manager does.
+func killer(t *testing.T, s *sites) {
+	stop := s.keepAlive(t)
+	defer stop()
+	out, code, name := s.rollOut(t, "kill", "--parallel", "2")
+	if code != 1 || !strings.Contains(out, "in the middle of it") {
+		t.Errorf("exit %d, want 1 and what happened:\n%s", code, out)
 	}
-	s.allUse(t, "two")
+	for _, id := range s.hosts() {
+		eventually(t, id+" to use two", func() bool { return s.uses(id) == "two" })
+	}
+	if touched := s.log.hosts("kill"); len(touched) > 2 || len(touched) == 0 {
+		t.Errorf("%v were killed, want at most two", touched)
+	}
+	s.idle(t, name)
+	s.present(t, len(s.agents))
+	stop()
+	s.rollBack(t, "two")
+}
+
+// keepAlive starts agents again that have ended, until the function that it
+// returns is called.
+func (s *sites) keepAlive(t *testing.T) func() {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			for _, a := range s.agents {
+				select {
+				case <-a.exited:
+					a.start(t)
+				default:
+				}
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(stop)
+		<-done
+	})
 }
 
 func killedAtActivation(t *testing.T, s *sites) {
-	out, code := s.rollOut(t, "slow", "--parallel", "7", "--canary", "web-4", "--detach")
+	out, code, _ := s.rollOut(t, "slow", "--parallel", "100%", "--canary", slowHost, "--detach")
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
-	eventually(t, "web-4 to reload", func() bool { return len(s.events(t, "slow")) > 0 })
-	s.agents["web-4"].kill()
-	s.agents["web-4"].write(t, "go", "")
-	s.agents["web-4"].start(t)
+	eventually(t, slowHost+" to reload", func() bool { return len(s.log.of("slow")) > 0 })
+	s.agents[slowHost].kill()
+	close(s.gate)
+	s.agents[slowHost].start(t)
 	if out, code := command(t, nil, "rollout", "watch", site, "--zk", s.zk); code != 0 {
 		t.Fatalf("watch: exit %d:\n%s", code, out)
 	}
 	s.allUse(t, "slow")
-	if first := s.events(t, "slow")[0]; first[1] != "web-4" {
-		t.Errorf("%s was first, want the canary web-4", first[1])
+	if first := s.log.of("slow")[0]; first.host != slowHost {
+		t.Errorf("%s was first, want the canary %s", first.host, slowHost)
 	}
 }
 
 func emergency(t *testing.T, s *sites) {
-	if out, code := s.rollOut(t, "three", "--canary", "1", "--bake", "1h", "--detach"); code != 0 {
+	if out, code, _ := s.rollOut(t, "three", "--canary", "1", "--bake", "1h", "--detach"); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
 	eventually(t, "the canary to be done", func() bool {
-		events := s.events(t, "three")
-		return len(events) > 0 && events[len(events)-1][0] == "end"
+		events := s.log.of("three")
+		return len(events) > 0 && events[len(events)-1].what == "end"
 	})
 	if out, code := s.publish(t, "four"); code != 75 || !strings.Contains(out, "--emergency") {
 		t.Errorf("a publish past an open rollout: exit %d, want 75 and a hint:\n%s", code, out)
@@ -276,11 +393,8 @@ func twoPublishers(t *testing.T, s *sites) {
 	var wg sync.WaitGroup
 	codes := make([]int, 2)
 	for i := range codes {
-		dir := t.TempDir()
-		writeKey(t, dir, "word", fmt.Sprintf("five-%d", i))
-		wg.Go(func() {
-			_, codes[i] = command(t, nil, "config", "publish", dir, site, "--zk", s.zk, "--rollout", "--bake", "0s", "--parallel", "100%", "--vote-timeout", "80s")
-		})
+		args := s.publishArgs(t, fmt.Sprintf("five-%d", i), slowly("--parallel", "100%")...)
+		wg.Go(func() { _, codes[i] = command(t, nil, args...) })
 	}
 	wg.Wait()
 	// The second may come when the first is through already: then both win.
@@ -293,7 +407,7 @@ func twoPublishers(t *testing.T, s *sites) {
 		}
 	}
 	eventually(t, "all hosts to use the same", func() bool {
-		word := s.uses("web-0")
+		word := s.uses("web-00")
 		for id := range s.agents {
 			if s.uses(id) != word || !strings.HasPrefix(word, "five-") {
 				return false
