@@ -39,6 +39,10 @@ func TestCounts_LoadAndResync(t *testing.T) {
 	if want := int64(2*(n/256+1) + 10); used.requests > want {
 		t.Errorf("first load of %d znodes: %d requests, at most %d are wanted", n, used.requests, want)
 	}
+	// A znode, its path, data and watch: four, and parts of the buffers.
+	if got := allocations(t, e, root) / n; got > 6 {
+		t.Errorf("first load: %.1f allocations for each znode, at most 6 are wanted", got)
+	}
 	if err := e.resync(t.Context(), root, leaves); err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +51,35 @@ func TestCounts_LoadAndResync(t *testing.T) {
 	r, _ := Report{Rows: e.rows}.Find("resync: requests", n)
 	if r.Ours > 150 {
 		t.Errorf("resync of 100 changes: %v requests, at most 150 are wanted", r.Ours)
+	}
+}
+
+// allocations counts those of a first load in a session that stands.
+func allocations(t *testing.T, e *env, root string) float64 {
+	t.Helper()
+	s, err := e.dial(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	return testing.AllocsPerRun(3, func() {
+		m := mirror.New(s, root, mirror.Options{})
+		defer m.Close()
+		if _, _, err := m.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What a key that is held costs in memory, paths and watches included.
+func TestCounts_Memory(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.Quick = false
+	if err := memory(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if r := e.rows[0]; !r.Within() {
+		t.Errorf("%s: %.0f bytes, at most %.0f are wanted", r.Case, r.Ours, r.Limit)
 	}
 }
 

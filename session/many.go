@@ -14,7 +14,7 @@ import (
 // for again in halves.
 const (
 	manyBytes   = 64 << 10
-	manyPaths   = 256
+	manyPaths   = 512
 	manyFlights = 4  // requests under way at once
 	manyReads   = 16 // the same, where each reads one znode
 )
@@ -53,11 +53,12 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 }
 
 // ChildrenMany lists the children of many znodes with few requests, as GetMany does.
+// The names of one znode share their memory: who keeps a few of many clones them.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
 	out := make([]ListResult, len(paths))
 	err := s.many(ctx, paths, reader{
 		op:     jute.OpGetChildren,
-		decode: func(i int, d *jute.Decoder) { out[i].Names = d.Strings() },
+		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
 		single: func(ctx context.Context, i int) error {
 			out[i].Names, _, out[i].Err = s.Children(ctx, paths[i])

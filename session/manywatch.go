@@ -57,6 +57,7 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]Wa
 			return out, fmt.Errorf("read many: %w", err)
 		}
 	}
+	s.watches.reserve(len(paths))
 	parts := s.split(paths)
 	err := parallel(ctx, len(parts), manyFlights, func(ctx context.Context, i int) error {
 		return s.watchPart(ctx, watchedSpan{span: parts[i], paths: paths, kids: kids, out: out})
@@ -194,6 +195,12 @@ func (s *Session) watchEach(ctx context.Context, p watchedSpan) error {
 		}
 		return nil
 	})
+}
+
+func (b *watchBook) reserve(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.t.reserve(n)
 }
 
 // settleAll notes that watches are armed.

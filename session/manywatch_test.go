@@ -35,8 +35,8 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 		if got := results[600]; !errors.Is(got.Err, ErrNoNode) || got.Watch != nil || got.Kids {
 			t.Errorf("missing znode: got %+v", got)
 		}
-		// Three parts with two requests each, and the read before them.
-		if got := s.Requests(); got["multiRead"] != 3 || got["setWatches"] != 3 || got["exists"] != 1 {
+		// Two parts with two requests each, and the read before them.
+		if got := s.Requests(); got["multiRead"] != 2 || got["setWatches"] != 2 || got["exists"] != 1 {
 			t.Errorf("got requests %v", got)
 		}
 		bell := NewBell()

@@ -83,6 +83,17 @@ func (t *watchTable) close(hole int) {
 	}
 }
 
+// reserve makes room for n more paths at once.
+func (t *watchTable) reserve(n int) {
+	size := len(t.slots)
+	for t.used+n > size/4*3 {
+		size *= 2
+	}
+	if size > len(t.slots) {
+		t.resize(size)
+	}
+}
+
 func (t *watchTable) resize(n int) {
 	old := t.slots
 	t.slots = make([]*Watch, n)
