@@ -10,7 +10,14 @@ import (
 )
 
 // Schedule is a parsed cron line.
-type Schedule struct{ s cron.Schedule }
+type Schedule struct {
+	s cron.Schedule
+	// zone is the line's own; nil when its slots follow real time, as those of
+	// every hour and every minute do. Slots at a time of the day are told apart
+	// by what the clock shows: they run once, also on the day on which clocks are
+	// set back.
+	zone *time.Location
+}
 
 // neverYears is how far ahead a cron line must have a slot.
 const neverYears = 9
@@ -39,7 +46,39 @@ func ParseSchedule(line, key string) (Schedule, error) {
 	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return Schedule{}, fmt.Errorf("schedule %q never fires", line)
 	}
-	return Schedule{s}, nil
+	return Schedule{s, zoneOf(line)}, nil
+}
+
+// zoneOf is the zone of a line whose slots are at times of the day; nil for
+// others. The line has been parsed.
+func zoneOf(line string) *time.Location {
+	zone, fields := time.Local, strings.Fields(line)
+	if _, name, ok := strings.Cut(fields[0], "TZ="); ok {
+		var err error
+		if zone, err = time.LoadLocation(name); err != nil {
+			return nil
+		}
+		fields = fields[1:]
+	}
+	switch {
+	case len(fields) == 1 && (fields[0] == "@hourly" || strings.HasPrefix(fields[0], "@every")):
+		return nil
+	case len(fields) > 1 && (strings.HasPrefix(fields[0], "*") || strings.HasPrefix(fields[1], "*")):
+		return nil
+	}
+	return zone
+}
+
+// repeated reports whether the clocks of the zone have shown the same time
+// before, because they were set back in between.
+func repeated(t time.Time, zone *time.Location) bool {
+	_, offset := t.In(zone).Zone()
+	for _, back := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
+		if _, before := t.Add(-back).In(zone).Zone(); time.Duration(before-offset)*time.Second == back {
+			return true
+		}
+	}
+	return false
 }
 
 // tildes turns "a~b" into "H(a-b)", field by field.
@@ -96,7 +135,11 @@ func (s Schedule) Next(t time.Time) time.Time {
 	if s.s == nil {
 		return time.Time{}
 	}
-	return s.s.Next(t)
+	t = s.s.Next(t)
+	for s.zone != nil && !t.IsZero() && repeated(t, s.zone) {
+		t = s.s.Next(t)
+	}
+	return t
 }
 
 // Set reports whether there is a schedule.
