@@ -25,6 +25,7 @@ var (
 	ErrBadArguments  = errors.New("server refused the arguments")
 	ErrUnimplemented = errors.New("server does not know the operation")
 	ErrAuthFailed    = errors.New("authentication failed")
+	ErrAuthRequired  = errors.New("server requires authentication (enforce.auth)")
 
 	// The session.
 	ErrExpired   = errors.New("session expired")
@@ -41,19 +42,20 @@ var (
 )
 
 var codeErrors = map[int32]error{
-	jute.ErrCodeNoNode:                  ErrNoNode,
-	jute.ErrCodeNodeExists:              ErrNodeExists,
-	jute.ErrCodeBadVersion:              ErrBadVersion,
-	jute.ErrCodeNotEmpty:                ErrNotEmpty,
-	jute.ErrCodeNoChildrenForEphemerals: ErrNoChildrenForEphemerals,
-	jute.ErrCodeNoAuth:                  ErrNoAuth,
-	jute.ErrCodeInvalidACL:              ErrInvalidACL,
-	jute.ErrCodeQuotaExceeded:           ErrQuota,
-	jute.ErrCodeUnimplemented:           ErrUnimplemented,
-	jute.ErrCodeAuthFailed:              ErrAuthFailed,
-	jute.ErrCodeBadArguments:            ErrBadArguments,
-	jute.ErrCodeSessionExpired:          ErrExpired,
-	jute.ErrCodeRuntimeInconsistency:    ErrRolledBack,
+	jute.ErrCodeNoNode:                    ErrNoNode,
+	jute.ErrCodeNodeExists:                ErrNodeExists,
+	jute.ErrCodeBadVersion:                ErrBadVersion,
+	jute.ErrCodeNotEmpty:                  ErrNotEmpty,
+	jute.ErrCodeNoChildrenForEphemerals:   ErrNoChildrenForEphemerals,
+	jute.ErrCodeNoAuth:                    ErrNoAuth,
+	jute.ErrCodeInvalidACL:                ErrInvalidACL,
+	jute.ErrCodeQuotaExceeded:             ErrQuota,
+	jute.ErrCodeUnimplemented:             ErrUnimplemented,
+	jute.ErrCodeAuthFailed:                ErrAuthFailed,
+	jute.ErrCodeSessionClosedRequiresAuth: ErrAuthRequired,
+	jute.ErrCodeBadArguments:              ErrBadArguments,
+	jute.ErrCodeSessionExpired:            ErrExpired,
+	jute.ErrCodeRuntimeInconsistency:      ErrRolledBack,
 }
 
 // CodeError is an error code of a server that has no name here.
@@ -90,7 +92,7 @@ func codeError(code int32) error {
 
 var permanent = []error{
 	ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
-	ErrUnimplemented, ErrAuthFailed, ErrNoChildrenForEphemerals,
+	ErrUnimplemented, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
 }
 
 // IsPermanent reports whether err will come again until somebody changes an ACL,
