@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ func TestOutage_RestartFreezeAndWipe(t *testing.T) {
 	c := b.config()
 	c.ZooKeeper.Timeout = 2 * time.Second
 	f := b.file("web.conf", `{{ key "web/port" }}`)
-	f.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	f.Reload = &ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
 	c.Bundles = []BundleConfig{f}
 	a := b.start(c)
 	a.ready()
@@ -58,7 +60,9 @@ func TestOutage_RestartFreezeAndWipe(t *testing.T) {
 	b.s = b.dial()
 	b.tree(map[string]string{"port": "83"})
 	fileIs(t, b.path("web.conf"), "83")
-	fileIs(t, b.path("log"), "reload\nreload\nreload\nreload\n")
+	eventually(t, "the program to have read every version", func() bool {
+		return slices.Equal(slices.Compact(strings.Fields(read(t, b.path("log")))), []string{"80", "81", "82", "83"})
+	})
 }
 
 func TestStart_WithoutZooKeeper(t *testing.T) {

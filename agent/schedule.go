@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	_ "time/tzdata" // schedules name zones, also on hosts that have no zone database.
 
 	cron "github.com/netresearch/go-cron"
 )
