@@ -114,39 +114,31 @@ func (st *state) pairs(path string, deep bool) ([]Pair, error) {
 	}
 	name := strings.Trim(path, "/")
 	name, _, _ = strings.Cut(name, "/")
-	var list pairList
-	t.Walk(prefix, func(p string, k view.Key) bool {
-		below := strings.TrimPrefix(strings.TrimPrefix(p, prefix), "/")
-		if below != "" && (deep || !strings.Contains(below, "/")) {
-			list.add(name, p, len(below), k.Value)
-		}
-		return true
-	})
-	return list.done(), nil
-}
-
-// pairList builds pairs whose texts lie in one piece of memory: a tree of
-// 1,000 keys would else be 2,000 small pieces at each execution.
-type pairList struct {
-	text  []byte
-	marks [][3]int // where the path, the key and the value of each pair begin
-}
-
-func (l *pairList) add(config, path string, key int, value []byte) {
-	begin := len(l.text)
-	l.text = append(append(append(l.text, config...), '/'), path...)
-	l.marks = append(l.marks, [3]int{begin, len(l.text) - key, len(l.text)})
-	l.text = append(l.text, value...)
-}
-
-func (l *pairList) done() []Pair {
-	text, end := string(l.text), len(l.text)
-	pairs := make([]Pair, len(l.marks))
-	for i, at := range slices.Backward(l.marks) {
-		pairs[i] = Pair{Path: text[at[0]:at[2]], Key: text[at[1]:at[2]], Value: text[at[2]:end]}
-		end = at[0]
+	each := func(fn func(p, below string, value []byte)) {
+		t.Walk(prefix, func(p string, k view.Key) bool {
+			below := strings.TrimPrefix(strings.TrimPrefix(p, prefix), "/")
+			if below != "" && (deep || !strings.Contains(below, "/")) {
+				fn(p, below, k.Value)
+			}
+			return true
+		})
 	}
-	return pairs
+	n, size := 0, 0
+	each(func(p, _ string, value []byte) { n, size = n+1, size+len(name)+1+len(p)+len(value) })
+	var text strings.Builder // One piece of memory, for a tree of 1,000 keys would else be 2,000.
+	text.Grow(size)
+	pairs := make([]Pair, 0, n)
+	each(func(p, below string, value []byte) {
+		from := text.Len()
+		text.WriteString(name)
+		text.WriteByte('/')
+		text.WriteString(p)
+		key := text.Len()
+		text.Write(value)
+		all := text.String()
+		pairs = append(pairs, Pair{Path: all[from:key], Key: all[key-len(below) : key], Value: all[key:]})
+	})
+	return pairs, nil
 }
 
 func (st *state) ls(path string) ([]Pair, error) { return st.pairs(path, false) }

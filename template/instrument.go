@@ -14,6 +14,7 @@ import (
 //     call of __guard, and every template that may be called is wrapped in
 //     __enter and __leave: an execution that has lost its time, or that nests
 //     too deeply, ends at the next of them, or when it writes;
+//   - a loop that only prints fields of its elements becomes one call (direct.go);
 //   - an action that prints a label of a member bare ends in __label, which
 //     refuses what is no plain token: labels are written by whoever can write
 //     to the group, and "x; } server {" must not reach a configuration file.
@@ -35,6 +36,9 @@ func (t *Template) instrument() {
 	}
 	for _, tree := range t.sortedTrees() {
 		t.markLabels(tree.Root, scope{})
+		for _, list := range lists(tree.Root) {
+			t.makeDirect(list)
+		}
 		inspect(tree.Root, func(n parse.Node) {
 			b, isRange := branchOf(n)
 			if isRange {

@@ -54,6 +54,7 @@ type Template struct {
 	trees    map[string]*parse.Tree
 	places   []place // what guards and label checks refer to by index
 	loops    []place // where the ranges are
+	direct   []directBody
 	names    []string
 	uses     Deps
 	warnings []Warning

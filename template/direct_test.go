@@ -1,0 +1,87 @@
+package template
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Loops that are made direct print what text/template prints for the same body
+// where it is not, which a parenthesis prevents.
+func TestDirect_PrintsTheSame(t *testing.T) {
+	t.Parallel()
+	v := ExampleView()
+	v = v.With(view.TreeOf("odd", "/odd", map[string]string{"a": "", "a/b": "x\n<&>{{", "c": "\xff\x00", "d/e/f": "  "}))
+	v = v.With(&view.Group{Name: "odd", Path: "/g", OnEmpty: "render", Members: []view.Member{
+		{ID: "1", Node: "n", Name: "a b", Host: "::1", Port: 80, Weight: 3, Status: "up"}, {Host: "h"},
+	}})
+	v = v.With(&view.Group{Name: "none", Path: "/g", OnEmpty: "render"})
+	pair, member := "<{{.Key}}>{{.Value}}{{.Path}}\n", "{{.ID}} {{.Node}} {{.Name}} {{.Host}}:{{.Port}} {{.Weight}} {{.Status}} {{.Address}}"
+	for _, c := range []struct{ list, body string }{
+		{`tree "odd"`, pair},
+		{`ls "odd/a"`, pair},
+		{`safeTree "web"`, pair},
+		{`safeLs "web/backends"`, "text"},
+		{`tree "odd/none"`, pair},
+		{`members "odd"`, member},
+		{`members "odd" "down"`, member},
+		{`service "none"`, member},
+		{`printf "odd" | tree`, pair},
+		{`tree "odd"`, "{{if .Value}}{{.Key}}{{end}}"},
+		{`tree "odd"`, "{{.Key | toUpper}}"},
+	} {
+		text := "{{if true}}a {{range " + c.list + "}}" + c.body + "{{end}} b{{end}}"
+		plain := "{{if true}}a {{range (" + c.list + ")}}" + c.body + "{{end}} b{{end}}"
+		want, err := parsed(t, plain).Render(t.Context(), &v, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parsed(t, text).Render(t.Context(), &v, nil)
+		if err != nil || string(got) != string(want) {
+			t.Errorf("%s: got %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestDirect_OnlyWithoutDoubt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		`{{range tree "web"}}{{.Key}}{{end}}{{range members "api"}}{{.Address}};{{end}}`: 2,
+		`{{define "x"}}{{range tree "web"}}{{.Key}}{{end}}{{end}}{{template "x"}}`:        1,
+		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                 0,
+		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                     0,
+		`{{range tree "web"}}{{.Key}}{{break}}{{end}}`:                                    0,
+		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                         0,
+		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                  0,
+		`{{range tree "web"}}{{.Nothing}}{{end}}`:                                         0,
+		`{{range tree "web"}}{{$}}{{end}}`:                                                0,
+		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                           0,
+	} {
+		if got := len(parsed(t, text).direct); got != want {
+			t.Errorf("%s: %d direct loops, want %d", text, got, want)
+		}
+	}
+}
+
+// The errors of a direct loop name the same place, and its output is bounded.
+func TestDirect_Errors(t *testing.T) {
+	t.Parallel()
+	v := ExampleView()
+	for _, body := range []string{`{{.Key}}`, `{{(.Key)}}`} {
+		_, err := parsed(t, "\n  {{range tree \"wbe\"}}"+body+"{{end}}").Render(t.Context(), &v, nil)
+		if got := fmt.Sprint(err); got == "<nil>" {
+			t.Errorf("%s: no error", body)
+		} else if want := "2:"; len(got) == 0 || !strings.Contains(got, want) {
+			t.Errorf("%s: got %s", body, got)
+		}
+	}
+	small, err := Parse(Config{Name: "t", Source: `{{range tree "web"}}{{.Path}}{{.Value}}{{end}}`, MaxOutput: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := small.Render(t.Context(), &v, nil); err == nil || !strings.Contains(err.Error(), ErrTooLarge.Error()) {
+		t.Errorf("got %v", err)
+	}
+}
