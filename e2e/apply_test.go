@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,7 +38,7 @@ func TestApply_NginxLosesNoRequest(t *testing.T) {
 		return who["one"] > 0 && who["two"] > 0
 	})
 	file := filepath.Join(web.dir, "conf.d", "upstreams.conf")
-	load := startLoad(t, "http://127.0.0.1:"+nginx.port+"/")
+	load := startLoad(t, "http://127.0.0.1:"+nginx.port+"/", false)
 	for n := 1; n <= 4; n++ {
 		banner := fmt.Sprintf("b%d", n)
 		keys["banner"] = banner
@@ -64,8 +66,7 @@ func (n *nginxProcess) banner() string {
 	return resp.Header.Get("X-Banner")
 }
 
-// load is clients that ask one after the other, each request on a connection
-// of its own.
+// load is clients that ask one after the other.
 type load struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -74,11 +75,15 @@ type load struct {
 	lost   []string
 }
 
-func startLoad(t *testing.T, url string) *load {
+// startLoad asks with two clients; each request is on a connection of its own
+// unless they are kept.
+func startLoad(t *testing.T, url string, keep bool) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	transport := &http.Transport{DisableKeepAlives: !keep}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	for range 2 {
 		l.wg.Go(func() {
 			tick := time.NewTicker(10 * time.Millisecond) // no host runs out of ports by it.
@@ -97,11 +102,12 @@ func (l *load) ask(client *http.Client, url string) {
 	l.asked.Add(1)
 	resp, err := client.Get(url)
 	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body) // Read to its end, the connection can be kept.
 		_ = resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
+		if err == nil && resp.StatusCode == http.StatusOK {
 			return
 		}
-		err = fmt.Errorf("status %s", resp.Status)
+		err = errors.Join(errors.New(resp.Status), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

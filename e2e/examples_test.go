@@ -276,11 +276,28 @@ func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
 	second := startAgent(t, "two", haproxyService(zk, "two", portOf(two)))
 	lb := startTalking(t, binary, []string{"DIR=" + dir, "ZK=" + zk, "PYTHON=" + python, "APPLY=" + apply}, "run", "--config", "../examples/haproxy")
 	onlyFrom(t, front, "one", "two")
+	// The servers themselves go on: no request has a reason to be lost, on new
+	// connections or on kept ones.
+	url := "http://127.0.0.1:" + front.port + "/"
+	loads := []*load{startLoad(t, url, false), startLoad(t, url, true)}
 	second.signal(t, syscall.SIGINT)
 	<-second.exited
 	onlyFrom(t, front, "one")
-	if proxy.cmd.ProcessState != nil || lb.cmd.ProcessState != nil {
-		t.Error("haproxy or the agent has ended")
+	second.start(t)
+	onlyFrom(t, front, "one", "two")
+	for i, l := range loads {
+		asked, lost := l.end()
+		t.Logf("%d requests, %d lost; connections kept: %t", asked, len(lost), i == 1)
+		if asked == 0 || len(lost) > 0 {
+			t.Errorf("got %d requests, lost %v", asked, lost)
+		}
+	}
+	select {
+	case <-proxy.exited:
+		t.Error("haproxy has ended")
+	case <-lb.exited:
+		t.Error("the agent has ended")
+	default:
 	}
 }
 
