@@ -53,6 +53,7 @@ func TestSessionInterruptionDoesNotCauseBrainSplit(t *testing.T) {
 						time.Sleep(length)
 						w.Heal()
 						time.Sleep(2 * memTimeout)
+						synctest.Wait()
 						if !m.firstLeads() {
 							t.Errorf("after the interruption of %s in term %d the first in line does not lead", leader, before)
 						}
