@@ -60,7 +60,10 @@ func (m *guardMain) run() int {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	if bootNow() >= m.spec.Deadline {
+	orders, gone := make(chan int64), make(chan struct{})
+	go m.readOrders(orders, gone)
+	deadline := m.extended(orders)
+	if bootNow() >= deadline {
 		_ = m.status.Encode(guardReport{Lease: true})
 		return 1
 	}
@@ -69,7 +72,7 @@ func (m *guardMain) run() int {
 		return 1
 	}
 	_ = m.status.Encode(guardReport{PID: cmd.Process.Pid})
-	lease := m.watch(cmd, signals)
+	lease := m.watch(cmd, deadline, orders, gone, signals)
 	signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	_ = cmd.Wait()
 	killDescendants()
@@ -78,19 +81,35 @@ func (m *guardMain) run() int {
 	return 0
 }
 
+// orderWait is how long a guard that was slow to start waits for deadlines that
+// were sent meanwhile: they are in the pipe already.
+const orderWait = 100 * time.Millisecond
+
+// extended returns the newest deadline. On a busy host the first one may have
+// passed before this process runs, and been extended.
+func (m *guardMain) extended(orders <-chan int64) int64 {
+	deadline := m.spec.Deadline
+	timer := time.NewTimer(orderWait)
+	defer timer.Stop()
+	for bootNow() >= deadline {
+		select {
+		case deadline = <-orders:
+		case <-timer.C:
+			return deadline
+		}
+	}
+	return deadline
+}
+
 // watch waits for the command's end, or ends it: when the pipe ends, on a
 // signal, or when the deadline has passed; the last is reported as true.
-func (m *guardMain) watch(cmd *exec.Cmd, signals <-chan os.Signal) bool {
+func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, gone <-chan struct{}, signals <-chan os.Signal) bool {
 	pid := cmd.Process.Pid
 	exited := make(chan struct{})
 	go func() {
 		waitExited(pid)
 		close(exited)
 	}()
-	orders := make(chan int64)
-	gone := make(chan struct{})
-	go m.readOrders(orders, gone)
-	deadline := m.spec.Deadline
 	timer := time.NewTimer(untilBoot(deadline))
 	defer timer.Stop()
 	for {

@@ -112,9 +112,10 @@ func TestRun_LargeStandardInputThatNobodyReads(t *testing.T) {
 }
 
 func TestRun_TimeoutKillsTheGroup(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	script := fmt.Sprintf("trap '' TERM; (trap '' TERM; while :; do sleep 1; done) & echo $! > %s; wait; while :; do sleep 1; done", file)
-	r, err := Run(t.Context(), Command{Args: sh(script), Timeout: 2 * time.Second, Grace: 100 * time.Millisecond})
+	r, err := Run(t.Context(), Command{Args: sh(script), Timeout: 8 * time.Second, Grace: 100 * time.Millisecond})
 	if !errors.Is(err, ErrTimeout) || !r.TimedOut || r.Signal != "SIGKILL" {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -175,13 +176,29 @@ func TestGuard_LeaseAlreadyOver(t *testing.T) {
 }
 
 func TestGuard_EndsTheCommandWhenTheLeaseRunsOut(t *testing.T) {
-	end := time.Now().Add(3 * time.Second)
+	t.Parallel()
+	end := time.Now().Add(8 * time.Second)
 	r, err := Guard{Lease: func() time.Time { return end }}.Run(t.Context(), Command{Args: sh("trap '' TERM; while :; do sleep 1; done"), Grace: 100 * time.Millisecond})
 	if !errors.Is(err, ErrLease) || r.Signal != "SIGKILL" {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if time.Now().Before(end) {
 		t.Error("ended before the lease did")
+	}
+}
+
+// A guard that starts after its first deadline has passed looks for a newer one
+// before it gives up.
+func TestGuard_LateStart(t *testing.T) {
+	orders := make(chan int64, 1)
+	m := &guardMain{spec: guardSpec{Deadline: bootNow() - 1}}
+	if got := m.extended(orders); got != m.spec.Deadline {
+		t.Errorf("without an order: got %d, want %d", got, m.spec.Deadline)
+	}
+	next := bootDeadline(time.Now().Add(time.Hour))
+	orders <- next
+	if got := m.extended(orders); got != next {
+		t.Errorf("with an order: got %d, want %d", got, next)
 	}
 }
 
@@ -267,12 +284,17 @@ func TestGuard_KilledOwner(t *testing.T) {
 }
 
 func TestGuard_StoppedOwner(t *testing.T) {
-	cmd, file := startHolder(t, 5*time.Second)
+	t.Parallel()
+	cmd, file := startHolder(t, 10*time.Second)
 	pid := readPID(t, file)
 	told := make(chan struct{})
 	done := make(chan error, 1)
 	go func() { done <- WaitGuards(t.Context(), file+".lock", func() { close(told) }) }()
-	<-told
+	select {
+	case <-told:
+	case err := <-done:
+		t.Fatalf("no guard was waited for: %v", err)
+	}
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
