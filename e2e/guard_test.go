@@ -16,9 +16,9 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
-// guardedSession leaves a third of six seconds, between the end of a lease and
-// the end of its session, for a busy machine to end a command.
-const guardedSession = "6s"
+// guardedSession leaves three seconds, between the end of a lease and the end of
+// its session, for a busy machine to end a command.
+const guardedSession = "9s"
 
 // working is a candidate whose hook works for as long as the term lasts and
 // writes what it does, with its fence and the time, to a log of all agents.

@@ -207,7 +207,7 @@ func TestHandoff_BadSessionFiles(t *testing.T) {
 		{"wrong password", replace(`"password": "`, `"password": "AAAA`), "is gone"},
 		{"older than the session", replace(`"session_id": "`, `"session_id": "1`), "is gone"},
 	}
-	a := startAgent(t, "a", candidate([]string{zk}, "4s"))
+	a := startAgent(t, "a", candidate([]string{zk}, longSession))
 	former := a.settled(t).ZooKeeper.SessionID
 	for _, c := range cases {
 		a.kill()

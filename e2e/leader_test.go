@@ -18,7 +18,7 @@ func leaderSettings(zk, log, id string) string {
 	return fmt.Sprintf(`
 zookeeper {
   servers         = [%q]
-  session_timeout = "4s"
+  session_timeout = "8s"
 }
 config "app" { path = "/config/app" }
 election "nightly" { path = "/elections/nightly" }
@@ -33,6 +33,7 @@ hook "compact" {
 }
 
 func TestLeader_HookRunsOnOneHostAndMovesOn(t *testing.T) {
+	t.Parallel()
 	server := zookeeper(t)
 	zk := server.Addr()
 	publish(t, zk, "/config/app", map[string]string{"n": "0"})

@@ -48,7 +48,7 @@ func TestLeaderFaults_QuorumLost(t *testing.T) {
 		})
 	}
 	before := lines(log)
-	outlast := time.NewTimer(7 * time.Second) // the session timeout is 6 s
+	outlast := time.NewTimer(10 * time.Second) // the session timeout is 9 s
 	<-outlast.C
 	if now := lines(log); now != before {
 		t.Errorf("hooks wrote %d lines while there was no quorum", now-before)
