@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBackoff wants each wait between half of its step and the whole, and the
+// steps to double up to the limit.
+func TestBackoff(t *testing.T) {
+	for n, whole := range map[int]time.Duration{
+		0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 6: 30 * time.Second, 19: 30 * time.Second, 1 << 40: 30 * time.Second,
+	} {
+		for range 200 {
+			if got := backoff(n, time.Second, 30*time.Second); got < whole/2 || got > whole {
+				t.Fatalf("after %d failures: got %v, want %v to %v", n, got, whole/2, whole)
+			}
+		}
+	}
+}
+
+// TestReloads_Splay wants one wait of at most the splay before the run, and
+// two hosts not to wait alike.
+func TestReloads_Splay(t *testing.T) {
+	const splay = time.Hour
+	waits := map[time.Duration]bool{}
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			b, began := newReloadBed(), time.Now()
+			b.join("q")
+			b.join("q")
+			var done [2]chan error
+			for i := range done {
+				done[i] = make(chan error, 1)
+				b.arrive(t.Context(), "q", &reloadRequest{
+					bundle: strconv.Itoa(i), cfg: &ReloadConfig{}, lists: [][]string{{"reload"}}, splay: splay, done: done[i],
+				})
+			}
+			if err := errors.Join(<-done[0], <-done[1]); err != nil {
+				t.Error(err)
+			}
+			b.wg.Wait()
+			wait := time.Since(began) - 100*time.Millisecond // the run itself
+			if wait < 0 || wait >= splay || len(b.ran) != 1 {
+				t.Errorf("waited %v, ran %v", wait, b.ran)
+			}
+			waits[wait] = true
+		})
+	}
+	if len(waits) == 1 {
+		t.Errorf("three hosts waited alike: %v", waits)
+	}
+}
+
+// TestReloads_SplayEndsWithTheAgent wants a stop not to wait for a splay.
+func TestReloads_SplayEndsWithTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newReloadBed()
+		stopped := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b.join("q")
+		done := make(chan error, 1)
+		b.arrive(ctx, "q", &reloadRequest{bundle: "b", cfg: &ReloadConfig{}, lists: [][]string{{"reload"}}, splay: time.Hour, done: done})
+		synctest.Wait()
+		cancel(stopped)
+		if err := <-done; !errors.Is(err, stopped) {
+			t.Errorf("got %v, want %v", err, stopped)
+		}
+		b.got(t, "")
+	})
+}
+
+// TestReloads_RetriesBackOff wants the waits between the tries to grow, and
+// the least interval to be their first step.
+func TestReloads_RetriesBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newReloadBed()
+		began := time.Now()
+		var at []time.Duration // of each try; the bed's lock is not held, but one run follows the other.
+		b.run = func([]string) error {
+			at = append(at, time.Since(began))
+			return errors.New("refused")
+		}
+		b.join("q")
+		cfg := &ReloadConfig{Retry: 5, MinInterval: 4 * time.Second, OnFailure: onFailureKeep}
+		if err := <-b.ask(t.Context(), cfg, nil, "reload"); err == nil {
+			t.Error("a reload that always fails went well")
+		}
+		b.wg.Wait()
+		if len(at) != 6 {
+			t.Fatalf("got tries at %v, want six", at)
+		}
+		for i, step := range []time.Duration{4, 8, 16, 30, 30} {
+			step *= time.Second
+			// A try takes 100 ms.
+			if wait := at[i+1] - at[i] - 100*time.Millisecond; wait < step/2 || wait > step {
+				t.Errorf("before try %d: waited %v, want %v to %v", i+2, wait, step/2, step)
+			}
+		}
+	})
+}
+
+// TestVerifyWorkers has a master as nginx is: on a signal it starts another
+// worker. Only then is a reload believed.
+func TestVerifyWorkers(t *testing.T) {
+	dir := t.TempDir()
+	pidFile, ready := filepath.Join(dir, "pid"), filepath.Join(dir, "ready")
+	master := exec.Command("/bin/sh", "-c", `sleep 1000 & trap 'sleep 1000 &' HUP; : > "$1"; while :; do wait; done`, "master", ready)
+	master.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := master.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-master.Process.Pid, syscall.SIGKILL)
+		_ = master.Wait()
+	})
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(master.Process.Pid)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the master and its worker", func() bool { return exists(ready) && len(workersOf(pidFile)) == 1 })
+	before := workersOf(pidFile)
+	if err := verifyWorkers(t.Context(), pidFile, before, 50*time.Millisecond); err == nil {
+		t.Error("a reload without a new worker was believed")
+	}
+	if err := master.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyWorkers(t.Context(), pidFile, before, patience); err != nil {
+		t.Error(err)
+	}
+	for _, none := range []string{"", filepath.Join(dir, "none"), ready} {
+		if w := workersOf(none); len(w) != 0 {
+			t.Errorf("%q: got workers %v", none, w)
+		}
+	}
+}
+
+// TestReloads_VerifyFails wants a command that ends well and changes nothing
+// to be a failed reload, which is told so.
+func TestReloads_VerifyFails(t *testing.T) {
+	b := newReloadBed()
+	b.join("q")
+	cfg := &ReloadConfig{VerifyPIDFile: filepath.Join(t.TempDir(), "none"), VerifyTimeout: 20 * time.Millisecond, OnFailure: onFailureKeep}
+	err := <-b.ask(t.Context(), cfg, nil, "true")
+	b.wg.Wait()
+	if err == nil || !strings.Contains(err.Error(), "no new worker") {
+		t.Errorf("got %v, want no new worker", err)
+	}
+}
