@@ -91,7 +91,24 @@ func (p *Participant) activate(ctx context.Context, s *session.Session, tree *vi
 	if err != nil {
 		record = HostRecord{State: HostFailed, Error: clip(err.Error())}
 	}
-	return record.State == HostDone, p.finish(live, s, tree.Rollout, record)
+	last, done := p.lastWords(live, s)
+	defer done()
+	return record.State == HostDone, p.finish(last, s, tree.Rollout, record)
+}
+
+// lastWords returns a context for what is to be recorded: a newer offer does
+// not end it, and a host that stops waits for ZooKeeper no longer than for the
+// time of a session.
+func (p *Participant) lastWords(ctx context.Context, s *session.Session) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.life, func() {
+		pause(ctx, s.Timeout())
+		cancel()
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // finish sets our record and leaves the active; the last failure that is

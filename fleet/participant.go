@@ -51,6 +51,7 @@ type Participant struct {
 	log *slog.Logger
 	// offers holds the newest tree that ready names; only the newest counts.
 	offers chan *view.Tree
+	life   context.Context //nolint:containedctx // that of Run, by which a stop is told from a newer offer
 }
 
 // New returns a participant. It does no I/O.
@@ -83,10 +84,11 @@ func (p *Participant) Offer(tree *view.Tree) {
 }
 
 // Run takes part until ctx or the session ends. It returns an error only when
-// it cannot go on in this session.
+// it cannot go on in this session. It may be called once.
 func (p *Participant) Run(ctx context.Context, s *session.Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	p.life = ctx
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context, *session.Session) error{p.followRollouts, p.followOffers} {
 		wg.Go(func() {

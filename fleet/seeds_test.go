@@ -2,13 +2,12 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest"
 )
 
 // TestSeeds runs whole rollouts in virtual time: hosts that fail, refuse,
@@ -23,23 +22,15 @@ import (
 //   - when the faults are over every rollout comes to be done, aborted or
 //     halted, and a rollback of a halted one brings all hosts to one version.
 //
-// SEEDS=n runs n seeds instead of a few; SEED=n runs that one.
+// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
-	first, count := uint64(1), 6
-	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		count = v
-	}
-	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		first, count = v, 1
-	}
-	for seed := first; seed < first+uint64(count); seed++ {
-		if !t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
-		}) {
-			return
-		}
-	}
+	zktest.Seeds(t, seeds, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+	})
 }
+
+// seeds is how many programs every run of the tests makes.
+const seeds = 100
 
 func simulate(t *testing.T, seed uint64) {
 	w := newSim(t, seed)

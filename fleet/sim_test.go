@@ -43,7 +43,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		t.Fatal(err)
 	}
 	for i := range 3 + w.rng.IntN(4) {
-		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i)))})
+		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i))), dial: w.server.Dial})
 	}
 	return w
 }
@@ -60,8 +60,6 @@ func (w *sim) record(path string, into any) bool {
 		*into, err = decode[Decision](path, node.Data)
 	case *HostRecord:
 		*into, err = decode[HostRecord](path, node.Data)
-	case *Activity:
-		*into, err = decode[Activity](path, node.Data)
 	case *Done:
 		*into, err = decode[Done](path, node.Data)
 	}
@@ -71,23 +69,36 @@ func (w *sim) record(path string, into any) bool {
 	return err == nil
 }
 
-// audit looks at the records again and again.
+// audit looks at the records after each change.
 func (w *sim) audit(ctx context.Context) {
+	seen, looked := int64(0), map[string]int64{}
 	for nap(ctx, 50*time.Millisecond) {
+		zxid := w.server.Zxid()
+		if zxid == seen {
+			continue
+		}
+		seen = zxid
 		names, _ := w.server.Children(rolloutsPath(root))
 		for _, name := range names {
 			if _, ok := rolloutNumber(name); ok {
-				w.auditOne(name)
+				w.auditOne(name, looked)
 			}
 		}
 	}
 }
 
-func (w *sim) auditOne(name string) {
-	var p Proposal
-	var a Activity
-	if w.record(rolloutPath(root, name), &p) && w.record(hostsPath(root, name), &a) && len(a.Active) > p.Strategy.Parallel {
-		w.t.Errorf("%s: %v are active, K is %d", name, a.Active, p.Strategy.Parallel)
+// auditOne looks at one rollout; looked has the zxids of what was looked at.
+func (w *sim) auditOne(name string, looked map[string]int64) {
+	if hosts, err := w.server.Get(hostsPath(root, name)); err == nil && hosts.Stat.Mzxid != looked[name] {
+		looked[name] = hosts.Stat.Mzxid
+		var p Proposal
+		a, err := decode[Activity](name, hosts.Data)
+		if err != nil {
+			w.t.Error(err)
+		}
+		if w.record(rolloutPath(root, name), &p) && len(a.Active) > p.Strategy.Parallel {
+			w.t.Errorf("%s: %v are active, K is %d", name, a.Active, p.Strategy.Parallel)
+		}
 	}
 	node, err := w.server.Get(decisionPath(root, name))
 	if err != nil {
@@ -223,7 +234,7 @@ func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy
 func (w *sim) fault() {
 	host := w.hosts[w.rng.IntN(len(w.hosts))]
 	addr := []string{host.addr(), "desk:2181"}[w.rng.IntN(2)]
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(13) {
 	case 0:
 		w.server.DropConnections()
 	case 1:
@@ -243,6 +254,8 @@ func (w *sim) fault() {
 		w.server.Lag(addr)
 	case 9:
 		host.crash()
+	case 10:
+		host.maintain([]string{"", "disk"}[w.rng.IntN(2)])
 	default:
 		w.server.ClearFaults()
 	}
@@ -254,6 +267,7 @@ func (w *sim) calm() {
 	w.server.Start()
 	for _, h := range w.hosts {
 		w.server.CatchUp(h.addr())
+		h.maintain("")
 	}
 	w.server.CatchUp("desk:2181")
 	w.quiet.Store(true)

@@ -3,7 +3,9 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -17,11 +19,37 @@ import (
 type simHost struct {
 	w  *sim
 	id string
+	// dial is the network of its processes; touched by their goroutine alone.
+	dial func(context.Context, string, string) (net.Conn, error)
+	born int // processes so far, likewise
 
 	mu    sync.Mutex // guards what follows
 	rng   *rand.Rand
 	inUse int64
 	kill  context.CancelFunc
+
+	reason  string // of its maintenance
+	changed chan struct{}
+}
+
+// maintain puts the host into maintenance, or with "" takes it out.
+func (h *simHost) maintain(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reason = reason
+	if h.changed != nil {
+		close(h.changed)
+	}
+	h.changed = make(chan struct{})
+}
+
+func (h *simHost) maintenance() (string, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.reason, h.changed
 }
 
 func (h *simHost) addr() string { return h.id + ":2181" }
@@ -52,20 +80,22 @@ func (h *simHost) crash() {
 
 // live is one process: one session after another.
 func (h *simHost) live(ctx context.Context) {
+	h.born++
+	life := fmt.Sprintf("%s-%d", h.id, h.born)
 	for ctx.Err() == nil {
-		s, err := session.Dial(ctx, session.Config{Servers: []string{h.addr()}, Timeout: 6 * time.Second, Dial: h.w.server.Dial})
+		s, err := session.Dial(ctx, session.Config{Servers: []string{h.addr()}, Timeout: 6 * time.Second, Dial: h.dial})
 		if err != nil {
 			return
 		}
-		h.connected(ctx, s)
+		h.connected(ctx, s, life)
 		_ = s.Close()
 	}
 }
 
-func (h *simHost) connected(ctx context.Context, s *session.Session) {
+func (h *simHost) connected(ctx context.Context, s *session.Session, life string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := New(Config{Root: root, Agent: h.id, Host: &simLife{h, ctx.Done()}, Tree: h.tree})
+	p := New(Config{Root: root, Agent: h.id, Host: &simLife{h, ctx.Done()}, Tree: h.tree, Life: life, Maintenance: h.maintenance})
 	subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: h.id})
 	var wg sync.WaitGroup
 	defer wg.Wait()
