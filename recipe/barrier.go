@@ -16,8 +16,9 @@ import (
 // waiter asks whether the znode exists, with a watch, and asks again whenever
 // the watch says so, until it does not exist.
 //
-// Guarantees: Wait returns only after it has read that the znode is absent: a
-// reconnect or a change of its data does not open the barrier. Not guaranteed:
+// Guarantees: Wait returns only after it has read that the znode is absent, from
+// a server that knows what was closed before Wait was called: a server that lags,
+// a reconnect or a change of its data do not open the barrier. Not guaranteed:
 // that every opening is noticed: one that is closed again before the waiter
 // has read is as if it had not been.
 
@@ -58,6 +59,9 @@ func (b *Barrier) Open(ctx context.Context) error {
 // Wait returns nil when the barrier is open, otherwise the cause of the end of
 // ctx or of the session.
 func (b *Barrier) Wait(ctx context.Context) error {
+	if err := b.s.Sync(ctx, b.path); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return fmt.Errorf("wait for barrier: %w", err)
+	}
 	for {
 		_, closed, watch, err := b.s.ExistsW(ctx, b.path)
 		if err != nil {

@@ -28,6 +28,11 @@ func (l *Lock) Revoke(ctx context.Context) error {
 	if l.err != nil {
 		return fmt.Errorf("revoke %s: %w", l.cfg.Path, l.err)
 	}
+	// Whoever calls may have heard of the holder from somebody else: a server
+	// that lags must not answer that nobody holds it.
+	if err := l.s.Sync(ctx, l.cfg.Path); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return fmt.Errorf("revoke: %w", err)
+	}
 	names, _, err := l.s.Children(ctx, l.cfg.Path)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil

@@ -124,7 +124,7 @@ func (p Proposal) check() error {
 
 // Proposal reads what the transaction is about.
 func (x *Txn) Proposal(ctx context.Context) (Proposal, error) {
-	data, _, err := x.s.Get(ctx, x.path)
+	data, err := x.read(ctx, x.path)
 	if err != nil {
 		return Proposal{}, fmt.Errorf("read transaction: %w", err)
 	}
@@ -135,9 +135,21 @@ func (x *Txn) Proposal(ctx context.Context) (Proposal, error) {
 	return p, p.check()
 }
 
+// read reads a znode of the transaction. Sites hear of it from its proposer, so
+// that a server which lags may not know of it yet.
+func (x *Txn) read(ctx context.Context, path string) ([]byte, error) {
+	data, _, err := x.s.Get(ctx, path)
+	if errors.Is(err, session.ErrNoNode) {
+		if err = x.s.Sync(ctx, path); err == nil {
+			data, _, err = x.s.Get(ctx, path)
+		}
+	}
+	return data, err
+}
+
 // Result returns the decision as it stands.
 func (x *Txn) Result(ctx context.Context) (Decision, error) {
-	data, _, err := x.s.Get(ctx, x.result())
+	data, err := x.read(ctx, x.result())
 	if err != nil {
 		return Undecided, fmt.Errorf("read result: %w", err)
 	}
@@ -154,6 +166,9 @@ func decision(data []byte) (Decision, error) {
 
 // Await waits for the result.
 func (x *Txn) Await(ctx context.Context) (Decision, error) {
+	if _, err := x.read(ctx, x.result()); err != nil {
+		return Undecided, fmt.Errorf("await result: %w", err)
+	}
 	for {
 		data, _, watch, err := x.s.GetW(ctx, x.result())
 		if err != nil {
