@@ -206,6 +206,15 @@ func TestHandoff_BadSessionFiles(t *testing.T) {
 		{"of another machine", replace(`"machine_id": "`, `"machine_id": "x`), "another machine"},
 		{"wrong password", replace(`"password": "`, `"password": "AAAA`), "is gone"},
 		{"older than the session", replace(`"session_id": "`, `"session_id": "1`), "is gone"},
+		// The last one: what stands there now is not replaced.
+		{"unreadable", func(t *testing.T, file string) {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(file, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "session not kept"},
 	}
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))
 	former := a.settled(t).ZooKeeper.SessionID
