@@ -1,0 +1,130 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// connect opens a session with a ZooKeeper in memory; a program names its
+// ensemble in session.Config instead.
+func connect(ctx context.Context) (*session.Session, func()) {
+	srv := memzk.New(memzk.Options{})
+	s, err := session.Dial(ctx, session.Config{Servers: []string{"zk1:2181"}, Dial: srv.Dial})
+	if err != nil {
+		panic(err)
+	}
+	return s, func() { _ = s.Close(); srv.Close() }
+}
+
+// A service is registered once its check has risen, and another part of the
+// program follows the group that it is in.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, closeAll := connect(ctx)
+	defer closeAll()
+
+	web := registry.NewRegistrar(registry.ServiceConfig{
+		Name: "web", Group: "/services/web", MemberID: "web-1", Address: "10.0.0.5", Port: 8080,
+		Checks: []registry.CheckConfig{{Kind: registry.CheckTTL, Name: "self", TTL: time.Minute}},
+	})
+	group := registry.NewGroup(registry.GroupConfig{Name: "web", Path: "/services/web"})
+
+	updates := make(chan *view.Group)
+	run, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = web.RunChecks(run) })
+	wg.Go(func() { _ = web.Run(run, s, nil) })
+	wg.Go(func() {
+		_ = group.Run(run, s, func(u view.Update) {
+			select {
+			case updates <- u.(*view.Group):
+			case <-run.Done():
+			}
+		})
+	})
+
+	fmt.Println("members:", len((<-updates).Members))
+	_ = web.Report(ctx, "self", registry.ReportPass, "all is well")
+	for g := range updates {
+		if len(g.Members) == 1 {
+			fmt.Println("joined:", g.Members[0].ID, g.Members[0].Address())
+			break
+		}
+	}
+	wg.Go(func() { _ = web.Drain(ctx) }) // it leaves in good order
+	for g := range updates {
+		if len(g.Members) == 0 {
+			fmt.Println("left")
+			break
+		}
+	}
+	stop()
+	wg.Wait()
+	// Output:
+	// members: 0
+	// joined: web-1 10.0.0.5:8080
+	// left
+}
+
+// What other programs have written is read with its types checked.
+func ExampleDecode() {
+	for _, child := range [][2]string{
+		{"web-1_0000000006", `{"host":"10.0.0.5","port":8080,"name":"web-1","weight":2}`},
+		{"member_0000000007", `{"serviceEndpoint":{"host":"10.0.0.6","port":8080},"additionalEndpoints":{},"status":"ALIVE"}`},
+		{"web-3_0000000008", `{"host":"10.0.0.7; } server {","port":8080}`},
+		{"vector_0000000009", `{"vector":[{"select":"member=member_0000000003","weight":0.5}]}`},
+	} {
+		m, err := registry.Decode(registry.FormatAuto, child[0], []byte(child[1]))
+		switch {
+		case errors.Is(err, registry.ErrIgnore):
+			fmt.Println("not meant to be a member")
+		case err != nil:
+			fmt.Println("refused:", err)
+		default:
+			fmt.Println(m.Address(), m.Weight, m.Status)
+		}
+	}
+	// Output:
+	// 10.0.0.5:8080 2 up
+	// 10.0.0.6:8080 1 up
+	// refused: host "10.0.0.7; } server {": byte 0x3b is not allowed in a name
+	// not meant to be a member
+}
+
+// What Prometheus, Synapse or a Curator program reads can be written without a
+// Registrar, too.
+func ExampleEncode() {
+	r := registry.Registration{Service: "web", ID: "web-1", Host: "10.0.0.5", Port: 8080, Weight: new(2)}
+	for _, format := range []string{registry.FormatNerve, registry.FormatServerSet} {
+		data, err := registry.Encode(format, r)
+		fmt.Println(string(data), err)
+	}
+	// Output:
+	// {"host":"10.0.0.5","port":8080,"name":"web-1","weight":2} <nil>
+	// {"serviceEndpoint":{"host":"10.0.0.5","port":8080},"additionalEndpoints":{},"status":"ALIVE"} <nil>
+}
+
+// A group can be told who may be in it, and how large a loss is believed.
+func ExampleGroupConfig() {
+	c := registry.GroupConfig{
+		Name: "web", Path: "/services/web", Format: registry.FormatNerve,
+		Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Guard: registry.GuardConfig{MaxLoss: 0.3, MinMembers: 3, Window: 30 * time.Second, Hold: 10 * time.Minute, Probe: true},
+	}
+	fmt.Println(c.Validate())
+	c.Format = "nerv"
+	fmt.Println(c.Validate())
+	// Output:
+	// <nil>
+	// format "nerv" is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR
+}
