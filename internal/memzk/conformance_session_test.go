@@ -90,3 +90,46 @@ func quotaProgram(r *runner) {
 		r.create("a", jute.OpCreate, p+"/d", "1234", 0)
 	}
 }
+
+// usageProgram looks at the znode in which a server keeps what a quota uses.
+func usageProgram(r *runner) {
+	quota := "/zookeeper/quota" + r.root
+	for _, p := range []string{quota, quota + "/q"} {
+		_, _ = r.conn("a").Create(p, nil, 0)
+	}
+	stats := quota + "/q/zookeeper_stats"
+	r.create("a", jute.OpCreate, "/q", "abc", 0)
+	r.create("a", jute.OpCreate, "/q/x", "de", 0)
+	r.create("a", jute.OpCreate, quota+"/q/zookeeper_limits", "count=5,bytes=100", 0)
+	r.get("a", stats, false)
+	_, _ = r.conn("a").Create(stats, []byte("count=0,bytes=0"), 0)
+	r.get("a", stats, true)
+	r.create("a", jute.OpCreate, "/q/y", "12345", 0)
+	r.get("a", stats, false)
+	r.set("a", "/q/y", "1", -1)
+	r.get("a", stats, false)
+	r.multi("a", jute.OpMulti, r.part(jute.OpDelete, "/q/y", int32(-1)), r.part(jute.OpSetData, "/q", []byte("abcdefgh"), int32(-1)))
+	r.get("a", stats, false)
+	for _, data := range []string{"count=1,bytes=2", "count=7,bytes=9"} {
+		r.set("a", stats, data, -1)
+		r.create("a", jute.OpCreate, "/q/z", "12345", 0)
+		r.get("a", stats, false)
+		r.delete("a", "/q/z", -1)
+		r.get("a", stats, false)
+	}
+	r.delete("a", quota+"/q/zookeeper_limits", -1)
+	r.create("a", jute.OpCreate, "/q/z", "12345", 0)
+	r.get("a", stats, false)
+}
+
+// saslProgram sends a token to a server that does not do SASL.
+func saslProgram(r *runner) {
+	for _, token := range [][]byte{[]byte("token"), {}} {
+		d := r.call("a", jute.OpSASL, token)
+		if d != nil {
+			r.logf(" %d bytes, nil=%v", d.Len(), d.Buffer() == nil)
+		}
+		r.end(d)
+	}
+	r.exists("a", "/", false)
+}

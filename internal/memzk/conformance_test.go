@@ -37,6 +37,8 @@ func TestConformance(t *testing.T) {
 		{"handshake", handshakeProgram},
 		{"special", specialProgram},
 		{"quota", quotaProgram},
+		{"usage", usageProgram},
+		{"sasl", saslProgram},
 		{"malformed", malformedProgram},
 	} {
 		t.Run(tt.name, func(t *testing.T) { compare(t, servers, tt.program) })

@@ -92,8 +92,10 @@ func (g *generator) step() {
 			pick(g, jute.WatcherChildren, jute.WatcherData, jute.WatcherAny))
 	case n < 80:
 		g.randomMulti(who)
-	case n < 83:
+	case n < 82:
 		g.multi(who, jute.OpMultiRead, g.part(jute.OpGetData, path, g.watch()), g.part(jute.OpGetChildren, g.somePath(), g.watch()))
+	case n < 83:
+		g.rare(who, path)
 	case n < 86:
 		g.setACL(who, path, g.version(), g.acl()...)
 	case n < 88:
@@ -108,6 +110,21 @@ func (g *generator) step() {
 		g.close(g.existing(who))
 	default:
 		g.pipeline(who)
+	}
+}
+
+// rare is what clients hardly ever ask.
+func (g *generator) rare(who, path string) {
+	g.t.Helper()
+	switch g.rnd.IntN(4) {
+	case 0:
+		g.count(who, path)
+	case 1:
+		g.whoAmI(who)
+	case 2:
+		g.end(g.call(who, jute.OpSASL, []byte("token")))
+	default:
+		g.create(who, jute.OpCreateTTL, path, g.data(), jute.FlagPersistentTTL, int64(3_600_000))
 	}
 }
 

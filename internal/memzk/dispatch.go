@@ -39,8 +39,9 @@ func (c *conn) handle(p packet) bool {
 	case h.Op == jute.OpAuth:
 		return c.auth(h.Xid, d)
 	case h.Op == jute.OpSASL:
-		c.reply(h.Xid, 0, jute.ErrCodeAuthFailed, nil, time.Time{})
-		return false
+		// As a server without SASL: no token, and the client is on its own.
+		c.reply(h.Xid, 0, jute.ErrCodeOK, noToken, time.Time{})
+		return true
 	}
 	e, err := c.do(h.Op, d)
 	if f.loseAfter {
@@ -57,6 +58,9 @@ func (c *conn) handle(p packet) bool {
 	c.reply(xid, c.replica.tree.zxid, codeOf(err), body, f.until())
 	return h.Op != jute.OpClose
 }
+
+// noToken is the answer to a SASL token, an absent buffer.
+var noToken = []byte{0xff, 0xff, 0xff, 0xff}
 
 // reply queues one reply. It needs Server.mu.
 func (c *conn) reply(xid int32, zxid int64, code int32, body []byte, at time.Time) {

@@ -47,6 +47,7 @@ func (r *replica) apply(t *txn) []jute.Stat {
 			r.applyDelete(t, st)
 		case jute.OpSetData:
 			n := r.tree.get(st.path)
+			r.tree.account(st.path, len(st.data)-len(n.data), 0)
 			n.data, n.version, n.mzxid, n.mtime = st.data, st.version, t.zxid, t.time
 			stats[i] = n.stat()
 			r.dataWatches.fire(jute.EventDataChanged, st.path, n.acl, nil)
@@ -69,6 +70,7 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 	p := r.tree.get(parent)
 	r.tree.insert(st.path, n)
 	p.cversion, p.pzxid = st.cversion, t.zxid
+	r.tree.account(st.path, len(st.data), 1)
 	r.dataWatches.fire(jute.EventCreated, st.path, n.acl, nil)
 	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
 	return n.stat()
@@ -79,6 +81,7 @@ func (r *replica) applyDelete(t *txn, st *step) {
 	parent, _ := parentOf(st.path)
 	p := r.tree.get(parent)
 	r.tree.remove(st.path)
+	r.tree.account(st.path, -len(n.data), -1)
 	p.pzxid = t.zxid
 	told := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
 	r.childWatches.fire(jute.EventDeleted, st.path, n.acl, told)
