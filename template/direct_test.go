@@ -49,15 +49,15 @@ func TestDirect_OnlyWithoutDoubt(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		`{{range tree "web"}}{{.Key}}{{end}}{{range members "api"}}{{.Address}};{{end}}`: 2,
-		`{{define "x"}}{{range tree "web"}}{{.Key}}{{end}}{{end}}{{template "x"}}`:        1,
-		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                 0,
-		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                     0,
-		`{{range tree "web"}}{{.Key}}{{break}}{{end}}`:                                    0,
-		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                         0,
-		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                  0,
-		`{{range tree "web"}}{{.Nothing}}{{end}}`:                                         0,
-		`{{range tree "web"}}{{$}}{{end}}`:                                                0,
-		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                           0,
+		`{{define "x"}}{{range tree "web"}}{{.Key}}{{end}}{{end}}{{template "x"}}`:       1,
+		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                0,
+		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                    0,
+		`{{range tree "web"}}{{.Key}}{{break}}{{end}}`:                                   0,
+		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                        0,
+		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                 0,
+		`{{range tree "web"}}{{.Nothing}}{{end}}`:                                        0,
+		`{{range tree "web"}}{{$}}{{end}}`:                                               0,
+		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                          0,
 	} {
 		if got := len(parsed(t, text).direct); got != want {
 			t.Errorf("%s: %d direct loops, want %d", text, got, want)

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+)
+
+// An agent that follows a flat tree, a versioned one and a group asks nothing for
+// an hour but pings, one in a third of the session timeout.
+func TestAgent_IdleHour(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		srv := memzk.New(memzk.Options{TickTime: time.Second})
+		defer srv.Close()
+		for _, path := range []string{"/plain/a", "/flat/a", "/flat/ready", "/group/m"} {
+			if err := srv.Create(path, []byte(`{"host":"h","port":1}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		zk := session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: srv.Dial}
+		a, err := New(Config{
+			ID: "idle", Host: "idle", OnStop: "leave", ZooKeeper: zk, StateDir: filepath.Join(dir, "state"),
+			Configs: []config.Config{
+				{Name: "plain", Path: "/plain", Layout: config.LayoutPlain},
+				{Name: "flat", Path: "/flat"},
+			},
+			Groups: []registry.GroupConfig{{Name: "g", Path: "/group", Format: "nerve"}},
+			Bundles: []BundleConfig{{Name: "f", Templates: []TemplateConfig{{
+				Name: "f", Contents: `{{ key "flat/a" }}{{ key "plain/a" }}{{ range members "g" }}{{ .Address }}{{ end }}`,
+				Destination: func(*Each) (string, error) { return filepath.Join(dir, "out"), nil },
+			}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		<-a.Ready()
+		time.Sleep(time.Minute) // virtual: what an agent asks once
+		synctest.Wait()
+		srv.ResetRequests()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for op, n := range srv.Requests() {
+			if most := uint64(3*time.Hour/zk.Timeout) + 1; op != "ping" || n > most {
+				t.Errorf("%d requests %s in an idle hour", n, op)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
