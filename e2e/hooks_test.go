@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ election "e" { path = "/elections/e" }
 `, zk, longSession) +
 		hook("forks", "60s", "sleep 1000 & setsid sleep 1000 & echo parent done") +
 		hook("floods", "60s", "head -c 20000000 /dev/zero | tr '\\\\0' x; echo; echo the end") +
-		hook("stubborn", "1s", "trap '' TERM; echo began; while :; do sleep 0.1; done") +
+		hook("stubborn", "5s", "trap '' TERM; echo began; while :; do sleep 0.1; done") +
 		hook("missing", "60s", "exec /no/such/program")
 }
 
@@ -82,7 +83,16 @@ func TestHooks_ScheduleThatNeverFiresIsRefused(t *testing.T) {
 	settings := strings.ReplaceAll(badHooks("127.0.0.1:1", ""), "@yearly", "0 0 31 2 *")
 	a := newAgent(t, "a", settings)
 	out, code := a.run(t, "validate")
-	if code == 0 || !strings.Contains(out, "never fires") {
-		t.Errorf("exit %d\n%s", code, out)
+	if code != 78 || strings.Count(out, "never fires") != 4 {
+		t.Errorf("exit %d, want 78 and all four hooks to be named\n%s", code, out)
+	}
+	data, err := os.ReadFile(a.path("agent.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, line := range strings.Split(string(data), "\n") {
+		if at := fmt.Sprintf("agent.hcl:%d", n+1); strings.Contains(line, "schedule =") && !strings.Contains(out, at) {
+			t.Errorf("%s is not named:\n%s", at, out)
+		}
 	}
 }
