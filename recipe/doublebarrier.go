@@ -111,9 +111,15 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 			}
 			continue // a member left meanwhile
 		}
-		if err = awaitWatch(ctx, b.s, watch); err != nil {
+		ready, err := b.awaitReady(ctx, watch)
+		if err != nil {
+			watch.Stop()
 			return err
 		}
+		if !ready {
+			continue
+		}
+		watch.Stop()
 		// On one connection the watch of a znode that does not exist fires
 		// only when it is created. It may be gone already: kazoo's members
 		// delete it when the first of them leaves.
@@ -128,6 +134,29 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 			watch.Stop()
 			return b.inside(ctx)
 		}
+	}
+}
+
+// awaitReady waits for the watch on ready, and for what happens to our own znode:
+// false means that it is to be looked for again.
+func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (bool, error) {
+	own, err := watchData(ctx, b.s, b.own)
+	if err != nil {
+		return false, err
+	}
+	if own == nil {
+		return false, ErrLost
+	}
+	defer own.Stop()
+	select {
+	case <-watch.C():
+		return true, nil
+	case <-own.C():
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case <-b.s.Done():
+		return false, context.Cause(b.s.Context())
 	}
 }
 

@@ -49,8 +49,9 @@ var (
 	ErrDecided = errors.New("the transaction is decided")
 	// ErrNoSite means that a transaction does not name the site.
 	ErrNoSite = errors.New("not a site of the transaction")
-	// ErrFormat means that a znode holds data that this recipe cannot read.
-	ErrFormat = errors.New("znode holds data of another format")
+	// ErrFormat means that a znode holds data, or a caller gave a value, that the
+	// recipe cannot work with.
+	ErrFormat = errors.New("unusable value")
 	// ErrRange means that a counter would leave the range of its layout.
 	ErrRange = errors.New("out of the counter's range")
 	// ErrDialect means that a layout's name is not known to the recipe.

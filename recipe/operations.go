@@ -42,8 +42,8 @@ func (o operations) do(ctx context.Context, ops ...session.Op) error {
 		if applied {
 			err = nil
 		}
-		if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index < 0 {
-			continue // nothing was applied: the idle marker had been deleted
+		if errors.Is(err, session.ErrMarker) {
+			continue // nothing was applied; another marker will do
 		}
 		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
 			return fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())

@@ -176,7 +176,7 @@ func (m *Semaphore) check(ctx context.Context) error {
 		return nil
 	}
 	if m.cfg.K < 1 {
-		return fmt.Errorf("semaphore %s: %d permits: at least one is needed", m.cfg.Path, m.cfg.K)
+		return fmt.Errorf("semaphore %s: %d permits, at least one is needed: %w", m.cfg.Path, m.cfg.K, ErrFormat)
 	}
 	have, err := m.permits(ctx)
 	if err != nil {

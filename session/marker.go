@@ -23,6 +23,10 @@ type Marker struct {
 	lost    bool // the version is not known, see recover
 }
 
+// ErrMarker means that a multi was not applied because somebody deleted or set its
+// marker: the same operations may be tried with a new one.
+var ErrMarker = errors.New("the marker is not as it was left")
+
 // NewMarker creates a marker beside path, with its parents.
 func NewMarker(ctx context.Context, s *Session, path string) (*Marker, error) {
 	dir := path + "-ops"
@@ -64,7 +68,7 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error)
 		if me, ok := errors.AsType[*MultiError](err); ok {
 			if me.Index--; me.Index < 0 {
 				// Hidden, because callers ask for errors of their own znodes.
-				return nil, false, fmt.Errorf("marker %s: %v", m.path, me.Err) //nolint:errorlint // hidden on purpose
+				return nil, false, fmt.Errorf("%s: %w: %v", m.path, ErrMarker, me.Err) //nolint:errorlint // hidden on purpose
 			}
 			return nil, false, err
 		}
