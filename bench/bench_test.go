@@ -129,7 +129,7 @@ func TestReport_TableAndPicture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := table.String(); strings.Count(got, "OVER") != 1 || strings.Count(got, "ok") != 2 {
+	if got := table.String(); strings.Count(got, " missed ") != 1 || strings.Count(got, " met ") != 2 {
 		t.Errorf("got table\n%s", got)
 	}
 	if got := picture.String(); !strings.Contains(got, "good &lt;case&gt;, 1") || strings.Count(got, "<rect") != 3 {

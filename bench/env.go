@@ -85,6 +85,7 @@ var cases = []struct {
 	run  func(context.Context, *env) error
 }{
 	{"latency", latency},
+	{"peers", peers},
 	{"fanout", fanout},
 	{"load", load},
 	{"group", groups},

@@ -130,7 +130,7 @@ func versioned(ctx context.Context, e *env) error {
 // sessions simulates agents: many sessions in this process, each with a watch
 // on one znode that is then changed.
 func sessions(ctx context.Context, e *env) error {
-	for _, n := range pick(e, []int{20}, []int{100, 1000}) {
+	for _, n := range pick(e, []int{20}, []int{100, 1000, 5000}) {
 		if err := sessionsOf(ctx, e, n); err != nil {
 			return err
 		}
@@ -140,6 +140,10 @@ func sessions(ctx context.Context, e *env) error {
 
 func sessionsOf(ctx context.Context, e *env, n int) error {
 	root, err := e.root(ctx)
+	if err != nil {
+		return err
+	}
+	cost, err := e.serverCost(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,6 +169,10 @@ func sessionsOf(ctx context.Context, e *env, n int) error {
 	}
 	connected := time.Since(began)
 	each := (heap() - before) / float64(n)
+	held, err := e.serverCost(ctx)
+	if err != nil {
+		return err
+	}
 	began = time.Now()
 	if _, err := e.writer.Set(ctx, root, []byte("go"), -1); err != nil {
 		return err
@@ -177,8 +185,27 @@ func sessionsOf(ctx context.Context, e *env, n int) error {
 			return errors.Join(err, errors.New("a session reads an old value after its event"))
 		}
 	}
-	e.add(Row{Case: "sessions: heap of each", Size: n, Unit: "bytes", Ours: each, Note: "the library alone: 3 MB"})
+	took := time.Since(began)
+	after, err := e.serverCost(ctx)
+	if err != nil {
+		return err
+	}
+	e.add(Row{Case: "sessions: heap of each", Size: n, Unit: "bytes", Ours: each, Limit: 64 << 10, Note: "the library alone: 3 MB"})
 	e.add(Row{Case: "sessions: connect, read and watch", Size: n, Unit: "ms each", Ours: ms(connected) / float64(n)})
-	e.add(Row{Case: "sessions: one change read by all", Size: n, Unit: "ms", Ours: ms(time.Since(began)), Note: "one after the other"})
+	e.add(Row{Case: "sessions: one change read by all", Size: n, Unit: "ms", Ours: ms(took), Note: "one after the other"})
+	e.add(Row{Case: "sessions: watches on the server", Size: n, Unit: "watches", Ours: held.watches - cost.watches, Limit: float64(n)})
+	e.add(Row{Case: "sessions: packets to the server for it", Size: n, Unit: "packets", Ours: after.received - held.received, Note: "reads of all, the write, pings"})
 	return nil
+}
+
+// serverCost is what the server counts.
+type serverCost struct{ watches, received float64 }
+
+func (e *env) serverCost(ctx context.Context) (serverCost, error) {
+	watches, err := e.mntr(ctx, "zk_watch_count")
+	if err != nil {
+		return serverCost{}, err
+	}
+	received, err := e.mntr(ctx, "zk_packets_received")
+	return serverCost{watches, received}, err
 }

@@ -19,12 +19,9 @@ func (r Report) Table(w io.Writer) error {
 		if row.Floor > 0 {
 			floor, ratio = number(row.Floor), number(row.Ratio)
 		}
-		bound, verdict := "", ""
+		bound, verdict := "", row.Verdict()
 		if row.Limit > 0 {
-			bound, verdict = number(row.Limit), "ok"
-			if !row.Within() {
-				verdict = "OVER"
-			}
+			bound = number(row.Limit)
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, row.Size, number(row.Ours), floor, row.Unit, ratio, bound, verdict, row.Note)
 	}
@@ -79,7 +76,10 @@ func (r Report) SVG(w io.Writer) error {
 		}
 		length := min(row.Ratio, 3.9) * scale
 		colour := "#2a7f62"
-		if !row.Within() {
+		switch row.Verdict() {
+		case Near:
+			colour = "#b98a1e"
+		case Missed:
 			colour = "#b5452c"
 		}
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s, %d</text>`, left-8, y+14, html.EscapeString(row.Case), row.Size)
@@ -101,8 +101,8 @@ func (r Report) SVG(w io.Writer) error {
 	return err
 }
 
-// Against returns what was within its limit in the former report and is not
-// any more. Times of another machine are not compared, ratios and counts are.
+// Against returns what met its limit, or nearly, in the former report and misses
+// it now. Times of another machine are not compared, ratios and counts are.
 func (r Report) Against(former Report) []string {
 	var worse []string
 	for _, row := range r.Rows {

@@ -18,19 +18,49 @@ type Row struct {
 	// Limit is what the case is to stay within: the ratio where there is a
 	// floor, else the value; 0: it is only told.
 	Limit float64 `json:"limit,omitempty"`
-	Note  string  `json:"note,omitempty"`
+	// Low and High bound what the limit is about: of a case that was measured
+	// turn by turn, without the highest and the lowest of five parts of the run.
+	// 0: the one value is all there is.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	Note string  `json:"note,omitempty"`
 }
 
-// Within reports whether the row keeps its limit.
-func (r Row) Within() bool {
+// Verdicts.
+const (
+	Met    = "met"    // the limit is kept all through the run
+	Near   = "near"   // it is kept in a part of the run, or nearly
+	Missed = "missed" // it is exceeded all through the run
+)
+
+// tolerance is by how much a value may exceed its limit and still be near it: two
+// runs on one machine differ by that much.
+const tolerance = 1.25
+
+// Verdict tells how a row keeps its limit; "" without one. A count has no
+// tolerance.
+func (r Row) Verdict() string {
+	v := value(r)
+	low, high, t := v, v, 1.0
+	if r.High > 0 {
+		low, high = r.Low, r.High
+	}
+	if r.Floor > 0 || r.Unit == "ms" {
+		t = tolerance
+	}
 	switch {
 	case r.Limit == 0:
-		return true
-	case r.Floor > 0:
-		return r.Ratio <= r.Limit
+		return ""
+	case high <= r.Limit:
+		return Met
+	case min(low, v) <= r.Limit*t:
+		return Near
 	}
-	return r.Ours <= r.Limit
+	return Missed
 }
+
+// Within reports whether the row keeps its limit, nearly at least.
+func (r Row) Within() bool { return r.Verdict() != Missed }
 
 // Report is the outcome of one run.
 type Report struct {
@@ -63,6 +93,25 @@ func compare(name string, size int, unit string, ours, floor, limit float64, not
 	if floor > 0 {
 		r.Ratio = ours / floor
 	}
+	return r
+}
+
+// parts is into how many parts a run is split to tell how sure its ratio is.
+const parts = 5
+
+// compareSamples is a row with a floor, in milliseconds, both measured in turns.
+func compareSamples(name string, size int, ours, floor samples, limit float64, note string) Row {
+	r := compare(name, size, "ms", ours.median(), floor.median(), limit, note)
+	n := min(len(ours), len(floor)) / parts
+	if n < 3 {
+		return r
+	}
+	var ratios []float64
+	for i := range parts {
+		ratios = append(ratios, ours[i*n:(i+1)*n].median()/floor[i*n:(i+1)*n].median())
+	}
+	slices.Sort(ratios)
+	r.Low, r.High = ratios[1], ratios[parts-2]
 	return r
 }
 
