@@ -76,13 +76,18 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.registry
 	g := registry.NewGroup(c)
-	return unitParts{unit: g, value: g}
+	return a.followGroup(g, g, c.Name)
 }
 
 func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.registry
 	g := registry.NewGroups(c)
-	return unitParts{unit: g, value: g}
+	return a.followGroup(g, g, c.Name)
+}
+
+func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
+	f := &groupFollower{follow: u, conds: a.conds, name: name}
+	return unitParts{unit: f, life: f.life, value: value}
 }
 
 // serviceUnit makes a registrar. One that replaces another of the same place

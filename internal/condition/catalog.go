@@ -69,6 +69,11 @@ func Catalog() []Entry {
 			"Bring ZooKeeper back, or correct the servers in the settings. It closes when every source has answered.",
 		},
 		{
+			"members-held", "group", "Many members of the group have vanished from ZooKeeper at once, which the guard does not believe.",
+			"The group as it was; members that come meanwhile are added.",
+			"Look at them with `zkagent members GROUP --here`: do they still answer? `zkagent members accept GROUP` believes the loss; it is believed by itself when `hold` is over, and with `probe = true` when they cannot be reached.",
+		},
+		{
 			"recover-failed", "", "What a former process left half done (a swap of files, a reload that was owed) could not be put in order.",
 			"The files as they are.",
 			"The text names the file. Correct its directory's permissions or free space, then restart the agent.",

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// groupFollower is a group, or a set of groups, whose guards tell by open
+// conditions that they keep members.
+type groupFollower struct {
+	follow Unit
+	conds  *condition.Set
+	name   string // of the group or the set
+
+	mu    sync.Mutex // guards ended
+	ended bool       // the settings do not want it any more
+}
+
+// Run implements [Unit].
+func (g *groupFollower) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	return g.follow.Run(ctx, s, func(u view.Update) {
+		g.note(u)
+		up(u)
+	})
+}
+
+// note opens and closes the conditions that belong to a new state.
+func (g *groupFollower) note(u view.Update) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended {
+		return
+	}
+	switch v := u.(type) {
+	case *view.Group:
+		g.tell(v.Name, v.Name, v)
+	case *view.Groups:
+		there := map[string]bool{}
+		for _, one := range v.Groups {
+			subject := v.Name + "/" + one.Name
+			there[subject] = true
+			g.tell(subject, v.Name+" "+one.Name, one)
+		}
+		g.conds.Retain("members-held", func(subject string) bool { return there[subject] || !g.owns(subject) })
+	}
+}
+
+// tell is note for one group; command is how accept names it.
+func (g *groupFollower) tell(subject, command string, v *view.Group) {
+	if v.Holding.IsZero() {
+		g.conds.Close("members-held", subject)
+		return
+	}
+	held := 0
+	for i := range v.Members {
+		if v.Members[i].Held {
+			held++
+		}
+	}
+	g.conds.Open("members-held", subject, fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command))
+}
+
+// owns reports whether the subject of a condition is one of this unit's.
+func (g *groupFollower) owns(subject string) bool {
+	return subject == g.name || strings.HasPrefix(subject, g.name+"/")
+}
+
+// life closes the conditions when the settings do not want the unit any more.
+func (g *groupFollower) life(ctx context.Context) {
+	<-ctx.Done()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	g.conds.Retain("members-held", func(subject string) bool { return !g.owns(subject) })
+}
