@@ -93,6 +93,7 @@ func TestCounts_Changes(t *testing.T) {
 		{"group", func() error { return groups(t.Context(), e) }},
 		{"burst", func() error { return burst(t.Context(), e) }},
 		{"versioned", func() error { return versioned(t.Context(), e) }},
+		{"fleet", func() error { return fleet(t.Context(), e) }},
 	} {
 		if err := c.run(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -109,6 +110,9 @@ func TestCounts_Changes(t *testing.T) {
 		{"burst: renders, final file exact", 100, 20},
 		{"versioned: requests per version", 500, 5},
 		{"versioned: watches on the server", 500, 1},
+		// As the model says, and some room for a connection that is lost.
+		{"fleet: watches held", 20, 20},
+		{"fleet: requests, one version", 20, 100},
 	} {
 		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)
 		if !ok || row.Ours > want.most {

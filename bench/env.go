@@ -93,6 +93,7 @@ var cases = []struct {
 	{"burst", burst},
 	{"versioned", versioned},
 	{"sessions", sessions},
+	{"fleet", fleet},
 	{"idle", idle},
 }
 

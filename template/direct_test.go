@@ -85,3 +85,16 @@ func TestDirect_Errors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A file of 10,000 keys: what is allocated does not grow with the keys.
+func TestDirect_Allocations(t *testing.T) {
+	v, tmpl := bigView(10000), parsed(t, `{{range tree "web"}}{{.Key}}={{.Value}};{{end}}`)
+	got := testing.AllocsPerRun(5, func() {
+		if _, err := tmpl.Render(t.Context(), &v, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got > 100 {
+		t.Errorf("%v allocations, at most 100 are wanted", got)
+	}
+}

@@ -40,11 +40,11 @@ func (m model) check(t *testing.T, k *Keys) {
 // are, and Diff tells exactly the difference.
 func TestKeys_AgainstMap(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(5) {
+	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // A test repeats itself.
 		keys := &Keys{}
 		now := model{}
-		for range 30 {
+		for range 8 {
 			old, was := keys, maps.Clone(now)
 			e := keys.Edit()
 			for range r.IntN(400) {
