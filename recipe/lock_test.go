@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,53 +28,73 @@ func TestLock_UncontendedCostsThreeRequests(t *testing.T) {
 	})
 }
 
-func TestLock_NoHerd(t *testing.T) {
-	const waiters = 1000
-	bubble(t, func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancel(t.Context())
-		must(t, w.Create("/lock", nil))
-		s := w.dial("a")
-		lock := NewLock(s, LockConfig{Path: "/lock"})
-		h, err := lock.Acquire(ctx)
-		must(t, err)
-		got := make(chan *Hold)
-		done := make(chan struct{}, waiters)
-		for range waiters {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				if h, err := lock.Acquire(ctx); err == nil {
-					got <- h
-				}
-			}()
-			synctest.Wait()
-		}
-		for range 3 {
-			w.ResetRequests()
-			must(t, h.Release(ctx))
-			h = <-got
-			synctest.Wait()
-			r := w.Requests()
-			delete(r, "ping")
-			var n uint64
-			for _, c := range r {
-				n += c
+// Many wait, one gives back: one is woken, for a number of requests that does not
+// depend on how many wait.
+func TestHolds_NoHerd(t *testing.T) {
+	for _, k := range []struct {
+		name    string
+		waiters int
+		open    func(s *session.Session) func(context.Context) (*Hold, error)
+		most    uint64 // requests a hand-over
+	}{
+		{"lock", 1000, func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewLock(s, LockConfig{Path: "/h"}).Acquire
+		}, 3},
+		{"write lock", 100, func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewRWLock(s, LockConfig{Path: "/h"}).Lock
+		}, 3},
+		// The lease is deleted, the leases listed, the lock given back; the next
+		// one lists the lock's line, makes its lease, and lists and watches the
+		// leases.
+		{"semaphore", 100, func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 1}).Acquire
+		}, 8},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) { noHerd(t, w, k.open(w.dial("a")), k.waiters, k.most) })
+		})
+	}
+}
+
+func noHerd(t *testing.T, w *world, acquire func(context.Context) (*Hold, error), waiters int, most uint64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	h, err := acquire(ctx)
+	must(t, err)
+	got := make(chan *Hold)
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			if h, err := acquire(ctx); err == nil {
+				got <- h
 			}
-			if n > 3 {
-				t.Errorf("one release among %d waiters: got %v, want a delete and a list", waiters, r)
-			}
-		}
+		})
+		synctest.Wait()
+	}
+	for range 3 {
+		w.ResetRequests()
 		must(t, h.Release(ctx))
-		must(t, (<-got).Release(ctx))
-		cancel()
-		for range waiters - 4 {
-			select { // one more may get its turn before its cancel
-			case <-done:
-			case h := <-got:
-				_ = h.Release(context.WithoutCancel(ctx))
-				<-done
-			}
+		h = <-got
+		synctest.Wait()
+		r := w.Requests()
+		delete(r, "ping")
+		var n uint64
+		for _, c := range r {
+			n += c
 		}
-	})
+		if n > most {
+			t.Errorf("one release among %d waiters: got %v, at most %d are wanted", waiters, r, most)
+		}
+	}
+	must(t, h.Release(ctx))
+	cancel()
+	go func() { // more may get their turn before their cancel
+		wg.Wait()
+		close(got)
+	}()
+	for h := range got {
+		_ = h.Release(context.WithoutCancel(ctx))
+	}
 }
 
 func TestLock_CancelAndTimeoutLeaveNothing(t *testing.T) {
