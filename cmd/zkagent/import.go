@@ -22,7 +22,8 @@ func newImportCommand(g *globals) *cobra.Command {
 		Use: "import consul-template|confd|remco FILE|DIR", Short: "Translate the settings and templates of another program",
 		Long: `Translate the settings and templates of consul-template (HCL or JSON), confd or
 remco (TOML). What could not be translated is a comment with "import:" where
-somebody has to look, and is told on standard error.
+somebody has to look, and is told on standard error; then the exit code is 1,
+and what was translated is there all the same.
 
 The settings are printed with the templates in them; --dir writes zkagent.hcl
 and templates/ into a directory instead, and replaces nothing that is there.
@@ -73,9 +74,13 @@ func (g *globals) importFrom(kind, path, dir string) error {
 	}
 	if dir == "" {
 		_, err = g.out.Write(text)
-		return err
+	} else {
+		err = g.writeImport(dir, text, r)
 	}
-	return g.writeImport(dir, text, r)
+	if n := r.Lost(); err == nil && n > 0 {
+		err = fail(exitFailed, fmt.Errorf("%s not translated", count(n, "construct")), `each is a comment with "import:" in the result, which is valid otherwise`)
+	}
+	return err
 }
 
 // readBeside reads a template that settings name relative to their own file.

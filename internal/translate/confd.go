@@ -47,7 +47,7 @@ func (r *Result) confdMain(m map[string]any) {
 				r.note("the prefix /%s stands before all paths: make it the chroot of the zookeeper block", p)
 			}
 		default:
-			r.note("%s has no counterpart here", key)
+			r.miss("%s has no counterpart here", key)
 		}
 	}
 }
@@ -77,12 +77,12 @@ func (r *Result) file(m map[string]any, prefix string, read ReadFunc, at func(st
 			"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce",
 		}
 		if !slices.Contains(known, key) {
-			t.note("%s has no counterpart: %v", key, m[key])
+			t.miss("%s has no counterpart: %v", key, m[key])
 		}
 	}
 	data, err := read(t.source)
 	if err != nil {
-		t.note("the template could not be read and is not translated: %v", err)
+		t.miss("the template could not be read and is not translated: %v", err)
 		return
 	}
 	translate(r, t, string(data), prefix)

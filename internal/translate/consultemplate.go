@@ -39,12 +39,26 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 			r.note("%s is not supported", key)
 		case "deduplicate":
 			r.note("deduplicate is not needed: a watch costs ZooKeeper little")
+		case "log_level":
+			r.logLevel = ctLevels[strings.ToLower(text(m[key]))]
 		default:
-			r.note("%s has no counterpart here", key)
+			if !slices.Contains(ctOwn, key) {
+				r.miss("%s has no counterpart here", key)
+			}
 		}
 	}
 	return r, nil
 }
+
+// ctOwn are settings of the process of consul-template, for which there is
+// nothing to do here: what they arrange, zkagent does by itself, or its unit.
+var ctOwn = []string{
+	"reload_signal", "kill_signal", "pid_file", "max_stale", "block_query_wait", "syslog", "log_file", "once", "retry",
+	"template_error_fatal", "err_on_failed_lookup",
+}
+
+// ctLevels are its levels of logging.
+var ctLevels = map[string]string{"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "err": "error", "error": "error"}
 
 // ctFile is a file of consul-template that is being translated.
 type ctFile struct {
@@ -72,21 +86,21 @@ func (c *ctFile) template(m map[string]any) {
 		t.reload, t.reloadTimeout = ctCommand(e["command"]), orText(e["timeout"], t.reloadTimeout)
 		for _, key := range sorted(e) {
 			if key != "command" && key != "timeout" {
-				t.note("%s of exec has no counterpart in a reload block", key)
+				t.miss("%s of exec has no counterpart in a reload block", key)
 			}
 		}
 	}
 	c.r.add(t)
 	for _, key := range []string{"function_denylist", "function_blacklist", "sandbox_path", "create_dest_dirs", "uid", "gid"} {
 		if m[key] != nil {
-			t.note("%s has no counterpart: %v", key, m[key])
+			t.miss("%s has no counterpart: %v", key, m[key])
 		}
 	}
 	source := text(m["contents"])
 	if t.source != "" {
 		data, err := c.read(t.source)
 		if err != nil {
-			t.note("the template could not be read and is not translated: %v", err)
+			t.miss("the template could not be read and is not translated: %v", err)
 			return
 		}
 		source = string(data)
@@ -102,7 +116,7 @@ func (c *ctFile) exec(m map[string]any) {
 	}
 	for _, key := range sorted(m) {
 		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "enabled"}, key) {
-			c.r.note("%s of exec has no counterpart", key)
+			c.r.miss("%s of exec has no counterpart", key)
 		}
 	}
 	c.r.program = p
@@ -129,24 +143,22 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 	arg := next(list, i)
 	s, ok := literal(list, arg)
 	switch name {
-	case "safeLs", "safeTree":
-		w.tmpl.note("%s refused to render an empty list: see on_empty of groups, or fail by a check", name)
-		list[i].text = strings.ToLower(strings.TrimPrefix(name, "safe"))
-		fallthrough
-	case "key", "keyExists", "keyOrDefault", "ls", "tree":
+	case "key", "keyExists", "keyOrDefault", "ls", "tree", "safeLs", "safeTree":
 		if !ok {
-			w.tmpl.note("%s of a name that is computed: its first element must be the name of a config block", name)
+			w.tmpl.miss("%s of a name that is computed: its first element must be the name of a config block", name)
 			return list, ""
 		}
 		list[arg].text = quoteGo(w.result.configOf(w.prefix, s, strings.HasPrefix(name, "key")))
 	case "service":
 		if !ok {
-			w.tmpl.note("service of a name that is computed: each group needs a block, or use groups")
+			w.tmpl.miss("service of a name that is computed: each group needs a block, or use groups")
 			return list, ""
 		}
 		list[arg].text = quoteGo(w.service(s))
 		if more := next(list, arg); more < len(list) && list[more].kind == 's' {
-			w.tmpl.note("the filter %s of service is left out: members are those that are up", list[more].text)
+			if filter, _ := literal(list, more); filter != "passing" { // That is what members are.
+				w.tmpl.miss("the filter %s of service is left out: members are those that are up", list[more].text)
+			}
 			list = slices.Delete(list, more, more+1)
 		}
 	}
@@ -162,10 +174,10 @@ func (w *rewriter) service(s string) string {
 	}
 	if tag, rest, found := strings.Cut(name, "."); found {
 		name = rest
-		w.tmpl.note("tag %q of service %q is left out: use a label, as in byLabel", tag, rest)
+		w.tmpl.miss("tag %q of service %q is left out: use a label, as in byLabel", tag, rest)
 	}
 	if cut {
-		w.tmpl.note("what follows the name in service %q is left out", s)
+		w.tmpl.miss("what follows the name in service %q is left out", s)
 	}
 	l := label(name)
 	w.result.groups[l] = "/services/" + name

@@ -22,15 +22,18 @@ type dialect struct {
 type rewriter struct {
 	dialect
 
-	result *Result
-	tmpl   *Template
-	blocks []blockKind
+	result  *Result
+	tmpl    *Template
+	members bool // it lists members of groups: fields are taken for theirs
+	blocks  []blockKind
 }
+
+// lists finds calls that give members.
+var lists = regexp.MustCompile(`\bservice\s+["\x60$(.]`)
 
 // blockKind is an open block.
 type blockKind struct {
-	members bool   // its elements are members of a group
-	ends    string // what its end becomes, beside {{ end }}
+	ends string // what its end becomes, beside {{ end }}
 }
 
 var keywords = []string{"if", "else", "end", "range", "with", "define", "block", "template", "break", "continue", "nil", "true", "false"}
@@ -48,7 +51,7 @@ func known(name string) bool {
 
 // translateText translates the text of a template.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := &rewriter{dialect: d, result: r, tmpl: t}
+	w := &rewriter{dialect: d, result: r, tmpl: t, members: lists.MatchString(text)}
 	var b strings.Builder
 	for _, s := range split(text, d.left, d.right) {
 		if !s.action {
@@ -103,11 +106,7 @@ func (w *rewriter) action(text string) []string {
 		}
 		return []string{text}
 	}
-	members := len(w.blocks) > 0 && w.blocks[len(w.blocks)-1].members
-	b := blockKind{members: members}
-	if (word == "range" || word == "with") && regexp.MustCompile(`\b(service|members)\s+"`).MatchString(text) {
-		b.members = true
-	}
+	b := blockKind{}
 	var more []string
 	for i := 0; i < len(list); i++ {
 		t := list[i]
@@ -115,7 +114,7 @@ func (w *rewriter) action(text string) []string {
 			continue
 		}
 		if t.text[0] == '.' || t.text[0] == '$' {
-			if members {
+			if w.members && (t.text[0] == '$' || len(w.blocks) > 0) { // At the top the dot is nothing.
 				list[i].text = w.field(t.text)
 			}
 			continue
@@ -129,7 +128,7 @@ func (w *rewriter) action(text string) []string {
 		}
 		if problem != "" {
 			more = append([]string{"/* import: " + strings.ReplaceAll(problem, "*/", "* /") + ": " + strings.ReplaceAll(text, "*/", "* /") + " */"}, placeholder(text)...)
-			w.tmpl.note("not translated: %s: {{ %s }}", problem, text)
+			w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
 			break
 		}
 		w.allow(bare(list[i].text))
@@ -155,7 +154,7 @@ func (w *rewriter) listed(text string) []string {
 			w.blocks[len(w.blocks)-1].ends = "end"
 			return []string{text, "with " + mark.field}
 		}
-		w.tmpl.note("{{ %s }} gives pairs here: take %s of each", text, mark.field)
+		w.tmpl.miss("{{ %s }} gives pairs here: take %s of each", text, mark.field)
 	}
 	return []string{text}
 }
@@ -186,7 +185,7 @@ func (w *rewriter) field(text string) string {
 		return before + ".Labels." + after
 	}
 	if slices.Contains([]string{"Tags", "Checks", "NodeID", "Weights", "NodeTaggedAddresses", "ServiceTaggedAddresses"}, text[i+1:]) {
-		w.tmpl.note("members have no field %s: see .Labels, .Weight and .Status", text[i+1:])
+		w.tmpl.miss("members have no field %s: see .Labels, .Weight and .Status", text[i+1:])
 	}
 	return text
 }
@@ -215,8 +214,10 @@ func literal(list []token, i int) (string, bool) {
 	return s, err == nil
 }
 
-// bare is the name of a function without the mark of what its range needs.
+// bare is the name of a function without the mark of what its range needs, and
+// without the method of its result, as in scratch.Set.
 func bare(name string) string {
 	name, _, _ = strings.Cut(name, "\x00")
+	name, _, _ = strings.Cut(name, ".")
 	return name
 }

@@ -53,7 +53,7 @@ func remcoText(r *Result, t *Template, source, prefix string) {
 }
 
 func (p *pongo) failed(whole string) string {
-	p.t.note("not translated: %s", whole)
+	p.t.miss("not translated: %s", whole)
 	return "{{/* import: not translated: " + strings.ReplaceAll(whole, "*/", "* /") + " */}}"
 }
 

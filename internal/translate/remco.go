@@ -25,11 +25,11 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	}
 	for _, key := range sorted(m) {
 		switch key {
-		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "name", "start_cmd", "reload_cmd":
+		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "pid_file", "name", "start_cmd", "reload_cmd":
 		case "include_dir":
 			r.note("resources in %s are imported one by one, or by naming the directory", text(m[key]))
 		default:
-			r.note("%s has no counterpart here", key)
+			r.miss("%s has no counterpart here", key)
 		}
 	}
 	return r, nil
@@ -61,13 +61,13 @@ func (r *Result) resource(m map[string]any, read ReadFunc) {
 		r.file(t, prefix, read, func(src string) string { return src }, remcoText)
 	}
 	if m["start_cmd"] != nil {
-		r.note("start_cmd has no counterpart: use a hook or a unit of the service manager")
+		r.miss("start_cmd has no counterpart: use a hook or a unit of the service manager")
 	}
 	if e := first(m["exec"]); e != nil && text(e["command"]) != "" {
 		splay, kill := seconds(e["splay"]), seconds(e["kill_timeout"])
 		r.program = &program{command: command(text(e["command"]), nil), signal: text(e["reload_signal"]), splay: splay, kill: kill}
 		if e["kill_signal"] != nil {
-			r.note("kill_signal of exec has no counterpart: the program gets TERM, then KILL")
+			r.miss("kill_signal of exec has no counterpart: the program gets TERM, then KILL")
 		}
 	}
 }

@@ -26,6 +26,8 @@ type Result struct {
 	templates []*Template
 	program   *program
 	notes     []string
+	lost      int    // what could not be translated
+	logLevel  string // empty: the default
 }
 
 // Template is one translated template.
@@ -40,6 +42,7 @@ type Template struct {
 	checkTimeout, reloadTimeout              string
 	allow                                    []string
 	notes                                    []string
+	lost                                     int // what could not be translated
 }
 
 // program is a supervised program.
@@ -65,6 +68,27 @@ func (t *Template) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(t.notes, text) {
 		t.notes = append(t.notes, text)
 	}
+}
+
+// miss notes what could not be translated.
+func (r *Result) miss(format string, args ...any) {
+	r.lost++
+	r.note(format, args...)
+}
+
+func (t *Template) miss(format string, args ...any) {
+	t.lost++
+	t.note(format, args...)
+}
+
+// Lost is how many constructs could not be translated. Each is among the
+// notes; the other notes only tell what is done in another way here.
+func (r *Result) Lost() int {
+	n := r.lost
+	for _, t := range r.templates {
+		n += t.lost
+	}
+	return n
 }
 
 // Notes are what somebody has to look at, in order.
@@ -131,6 +155,9 @@ func (r *Result) Settings(inline bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Lines with \"import:\" need a look.\n", r.from)
 	comment(&b, "", r.notes)
+	if r.logLevel != "" {
+		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
+	}
 	if len(r.configs)+len(r.groups) > 0 {
 		servers := r.servers
 		if len(servers) == 0 {

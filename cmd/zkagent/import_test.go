@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestImport_Shapes translates settings of many shapes: the result is valid
+// whatever was in them, and what could not be translated is a comment in it
+// and an exit code.
+func TestImport_Shapes(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		code int
+		text []string // in the settings or the templates
+	}{
+		"consul-template-classic": {"main.hcl", 1, []string{
+			`level = "warn"`, `mode        = "0640"`, `"/bin/sh"`, `group "web"`, `import: vault is not supported`,
+			`import: there is no function services`, `import: there is no function node:`, `import: there is no function plugin`,
+			`key "app/cfg" | parseJSON | toYAML`, `sockaddr "GetPrivateIP"`, `.Host }}:{{ $s.Port }}`,
+		}},
+		"consul-template-json": {"config.json", 1, []string{
+			`signal       = "SIGUSR1"`, `server {{ .Host }}:{{ .Port }}`, `min = "5s"`, `{{ key "a/b" }}`, `scratch.Set "n" 1`, `allow`, `import: env of exec`,
+		}},
+		"consul-template-exec":  {"new.hcl", 1, []string{`import: tag "db" of service "primary"`, `.Labels.version`, `"systemctl", "reload", "svc"`}},
+		"consul-template-plain": {"settings.hcl", 0, []string{`safeTree "app/users"`, `{{ "{{" }} braces }}`, `"systemctl", "reload", "app"`}},
+		"confd-nginx":           {"", 1, []string{`path   = "/myapp"`, `import: the prefix /production`, `import: no counterpart of lsdir`, `\"$1\"`}},
+		"confd-plain":           {"", 0, []string{`keyOrDefault "app/url" "http://localhost"`, `keyExists "app/debug"`, `staged`}},
+		"remco-main":            {"config.toml", 1, []string{`keyOrDefault "global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
+		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `ls "a"`, `import: not translated: {{ getv(printf(`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := name[:strings.LastIndexByte(name, '-')]
+			dir := filepath.Join(t.TempDir(), "out")
+			code, talk := runQuiet("import", kind, filepath.Join("testdata/import", name, c.file), "--dir", dir)
+			if code != c.code || (code != 0) != strings.Contains(talk, "not translated") {
+				t.Errorf("import: got exit code %d, want %d:\n%s", code, c.code, talk)
+			}
+			if code, talk := runQuiet("validate", dir); code != 0 {
+				t.Errorf("what came out is not valid: exit code %d:\n%s", code, talk)
+			}
+			got := textBelow(t, dir)
+			for _, text := range c.text {
+				if !strings.Contains(got, text) {
+					t.Errorf("%q is missing in:\n%s", text, got)
+				}
+			}
+			if has := strings.Contains(got, "import: ") || strings.Contains(got, "not translated"); code != 0 && !has {
+				t.Errorf("there is no comment on what is missing:\n%s", got)
+			}
+		})
+	}
+}
+
+// runQuiet runs one command line and returns its exit code and what it said.
+func runQuiet(args ...string) (int, string) {
+	var out, talk bytes.Buffer
+	code := run(args, strings.NewReader(""), &out, &talk)
+	return code, out.String() + talk.String()
+}
+
+// textBelow is the text of all files below a directory.
+func textBelow(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		b.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
