@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,13 +66,29 @@ func (a *Agent) post(mux *http.ServeMux, path string, fn func(context.Context, o
 			return
 		}
 		err := fn(r.Context(), o)
-		a.log.Info("order from the admin socket", "order", path, "name", o["name"], "peer", peer(r.Context()), "err", err)
+		log := a.log.With("order", path, "name", o["name"], "peer", peer(r.Context()))
 		if err != nil {
+			log.Warn("order refused", "err", err)
 			refuse(w, http.StatusUnprocessableEntity, err)
 			return
 		}
+		log.Info("order carried out")
+		if path != "/check" { // those come by the second.
+			a.events.add(Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: orderText(o)})
+		}
 		answer(w, map[string]bool{"ok": true})
 	})
+}
+
+// orderText is what an order said beside its name, for the events.
+func orderText(o order) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(o)) {
+		if k != "name" && o[k] != "" {
+			parts = append(parts, k+"="+o[k])
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 func answer(w http.ResponseWriter, v any) {

@@ -172,14 +172,14 @@ func (a *Agent) use(cfg *Config) {
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.metrics.condition(c, isOpen)
-	kind := "condition-closed"
+	kind, text := "condition-closed", "after "+time.Since(c.Since).Round(time.Millisecond).String()
 	if isOpen {
-		kind = "condition-opened"
+		kind, text = "condition-opened", c.Text
 		a.log.Warn("condition open", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	} else {
 		a.log.Info("condition closed", "code", c.Code, "subject", c.Subject, "lasted", time.Since(c.Since))
 	}
-	a.events.add(Event{Kind: kind, Subject: c.Code + " " + c.Subject, Text: c.Text, Warn: isOpen})
+	a.events.add(Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})
 }
 
 // recover puts right what a killed process left: files of a bundle that were

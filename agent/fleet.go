@@ -43,6 +43,13 @@ func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.U
 	if err := session.ValidatePath(path); err != nil {
 		return err
 	}
+	select { // what every start waits for is no news
+	case <-ctx.Done():
+		return nil
+	case <-s.Done():
+		return context.Cause(s.Context())
+	case <-f.agent.loop.ready:
+	}
 	var last string
 	failing := false
 	for {
@@ -122,8 +129,9 @@ func (f *fleetStatus) data(snap *snapshot) (string, bool) {
 	a := f.agent
 	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
 	for _, c := range a.conds.List() {
-		if st.Error == "" {
-			st.Error = c.Code + " " + c.Subject + ": " + c.Text
+		// Whoever reads this was reached.
+		if st.Error == "" && c.Code != codeUnreachable {
+			st.Error = c.Name() + ": " + c.Text
 		}
 	}
 	for _, e := range a.cfg.Load().Elections {

@@ -198,10 +198,14 @@ func (l *loop) start(now time.Time) time.Duration {
 		return idleWait
 	}
 	if !l.complete && l.missing() == nil {
+		wasCached := l.cached
 		l.complete, l.cached, l.dirty = true, false, true
 		l.conds.Close("waiting-for-sources", "")
 		l.conds.Close("last-known-good", "")
 		for _, b := range l.bundles {
+			// From the cache only files that were missing are written: what
+			// was left alone then is compared now, also when nothing changed.
+			b.force = b.force || wasCached
 			b.settle.note(now)
 		}
 		l.log.Info("every source has reported", "took", now.Sub(l.began))

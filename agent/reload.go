@@ -55,8 +55,9 @@ type reloads struct {
 	ledger func(ctx context.Context, req *reloadRequest) (done bool, finish func(error), err error)
 
 	wg     sync.WaitGroup
-	mu     sync.Mutex // mu guards queues and everything in them.
+	mu     sync.Mutex // mu guards what follows and everything in it.
 	queues map[string]*reloadQueue
+	runs   map[string]ReloadStatus // newest run of each bundle
 }
 
 // reloadQueue is the queue of one command.
@@ -180,14 +181,15 @@ func (r *reloads) pace(ctx context.Context, q *reloadQueue, batch []*reloadReque
 
 // all runs each distinct argument list of the batch.
 func (r *reloads) all(ctx context.Context, batch []*reloadRequest) error {
-	ran := map[string]bool{}
+	ran := map[string]string{} // the bundle for which a command ran
 	for _, req := range batch {
 		for _, args := range req.lists {
 			key := strings.Join(args, "\x00")
-			if ran[key] {
+			if by, ok := ran[key]; ok {
+				r.share(by, req.bundle)
 				continue
 			}
-			ran[key] = true
+			ran[key] = req.bundle
 			if err := r.ledgered(ctx, req, args); err != nil {
 				return err
 			}
@@ -279,14 +281,53 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	before := workersOf(req.cfg.VerifyPIDFile)
 	began := time.Now()
 	res, err := r.run(ctx, req.cfg.Leader, c)
-	r.log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", time.Since(began), "err", err)
+	took := time.Since(began)
 	if err != nil {
-		return fmt.Errorf("reload: %w", err)
+		r.log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
+		err = fmt.Errorf("reload: %w", err)
+	} else {
+		r.log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
+		if req.cfg.VerifyPIDFile != "" {
+			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
+		}
 	}
-	if req.cfg.VerifyPIDFile != "" {
-		return verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
+	r.note(req.bundle, ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
+	return err
+}
+
+// note keeps the newest run of a bundle's command.
+func (r *reloads) note(bundle string, s ReloadStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.runs == nil {
+		r.runs = map[string]ReloadStatus{}
+	}
+	r.runs[bundle] = s
+}
+
+// share notes the run of one bundle for another with the same command.
+func (r *reloads) share(from, to string) {
+	if s := r.newest(from); s != nil {
+		r.note(to, *s)
+	}
+}
+
+// newest is the newest run of a bundle's command; nil when there was none.
+func (r *reloads) newest(bundle string) *ReloadStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.runs[bundle]; ok {
+		return &s
 	}
 	return nil
+}
+
+// errorText is the text of an error; empty for none.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // restore puts back the files of all that ask for it and reloads again. The

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ func (a *applier) report(b *bundle, r applyResult) {
 			b.report.Files = append(b.report.Files, o.dest)
 		}
 		if r.changed > 0 {
-			a.events.add(Event{Kind: "applied", Subject: name, Text: fmt.Sprintf("%d files changed", r.changed)})
+			a.events.add(Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
 			a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
 		}
 	}
@@ -40,6 +39,15 @@ func (a *applier) report(b *bundle, r applyResult) {
 	} else {
 		a.conds.Close("reload-owed", name)
 	}
+}
+
+// appliedText says what an apply did; the version is that of the config.
+func appliedText(changed int, version string) string {
+	text := plural(changed, "file") + " changed"
+	if version != "" {
+		text += ", version " + version
+	}
+	return text
 }
 
 // sourceList names sources for messages.

@@ -83,6 +83,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.saved.run(life) })
 	wg.Go(func() { a.watchFiles(life) })
 	wg.Go(func() { a.tellReady(life) })
+	wg.Go(func() { a.followConnection(life) })
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -49,7 +50,7 @@ type AgentStatus struct {
 type ZooKeeperStatus struct {
 	State       string        `json:"state"`
 	Server      string        `json:"server,omitempty"`
-	SessionID   int64         `json:"session_id,omitempty"`
+	SessionID   string        `json:"session_id,omitempty"` // hexadecimal, as in the log
 	Timeout     time.Duration `json:"timeout"`
 	Since       time.Time     `json:"since,omitzero"`
 	LastAnswer  time.Time     `json:"last_answer,omitzero"`
@@ -96,10 +97,20 @@ type TemplateStatus struct {
 	Sources    []string      `json:"sources"`
 	Version    string        `json:"version,omitempty"`
 	LastApply  time.Time     `json:"last_apply,omitzero"`
-	LastChange time.Time     `json:"last_change,omitzero"`
+	LastChange time.Time     `json:"last_change,omitzero"` // newest swap; of a former process: the files' time
 	Took       time.Duration `json:"took"`
 	Owed       bool          `json:"owed"` // a reload is owed
+	OwedSince  time.Time     `json:"owed_since,omitzero"`
+	LastReload *ReloadStatus `json:"last_reload,omitempty"` // in this process
 	Position   string        `json:"position,omitempty"`
+}
+
+// ReloadStatus is the newest run of a reload command.
+type ReloadStatus struct {
+	At    time.Time     `json:"at"`
+	Took  time.Duration `json:"took"`
+	Code  int           `json:"code"`
+	Error string        `json:"error,omitempty"`
 }
 
 // HookStatus is about one hook.
@@ -166,11 +177,15 @@ func (a *Agent) state(snap *snapshot) string {
 }
 
 func zooKeeperStatus(z session.Status) ZooKeeperStatus {
-	return ZooKeeperStatus{
-		State: z.State.String(), Server: z.Server, SessionID: z.SessionID, Timeout: z.Timeout, Since: z.Since,
+	s := ZooKeeperStatus{
+		State: z.State.String(), Server: z.Server, Timeout: z.Timeout, Since: z.Since,
 		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
 		Resumed: z.Resumed, LastError: z.LastError,
 	}
+	if z.SessionID != 0 {
+		s.SessionID = fmt.Sprintf("0x%x", uint64(z.SessionID))
+	}
+	return s
 }
 
 func sourceStatus(cfg *Config, snap *snapshot) []SourceStatus {
@@ -201,7 +216,12 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []TemplateStatus {
 		r := snap.bundles[b.Name]
 		t := TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
-			LastChange: r.LastChange, Took: r.Took, Owed: a.owed.has(b.Name), Position: b.Position, Sources: []string{},
+			LastChange: r.LastChange, Took: r.Took, Position: b.Position, Sources: []string{},
+			OwedSince: a.owed.at(b.Name), LastReload: a.reloads.newest(b.Name),
+		}
+		t.Owed = !t.OwedSince.IsZero()
+		if t.LastChange.IsZero() {
+			t.LastChange = newestFile(t.Files)
 		}
 		for _, s := range snap.sources[b.Name] {
 			t.Sources = append(t.Sources, s.String())
@@ -215,6 +235,18 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []TemplateStatus {
 		list = append(list, t)
 	}
 	return list
+}
+
+// newestFile is when the newest of some files was written, as far as the first
+// of them tell.
+func newestFile(files []string) time.Time {
+	var newest time.Time
+	for _, f := range files[:min(len(files), 20)] {
+		if info, err := os.Stat(f); err == nil && info.ModTime().After(newest) {
+			newest = info.ModTime()
+		}
+	}
+	return newest
 }
 
 // unitStatus asks the units themselves.

@@ -39,7 +39,7 @@ func (a *Agent) Summary() string {
 			failed++
 		}
 	}
-	parts := []string{fmt.Sprintf("%d templates ok", ok)}
+	parts := []string{plural(ok, "template") + " ok"}
 	if failed > 0 {
 		parts[0] += fmt.Sprintf(", %d failed", failed)
 	}

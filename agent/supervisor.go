@@ -140,7 +140,7 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 			continue
 		}
 		began := time.Now()
-		err = u.parts.unit.Run(ctx, sess, s.up)
+		err = s.once(ctx, u, sess)
 		if ctx.Err() != nil || sess.Context().Err() != nil {
 			failures = 0
 			continue
@@ -158,9 +158,26 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 		if !sleep(ctx, backoff(failures, 200*time.Millisecond, 30*time.Second)) {
 			break
 		}
-		s.conds.Close("unit-failed", u.spec.id())
 	}
 	s.conds.Close("unit-failed", u.spec.id())
+}
+
+// steady is how long a unit that failed must run before that is over: one that
+// fails at once again and again is one condition, not many.
+const steady = 10 * time.Second
+
+// once runs the unit in one session.
+func (s *supervisor) once(ctx context.Context, u *runningUnit, sess *session.Session) error {
+	closed := make(chan struct{})
+	timer := time.AfterFunc(steady, func() {
+		defer close(closed)
+		s.conds.Close("unit-failed", u.spec.id())
+	})
+	err := u.parts.unit.Run(ctx, sess, s.up)
+	if !timer.Stop() {
+		<-closed
+	}
+	return err
 }
 
 // stop stops the unit and waits until nothing of it is left.

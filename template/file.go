@@ -186,7 +186,12 @@ func (s *Staged) prepare() error {
 		like = s.base
 	}
 	s.temp = name
-	return s.dir.write(name, s.data, s.attr, like)
+	err = s.dir.write(name, s.data, s.attr, like)
+	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path == name {
+		// The random name would make every try another error.
+		return fmt.Errorf("write a new file into %s as user %d: %w", s.dir.path, os.Geteuid(), pe.Err)
+	}
+	return err
 }
 
 // wanted are the attributes that the file shall have.

@@ -170,7 +170,10 @@ func (n *narrator) file(path, now string) {
 func (n *narrator) conditions(s *agent.Status) {
 	now := map[string]condition.Condition{}
 	for _, c := range s.Conditions {
-		key := c.Code + " " + c.Subject
+		if c.Code == "zookeeper-unreachable" {
+			continue // the state of the session is told by itself.
+		}
+		key := c.Name()
 		now[key] = c
 		if old, known := n.open[key]; !known || old.Text != c.Text {
 			n.tell("%s: %s", strings.TrimSpace(key), c.Text)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -168,21 +169,64 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 		about := n.what + " " + n.path
 		switch {
 		case errors.Is(err, session.ErrNoNode) && n.write:
-			d.add(levelOK, "znode", about, "does not exist yet; it is made when it is needed")
+			if d.mayCreate(ctx, s, about, n.path) {
+				d.add(levelOK, "znode", about, "does not exist yet; it is made when it is needed")
+			}
 		case errors.Is(err, session.ErrNoNode):
 			d.add(levelWarn, "znode", about, "does not exist")
 		case err != nil:
 			d.add(levelFail, "znode", about, err.Error())
 			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
 		default:
-			d.acl(about, acl, n.write, auth)
+			if d.acl(about, acl, n.write, auth) && n.write {
+				d.mayCreate(ctx, s, about, session.JoinPath(n.path, "zkagent-doctor"))
+			}
 		}
 	}
 }
 
+// mayCreate asks ZooKeeper whether we may create a znode where path says, or
+// its first ancestor that is missing. Nothing is made: the transaction ends
+// with an operation that cannot succeed.
+func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path string) bool {
+	if d.noWrite {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	defer cancel()
+	missing := path
+	for dir := parentOf(missing); dir != "/"; dir = parentOf(dir) {
+		if _, ok, err := s.Exists(ctx, dir); err != nil || ok {
+			break
+		}
+		missing = dir
+	}
+	_, err := s.Multi(ctx, session.CreateOp(missing, nil, session.Persistent), session.CheckOp("/zkagent-"+uuid.NewString(), -1))
+	if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index == 0 {
+		d.add(levelFail, "znode", about, err.Error())
+		if errors.Is(err, session.ErrNoAuth) {
+			d.hint("give this agent's identity the permission c on %s; \"zkagent zk acl %s\" shows its ACL", parentOf(missing), parentOf(missing))
+		} else {
+			d.chrootHint(err)
+		}
+		return false
+	}
+	return true
+}
+
+// parentOf is the path above a znode.
+func parentOf(p string) string { return path.Dir(p) }
+
+// chrootHint says what to do when nothing can be made for want of the chroot.
+func (d *doctor) chrootHint(err error) {
+	if c, _, cerr := d.g.zkConfig(); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
+		d.hint("the chroot %s must exist, and the agent does not make it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
+	}
+}
+
 // acl judges an ACL: whether we can create children where we must, and
-// whether everybody may change it.
-func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) {
+// whether everybody may change it. False means that it fails.
+func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
 	var world, others int32
 	for _, a := range acl {
 		if a.Scheme == "world" {
@@ -196,12 +240,14 @@ func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) {
 	case write && world&create == 0 && (!auth || others&create == 0) && len(acl) > 0:
 		d.add(levelFail, "acl", about, "nobody that we are may create children")
 		d.hint("give this agent's identity the permission c, or add an auth block")
+		return false
 	case world == all:
 		d.add(levelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
 		d.hint("auth and acl in the zookeeper block restrict what is made from now on")
 	default:
 		d.add(levelOK, "acl", about, "readable")
 	}
+	return true
 }
 
 // write makes an ephemeral znode: it shows that we may, and what time it is
@@ -219,6 +265,7 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 	if err != nil {
 		d.add(levelFail, "write", "/zkagent", err.Error())
 		d.hint("the agent keeps its status, locks and permits there")
+		d.chrootHint(err)
 		return
 	}
 	after := time.Now()

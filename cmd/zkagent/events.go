@@ -63,11 +63,12 @@ func (g *globals) printEvent(e agent.Event) error {
 	if g.isJSON() {
 		return g.line(e)
 	}
-	kind := e.Kind
+	kind := fmt.Sprintf("%-17s", e.Kind)
 	if e.Warn {
 		kind = g.colored(g.out, "33", kind)
 	}
-	text := strings.TrimSpace(printable(e.Subject + " " + e.Text))
-	_, err := fmt.Fprintf(g.out, "%s  %s  %s\n", e.Time.UTC().Format(time.RFC3339), kind, text)
+	text := printable(joined([]string{e.Subject, e.Text}, ": "))
+	line := strings.TrimRight(e.Time.UTC().Format(time.RFC3339)+"  "+kind+"  "+text, " ")
+	_, err := fmt.Fprintln(g.out, line)
 	return err
 }

@@ -66,6 +66,7 @@ reloads what uses the files, and runs hooks where they belong.
   zkagent status                          ask the agent how it is
   zkagent members                         who is registered
   zkagent lock backup -- /usr/bin/backup  run a command under a lock`,
+		Version:       buildVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -79,6 +80,7 @@ reloads what uses the files, and runs hooks where they belong.
 			return codeError(exitUsage)
 		},
 	}
+	root.SetVersionTemplate("zkagent {{.Version}}\n")
 	root.SetIn(g.in)
 	root.SetOut(g.out)
 	root.SetErr(g.err)
@@ -97,6 +99,7 @@ reloads what uses the files, and runs hooks where they belong.
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	completeNames(g, root)
+	explainUsage(root)
 	return root
 }
 
@@ -107,7 +110,7 @@ func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s has no command %q", c.CommandPath(), args[0])
+				return usagef("%s has no command %q%s", c.CommandPath(), args[0], meant(c, args[0]))
 			}
 			_ = c.Help()
 			return codeError(exitUsage)

@@ -123,5 +123,10 @@ func Catalog() []Entry {
 			"The files that were there before.",
 			"The text names the sources. A config waits for its `ready` znode: publish it, or set `layout = \"plain\"`; a session that is not connected: see `zkagent status`.",
 		},
+		{
+			"zookeeper-unreachable", "", "No server of the ensemble answers; the text has the newest reason.",
+			"All files and the last view. Members stay for the session timeout.",
+			"`zkagent doctor` asks each server by itself. Bring the quorum back, or correct the servers in the settings; the agent goes on by itself.",
+		},
 	}
 }

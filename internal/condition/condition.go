@@ -23,6 +23,14 @@ type Condition struct {
 	Text    string    `json:"text"`
 }
 
+// Name is the code with the subject, if it has one.
+func (c Condition) Name() string {
+	if c.Subject == "" {
+		return c.Code
+	}
+	return c.Code + " " + c.Subject
+}
+
 type key struct{ code, subject string }
 
 // Set is the open conditions.

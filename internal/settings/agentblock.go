@@ -32,7 +32,7 @@ type logBlock struct {
 
 type httpBlock struct {
 	At     hcl.Range      `hcl:",def_range"`
-	Listen hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote."`
+	Listen hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote; every address at once is refused."`
 	Hosts  hcl.Expression `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
 	Remote hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
 }
@@ -112,10 +112,24 @@ func (s *Settings) resolveHTTP(b *httpBlock) *agent.HTTPConfig {
 	c := &agent.HTTPConfig{Hosts: r.strings(&b.Hosts)}
 	remote := r.boolean(&b.Remote)
 	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
-	if c.Listen != "" && !remote && !isLoopback(c.Listen) {
+	switch {
+	case c.Listen == "" || isLoopback(c.Listen):
+	case isWildcard(c.Listen):
+		s.errorAt(r.where(&b.Listen), "Address is every address", "%q listens on every address of this host, without TLS. Name one: 127.0.0.1 with a proxy before it, or that of one network.", c.Listen)
+	case !remote:
 		s.errorAt(r.where(&b.Listen), "Address is not of the loopback", "%q can be reached from other hosts. Listen on 127.0.0.1 and put a proxy with TLS before it, or set allow_remote = true.", c.Listen)
 	}
 	return c
+}
+
+// isWildcard reports whether the address is every address of the host.
+func isWildcard(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "" || host == "*" || err == nil && ip.IsUnspecified()
 }
 
 // isLoopback reports whether only this host can reach the address.

@@ -25,7 +25,7 @@ const (
 type zookeeperBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
 	Servers hcl.Expression `hcl:"servers" is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`
-	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist, or be allowed to be created."`
+	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so that a typing error cannot found another world."`
 	Timeout hcl.Expression `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
 	ACL     hcl.Expression `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
 	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme, such as digest."`

@@ -3,7 +3,7 @@ agent {
   on_stop = "leav"
   splay   = "10"
 }
-http { listen = "0.0.0.0:80" }
+http { listen = "192.0.2.5:80" }
 log {
   level  = "verbose"
   format = 3

@@ -4,7 +4,7 @@ agent {
   state_dir = "/var/lib/zkagent"
 }
 http {
-  listen       = ":8558"
+  listen       = "192.0.2.5:8558"
   hosts        = ["zkagent.example"]
   allow_remote = true
 }

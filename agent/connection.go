@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// How patient the watch over the connection is.
+const (
+	connectPatience = 2 * time.Second // before a start without a server is told
+	connectRepeat   = time.Minute     // before the newest error replaces the one that was told
+)
+
+// codeUnreachable is the condition of an agent that no server answers.
+const codeUnreachable = "zookeeper-unreachable"
+
+// followConnection tells what becomes of the session, with a condition while
+// there is no connection, and events, so that an outage and its reason can be
+// read at any place. It sleeps while nothing changes.
+func (a *Agent) followConnection(ctx context.Context) {
+	patience := connectPatience
+	for ctx.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, patience)
+		s, err := a.sessions.Session(wait)
+		cancel()
+		if err == nil {
+			a.followSession(ctx, s)
+			patience = connectPatience
+			continue
+		}
+		if !errors.Is(wait.Err(), context.DeadlineExceeded) {
+			return // ctx has ended, or the manager of sessions.
+		}
+		a.conds.Open("zookeeper-unreachable", "", a.unreachable())
+		patience = connectRepeat
+	}
+}
+
+// followSession tells of one session until it has ended.
+func (a *Agent) followSession(ctx context.Context, s *session.Session) {
+	connected := uint64(0)
+	for {
+		changed := s.Changed()
+		switch n := s.Connection(); {
+		case s.Context().Err() != nil:
+			cause := context.Cause(s.Context())
+			a.events.add(Event{Kind: "session-ended", Subject: sessionName(s), Text: errorText(cause), Warn: errors.Is(cause, session.ErrExpired)})
+			return
+		case s.State() == session.Connected && n != connected:
+			connected = n
+			a.conds.Close("zookeeper-unreachable", "")
+			a.events.add(Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
+		case s.State() == session.Suspended:
+			a.conds.Open("zookeeper-unreachable", "", a.unreachable())
+		}
+		select {
+		case <-changed:
+		case <-s.Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sessionName is a session as the log names it.
+func sessionName(s *session.Session) string { return fmt.Sprintf("0x%x", uint64(s.ID())) }
+
+// unreachable says why there is no connection.
+func (a *Agent) unreachable() string {
+	z := a.sessions.Status()
+	return z.State.String() + ": " + cmp.Or(z.LastError, "no server has answered yet")
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// Exit codes of a monitoring plugin.
+const (
+	pluginOK = iota
+	pluginWarning
+	pluginCritical
+	pluginUnknown
+)
+
+// checkStatus is status for a monitoring system.
+func (g *globals) checkStatus(ctx context.Context) error {
+	var s *agent.Status
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	err := g.withAgent(bounded, func(ctx context.Context, client *agent.Client) error {
+		var err error
+		s, err = client.Status(ctx)
+		return err
+	})
+	code, text := pluginUnknown, ""
+	if err != nil {
+		text = "no answer: " + err.Error()
+	} else {
+		code, text = judge(s)
+	}
+	word := []string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
+	if g.isJSON() {
+		if err := g.line(map[string]any{"apiVersion": "v1", "state": strings.ToLower(word), "text": text}); err != nil {
+			return err
+		}
+	} else {
+		_, _ = fmt.Fprintf(g.out, "ZKAGENT %s - %s\n", word, printable(text))
+	}
+	if code == pluginOK {
+		return nil
+	}
+	return codeError(code)
+}
+
+// judge is critical when something that is in use does not work, and a warning
+// for every other open condition.
+func judge(s *agent.Status) (int, string) {
+	code, texts := pluginOK, []string(nil)
+	for _, t := range s.Templates {
+		if t.State == "failed" {
+			code = pluginCritical
+			texts = append(texts, "template "+t.Name+": "+t.Error)
+		}
+	}
+	if z := s.ZooKeeper; z.State != "connected" {
+		code = max(code, pluginWarning)
+		texts = append(texts, "zookeeper "+strings.TrimSuffix(z.State+": "+z.LastError, ": "))
+	}
+	for _, c := range s.Conditions {
+		if c.Code == "zookeeper-unreachable" || c.Code == "template-failed" && failedTemplate(s, c.Subject) {
+			continue // it has been said.
+		}
+		code = max(code, pluginWarning)
+		texts = append(texts, c.Name()+": "+c.Text)
+	}
+	if len(texts) == 0 {
+		return pluginOK, s.Summary
+	}
+	return code, strings.Join(texts, "; ")
+}
+
+// failedTemplate reports whether the status itself shows the failure.
+func failedTemplate(s *agent.Status, name string) bool {
+	return slices.ContainsFunc(s.Templates, func(t agent.TemplateStatus) bool { return t.Name == name && t.State == "failed" })
+}

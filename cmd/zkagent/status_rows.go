@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/registry"
+)
+
+// printStatus prints a status: how things stand, what is not as it should be,
+// and a row for each thing that the agent looks after.
+func (g *globals) printStatus(s *agent.Status) error {
+	if g.isJSON() {
+		return g.printJSON("status", s)
+	}
+	_, _ = fmt.Fprintf(g.out, "%s: %s\n", s.Agent.ID, printable(s.Summary))
+	_, _ = fmt.Fprintf(g.out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
+	for _, c := range s.Conditions {
+		_, _ = fmt.Fprintf(g.out, "%s: %s (for %s)\n", g.colored(g.out, "33", printable(c.Name())), printable(c.Text), age(c.Since))
+	}
+	t := &table{header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
+	g.serviceRows(t, s)
+	g.templateRows(t, s)
+	g.sourceRows(t, s)
+	g.runRows(t, s)
+	return g.printTable(t)
+}
+
+// zookeeperLine says how the connection is, and why there is none.
+func (g *globals) zookeeperLine(z *agent.ZooKeeperStatus) string {
+	line := g.stateWord(z.State)
+	if z.Server != "" {
+		line += " " + z.Server
+	}
+	if z.SessionID != "" {
+		line += fmt.Sprintf(", session %s, timeout %s", z.SessionID, z.Timeout)
+	}
+	if !z.Since.IsZero() {
+		line += ", for " + age(z.Since)
+	}
+	if z.State != "connected" && z.LastError != "" {
+		line += ": " + printable(z.LastError)
+	}
+	if g.output == "wide" {
+		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
+		if z.Resumed {
+			line += ", resumed from the former process"
+		}
+	}
+	return line
+}
+
+func (g *globals) wide() bool { return g.output == "wide" }
+
+func (g *globals) serviceRows(t *table, s *agent.Status) {
+	for _, v := range s.Services {
+		t.add("service", v.Name, g.stateWord(v.State), age(v.Since), serviceDetail(&v))
+		if !g.wide() {
+			continue
+		}
+		for _, c := range v.Checks {
+			t.add("  check", c.Name, g.stateWord(c.State.String()), age(c.Since), strings.TrimSpace(c.Output))
+		}
+		if v.Node != "" {
+			t.add("  znode", "-", "-", "-", v.Node)
+		}
+	}
+}
+
+// serviceDetail is the address, and what keeps it from being used.
+func serviceDetail(v *registry.ServiceStatus) string {
+	parts := []string{v.Address}
+	if m := v.Maintenance; m != nil && m.On {
+		why := m.Reason
+		if !m.Until.IsZero() {
+			why += ", until " + m.Until.UTC().Format(time.RFC3339)
+		}
+		parts = append(parts, why)
+	}
+	for _, c := range v.Checks {
+		if c.State == registry.Critical {
+			parts = append(parts, "check "+c.Name+": "+strings.TrimSpace(c.Output))
+		}
+	}
+	parts = append(parts, v.Error)
+	return joined(parts, "; ")
+}
+
+// joined is the parts that are not empty.
+func joined(parts []string, between string) string {
+	var list []string
+	for _, p := range parts {
+		if p != "" {
+			list = append(list, p)
+		}
+	}
+	return strings.Join(list, between)
+}
+
+func (g *globals) templateRows(t *table, s *agent.Status) {
+	sources := map[string]agent.SourceStatus{}
+	for _, v := range s.Sources {
+		sources[v.Kind+"."+v.Name] = v
+	}
+	for _, v := range s.Templates {
+		detail := ""
+		if v.Version != "" {
+			detail = "version " + v.Version
+		}
+		switch {
+		case v.State == "failed" && hasCondition(s, "template-failed", v.Name):
+			detail = "" // the condition says why.
+		case v.Error != "":
+			detail = v.Error
+		}
+		if v.Owed {
+			detail = joined([]string{"reload owed for " + age(v.OwedSince), detail}, "; ")
+		}
+		t.add("template", v.Name, g.stateWord(v.State), age(v.LastChange), detail)
+		if !g.wide() {
+			continue
+		}
+		for _, name := range v.Sources {
+			src := sources[name]
+			t.add("  uses", name, g.stateWord(sourceState(&src)), age(src.Changed), sourceDetail(&src))
+		}
+		for _, f := range v.Files {
+			t.add("  file", "-", "-", age(v.LastChange), f)
+		}
+		g.reloadRow(t, &v)
+	}
+}
+
+// reloadRow is the newest reload, and the one that is owed.
+func (g *globals) reloadRow(t *table, v *agent.TemplateStatus) {
+	r := v.LastReload
+	switch {
+	case r == nil && v.Owed:
+		t.add("  reload", "-", g.stateWord("owed"), age(v.OwedSince), "not tried in this process")
+	case r != nil:
+		state, detail := "done", joined([]string{"took " + short(r.Took), r.Error}, "; ")
+		if r.Error != "" {
+			state = "failed"
+		}
+		if v.Owed {
+			detail = joined([]string{"owed for " + age(v.OwedSince), detail}, "; ")
+		}
+		t.add("  reload", "-", g.stateWord(state), age(r.At), detail)
+	}
+}
+
+func hasCondition(s *agent.Status, code, subject string) bool {
+	for _, c := range s.Conditions {
+		if c.Code == code && c.Subject == subject {
+			return true
+		}
+	}
+	return false
+}
+
+func sourceState(v *agent.SourceStatus) string {
+	if v.Reported {
+		return "ok"
+	}
+	return "waiting"
+}
+
+// sourceDetail is what is in use of a source.
+func sourceDetail(v *agent.SourceStatus) string {
+	switch v.Kind {
+	case "config":
+		if v.Version == "" {
+			return v.Path
+		}
+		return fmt.Sprintf("%s, version %s, %s", v.Path, v.Version, count(v.Size, "key"))
+	case "group":
+		return fmt.Sprintf("%s, %s", v.Path, count(v.Size, "member"))
+	case "groups":
+		return fmt.Sprintf("%s, %s", v.Path, count(v.Size, "group"))
+	}
+	return v.Path
+}
+
+// sourceRows are the configs, groups and elections, with what is wrong.
+func (g *globals) sourceRows(t *table, s *agent.Status) {
+	faults := sourceFaults(s)
+	for _, v := range s.Sources {
+		if v.Kind == "election" {
+			continue
+		}
+		fault := faults[v.Kind+"."+v.Name]
+		state := sourceState(&v)
+		if fault.failed {
+			state = "failed"
+		}
+		t.add(v.Kind, v.Name, g.stateWord(state), age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
+	}
+	for _, v := range s.Elections {
+		state := "follower"
+		switch {
+		case v.Held:
+			state = "leader"
+		case v.Term == 0:
+			state = "no leader"
+		}
+		t.add("election", v.Name, state, "-", fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term))
+	}
+}
+
+// fault is why a source is not as it should be.
+type fault struct {
+	text   string
+	failed bool
+}
+
+// sourceFaults says why configs and groups are not as they should be.
+func sourceFaults(s *agent.Status) map[string]fault {
+	faults := map[string]fault{}
+	for _, c := range s.Configs {
+		switch {
+		case c.Error != "":
+			faults["config."+c.Name] = fault{c.Error, true}
+		case c.Waiting != "":
+			faults["config."+c.Name] = fault{text: "waits " + strings.TrimPrefix("for "+c.Waiting, "for for ")}
+		}
+	}
+	for _, v := range s.Groups {
+		faults["group."+v.Name] = groupFault(&v)
+	}
+	return faults
+}
+
+func groupFault(v *registry.GroupStatus) fault {
+	var parts []string
+	if v.Missing {
+		parts = append(parts, "the znode does not exist")
+	}
+	if v.Held > 0 {
+		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", count(v.Held, "member"), age(v.Holding)))
+	}
+	if n := len(v.Rejected); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Node, v.Rejected[0].Reason))
+	}
+	return fault{joined(append(parts, v.Error), "; "), v.Error != ""}
+}
+
+// runRows are the hooks and the supervised programs.
+func (g *globals) runRows(t *table, s *agent.Status) {
+	for _, v := range s.Hooks {
+		state, since, detail := "idle", "-", ""
+		if last := v.Last(); last != nil {
+			state, since, detail = last.State, age(last.Began), last.Error
+		}
+		if detail == "" && !v.Next.IsZero() {
+			detail = "next " + v.Next.UTC().Format(time.RFC3339)
+		}
+		t.add("hook", v.Name, g.stateWord(state), since, detail)
+	}
+	for _, v := range s.Execs {
+		t.add("exec", v.Name, g.stateWord(v.State), age(v.Since), strings.TrimSpace("pid "+strconv.Itoa(v.PID)+" "+v.Error))
+	}
+}
+
+// stateWord colours the word of a state.
+func (g *globals) stateWord(state string) string {
+	code := ""
+	switch state {
+	case "ok", "connected", "done", "up", "running", "registered", "passing":
+		code = "32"
+	case "failed", "expired", "closed", "down", "critical", "owed":
+		code = "31"
+	case "suspended", "waiting", "connecting", "drain", "maint", "maintenance", "warning", "held":
+		code = "33"
+	}
+	return g.colored(g.out, code, state)
+}

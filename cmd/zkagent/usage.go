@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// explainUsage makes every error of the command line say how the command is
+// used, and which command or flag may have been meant.
+func explainUsage(root *cobra.Command) {
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(c, err) })
+	explainArgs(root)
+}
+
+func explainArgs(c *cobra.Command) {
+	for _, child := range c.Commands() {
+		explainArgs(child)
+	}
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		if err == nil {
+			return nil
+		}
+		unknown := len(args) > 0 && strings.HasPrefix(err.Error(), "unknown command")
+		switch {
+		case unknown && c.HasSubCommands():
+			err = fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant(c, args[0]))
+		case unknown:
+			err = fmt.Errorf("%s takes no arguments, but got %q", c.CommandPath(), args[0])
+		}
+		return usageError(c, err)
+	}
+}
+
+// meant names the command that was perhaps meant.
+func meant(c *cobra.Command, word string) string {
+	if list := c.SuggestionsFor(word); len(list) > 0 {
+		return fmt.Sprintf("; did you mean %q?", list[0])
+	}
+	return ""
+}
+
+// usageError is wrong usage of c.
+func usageError(c *cobra.Command, err error) error {
+	if e, ok := errors.AsType[*cliError](err); ok {
+		return e
+	}
+	hint := fmt.Sprintf("see \"%s --help\"", c.CommandPath())
+	if c.Runnable() && !c.HasSubCommands() {
+		hint = strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint
+	}
+	return fail(exitUsage, err, hint)
+}
