@@ -151,6 +151,43 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 	}
 }
 
+// TestApply_PlainFileFailsAtEveryCall is the same for one file without a
+// command, which needs no journal: nothing is left beside it.
+func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {
+	t.Parallel()
+	for n := 1; ; n++ {
+		b := newApplyBed(t)
+		x := b.bundle(b.file("conf/one", `{{ key "web/v" }}`))
+		if err := os.Mkdir(b.path("conf"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		b.keys(map[string]string{"v": "1"})
+		b.good(x)
+		calls := 0
+		b.applier.fs = &template.FS{Before: func(string, string) error {
+			if calls++; calls == n {
+				return syscall.EIO
+			}
+			return nil
+		}}
+		b.keys(map[string]string{"v": "2"})
+		r := b.apply(x)
+		if got := read(t, b.path("conf/one")); r.err != nil && got != "1" || r.err == nil && got != "2" {
+			t.Errorf("call %d: got %q after %v", n, got, r.err)
+		}
+		failed := calls >= n
+		b.good(x)
+		b.is("conf/one", "2")
+		entries, err := os.ReadDir(b.path("conf"))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("call %d: %d files are there, %v", n, len(entries), err)
+		}
+		if !failed {
+			return
+		}
+	}
+}
+
 // TestApply_BadTemplates are templates that fail, each in its own way: they
 // are named, bounded, and leave the last good file.
 func TestApply_BadTemplates(t *testing.T) {
