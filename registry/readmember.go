@@ -97,7 +97,7 @@ func (r *reader) take(ctx context.Context, g got) error {
 	if g.Err != nil {
 		r.retry[g.name] = time.Now().Add(rereadAfter)
 		r.reject(g.name, "not readable: "+g.Err.Error())
-		return nil
+		return nil //nolint:nilerr // it is shown, and tried again
 	}
 	c.watch.Join(r.bell)
 	r.saw(g.Stat)

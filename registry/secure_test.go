@@ -62,7 +62,7 @@ func pair(t *testing.T, file, name string) (tls.Certificate, *x509.CertPool) {
 
 // secureServer is a ZooKeeper that wants certificates on its TLS port, knows
 // clients by them, enforces quotas, and serves nobody who is not known.
-func secureServer(t *testing.T) (plain session.Config, secure session.Config, certs *x509.CertPool) {
+func secureServer(t *testing.T) (plain, secure session.Config, certs *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
 	serverFile, clientFile := filepath.Join(dir, "server.pem"), filepath.Join(dir, "client.pem")
@@ -95,7 +95,7 @@ func digest(user string) []session.Auth {
 
 // A member that is registered over TLS with two identities belongs to them,
 // and to nobody else; everybody may read it.
-func TestReal_SecuredRegistration(t *testing.T) {
+func TestReal_SecuredRegistration(t *testing.T) { //nolint:tparallel // the subtests look at one group, one after the other.
 	t.Parallel()
 	plain, secure, pool := secureServer(t)
 	ours := secure
