@@ -127,10 +127,15 @@ func TestManager_NewSessionAfterExpiry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		start := time.Now()
 		srv.ExpireSession(s.ID())
 		<-s.Done()
 		if !errors.Is(context.Cause(s.Context()), ErrExpired) || s.State() != Expired {
 			t.Fatalf("cause %v, state %s", context.Cause(s.Context()), s.State())
+		}
+		// The next handshake tells; without it, silence would after 1.5 T.
+		if took := time.Since(start); took > s.Timeout()/3 {
+			t.Errorf("learned of it after %s of virtual time", took)
 		}
 		if closed(w.C()) {
 			t.Error("watch closed by the end of the session")
