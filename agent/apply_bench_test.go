@@ -93,7 +93,7 @@ func (f *floor) change(value string) error {
 		return err
 	}
 	temp := filepath.Join(f.dir, "floor.new")
-	file, err := os.Create(temp) //nolint:gosec // in the test's directory.
+	file, err := os.Create(temp)
 	if err != nil {
 		return err
 	}

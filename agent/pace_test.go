@@ -99,8 +99,7 @@ func TestReloads_RetriesBackOff(t *testing.T) {
 		if len(at) != 6 {
 			t.Fatalf("got tries at %v, want six", at)
 		}
-		for i, step := range []time.Duration{4, 8, 16, 30, 30} {
-			step *= time.Second
+		for i, step := range []time.Duration{4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
 			// A try takes 100 ms.
 			if wait := at[i+1] - at[i] - 100*time.Millisecond; wait < step/2 || wait > step {
 				t.Errorf("before try %d: waited %v, want %v to %v", i+2, wait, step/2, step)
