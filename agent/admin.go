@@ -219,10 +219,14 @@ func (a *Agent) Accept(name, group string) error {
 	return fmt.Errorf("group %q: %w", name, errUnknownName)
 }
 
-// maint switches the maintenance of a service: name, on ("true" or "false"),
+// maint switches the maintenance of a service, or without a name that of the
+// host as rollouts see it: name, on ("true" or "false"),
 // reason, for (a duration after which it ends by itself) and drain (empty: no;
 // "service": as the service does when it leaves; else a duration).
 func (a *Agent) maint(_ context.Context, o order) error {
+	if o["name"] == "" {
+		return a.maintainHost(o)
+	}
 	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
 	if !ok {
 		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)

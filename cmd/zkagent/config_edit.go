@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,15 +21,21 @@ import (
 func newConfigEditCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	c := &cobra.Command{
-		Use: "edit NAME|PATH KEY", Short: "Edit one key in $EDITOR, look at the difference, and publish it",
-		Args: cobra.ExactArgs(2),
+		Use: "edit NAME|PATH [KEY]", Short: "Edit one key in $EDITOR, look at the difference, and publish it",
+		Long: `Edit one key in $VISUAL or $EDITOR, look at the difference, and publish it. The
+key may be left out when the config has only one. What was edited is kept in a
+file when it cannot be published.`,
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				return g.edit(ctx, s, t, cfg, args[1])
+				if err = g.refuseOpen(ctx, s, t, false); err != nil {
+					return err
+				}
+				return g.edit(ctx, s, t, cfg, args[1:])
 			})
 		},
 	}
@@ -36,8 +44,12 @@ func newConfigEditCommand(g *globals) *cobra.Command {
 }
 
 // edit publishes only on top of the tree that was edited.
-func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, key string) error {
+func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, args []string) error {
 	keys, tree, err := keysInUse(ctx, s, t)
+	if err != nil {
+		return err
+	}
+	key, err := keyToEdit(keys, args)
 	if err != nil {
 		return err
 	}
@@ -69,14 +81,36 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 		}
 		cfg.Check = &generation
 	}
-	if err = g.refuseOpen(ctx, s, t, false); err != nil {
-		return err
-	}
 	r, err := config.Publish(ctx, s, cfg)
 	if err != nil {
-		return err
+		return keepEdit(err, key, value)
 	}
 	return g.told("published", t, r)
+}
+
+// keyToEdit is the key that was named, or the only one.
+func keyToEdit(keys map[string][]byte, args []string) (string, error) {
+	if len(args) > 0 {
+		return strings.TrimPrefix(args[0], "/"), nil
+	}
+	names := slices.Sorted(maps.Keys(keys))
+	if len(names) == 1 {
+		return names[0], nil
+	}
+	return "", fail(exitUsage, fmt.Errorf("which of %s?", count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
+}
+
+// keepEdit keeps what was edited and could not be published.
+func keepEdit(err error, key string, value []byte) error {
+	f, createErr := os.CreateTemp("", "zkagent-edited-*-"+filepath.Base(key))
+	if createErr != nil {
+		return errors.Join(err, createErr)
+	}
+	_, writeErr := f.Write(value)
+	if writeErr = errors.Join(writeErr, f.Close()); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	return fmt.Errorf("%w (what you edited is kept in %s)", err, f.Name())
 }
 
 // editor lets the user edit a value.

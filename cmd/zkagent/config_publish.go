@@ -235,6 +235,9 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if err = g.refuseOpen(ctx, s, t, false); err != nil {
+					return err
+				}
 				cfg.Layout = config.LayoutAuto
 				r, err := config.Convert(ctx, s, cfg, keep)
 				if err != nil {

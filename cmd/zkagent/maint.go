@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/registry"
 )
 
 type maintOptions struct {
@@ -24,7 +25,7 @@ const drainAsSet = "service"
 func newMaintCommand(g *globals) *cobra.Command {
 	var o maintOptions
 	on := &cobra.Command{
-		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say; it survives restarts", Args: cobra.NoArgs,
+		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say, and the host out of rollouts; it survives restarts", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.reason == "" {
 				return usagef("maint on needs --reason: others will ask")
@@ -41,7 +42,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return g.setMaint(c.Context(), false, o) },
 	}
 	for _, c := range []*cobra.Command{on, off} {
-		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host)")
+		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host, and the host's part in rollouts)")
 	}
 	c := parent("maint", "Maintenance of this host's services: without a command, list", on, off)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -62,7 +63,7 @@ func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
 			if err != nil {
 				return err
 			}
-			names = names[:0]
+			names = []string{""} // the host itself
 			for _, v := range s.Services {
 				names = append(names, v.Name)
 			}
@@ -75,10 +76,31 @@ func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
 			if err := client.Post(ctx, "/maint", args, nil); err != nil {
 				return err
 			}
-			g.say("service %s: maintenance %s", name, map[bool]string{true: "on", false: "off"}[on])
+			g.say("%s: maintenance %s", maintSubject(name), map[bool]string{true: "on", false: "off"}[on])
 		}
 		return nil
 	})
+}
+
+// maintSubject names what is in maintenance: a service, or for "" the host's
+// part in rollouts.
+func maintSubject(service string) string {
+	if service == "" {
+		return "rollouts on this host"
+	}
+	return "service " + service
+}
+
+// maintRow is one line of the list.
+func maintRow(name string, m *registry.Maintenance) []string {
+	if m == nil || !m.On {
+		return []string{name, "off", "-", "-", ""}
+	}
+	until := "-"
+	if !m.Until.IsZero() {
+		until = m.Until.UTC().Format(time.RFC3339)
+	}
+	return []string{name, "on", age(m.Since), until, m.Reason}
 }
 
 func (g *globals) listMaint(ctx context.Context) error {
@@ -91,17 +113,9 @@ func (g *globals) listMaint(ctx context.Context) error {
 			return printList(g, "services", s.Services)
 		}
 		t := &table{header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
+		t.add(maintRow("(rollouts)", s.Agent.Maintenance)...)
 		for _, v := range s.Services {
-			m := v.Maintenance
-			if m == nil || !m.On {
-				t.add(v.Name, "off", "-", "-", "")
-				continue
-			}
-			until := "-"
-			if !m.Until.IsZero() {
-				until = m.Until.UTC().Format(time.RFC3339)
-			}
-			t.add(v.Name, "on", age(m.Since), until, m.Reason)
+			t.add(maintRow(v.Name, v.Maintenance)...)
 		}
 		return g.printTable(t)
 	})

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
@@ -16,7 +14,7 @@ import (
 // bar; elsewhere each event is a line, and an object with ndjson. The error is
 // the rollout's own.
 func (g *globals) followRollout(ctx context.Context, s *session.Session, t target, name string) error {
-	f := &rolloutFollower{g: g, t: t, votes: map[string]bool{}, hosts: map[string]string{}}
+	f := newRolloutFollower(g, t, isTerminal(g.err))
 	var last *fleet.State
 	err := fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool {
 		last = state
@@ -27,7 +25,7 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 		}
 		return true
 	})
-	f.endBar()
+	f.bar.end()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		g.say("%s goes on without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
@@ -61,26 +59,33 @@ func haltedHints(t target) []string {
 
 // rolloutFollower remembers what it has told.
 type rolloutFollower struct {
-	g       *globals
-	t       target
-	phase   string
-	votes   map[string]bool
-	hosts   map[string]string
-	decided bool
-	bar     *progressbar.ProgressBar
+	g        *globals
+	t        target
+	terminal bool // bars are drawn, and what goes well is not told
+	phase    string
+	votes    map[string]bool
+	hosts    map[string]string
+	decided  bool
+	bar      bar
+}
+
+func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
+	return &rolloutFollower{
+		g: g, t: t, terminal: terminal && !g.isJSON() && !g.quiet, votes: map[string]bool{}, hosts: map[string]string{}, bar: bar{w: g.err},
+	}
 }
 
 // see tells what is new in the state.
 func (f *rolloutFollower) see(state *fleet.State) {
 	if phase := state.Phase(); phase != f.phase {
 		f.phase = phase
-		f.endBar()
+		f.bar.end()
 		f.tell("phase", "", phase, "")
 	}
 	for _, id := range rolloutHosts(state) {
 		if v, ok := state.Votes[id]; ok && !f.votes[id] {
 			f.votes[id] = true
-			if !v.Commit || !f.terminal() {
+			if !v.Commit || !f.terminal {
 				f.tell("vote", id, voteWord(v), v.Reason)
 			}
 		}
@@ -92,16 +97,14 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
 		if h, ok := state.Hosts[id]; ok && f.hosts[id] != h.State {
 			f.hosts[id] = h.State
-			if h.Error != "" || !f.terminal() {
+			if h.Error != "" || !f.terminal {
 				f.tell("host", id, h.State, h.Error)
 			}
 		}
 	}
-	f.progress(state)
-}
-
-func (f *rolloutFollower) terminal() bool {
-	return isTerminal(f.g.err) && !f.g.isJSON() && !f.g.quiet
+	if f.terminal {
+		f.bar.draw(rolloutFrame(state))
+	}
 }
 
 // tell writes one event.
@@ -112,9 +115,7 @@ func (f *rolloutFollower) tell(kind, host, what, reason string) {
 		})
 		return
 	}
-	if f.bar != nil {
-		_ = f.bar.Clear()
-	}
+	f.bar.clear()
 	line := f.t.name + ": " + kind + " " + what
 	if host != "" {
 		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, kind, host, what)
@@ -123,39 +124,4 @@ func (f *rolloutFollower) tell(kind, host, what, reason string) {
 		line += ": " + printable(reason)
 	}
 	f.g.say("%s", line)
-}
-
-// progress moves the bar of the present phase.
-func (f *rolloutFollower) progress(state *fleet.State) {
-	if !f.terminal() {
-		return
-	}
-	total, now := len(state.Proposal.Participants), len(state.Votes)
-	if state.Decision != nil {
-		now = 0
-		for _, h := range state.Hosts {
-			if h.State == fleet.HostDone {
-				now++
-			}
-		}
-		total = max(total, len(state.Hosts))
-	}
-	if total == 0 || state.Phase() == fleet.PhaseAborted {
-		return
-	}
-	if f.bar == nil {
-		f.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(f.g.err), progressbar.OptionSetDescription(state.Phase()), progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30))
-	}
-	_ = f.bar.Set(now)
-}
-
-// endBar leaves the finished bar on its line.
-func (f *rolloutFollower) endBar() {
-	if f.bar != nil {
-		_ = f.bar.Exit()
-		_, _ = fmt.Fprintln(f.g.err)
-		f.bar = nil
-	}
 }

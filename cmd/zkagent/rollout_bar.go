@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/zkagent/zkagent/fleet"
+)
+
+// barWidth is the width of a bar in cells.
+const barWidth = 24
+
+// bar draws one line of a terminal again and again. It is not safe for
+// concurrent use.
+type bar struct {
+	w     io.Writer
+	shown string // what stands in the line; empty: nothing
+}
+
+// draw shows a frame in place of the one before.
+func (b *bar) draw(frame string) {
+	if frame == b.shown || frame == "" {
+		return
+	}
+	_, _ = io.WriteString(b.w, "\r\x1b[K"+frame)
+	b.shown = frame
+}
+
+// clear makes room for a line of text.
+func (b *bar) clear() {
+	if b.shown != "" {
+		_, _ = io.WriteString(b.w, "\r\x1b[K")
+		b.shown = ""
+	}
+}
+
+// end leaves the last frame on its line.
+func (b *bar) end() {
+	if b.shown != "" {
+		_, _ = io.WriteString(b.w, "\n")
+		b.shown = ""
+	}
+}
+
+// rolloutFrame is the bar of the phase that a rollout is in; empty when there
+// is nothing to count.
+func rolloutFrame(state *fleet.State) string {
+	strategy := state.Proposal.Strategy
+	switch phase := state.Phase(); phase {
+	case fleet.PhaseVoting:
+		return frame("vote", len(state.Votes), len(state.Proposal.Participants), votesWords(state))
+	case fleet.PhaseAborted:
+		return ""
+	default:
+		name, words := "roll", fmt.Sprintf("%d at a time", strategy.Parallel)
+		if state.Activity.Budget >= 0 && strategy.Canary > 0 {
+			name, words = "canary", fmt.Sprintf("then %d at a time", strategy.Parallel)
+		}
+		if phase != fleet.PhaseRolling && phase != fleet.PhaseDone {
+			words = phase
+		}
+		counts := hostCounts(state)
+		if n := counts[fleet.HostFailed]; n > 0 {
+			words += fmt.Sprintf(", %d failed", n)
+		}
+		if n := counts[fleet.HostSkipped]; n > 0 {
+			words += fmt.Sprintf(", %d in maintenance", n)
+		}
+		total := len(rolloutHosts(state)) - counts[fleet.HostSkipped]
+		if name == "canary" {
+			total = min(strategy.Canary, total)
+		}
+		return frame(name, counts[fleet.HostDone], total, words)
+	}
+}
+
+// votesWords says who has not said yes.
+func votesWords(state *fleet.State) string {
+	refused := 0
+	for _, v := range state.Votes {
+		if !v.Commit && !v.Skip {
+			refused++
+		}
+	}
+	if refused == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d refused", refused)
+}
+
+// hostCounts counts the hosts by state.
+func hostCounts(state *fleet.State) map[string]int {
+	counts := map[string]int{}
+	for _, h := range state.Hosts {
+		counts[h.State]++
+	}
+	return counts
+}
+
+// frame draws a bar: its name, how much of it is full, numbers and words.
+func frame(name string, now, total int, words string) string {
+	if total <= 0 {
+		return ""
+	}
+	now = min(now, total)
+	full := barWidth * now / total
+	line := fmt.Sprintf(" %-8s %s%s  %d/%d", name, strings.Repeat("█", full), strings.Repeat("░", barWidth-full), now, total)
+	if words != "" {
+		line += "  " + words
+	}
+	return line
+}

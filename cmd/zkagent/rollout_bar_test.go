@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/fleet"
+)
+
+// rolloutStates are what a follower sees of one rollout of four hosts.
+func rolloutStates() []*fleet.State {
+	proposal := fleet.Proposal{
+		Version: 2, Participants: []string{"a", "b", "c", "d"},
+		Strategy: fleet.Strategy{Parallel: 2, Canary: 1},
+	}
+	commit, decision := fleet.Vote{Commit: true}, &fleet.Decision{Commit: true}
+	all := map[string]fleet.Vote{"a": commit, "b": commit, "c": commit, "d": {Skip: true, Reason: "maintenance: disk"}}
+	skipped := fleet.HostRecord{State: fleet.HostSkipped, Error: "maintenance: disk"}
+	done, started := fleet.HostRecord{State: fleet.HostDone}, fleet.HostRecord{State: fleet.HostStarted}
+	run := fleet.Control{Action: fleet.ActionRun}
+	canary, open := fleet.Activity{Budget: 1}, fleet.Activity{Budget: -1}
+	return []*fleet.State{
+		{Proposal: proposal, Control: run, Activity: canary},
+		{Proposal: proposal, Control: run, Activity: canary, Votes: map[string]fleet.Vote{"a": commit, "b": commit}},
+		{Proposal: proposal, Control: run, Activity: canary, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"d": skipped}},
+		{Proposal: proposal, Control: run, Activity: open, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"a": done, "b": started, "d": skipped}},
+		{Proposal: proposal, Control: fleet.Control{Action: fleet.ActionPause}, Activity: open, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"a": done, "b": done, "d": skipped}},
+		{
+			Proposal: proposal, Control: run, Activity: open, Votes: all, Decision: decision, Halt: &fleet.Halt{Host: "c", Reason: "exit status 1"},
+			Hosts: map[string]fleet.HostRecord{"a": done, "b": done, "c": {State: fleet.HostFailed, Error: "exit status 1"}, "d": skipped},
+		},
+	}
+}
+
+func TestRolloutFrame(t *testing.T) {
+	want := []string{
+		" vote     ░░░░░░░░░░░░░░░░░░░░░░░░  0/4",
+		" vote     ████████████░░░░░░░░░░░░  2/4",
+		" canary   ░░░░░░░░░░░░░░░░░░░░░░░░  0/1  then 2 at a time, 1 in maintenance",
+		" roll     ████████░░░░░░░░░░░░░░░░  1/3  2 at a time, 1 in maintenance",
+		" roll     ████████████████░░░░░░░░  2/3  paused, 1 in maintenance",
+		" roll     ████████████████░░░░░░░░  2/3  halted, 1 failed, 1 in maintenance",
+	}
+	for i, state := range rolloutStates() {
+		if got := rolloutFrame(state); got != want[i] {
+			t.Errorf("state %d:\n got %q\nwant %q", i, got, want[i])
+		}
+	}
+	aborted := &fleet.State{Decision: &fleet.Decision{Reason: "no"}}
+	if got := rolloutFrame(aborted); got != "" {
+		t.Errorf("aborted: got %q", got)
+	}
+}
+
+// TestRolloutFollower_Terminal: what a terminal gets is bars that are drawn in
+// place, with a line for each failure.
+func TestRolloutFollower_Terminal(t *testing.T) {
+	var out bytes.Buffer
+	f := newRolloutFollower(&globals{err: &out}, target{name: "site"}, true)
+	for _, state := range rolloutStates() {
+		f.see(state)
+		f.see(state) // nothing is told twice
+	}
+	f.bar.end()
+	const redraw = "\r\x1b[K"
+	frames := make([]string, 0, 6)
+	for _, state := range rolloutStates() {
+		frames = append(frames, redraw+rolloutFrame(state))
+	}
+	want := strings.Join([]string{
+		"site: phase voting\n", frames[0], frames[1],
+		"\nsite: phase rolling\n", "site: vote d: skipped: maintenance: disk\n", "site: decision commit\n",
+		"site: host d: skipped: maintenance: disk\n", frames[2], frames[3],
+		"\nsite: phase paused\n", frames[4],
+		"\nsite: phase halted\n", "site: host c: failed: exit status 1\n", frames[5], "\n",
+	}, "")
+	if got := out.String(); got != want {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+}
+
+// TestRolloutFollower_Lines: elsewhere each event is a line.
+func TestRolloutFollower_Lines(t *testing.T) {
+	var out bytes.Buffer
+	f := newRolloutFollower(&globals{err: &out}, target{name: "site"}, false)
+	for _, state := range rolloutStates() {
+		f.see(state)
+	}
+	for _, want := range []string{"site: vote a: commit\n", "site: host a: done\n", "site: host b: started\n", "site: host c: failed: exit status 1\n"} {
+		if strings.Count(out.String(), want) != 1 {
+			t.Errorf("want once %q in\n%s", want, out.String())
+		}
+	}
+	if strings.ContainsAny(out.String(), "\r\x1b█") {
+		t.Errorf("a bar is drawn:\n%q", out.String())
+	}
+}
