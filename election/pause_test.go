@@ -69,7 +69,7 @@ func TestPauseClientSIGSTOP(t *testing.T) {
 // says.
 func startPausedLeader(ctx context.Context, t *testing.T, env string) (*exec.Cmd, <-chan string) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPauseClientSIGSTOP$", "-test.v=false") //nolint:gosec // It is this test.
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPauseClientSIGSTOP$", "-test.v=false")
 	cmd.Env = append(os.Environ(), pausedLeader+"="+env)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe() // its end tells the process to end
@@ -123,23 +123,23 @@ func leadUntilTold(t *testing.T, env string) {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}()
 	c := New(Config{Name: "e", Path: root + "/e", ID: "a", Lead: func(ctx context.Context, term Term) {
-		fmt.Println("leads", term.ID)
+		_, _ = fmt.Fprintln(os.Stdout, "leads", term.ID)
 		for told := false; term.Held() && ctx.Err() == nil; {
 			_, err := term.Session.Multi(ctx, term.Guard(), session.SetOp(root+"/acts", strconv.AppendInt(nil, term.ID, 10), -1))
 			if err == nil && !told {
 				told = true
-				fmt.Println("acted")
+				_, _ = fmt.Fprintln(os.Stdout, "acted")
 			}
 		}
 		<-ctx.Done()
 		why := context.Cause(ctx)
 		for _, known := range []error{session.ErrSuspended, session.ErrExpired, recipe.ErrLost} {
 			if errors.Is(why, known) {
-				fmt.Println("ended as it should")
+				_, _ = fmt.Fprintln(os.Stdout, "ended as it should")
 				return
 			}
 		}
-		fmt.Println("ended", why)
+		_, _ = fmt.Fprintln(os.Stdout, "ended", why)
 	}})
 	for ctx.Err() == nil {
 		s, err := session.Dial(ctx, session.Config{Servers: []string{addr}, Timeout: 5 * time.Second})
