@@ -98,7 +98,7 @@ func (e *env) fleetReconnects(ctx context.Context, h *hostsOf, n int) error {
 		return err
 	}
 	// A handshake is no request of the meter, and two of the model's.
-	e.add(Row{Case: "fleet: requests, all connections lost", Size: n, Unit: "requests", Ours: float64(h.meter.now().since(was).requests), Limit: float64(n), Note: "one setWatches each"})
+	e.add(compare("fleet: requests, all connections lost", n, "requests", float64(h.meter.now().since(was).requests), float64(n), 1, "one setWatches each"))
 	e.add(Row{Case: "fleet: until all are connected", Size: n, Unit: "ms", Ours: ms(took), Note: "back-off of 50 ms to 3 s included"})
 	return nil
 }

@@ -63,7 +63,7 @@ func (f Fleet) Costs() []Cost {
 			Bytes: hosts * (connectBytes + f.Watches()*watchBytes), Watches: hosts * f.Watches(),
 		},
 		{
-			Event: "every session expired", Requests: hosts*(2+versionRequests*float64(f.Trees)) + members*3 + followers*(1+2*members/256),
+			Event: "every session expired", Requests: hosts*(2+versionRequests*float64(f.Trees)) + members*3 + followers*(1+2*members/512),
 			Bytes:   hosts*(connectBytes+float64(f.Trees)*versionBytes) + followers*members*(memberBytes+nameBytes+watchBytes),
 			Watches: hosts * f.Watches(),
 		},

@@ -37,11 +37,14 @@ const (
 // runs on one machine differ by that much.
 const tolerance = 1.25
 
-// Verdict tells how a row keeps its limit; "" without one. A count has no
-// tolerance.
+// countTolerance is the same for counts: an event may be read together with
+// another, or apart from it.
+const countTolerance = 1.1
+
+// Verdict tells how a row keeps its limit; "" without one.
 func (r Row) Verdict() string {
 	v := value(r)
-	low, high, t := v, v, 1.0
+	low, high, t := v, v, countTolerance
 	if r.High > 0 {
 		low, high = r.Low, r.High
 	}

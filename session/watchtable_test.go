@@ -9,7 +9,7 @@ import (
 // Random additions and removals beside a map of lists.
 func TestWatchTable_AgainstMap(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // A test repeats itself.
+	r := rand.New(rand.NewPCG(1, 2))
 	table, want := newWatchTable(), map[string]map[*Watch]bool{}
 	var list []*Watch
 	for i := range 20000 {

@@ -41,7 +41,7 @@ func (m model) check(t *testing.T, k *Keys) {
 func TestKeys_AgainstMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // A test repeats itself.
+		r := rand.New(rand.NewPCG(seed, 1))
 		keys := &Keys{}
 		now := model{}
 		for range 8 {

@@ -150,7 +150,7 @@ func (d *Decoder) SharedStrings() []string {
 	all := string(d.buf[from:d.pos])
 	s := make([]string, n)
 	for i := range s {
-		size := max(int(int32(binary.BigEndian.Uint32(d.buf[from:]))), 0)
+		size := max(int(int32(binary.BigEndian.Uint32(d.buf[from:]))), 0) //nolint:gosec // The same bits.
 		from += 4
 		at := len(all) - (d.pos - from)
 		s[i] = all[at : at+size]
