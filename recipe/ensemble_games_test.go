@@ -279,22 +279,22 @@ func group(ctx context.Context, all []*session.Session, path string) error {
 	return together(joined, all, func(ctx context.Context, s *session.Session, i int) error {
 		g := recipe.NewGroup(s, path, nil)
 		if i > 0 {
-			err := g.Join(ctx, fmt.Sprint(i), nil)
-			if joined.Err() != nil {
-				return nil
-			}
-			return err
+			return unless(joined, g.Join(ctx, fmt.Sprint(i), nil))
 		}
-		err := g.Follow(ctx, func(members []recipe.Member) {
+		return unless(joined, g.Follow(ctx, func(members []recipe.Member) {
 			if len(members) == 2 {
 				leave()
 			}
-		})
-		if joined.Err() != nil {
-			return nil
-		}
-		return err
+		}))
 	})
+}
+
+// unless returns err while ctx lives: what ends with it is no error.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return err
 }
 
 // elections has everybody lead once, and nobody beside another.

@@ -84,7 +84,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 		}
 		if fatal {
 			c.p.kill()
-			_ = c.Conn.Close()
+			_ = c.Close()
 			return done, errKilled
 		}
 		done += size

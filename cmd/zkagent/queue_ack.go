@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,29 +71,25 @@ func reservations() (string, error) {
 		}
 	}
 	dir := filepath.Join(root, "zkagent", "reservations")
-	return dir, os.MkdirAll(dir, 0o700)
+	return dir, os.MkdirAll(dir, 0o700) //nolint:gosec // the user names the directory of his own files
 }
 
-// newReservation names a reservation and makes its directory.
-func newReservation() (id, dir string, err error) {
+// newReservation makes the directory of a reservation, whose name is its id.
+func newReservation() (string, error) {
 	root, err := reservations()
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleReservation {
 			_ = os.RemoveAll(filepath.Join(root, e.Name())) // the next one tries again
 		}
 	}
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	id = fmt.Sprintf("%x", b)
-	dir = filepath.Join(root, id)
-	return id, dir, os.Mkdir(dir, 0o700)
+	return os.MkdirTemp(root, "r-") // 0700
 }
 
 // kept is a session that outlives this process, or that outlived another.
@@ -139,7 +134,7 @@ func (k *kept) end() error {
 
 // queueKeep reserves an item for a process that comes later.
 func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (err error) {
-	id, dir, err := newReservation()
+	dir, err := newReservation()
 	if err != nil {
 		return err
 	}
@@ -161,7 +156,7 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 	if err != nil {
 		return err
 	}
-	if err := g.printReservation(id, r, o, k.s.Timeout()); err != nil {
+	if err := g.printReservation(filepath.Base(dir), r, o, k.s.Timeout()); err != nil {
 		return err // and the item comes back with the end of the session
 	}
 	r.Keep()

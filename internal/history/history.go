@@ -50,15 +50,15 @@ func (l *Log) Len() int {
 // Check fails the test when the history has fewer than least operations, which
 // shows nothing, or cannot be that of the model. It must be called outside a
 // bubble of virtual time, in which its patience would never end.
-func (l *Log) Check(t testing.TB, model porcupine.Model, least int) {
-	t.Helper()
+func (l *Log) Check(tb testing.TB, model porcupine.Model, least int) {
+	tb.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.ops) < least {
-		t.Errorf("only %d operations, want %d to show anything", len(l.ops), least)
+		tb.Errorf("only %d operations, want %d to show anything", len(l.ops), least)
 	}
 	if porcupine.CheckOperationsTimeout(model, l.ops, patience) == porcupine.Illegal {
-		t.Errorf("the history of %d operations is not linearizable", len(l.ops))
+		tb.Errorf("the history of %d operations is not linearizable", len(l.ops))
 	}
 }
 

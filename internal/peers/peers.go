@@ -35,20 +35,20 @@ type Peer struct {
 }
 
 // Kazoo starts kazoo with the server at addr. It ends with the test.
-func Kazoo(t testing.TB, addr string) *Peer {
-	t.Helper()
+func Kazoo(tb testing.TB, addr string) *Peer {
+	tb.Helper()
 	// kazoo comes with Debian's own Python, which need not be the first one.
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
 		python = "python3"
 	}
-	return start(t, "apt-get install python3-kazoo", python, file(t, "kazoo_peer.py", kazooPeer), addr)
+	return start(tb, "apt-get install python3-kazoo", python, file(tb, "kazoo_peer.py", kazooPeer), addr)
 }
 
 // Curator starts Curator, and ZooKeeper's own recipes, with the server at addr.
 // flags are for the Java machine. It ends with the test.
-func Curator(t testing.TB, addr string, flags ...string) *Peer {
-	t.Helper()
+func Curator(tb testing.TB, addr string, flags ...string) *Peer {
+	tb.Helper()
 	const hint = "apt-get install default-jdk-headless libcurator-recipes-java libcurator-framework-java libzookeeper-java"
 	var cp []string
 	for _, jar := range []string{
@@ -59,43 +59,43 @@ func Curator(t testing.TB, addr string, flags ...string) *Peer {
 		cp = append(cp, "/usr/share/java/"+jar+".jar")
 	}
 	if _, err := os.Stat(cp[0]); err != nil {
-		t.Fatalf("%s is missing: %s", cp[0], hint)
+		tb.Fatalf("%s is missing: %s", cp[0], hint)
 	}
 	args := append([]string{"-Xmx256m"}, flags...)
-	return start(t, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(t, "Peer.java", javaPeer), addr)...)
+	return start(tb, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(tb, "Peer.java", javaPeer), addr)...)
 }
 
 // Quick are flags for a Java machine that is to start fast.
 const Quick = "-XX:TieredStopAtLevel=1"
 
 // file writes a program where its interpreter finds it.
-func file(t testing.TB, name string, data []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+func file(tb testing.TB, name string, data []byte) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), name)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
 
-func start(t testing.TB, hint, name string, args ...string) *Peer {
-	t.Helper()
+func start(tb testing.TB, hint, name string, args ...string) *Peer {
+	tb.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Fatalf("%s is missing: %s", name, hint)
+		tb.Fatalf("%s is missing: %s", name, hint)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path, args...)
-	cmd.Stderr = t.Output()
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), path, args...) //nolint:gosec // the programs above
+	cmd.Stderr = tb.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := &Peer{in: in, lines: make(chan string, 100)}
 	read := make(chan struct{})
@@ -106,7 +106,7 @@ func start(t testing.TB, hint, name string, args ...string) *Peer {
 			p.lines <- sc.Text()
 		}
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
 		for range p.lines { // the reader must not be stuck with what nobody asked for
@@ -114,49 +114,49 @@ func start(t testing.TB, hint, name string, args ...string) *Peer {
 		<-read
 		_ = cmd.Wait()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	p.Expect(ctx, t, "ready")
+	p.Expect(ctx, tb, "ready")
 	return p
 }
 
 // Tell gives the peer a line.
-func (p *Peer) Tell(t testing.TB, format string, args ...any) {
-	t.Helper()
+func (p *Peer) Tell(tb testing.TB, format string, args ...any) {
+	tb.Helper()
 	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
-		t.Fatalf("tell the peer: %v", err)
+		tb.Fatalf("tell the peer: %v", err)
 	}
 }
 
 // Line returns what the peer says next.
-func (p *Peer) Line(ctx context.Context, t testing.TB) string {
-	t.Helper()
+func (p *Peer) Line(ctx context.Context, tb testing.TB) string {
+	tb.Helper()
 	select {
 	case got, ok := <-p.lines:
 		if !ok {
-			t.Fatal("the peer has ended")
+			tb.Fatal("the peer has ended")
 		}
 		return strings.TrimSpace(got)
 	case <-ctx.Done():
-		t.Fatalf("the peer says nothing: %v", context.Cause(ctx))
+		tb.Fatalf("the peer says nothing: %v", context.Cause(ctx))
 		return ""
 	}
 }
 
 // Expect fails the test when the peer does not say want next.
-func (p *Peer) Expect(ctx context.Context, t testing.TB, want string) {
-	t.Helper()
-	if got := p.Line(ctx, t); got != want {
-		t.Fatalf("the peer said %q, want %q", got, want)
+func (p *Peer) Expect(ctx context.Context, tb testing.TB, want string) {
+	tb.Helper()
+	if got := p.Line(ctx, tb); got != want {
+		tb.Fatalf("the peer said %q, want %q", got, want)
 	}
 }
 
 // Silent fails the test when the peer has said something already.
-func (p *Peer) Silent(t testing.TB) {
-	t.Helper()
+func (p *Peer) Silent(tb testing.TB) {
+	tb.Helper()
 	select {
 	case got := <-p.lines:
-		t.Fatalf("the peer said %q while it should wait", got)
+		tb.Fatalf("the peer said %q while it should wait", got)
 	default:
 	}
 }
