@@ -71,7 +71,7 @@ func (l *leftovers) Run(ctx context.Context, s *session.Session, _ func(view.Upd
 		err := l.sweep(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // a unit that is told to end has no error.
 		case s.Context().Err() != nil:
 			return context.Cause(s.Context())
 		case err != nil:
