@@ -75,7 +75,7 @@ func zoneOf(line string) *time.Location {
 func repeated(t time.Time, zone *time.Location) bool {
 	_, offset := t.In(zone).Zone()
 	for _, back := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
-		if _, before := t.Add(-back).In(zone).Zone(); time.Duration(before-offset)*time.Second == back {
+		if _, before := t.Add(-back).In(zone).Zone(); before-offset == int(back.Seconds()) {
 			return true
 		}
 	}
