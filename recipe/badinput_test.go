@@ -177,8 +177,9 @@ func TestMisuse_ParentsVanishWhileWaiting(t *testing.T) {
 		must(t, err)
 		waits := map[string]chan error{}
 		wait := func(name string, fn func() error) {
-			waits[name] = make(chan error, 1)
-			go func() { waits[name] <- fn() }()
+			done := make(chan error, 1)
+			waits[name] = done
+			go func() { done <- fn() }()
 		}
 		wait("lock", func() error {
 			_, err := NewLock(s, LockConfig{Path: "/r/lock"}).Acquire(t.Context())
