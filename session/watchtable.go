@@ -31,7 +31,7 @@ func (t *watchTable) place(path string) int {
 
 // home is the place where a path is looked for first.
 func (t *watchTable) home(path string) int {
-	return int(maphash.String(t.seed, path) & uint64(len(t.slots)-1)) //nolint:gosec // Below the number of slots.
+	return int(maphash.String(t.seed, path) & uint64(len(t.slots)-1))
 }
 
 // get returns the first watch of a path; the others follow it.
