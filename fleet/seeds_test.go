@@ -30,7 +30,7 @@ func TestSeeds(t *testing.T) {
 }
 
 // seeds is how many programs every run of the tests makes.
-const seeds = 100
+const seeds = 40
 
 func simulate(t *testing.T, seed uint64) {
 	w := newSim(t, seed)
