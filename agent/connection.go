@@ -68,7 +68,10 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 }
 
 // sessionName is a session as the log names it.
-func sessionName(s *session.Session) string { return fmt.Sprintf("0x%x", uint64(s.ID())) }
+func sessionName(s *session.Session) string { return hexID(s.ID()) }
+
+// hexID shows a session id as servers do.
+func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) } // #nosec G115 -- its bits are what is shown
 
 // unreachable says why there is no connection.
 func (a *Agent) unreachable() string {

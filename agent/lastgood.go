@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/zkagent/zkagent/view"
 )
 

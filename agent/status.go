@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"time"
 
@@ -183,7 +182,7 @@ func zooKeeperStatus(z session.Status) ZooKeeperStatus {
 		Resumed: z.Resumed, LastError: z.LastError,
 	}
 	if z.SessionID != 0 {
-		s.SessionID = fmt.Sprintf("0x%x", uint64(z.SessionID))
+		s.SessionID = hexID(z.SessionID)
 	}
 	return s
 }

@@ -12,7 +12,7 @@ import (
 // used, and which command or flag may have been meant.
 func explainUsage(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(c, err) })
+	root.SetFlagErrorFunc(usageError)
 	explainArgs(root)
 }
 
