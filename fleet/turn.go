@@ -39,7 +39,7 @@ func (p *Participant) turn(ctx context.Context, s *session.Session, tree *view.T
 	// A host in maintenance keeps what it has, and has no turn; one that starts
 	// in maintenance does as any that returns.
 	aside := (own == nil || skipped) && p.inMaintenance()
-	if version, _ := May(closed == ResultDone, own); version && !(aside && *inUse) {
+	if version, _ := May(closed == ResultDone, own); version && (!aside || !*inUse) {
 		p.cfg.Host.Show(tree)
 		*inUse = true
 		return true, nil
