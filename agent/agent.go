@@ -335,8 +335,15 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 	for _, b := range bundles {
 		if b.err != nil {
 			b.report.State, b.report.Stage, b.report.Err = "failed", "parse", b.err
+		}
+	}
+	a.loop.do(ctx, func() {
+		a.loop.set(declaredSources(cfg), bundles)
+		a.loop.publish() // before the conditions that tell of it
+	})
+	for _, b := range bundles {
+		if b.err != nil {
 			a.conds.Open("template-failed", b.cfg.Name, b.err.Error())
 		}
 	}
-	a.loop.do(ctx, func() { a.loop.set(declaredSources(cfg), bundles) })
 }

@@ -367,7 +367,11 @@ func (l *loop) result(r applyResult) {
 		return
 	}
 	b.applied, b.seen = true, r.view
-	l.applier.report(b, r)
+	if l.applier.record(b, r) {
+		l.publish() // Who sees the condition finds what it tells of in the status.
+		l.dirty = true
+	}
+	l.applier.tell(b, r)
 	if r.err == nil {
 		b.failures = 0
 		return

@@ -7,10 +7,10 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// report takes the result of an apply into the bundle's report, the open
-// conditions, the events and the log. The loop calls it.
-func (a *applier) report(b *bundle, r applyResult) {
-	name := b.cfg.Name
+// record takes the result of an apply into the bundle's report, and says
+// whether the bundle has failed or no longer does.
+func (a *applier) record(b *bundle, r applyResult) bool {
+	was := b.report.Err
 	b.report.LastApply, b.report.Took = time.Now(), r.took
 	b.report.Stage, b.report.Err = r.stage, r.err
 	b.report.Version = configVersion(r.view, b.sources)
@@ -19,16 +19,26 @@ func (a *applier) report(b *bundle, r applyResult) {
 	}
 	if r.err != nil {
 		b.report.State = "failed"
+		return true
+	}
+	b.report.State = "ok"
+	b.report.Files = b.report.Files[:0:0]
+	for _, o := range b.work.outputs {
+		b.report.Files = append(b.report.Files, o.dest)
+	}
+	return was != nil
+}
+
+// tell takes the result of an apply into the open conditions, the events and
+// the log.
+func (a *applier) tell(b *bundle, r applyResult) {
+	name := b.cfg.Name
+	if r.err != nil {
 		a.conds.Open("template-failed", name, r.err.Error())
 		a.events.add(Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
 		a.log.Error("apply failed", "template", name, "stage", r.stage, "took", r.took, "err", r.err)
 	} else {
-		b.report.State = "ok"
 		a.conds.Close("template-failed", name)
-		b.report.Files = b.report.Files[:0:0]
-		for _, o := range b.work.outputs {
-			b.report.Files = append(b.report.Files, o.dest)
-		}
 		if r.changed > 0 {
 			a.events.add(Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
 			a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
