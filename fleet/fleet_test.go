@@ -36,6 +36,8 @@ type world struct {
 
 // host is one simulated agent. What is on its "disk" outlives its process.
 type host struct {
+	upkeep
+
 	w       *world
 	id      string
 	cancel  context.CancelFunc
@@ -51,8 +53,6 @@ type host struct {
 	hold    chan struct{}    // a use waits for it when not nil
 	kills   int64            // the version that kills the process
 	dead    bool             // it did
-	reason  string           // of its maintenance
-	changed chan struct{}    // closed when that changes
 }
 
 func newWorld(t *testing.T, ids ...string) *world {

@@ -4,30 +4,38 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
 )
 
-// maintain puts the host into maintenance, or with "" takes it out.
-func (h *host) maintain(reason string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.reason = reason
-	if h.changed != nil {
-		close(h.changed)
-	}
-	h.changed = make(chan struct{})
+// upkeep is the maintenance of a host as a test switches it.
+type upkeep struct {
+	mu      sync.Mutex    // guards what follows
+	reason  string        // empty: there is none
+	changed chan struct{} // closed when that changes
 }
 
-func (h *host) maintenance() (string, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.changed == nil {
-		h.changed = make(chan struct{})
+// maintain puts the host into maintenance, or with "" takes it out.
+func (u *upkeep) maintain(reason string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reason = reason
+	if u.changed != nil {
+		close(u.changed)
 	}
-	return h.reason, h.changed
+	u.changed = make(chan struct{})
+}
+
+func (u *upkeep) maintenance() (string, <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.changed == nil {
+		u.changed = make(chan struct{})
+	}
+	return u.reason, u.changed
 }
 
 // subscribeMaintained makes the host's subscription say that it is in maintenance.

@@ -17,6 +17,8 @@ import (
 // simHost is one host of a simulation. What it uses is on its "disk" and
 // outlives its process.
 type simHost struct {
+	upkeep
+
 	w  *sim
 	id string
 	// dial is the network of its processes; touched by their goroutine alone.
@@ -27,29 +29,6 @@ type simHost struct {
 	rng   *rand.Rand
 	inUse int64
 	kill  context.CancelFunc
-
-	reason  string // of its maintenance
-	changed chan struct{}
-}
-
-// maintain puts the host into maintenance, or with "" takes it out.
-func (h *simHost) maintain(reason string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.reason = reason
-	if h.changed != nil {
-		close(h.changed)
-	}
-	h.changed = make(chan struct{})
-}
-
-func (h *simHost) maintenance() (string, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	return h.reason, h.changed
 }
 
 func (h *simHost) addr() string { return h.id + ":2181" }
