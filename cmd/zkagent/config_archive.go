@@ -48,14 +48,7 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 				if cfg.Keys, err = g.readArchive(args[0]); err != nil {
 					return err
 				}
-				if err = g.refuseOpen(ctx, s, t, false); err != nil {
-					return err
-				}
-				r, err := config.Publish(ctx, s, cfg)
-				if err != nil {
-					return err
-				}
-				return g.told("published", t, r)
+				return g.publishAtOnce(ctx, s, t, cfg, false)
 			})
 		},
 	}

@@ -150,14 +150,7 @@ nevertheless, checked as always, and ends the rollout: all hosts change at once.
 			if roll.rollout {
 				return g.publishByRollout(ctx, s, t, cfg, &roll, replace)
 			}
-			if err = g.refuseOpen(ctx, s, t, emergency); err != nil {
-				return err
-			}
-			r, err := config.Publish(ctx, s, cfg)
-			if err != nil {
-				return err
-			}
-			return g.told("published", t, r)
+			return g.publishAtOnce(ctx, s, t, cfg, emergency)
 		})
 	}
 	p.add(c)
@@ -166,6 +159,19 @@ nevertheless, checked as always, and ends the rollout: all hosts change at once.
 	c.Flags().BoolVar(&replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
 	roll.add(c.Flags())
 	return c
+}
+
+// publishAtOnce publishes to all hosts at once, unless a rollout is open and this
+// is no emergency.
+func (g *globals) publishAtOnce(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, emergency bool) error {
+	if err := g.refuseOpen(ctx, s, t, emergency); err != nil {
+		return err
+	}
+	r, err := config.Publish(ctx, s, cfg)
+	if err != nil {
+		return err
+	}
+	return g.told("published", t, r)
 }
 
 // oneKey is the tree in use with one key changed.

@@ -148,17 +148,13 @@ func empty(err error, path string, gaveUp bool) error {
 
 func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) error {
 	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
-		wait, cancel := g.patience(ctx, o.wait)
-		defer cancel()
 		take := o.open(s, path).Take
 		if o.nonblock {
 			take = o.open(s, path).TryTake
 		}
-		notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
-		defer notice.Stop()
-		body, err := take(wait)
+		body, err := awaitItem(ctx, g, path, o, take)
 		if err != nil {
-			return empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+			return err
 		}
 		if g.isJSON() {
 			return g.printJSON("body", string(body))
@@ -186,21 +182,26 @@ func (g *globals) queueReserve(ctx context.Context, name string, command []strin
 	})
 }
 
-// queueAwait reserves the first item, and says so when it waits for one.
+// queueAwait reserves the first item.
 func (g *globals) queueAwait(ctx context.Context, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
-	wait, cancel := g.patience(ctx, o.wait)
-	defer cancel()
 	reserve := o.open(s, path).Reserve
 	if o.nonblock {
 		reserve = o.open(s, path).TryReserve
 	}
+	return awaitItem(ctx, g, path, o, reserve)
+}
+
+// awaitItem takes or reserves an item, and says so when it waits for one.
+func awaitItem[T any](ctx context.Context, g *globals, path string, o queueOptions, take func(context.Context) (T, error)) (T, error) {
+	wait, cancel := g.patience(ctx, o.wait)
+	defer cancel()
 	notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
 	defer notice.Stop()
-	r, err := reserve(wait)
+	item, err := take(wait)
 	if err != nil {
-		return nil, empty(err, path, wait.Err() != nil && ctx.Err() == nil)
+		err = empty(err, path, wait.Err() != nil && ctx.Err() == nil)
 	}
-	return r, nil
+	return item, err
 }
 
 // process gives the item to the command, and removes it when that succeeds.
