@@ -1,16 +1,10 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -51,31 +46,6 @@ func memberData(t *testing.T, s *session.Session, group string) map[string]strin
 		}
 	}
 	return all
-}
-
-// pairFile writes a certificate for loopback, signed by itself, and its key.
-func pairFile(t *testing.T, file string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...)
-	if err := os.WriteFile(file, both, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // sickServers are a plain server, one that wants a client's certificate, and
@@ -150,7 +120,7 @@ func TestDiscovery_ChecksOfEveryKind(t *testing.T) {
 	if err := os.WriteFile(a.path("ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pairFile(t, a.path("client.pem"))
+	zktest.Certificate(t, a.path("client.pem"), "agent")
 	a.write(t, "ok", "")
 	var settings strings.Builder
 	fmt.Fprintf(&settings, "agent {\n  id = \"checks\"\n  state_dir = \"DIR/state\"\n}\nadmin { socket = \"DIR/sock\" }\nzookeeper { servers = [%q] }\n", zk)

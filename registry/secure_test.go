@@ -2,17 +2,10 @@ package registry
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,51 +16,14 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// pair writes a certificate that signs itself, with its key, and returns both.
-func pair(t *testing.T, file, name string) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
-	if err := os.WriteFile(file, slices.Concat(private, cert), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file+".cert.pem", cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	both, err := tls.X509KeyPair(cert, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(cert)
-	return both, pool
-}
-
 // secureServer is a ZooKeeper that wants certificates on its TLS port, knows
 // clients by them, enforces quotas, and serves nobody who is not known.
 func secureServer(t *testing.T) (plain, secure session.Config, certs *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
 	serverFile, clientFile := filepath.Join(dir, "server.pem"), filepath.Join(dir, "client.pem")
-	_, pool := pair(t, serverFile, "zk")
-	client, _ := pair(t, clientFile, "agent")
+	_, pool := zktest.Certificate(t, serverFile, "zk")
+	client, _ := zktest.Certificate(t, clientFile, "agent")
 	srv := zktest.Start(t, zktest.Options{
 		Secure: true, JVMFlags: []string{"-Dzookeeper.enforceQuota=true", "-Dzookeeper.enforce.auth.enabled=true", "-Dzookeeper.enforce.auth.schemes=digest,x509"},
 		Settings: []string{

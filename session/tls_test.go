@@ -2,16 +2,8 @@ package session
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -21,41 +13,10 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
-// certificate makes a self-signed certificate for localhost, which is not valid for
-// any address, and writes it with its key to a file.
-func certificate(t *testing.T, file string) *x509.CertPool {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "zk"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	if err := os.WriteFile(file, both, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(both)
-	return pool
-}
-
 func TestReal_TLSWithHostNames(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "server.pem")
-	pool := certificate(t, file)
+	_, pool := zktest.Certificate(t, file, "zk")
 	srv := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
 		"ssl.keyStore.location=" + file, "ssl.trustStore.location=" + file, "ssl.clientAuth=none",
 	}})
