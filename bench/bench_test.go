@@ -230,19 +230,11 @@ func BenchmarkJoin(b *testing.B) {
 // place, the file system's part included.
 func BenchmarkChange(b *testing.B) {
 	e := newEnv(b)
-	l, root, err := e.lane(b.Context(), "bench", 10000)
+	l, _, stop, err := e.ourLane(b.Context(), "bench", 10000)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.file.close()
-	a, err := e.startAgent(b.Context(), root, &l.meter, file(l.file.path, whole))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = a.stop() }()
-	if _, err := l.file.next(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	defer stop()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if err := e.change(b.Context(), l, i); err != nil {

@@ -42,6 +42,7 @@ func (e *env) startAgent(ctx context.Context, root string, m *meter, bundles ...
 	r := &running{Agent: a, cancel: cancel, done: make(chan error, 1)}
 	go func() { r.done <- a.Run(ctx) }()
 	if _, err := await(ctx, a.Ready()); err != nil {
+		_ = r.stop()
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	return r, nil
@@ -85,6 +86,29 @@ func (e *env) lane(ctx context.Context, name string, n int) (*lane, string, erro
 	}
 	l.file, err = watchFile(filepath.Join(dir, "out.conf"))
 	return l, root, err
+}
+
+// ourLane is a lane with an agent that has written its file, the root of its tree,
+// and what ends it.
+func (e *env) ourLane(ctx context.Context, name string, n int) (*lane, string, func(), error) {
+	l, root, err := e.lane(ctx, name, n)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	a, err := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
+	if err != nil {
+		l.file.close()
+		return nil, "", nil, err
+	}
+	stop := func() {
+		_ = a.stop()
+		l.file.close()
+	}
+	if _, err = l.file.next(ctx); err != nil {
+		stop()
+		return nil, "", nil, err
+	}
+	return l, root, stop, nil
 }
 
 // latency measures from the reply to the writer's set to the renamed file.
@@ -242,19 +266,11 @@ func fanoutOf(ctx context.Context, e *env, n int) error {
 
 // burst makes a thousand changes as fast as they go.
 func burst(ctx context.Context, e *env) error {
-	l, root, err := e.lane(ctx, "burst", 100)
+	l, _, stop, err := e.ourLane(ctx, "burst", 100)
 	if err != nil {
 		return err
 	}
-	defer l.file.close()
-	a, err := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.stop() }()
-	if _, err := l.file.next(ctx); err != nil {
-		return err
-	}
+	defer stop()
 	for i, n := range pick(e, []int{100}, []int{1000, 1000, 1000}) {
 		if err := burstOf(ctx, e, l, n, i); err != nil {
 			return err
@@ -305,19 +321,11 @@ func burstOf(ctx context.Context, e *env, l *lane, n, run int) error {
 
 // idle measures an agent with nothing to do.
 func idle(ctx context.Context, e *env) error {
-	l, root, err := e.lane(ctx, "idle", 1000)
+	l, _, stop, err := e.ourLane(ctx, "idle", 1000)
 	if err != nil {
 		return err
 	}
-	defer l.file.close()
-	a, err := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.stop() }()
-	if _, err := l.file.next(ctx); err != nil {
-		return err
-	}
+	defer stop()
 	// What an agent asks once after its start, on a busy machine late.
 	for was := l.meter.now().requests - 1; was != l.meter.now().requests; {
 		was = l.meter.now().requests

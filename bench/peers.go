@@ -107,19 +107,11 @@ func peersOf(ctx context.Context, e *env, name string, n int) error {
 		return ctx.Err()
 	}
 	defer p.stop()
-	l, root, err := e.lane(ctx, "ours", n)
+	l, root, stop, err := e.ourLane(ctx, "ours", n)
 	if err != nil {
 		return err
 	}
-	defer l.file.close()
-	a, err := e.startAgent(ctx, root, &l.meter, file(l.file.path, whole))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.stop() }()
-	if _, err := l.file.next(ctx); err != nil {
-		return err
-	}
+	defer stop()
 	var joins [2]samples
 	for i := range pick(e, 3, 60) {
 		for k, side := range []*lane{l, p.lane} {
