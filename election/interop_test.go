@@ -1,14 +1,11 @@
 package election
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/recipe"
-	"github.com/zkagent/zkagent/session"
 )
 
 // Candidates of ours and of others lead in turn on one path: theirs first and
@@ -35,7 +32,7 @@ func leadInTurn(t *testing.T, p *peers.Peer, kind, dialect string, both bool) {
 	p.Tell(t, "acquire %s %s", kind, path)
 	p.Expect(ctx, t, "held "+kind)
 	ours := run(t, s, Config{Name: "e", Path: path, ID: "ours", Dialect: dialect, Leave: true})
-	awaitLine(ctx, t, s, path, 2)
+	peers.AwaitChildren(ctx, t, s, path, 2)
 	if len(ours.terms) > 0 {
 		t.Fatalf("%s: ours leads beside the peer", kind)
 	}
@@ -44,7 +41,7 @@ func leadInTurn(t *testing.T, p *peers.Peer, kind, dialect string, both bool) {
 	p.Expect(ctx, t, "released "+kind)
 	if both {
 		p.Tell(t, "acquire %s %s", kind, path)
-		awaitLine(ctx, t, s, path, 2)
+		peers.AwaitChildren(ctx, t, s, path, 2)
 		p.Silent(t)
 	}
 	must(t, ours.stop())
@@ -52,23 +49,5 @@ func leadInTurn(t *testing.T, p *peers.Peer, kind, dialect string, both bool) {
 		p.Expect(ctx, t, "held "+kind)
 		p.Tell(t, "release %s", kind)
 		p.Expect(ctx, t, "released "+kind)
-	}
-}
-
-// awaitLine waits until n candidates stand in line.
-func awaitLine(ctx context.Context, t *testing.T, s *session.Session, path string, n int) {
-	t.Helper()
-	for {
-		names, _, watch, err := s.ChildrenW(ctx, path)
-		if errors.Is(err, session.ErrNoNode) {
-			_, _, watch, err = s.ExistsW(ctx, path)
-		}
-		must(t, err)
-		if len(names) == n {
-			watch.Stop()
-			return
-		}
-		recv(ctx, t, watch.C())
-		watch.Stop()
 	}
 }

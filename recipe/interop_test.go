@@ -27,7 +27,7 @@ func inTurn(ctx context.Context, t *testing.T, s *session.Session, p *peers.Peer
 		}
 		got <- h
 	}()
-	awaitChildren(ctx, t, s, contenders, 2)
+	peers.AwaitChildren(ctx, t, s, contenders, 2)
 	select {
 	case <-got:
 		t.Fatalf("%s: ours is held while the peer's is", kind)
@@ -41,7 +41,7 @@ func inTurn(ctx context.Context, t *testing.T, s *session.Session, p *peers.Peer
 	}
 
 	p.Tell(t, "acquire %s %s", kind, path)
-	awaitChildren(ctx, t, s, contenders, 2)
+	peers.AwaitChildren(ctx, t, s, contenders, 2)
 	if kind == "writelock" {
 		// ZooKeeper's WriteLock waits for ever when its predecessor leaves
 		// between its list and its watch.
@@ -89,7 +89,7 @@ func together(ctx context.Context, t *testing.T, s *session.Session, p *peers.Pe
 		}
 		got <- h
 	}()
-	awaitChildren(ctx, t, s, path, 3)
+	peers.AwaitChildren(ctx, t, s, path, 3)
 	must(t, r.Release(ctx))
 	select {
 	case <-got:
@@ -140,23 +140,6 @@ func counts(ctx context.Context, t *testing.T, s *session.Session, p *peers.Peer
 	}
 	if got, err := c.Value(ctx); got != 4*258 || err != nil {
 		t.Errorf("%s: got %d, %v, want %d", kind, got, err, 4*258)
-	}
-}
-
-// awaitChildren waits until a directory has n children.
-func awaitChildren(ctx context.Context, t *testing.T, s *session.Session, path string, n int) {
-	t.Helper()
-	for {
-		names, _, watch, err := s.ChildrenW(ctx, path)
-		if errors.Is(err, session.ErrNoNode) {
-			_, _, watch, err = s.ExistsW(ctx, path)
-		}
-		must(t, err)
-		if len(names) == n {
-			watch.Stop()
-			return
-		}
-		must(t, awaitWatch(ctx, s, watch))
 	}
 }
 
@@ -252,7 +235,7 @@ func groupWith(ctx context.Context, t *testing.T, s *session.Session, p *peers.P
 	}
 	p.Tell(t, "release member")
 	p.Expect(ctx, t, "released member")
-	awaitChildren(ctx, t, s, path, 0)
+	peers.AwaitChildren(ctx, t, s, path, 0)
 }
 
 // doubleBarrier enters and leaves together with the peer, in both orders.
@@ -272,11 +255,11 @@ func doubleBarrier(ctx context.Context, t *testing.T, s *session.Session, p *pee
 		leave := func(h *Hold) { left <- d.Leave(ctx, h) }
 		if oursFirst {
 			go enter()
-			awaitChildren(ctx, t, s, path, 1)
+			peers.AwaitChildren(ctx, t, s, path, 1)
 		}
 		p.Tell(t, "acquire double %s", path)
 		if !oursFirst {
-			awaitChildren(ctx, t, s, path, 1)
+			peers.AwaitChildren(ctx, t, s, path, 1)
 			p.Silent(t)
 			go enter()
 		}
@@ -305,7 +288,7 @@ func semaphoreInTurn(ctx context.Context, t *testing.T, s *session.Session, p *p
 	h, err := sem.Acquire(ctx)
 	must(t, err)
 	p.Tell(t, "acquire semaphore %s", path)
-	awaitChildren(ctx, t, s, waiters, n)
+	peers.AwaitChildren(ctx, t, s, waiters, n)
 	p.Silent(t)
 	must(t, h.Release(ctx))
 	p.Expect(ctx, t, "held semaphore")

@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"internal/condition":  {},
 	"internal/arrows":     {},
 	"internal/history":    {},
-	"internal/peers":      {},
+	"internal/peers":      {"session"},
 	"internal/systemd":    {},
 	"internal/proc":       {},
 	"internal/memzk":      {"internal/jute"},
