@@ -80,10 +80,7 @@ func (a *agentProcess) leads(t *testing.T) {
 func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
-	servers := make([]string, len(ensemble.Servers))
-	for i, s := range ensemble.Servers {
-		servers[i] = s.Addr()
-	}
+	servers := ensemble.Addrs()
 	a := startAgent(t, "a", candidate(servers, longSession))
 	first := a.settled(t)
 	a.leads(t)

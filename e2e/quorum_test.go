@@ -26,10 +26,7 @@ func lines(log string) int {
 func TestLeaderFaults_QuorumLost(t *testing.T) {
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
-	servers := make([]string, len(ensemble.Servers))
-	for i, s := range ensemble.Servers {
-		servers[i] = s.Addr()
-	}
+	servers := ensemble.Addrs()
 	log := filepath.Join(t.TempDir(), "hooks.log")
 	agents := map[string]*agentProcess{}
 	for _, id := range []string{"a", "b"} {

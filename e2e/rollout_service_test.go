@@ -74,23 +74,9 @@ func startService(t *testing.T, id, file string, log *eventLog, gate chan struct
 		t.Fatal(err)
 	}
 	s := &hostService{id: id, file: file, log: log, addr: l.Addr().String(), gate: gate}
-	var wg sync.WaitGroup
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
-	})
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
-					_, _ = fmt.Fprintln(conn, s.answer(strings.TrimSpace(line)))
-				}
-			})
+	serveConns(t, l, func(conn net.Conn) {
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+			_, _ = fmt.Fprintln(conn, s.answer(strings.TrimSpace(line)))
 		}
 	})
 	return s

@@ -27,6 +27,13 @@ func systemBus(t *testing.T, job string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serveConns(t, l, func(conn net.Conn) { serveBus(conn, job) })
+	return "unix:path=" + path
+}
+
+// serveConns serves each connection of a listener until the test ends.
+func serveConns(t *testing.T, l net.Listener, serve func(net.Conn)) {
+	t.Helper()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -36,7 +43,7 @@ func systemBus(t *testing.T, job string) string {
 			}
 			wg.Go(func() {
 				defer conn.Close()
-				serveBus(conn, job)
+				serve(conn)
 			})
 		}
 	})
@@ -44,7 +51,6 @@ func systemBus(t *testing.T, job string) string {
 		_ = l.Close()
 		wg.Wait()
 	})
-	return "unix:path=" + path
 }
 
 // serveBus lets one client in and answers its calls until it hangs up.

@@ -22,11 +22,7 @@ func TestEnsemble_LeaderKilled(t *testing.T) {
 	e := zktest.StartEnsemble(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	addrs := make([]string, 0, len(e.Servers))
-	for _, s := range e.Servers {
-		addrs = append(addrs, s.Addr())
-	}
-	m := &match{addrs: addrs, killed: make(chan struct{})}
+	m := &match{addrs: e.Addrs(), killed: make(chan struct{})}
 	var all sync.WaitGroup
 	for name, play := range games() {
 		m.ready.Add(1)

@@ -61,14 +61,17 @@ func (e *Ensemble) close(tb testing.TB) {
 	}
 }
 
-// ConnectString returns the addresses of all servers, separated by commas.
-func (e *Ensemble) ConnectString() string {
+// Addrs returns the addresses of all servers.
+func (e *Ensemble) Addrs() []string {
 	addrs := make([]string, 0, len(e.Servers))
 	for _, s := range e.Servers {
 		addrs = append(addrs, s.Addr())
 	}
-	return strings.Join(addrs, ",")
+	return addrs
 }
+
+// ConnectString returns the addresses of all servers, separated by commas.
+func (e *Ensemble) ConnectString() string { return strings.Join(e.Addrs(), ",") }
 
 // Leader waits until one of the running servers leads and returns it.
 func (e *Ensemble) Leader(tb testing.TB) *Server {
