@@ -16,9 +16,6 @@ const (
 	connectRepeat   = time.Minute     // before the newest error replaces the one that was told
 )
 
-// codeUnreachable is the condition of an agent that no server answers.
-const codeUnreachable = "zookeeper-unreachable"
-
 // followConnection tells what becomes of the session, with a condition while
 // there is no connection, and events, so that an outage and its reason can be
 // read at any place. It sleeps while nothing changes.

@@ -130,7 +130,7 @@ func (f *fleetStatus) data(snap *snapshot) (string, bool) {
 	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
 	for _, c := range a.conds.List() {
 		// Whoever reads this was reached.
-		if st.Error == "" && c.Code != codeUnreachable {
+		if st.Error == "" && c.Code != "zookeeper-unreachable" {
 			st.Error = c.Name() + ": " + c.Text
 		}
 	}

@@ -35,20 +35,6 @@ func History(ctx context.Context, s *session.Session, root string) ([]Version, e
 	return list, nil
 }
 
-// Describe returns the header of one version.
-func Describe(ctx context.Context, s *session.Session, root string, n int64) (Version, error) {
-	m, err := loadManifest(ctx, s, root, n)
-	if err != nil {
-		return Version{}, fmt.Errorf("config %s: %w", root, err)
-	}
-	v := m.describe()
-	if r, _, err := ReadReady(ctx, s, root); err == nil {
-		v.Active = r.Version == n
-		v.Used = v.Active || r.Previous == n
-	}
-	return v, nil
-}
-
 // readManifests returns the versions that are there, oldest first.
 func readManifests(ctx context.Context, s *session.Session, root string) ([]*manifest, error) {
 	numbers, err := versionNumbers(ctx, s, root)

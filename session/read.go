@@ -3,16 +3,12 @@ package session
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // Stat is what ZooKeeper knows about a znode besides its data.
 type Stat = jute.Stat
-
-// Time returns a Ctime or Mtime of a Stat as a time.
-func Time(ms int64) time.Time { return time.UnixMilli(ms) }
 
 // Get reads the data of a znode.
 func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {

@@ -40,13 +40,6 @@ func (l *Log) Add(client int, call int64, input, output any) {
 	l.ops = append(l.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: l.now})
 }
 
-// Len returns the number of operations.
-func (l *Log) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.ops)
-}
-
 // Check fails the test when the history has fewer than least operations, which
 // shows nothing, or cannot be that of the model. It must be called outside a
 // bubble of virtual time, in which its patience would never end.

@@ -76,14 +76,7 @@ func (p *Proxy) CutOneWay(d Direction) {
 	}
 }
 
-// BlackHole stalls both directions until Heal: connections are accepted and
-// stay open, and nothing arrives.
-func (p *Proxy) BlackHole() {
-	p.CutOneWay(ClientToServer)
-	p.CutOneWay(ServerToClient)
-}
-
-// Heal ends Cut, CutOneWay and BlackHole; what was held arrives. A delay stays.
+// Heal ends Cut and CutOneWay; what was held arrives. A delay stays.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -66,10 +66,3 @@ func (c *Conn) Get(path string, watch bool) ([]byte, jute.Stat, int32, error) {
 	st.Decode(d)
 	return data, st, r.Err, err
 }
-
-// Children returns the names of a znode's children as the server orders them,
-// and the reply's code.
-func (c *Conn) Children(path string, watch bool) ([]string, int32, error) {
-	r, err := c.Call(jute.OpGetChildren2, Body(path, watch))
-	return jute.NewDecoder(r.Body).Strings(), r.Err, err
-}
