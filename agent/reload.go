@@ -253,75 +253,6 @@ func (r *reloads) postCheck(ctx context.Context, req *reloadRequest) error {
 	return nil
 }
 
-// retried runs one command, again with back-off as often as it may.
-func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string) error {
-	var err error
-	for try := 0; try <= req.cfg.Retry; try++ {
-		if try > 0 && !sleep(ctx, backoff(try, max(req.cfg.MinInterval, 500*time.Millisecond), 30*time.Second)) {
-			return context.Cause(ctx)
-		}
-		if err = r.once(ctx, req, args); err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return err
-}
-
-// once runs one command and, where the settings ask for it, waits until the
-// master has new workers.
-func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) error {
-	c := req.trigger.command(args)
-	c.Timeout = req.cfg.Timeout
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultReloadTimeout
-	}
-	before := workersOf(req.cfg.VerifyPIDFile)
-	began := time.Now()
-	res, err := r.run(ctx, req.cfg.Leader, c)
-	took := time.Since(began)
-	if err != nil {
-		r.log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
-		err = fmt.Errorf("reload: %w", err)
-	} else {
-		r.log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
-		if req.cfg.VerifyPIDFile != "" {
-			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
-		}
-	}
-	r.note(req.bundle, ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
-	return err
-}
-
-// note keeps the newest run of a bundle's command.
-func (r *reloads) note(bundle string, s ReloadStatus) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.runs == nil {
-		r.runs = map[string]ReloadStatus{}
-	}
-	r.runs[bundle] = s
-}
-
-// share notes the run of one bundle for another with the same command.
-func (r *reloads) share(from, to string) {
-	if s := r.newest(from); s != nil {
-		r.note(to, *s)
-	}
-}
-
-// newest is the newest run of a bundle's command; nil when there was none.
-func (r *reloads) newest(bundle string) *ReloadStatus {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.runs[bundle]; ok {
-		return &s
-	}
-	return nil
-}
-
 // errorText is the text of an error; empty for none.
 func errorText(err error) string {
 	if err == nil {
@@ -329,47 +260,6 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
-
-// restore puts back the files of all that ask for it and reloads again. The
-// returned error is the first one, with what became of the restoring.
-func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed error) error {
-	var restored []*reloadRequest
-	var errs []error
-	for _, req := range batch {
-		if req.restore == nil {
-			continue
-		}
-		if err := req.restore(); err != nil {
-			errs = append(errs, fmt.Errorf("restore files of %s: %w", req.bundle, err))
-			continue
-		}
-		restored = append(restored, req)
-	}
-	if len(restored) == 0 {
-		return errors.Join(append([]error{failed}, errs...)...)
-	}
-	// One more run tells the program of the old files. Its failure leaves
-	// the reload owed.
-	if err := r.all(ctx, restored); err != nil {
-		errs = append(errs, fmt.Errorf("reload of the restored files: %w", err))
-	}
-	return &restoredError{err: errors.Join(append([]error{failed}, errs...)...), clean: len(errs) == 0}
-}
-
-// restoredError is a failed reload after which the old files are in use again.
-type restoredError struct {
-	err   error
-	clean bool // the reload of the old files succeeded: nothing is owed
-}
-
-func (e *restoredError) Error() string {
-	if e.clean {
-		return e.err.Error() + "; the old files are in use again"
-	}
-	return e.err.Error()
-}
-
-func (e *restoredError) Unwrap() error { return e.err }
 
 // result names an outcome for metrics.
 func result(err error) string {

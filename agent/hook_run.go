@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+// ledgered runs the hook between two writes of the ledger: started before,
+// done or failed after.
+func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, put func(*record, entry)) error {
+	e := entry{State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	if !slot.IsZero() {
+		e.Slot = slot.UTC()
+	}
+	if r.cfg.Jitter > 0 && !sleep(ctx, jitter(r.cfg.Jitter)) {
+		return nil
+	}
+	if err := r.write(ctx, e, put); err != nil {
+		return err
+	}
+	err := r.attempts(ctx, ev, slot)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, proc.ErrLease)) {
+		// Ended from outside: what it did is not known, and stays started.
+		return nil
+	}
+	e.State = stateDone
+	if err != nil {
+		e.State = stateFailed
+	}
+	e.Time = time.Now().UTC()
+	r.finished[e.Run] = e.State
+	// The command has finished; its end is recorded although the term may
+	// end at this moment: the write is refused in ZooKeeper if it did.
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
+	defer cancel()
+	if err := r.write(final, e, put); err != nil {
+		return err // finished remembers it for makeGood.
+	}
+	delete(r.finished, e.Run)
+	return nil
+}
+
+// ledgerGrace bounds the write that records the end of a run.
+const ledgerGrace = 2 * time.Second
+
+func (r *hookRunner) write(ctx context.Context, e entry, put func(*record, entry)) error {
+	next := r.rec.clone()
+	put(&next, e)
+	if err := r.ledger.store(ctx, next); err != nil {
+		return err
+	}
+	r.rec = next
+	return nil
+}
+
+// attempts runs the command, again after a failure as often as it may.
+func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) error {
+	var err error
+	for try := 1; try <= 1+r.cfg.Retries; try++ {
+		if try > 1 && !sleep(ctx, backoff(try-1, time.Second, time.Minute)) {
+			return context.Cause(ctx)
+		}
+		if err = r.once(ctx, ev, slot, try); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, proc.ErrLease) {
+			return err
+		}
+	}
+	r.conds.Open("hook-failed", r.cfg.Name, err.Error())
+	return err
+}
+
+// once runs the command once and records it.
+func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try int) error {
+	ev.Agent, ev.Name, ev.Term, ev.hook = r.agentID, r.cfg.Name, r.scope.term, true
+	args, err := r.cfg.Command.Args(Vars{})
+	if err != nil {
+		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
+	}
+	c := ev.command(args)
+	c.Timeout = r.cfg.Timeout
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultHookTimeout
+	}
+	run := HookRun{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
+	res, err := r.scope.run(ctx, c)
+	run.Took, run.Code, run.Signal, run.Output = res.Took, res.Code, res.Signal, res.Output
+	result := "ok"
+	if err != nil {
+		run.State, run.Error, result = stateFailed, err.Error(), "failed"
+	}
+	r.history.add(r.cfg.Name, run)
+	r.metrics.hook(r.cfg.Name, result)
+	text := ev.Event
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	r.events.add(Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
+	if err == nil {
+		r.conds.Close("hook-failed", r.cfg.Name)
+		r.conds.Close("hook-unknown", r.cfg.Name)
+	}
+	r.log.Info("hook finished", "hook", r.cfg.Name, "event", ev.Event, "term", ev.Term, "code", res.Code, "took", res.Took, "err", err)
+	if err != nil {
+		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// fetch reads the data of the znodes.
+func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
+	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == gone })
+	known := sorted(slices.Collect(maps.Keys(zs)))
+	replies, err := m.fetchAll(ctx, known)
+	if err != nil {
+		return err
+	}
+	for i, z := range known {
+		r := replies[i]
+		switch {
+		case r.err == nil:
+			m.fetched(z, r)
+		case errors.Is(r.err, session.ErrNoNode):
+			// It went after its parent was listed, so the parent's watch fires.
+			m.vanished(z)
+			if z == m.top {
+				m.arm(z, false, r.watch)
+			}
+		default:
+			if err := m.failed(ctx, z, r.err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fewReads is how many znodes are read one by one; more are read together.
+const fewReads = 4
+
+// fetchAll reads and watches the data of the znodes.
+func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
+	if len(zs) <= fewReads || zs[0] == m.top {
+		return m.each(zs, func(z *znode) reply {
+			var r reply
+			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
+			if z == m.top && errors.Is(r.err, session.ErrNoNode) {
+				return m.awaitRoot(ctx)
+			}
+			return r
+		}), nil
+	}
+	results, err := m.s.GetManyW(ctx, paths(zs), false)
+	if err != nil {
+		return nil, err
+	}
+	replies := make([]reply, len(zs))
+	for i, r := range results {
+		replies[i] = reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err}
+	}
+	return replies, nil
+}
+
+// awaitRoot arms the watch for a root that does not exist. If it was created
+// meanwhile, it is marked to be read.
+func (m *Mirror) awaitRoot(ctx context.Context) reply {
+	_, ok, w, err := m.s.ExistsW(ctx, m.root)
+	if err != nil {
+		return reply{err: err}
+	}
+	if ok {
+		m.todo.mark(mark{})
+	}
+	return reply{watch: w, err: session.ErrNoNode}
+}
+
+// fetched takes in the data of a znode.
+func (m *Mirror) fetched(z *znode, r reply) {
+	m.arm(z, false, r.watch)
+	m.see(r.stat)
+	if _, ok := m.errs[m.rel(z)]; ok {
+		delete(m.errs, m.rel(z))
+		m.note(z)
+	}
+	if z == m.top && z.kids == nil { // It came after the list.
+		m.todo.mark(mark{})
+	}
+	if !z.isRead() {
+		m.n++
+	}
+	if z.mzxid != r.stat.Mzxid {
+		m.note(z)
+	}
+	z.data, z.mzxid = r.data, r.stat.Mzxid
+}

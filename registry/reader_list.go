@@ -1,0 +1,101 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// relist reads the names of the children. A group that does not exist is
+// empty and waited for. What cannot be read is tried again later; the error is
+// shown meanwhile.
+func (r *reader) relist(ctx context.Context) error {
+	names, stat, w, err := r.s.ChildrenW(ctx, r.g.cfg.Path)
+	if errors.Is(err, session.ErrNoNode) {
+		return r.awaitGroup(ctx)
+	}
+	if err != nil {
+		return r.failed(ctx, fmt.Errorf("list %s: %w", r.g.cfg.Path, err))
+	}
+	r.list, r.known = w, true
+	r.saw(stat)
+	r.compare(names)
+	return nil
+}
+
+func (r *reader) awaitGroup(ctx context.Context) error {
+	stat, ok, w, err := r.s.ExistsW(ctx, r.g.cfg.Path)
+	if err != nil {
+		return r.failed(ctx, fmt.Errorf("wait for %s: %w", r.g.cfg.Path, err))
+	}
+	if ok {
+		w.Stop()
+		r.saw(stat)
+		return r.relist(ctx) // it has come meanwhile
+	}
+	r.list, r.known, r.missing, r.changed = w, true, true, true
+	for name := range r.nodes {
+		r.drop(name)
+	}
+	clear(r.dirty)
+	r.over = nil
+	return nil
+}
+
+// failed decides whether an error ends this run or is shown and waited out.
+func (r *reader) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil || r.s.Context().Err() != nil {
+		return err
+	}
+	r.g.log.Warn("group not readable", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
+	r.g.mu.Lock()
+	defer r.g.mu.Unlock()
+	r.g.status.Error = err.Error()
+	return nil
+}
+
+// compare brings the copy in line with a list of names: those that are new
+// are to be read.
+func (r *reader) compare(names []string) {
+	r.missing, r.changed, r.over = false, true, nil
+	if n := r.g.cfg.MaxMembers; len(names) > n {
+		slices.Sort(names) // The same ones are left out each time.
+		names, r.over = names[:n], names[n:]
+	}
+	r.round++
+	found := 0
+	fresh := make(map[string]bool)
+	for _, name := range names {
+		if c := r.nodes[name]; c != nil {
+			c.round = r.round
+			found++
+		} else {
+			fresh[name] = true
+		}
+	}
+	if found < len(r.nodes) {
+		for name, c := range r.nodes {
+			if c.round != r.round {
+				r.drop(name)
+			}
+		}
+	}
+	maps.DeleteFunc(r.dirty, func(name string, _ bool) bool { return r.nodes[name] == nil })
+	maps.Copy(r.dirty, fresh)
+}
+
+// drop forgets a child.
+func (r *reader) drop(name string) {
+	if c := r.nodes[name]; c != nil {
+		c.watch.Stop()
+		r.touch(name, c.member)
+		delete(r.nodes, name)
+	}
+	delete(r.reasons, name)
+	delete(r.retry, name)
+	delete(r.dirty, name)
+}
