@@ -2,9 +2,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
 )
 
 func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
@@ -65,6 +69,40 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	st := a.Status()
 	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != stageCheck {
 		t.Errorf("got %q at %q", e, st.Templates[0].Stage)
+	}
+}
+
+// Who is told of the condition of a template finds what it tells of in the
+// status, and so do those who are told that it is over.
+func TestAgent_StatusIsThereBeforeTheCondition(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	f := b.file("web.conf", `port {{ key "web/port" }}`)
+	f.Check = &CheckConfig{At: atSwapped, Command: script("! grep -q bad %s", b.path("web.conf"))}
+	c.Bundles = []BundleConfig{f}
+	seen := make(chan string, 4)
+	a := b.start(c, func(a *Agent) {
+		tell := a.conds.Changed
+		a.conds.Changed = func(c condition.Condition, isOpen bool) {
+			tell(c, isOpen)
+			if c.Code == "template-failed" {
+				st := a.Status().Templates[0]
+				seen <- fmt.Sprint(isOpen, " ", st.State, " ", st.Stage, " ", st.Error != "")
+			}
+		}
+	})
+	a.ready()
+	for _, step := range [][2]string{{"bad", "true failed check true"}, {"81", "false ok  false"}} {
+		b.set("/config/web/port", step[0])
+		select {
+		case got := <-seen:
+			if got != step[1] {
+				t.Errorf("port %s: got %q, want %q", step[0], got, step[1])
+			}
+		case <-time.After(patience): //nolint:forbidigo // once.
+			t.Fatal("the condition does not change")
+		}
 	}
 }
 

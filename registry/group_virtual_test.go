@@ -2,11 +2,13 @@ package registry
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -88,6 +90,51 @@ func TestGroup_JoinLeaveChange(t *testing.T) {
 		n := len(m.all())
 		if got := cost(change); got["getData"] != 1 || len(m.all()) != n { // the same data again
 			t.Errorf("no change: %v, %d updates", got, len(m.all())-n)
+		}
+	})
+}
+
+// A member that was deleted is not read, however late the change of the list is
+// told; should it never be told, the member is looked at after a while.
+func TestReader_DeletedMemberIsNotRead(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		join(t, srv, 1, 2)
+		s, err := session.Dial(t.Context(), memConfig(srv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r := newReader(NewGroup(webGroup()), s)
+		defer r.close()
+		catchUp := func() {
+			t.Helper()
+			if err := r.catchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		catchUp()
+		list := r.list
+		_, _, never, err := s.ExistsW(t.Context(), "/never")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.list = never // the event is on its way
+		srv.ResetRequests()
+		leave(t, srv, 1)
+		<-r.bell.C()
+		if err := r.settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		catchUp()
+		if n := srv.Requests()["getData"]; n != 0 || r.retry["m1"].IsZero() {
+			t.Errorf("%d reads, looked at again at %v", n, r.retry["m1"])
+		}
+		never.Stop()
+		synctest.Wait() // the change of the list is told
+		r.list = list
+		catchUp()
+		if got := slices.Collect(maps.Keys(r.nodes)); !slices.Equal(got, []string{"m2"}) || len(r.retry) != 0 {
+			t.Errorf("got %v, to be tried again %v", got, r.retry)
 		}
 	})
 }
