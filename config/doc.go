@@ -20,6 +20,10 @@
 //     <root>/rollouts/...               votes and rollouts
 //     <root>-lock/...                   the publishers' lock
 //
+// A program follows a config by [Follow] and writes one by a [Publisher]; both go
+// on over the sessions of a [session.Manager]. [Watcher] and [Publish] are what
+// they are made of, for programs that look after their sessions themselves.
+//
 // # Guarantees
 //
 // A [Watcher] passes on a tree only as of one moment: a flat one only if ready

@@ -54,6 +54,79 @@ func Example() {
 	// version 2: timeout 30s, 2 keys
 }
 
+// A program publishes and follows by itself: no agent takes part. The manager
+// starts a new session whenever one has ended, and both go on in it.
+func ExampleFollow() {
+	server := memzk.New(memzk.Options{}) // an ensemble, in a real program
+	defer server.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	sessions, err := session.New(session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
+	if err != nil {
+		panic(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- sessions.Run(ctx) }()
+
+	site := config.NewPublisher(sessions, config.PublisherConfig{Path: "/config/site", Author: "me"})
+	if _, err = site.Publish(ctx, map[string][]byte{"color": []byte("blue"), "motto": []byte("hello")}, "first"); err != nil {
+		panic(err)
+	}
+	err = config.Follow(ctx, sessions, config.Config{Name: "site", Path: "/config/site"}, func(tree *view.Tree) {
+		color, _ := tree.Get("color")
+		fmt.Printf("version %s: %s, %d keys\n", tree.Version(), color.Value, tree.Len())
+		if string(color.Value) == "green" {
+			stop()
+			return
+		}
+		// Only what is to change is named; nobody else's change is lost.
+		_, err := site.Edit(ctx, "spring", func(keys map[string][]byte) error {
+			keys["color"] = []byte("green")
+			return nil
+		})
+		if err != nil {
+			panic(err)
+		}
+	})
+	fmt.Println(err, <-ended)
+	// Output:
+	// version 1: blue, 2 keys
+	// version 2: green, 2 keys
+	// <nil> <nil>
+}
+
+// A publisher goes back as it goes forward: by a new version.
+func ExamplePublisher_Rollback() {
+	server := memzk.New(memzk.Options{})
+	defer server.Close()
+	ctx := context.Background()
+	s, err := session.Dial(ctx, session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	site := config.NewPublisher(config.In(s), config.PublisherConfig{Path: "/config/site", Author: "me"})
+	for _, color := range []string{"blue", "green"} {
+		if _, err = site.Publish(ctx, map[string][]byte{"color": []byte(color)}, "it is "+color); err != nil {
+			panic(err)
+		}
+	}
+	if _, err = site.Rollback(ctx, 0, "it was not the color"); err != nil {
+		panic(err)
+	}
+	versions, err := config.History(ctx, s, "/config/site")
+	if err != nil {
+		panic(err)
+	}
+	for _, v := range versions {
+		fmt.Printf("version %d, active %t, rollback of %d: %s\n", v.Number, v.Active, v.RollbackOf, v.Message)
+	}
+	// Output:
+	// version 3, active true, rollback of 1: it was not the color
+	// version 2, active false, rollback of 0: it is green
+	// version 1, active false, rollback of 0: it is blue
+}
+
 // One key is read from whatever layout the tree has.
 func ExampleLookup() {
 	server := memzk.New(memzk.Options{})

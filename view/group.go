@@ -18,19 +18,19 @@ const (
 // Member is one member of a group: typed, validated fields only, for member
 // data is untrusted input.
 type Member struct {
-	ID      string            // stable id of the instance, as far as the format has one
-	Node    string            // name of the znode
-	Name    string            // name of the service instance in the format, else Node
-	Host    string            // host name or IP address; validated, without brackets
-	Port    int               // 1..65535; 0 when the format has none
-	Ports   map[string]int    // further named ports
-	Weight  int               // 0..; default 1
-	Status  string            // up, down, drain, maint
-	Labels  map[string]string // labels and tags
-	Czxid   int64             // czxid of the member's znode
-	Mzxid   int64             // mzxid of the member's znode
-	Created time.Time         // ctime of the znode
-	Held    bool              // gone from ZooKeeper, kept by the guard
+	ID      string            `json:"id"`               // stable id of the instance, as far as the format has one
+	Node    string            `json:"node"`             // name of the znode
+	Name    string            `json:"name"`             // name of the service instance in the format, else Node
+	Host    string            `json:"host"`             // host name or IP address; validated, without brackets
+	Port    int               `json:"port"`             // 1..65535; 0 when the format has none
+	Ports   map[string]int    `json:"ports,omitempty"`  // further named ports
+	Weight  int               `json:"weight"`           // 0..; default 1
+	Status  string            `json:"status"`           // up, down, drain, maint
+	Labels  map[string]string `json:"labels,omitempty"` // labels and tags
+	Czxid   int64             `json:"czxid"`            // czxid of the member's znode
+	Mzxid   int64             `json:"mzxid"`            // mzxid of the member's znode
+	Created time.Time         `json:"created"`          // ctime of the znode
+	Held    bool              `json:"held"`             // gone from ZooKeeper, kept by the guard
 }
 
 // Address is host and port joined, with brackets around an IPv6 address.

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// PublisherConfig describes a [Publisher]. Only Path is required.
+type PublisherConfig struct {
+	Path string // root znode
+	// Layout is auto (that of the tree in use, versioned for a new one), flat
+	// or versioned.
+	Layout string
+	// Schema is a JSON Schema that every tree must satisfy, see [CheckSchema];
+	// nil: the tree's own, if it has one.
+	Schema []byte
+	// Force allows what exceeds [MaxRatio], and in a versioned tree values over
+	// [MaxValue].
+	Force  bool
+	Author string       // who; default: the user
+	Host   string       // where; default: the host name
+	Logger *slog.Logger // nil: discard
+}
+
+// Publisher publishes one config tree, again and again, from a program. It holds
+// no state beside its configuration, and nothing in ZooKeeper between two calls;
+// it may be used by several goroutines, and several publishers may share a path:
+// each publish takes the publishers' lock.
+type Publisher struct {
+	sessions Sessions
+	cfg      PublisherConfig
+}
+
+// NewPublisher returns a Publisher that works in the sessions. It does no I/O.
+func NewPublisher(sessions Sessions, cfg PublisherConfig) *Publisher {
+	return &Publisher{sessions: sessions, cfg: cfg}
+}
+
+// request is one publish of this publisher.
+func (p *Publisher) request(message string) PublishConfig {
+	return PublishConfig{
+		Path: p.cfg.Path, Layout: p.cfg.Layout, Schema: p.cfg.Schema, Message: message, Force: p.cfg.Force,
+		Author: p.cfg.Author, Host: p.cfg.Host, Logger: p.cfg.Logger,
+	}
+}
+
+// Publish makes keys the tree in use; a key that is not among them is removed.
+// It is [Publish] with the publisher's configuration.
+func (p *Publisher) Publish(ctx context.Context, keys map[string][]byte, message string) (Result, error) {
+	s, err := p.sessions.Session(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("publish: %w", err)
+	}
+	cfg := p.request(message)
+	cfg.Keys = keys
+	return Publish(ctx, s, cfg)
+}
+
+// maxEdits bounds how often an edit is made again because others were faster.
+const maxEdits = 100
+
+// Edit changes the tree in use: edit gets its keys, which it may change as it
+// likes, and what it leaves is published, unless somebody else has published
+// meanwhile. Then edit is called again with the newer keys, so that no change of
+// another is lost. An error of edit ends it, with nothing changed. Without a tree
+// edit gets no keys.
+func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map[string][]byte) error) (Result, error) {
+	for range maxEdits {
+		s, err := p.sessions.Session(ctx)
+		if err != nil {
+			return Result{}, fmt.Errorf("edit: %w", err)
+		}
+		cfg := p.request(message)
+		if cfg.Keys, cfg.Check, err = keysToEdit(ctx, s, p.cfg.Path); err != nil {
+			return Result{}, fmt.Errorf("edit: %w", err)
+		}
+		if err = edit(cfg.Keys); err != nil {
+			return Result{}, err
+		}
+		res, err := Publish(ctx, s, cfg)
+		if !errors.Is(err, ErrConflict) {
+			return res, err
+		}
+	}
+	return Result{}, fmt.Errorf("edit config %s: others were faster %d times: %w", p.cfg.Path, maxEdits, ErrConflict)
+}
+
+// keysToEdit returns the keys in use, and the generation that they are of.
+func keysToEdit(ctx context.Context, s *session.Session, root string) (map[string][]byte, *int64, error) {
+	keys, generation := map[string][]byte{}, int64(0)
+	tree, err := Read(ctx, s, root)
+	if errors.Is(err, ErrNotReady) {
+		return keys, &generation, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	generation = tree.Generation
+	tree.Walk("", func(key string, k view.Key) bool {
+		keys[key] = append([]byte{}, k.Value...)
+		return true
+	})
+	return keys, &generation, nil
+}
+
+// Rollback makes the content of an older version the one in use, as a new
+// version; with to 0 that before the one in use. See [Rollback].
+func (p *Publisher) Rollback(ctx context.Context, to int64, message string) (Result, error) {
+	s, err := p.sessions.Session(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("rollback: %w", err)
+	}
+	return Rollback(ctx, s, p.request(message), to)
+}
