@@ -137,23 +137,31 @@ func latencyOf(ctx context.Context, e *env, n int) error {
 	// What an agent asks once, after its first file, is no part of a change.
 	for _, l := range lanes {
 		for i := range 3 {
-			if err := e.change(ctx, l, rounds+i); err != nil {
+			if err := e.change(ctx, l, 2*rounds+i); err != nil {
 				return err
 			}
 		}
 		l.took, l.cost = nil, 0
 	}
 	before := [3]count{lanes[0].meter.now(), lanes[1].meter.now(), lanes[2].meter.now()}
-	for i := range rounds {
+	ours, floor, synced := lanes[0], lanes[1], lanes[2]
+	row := func() Row {
+		return compareSamples("latency, floor that syncs too", n, ours.took, synced.took, 1.2, "the same promise on both sides")
+	}
+	err = e.turns(rounds, row, func(i int) error {
 		for _, l := range lanes {
 			if err := e.change(ctx, l, i); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	ours, floor, synced := lanes[0], lanes[1], lanes[2]
+	rounds = len(ours.took)
 	e.add(compareSamples("latency: set to renamed file", n, ours.took, floor.took, 1.2, "floor does not sync the file"))
-	e.add(compareSamples("latency, floor that syncs too", n, ours.took, synced.took, 1.2, "the same promise on both sides"))
+	e.add(row())
 	e.add(compare("processor per change, with the writer", n, "ms", ms(ours.cost)/float64(rounds), ms(synced.cost)/float64(rounds), 0, ""))
 	was := ours.meter.now().since(before[0])
 	base := floor.meter.now().since(before[1])

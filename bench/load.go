@@ -51,7 +51,10 @@ func loadOf(ctx context.Context, e *env, n int) error {
 	}
 	var ours, floor, watching samples
 	var used, base count
-	for range pick(e, 2, 15) {
+	row := func() Row {
+		return compareSamples("initial load, floor that watches too", n, ours, watching, 1.5, "floor: multiRead and setWatches")
+	}
+	err = e.turns(pick(e, 2, 15), row, func(int) error {
 		t, c, err := e.loadFloor(ctx, root, false)
 		if err != nil {
 			return err
@@ -65,9 +68,13 @@ func loadOf(ctx context.Context, e *env, n int) error {
 			return err
 		}
 		ours, used = append(ours, t), c
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	e.add(compareSamples("initial load, all watched", n, ours, floor, 1.5, "floor: multiRead, no watches"))
-	e.add(compareSamples("initial load, floor that watches too", n, ours, watching, 1.5, "floor: multiRead and setWatches"))
+	e.add(row())
 	e.add(compare("initial load: requests", n, "requests", float64(used.requests), float64(base.requests), 0, ""))
 	e.add(compare("initial load: bytes", n, "bytes", float64(used.sent+used.received), float64(base.sent+base.received), 0, "watches are set by path"))
 	return e.resync(ctx, root, leaves)
@@ -246,7 +253,7 @@ func (e *env) resync(ctx context.Context, root string, leaves []string) error {
 		took = append(took, time.Since(connected))
 		used = m.now().since(before)
 	}
-	e.add(Row{Case: "resync after a reconnect, 100 changed", Size: len(leaves), Unit: "ms", Ours: took.median(), Limit: resyncLimit(len(leaves)), Note: "from the handshake on"})
+	e.add(told("resync after a reconnect, 100 changed", len(leaves), took, resyncLimit(len(leaves)), "from the handshake on"))
 	e.add(Row{Case: "resync: requests", Size: len(leaves), Unit: "requests", Ours: float64(used.requests), Note: "setWatches and one read per change"})
 	return nil
 }

@@ -119,7 +119,7 @@ func versioned(ctx context.Context, e *env) error {
 		}
 		took, used = append(took, time.Since(began)), w.m.now().since(was)
 	}
-	e.add(Row{Case: "versioned: publish to view, one key changed", Size: n, Unit: "ms", Ours: took.median()})
+	e.add(told("versioned: publish to view, one key changed", n, took, 0, ""))
 	e.add(Row{Case: "versioned: requests per version", Size: n, Unit: "requests", Ours: float64(used.requests), Limit: 4})
 	e.add(Row{Case: "versioned: bytes per version", Size: n, Unit: "bytes", Ours: float64(used.sent + used.received)})
 	e.add(Row{Case: "versioned: watches on the server", Size: n, Unit: "watches", Ours: after - watches, Limit: 1})

@@ -100,23 +100,3 @@ func (r Report) SVG(w io.Writer) error {
 `, wide, y+20, 20, left+scale, left+scale, y, b.String())
 	return err
 }
-
-// Against returns what met its limit, or nearly, in the former report and misses
-// it now. Times of another machine are not compared, ratios and counts are.
-func (r Report) Against(former Report) []string {
-	var worse []string
-	for _, row := range r.Rows {
-		if old, ok := former.Find(row.Case, row.Size); ok && old.Within() && !row.Within() {
-			worse = append(worse, fmt.Sprintf("%s, %d: %s, was %s", row.Case, row.Size, number(value(row)), number(value(old))))
-		}
-	}
-	return worse
-}
-
-// value is what the limit of a row is about.
-func value(r Row) float64 {
-	if r.Floor > 0 {
-		return r.Ratio
-	}
-	return r.Ours
-}

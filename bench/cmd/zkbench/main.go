@@ -1,6 +1,7 @@
 // Command zkbench measures zkagent beside its floors on a real ZooKeeper of its
 // own, and prints a table. Flags: -quick, -only, -json, -svg, -benchstat,
-// -baseline, -model.
+// -baseline, -model, and -compare A.json B.json, which tells whether two runs have
+// the same verdict.
 package main
 
 import (
@@ -36,11 +37,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	statTo := fs.String("benchstat", "", "write the report for benchstat here")
 	baseline := fs.String("baseline", "bench/baseline.json", "tell what is worse than in this report; empty: compare with nothing")
 	model := fs.Bool("model", false, "print the model of docs/scale.md and measure nothing")
+	agree := fs.Bool("compare", false, "measure nothing; tell whether the two reports that are named have the same verdict, and fail when one is met in one and missed in the other")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if *model {
+	switch {
+	case *model:
 		return bench.Model(out)
+	case *agree:
+		return agreement(fs.Args(), out)
+	case fs.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	cfg := bench.Config{Quick: *quick, Log: func(s string) { _, _ = fmt.Fprintln(progress, "measuring", s) }}
 	if *only != "" {
@@ -81,19 +88,47 @@ func writeFile(path string, write func(io.Writer) error) error {
 // compare tells what kept its limit in the baseline and does not now. It is
 // told and no failure: the tests guard counts, which no machine changes.
 func compare(r bench.Report, path string, out io.Writer) error {
-	data, err := os.ReadFile(path) //nolint:gosec // The user names it.
-	if path == "" || errors.Is(err, os.ErrNotExist) {
+	if path == "" {
+		return nil
+	}
+	former, err := readReport(path)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	var former bench.Report
-	if err := json.Unmarshal(data, &former); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
 	for _, line := range r.Against(former) {
 		_, _ = fmt.Fprintln(out, "over its limit, and was not in", path+":", line)
 	}
 	return nil
+}
+
+// agreement tells whether two runs have the same verdict.
+func agreement(paths []string, out io.Writer) error {
+	if len(paths) != 2 {
+		return errors.New("-compare takes the JSON of two runs")
+	}
+	a, err := readReport(paths[0])
+	if err != nil {
+		return err
+	}
+	b, err := readReport(paths[1])
+	if err != nil {
+		return err
+	}
+	g := bench.Agree(a, b)
+	return errors.Join(g.Write(out), g.Err())
+}
+
+func readReport(path string) (bench.Report, error) {
+	var r bench.Report
+	data, err := os.ReadFile(path) //nolint:gosec // The user names it.
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
 }
