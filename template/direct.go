@@ -4,36 +4,51 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"text/template/parse"
 
 	"github.com/zkagent/zkagent/view"
 )
 
-// A loop over all keys or members that prints nothing but text and fields of its
-// element is where large files spend their time: text/template looks each field up
-// by its name, and prints it by reflection. Such a loop becomes one call that does
-// the same directly:
+// A loop over all keys or members is where large files spend their time:
+// text/template looks each field up by its name, and prints it by reflection. It
+// becomes one call that does the same in another way:
 //
-//	{{range tree "app"}}{{.Key}}={{.Value}};{{end}}  ->  {{tree "app" | __each 0}}
+//	{{range tree "app"}}{{.Key}}={{.Value}};{{end}}  ->  {{__tree "app" | __each 0}}
 //
-// It is taken only where the parse tree leaves no doubt: one call of a function
-// whose result is known, no variables, no else, and a body of texts and plain
-// fields that are printed as they are. Labels are not among these: they are checked.
+// A body of texts and plain fields that are printed as they are is printed
+// directly. Another body of a loop over keys whose text depends on its key alone
+// (pure.go) is a template of its own. What a loop over keys prints is kept for
+// each chunk of keys (memo.go), so the next execution does it for those chunks
+// only that have changed since.
+//
+// A loop is taken only where the parse tree leaves no doubt: one call of a
+// function whose result is known, and no else. Labels are not among the plain
+// fields: they are checked.
 const directFunc = "__each"
 
-// directBody is the body of such a loop: texts and what stands between them.
+// keyLoops are the functions that a loop over keys may call, and what stands for
+// them: it returns a keyRange instead of a list.
+var keyLoops = map[string]string{"tree": "__tree", "ls": "__ls", "safeTree": "__safeTree", "safeLs": "__safeLs"}
+
+// directBody is the body of such a loop: texts and what stands between them, or
+// the name of the template that prints a part of the keys.
 type directBody struct {
 	texts []string // one more than fields
-	pairs []func(*Pair) string
+	pairs []pairField
 	of    []func(*view.Member) string
+	tmpl  string
 }
 
-var pairFields = map[string]func(*Pair) string{
-	"Path":  func(p *Pair) string { return p.Path },
-	"Key":   func(p *Pair) string { return p.Key },
-	"Value": func(p *Pair) string { return p.Value },
-}
+// pairField is a field of a Pair.
+type pairField int
+
+const (
+	fieldPath pairField = iota
+	fieldKey
+	fieldValue
+)
+
+var pairFields = map[string]pairField{"Path": fieldPath, "Key": fieldKey, "Value": fieldValue}
 
 var memberFields = map[string]func(*view.Member) string{
 	"ID":      func(m *view.Member) string { return m.ID },
@@ -55,23 +70,37 @@ func (t *Template) makeDirect(list *parse.ListNode) {
 		}
 		body, ok := direct(&r.BranchNode)
 		if !ok {
-			continue
+			if body, ok = t.pureBody(r); !ok {
+				continue
+			}
 		}
 		t.direct, t.loops = append(t.direct, body), append(t.loops, t.at(n))
 		call := snippet(fmt.Sprintf("{{\"\" | %s %d}}", directFunc, len(t.direct)-1))
-		r.Pipe.Cmds = append(r.Pipe.Cmds, call.Pipe.Cmds[1])
+		if id, ok := r.Pipe.Cmds[0].Args[0].(*parse.IdentifierNode); ok && keyLoops[id.Ident] != "" {
+			id.Ident = keyLoops[id.Ident]
+		}
+		r.Pipe.Cmds, r.Pipe.Decl = append(r.Pipe.Cmds, call.Pipe.Cmds[1]), nil
 		call.Pipe, call.Pos, call.Line = r.Pipe, r.Pos, r.Line
 		list.Nodes[i] = call
 	}
 }
 
-// direct returns the body of a loop that can be made direct.
+// overKeys reports whether a loop is one over keys without doubt.
+func overKeys(b *parse.BranchNode) bool {
+	if b.ElseList != nil || len(b.Pipe.Cmds) != 1 || len(b.Pipe.Cmds[0].Args) != 2 {
+		return false
+	}
+	id, ok := b.Pipe.Cmds[0].Args[0].(*parse.IdentifierNode)
+	return ok && keyLoops[id.Ident] != ""
+}
+
+// direct returns the body of a loop that can be printed directly.
 func direct(b *parse.BranchNode) (directBody, bool) {
 	var d directBody
 	if b.ElseList != nil || len(b.Pipe.Decl) > 0 || len(b.Pipe.Cmds) != 1 {
 		return d, false
 	}
-	pairs := callsFunc(b.Pipe, "tree", "ls", "safeTree", "safeLs")
+	pairs := overKeys(b)
 	if !pairs && !callsFunc(b.Pipe, "members", "service") {
 		return d, false
 	}
@@ -82,23 +111,25 @@ func direct(b *parse.BranchNode) (directBody, bool) {
 			continue
 		}
 		name, ok := plainField(n)
-		if !ok {
-			return d, false
-		}
-		if pairs {
-			d.pairs = append(d.pairs, pairFields[name])
-			ok = pairFields[name] != nil
-		} else {
-			d.of = append(d.of, memberFields[name])
-			ok = memberFields[name] != nil
-		}
-		if !ok {
+		if !ok || !d.add(name, pairs) {
 			return d, false
 		}
 		d.texts, text = append(d.texts, text), ""
 	}
 	d.texts = append(d.texts, text)
 	return d, true
+}
+
+// add adds a field; false when there is no such field.
+func (d *directBody) add(name string, pairs bool) bool {
+	if pairs {
+		f, ok := pairFields[name]
+		d.pairs = append(d.pairs, f)
+		return ok
+	}
+	f := memberFields[name]
+	d.of = append(d.of, f)
+	return f != nil
 }
 
 // plainField returns the name of the field that an action prints, if it is
@@ -116,34 +147,37 @@ func plainField(n parse.Node) (string, bool) {
 	return f.Ident[0], true
 }
 
-// each prints a list as the loop that it stands for does.
+// each prints what the loop that it stands for does, straight to the writer: the
+// text of a loop over all keys can be nearly all of the file. It returns the empty
+// text, and lets the writer say why it has ended too early.
 func (st *state) each(body int, list any) (string, error) {
-	d := st.t.direct[body]
+	d := &st.t.direct[body]
 	switch list := list.(type) {
-	case []Pair:
-		return printEach(st, list, d.texts, d.pairs)
+	case keyRange:
+		return "", st.eachKey(body, d, list)
 	case []view.Member:
-		return printEach(st, list, d.texts, d.of)
+		st.eachMember(d, list)
+		return "", nil
 	}
 	return "", fmt.Errorf("a list of %T cannot be printed", list)
 }
 
-func printEach[T any](st *state, list []T, texts []string, fields []func(*T) string) (string, error) {
-	var b strings.Builder
+func (st *state) eachMember(d *directBody, list []view.Member) {
+	out := st.out.buf
 	for i := range list {
-		if b.Len() > int(st.t.cfg.MaxOutput) || st.stop.Load() != nil {
-			break // The writer says why.
+		if st.out.ended(0) != nil {
+			return
 		}
-		for j, field := range fields {
-			b.WriteString(texts[j])
-			b.WriteString(field(&list[i]))
+		before := out.Len()
+		for j, field := range d.of {
+			out.WriteString(d.texts[j])
+			out.WriteString(field(&list[i]))
 		}
-		b.WriteString(texts[len(fields)])
+		out.WriteString(d.texts[len(d.of)])
 		if i == 0 {
-			b.Grow(min(b.Len()*len(list), int(st.t.cfg.MaxOutput)) + 64)
+			out.Grow(min((out.Len()-before)*len(list), int(st.out.max)) + 64)
 		}
 	}
-	return b.String(), nil
 }
 
 // lists returns all lists of nodes in a tree.

@@ -47,20 +47,48 @@ func TestDirect_PrintsTheSame(t *testing.T) {
 
 func TestDirect_OnlyWithoutDoubt(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{
-		`{{range tree "web"}}{{.Key}}{{end}}{{range members "api"}}{{.Address}};{{end}}`: 2,
-		`{{define "x"}}{{range tree "web"}}{{.Key}}{{end}}{{end}}{{template "x"}}`:       1,
-		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                0,
-		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                    0,
-		`{{range tree "web"}}{{.Key}}{{break}}{{end}}`:                                   0,
-		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                        0,
-		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                 0,
-		`{{range tree "web"}}{{.Nothing}}{{end}}`:                                        0,
-		`{{range tree "web"}}{{$}}{{end}}`:                                               0,
-		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                          0,
+	for text, want := range map[string]string{
+		`{{range tree "web"}}{{.Key}}{{end}}{{range members "api"}}{{.Address}};{{end}}`: "fields fields",
+		`{{define "x"}}{{range tree "web"}}{{.Key}}{{end}}{{end}}{{template "x"}}`:       "fields",
+		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                "",
+		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                        "",
+		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                 "",
+		`{{range tree "web" "x"}}{{.Key}}{{end}}`:                                        "",
+
+		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                "template",
+		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                      "template",
+		`{{range ls "web"}}{{.Nothing}}{{end}}`:                                      "template",
+		`{{range tree "web"}}{{$x := .Key}}{{$x = .Value}}{{$x}}{{end}}`:             "template",
+		`{{range tree "web"}}{{range split "/" .Path}}{{.}}{{end}}{{end}}`:           "template",
+		`{{range tree "web"}}{{with $x := .Key}}{{$x}}{{else}}{{1}}{{end}}{{end}}`:   "template",
+		`{{range tree "web"}}{{(.Value | split ",") | join ";"}}{{/* c */}}{{end}}`:  "template",
+		`{{$x := 1}}{{range tree "web"}}{{if true}}{{$x := 2}}{{end}}{{$x}}{{end}}`:  "",
+		`{{$x := 1}}{{range tree "web"}}{{$x = 2}}{{end}}`:                           "",
+		`{{$x := 1}}{{range tree "web"}}{{.Key | printf "%d" $x}}{{end}}`:            "",
+		`{{range tree "web"}}{{if .Key}}{{break}}{{end}}{{end}}`:                     "",
+		`{{range tree "web"}}{{.Key}}{{continue}}{{end}}`:                            "",
+		`{{range tree "web"}}{{$}}{{end}}`:                                           "",
+		`{{range $i, $p := tree "web"}}{{$i}}{{end}}`:                                "",
+		`{{$p := 1}}{{range $p = tree "web"}}{{.Key}}{{end}}`:                        "",
+		`{{range tree "web"}}{{timestamp}}{{end}}`:                                   "",
+		`{{range tree "web"}}{{key "web/timeout"}}{{end}}`:                           "",
+		`{{range tree "web"}}{{.Key | file}}{{end}}`:                                 "",
+		`{{range tree "web"}}{{env .Key}}{{end}}`:                                    "",
+		`{{range tree "web"}}{{scratch.Set .Key 1}}{{end}}`:                          "",
+		`{{range tree "web"}}{{(scratch).Get "a"}}{{end}}`:                           "",
+		`{{range tree "web"}}{{executeTemplate "x"}}{{end}}{{define "x"}}{{end}}`:    "",
+		`{{range tree "web"}}{{template "x" .}}{{end}}{{define "x"}}{{.Key}}{{end}}`: "",
+		`{{range tree "web"}}{{agent.ID}}{{end}}`:                                    "",
+		`{{range tree "web"}}{{call .Key}}{{end}}`:                                   "",
+		`{{range tree "web"}}{{sockaddr .Key}}{{end}}`:                               "",
+		`{{range tree "web"}}{{spew_sdump .Key}}{{end}}`:                             "",
 	} {
-		if got := len(parsed(t, text).direct); got != want {
-			t.Errorf("%s: %d direct loops, want %d", text, got, want)
+		var got []string
+		for _, d := range parsed(t, text).direct {
+			got = append(got, map[bool]string{true: "fields", false: "template"}[d.tmpl == ""])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: direct loops %q, want %q", text, got, want)
 		}
 	}
 }

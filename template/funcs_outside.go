@@ -123,7 +123,10 @@ func (st *state) executeTemplate(name string, data ...any) (string, error) {
 		return "", fmt.Errorf("template %q is not defined", name)
 	}
 	var out bytes.Buffer
-	if err := st.tmpl.ExecuteTemplate(&limited{st: st, out: &out, max: maxValue}, name, dot); err != nil {
+	outer := st.out
+	defer func() { st.out = outer }()
+	st.out = &limited{st: st, buf: &out, max: maxValue}
+	if err := st.tmpl.ExecuteTemplate(st.out, name, dot); err != nil {
 		return "", err
 	}
 	return out.String(), nil

@@ -152,9 +152,13 @@ func (st *state) safeTree(path string) ([]Pair, error) { return st.notEmpty(path
 func (st *state) notEmpty(path string, deep bool) ([]Pair, error) {
 	pairs, err := st.pairs(path, deep)
 	if err == nil && len(pairs) == 0 {
-		err = failf(ErrMissing, path, "there is no key below %q", path)
+		err = noKeyBelow(path)
 	}
 	return pairs, err
+}
+
+func noKeyBelow(path string) error {
+	return failf(ErrMissing, path, "there is no key below %q", path)
 }
 
 // group returns a group by its name, or "set/group" of a set of groups.

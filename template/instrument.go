@@ -39,21 +39,29 @@ func (t *Template) instrument() {
 		for _, list := range lists(tree.Root) {
 			t.makeDirect(list)
 		}
-		inspect(tree.Root, func(n parse.Node) {
-			b, isRange := branchOf(n)
-			if isRange {
-				t.loops = append(t.loops, t.at(n))
-			}
-			if isRange && !writesAlways(b.List) {
-				b.List.Nodes = slices.Insert(b.List.Nodes, 0, t.call(guardFunc, n))
-			}
-		})
+		t.guardLoops(tree)
 		if calls {
 			root := tree.Root
 			enter := t.call(enterFunc, root)
 			root.Nodes = append(append([]parse.Node{enter}, root.Nodes...), t.call(leaveFunc, root))
 		}
 	}
+	for _, tree := range t.bodies {
+		t.guardLoops(tree)
+	}
+}
+
+// guardLoops lets each turn of a loop notice that the execution was asked to end.
+func (t *Template) guardLoops(tree *parse.Tree) {
+	inspect(tree.Root, func(n parse.Node) {
+		b, isRange := branchOf(n)
+		if isRange {
+			t.loops = append(t.loops, t.at(n))
+		}
+		if isRange && !writesAlways(b.List) {
+			b.List.Nodes = slices.Insert(b.List.Nodes, 0, t.call(guardFunc, n))
+		}
+	})
 }
 
 // writesAlways reports whether each turn of a loop writes some text: then the

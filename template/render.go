@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	texttemplate "text/template"
 	"time"
@@ -28,7 +31,10 @@ type state struct {
 	depth   int
 	last    int // place of the newest guard, -1 before
 	scratch *Scratch
-	reads   []read // what was read, to keep it out of errors
+	reads   []read   // what was read, to keep it out of errors
+	out     *limited // what is written to now
+	memo    *memo    // of the execution before; nil: none
+	printed map[loopID][]piece
 	stop    atomic.Pointer[error]
 }
 
@@ -45,17 +51,20 @@ func (t *Template) newExecutor() (*executor, error) {
 			funcs[name] = f.bind(st)
 		}
 	}
+	for name, standIn := range keyLoops {
+		funcs[standIn] = keysOf(strings.HasSuffix(strings.ToLower(name), "tree"), strings.HasPrefix(name, "safe"))(st)
+	}
 	missing := "missingkey=zero"
 	if t.cfg.ErrorOnMissingKey {
 		missing = "missingkey=error"
 	}
 	root := texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)
-	for name, tree := range t.trees {
+	for _, tree := range slices.Concat(slices.Collect(maps.Values(t.trees)), t.bodies) {
 		if tree.Root == nil {
 			continue
 		}
-		if _, err := root.AddParseTree(name, tree); err != nil {
-			return nil, fmt.Errorf("add template %s: %w", name, err)
+		if _, err := root.AddParseTree(tree.Name, tree); err != nil {
+			return nil, fmt.Errorf("add template %s: %w", tree.Name, err)
 		}
 	}
 	st.tmpl = root
@@ -69,7 +78,8 @@ type result struct {
 }
 
 // Render executes the template for a view, and for one element of a for_each
-// (nil without). Errors are of type *Error and never hold a value.
+// (nil without). Errors are of type *Error and never hold a value. The bytes must
+// not be changed: parts of them are copied by the next Render.
 //
 // The execution runs in a goroutine of its own that Render waits for. Only an
 // execution that is caught in one endless function call beyond the limit of
@@ -176,12 +186,14 @@ func (st *state) begin(v *view.View) {
 	st.view = v
 	st.stop.Store(nil)
 	st.depth, st.last, st.scratch, st.reads = 0, -1, nil, st.reads[:0]
+	st.memo, st.printed = st.t.memo.Load(), nil
 }
 
 // end lets go of what the execution held.
 func (st *state) end() {
 	clear(st.reads)
 	st.view, st.scratch, st.reads = nil, nil, st.reads[:0]
+	st.out, st.memo, st.printed = nil, nil, nil
 }
 
 // run executes and returns the text, or an error without secrets.
@@ -191,11 +203,21 @@ func (e *executor) run(each *Each) result {
 	if each != nil {
 		dot = map[string]any{"Key": each.Key, "Value": each.Value}
 	}
-	err := e.execute(&limited{st: e.st, out: &out, max: e.st.t.cfg.MaxOutput}, dot)
+	if last := int(e.st.t.size.Load()); last > 0 {
+		out.Grow(last + last/64 + 64) // Outputs of one template are alike.
+	}
+	e.st.out = &limited{st: e.st, buf: &out, max: e.st.t.cfg.MaxOutput, root: true}
+	err := e.execute(e.st.out, dot)
 	if err != nil {
 		return result{err: e.st.explain(err)}
 	}
-	return result{data: out.Bytes()}
+	data := out.Bytes()
+	if cap(data) > len(data)+len(data)/8+512 {
+		data = bytes.Clone(data) // It may be kept for long.
+	}
+	e.st.t.size.Store(int64(len(data)))
+	e.st.keep(data)
+	return result{data: data}
 }
 
 // execute makes an error of a panic: a bug of text/template or of ours must
@@ -212,19 +234,28 @@ func (e *executor) execute(w *limited, dot any) (err error) {
 // limited is the writer of an execution: it bounds the output and ends an
 // execution that was asked to end.
 type limited struct {
-	st  *state
-	out *bytes.Buffer
-	max int64
+	st   *state
+	buf  *bytes.Buffer
+	max  int64
+	root bool // what is written is the output itself
 }
 
 func (w *limited) Write(p []byte) (int, error) {
+	if err := w.ended(len(p)); err != nil {
+		return 0, err
+	}
+	return w.buf.Write(p)
+}
+
+// ended says why nothing more may be written; nil while it may.
+func (w *limited) ended(more int) error {
 	if reason := w.st.stop.Load(); reason != nil {
-		return 0, *reason
+		return *reason
 	}
-	if int64(w.out.Len()+len(p)) > w.max {
-		return 0, fmt.Errorf("output is %w: more than %d bytes", ErrTooLarge, w.max)
+	if int64(w.buf.Len()+more) > w.max {
+		return fmt.Errorf("output is %w: more than %d bytes", ErrTooLarge, w.max)
 	}
-	return w.out.Write(p)
+	return nil
 }
 
 // guard is called at each turn of a loop.

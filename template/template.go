@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"text/template/parse"
 	"time"
 )
@@ -55,15 +56,18 @@ type Template struct {
 	places   []place // what guards and label checks refer to by index
 	loops    []place // where the ranges are
 	direct   []directBody
+	bodies   []*parse.Tree // of those loops whose body is a template of its own
 	names    []string
 	uses     Deps
 	warnings []Warning
 	check    func([]byte) error // syntax; nil: none
 
-	grace     time.Duration // how long an execution may take to notice its end
-	mu        sync.Mutex    // mu guards free and abandoned
-	free      []*executor   // idle executors
-	abandoned int           // executions that ignored their limit and still run
+	memo      atomic.Pointer[memo] // of the last execution; nil: nothing to keep
+	size      atomic.Int64         // bytes of the last output
+	grace     time.Duration        // how long an execution may take to notice its end
+	mu        sync.Mutex           // mu guards free and abandoned
+	free      []*executor          // idle executors
+	abandoned int                  // executions that ignored their limit and still run
 }
 
 // graceful is how long an execution that was asked to end may take: it

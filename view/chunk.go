@@ -1,0 +1,69 @@
+package view
+
+import (
+	"iter"
+	"sort"
+	"strings"
+)
+
+// Chunk is a run of neighbouring keys of a tree. Two chunks that are equal (==)
+// hold the same keys with the same values, also in different trees, so that what
+// was made of one need not be made again. Unequal chunks may hold the same, too.
+type Chunk struct {
+	c        *chunk
+	from, to int
+}
+
+// Len is the number of keys, at most 128.
+func (c Chunk) Len() int { return c.to - c.from }
+
+// At returns the key at place i, from 0.
+func (c Chunk) At(i int) (string, Key) {
+	e := &c.c.entries[c.from+i]
+	return e.path, e.key
+}
+
+// Before reports whether c begins at a lesser path than o.
+func (c Chunk) Before(o Chunk) bool {
+	return c.c.entries[c.from].path < o.c.entries[o.from].path
+}
+
+// Chunks yields all keys below a path ("": all) in order, in chunks that
+// neighbouring trees share where nothing was changed. The key at the path itself
+// is not among them.
+func (t *Tree) Chunks(path string) iter.Seq[Chunk] {
+	return func(yield func(Chunk) bool) {
+		all := t.keys.chunks
+		if path == "" {
+			for _, c := range all {
+				if !yield(Chunk{c, 0, len(c.entries)}) {
+					return
+				}
+			}
+			return
+		}
+		chunksBelow(all, path+"/", yield)
+	}
+}
+
+// chunksBelow yields the chunks of the keys with a prefix. Only the first and the last
+// of them are looked into.
+func chunksBelow(all []*chunk, prefix string, yield func(Chunk) bool) {
+	if len(all) == 0 {
+		return
+	}
+	first, from, _ := find(all, prefix)
+	all = all[first:]
+	has := func(c *chunk, i int) bool { return strings.HasPrefix(c.entries[i].path, prefix) }
+	end := 1 + sort.Search(len(all)-1, func(i int) bool { return !has(all[i+1], 0) })
+	for i, c := range all[:end] {
+		to := len(c.entries)
+		if i == end-1 {
+			to = from + sort.Search(to-from, func(i int) bool { return !has(c, from+i) })
+		}
+		if to > from && !yield(Chunk{c, from, to}) {
+			return
+		}
+		from = 0
+	}
+}
