@@ -22,8 +22,9 @@ const site = "/config/site"
 type sites struct {
 	t      *testing.T // whose end is that of the agents
 	zk     string
+	reaper *reaper // that stands between the agents and ZooKeeper; nil: nobody does
 	log    *eventLog
-	gate   chan struct{} // closed when the slow host may go on
+	gate   *gate // where the slow host waits
 	agents map[string]*agentProcess
 }
 
@@ -51,7 +52,7 @@ read -r answer <&3
 const siteCheck = `case "$(cat "$1"):@ID" in refuse:web-03) echo "@ID: unknown directive refuse"; exit 1 ;; esac
 `
 
-func (s *sites) settings(port string) string {
+func (s *sites) settings(zk, port string) string {
 	return fmt.Sprintf(`
 log { format = "json" }
 zookeeper {
@@ -80,20 +81,25 @@ template "out" {
     }
   }
 }
-`, s.zk, site, port, port)
+`, zk, site, port, port)
 }
 
 // join starts one more agent, and does not wait.
 func (s *sites) join(t *testing.T, id string) {
 	t.Helper()
-	a := newAgent(s.t, id, "")
+	zk := s.zk
+	var a *agentProcess
+	if s.reaper != nil {
+		zk = s.reaper.line(s.t, id, func() { a.kill() })
+	}
+	a = newAgent(s.t, id, "")
 	service := startService(s.t, id, a.path("out"), s.log, s.gate)
 	port := service.addr[strings.LastIndexByte(service.addr, ':')+1:]
 	head, err := os.ReadFile(a.path("agent.hcl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.write(t, "agent.hcl", string(head)+s.settings(port))
+	a.write(t, "agent.hcl", string(head)+s.settings(zk, port))
 	for name, script := range map[string]string{"reload.sh": siteReload, "postcheck.sh": sitePostCheck, "check.sh": siteCheck} {
 		a.write(t, name, strings.NewReplacer("@ID", id, "@PORT", port).Replace(script))
 	}
@@ -106,7 +112,12 @@ func hostID(n int) string { return fmt.Sprintf("web-%02d", n) }
 // startSites starts n agents that use the word "one".
 func startSites(t *testing.T, zk string, n int) *sites {
 	t.Helper()
-	s := &sites{t: t, zk: zk, log: &eventLog{}, gate: make(chan struct{}), agents: map[string]*agentProcess{}}
+	return startSitesVia(t, zk, n, nil)
+}
+
+func startSitesVia(t *testing.T, zk string, n int, r *reaper) *sites {
+	t.Helper()
+	s := &sites{t: t, zk: zk, reaper: r, log: &eventLog{}, gate: newGate(), agents: map[string]*agentProcess{}}
 	publish(t, zk, site, map[string]string{"word": "one"})
 	for i := range n {
 		s.join(t, hostID(i))
@@ -354,7 +365,7 @@ func killedAtActivation(t *testing.T, s *sites) {
 	}
 	eventually(t, slowHost+" to reload", func() bool { return len(s.log.of("slow")) > 0 })
 	s.agents[slowHost].kill()
-	close(s.gate)
+	s.gate.open()
 	s.agents[slowHost].start(t)
 	if out, code := command(t, nil, "rollout", "watch", site, "--zk", s.zk); code != 0 {
 		t.Fatalf("watch: exit %d:\n%s", code, out)
