@@ -52,11 +52,13 @@ func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.U
 	}
 	var last string
 	failing := false
+	version := int32(-1) // of the znode, as this session left it; -1: not yet
 	for {
 		snap := f.agent.loop.snapshot.Load()
 		data, failed := f.data(snap)
 		if data != last {
-			if err := put(ctx, s, path, []byte(data)); err != nil {
+			var err error
+			if version, err = rewrite(ctx, s, path, []byte(data), version); err != nil {
 				return fmt.Errorf("write fleet status: %w", err)
 			}
 			last, failing = data, failed
@@ -96,30 +98,42 @@ func (f *fleetStatus) rest(ctx context.Context, s *session.Session, failing bool
 	}
 }
 
+// rewrite writes the znode: with one request when it is as this session left it, at
+// version, for the whole fleet does so at each change. It returns the new version.
+func rewrite(ctx context.Context, s *session.Session, path string, data []byte, version int32) (int32, error) {
+	if version >= 0 {
+		if st, err := s.Set(ctx, path, data, version); err == nil {
+			return st.Version, nil
+		}
+	}
+	return put(ctx, s, path, data)
+}
+
 // put writes the znode, which may be there from before in a resumed session,
-// or as a rest of a former one.
-func put(ctx context.Context, s *session.Session, path string, data []byte) error {
+// or as a rest of a former one. It returns its version.
+func put(ctx context.Context, s *session.Session, path string, data []byte) (int32, error) {
 	for {
 		st, ok, err := s.Exists(ctx, path)
 		if err != nil {
-			return err
+			return -1, err
 		}
+		var now session.Stat
 		switch {
 		case !ok:
 			if err = s.CreateParents(ctx, path); err == nil {
-				_, _, err = s.Create(ctx, path, data, session.Ephemeral)
+				_, now, err = s.Create(ctx, path, data, session.Ephemeral)
 			}
 		case st.EphemeralOwner == s.ID():
-			_, err = s.Set(ctx, path, data, -1)
+			now, err = s.Set(ctx, path, data, -1)
 		default:
 			_, err = s.Multi(ctx, session.DeleteOp(path, st.Version), session.CreateOp(path, data, session.Ephemeral))
 		}
 		if err == nil {
-			return nil
+			return now.Version, nil
 		}
 		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
 		if !again || !sleep(ctx, 50*time.Millisecond) {
-			return err
+			return -1, err
 		}
 	}
 }

@@ -85,13 +85,7 @@ func (m *subscription) begin(ctx context.Context, s *session.Session) {
 
 // read reads a version under the name that the settings gave the tree.
 func (m *subscription) read(ctx context.Context, s *session.Session, version int64) (*view.Tree, error) {
-	t, err := config.ReadVersion(ctx, s, m.cfg.Path, version)
-	if err != nil {
-		return nil, err
-	}
-	return view.NewTree(view.Tree{
-		Name: m.cfg.Name, Path: t.Path, Generation: t.Generation, Layout: t.Layout, Digest: t.Digest, Previous: t.Previous, Last: t.Last,
-	}, t.Keys()), nil
+	return m.watcher.ReadVersion(ctx, s, version)
 }
 
 // Vote implements fleet.Host: the tree must satisfy its own schema, and every

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Following a versioned tree.
@@ -22,7 +23,6 @@ import (
 // followVersioned follows a versioned tree until the context or the session
 // ends, or, in layout auto, ready announces a flat tree.
 func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error {
-	var cur *content
 	for {
 		data, st, watch, err := s.GetW(ctx, w.readyPath())
 		if errors.Is(err, session.ErrNoNode) {
@@ -40,7 +40,7 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			}
 			continue
 		}
-		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid), &cur)
+		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid))
 		if err == nil {
 			err = w.pause(ctx, s, watch, retry)
 		}
@@ -53,7 +53,7 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 
 // use loads and passes on what ready names. The first result is true when that
 // is to be tried again without an event.
-func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64, cur **content) (bool, error) {
+func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64) (bool, error) {
 	r, versioned, err := ParseReady(data)
 	if !versioned {
 		if w.auto() {
@@ -66,7 +66,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 		w.setErr(err)
 		return false, nil
 	}
-	c, err := load(ctx, s, w.cfg.Path, r.Version, *cur)
+	c, err := load(ctx, s, w.cfg.Path, r.Version, w.nearest(r.Version))
 	if err == nil && c.sum.String() != r.Digest {
 		err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, c.sum, r.Digest, ErrDigest)
 	}
@@ -77,9 +77,30 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 		w.wait(fmt.Sprintf("for version %d to be readable", r.Version))
 		return true, w.failedRead(ctx, s, err)
 	}
-	*cur = c
+	w.inUse.Store(c)
 	w.pass(c.tree(w.cfg.Name, w.cfg.Path, r, last))
 	return false, nil
+}
+
+// ReadVersion reads a version that need not be in use, as [ReadVersion] does, but
+// only as far as it differs from the one that is: a fleet that votes on a version
+// reads what changed and no more. It may be called at any time.
+func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) (*view.Tree, error) {
+	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n))
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
+	}
+	w.ahead.Store(c)
+	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
+}
+
+// nearest is what the version is compared with: itself, when it was read before,
+// else the one in use.
+func (w *Watcher) nearest(version int64) *content {
+	if c := w.ahead.Load(); c != nil && c.number == version {
+		return c
+	}
+	return w.inUse.Load()
 }
 
 // awaitReady waits for ready to exist.

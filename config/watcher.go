@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
@@ -21,6 +22,11 @@ type Watcher struct {
 
 	last *view.Tree // as passed on; only Run touches it
 	up   func(view.Update)
+
+	// Contents of versions, over sessions too: contents are named by their
+	// digests, so that what was read once need not be read again. inUse is what
+	// ready named last, ahead what ReadVersion read last; nil: none.
+	inUse, ahead atomic.Pointer[content]
 }
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
