@@ -142,7 +142,7 @@ func (a *Agent) build(cfg *Config) {
 		log: a.log, conds: a.conds, applier: a.applier, reloads: a.reloads, owed: a.owed,
 		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
 		startWait: defaultStartWait, startLimit: defaultStartLimit,
-		updates: make(chan view.Update), results: make(chan applyResult), requests: make(chan func()),
+		updates: make(chan view.Update), results: make(chan applyResult), requests: make(chan func()), pings: make(chan struct{}),
 		done: make(chan struct{}), ready: make(chan struct{}),
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{},
 	}

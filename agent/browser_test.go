@@ -14,8 +14,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
-
-	"github.com/zkagent/zkagent/session"
 )
 
 // browser is one headless Chromium with one tab.
@@ -124,27 +122,40 @@ func (b *browser) axe() []string {
 func TestBrowser_Sections(t *testing.T) {
 	_, a := pageBed(t)
 	b := newBrowser(t, a.HTTPAddr())
-	for _, scheme := range []string{"light", "dark"} {
-		b.scheme(scheme)
+	for _, look := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1400}, {"dark", 1400}, {"light", 400}} {
+		b.scheme(look.scheme)
+		b.do(chromedp.EmulateViewport(look.width, 900))
 		for _, s := range sections {
-			b.do(chromedp.Navigate(b.url + s.Path))
-			b.until(`document.getElementById("live").textContent === "live"`)
-			if got := b.axe(); len(got) != 0 {
-				t.Errorf("%s %s: %s", scheme, s.Path, strings.Join(got, "\n"))
-			}
-			if n := eval[int](b, `document.querySelectorAll("main script, main b, main i:not([class])").length`); n != 0 {
-				t.Errorf("%s: %d elements came from names", s.Path, n)
-			}
-			if got := eval[[]string](b, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.startsWith(location.origin + "/"))`); len(got) != 0 {
-				t.Errorf("%s asks elsewhere: %v", s.Path, got)
-			}
-			b.picture(s.name + "-" + scheme)
+			b.section(s, fmt.Sprintf("%s-%d", look.scheme, look.width))
 		}
 	}
 	b.do(chromedp.Navigate(b.url + "/services"))
 	if text := eval[string](b, "document.body.innerText"); !strings.Contains(text, "web-00<b>") {
 		t.Errorf("the hostile name is missing in:\n%s", text)
 	}
+}
+
+// section looks at one section as it is now.
+func (b *browser) section(s pageSection, look string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.url + s.Path))
+	b.until(`document.getElementById("live").textContent === "live"`)
+	if got := b.axe(); len(got) != 0 {
+		b.t.Errorf("%s %s: %s", look, s.Path, strings.Join(got, "\n"))
+	}
+	if n := eval[int](b, `document.querySelectorAll("main script, main b, main i:not([class])").length`); n != 0 {
+		b.t.Errorf("%s: %d elements came from names", s.Path, n)
+	}
+	if got := eval[[]string](b, `performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.startsWith(location.origin + "/"))`); len(got) != 0 {
+		b.t.Errorf("%s asks elsewhere: %v", s.Path, got)
+	}
+	if n := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
+		b.t.Errorf("%s %s: the page is %d pixels too wide", look, s.Path, n)
+	}
+	b.picture(s.name + "-" + look)
 }
 
 func TestBrowser_Keyboard(t *testing.T) {
@@ -162,9 +173,7 @@ func TestBrowser_Keyboard(t *testing.T) {
 	eval[string](b, `document.activeElement.value = ""`)
 	b.do(chromedp.KeyEvent("garbage"))
 	b.until(`document.querySelectorAll("table[data-filter] tbody tr:not([hidden])").length === 1`)
-	n := eval[int](b, "Number(document.documentElement.dataset.refreshes || 0)")
-	eval[bool](b, "refresh(), true")
-	b.until(fmt.Sprintf("Number(document.documentElement.dataset.refreshes || 0) > %d", n))
+	b.refresh()
 	b.until(`document.activeElement.id === "filter" && document.activeElement.value === "garbage"`)
 	b.until(`document.querySelectorAll("table[data-filter] tbody tr:not([hidden])").length === 1`)
 }
@@ -208,35 +217,4 @@ func TestBrowser_Rebinding(t *testing.T) {
 	if code := eval[int](b, `fetch("/status").then(r => r.status)`); code != http.StatusForbidden {
 		t.Errorf("got %d, want %d", code, http.StatusForbidden)
 	}
-}
-
-// TestBrowser_Hosts500 shows a fleet of 500 hosts.
-func TestBrowser_Hosts500(t *testing.T) {
-	b, a := pageBed(t)
-	for i := range 5 {
-		ops := make([]session.Op, 100)
-		for j := range ops {
-			ops[j] = session.CreateOp(fmt.Sprintf("/zkagent/agents/host-%03d", i*100+j),
-				[]byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`), session.Ephemeral)
-		}
-		if _, err := b.s.Multi(t.Context(), ops...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w := newBrowser(t, a.HTTPAddr())
-	w.do(chromedp.Navigate(w.url + "/"))
-	w.until(`document.querySelectorAll("tbody tr").length >= 504`)
-	t.Logf("answer after %.0f ms, shown after %.0f ms", eval[float64](w, `performance.getEntriesByType("navigation")[0].responseEnd`),
-		eval[float64](w, `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`))
-	t.Logf("content put in place in %.0f ms", eval[float64](w, `(async () => {
-		const doc = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
-		const t = performance.now();
-		place(document.adoptNode(doc.getElementById("content")));
-		document.body.offsetHeight;
-		return performance.now() - t;
-	})()`))
-	if got := w.axe(); len(got) != 0 {
-		t.Errorf("%s", strings.Join(got, "\n"))
-	}
-	w.picture("fleet-500")
 }

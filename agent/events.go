@@ -42,6 +42,14 @@ func (e *events) add(ev Event) {
 	e.changed = make(chan struct{})
 }
 
+// newest returns the number of the newest event, and a channel that is closed
+// at the next one.
+func (e *events) newest() (int64, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seq, e.changed
+}
+
 // since returns the kept events after seq, and a channel that is closed at
 // the next one. A number that was not given out is of a former process: all
 // are new to that reader.

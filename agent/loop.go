@@ -37,6 +37,7 @@ type loop struct {
 	updates  chan view.Update
 	results  chan applyResult
 	requests chan func()
+	pings    chan struct{} // taken by each turn: whether the loop turns changes nothing
 	done     chan struct{} // closed when run has returned
 	ready    chan struct{} // closed when the first useful state is reached
 	snapshot atomic.Pointer[snapshot]
@@ -81,6 +82,7 @@ func (l *loop) run(ctx context.Context) {
 		case request := <-l.requests:
 			request()
 			l.dirty = true
+		case <-l.pings:
 		case <-beat:
 			l.beat()
 		case <-timer.C:

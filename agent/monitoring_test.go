@@ -2,9 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,11 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/zkagent/zkagent/internal/condition"
@@ -126,24 +120,6 @@ func series(t *testing.T, reg *prometheus.Registry, names ...string) int {
 		}
 	}
 	return n
-}
-
-// BenchmarkMetrics_Scrape scrapes an agent with 100 templates. Members of groups
-// add no series: a group has the same few, whatever its size.
-func BenchmarkMetrics_Scrape(b *testing.B) {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := NewMetrics(reg)
-	for i := range 100 {
-		name := fmt.Sprintf("template-%d", i)
-		m.rendered(name, "ok")
-		m.applied(name, time.Millisecond, true)
-		m.reload(name, "ok")
-	}
-	scrape := promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
-	for b.Loop() {
-		scrape.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
-	}
 }
 
 // TestAlerts gives the rules to promtool.

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type pageSection struct{ Path, Title, name string }
 type pageData struct {
 	Title    string
 	Path     string
+	At       string // the state that is shown, as /live names it
 	Sections []pageSection
 	Status   Status
 	Now      time.Time
@@ -81,8 +83,9 @@ func (a *Agent) servePage(w http.ResponseWriter, s pageSection, body func(*Statu
 		http.Error(w, "the page cannot be parsed", http.StatusInternalServerError)
 		return
 	}
+	at := a.stateMark() // before what is shown is read: what comes meanwhile is told
 	st := a.Status()
-	data := pageData{Title: s.Title, Path: s.Path, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
+	data := pageData{Title: s.Title, Path: s.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, s.name+".html", data); err != nil {
 		a.log.Warn("page not rendered", "page", s.name, "err", err)
@@ -138,6 +141,8 @@ var pageFuncs = template.FuncMap{
 	"hex":      func(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) },
 	"diffline": diffClass,
 	"plural":   plural,
+	"short":    short,
+	"advice":   adviceOn,
 }
 
 func plural(n int, noun string) string {
@@ -147,13 +152,47 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// short is a duration as precise as people want it.
+func short(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second)
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}
+
+// advice is what is in use while a condition is open, and what to do.
+type advice struct {
+	Use string
+	Do  []phrase
+}
+
+// phrase is a piece of a text; commands and settings are code.
+type phrase struct {
+	Text string
+	Code bool
+}
+
+func adviceOn(c Condition) advice {
+	e, _ := c.About()
+	a := advice{Use: e.Use}
+	for i, text := range strings.Split(e.Do, "`") {
+		if text != "" {
+			a.Do = append(a.Do, phrase{text, i%2 == 1})
+		}
+	}
+	return a
+}
+
 // ago is a duration as people read it, with at most two units.
 func ago(d time.Duration) string {
 	switch s := int(d.Seconds()); {
-	case s < 1:
-		return "now"
 	case s < 60:
-		return fmt.Sprintf("%d s", s)
+		return fmt.Sprintf("%d s", max(s, 0))
 	case s < 3600:
 		return fmt.Sprintf("%d m %d s", s/60, s%60)
 	case s < 48*3600:
@@ -168,10 +207,16 @@ func stateClass(state string) string {
 	switch state {
 	case "ok", "connected", "running", "done", "up", "passing", "leader", "registered":
 		return "ok"
-	case "failed", "expired", "closed", "down", "critical", "halted", "aborted", "exited":
+	case "failed", "expired", "closed", "down", "critical", "halted", "aborted", "exited", "template-failed", "restore-failed", "rollout-failed":
 		return "bad"
 	case "drain", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting", "stopping", "held", "unreadable", "owed":
 		return "warn"
+	}
+	if slices.Contains([]string{"started", "rolling", "voting"}, state) {
+		return "acc"
+	}
+	if strings.Contains(state, "-") {
+		return "warn" // the code of a condition
 	}
 	return "mut"
 }

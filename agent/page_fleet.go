@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -191,73 +190,3 @@ func (a *Agent) liveSession(ctx context.Context) (*session.Session, error) {
 // Fleet returns what the agents of the fleet tell. It reads ZooKeeper, at
 // most once in a few seconds however many ask.
 func (a *Agent) Fleet(ctx context.Context) Fleet { return a.fleet.read(ctx) }
-
-// fleetView is the fleet with what its cards show.
-type fleetView struct {
-	Fleet
-
-	Rows               []fleetRow
-	Live, Failed, Held int
-	Versions           []string // of this agent's program in the fleet
-}
-
-// fleetRow is a host as texts: a fleet has many, and templates are slow.
-type fleetRow struct {
-	ID, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
-}
-
-func (a *Agent) fleetPage(r *http.Request, _ *Status) any {
-	return viewFleet(a.Fleet(r.Context()), time.Now())
-}
-
-func viewFleet(f Fleet, now time.Time) fleetView {
-	v := fleetView{Fleet: f}
-	versions := map[string]bool{}
-	for _, h := range v.Hosts {
-		v.Rows = append(v.Rows, rowOf(h, now))
-		switch h.State {
-		case "gone":
-			continue
-		case "failed":
-			v.Failed++
-		}
-		v.Live++
-		v.Held += len(h.Holds)
-		if h.Version != "" {
-			versions[shorten(h.Version, 40)] = true
-		}
-	}
-	v.Versions = slices.Sorted(maps.Keys(versions))
-	return v
-}
-
-func rowOf(h HostStatus, now time.Time) fleetRow {
-	row := fleetRow{
-		ID: h.ID, Class: stateClass(h.State), State: h.State, Leads: shorten(strings.Join(h.Leads, ", "), 200),
-		Version: shorten(h.Version, 40), Detail: h.Detail,
-	}
-	var b strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(h.Templates)) {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(name + " " + h.Templates[name])
-	}
-	if h.More > 0 {
-		fmt.Fprintf(&b, ", %d more", h.More)
-	}
-	row.Templates = shorten(b.String(), 500)
-	if !h.Since.IsZero() {
-		row.Since, row.Age = h.Since.UTC().Format(time.RFC3339), ago(now.Sub(h.Since))
-	}
-	if len(h.Holds) > 0 {
-		row.Holds = "holds " + shorten(strings.Join(h.Holds, ", "), 200)
-	}
-	if h.State == "gone" {
-		row.Row = "stale"
-	}
-	if h.Self {
-		row.ID += " (this)"
-	}
-	return row
-}

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -51,9 +53,16 @@ func (s sse) send(text string) bool {
 	return s.out.Flush() == nil
 }
 
+// stateMark names the state that a reader would see now, in this process.
+func (a *Agent) stateMark() string {
+	seq, _ := a.events.newest()
+	return fmt.Sprintf("%x-%x", a.loop.snapshot.Load().at.UnixNano(), seq)
+}
+
 // serveLive tells the page when to look again: one message for all changes of
 // a second, and none while nothing changes. The page carries no data in them,
-// so that there is one way to render.
+// so that there is one way to render. A page whose mark is not of the present
+// state is told at once.
 func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
 	done, ok := a.admit(w, r)
 	if !ok {
@@ -63,42 +72,48 @@ func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
 	client := sse{w, http.NewResponseController(w)}
 	beat := time.NewTicker(liveBeat)
 	defer beat.Stop()
-	pause := time.NewTimer(liveEvery)
+	pause := time.NewTimer(0)
 	defer pause.Stop()
-	_, event := a.events.since(0)
-	change := a.loop.snapshot.Load().next
-	if !client.send("retry: 2000\n\n") {
-		return
-	}
+	known, text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
 	for {
-		text := ": alive\n\n"
+		// What follows at once belongs to the same message.
+		if text == "" && !a.waitLive(r, pause.C) {
+			return
+		}
+		// The channels are taken before the mark: nothing is lost between.
+		_, event := a.events.newest()
+		change := a.loop.snapshot.Load().next
+		if mark := a.stateMark(); mark != known {
+			known, text = mark, text+"id: "+mark+"\ndata: changed\n"
+		}
+		if !client.send(text + "\n") {
+			return
+		}
+		text = ""
 		select {
 		case <-r.Context().Done():
 			return
 		case <-a.loop.done:
 			return
-		case <-event:
-			text = ""
-		case <-change:
-			text = ""
 		case <-beat.C:
-		}
-		if text == "" {
-			// What follows at once belongs to the same message.
+			text = ": alive\n"
+		case <-event:
 			pause.Reset(liveEvery)
-			select {
-			case <-r.Context().Done():
-				return
-			case <-a.loop.done:
-				return
-			case <-pause.C:
-			}
-			_, event = a.events.since(0)
-			change = a.loop.snapshot.Load().next
-			text = "data: changed\n\n"
+		case <-change:
+			pause.Reset(liveEvery)
 		}
-		if !client.send(text) {
-			return
-		}
+	}
+}
+
+// waitLive waits until a pause is over; false when the client or the agent
+// goes before.
+func (a *Agent) waitLive(r *http.Request, over <-chan time.Time) bool {
+	select {
+	case <-r.Context().Done():
+		return false
+	case <-a.loop.done:
+		return false
+	case <-over:
+		return true
 	}
 }

@@ -1,66 +1,104 @@
 // Keeps the page fresh: when the agent says that something changed, the same
-// page is fetched again and its content put in place. Texts are never made
-// into markup here: the agent has escaped them, and parsing runs no scripts.
+// page is fetched again, and what differs is put in place. Texts are never
+// made into markup here: the agent has escaped them, and parsing runs no
+// scripts.
 const every = 15000; // ms: what other hosts changed has no message
 const live = document.getElementById("live");
 let busy = false, again = false;
 
 function age(from) {
   const s = Math.max(0, Math.floor((Date.now() - from) / 1000));
-  if (s < 1) return "now";
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} m ${s % 60} s`;
   if (s < 48 * 3600) return `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} m`;
   return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
 
-function tick() {
-  for (const t of document.querySelectorAll("time[datetime]:not([data-clock])")) {
-    const text = age(Date.parse(t.dateTime));
-    if (t.textContent !== text) t.textContent = text;
-  }
+// text changes a text only where it differs, so that nothing is laid out, and
+// nothing read out, for nothing.
+function text(e, to) {
+  if (e.textContent !== to) e.textContent = to;
 }
 
-function filter() {
-  const input = document.getElementById("filter");
-  if (!input) return;
-  const want = input.value.trim().toLowerCase();
+function tick(root) {
+  for (const t of root.querySelectorAll("time[datetime]:not([data-clock])")) text(t, age(Date.parse(t.dateTime)));
+}
+
+// filter hides the rows that do not have what the reader types.
+function filter(root) {
+  const want = document.getElementById("filter")?.value.trim().toLowerCase() ?? "";
   let shown = 0, all = 0;
-  for (const row of document.querySelectorAll("table[data-filter] tbody tr")) {
+  for (const row of root.querySelectorAll("table[data-filter] tbody tr")) {
     all++;
     row.hidden = want !== "" && !row.textContent.toLowerCase().includes(want);
     if (!row.hidden) shown++;
   }
-  const count = document.getElementById("filter-count");
-  const text = want === "" ? "" : `${shown} of ${all} rows`;
-  if (count.textContent !== text) count.textContent = text;
+  const count = root.querySelector("#filter-count");
+  if (count) text(count, want === "" ? "" : `${shown} of ${all} rows`);
 }
 
-function say(text, kind) {
+function say(word, kind) {
   live.hidden = false;
   live.className = `pill ${kind}`;
-  if (live.textContent !== text) live.textContent = text;
+  text(live, word);
 }
 
-// place keeps what the reader is doing: open details, scroll positions, the
-// filter with its cursor, and the focus.
+const key = (n) => n.id || n.dataset?.key || "";
+
+// patch makes have into what want is. What is the same already is not
+// touched: rows keep their layout, and the reader the focus, the selection
+// and the place.
+function patch(have, want) {
+  if (have.isEqualNode(want)) return;
+  if (have.nodeType !== Node.ELEMENT_NODE) {
+    have.nodeValue = want.nodeValue;
+    return;
+  }
+  for (const a of want.attributes) if (have.getAttribute(a.name) !== a.value) have.setAttribute(a.name, a.value);
+  for (const a of [...have.attributes]) if (!want.hasAttribute(a.name)) have.removeAttribute(a.name);
+  const wanted = new Set([...want.children].map(key));
+  const known = new Map();
+  for (const e of [...have.children]) {
+    if (key(e) === "") continue;
+    if (wanted.has(key(e))) known.set(key(e), e);
+    else e.remove();
+  }
+  let at = have.firstChild;
+  for (const next of [...want.childNodes]) {
+    const id = key(next);
+    const same = id === "" ? at && key(at) === "" && at.nodeName === next.nodeName : known.has(id);
+    if (!same) {
+      have.insertBefore(document.adoptNode(next), at);
+      continue;
+    }
+    const found = id === "" ? at : known.get(id);
+    while (at && at !== found && key(at) === "") at = drop(at);
+    if (at !== found && at?.nextSibling === found) at = drop(at); // its turn comes later
+    if (at === found) at = at.nextSibling;
+    else have.insertBefore(found, at);
+    patch(found, next);
+  }
+  while (at) at = drop(at);
+}
+
+// drop takes a node out and returns the one behind it.
+function drop(n) {
+  const next = n.nextSibling;
+  n.remove();
+  return next;
+}
+
+// place brings what was fetched to where the reader is, and patches.
 function place(next) {
   const content = document.getElementById("content");
-  const open = new Set([...content.querySelectorAll("details[open]")].map((d) => d.id));
-  const scrolls = [...content.querySelectorAll(".scroll")].map((e) => [e.getAttribute("aria-label"), e.scrollLeft]);
-  const focusable = "a[href], input, summary, [tabindex]";
-  const index = [...content.querySelectorAll(focusable)].indexOf(document.activeElement);
-  const input = content.querySelector("#filter");
-  content.replaceWith(next);
-  const fresh = next.querySelector("#filter");
-  if (input && fresh) fresh.replaceWith(input);
-  for (const d of next.querySelectorAll("details")) d.open = open.has(d.id);
-  for (const e of next.querySelectorAll(".scroll")) {
-    const was = scrolls.find(([label]) => label === e.getAttribute("aria-label"));
-    if (was) e.scrollLeft = was[1];
+  for (const d of content.querySelectorAll("details[id]")) {
+    const fresh = next.querySelector(`#${CSS.escape(d.id)}`);
+    if (fresh) fresh.open = d.open;
   }
-  if (index >= 0) [...next.querySelectorAll(focusable)][index]?.focus({ preventScroll: true });
-  filter();
+  filter(next);
+  tick(next);
+  tick(content);
+  patch(content, next);
 }
 
 async function refresh() {
@@ -76,11 +114,9 @@ async function refresh() {
     const doc = new DOMParser().parseFromString(await answer.text(), "text/html");
     const next = doc.getElementById("content");
     if (!next) throw new Error("no content");
-    place(document.adoptNode(next));
-    const pill = doc.querySelector("#where .pill:not(#live)");
-    if (pill) document.querySelector("#where .pill:not(#live)").replaceWith(document.adoptNode(pill));
-    const clock = doc.querySelector("[data-clock]");
-    if (clock) document.querySelector("[data-clock]").replaceWith(document.adoptNode(clock));
+    place(next);
+    patch(document.getElementById("state"), doc.getElementById("state"));
+    patch(document.querySelector("[data-clock]"), doc.querySelector("[data-clock]"));
     document.documentElement.dataset.refreshes = Number(document.documentElement.dataset.refreshes || 0) + 1;
   } catch {
     say("agent does not answer", "bad");
@@ -89,26 +125,36 @@ async function refresh() {
   if (again && !document.hidden) refresh();
 }
 
-let stream;
+// The stream says at once when the page is older than the agent's state.
+let stream, retry;
 function connect() {
-  stream = new EventSource("/live");
-  stream.onopen = () => {
-    say("live", "ok");
+  stream?.close();
+  clearTimeout(retry);
+  stream = new EventSource(`/live?at=${encodeURIComponent(document.body.dataset.at)}`);
+  stream.onopen = () => say("live", "ok");
+  stream.onmessage = (e) => {
+    document.body.dataset.at = e.lastEventId;
     refresh();
   };
-  stream.onmessage = refresh;
   stream.onerror = () => {
     say("reconnecting", "warn");
     // A refusal ends the stream for good; try again later.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+    if (stream.readyState === EventSource.CLOSED) retry = setTimeout(connect, 5000);
   };
 }
 
 document.addEventListener("input", (e) => {
-  if (e.target.id === "filter") filter();
+  if (e.target.id === "filter") filter(document);
 });
+// Nobody looks: nothing is asked.
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) refresh();
+  if (document.hidden) {
+    stream.close();
+    clearTimeout(retry);
+    return;
+  }
+  connect();
+  refresh();
 });
 document.addEventListener("keydown", (e) => {
   if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
@@ -117,7 +163,9 @@ document.addEventListener("keydown", (e) => {
   e.preventDefault();
   input.focus();
 });
-setInterval(tick, 1000);
+setInterval(() => {
+  if (!document.hidden) tick(document);
+}, 1000);
 setInterval(() => {
   if (!document.hidden) refresh();
 }, every);

@@ -14,9 +14,10 @@ func newStatusCommand(g *globals) *cobra.Command {
 	var watch, check bool
 	c := &cobra.Command{
 		Use: "status", Short: "Ask the agent how it is",
-		Long: `Ask the agent on this host how it is. With -o wide, each template is followed by
-what it uses and how old that is, its files and their last swap, and its last
-reload, and each service by its checks. With --check one line is printed and the
+		Long: `Ask the agent on this host how it is. With -o wide, each open condition is
+followed by what is in use meanwhile and what to do, each template by what it
+uses and how old that is, its files and their last swap, and its last reload,
+and each service by its checks. With --check one line is printed and the
 exit code is that of a monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when
 no agent answers.`,
 		Args: cobra.NoArgs,

@@ -21,6 +21,9 @@ func (g *globals) printStatus(s *agent.Status) error {
 	_, _ = fmt.Fprintf(g.out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
 	for _, c := range s.Conditions {
 		_, _ = fmt.Fprintf(g.out, "%s: %s (for %s)\n", g.colored(g.out, "33", printable(c.Name())), printable(c.Text), age(c.Since))
+		if about, ok := c.About(); ok && g.wide() {
+			_, _ = fmt.Fprintf(g.out, "  in use: %s\n  do: %s\n", about.Use, printable(about.Do))
+		}
 	}
 	t := &table{header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
 	g.serviceRows(t, s)
@@ -45,7 +48,7 @@ func (g *globals) zookeeperLine(z *agent.ZooKeeperStatus) string {
 	if z.State != "connected" && z.LastError != "" {
 		line += ": " + printable(z.LastError)
 	}
-	if g.output == "wide" {
+	if g.wide() {
 		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
 		if z.Resumed {
 			line += ", resumed from the former process"

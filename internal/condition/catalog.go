@@ -1,5 +1,10 @@
 package condition
 
+import (
+	"slices"
+	"strings"
+)
+
 // Entry describes one kind of condition, for the reference.
 type Entry struct {
 	Code    string
@@ -7,6 +12,22 @@ type Entry struct {
 	Meaning string // what is true while it is open
 	Use     string // what is in use meanwhile
 	Do      string // what to do about it
+}
+
+// About returns what is known of the kind of a condition, with the name of its
+// subject in the commands that it advises; false for a code that is not in the
+// catalog.
+func (c Condition) About() (Entry, bool) {
+	list := Catalog()
+	i := slices.IndexFunc(list, func(e Entry) bool { return e.Code == c.Code })
+	if i < 0 {
+		return Entry{}, false
+	}
+	e := list[i]
+	if c.Subject != "" {
+		e.Do = strings.ReplaceAll(e.Do, "NAME", c.Subject)
+	}
+	return e, true
 }
 
 // Catalog returns every kind of condition that the agent may open, in the
