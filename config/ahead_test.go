@@ -1,0 +1,62 @@
+package config
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// A host that votes on a version reads what changed, not the tree; it does not read
+// it again when it is decided, nor in the next session.
+func TestWatcher_ReadVersionReadsDifferences(t *testing.T) {
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		desk, host := join(t, z), join(t, z)
+		keys := numbered(3000, "a value of some length")
+		publish := PublishConfig{Path: "/c", Layout: LayoutVersioned, Keys: bytesOf(keys), Author: "me", Host: "here"}
+		_, err := Publish(t.Context(), desk, publish)
+		must(t, err)
+		f := follow(t, host, Config{Name: "c", Path: "/c"})
+		f.await("version 1", has(keys))
+
+		keys["dir0/key0000"] = "new"
+		publish.Keys = bytesOf(keys)
+		ahead, err := Prepare(t.Context(), desk, publish)
+		must(t, err)
+		before := total(host)
+		tree, err := f.w.ReadVersion(t.Context(), host, ahead.Version)
+		must(t, err)
+		if !has(keys)(tree) || tree.Name != "c" || tree.Generation != ahead.Version || tree.Previous != 1 {
+			t.Errorf("read %s", show(tree))
+		}
+		if got := total(host) - before; got > 3 {
+			t.Errorf("%d requests to read one changed key ahead, want its version, a bucket and a value: %v", got, host.Requests())
+		}
+
+		before = total(host)
+		_, st, err := ReadReady(t.Context(), desk, "/c")
+		must(t, err)
+		_, err = desk.Multi(t.Context(), FlipOps("/c", Ready{Version: ahead.Version, Digest: ahead.Digest, Previous: 1}, st.Version)...)
+		must(t, err)
+		f.await("version 2", has(keys))
+		if got := total(host) - before; got > 2 {
+			t.Errorf("%d requests for a version that was read ahead, want ready and the version: %v", got, host.Requests())
+		}
+		must(t, f.stop())
+		must(t, host.Close())
+
+		next := join(t, z)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.w.Run(ctx, next, f.up) }()
+		after(time.Minute)
+		if got := total(next); got > 4 {
+			t.Errorf("%d requests in the next session, want sync, ready twice and the version: %v", got, next.Requests())
+		}
+		cancel()
+		must(t, <-ended)
+		must(t, next.Close())
+		must(t, desk.Close())
+	})
+}
