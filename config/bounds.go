@@ -36,7 +36,7 @@ func checkKeys(c *PublishConfig) error {
 			errs = multierror.Append(errs, fmt.Errorf("key %q has %d bytes, at most %d are allowed: %w", key, n, limit, ErrBounds))
 		}
 	}
-	if err := errs.ErrorOrNil(); err != nil {
+	if err := all(errs); err != nil {
 		return fmt.Errorf("config %s: %w", c.Path, err)
 	}
 	return nil

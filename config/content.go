@@ -23,6 +23,15 @@ const (
 // ready names another version by now.
 var errGone = errors.New("version is gone")
 
+// noVersionError is the number of a version that does not exist, or not any more.
+type noVersionError int64
+
+// Error implements error.
+func (n noVersionError) Error() string { return fmt.Sprintf("there is no version %d", int64(n)) }
+
+// Is makes the error match ErrNoVersion and errGone.
+func (n noVersionError) Is(target error) bool { return target == ErrNoVersion || target == errGone }
+
 // content is a version that was read and verified, ready to be compared with
 // the next one.
 type content struct {
@@ -60,7 +69,7 @@ func (c *content) tree(name, root string, r Ready, last int64) *view.Tree {
 func loadManifest(ctx context.Context, s *session.Session, root string, n int64) (*manifest, error) {
 	data, _, err := s.Get(ctx, versionPath(root, n))
 	if errors.Is(err, session.ErrNoNode) {
-		return nil, fmt.Errorf("version %d: %w: %w", n, errGone, ErrNoVersion)
+		return nil, noVersionError(n)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read version %d: %w", n, err)
@@ -111,11 +120,33 @@ func (l *loader) run(ctx context.Context) error {
 	if err := l.readBuckets(ctx); err != nil {
 		return err
 	}
+	if err := l.next.checkHeader(); err != nil {
+		return err
+	}
 	values, err := l.readValues(ctx)
 	if err != nil {
 		return err
 	}
 	return l.build(values)
+}
+
+// checkHeader compares what the header says with the buckets, before any value is
+// read: what a header that lies asks for is never taken into memory.
+func (c *content) checkHeader() error {
+	count, size := 0, int64(0)
+	for _, list := range c.lists {
+		count += len(list)
+		for _, e := range list {
+			size += e.size
+		}
+	}
+	switch {
+	case count != c.Count || size != c.Size:
+		return fmt.Errorf("its buckets list %d keys of %d bytes, its header says %d of %d: %w", count, size, c.Count, c.Size, errManifest)
+	case count > MaxKeys:
+		return fmt.Errorf("has %d keys, at most %d are allowed: %w", count, MaxKeys, ErrBounds)
+	}
+	return nil
 }
 
 // readBuckets reads the lists of the buckets that differ.
@@ -234,9 +265,6 @@ func (l *loader) build(values map[digest][]byte) error {
 		}
 	}
 	l.next.keys = edit.Done()
-	if l.next.keys.Len() != l.next.Count {
-		return fmt.Errorf("has %d keys, its header says %d: %w", l.next.keys.Len(), l.next.Count, errManifest)
-	}
 	return nil
 }
 

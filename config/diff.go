@@ -70,21 +70,34 @@ func (c Change) Unified(from, to string) string {
 	}
 	// The first line of the library's output names the command.
 	_, text, _ := bytes.Cut(diff.Diff(oldName, lines(c.Old), newName, lines(c.New)), []byte{'\n'})
-	if len(text) == 0 { // An empty value came or went.
-		return fmt.Sprintf("--- %s\n+++ %s\n", oldName, newName)
+	if len(text) == 0 { // An empty value came or went, or a line break at the end.
+		text = fmt.Appendf(nil, "--- %s\n+++ %s\n", oldName, newName)
 	}
-	return string(text)
+	return string(text) + endsDiffer(c, oldName, newName)
 }
 
-// noNewline is how diff marks a last line without its end.
-const noNewline = "\\ No newline at end of file"
+// endsDiffer tells when one value ends with a line break and the other does not.
+// Where it is the same on both sides it is of no interest: values seldom have one.
+func endsDiffer(c Change, oldName, newName string) string {
+	if len(c.Old) == 0 || len(c.New) == 0 || ended(c.Old) == ended(c.New) {
+		return ""
+	}
+	without := oldName
+	if ended(c.Old) {
+		without = newName
+	}
+	return "\\ No newline at the end of " + without + "\n"
+}
 
-// lines ends the last line, and says when it had no end.
+// ended reports whether the last line has its end.
+func ended(data []byte) bool { return data[len(data)-1] == '\n' }
+
+// lines ends the last line.
 func lines(data []byte) []byte {
-	if len(data) == 0 || data[len(data)-1] == '\n' {
+	if len(data) == 0 || ended(data) {
 		return data
 	}
-	return append(slices.Clone(data), "\n"+noNewline+"\n"...)
+	return append(slices.Clone(data), '\n')
 }
 
 // Unified returns the changes as one unified diff.

@@ -47,7 +47,7 @@ func ReadDir(name string) (map[string][]byte, error) {
 	defer func() { _ = root.Close() }()
 	r := &dirReader{root: root, keys: map[string][]byte{}}
 	r.read(start)
-	if err := r.errs.ErrorOrNil(); err != nil {
+	if err := all(r.errs); err != nil {
 		return nil, fmt.Errorf("read config from %s: %w", name, err)
 	}
 	return r.keys, nil

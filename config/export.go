@@ -68,7 +68,7 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 		}
 		keys[name] = data
 	}
-	if err := errs.ErrorOrNil(); err != nil {
+	if err := all(errs); err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
 	return keys, nil

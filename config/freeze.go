@@ -16,9 +16,9 @@ import (
 
 // FrozenError says why a config is frozen. It matches [ErrFrozen].
 type FrozenError struct {
-	Path   string
-	Reason string
-	Since  time.Time
+	Path   string    `json:"path"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // Error implements error.

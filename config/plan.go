@@ -73,7 +73,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if err = p.readSubscribers(ctx, s, cfg.Path); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	p.Refused = refused.ErrorOrNil()
+	p.Refused = all(refused)
 	return p, nil
 }
 

@@ -87,12 +87,18 @@ func Publish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result
 }
 
 // Prepare writes keys as a version and leaves the one in use in use. The
-// version becomes visible when ready is set, with [FlipOps].
+// version becomes visible when ready is set, with [FlipOps]. A frozen config is
+// refused here already, for that would be.
 func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
 	if cfg.Layout == LayoutFlat {
-		return Result{}, fmt.Errorf("config %s: a flat tree has no versions: %w", cfg.Path, ErrNoVersion)
+		return Result{}, noVersions(cfg.Path)
 	}
 	return publish(ctx, s, cfg, false)
+}
+
+// noVersions is the error of what only a versioned tree can do.
+func noVersions(root string) error {
+	return fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
 }
 
 func publish(ctx context.Context, s *session.Session, cfg PublishConfig, flip bool) (Result, error) {
@@ -165,10 +171,11 @@ func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
 	if err := p.cfg.check(st); err != nil {
 		return Result{}, err
 	}
-	if flip {
-		if err := checkFreeze(ctx, p.s, p.cfg.Path); err != nil {
-			return Result{}, err
-		}
+	if err := checkFreeze(ctx, p.s, p.cfg.Path); err != nil {
+		return Result{}, err
+	}
+	if layout == LayoutFlat && !flip {
+		return Result{}, noVersions(p.cfg.Path)
 	}
 	if layout == LayoutFlat {
 		return p.flat(ctx, st)

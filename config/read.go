@@ -64,7 +64,7 @@ func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, ses
 		return Ready{}, st, fmt.Errorf("config %s: %w", root, err)
 	}
 	if !versioned {
-		return Ready{}, st, fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
+		return Ready{}, st, noVersions(root)
 	}
 	return r, st, nil
 }

@@ -53,10 +53,8 @@ func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, 
 	if p.cfg.Check != nil && *p.cfg.Check != st.generation() {
 		return Result{}, &ConflictError{Path: root, Want: *p.cfg.Check, Have: st.generation()}
 	}
-	if flip {
-		if err = checkFreeze(ctx, p.s, root); err != nil {
-			return Result{}, err
-		}
+	if err = checkFreeze(ctx, p.s, root); err != nil {
+		return Result{}, err
 	}
 	if to == 0 {
 		to = st.ready.Previous

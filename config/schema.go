@@ -51,10 +51,26 @@ func CheckSchema(schema []byte, t *view.Tree) error {
 		return clash
 	}
 	if err := compiled.Validate(doc); err != nil {
-		return fmt.Errorf("%w: %w", ErrSchema, err)
+		return &schemaError{err}
 	}
 	return nil
 }
+
+// schemaError is what a schema has against a tree. It matches [ErrSchema].
+type schemaError struct{ err error }
+
+// Error implements error. The first line of the library's text names the schema,
+// which has no name; the others are one violation each.
+func (e *schemaError) Error() string {
+	_, lines, ok := strings.Cut(e.err.Error(), "\n")
+	if !ok {
+		lines = e.err.Error()
+	}
+	return ErrSchema.Error() + ":\n" + lines
+}
+
+// Unwrap returns ErrSchema and the library's error.
+func (e *schemaError) Unwrap() []error { return []error{ErrSchema, e.err} }
 
 // noLoader refuses to load other documents.
 type noLoader struct{}

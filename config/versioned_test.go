@@ -168,8 +168,8 @@ func TestVersioned_HistoryRollbackAndDiff(t *testing.T) {
 	must(t, err)
 	two, err := ReadVersion(soon(t), s, path, 2)
 	must(t, err)
-	want := "--- v1/a\n+++ v2/a\n@@ -1,1 +1,1 @@\n-1\n+2\n--- v1/b\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x\n-\\ No newline at end of file\n" +
-		"--- /dev/null\n+++ v2/c\n@@ -0,0 +1,2 @@\n+y\n+\\ No newline at end of file\n"
+	want := "--- v1/a\n+++ v2/a\n@@ -1,1 +1,1 @@\n-1\n+2\n--- v1/b\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n" +
+		"--- /dev/null\n+++ v2/c\n@@ -0,0 +1,1 @@\n+y\n"
 	if got := Unified(Diff(one, two), "v1", "v2"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -18,7 +18,7 @@ func SetControl(ctx context.Context, s *session.Session, root, name string, c Co
 		return err
 	}
 	if state.Done != nil {
-		return fmt.Errorf("rollout %s is closed: %w", name, ErrNoRollout)
+		return closedError(name)
 	}
 	if c.Action == ActionAbort && state.Decision != nil {
 		return createHalt(ctx, s, root, name, Halt{Reason: orDefault(c.Reason, "aborted by "+c.By)})
@@ -83,9 +83,9 @@ func Retry(ctx context.Context, s *session.Session, root, name string) error {
 func retry(ctx context.Context, s *session.Session, root, name string) (bool, error) {
 	if _, closed, err := s.Exists(ctx, donePath(root, name)); err != nil || closed {
 		if closed {
-			err = ErrNoRollout
+			return false, closedError(name)
 		}
-		return false, fmt.Errorf("retry %s: it is closed: %w", name, err)
+		return false, fmt.Errorf("retry %s: %w", name, err)
 	}
 	data, stat, err := s.Get(ctx, hostsPath(root, name))
 	if err != nil {
@@ -120,6 +120,15 @@ func retry(ctx context.Context, s *session.Session, root, name string) (bool, er
 }
 
 var errNotHalted = errors.New("it has not halted")
+
+// closedError is the name of a rollout that is closed. It matches [ErrNoRollout].
+type closedError string
+
+// Error implements error.
+func (e closedError) Error() string { return "rollout " + string(e) + " is closed" }
+
+// Is makes the error match ErrNoRollout.
+func (e closedError) Is(target error) bool { return target == ErrNoRollout }
 
 // createHalt stops the rollout; one that has halted already stays as it is.
 func createHalt(ctx context.Context, s *session.Session, root, name string, h Halt) error {

@@ -22,7 +22,10 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 					return err
 				}
 				if len(args) == 2 {
-					return config.WriteDir(args[1], tree)
+					if err = config.WriteDir(args[1], tree); err == nil {
+						g.say("%s: wrote %s of %s into %s", t.name, count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), args[1])
+					}
+					return err
 				}
 				if isTerminal(g.out) {
 					return usagef("an archive is not written to a terminal; name a directory, or redirect")
@@ -37,9 +40,13 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 
 func newConfigImportCommand(g *globals) *cobra.Command {
 	var p publishFlags
+	var pipe pipeline
 	c := &cobra.Command{
 		Use: "import FILE.tar|- NAME|PATH", Short: "Publish what export has written as an archive", Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := pipe.check(c); err != nil {
+				return err
+			}
 			return g.withConfig(c.Context(), args[1], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
@@ -48,11 +55,12 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 				if cfg.Keys, err = g.readArchive(args[0]); err != nil {
 					return err
 				}
-				return g.publishAtOnce(ctx, s, t, cfg, false)
+				return g.send(ctx, s, t, cfg, &pipe)
 			})
 		},
 	}
 	p.add(c)
+	pipe.add(c)
 	return c
 }
 

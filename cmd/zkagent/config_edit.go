@@ -20,78 +20,91 @@ import (
 
 func newConfigEditCommand(g *globals) *cobra.Command {
 	var p publishFlags
+	var pipe pipeline
 	c := &cobra.Command{
 		Use: "edit NAME|PATH [KEY]", Short: "Edit one key in $EDITOR, look at the difference, and publish it",
-		Long: `Edit one key in $VISUAL or $EDITOR, look at the difference, and publish it. The
-key may be left out when the config has only one. What was edited is kept in a
-file when it cannot be published.`,
+		Long: `Edit one key in $VISUAL or $EDITOR, look at the difference, and publish it: with
+--rollout by votes and a few hosts at a time, else to all hosts at once. The key
+may be left out when the config has only one; a key that does not exist is made.
+When somebody else publishes meanwhile, nothing happens. What was edited is kept
+in a file when it is not published.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := pipe.check(c); err != nil {
+				return err
+			}
 			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				if err = g.refuseOpen(ctx, s, t, false); err != nil {
-					return err
+				if err = g.refuse(ctx, s, t, &pipe); err != nil {
+					return err // before somebody edits in vain
 				}
-				return g.edit(ctx, s, t, cfg, args[1:])
+				return g.edit(ctx, s, t, cfg, &pipe, args[1:])
 			})
 		},
 	}
 	p.add(c)
+	pipe.add(c)
 	return c
 }
 
 // edit publishes only on top of the tree that was edited.
-func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, args []string) error {
-	keys, tree, err := keysInUse(ctx, s, t)
+func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, pipe *pipeline, args []string) error {
+	var change config.Change
+	err := onTopOf(ctx, s, t, &cfg, func(keys map[string][]byte) error {
+		var err error
+		change, err = g.editOne(ctx, keys, args)
+		keys[change.Key] = change.New
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	key, err := keyToEdit(keys, args)
-	if err != nil {
-		return err
-	}
-	old := keys[key]
-	value, err := g.editor(ctx, key, old)
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(old, value) {
+	if change.Kind == config.Changed && bytes.Equal(change.Old, change.New) {
 		g.say("nothing changed")
 		return nil
-	}
-	change := config.Change{Key: key, Kind: config.Changed, Old: old, New: value}
-	if _, ok := keys[key]; !ok {
-		change.Kind = config.Added
 	}
 	if err = g.writeDiff(change.Unified("in use", "edited")); err != nil {
 		return err
 	}
-	if ok, answer := g.confirm("publish this?"); answer != nil || !ok {
-		return answer
+	ok, err := g.confirm("publish this?")
+	switch {
+	case err == nil && ok:
+		err = g.send(ctx, s, t, cfg, pipe)
+	case err == nil:
+		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
-	keys[key] = value
-	cfg.Keys = keys
-	if cfg.Check == nil {
-		generation := int64(0)
-		if tree != nil {
-			generation = tree.Generation
-		}
-		cfg.Check = &generation
-	}
-	r, err := config.Publish(ctx, s, cfg)
+	return keepEdit(err, change.Key, change.New)
+}
+
+// editOne lets the user edit one of the keys.
+func (g *globals) editOne(ctx context.Context, keys map[string][]byte, args []string) (config.Change, error) {
+	key, err := keyToEdit(keys, args)
 	if err != nil {
-		return keepEdit(err, key, value)
+		return config.Change{}, err
 	}
-	return g.told("published", t, r)
+	if err = g.mayAsk("publish this?"); err != nil {
+		return config.Change{}, err // before somebody edits in vain
+	}
+	old, exists := keys[key]
+	value, err := g.editor(ctx, key, old)
+	if err != nil {
+		return config.Change{}, err
+	}
+	kind := config.Changed
+	if !exists {
+		kind = config.Added
+	}
+	return config.Change{Key: key, Kind: kind, Old: old, New: value}, nil
 }
 
 // keyToEdit is the key that was named, or the only one.
 func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	if len(args) > 0 {
-		return strings.TrimPrefix(args[0], "/"), nil
+		key := strings.TrimPrefix(args[0], "/")
+		return key, fail(exitUsage, config.ValidateKey(key))
 	}
 	names := slices.Sorted(maps.Keys(keys))
 	if len(names) == 1 {
@@ -100,8 +113,11 @@ func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	return "", fail(exitUsage, fmt.Errorf("which of %s?", count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
-// keepEdit keeps what was edited and could not be published.
+// keepEdit keeps what was edited and was not published.
 func keepEdit(err error, key string, value []byte) error {
+	if err == nil {
+		return nil
+	}
 	f, createErr := os.CreateTemp("", "zkagent-edited-*-"+filepath.Base(key))
 	if createErr != nil {
 		return errors.Join(err, createErr)

@@ -153,25 +153,37 @@ func newConfigDiffCommand(g *globals) *cobra.Command {
 the one in use). A or B may be a directory or file.`,
 		Args: cobra.RangeArgs(1, 3),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			differs := false
+			err := g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
 				changes, from, to, err := diffOf(ctx, s, t, args[1:])
 				if err != nil {
 					return err
 				}
+				differs = len(changes) > 0
 				if g.isJSON() {
-					err = printList(g, "changes", changes)
-				} else {
-					err = g.writeDiff(config.Unified(changes, from, to))
+					return printList(g, "changes", withDiffs(changes, from, to))
 				}
-				if err == nil && exitCode && len(changes) > 0 {
-					return codeError(exitFailed)
-				}
-				return err
+				return g.writeDiff(config.Unified(changes, from, to))
 			})
+			return withExitCode(err, exitCode, differs)
 		},
 	}
-	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when there is a difference")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when there is a difference, and with 70 for a failure")
 	return c
+}
+
+// changeJSON is one change for machines.
+type changeJSON struct {
+	config.Change
+	Diff string `json:"diff"`
+}
+
+func withDiffs(changes []config.Change, from, to string) []changeJSON {
+	list := make([]changeJSON, len(changes))
+	for i, c := range changes {
+		list[i] = changeJSON{c, c.Unified(from, to)}
+	}
+	return list
 }
 
 // diffOf reads both sides.
@@ -234,6 +246,12 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				list, err := config.History(ctx, s, t.path)
 				if err != nil {
 					return err
+				}
+				if len(list) == 0 {
+					g.say("%s has no versions", t.name)
+				}
+				if frozen, err := config.Frozen(ctx, s, t.path); err == nil && frozen != nil {
+					g.say("%s", frozen)
 				}
 				if limit > 0 {
 					list = list[:min(limit, len(list))]

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -53,7 +54,7 @@ func (g *globals) checkSchema(ctx context.Context, s *session.Session, t target,
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
 	if file == "" {
-		g.printf("%s\n", schema)
+		g.printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
 	}
 	g.say("%s: the tree in use satisfies the schema", t.name)
 	return nil

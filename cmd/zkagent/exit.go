@@ -78,7 +78,7 @@ func (g *globals) finish(ctx context.Context, err error) int {
 	if !g.started && e.code == exitFailed {
 		e = &cliError{code: exitUsage, err: err, hints: []string{"see \"zkagent help\""}}
 	}
-	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && errors.Is(err, context.Canceled) {
+	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && (errors.Is(err, context.Canceled) || errors.Is(err, s)) {
 		return exitSignal + int(s.signal)
 	}
 	if diags, ok := errors.AsType[hcl.Diagnostics](err); !ok || !g.shown {

@@ -126,17 +126,22 @@ func (g *globals) warnf(format string, args ...any) { g.say("warning: "+format, 
 // confirm asks a question that is answered with yes or no. Without a terminal
 // and without --yes the answer is no.
 func (g *globals) confirm(question string) (bool, error) {
-	if g.yes {
-		return true, nil
-	}
-	if !isTerminal(g.in) {
-		return false, fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
+	if err := g.mayAsk(question); err != nil || g.yes {
+		return g.yes, err
 	}
 	_, _ = fmt.Fprintf(g.err, "%s [y/N] ", question)
 	var answer string
 	_, _ = fmt.Fscanln(g.in, &answer)
 	answer = strings.ToLower(answer)
 	return answer == "y" || answer == "yes", nil
+}
+
+// mayAsk is the error of a question that nobody can be asked.
+func (g *globals) mayAsk(question string) error {
+	if g.yes || isTerminal(g.in) {
+		return nil
+	}
+	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
 }
 
 // count is a number with its noun.

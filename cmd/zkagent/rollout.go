@@ -83,6 +83,9 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	if state.Control.Action == fleet.ActionPause {
 		_, _ = fmt.Fprintf(g.out, "paused: %s\n", printable(orWord(state.Control.Reason, state.Control.By)))
 	}
+	if state.Decision != nil && state.Decision.Commit {
+		g.printf("hosts: %s\n", hostsWords(state))
+	}
 	rows := &table{header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range rolloutHosts(state) {
 		vote, reason := "-", ""
@@ -95,7 +98,27 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 		host := state.Hosts[id]
 		rows.add(id, vote, orWord(host.State, "-"), orWord(host.Error, reason))
 	}
-	return g.printTable(rows)
+	if err := g.printTable(rows); err != nil {
+		return err
+	}
+	if state.Phase() == fleet.PhaseHalted {
+		for _, h := range haltedHints(t) {
+			g.say("hint: %s", h)
+		}
+	}
+	return nil
+}
+
+// hostsWords counts the hosts by how far they are.
+func hostsWords(state *fleet.State) string {
+	counts := hostCounts(state)
+	words := fmt.Sprintf("%d of %d done", counts[fleet.HostDone], len(rolloutHosts(state))-counts[fleet.HostSkipped])
+	for _, name := range []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped} {
+		if n := counts[name]; n > 0 {
+			words += fmt.Sprintf(", %d %s", n, name)
+		}
+	}
+	return words
 }
 
 // voteWord is a vote in one word.
@@ -156,8 +179,7 @@ func newRolloutControlCommand(g *globals, use, short, action string) *cobra.Comm
 				if err != nil {
 					return err
 				}
-				g.say("%s: %s of %s is asked for", t.name, use, name)
-				return nil
+				return g.toldControl(ctx, s, t, name, use)
 			})
 		},
 	}
@@ -166,6 +188,23 @@ func newRolloutControlCommand(g *globals, use, short, action string) *cobra.Comm
 		c.Flags().BoolVar(&ignoreGate, "ignore-gate", false, "go on although the health gate says no")
 	}
 	return c
+}
+
+// toldControl tells what became of what was asked for.
+func (g *globals) toldControl(ctx context.Context, s *session.Session, t target, name, use string) error {
+	state, err := fleet.Read(ctx, s, t.path, name)
+	if err != nil {
+		return err
+	}
+	if state.Phase() != fleet.PhaseHalted {
+		g.say("%s: %s of %s is asked for", t.name, use, name)
+		return nil
+	}
+	g.say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
+	for _, h := range haltedHints(t) {
+		g.say("hint: %s", h)
+	}
+	return nil
 }
 
 func newRolloutRetryCommand(g *globals) *cobra.Command {
@@ -244,6 +283,13 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 }
 
 func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, to int64, flags *strategyFlags) error {
+	frozen, err := config.Frozen(ctx, s, t.path)
+	if err != nil {
+		return err
+	}
+	if frozen != nil { // before anything is halted
+		return frozen
+	}
 	replace, before := "", int64(0)
 	name, err := fleet.Current(ctx, s, t.path)
 	switch {
@@ -271,11 +317,8 @@ func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cf
 	if err != nil {
 		return err
 	}
-	r, err := config.PrepareRollback(ctx, s, cfg, to)
-	if err != nil {
-		return err
-	}
-	return g.rollOut(ctx, s, t, r, flags, fleet.Request{Who: userName(), Why: orWord(cfg.Message, "rollback"), RollbackOf: ready.Version, Replace: replace})
+	request := fleet.Request{Who: userName(), Why: orWord(cfg.Message, "rollback"), RollbackOf: ready.Version, Replace: replace}
+	return g.rollOut(ctx, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
 }
 
 func userName() string {

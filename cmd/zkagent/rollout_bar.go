@@ -27,12 +27,14 @@ func (b *bar) draw(frame string) {
 	b.shown = frame
 }
 
-// clear makes room for a line of text.
-func (b *bar) clear() {
-	if b.shown != "" {
-		_, _ = io.WriteString(b.w, "\r\x1b[K")
-		b.shown = ""
+// clear makes room for a line of text, and reports whether a bar stood there.
+func (b *bar) clear() bool {
+	if b.shown == "" {
+		return false
 	}
+	_, _ = io.WriteString(b.w, "\r\x1b[K")
+	b.shown = ""
+	return true
 }
 
 // end leaves the last frame on its line.
@@ -49,7 +51,7 @@ func rolloutFrame(state *fleet.State) string {
 	strategy := state.Proposal.Strategy
 	switch phase := state.Phase(); phase {
 	case fleet.PhaseVoting:
-		return frame("vote", len(state.Votes), len(state.Proposal.Participants), votesWords(state))
+		return votesFrame(state)
 	case fleet.PhaseAborted:
 		return ""
 	default:
@@ -73,6 +75,11 @@ func rolloutFrame(state *fleet.State) string {
 		}
 		return frame(name, counts[fleet.HostDone], total, words)
 	}
+}
+
+// votesFrame is the bar of the votes.
+func votesFrame(state *fleet.State) string {
+	return frame("vote", len(state.Votes), len(state.Proposal.Participants), votesWords(state))
 }
 
 // votesWords says who has not said yes.

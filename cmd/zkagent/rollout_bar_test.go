@@ -64,16 +64,17 @@ func TestRolloutFollower_Terminal(t *testing.T) {
 	}
 	f.bar.end()
 	const redraw = "\r\x1b[K"
+	const voted = redraw + " vote     ████████████████████████  4/4\n"
 	frames := make([]string, 0, 6)
 	for _, state := range rolloutStates() {
 		frames = append(frames, redraw+rolloutFrame(state))
 	}
 	want := strings.Join([]string{
 		"site: phase voting\n", frames[0], frames[1],
-		"\nsite: phase rolling\n", "site: vote d: skipped: maintenance: disk\n", "site: decision commit\n",
+		redraw + "site: vote d: skipped: maintenance: disk\n", "site: decision commit\n", voted, "site: phase rolling\n",
 		"site: host d: skipped: maintenance: disk\n", frames[2], frames[3],
 		"\nsite: phase paused\n", frames[4],
-		"\nsite: phase halted\n", "site: host c: failed: exit status 1\n", frames[5], "\n",
+		redraw + "site: host c: failed: exit status 1\n", frames[5], "\nsite: phase halted\n",
 	}, "")
 	if got := out.String(); got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)

@@ -94,11 +94,11 @@ func strategyFlag(name string) bool {
 }
 
 // repeat are the flags that a guarded publish takes over from its plan.
-func (r *strategyFlags) repeat() string {
+func (r *strategyFlags) repeat() []string {
 	if !r.rollout {
-		return ""
+		return nil
 	}
-	return strings.Join(append([]string{" --rollout"}, r.changed...), " ")
+	return append([]string{"--rollout"}, r.changed...)
 }
 
 // describe says what a strategy does to so many hosts.
@@ -157,22 +157,26 @@ func besides(maintenance int) string {
 	return fmt.Sprintf(" (%d more in maintenance)", maintenance)
 }
 
-// rollOut proposes a version that was prepared and follows it.
-func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r config.Result, flags *strategyFlags, request fleet.Request) error {
-	if r.Unchanged {
-		return g.told("", t, r)
-	}
+// rollOut proposes the version that prepare writes, and follows the rollout.
+// Nothing is written when nobody would vote.
+func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, flags *strategyFlags, request fleet.Request, prepare func() (config.Result, error)) error {
 	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
 		return err
 	}
 	size := len(able(subscribers))
 	strategy, err := flags.strategy(size)
+	switch {
+	case err != nil:
+		return err
+	case len(subscribers) == 0:
+		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: nobody would vote, or decide", t.path), "publish it without --rollout")
+	case size == 0:
+		return nobodyError(fmt.Errorf("%w: %s", fleet.ErrNobody, ids(subscribers)))
+	}
+	r, err := prepare()
 	if err != nil {
 		return err
-	}
-	if len(subscribers) == 0 {
-		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: nobody would vote, or decide", t.path), "publish it without --rollout")
 	}
 	request.Root, request.Version, request.Digest, request.Strategy, request.Expect = t.path, r.Version, r.Digest, strategy, -1
 	request.Base = r.Previous // what the version was made from
@@ -181,14 +185,36 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, r c
 	case errors.Is(err, fleet.ErrOpen):
 		return openError(err, t)
 	case errors.Is(err, fleet.ErrNobody):
-		return fail(exitFailed, err, "\"zkagent maint off\" on a host lets it vote")
+		return nobodyError(err)
 	case err != nil:
 		return err
 	}
 	g.say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, count(size, "agent"), besides(len(subscribers)-size))
 	if flags.detach {
-		_, err := fmt.Fprintln(g.out, name)
-		return err
+		return g.detached(t, name, r)
 	}
 	return g.followRollout(ctx, s, t, name)
+}
+
+// detached tells which rollout was proposed and goes on by itself.
+func (g *globals) detached(t target, name string, r config.Result) error {
+	g.say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
+	if g.isJSON() {
+		return g.printJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
+	}
+	_, err := fmt.Fprintln(g.out, name)
+	return err
+}
+
+func nobodyError(err error) error {
+	return fail(exitFailed, err, "\"zkagent maint off\" on a host lets it vote")
+}
+
+// ids are the subscribers' ids in words.
+func ids(subscribers []config.Subscription) string {
+	words := make([]string, len(subscribers))
+	for i, s := range subscribers {
+		words[i] = s.ID
+	}
+	return strings.Join(words, ", ")
 }

@@ -34,7 +34,7 @@ func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, 
 // openError says what can be done about an open rollout.
 func openError(err error, t target) error {
 	return fail(exitTemporary, err,
-		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout abort "+t.name+"\" or \"rollback\" ends it",
+		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout rollback "+t.name+"\" goes back, and ends it; before the decision \"abort\" does",
 		"\"config publish --rollout --replace\" takes the place of one that has halted, \"--emergency\" goes past it on all hosts at once")
 }
 
@@ -59,30 +59,69 @@ func (g *globals) confirmName(t target, rollout string) error {
 	return nil
 }
 
+// replaced is the open rollout whose place a new one would take, empty when none
+// is open; an error when one is open that stays. With replace it must have halted.
+func replaced(ctx context.Context, s *session.Session, t target, replace bool) (string, error) {
+	name, err := fleet.Current(ctx, s, t.path)
+	switch {
+	case errors.Is(err, fleet.ErrNoRollout):
+		return "", nil
+	case err != nil:
+		return "", err
+	case !replace:
+		return "", openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
+	}
+	state, err := fleet.Read(ctx, s, t.path, name)
+	if err != nil {
+		return "", err
+	}
+	if state.Halt == nil {
+		return "", openError(fmt.Errorf("%s: %s has not halted: %w", t.name, name, fleet.ErrOpen), t)
+	}
+	return name, nil
+}
+
 // publishByRollout writes a version and proposes it. With replace it takes the
 // place of a rollout that has halted.
 func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, roll *strategyFlags, replace bool) error {
 	request := fleet.Request{Who: userName(), Why: cfg.Message}
-	name, err := fleet.Current(ctx, s, t.path)
-	switch {
-	case errors.Is(err, fleet.ErrNoRollout):
-	case err != nil:
+	var err error
+	if request.Replace, err = replaced(ctx, s, t, replace); err != nil {
 		return err
-	case !replace:
-		return openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
-	default:
-		state, err := fleet.Read(ctx, s, t.path, name)
-		if err != nil {
-			return err
-		}
-		if state.Halt == nil {
-			return openError(fmt.Errorf("%s: %s has not halted: %w", t.name, name, fleet.ErrOpen), t)
-		}
-		request.Replace = name
 	}
-	r, err := config.Prepare(ctx, s, cfg)
+	if request.Replace == "" {
+		if r, err := inUseEverywhere(ctx, s, t, cfg); err != nil || r.Unchanged {
+			return errors.Join(err, g.toldUnchanged(t, r))
+		}
+	}
+	return g.rollOut(ctx, s, t, roll, request, func() (config.Result, error) { return config.Prepare(ctx, s, cfg) })
+}
+
+// inUseEverywhere tells of a tree that is in use already, by every subscriber: to
+// roll it out would be work without an effect. A host that has kept the version
+// before, for its failure was tolerated, is tried again by the same content.
+func inUseEverywhere(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig) (config.Result, error) {
+	cfg.Layout = config.LayoutAuto
+	plan, err := config.NewPlan(ctx, s, cfg)
+	if err != nil || plan.Refused != nil || plan.From == 0 || plan.Layout != config.LayoutVersioned || len(plan.Changes) > 0 {
+		return config.Result{}, err
+	}
+	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
-		return err
+		return config.Result{}, err
 	}
-	return g.rollOut(ctx, s, t, r, roll, request)
+	for _, sub := range able(subscribers) {
+		if sub.Version != plan.From || sub.State != config.StateOK {
+			return config.Result{}, nil
+		}
+	}
+	return config.Result{Unchanged: true, Layout: plan.Layout, Generation: plan.From, Version: plan.From, Digest: plan.Digest, Count: plan.Count, Size: plan.Size, Changes: plan.Changes}, nil
+}
+
+// toldUnchanged tells of a result that is none.
+func (g *globals) toldUnchanged(t target, r config.Result) error {
+	if !r.Unchanged {
+		return nil
+	}
+	return g.told("", t, r)
 }

@@ -19,11 +19,7 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 	err := fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool {
 		last = state
 		f.see(state)
-		switch state.Phase() {
-		case fleet.PhaseDone, fleet.PhaseAborted, fleet.PhaseHalted:
-			return false
-		}
-		return true
+		return !overPhase(state.Phase())
 	})
 	f.bar.end()
 	switch {
@@ -67,6 +63,7 @@ type rolloutFollower struct {
 	hosts    map[string]string
 	decided  bool
 	bar      bar
+	frame    string // the last bar that was shown
 }
 
 func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
@@ -75,13 +72,59 @@ func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
 	}
 }
 
-// see tells what is new in the state.
+// see tells what is new in the state, in the order in which it came about.
 func (f *rolloutFollower) see(state *fleet.State) {
-	if phase := state.Phase(); phase != f.phase {
-		f.phase = phase
-		f.bar.end()
-		f.tell("phase", "", phase, "")
+	phase := state.Phase()
+	if f.phase == "" {
+		f.newPhase(phase, "")
 	}
+	f.seeVotes(state)
+	if !overPhase(phase) { // what ends a rollout comes after what led to it
+		f.newPhase(phase, f.lastFrame(state))
+	}
+	f.seeHosts(state)
+	f.newPhase(phase, f.lastFrame(state))
+	f.draw(rolloutFrame(state))
+}
+
+// newPhase tells that another phase has begun; last is how the bar of the one
+// before ends.
+func (f *rolloutFollower) newPhase(phase, last string) {
+	if phase == f.phase {
+		return
+	}
+	f.draw(last)
+	f.bar.end()
+	f.phase = phase
+	f.tell("phase", "", phase, "")
+}
+
+// lastFrame is how the bar of the phase that is shown ends.
+func (f *rolloutFollower) lastFrame(state *fleet.State) string {
+	switch {
+	case f.phase == fleet.PhaseVoting:
+		return votesFrame(state)
+	case overPhase(state.Phase()):
+		return rolloutFrame(state)
+	}
+	return ""
+}
+
+// draw shows a bar, unless it was shown last.
+func (f *rolloutFollower) draw(frame string) {
+	if f.terminal && frame != f.frame {
+		f.frame = frame
+		f.bar.draw(frame)
+	}
+}
+
+// overPhase reports whether a rollout in the phase goes on no further by itself.
+func overPhase(phase string) bool {
+	return phase == fleet.PhaseHalted || phase == fleet.PhaseDone || phase == fleet.PhaseAborted
+}
+
+// seeVotes tells the votes and the decision.
+func (f *rolloutFollower) seeVotes(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
 		if v, ok := state.Votes[id]; ok && !f.votes[id] {
 			f.votes[id] = true
@@ -94,6 +137,10 @@ func (f *rolloutFollower) see(state *fleet.State) {
 		f.decided = true
 		f.tell("decision", "", map[bool]string{true: "commit", false: "abort"}[state.Decision.Commit], state.Decision.Reason)
 	}
+}
+
+// seeHosts tells what the hosts do.
+func (f *rolloutFollower) seeHosts(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
 		if h, ok := state.Hosts[id]; ok && f.hosts[id] != h.State {
 			f.hosts[id] = h.State
@@ -101,9 +148,6 @@ func (f *rolloutFollower) see(state *fleet.State) {
 				f.tell("host", id, h.State, h.Error)
 			}
 		}
-	}
-	if f.terminal {
-		f.bar.draw(rolloutFrame(state))
 	}
 }
 
@@ -115,7 +159,9 @@ func (f *rolloutFollower) tell(kind, host, what, reason string) {
 		})
 		return
 	}
-	f.bar.clear()
+	if f.bar.clear() {
+		f.frame = "" // it is to be drawn again
+	}
 	line := f.t.name + ": " + kind + " " + what
 	if host != "" {
 		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, kind, host, what)

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// pipeline are the flags that say how what is published reaches the hosts: all
+// at once, or by votes and a few at a time. Every command that publishes has
+// them, so that no way of changing a config leads past its rollouts.
+type pipeline struct {
+	roll      strategyFlags
+	emergency bool
+	replace   bool
+}
+
+func (p *pipeline) add(c *cobra.Command) {
+	f := c.Flags()
+	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
+	f.BoolVar(&p.emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
+	f.BoolVar(&p.replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
+	p.roll.add(f)
+}
+
+// check refuses flags that do not belong together.
+func (p *pipeline) check(c *cobra.Command) error {
+	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
+		return usagef("--emergency is without --rollout, --replace with it")
+	}
+	return p.roll.onlyWithRollout(c)
+}
+
+// onlyWithRollout refuses the flags of a strategy where there is no rollout: who
+// gives them does not want all hosts to change at once.
+func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
+	if r.rollout {
+		return nil
+	}
+	var err error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && (strategyFlag(f.Name) || f.Name == "detach") {
+			err = usagef("--%s is for rollouts: give --rollout, too, or all hosts would change at once", f.Name)
+		}
+	})
+	return err
+}
+
+// refuse says early what send would refuse: a config that is frozen, or whose
+// rollout is open.
+func (g *globals) refuse(ctx context.Context, s *session.Session, t target, p *pipeline) error {
+	frozen, err := config.Frozen(ctx, s, t.path)
+	if err != nil {
+		return err
+	}
+	if frozen != nil {
+		return frozen
+	}
+	if p.emergency {
+		return nil // send asks for the config's name
+	}
+	_, err = replaced(ctx, s, t, p.replace)
+	return err
+}
+
+// send publishes by the way that the flags say.
+func (g *globals) send(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, p *pipeline) error {
+	if p.roll.rollout {
+		return g.publishByRollout(ctx, s, t, cfg, &p.roll, p.replace)
+	}
+	return g.publishAtOnce(ctx, s, t, cfg, p.emergency)
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// planned is a plan with what belongs to it on the command line.
+type planned struct {
+	*config.Plan
+	dir     string
+	flags   publishFlags
+	roll    *strategyFlags
+	rollout string // the open one; empty: none
+}
+
+func newConfigPlanCommand(g *globals) *cobra.Command {
+	var p publishFlags
+	var roll strategyFlags
+	var exitCode bool
+	c := &cobra.Command{
+		Use: "plan DIR|FILE NAME|PATH", Short: "Show what a publish would do, and the command that does exactly that",
+		Long: `Show what a publish would change, on how many hosts, and the command that
+publishes exactly this: it is refused when somebody else publishes in between.
+With --rollout, or a flag of one, it says how the version would reach the hosts.
+Nothing is written. What would be refused is refused here, with the same code.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, name := sourceAndTarget(args)
+			differs := false
+			err := g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
+				plan, err := p.plan(ctx, g, c, s, t, dir)
+				if err != nil {
+					return err
+				}
+				plan.roll = rolloutPlan(c, &roll)
+				differs = len(plan.Changes) > 0
+				return g.printPlan(plan, t)
+			})
+			return withExitCode(err, exitCode, differs)
+		},
+	}
+	p.add(c)
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when something would change, and with 70 for a failure")
+	c.Flags().BoolVar(&roll.rollout, "rollout", false, "plan a rollout: say how the version would reach the hosts")
+	roll.add(c.Flags())
+	return c
+}
+
+// withExitCode is the end of a command that --exit-code makes tell of a
+// difference: 1 means that, and a failure is 70.
+func withExitCode(err error, asked, differs bool) error {
+	if !asked {
+		return err
+	}
+	if err == nil && differs {
+		return codeError(exitFailed)
+	}
+	if e := classify(err); err != nil && e.code == exitFailed {
+		return fail(exitSoftware, err, e.hints...)
+	}
+	return err
+}
+
+// plan reads what is to be published and compares it with what is there.
+func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s *session.Session, t target, dir string) (*planned, error) {
+	cfg, err := p.config(g, c, t)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Keys, err = config.ReadDir(dir); err != nil {
+		return nil, err
+	}
+	plan, err := config.NewPlan(ctx, s, cfg)
+	if err != nil {
+		return nil, err
+	}
+	open, err := fleet.Current(ctx, s, t.path)
+	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
+		return nil, err
+	}
+	return &planned{Plan: plan, dir: dir, flags: p, rollout: open}, nil
+}
+
+// planJSON is a plan for machines.
+type planJSON struct {
+	*config.Plan
+	Diff     string          `json:"diff"`
+	Strategy *fleet.Strategy `json:"strategy,omitempty"` // of a rollout
+	Rollout  string          `json:"open_rollout,omitempty"`
+	Command  string          `json:"command"` // that publishes exactly this
+}
+
+// printPlan shows the differences and the guarded command.
+func (g *globals) printPlan(p *planned, t target) error {
+	size := len(p.Subscribers) - len(p.Maintenance)
+	changing := size
+	if len(p.Changes) == 0 && p.From > 0 {
+		changing = 0
+	}
+	strategy, err := p.roll.strategy(size)
+	if err != nil {
+		return err
+	}
+	diff := config.Unified(p.Changes, p.from(), p.next())
+	if g.isJSON() {
+		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t)}
+		if p.roll.rollout {
+			data.Strategy = &strategy
+		}
+		if err := g.printJSON("plan", data); err != nil {
+			return err
+		}
+		return explain(p.Refused, t)
+	}
+	g.printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
+		t.name, p.from(), p.next(), count(p.Count, "key"), len(p.Changes), count(changing, "agent"), besides(len(p.Maintenance)))
+	if err := g.writeDiff(diff); err != nil {
+		return err
+	}
+	g.warnPlan(p, t, size)
+	switch {
+	case p.Refused != nil:
+		return explain(p.Refused, t)
+	case len(p.Changes) == 0 && p.From > 0:
+		g.say("nothing would change")
+		return nil
+	}
+	if p.roll.rollout {
+		g.printf("Strategy: %s\n", describe(strategy, size))
+	}
+	g.printf("To publish exactly this:\n  %s\n", p.command(g, t))
+	return nil
+}
+
+// warnPlan tells what would be refused today, and perhaps not any more later.
+func (g *globals) warnPlan(p *planned, t target, size int) {
+	if p.rollout != "" {
+		g.warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
+	}
+	if p.roll.rollout && size == 0 {
+		g.warnf("nobody would vote, so the rollout would be refused")
+	}
+}
+
+// from names what is in use.
+func (p *planned) from() string {
+	if p.From > 0 {
+		return generation(p.Layout, p.From)
+	}
+	return "nothing"
+}
+
+// next names what would be.
+func (p *planned) next() string {
+	if p.Layout == config.LayoutVersioned {
+		return fmt.Sprintf("v%d", p.Next)
+	}
+	return "a new generation"
+}
+
+// command is what publishes exactly this, as it is typed into a shell.
+func (p *planned) command(g *globals, t target) string {
+	words := []string{"zkagent", "config", "publish", shellWord(p.dir), shellWord(t.name), "--check-version", strconv.FormatInt(p.From, 10)}
+	words = append(words, p.flags.repeat()...)
+	words = append(words, p.roll.repeat()...)
+	return strings.Join(append(words, g.whereWords()...), " ")
+}
+
+// whereWords repeats the flags that say which ensemble and which settings.
+func (g *globals) whereWords() []string {
+	var words []string
+	for _, c := range g.config {
+		words = append(words, "--config", shellWord(c))
+	}
+	for _, f := range []struct{ name, value string }{{"--zk", g.zk}, {"--chroot", g.chroot}} {
+		if f.value != "" {
+			words = append(words, f.name, shellWord(f.value))
+		}
+	}
+	return words
+}
+
+// repeat are the flags that a guarded publish takes over from its plan.
+func (p publishFlags) repeat() []string {
+	var words []string
+	if p.layout != config.LayoutAuto {
+		words = append(words, "--layout", p.layout)
+	}
+	if p.force {
+		words = append(words, "--force")
+	}
+	if p.finish {
+		words = append(words, "--finish")
+	}
+	if p.schema != "" {
+		words = append(words, "--schema", shellWord(p.schema))
+	}
+	if p.message != "" {
+		words = append(words, "-m", shellWord(p.message))
+	}
+	return words
+}
+
+// shellWord quotes a word for a shell when it needs to be.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-:@%+=,", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
