@@ -167,7 +167,8 @@ func (t *applying) stage() error {
 	if t.job.first {
 		t.sweep()
 	}
-	whole := t.job.first || t.job.force || t.job.owed || (b.cfg.Check != nil && b.cfg.Check.At != atSwapped)
+	look := t.job.first || t.job.force || t.job.owed // whatever is believed to be there
+	whole := look || (b.cfg.Check != nil && b.cfg.Check.At != atSwapped)
 	for _, o := range t.outputs {
 		if !whole && !o.new {
 			continue
@@ -178,7 +179,11 @@ func (t *applying) stage() error {
 		if t.leftAlone(o) {
 			continue
 		}
-		if _, err := t.tx.Stage(o.file(), o.data); err != nil {
+		f := o.file()
+		if w, ok := b.work.written[o.dest]; ok && !look {
+			f.Known = &w
+		}
+		if _, err := t.tx.Stage(f, o.data); err != nil {
 			return fail(stageStage, time.Second, err)
 		}
 		t.staged = append(t.staged, o)
@@ -209,7 +214,7 @@ func (t *applying) sweep() {
 // stageRemoval removes a file that is no longer wanted, unless something else
 // changed it.
 func (t *applying) stageRemoval(dest string) error {
-	mine, err := t.tx.Remove(template.File{Destination: dest, Symlink: template.SymlinkRefuse}, t.job.bundle.work.written[dest].Digest)
+	mine, err := t.tx.Remove(template.File{Destination: dest, Symlink: template.SymlinkRefuse}, t.job.bundle.digestOf(dest))
 	if err != nil {
 		return fail(stageStage, time.Second, err)
 	}
@@ -225,7 +230,7 @@ func (t *applying) stageRemoval(dest string) error {
 // that this is to be reported, not repaired. New content replaces it.
 func (t *applying) leftAlone(o *output) bool {
 	w, ok := t.job.bundle.work.written[o.dest]
-	if !ok || o.tmpl.cfg.Drift != driftReport || w.Digest != template.Digest(o.data) {
+	if !ok || o.tmpl.cfg.Drift != driftReport || !w.Holds(o.data) {
 		return false
 	}
 	d, err := w.Drift()
@@ -264,6 +269,17 @@ func (t *applying) remember() {
 	t.saveWritten()
 }
 
+// digestOf returns the digest of a file that was written; empty: none was.
+func (b *bundle) digestOf(dest string) string {
+	w, ok := b.work.written[dest]
+	if !ok {
+		return ""
+	}
+	sum := w.Sum()
+	b.work.written[dest] = w // It is known from now on.
+	return sum
+}
+
 // forgetOutputs makes the next apply render and compare everything: what was
 // rendered last is not what is in place.
 func (t *applying) forgetOutputs() { t.job.bundle.work.outputs = nil }
@@ -294,6 +310,9 @@ func (t *applying) saveWritten() {
 	reports := slices.ContainsFunc(c.Templates, func(t TemplateConfig) bool { return t.Drift == driftReport })
 	if p == "" || !t.tx.Changed() || c.ForEach == nil && !reports {
 		return
+	}
+	for dest := range t.job.bundle.work.written {
+		t.job.bundle.digestOf(dest)
 	}
 	data, err := json.Marshal(t.job.bundle.work.written)
 	if err == nil {

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +13,7 @@ import (
 // something else changed it. It can be kept as JSON.
 type Written struct {
 	Path   string      `json:"path"`
-	Digest string      `json:"digest"`
+	Digest string      `json:"digest"` // empty until it is asked for: see Sum
 	Mode   fs.FileMode `json:"mode"`
 	UID    int         `json:"uid"`
 	GID    int         `json:"gid"`
@@ -22,6 +23,27 @@ type Written struct {
 	Size    int64  `json:"size"`
 	ModTime int64  `json:"mtime"` // nanoseconds since 1970
 	Inode   uint64 `json:"inode"`
+
+	// held says that data are the bytes: of a file that this process wrote.
+	held bool
+	data []byte
+}
+
+// Sum returns the digest. Where the bytes are held it is made when it is first
+// asked for, since most files change again before anybody does.
+func (w *Written) Sum() string {
+	if w.Digest == "" && w.held {
+		w.Digest = Digest(w.data)
+	}
+	return w.Digest
+}
+
+// Holds reports whether data are the bytes that were written.
+func (w *Written) Holds(data []byte) bool {
+	if w.held {
+		return bytes.Equal(w.data, data)
+	}
+	return w.Digest == Digest(data)
 }
 
 // Drift says how a file differs from what was written.
@@ -38,7 +60,7 @@ const (
 
 // Written returns the record of the file as it is now in place.
 func (s *Staged) Written() (Written, error) {
-	w := Written{Path: s.file.Destination, Digest: Digest(s.data)}
+	w := Written{Path: s.file.Destination, Digest: s.sum, held: true, data: s.data}
 	info, err := s.dir.root.Stat(s.base)
 	if err != nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
@@ -52,10 +74,19 @@ func (s *Staged) Written() (Written, error) {
 }
 
 func (w *Written) see(info fs.FileInfo) {
-	w.Size, w.ModTime = info.Size(), info.ModTime().UnixNano()
+	w.Size, w.ModTime, w.Inode = info.Size(), info.ModTime().UnixNano(), inode(info)
+}
+
+// seen reports whether the file is as it was last seen.
+func (w *Written) seen(info fs.FileInfo) bool {
+	return w.Size == info.Size() && w.ModTime == info.ModTime().UnixNano() && w.Inode == inode(info)
+}
+
+func inode(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		w.Inode = st.Ino
+		return st.Ino
 	}
+	return 0
 }
 
 // Drift compares the file with the record. The bytes are read only when size,
@@ -68,17 +99,15 @@ func (w *Written) Drift() (Drift, error) {
 	if err != nil {
 		return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
 	}
-	now := *w
-	now.see(info)
-	if now != *w {
+	if !w.seen(info) {
 		data, err := os.ReadFile(w.Path)
 		if err != nil {
 			return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
 		}
-		if Digest(data) != w.Digest {
+		if !w.Holds(data) {
 			return DriftContent, nil
 		}
-		*w = now
+		w.see(info)
 	}
 	if permissions(info.Mode()) != w.Mode {
 		return DriftMode, nil

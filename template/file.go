@@ -35,6 +35,9 @@ type File struct {
 	InPlace bool
 	Symlink string // SymlinkFollow or SymlinkRefuse
 	FS      *FS    // for tests
+	// Known is what this process wrote there last. While the file is as it was
+	// seen then (size, time, inode), it is not read. nil: it is read.
+	Known *Written
 }
 
 // Staged is the new content of one file, durable beside its destination. It
@@ -48,6 +51,8 @@ type Staged struct {
 	copied  string // path of the staged copy of an in-place file
 	data    []byte
 	old     []byte
+	sum     string // digest of data; empty until it is needed
+	oldSum  string // likewise
 	existed bool
 	remove  bool // the file is to go
 	attr    attributes
@@ -120,8 +125,27 @@ func readLink(path string) (string, bool) {
 	return link, err == nil
 }
 
+// recognize takes the present bytes from the record of what was written, if the
+// file is still that one.
+func (s *Staged) recognize() bool {
+	w := s.file.Known
+	if w == nil || !w.held {
+		return false
+	}
+	info, err := s.dir.root.Lstat(s.base)
+	if err != nil || !info.Mode().IsRegular() || !w.seen(info) {
+		return false
+	}
+	s.old, s.oldSum = w.data, w.Digest
+	s.noteOld(info)
+	return true
+}
+
 // readOld reads the bytes and attributes of the present file.
 func (s *Staged) readOld() error {
+	if s.recognize() {
+		return nil
+	}
 	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -137,17 +161,23 @@ func (s *Staged) readOld() error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("destination is not a regular file but %s", kindOf(info.Mode()))
 	}
-	s.old = make([]byte, 0, info.Size()+1)
+	s.old = make([]byte, 0, info.Size()+bytes.MinRead)
 	buf := bytes.NewBuffer(s.old)
 	if _, err := buf.ReadFrom(f); err != nil {
 		return err
 	}
-	s.old, s.existed = buf.Bytes(), true
+	s.old = buf.Bytes()
+	s.noteOld(info)
+	return nil
+}
+
+// noteOld notes that there is a file, and its attributes.
+func (s *Staged) noteOld(info fs.FileInfo) {
+	s.existed = true
 	s.oldAttr = attributes{mode: permissions(info.Mode()), uid: -1, gid: -1}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		s.oldAttr.uid, s.oldAttr.gid = int(st.Uid), int(st.Gid)
 	}
-	return nil
 }
 
 func permissions(m fs.FileMode) fs.FileMode {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func put(t *testing.T, path, content string) {
@@ -254,6 +255,7 @@ func TestWritten_Drift(t *testing.T) {
 	}
 	expect(DriftNone)
 	put(t, path, "THEM")
+	later(t, path)
 	expect(DriftContent)
 	put(t, path, "ours")
 	expect(DriftNone)
@@ -265,6 +267,76 @@ func TestWritten_Drift(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(DriftMissing)
+}
+
+// later makes the time of a file another one: the clock of a file system may be
+// too coarse for two writes of one test.
+func later(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that is as it was written last is not read again; any other is. What is
+// staged and restored is the same.
+func TestStage_Known(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.conf")
+	first := stage(t, File{Destination: path}, "one")
+	if err := first.Swap(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := first.Written()
+	if err != nil || w.Digest != "" || w.Sum() != Digest([]byte("one")) {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	if err := first.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		do   func()
+		old  string
+		read bool
+	}{
+		{func() {}, "one", false},
+		{func() { put(t, path, "two"); later(t, path) }, "two", true},
+		{func() { put(t, path, "three") }, "three", true},
+		{func() {
+			_ = os.Remove(path)
+			put(t, path+".new", "one")
+			_ = os.Rename(path+".new", path)
+			later(t, path)
+		}, "one", true},
+	} {
+		c.do()
+		s := stage(t, File{Destination: path, Known: &w}, "new")
+		old, existed := s.Old()
+		if !existed || string(old) != c.old || !s.Changed() {
+			t.Errorf("got %q %v, want %q", old, existed, c.old)
+		}
+		if read := &old[0] != &w.data[0]; read != c.read {
+			t.Errorf("%s: read: %v, want %v", c.old, read, c.read)
+		}
+		if err := errors.Join(s.Swap(), s.Restore(), s.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		want(t, path, c.old)
+		if c.read {
+			continue
+		}
+		// Restored without a link it is another file: it is put back as it was seen.
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.see(info)
+	}
+	_ = os.Remove(path)
+	gone := stage(t, File{Destination: path, Known: &w}, "new")
+	if _, existed := gone.Old(); existed {
+		t.Error("a file that is gone is known")
+	}
+	gone.Discard()
 }
 
 // TestStage_FaultAtEachCall fails each system call once, as a full disk or a

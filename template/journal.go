@@ -119,10 +119,16 @@ func (s *Staged) entry() entry {
 		OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
 	}
 	if !s.remove {
-		e.New = Digest(s.data)
+		if s.sum == "" {
+			s.sum = Digest(s.data)
+		}
+		e.New = s.sum
 	}
 	if s.existed {
-		e.Old = Digest(s.old)
+		if s.oldSum == "" {
+			s.oldSum = Digest(s.old)
+		}
+		e.Old = s.oldSum
 	}
 	return e
 }
