@@ -7,7 +7,7 @@ import (
 
 // Event is one line of the agent's recent history.
 type Event struct {
-	Seq     int64     `json:"seq"`
+	Seq     int64     `json:"seq"` // grows, also from one process to the next
 	Time    time.Time `json:"time"`
 	Kind    string    `json:"kind"`              // such as "applied" or "condition-opened"
 	Subject string    `json:"subject,omitempty"` // what it is about
@@ -26,7 +26,11 @@ type events struct {
 	changed chan struct{} // closed at the next event
 }
 
-func newEvents() *events { return &events{changed: make(chan struct{})} }
+// newEvents returns an empty ring. Its numbers begin with the time in
+// microseconds, so that a reader of a former process misses nothing.
+func newEvents() *events {
+	return &events{seq: time.Now().UnixMicro(), changed: make(chan struct{})}
+}
 
 // add appends an event and wakes the followers.
 func (e *events) add(ev Event) {
@@ -51,8 +55,8 @@ func (e *events) newest() (int64, <-chan struct{}) {
 }
 
 // since returns the kept events after seq, and a channel that is closed at
-// the next one. A number that was not given out is of a former process: all
-// are new to that reader.
+// the next one. A number that was not given out is of a former process whose
+// clock was ahead: all are new to that reader.
 func (e *events) since(seq int64) ([]Event, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

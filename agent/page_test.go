@@ -183,13 +183,21 @@ func TestLive_ManyClients(t *testing.T) {
 }
 
 func TestEvents_AfterARestart(t *testing.T) {
+	former := newEvents()
+	former.add(Event{Kind: "a"})
+	seen, _ := former.newest()
 	e := newEvents()
+	e.seq = max(e.seq, seen+1) // both are of the same microsecond here
+	first := e.seq
 	e.add(Event{Kind: "a"})
 	e.add(Event{Kind: "b"})
-	if list, _ := e.since(700); len(list) != 2 {
+	if list, _ := e.since(seen); len(list) != 2 {
 		t.Errorf("a reader of a former process got %v", list)
 	}
-	if list, _ := e.since(2); len(list) != 0 {
+	if list, _ := e.since(first + 700); len(list) != 2 {
+		t.Errorf("a reader of a process with another clock got %v", list)
+	}
+	if list, _ := e.since(first + 2); len(list) != 0 {
 		t.Errorf("got %v", list)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -11,30 +12,28 @@ import (
 	"github.com/zkagent/zkagent/agent"
 )
 
+// againEvery is how often an agent that has gone is looked for.
+const againEvery = 500 * time.Millisecond
+
 func newEventsCommand(g *globals) *cobra.Command {
 	var follow bool
 	var since string
 	var subject string
 	c := &cobra.Command{
-		Use: "events", Short: "What the agent has done lately", Args: cobra.NoArgs,
+		Use: "events", Short: "What the agent has done lately",
+		Long: `What the agent has done lately: the last 500 events of the process that runs.
+With --follow new ones are shown as they come, and those of the next process when
+the agent is started again.`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			from, err := moment(since, time.Now())
 			if err != nil {
 				return err
 			}
 			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
-				var failed error
-				err := client.Events(ctx, 0, follow, func(e agent.Event) bool {
-					if e.Time.Before(from) || subject != "" && e.Subject != subject {
-						return true
-					}
-					failed = g.printEvent(e)
-					return failed == nil
+				return g.readEvents(ctx, client, follow, func(e agent.Event) bool {
+					return !e.Time.Before(from) && (subject == "" || e.Subject == subject)
 				})
-				if failed != nil {
-					return failed
-				}
-				return err
 			})
 		},
 	}
@@ -42,6 +41,44 @@ func newEventsCommand(g *globals) *cobra.Command {
 	c.Flags().StringVar(&since, "since", "", "only events since then: a duration such as 1h, or a time such as 2026-01-02T15:04:05Z")
 	c.Flags().StringVar(&subject, "template", "", "only events about this template, service, hook ...")
 	return c
+}
+
+// readEvents prints the events that are wanted. To follow them goes on when the
+// agent is started again, until ctx ends.
+func (g *globals) readEvents(ctx context.Context, client *agent.Client, follow bool, wanted func(agent.Event) bool) error {
+	var seq int64
+	var failed error
+	read := func() error {
+		err := client.Events(ctx, seq, follow, func(e agent.Event) bool {
+			seq = e.Seq
+			if wanted(e) {
+				failed = g.printEvent(e)
+			}
+			return failed == nil
+		})
+		return cmp.Or(failed, err)
+	}
+	err := read()
+	if !follow || seq == 0 && err != nil {
+		return err
+	}
+	ticker := time.NewTicker(againEvery)
+	defer ticker.Stop()
+	told := false
+	for failed == nil {
+		if !told {
+			g.say("the agent has gone; waiting for it")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		before := seq
+		_ = read() // whatever it is, it is tried again
+		told = seq == before
+	}
+	return failed
 }
 
 // moment is the time that --since names; the zero time when it names none.

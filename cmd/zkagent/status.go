@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -39,28 +40,30 @@ no agent answers.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again at each event, and every two seconds")
+	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, also over a restart of the agent")
 	c.Flags().BoolVar(&check, "check", false, "one line and an exit code for monitoring")
 	return c
 }
 
-// watchStatus draws the status again and again.
+// watchStatus draws the status again and again, until ctx ends. An agent that
+// has answered once may go, and come again.
 func (g *globals) watchStatus(ctx context.Context) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
-	for {
+	for first := true; ; first = false {
 		err := g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
 			s, err := client.Status(ctx)
 			if err != nil {
 				return err
 			}
-			if isTerminal(g.out) && !g.isJSON() {
-				if _, err := io.WriteString(g.out, "\x1b[H\x1b[2J"); err != nil {
-					return err
-				}
-			}
-			return g.printStatus(s)
+			return g.redraw(func() error { return g.printStatus(s) })
 		})
+		if errors.Is(err, agent.ErrNoAgent) && !first {
+			err = g.redraw(func() error {
+				g.say("%v; waiting for it", err)
+				return nil
+			})
+		}
 		if err != nil {
 			return err
 		}
@@ -70,4 +73,14 @@ func (g *globals) watchStatus(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// redraw clears a terminal before something is printed.
+func (g *globals) redraw(draw func() error) error {
+	if isTerminal(g.out) && !g.isJSON() {
+		if _, err := io.WriteString(g.out, "\x1b[H\x1b[2J"); err != nil {
+			return err
+		}
+	}
+	return draw()
 }
