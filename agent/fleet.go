@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -35,6 +33,9 @@ type FleetStatus struct {
 type fleetStatus struct {
 	agent *Agent
 	id    string
+
+	made FleetStatus // what the newest text was made of; only Run touches both
+	data string
 }
 
 // Run implements Unit.
@@ -55,7 +56,7 @@ func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.U
 	version := int32(-1) // of the znode, as this session left it; -1: not yet
 	for {
 		snap := f.agent.loop.snapshot.Load()
-		data, failed := f.data(snap)
+		data, failed := f.text(snap), snap.failed()
 		if data != last {
 			var err error
 			if version, err = rewrite(ctx, s, path, []byte(data), version); err != nil {
@@ -83,7 +84,7 @@ func (f *fleetStatus) rest(ctx context.Context, s *session.Session, failing bool
 	defer timer.Stop()
 	for {
 		snap := f.agent.loop.snapshot.Load()
-		if _, failed := f.data(snap); failed && !failing {
+		if snap.failed() && !failing {
 			return true
 		}
 		select {
@@ -134,66 +135,6 @@ func put(ctx context.Context, s *session.Session, path string, data []byte) (int
 		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
 		if !again || !sleep(ctx, 50*time.Millisecond) {
 			return -1, err
-		}
-	}
-}
-
-// data is the status as text, and whether something has failed.
-func (f *fleetStatus) data(snap *snapshot) (string, bool) {
-	a := f.agent
-	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
-	for _, c := range a.conds.List() {
-		// Whoever reads this was reached.
-		if st.Error == "" && c.Code != "zookeeper-unreachable" {
-			st.Error = c.Name() + ": " + c.Text
-		}
-	}
-	for _, e := range a.cfg.Load().Elections {
-		if l, ok := snap.view.Leader(e.Name); ok && l.Mine {
-			st.Leads = append(st.Leads, e.Name)
-		}
-	}
-	for _, src := range snap.view.Sources() {
-		if g, ok := snap.view.Group(src.Name); ok && src.Kind == view.KindGroup && !g.Holding.IsZero() {
-			st.Holds = append(st.Holds, g.Name)
-		}
-	}
-	failed := false
-	for _, name := range snap.order {
-		b := snap.bundles[name]
-		failed = failed || b.State == "failed"
-		st.Templates[name] = b.State
-		if b.Version != "" {
-			st.Templates[name] += "@" + b.Version
-		}
-	}
-	return fit(st, snap.order), failed
-}
-
-// fit shortens the status to its bound: first the error, then templates that
-// are well, then whatever remains.
-func fit(st FleetStatus, order []string) string {
-	if len(st.Error) > 300 {
-		st.Error = strings.ToValidUTF8(st.Error[:300], "")
-	}
-	for i := 0; ; i++ {
-		data, err := json.Marshal(st)
-		if err != nil {
-			return "{}"
-		}
-		if len(data) <= fleetMax {
-			return string(data)
-		}
-		switch {
-		case i < len(order):
-			delete(st.Templates, order[len(order)-1-i])
-			st.More++
-		case len(st.Holds) > 0:
-			st.Holds = st.Holds[:len(st.Holds)-1]
-		case len(st.Leads) > 0:
-			st.Leads = st.Leads[:len(st.Leads)-1]
-		default:
-			st.Error = ""
 		}
 	}
 }

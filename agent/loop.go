@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,9 @@ type loop struct {
 	cached   bool                      // running from the last known good view
 	lastGood *LastGood
 	bundles  map[string]*bundle
+	order    []string                 // their names, sorted; not changed once made
+	sources  map[string][]view.Source // of each bundle; likewise
+	reports  map[string]bundleReport  // as last published; nil: some differ now
 	applies  sync.WaitGroup
 	stopping bool
 	isReady  bool
@@ -191,6 +195,10 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 		b.force = true
 		b.settle.note(now)
 		l.bundles[b.cfg.Name] = b
+	}
+	l.order, l.sources, l.reports = slices.Sorted(maps.Keys(l.bundles)), map[string][]view.Source{}, nil
+	for name, b := range l.bundles {
+		l.sources[name] = b.sources
 	}
 	for _, s := range l.v.Sources() {
 		if !slices.Contains(declared, s) {

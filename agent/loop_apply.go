@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -25,16 +23,13 @@ func (l *loop) eligible(b *bundle) bool {
 func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 	wait := idleWait
 	var begin []*bundle
-	for _, name := range slices.Sorted(maps.Keys(l.bundles)) {
+	for _, name := range l.order {
 		b := l.bundles[name]
-		if b.inFlight || !l.eligible(b) {
-			continue
-		}
 		due, pending := b.retryAt, !b.retryAt.IsZero()
 		if b.settle.pending() && (!pending || b.settle.due().Before(due)) {
 			due, pending = b.settle.due(), true
 		}
-		if !pending {
+		if !pending || b.inFlight || !l.eligible(b) {
 			continue
 		}
 		if d := due.Sub(now); d > 0 {
@@ -96,7 +91,7 @@ func (l *loop) result(r applyResult) {
 		}
 		return
 	}
-	b.applied, b.seen = true, r.view
+	b.applied, b.seen, l.reports = true, r.view, nil
 	if l.applier.record(b, r) {
 		l.publish() // Who sees the condition finds what it tells of in the status.
 		l.dirty = true

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
@@ -18,21 +19,15 @@ type lastGoodSaver struct {
 	a    *Agent
 	wake chan struct{} // size 1: something was published
 
-	mu    sync.Mutex // mu guards what follows.
+	mu    sync.Mutex // mu guards saved.
 	saved view.View
-	line  string
-	next  string // status line to be shown
+
+	ready atomic.Bool // the status line is to be shown
+	line  string      // as it is shown; only the goroutine of run touches it
 }
 
 func newLastGoodSaver(a *Agent) *lastGoodSaver {
 	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1)}
-}
-
-// status notes the newest status line.
-func (s *lastGoodSaver) status(line string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.next = line
 }
 
 // run saves after changes, not more often than saveEvery, and not more than a
@@ -55,11 +50,11 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 
 // tell shows a new status line.
 func (s *lastGoodSaver) tell() {
-	s.mu.Lock()
-	line, changed := s.next, s.next != s.line
-	s.line = line
-	s.mu.Unlock()
-	if changed {
+	if !s.ready.Load() {
+		return
+	}
+	if line := s.a.Summary(); line != s.line {
+		s.line = line
 		_ = s.a.notify.Status(line)
 	}
 }

@@ -2,13 +2,13 @@ package agent
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
 )
 
-// snapshot is what the loop publishes for status, metrics and hooks.
+// snapshot is what the loop publishes for status, metrics and hooks. Its maps and
+// lists may be those of other snapshots, too, and are not changed.
 type snapshot struct {
 	view     view.View
 	declared []view.Source
@@ -26,21 +26,24 @@ type snapshot struct {
 // publish makes the state readable from outside.
 func (l *loop) publish() {
 	l.dirty = false
+	if l.reports == nil {
+		l.reports = make(map[string]bundleReport, len(l.bundles))
+		for name, b := range l.bundles {
+			l.reports[name] = b.report
+		}
+	}
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, bundles: map[string]bundleReport{}, sources: map[string][]view.Source{},
+		busy: map[view.Source]bool{}, bundles: l.reports, sources: l.sources, order: l.order,
 		at: time.Now(), next: make(chan struct{}),
 	}
-	for name, b := range l.bundles {
-		s.bundles[name], s.sources[name] = b.report, b.sources
-		s.order = append(s.order, name)
+	for _, b := range l.bundles {
 		if b.err == nil && (b.inFlight || b.settle.pending()) {
 			for _, src := range b.sources {
 				s.busy[src] = true
 			}
 		}
 	}
-	slices.Sort(s.order)
 	if old := l.snapshot.Swap(s); old != nil {
 		close(old.next)
 	}

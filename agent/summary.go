@@ -63,10 +63,9 @@ func (a *Agent) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// published is called by the loop after each publication.
+// published is called by the loop after each publication: what takes longer than
+// a moment is done by others.
 func (a *Agent) published() {
+	a.saved.ready.Store(a.loop.isReady)
 	poke(a.saved.wake)
-	if a.loop.isReady {
-		a.saved.status(a.Summary())
-	}
 }

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// text is the status as it is written. It is asked for at each publication, most
+// of which say nothing new: then no text is made.
+func (f *fleetStatus) text(snap *snapshot) string {
+	st := f.status(snap)
+	if f.data == "" || !st.same(&f.made) {
+		f.made, f.data = st, fit(st, snap.order)
+	}
+	return f.data
+}
+
+// same reports whether both tell the same of one agent.
+func (st *FleetStatus) same(o *FleetStatus) bool {
+	return st.Error == o.Error && slices.Equal(st.Leads, o.Leads) && slices.Equal(st.Holds, o.Holds) && maps.Equal(st.Templates, o.Templates)
+}
+
+// failed reports whether a bundle has failed.
+func (s *snapshot) failed() bool {
+	for _, b := range s.bundles {
+		if b.State == "failed" {
+			return true
+		}
+	}
+	return false
+}
+
+// status is what there is to tell.
+func (f *fleetStatus) status(snap *snapshot) FleetStatus {
+	a := f.agent
+	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
+	for _, c := range a.conds.List() {
+		// Whoever reads this was reached.
+		if st.Error == "" && c.Code != "zookeeper-unreachable" {
+			st.Error = c.Name() + ": " + c.Text
+		}
+	}
+	for _, e := range a.cfg.Load().Elections {
+		if l, ok := snap.view.Leader(e.Name); ok && l.Mine {
+			st.Leads = append(st.Leads, e.Name)
+		}
+	}
+	for _, src := range snap.view.Sources() {
+		if g, ok := snap.view.Group(src.Name); ok && src.Kind == view.KindGroup && !g.Holding.IsZero() {
+			st.Holds = append(st.Holds, g.Name)
+		}
+	}
+	for _, name := range snap.order {
+		b := snap.bundles[name]
+		st.Templates[name] = b.State
+		if b.Version != "" {
+			st.Templates[name] += "@" + b.Version
+		}
+	}
+	return st
+}
+
+// fit returns the status as text within its bound. What does not fit is left out:
+// the end of the error, templates from the last on, then whatever remains.
+func fit(st FleetStatus, order []string) string {
+	if len(st.Error) > 300 {
+		st.Error = strings.ToValidUTF8(st.Error[:300], "")
+	}
+	all := st.Templates
+	less := func(n int) string { // the text without n templates
+		st.Templates, st.More = all, n
+		if n > 0 {
+			st.Templates = make(map[string]string, len(order)-n)
+			for _, name := range order[:len(order)-n] {
+				st.Templates[name] = all[name]
+			}
+		}
+		return st.text()
+	}
+	if text := less(0); len(text) <= fleetMax {
+		return text
+	}
+	least := max(0, len(order)-fleetMax/shortest)
+	n := least + sort.Search(len(order)-least, func(n int) bool { return len(less(least+n)) <= fleetMax })
+	text := less(n)
+	for len(text) > fleetMax {
+		switch {
+		case len(st.Holds) > 0:
+			st.Holds = st.Holds[:len(st.Holds)-1]
+		case len(st.Leads) > 0:
+			st.Leads = st.Leads[:len(st.Leads)-1]
+		case st.Error != "":
+			st.Error = ""
+		default:
+			return text
+		}
+		text = st.text()
+	}
+	return text
+}
+
+// shortest is the least that a template takes: "a":"ok" and a comma.
+const shortest = 9
+
+func (st *FleetStatus) text() string {
+	data, err := json.Marshal(st)
+	if err != nil {
+		return "{}"
+	}
+	return string(data)
+}
