@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
 )
 
 // A host that votes on a version reads what changed, not the tree; it does not read
@@ -57,6 +58,46 @@ func TestWatcher_ReadVersionReadsDifferences(t *testing.T) {
 		cancel()
 		must(t, <-ended)
 		must(t, next.Close())
+		must(t, desk.Close())
+	})
+}
+
+// With a splay the hosts of a fleet read a version one after the other, and the
+// first one at once.
+func TestWatcher_SplaySpreadsReads(t *testing.T) {
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		const hosts, splay = 20, 10 * time.Second
+		desk := join(t, z)
+		publish := PublishConfig{Path: "/c", Layout: LayoutVersioned, Keys: bytesOf(map[string]string{"a": "1"}), Author: "me", Host: "here"}
+		_, err := Publish(t.Context(), desk, publish)
+		must(t, err)
+		began := time.Now()
+		var sessions []*session.Session
+		var followers []*follower
+		for range hosts {
+			sessions = append(sessions, join(t, z))
+			followers = append(followers, follow(t, sessions[len(sessions)-1], Config{Name: "c", Path: "/c", Splay: splay}))
+		}
+		for _, f := range followers {
+			f.await("version 1", has(map[string]string{"a": "1"}))
+		}
+		if took := time.Since(began); took >= time.Second {
+			t.Errorf("the first version came after %s, want it at once", took)
+		}
+		publish.Keys = bytesOf(map[string]string{"a": "2"})
+		_, err = Publish(t.Context(), desk, publish)
+		must(t, err)
+		published := time.Now()
+		for _, f := range followers {
+			f.await("version 2", has(map[string]string{"a": "2"}))
+		}
+		if took := time.Since(published); took < time.Second || took > splay+time.Second {
+			t.Errorf("the last of %d hosts had the version after %s, want it spread over %s", hosts, took, splay)
+		}
+		for i, f := range followers {
+			must(t, f.stop())
+			must(t, sessions[i].Close())
+		}
 		must(t, desk.Close())
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/zkagent/zkagent/session"
@@ -56,7 +57,12 @@ type Config struct {
 	Name string // label of the config, the name of the tree that is passed on
 	Path string // root znode
 	// Layout is auto (default), flat, versioned or plain.
-	Layout  string
+	Layout string
+	// Splay is the largest random delay before a version is read that is
+	// published while the tree is followed, so that a fleet does not ask in one
+	// instant. It is for versioned trees; versions that come meanwhile are read
+	// as one.
+	Splay   time.Duration
 	Logger  *slog.Logger // nil: discard
 	Metrics *Metrics     // nil: not counted
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -14,7 +15,7 @@ import (
 //
 // Steps: read ready with a watch; read the version that it names, as far as it
 // differs from the one that is in use; verify every digest; pass it on; wait
-// for the watch. A version never changes, so that there is nothing to be torn.
+// for the watch, and for a part of the splay. A version never changes, so that there is nothing to be torn.
 //
 // Cost: one watch, whatever the size of the tree; per version one request for
 // ready, one for the version, one for up to 64 buckets that differ, one for up
@@ -45,10 +46,21 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			err = w.pause(ctx, s, watch, retry)
 		}
 		watch.Stop()
+		if err == nil && !retry {
+			err = w.spread(ctx, s)
+		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// spread waits for a random part of the splay.
+func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
+	if w.cfg.Splay <= 0 {
+		return nil
+	}
+	return w.rest(ctx, s, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 }
 
 // use loads and passes on what ready names. The first result is true when that

@@ -13,12 +13,13 @@ type configBlock struct {
 	At     hcl.Range      `hcl:",def_range"`
 	Path   hcl.Expression `hcl:"path" is:"znode path" doc:"The root of the tree."`
 	Layout hcl.Expression `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule."`
+	Splay  hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
 }
 
 func (s *Settings) resolveConfigs(blocks []*configBlock) {
 	for _, b := range blocks {
 		r := s.read(b, b.At)
-		c := config.Config{Name: b.Name, Path: r.znode(&b.Path), Layout: r.str(&b.Layout), Logger: s.opts.Logger}
+		c := config.Config{Name: b.Name, Path: r.znode(&b.Path), Layout: r.str(&b.Layout), Splay: r.duration(&b.Splay), Logger: s.opts.Logger}
 		if c.Path == "/" {
 			s.errorAt(r.where(&b.Path), "Invalid znode path", "The root of ZooKeeper cannot be a config: it holds everything.")
 		}
