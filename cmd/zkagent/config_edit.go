@@ -69,14 +69,14 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 	if err = g.writeDiff(change.Unified("in use", "edited")); err != nil {
 		return err
 	}
-	ok, err := g.confirm("publish this?")
+	ok, err := g.confirm(ctx, "publish this?")
 	switch {
 	case err == nil && ok:
 		err = g.send(ctx, s, t, cfg, pipe)
 	case err == nil:
 		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
-	return keepEdit(err, change.Key, change.New)
+	return g.keepEdit(err, change.Key, change.New)
 }
 
 // editOne lets the user edit one of the keys.
@@ -113,8 +113,9 @@ func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	return "", fail(exitUsage, fmt.Errorf("which of %s?", count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
-// keepEdit keeps what was edited and was not published.
-func keepEdit(err error, key string, value []byte) error {
+// keepEdit keeps what was edited and was not published, and says where, also to
+// somebody who interrupts or wants no talk.
+func (g *globals) keepEdit(err error, key string, value []byte) error {
 	if err == nil {
 		return nil
 	}
@@ -126,7 +127,8 @@ func keepEdit(err error, key string, value []byte) error {
 	if writeErr = errors.Join(writeErr, f.Close()); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}
-	return fmt.Errorf("%w (what you edited is kept in %s)", err, f.Name())
+	_, _ = fmt.Fprintf(g.err, "what you edited is kept in %s\n", f.Name())
+	return err
 }
 
 // editor lets the user edit a value.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,27 +121,6 @@ func (g *globals) errorf(format string, args ...any) {
 
 // warnf prints a warning, unless --quiet.
 func (g *globals) warnf(format string, args ...any) { g.say("warning: "+format, args...) }
-
-// confirm asks a question that is answered with yes or no. Without a terminal
-// and without --yes the answer is no.
-func (g *globals) confirm(question string) (bool, error) {
-	if err := g.mayAsk(question); err != nil || g.yes {
-		return g.yes, err
-	}
-	_, _ = fmt.Fprintf(g.err, "%s [y/N] ", question)
-	var answer string
-	_, _ = fmt.Fscanln(g.in, &answer)
-	answer = strings.ToLower(answer)
-	return answer == "y" || answer == "yes", nil
-}
-
-// mayAsk is the error of a question that nobody can be asked.
-func (g *globals) mayAsk(question string) error {
-	if g.yes || isTerminal(g.in) {
-		return nil
-	}
-	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
-}
 
 // count is a number with its noun.
 func count(n int, noun string) string {

@@ -80,7 +80,7 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)
 	})
 	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		if ok, err := g.confirm("remove all items of queue " + args[0] + "?"); err != nil || !ok {
+		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
 			return err
 		}
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)

@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/zkagent/zkagent/fleet"
 )
@@ -23,8 +26,30 @@ func (b *bar) draw(frame string) {
 	if frame == b.shown || frame == "" {
 		return
 	}
-	_, _ = io.WriteString(b.w, "\r\x1b[K"+frame)
+	_, _ = io.WriteString(b.w, "\r\x1b[K"+cut(frame, columns(b.w)-1))
 	b.shown = frame
+}
+
+// cut shortens a line to so many columns, if there are any: one that wraps could
+// not be drawn over.
+func cut(line string, columns int) string {
+	if runes := []rune(line); columns > 0 && len(runes) > columns {
+		return string(runes[:columns])
+	}
+	return line
+}
+
+// columns is the width of a terminal, 0 when it is unknown.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // clear makes room for a line of text, and reports whether a bar stood there.

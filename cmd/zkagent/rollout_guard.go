@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -24,7 +23,7 @@ func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, 
 	open := err == nil
 	switch {
 	case emergency:
-		return g.confirmName(t, name)
+		return g.confirmName(ctx, t, name)
 	case open:
 		return openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
 	}
@@ -39,7 +38,7 @@ func openError(err error, t target) error {
 }
 
 // confirmName asks for the name of the config.
-func (g *globals) confirmName(t target, rollout string) error {
+func (g *globals) confirmName(ctx context.Context, t target, rollout string) error {
 	if g.yes {
 		return nil
 	}
@@ -50,10 +49,11 @@ func (g *globals) confirmName(t target, rollout string) error {
 	if rollout != "" {
 		what += ", and rollout " + rollout + " ends"
 	}
-	_, _ = fmt.Fprintf(g.err, "%s. Type %q to go on: ", what, t.name)
-	var answer string
-	_, _ = fmt.Fscanln(g.in, &answer)
-	if strings.TrimSpace(answer) != t.name {
+	answer, err := g.ask(ctx, fmt.Sprintf("%s. Type %q to go on: ", what, t.name))
+	if err != nil {
+		return err
+	}
+	if answer != t.name {
 		return failf(exitFailed, "not confirmed, nothing was published")
 	}
 	return nil

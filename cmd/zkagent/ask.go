@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// confirm asks a question that is answered with yes or no. Nobody to ask, without
+// a terminal and without --yes, is an error.
+func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
+	if err := g.mayAsk(question); err != nil || g.yes {
+		return g.yes, err
+	}
+	answer, err := g.ask(ctx, question+" [y/N] ")
+	answer = strings.ToLower(answer)
+	return answer == "y" || answer == "yes", err
+}
+
+// mayAsk is the error of a question that nobody can be asked.
+func (g *globals) mayAsk(question string) error {
+	if g.yes || isTerminal(g.in) {
+		return nil
+	}
+	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
+}
+
+// ask returns the line that is typed, without spaces around it; empty at the end
+// of the input.
+func (g *globals) ask(ctx context.Context, prompt string) (string, error) {
+	_, _ = io.WriteString(g.err, prompt)
+	var line strings.Builder
+	for char := make([]byte, 1); ; {
+		if err := g.awaitInput(ctx); err != nil {
+			_, _ = io.WriteString(g.err, "\n")
+			return "", err
+		}
+		n, err := g.in.Read(char)
+		if n == 0 || char[0] == '\n' {
+			if errors.Is(err, io.EOF) {
+				_, _ = io.WriteString(g.err, "\n")
+				err = nil
+			}
+			return strings.TrimSpace(line.String()), err
+		}
+		line.WriteByte(char[0])
+	}
+}
+
+// inputPoll is how often a question looks whether it is still wanted.
+const inputPoll = 100 * time.Millisecond
+
+// awaitInput waits until there is something to read, or ctx ends: a terminal is
+// read by a system call that nothing else would end.
+func (g *globals) awaitInput(ctx context.Context) error {
+	f, ok := g.in.(*os.File)
+	for ok && ctx.Err() == nil {
+		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
+		n, err := unix.Poll(fds, int(inputPoll.Milliseconds()))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for an answer: %w", err)
+		}
+		if err == nil && n > 0 {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
+}

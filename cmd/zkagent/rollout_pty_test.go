@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// agentSettings is a host whose check and reload wait, each for a file, so that a
+// test sees every phase for as long as it likes.
+const agentSettings = `
+agent {
+  id        = "node-1"
+  state_dir = "%[1]s/state"
+}
+admin { socket = "%[2]s" }
+zookeeper {
+  servers         = ["%[3]s"]
+  session_timeout = "40s"
+}
+config "web" { path = "/config/web" }
+template "out" {
+  destination = "%[1]s/out"
+  contents    = "{{ key \"web/word\" }}"
+  check { 
+    command = ["%[1]s/wait", "may-check", staged]
+    timeout = "5m"
+  }
+  reload {
+    command      = ["%[1]s/wait", "may-reload", destination]
+    timeout      = "5m"
+    min_interval = "10ms"
+    retry        = 0
+  }
+}
+`
+
+// waitScript waits for the file that its first argument names, beside itself, and
+// fails when the second one holds the word.
+const waitScript = `#!/bin/sh
+until [ -e "$(dirname "$0")/$1" ]; do sleep 0.05; done
+case $1:$(cat "$2") in may-check:refused|may-reload:broken) echo "no $(cat "$2")"; exit 3;; esac
+`
+
+// host runs one agent, until the test ends.
+type host struct {
+	t   *testing.T
+	dir string
+	env []string
+	s   *session.Session
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	addr, s := inMemory(t)
+	h := &host{t: t, dir: t.TempDir(), env: []string{"ZKAGENT_ZK=" + addr, "NO_COLOR=1"}, s: s}
+	sockets, err := os.MkdirTemp("", "zka-") //nolint:usetesting // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	h.write("wait", waitScript)
+	h.write("agent.hcl", fmt.Sprintf(agentSettings, h.dir, filepath.Join(sockets, "sock"), addr))
+	h.allow("may-check", true)
+	h.allow("may-reload", true)
+	keys := map[string][]byte{"word": []byte("one")}
+	if _, err := config.Publish(t.Context(), s, config.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	h.await("the first file", func() bool {
+		subs, err := config.Subscribers(t.Context(), s, "/config/web")
+		return err == nil && len(subs) == 1 && subs[0].Version == 1 && subs[0].State == config.StateOK
+	})
+	return h
+}
+
+// run starts the agent.
+func (h *host) run() {
+	h.t.Helper()
+	log, err := os.Create(filepath.Join(h.dir, "log"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("zkagent", "run", "--config", filepath.Join(h.dir, "agent.hcl"))
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		h.allow("may-check", true)
+		h.allow("may-reload", true)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		kill := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		kill.Stop()
+		_ = log.Close()
+		if data, err := os.ReadFile(log.Name()); err == nil && h.t.Failed() {
+			h.t.Logf("the agent:\n%s", data)
+		}
+	})
+}
+
+// write writes a program or file of the host.
+func (h *host) write(name, data string) {
+	h.t.Helper()
+	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(data), 0o700); err != nil { //nolint:gosec // some are run
+		h.t.Fatal(err)
+	}
+}
+
+// allow lets checks or reloads go on, or not.
+func (h *host) allow(name string, on bool) {
+	if on {
+		h.write(name, "")
+		return
+	}
+	if err := os.Remove(filepath.Join(h.dir, name)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) await(what string, ok func() bool) {
+	h.t.Helper()
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("waited in vain for %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// site is a directory with the word.
+func (h *host) site(word string) string {
+	h.t.Helper()
+	dir := filepath.Join(h.dir, "site-"+word)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+	h.write(filepath.Join("site-"+word, "word"), word)
+	return dir
+}
+
+// on is zkagent on a terminal of 60 columns.
+func (h *host) on(args ...string) *terminal {
+	h.t.Helper()
+	return onTerminal(h.t, 60, h.env, append(args, "--session-timeout", "40s")...)
+}
+
+const (
+	emptyBar = "░░░░░░░░░░░░░░░░░░░░░░░░"
+	fullBar  = "████████████████████████"
+)
+
+// A bar for each phase, drawn in place; a command that is interrupted leaves the
+// rollout to the agents, and another one shows the rest of it.
+func TestRollout_Terminal(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.allow("may-check", false)
+	h.allow("may-reload", false)
+	x := h.on("config", "publish", h.site("two"), "/config/web", "--rollout", "--bake", "0s", "--vote-timeout", "10m", "--grace", "10m", "-m", "second")
+	x.await(" vote     " + emptyBar + "  0/1")
+	h.allow("may-check", true)
+	x.await(" vote     " + fullBar + "  1/1\n")
+	x.await(" roll     " + emptyBar + "  0/1  1 at a time")
+	x.send("\x03")
+	out := x.end(130)
+	if !strings.Contains(out, "r-0000000000 goes on without this command: \"zkagent rollout watch /config/web\" attaches again\n") {
+		t.Errorf("got\n%q", out)
+	}
+	x = h.on("rollout", "watch", "/config/web")
+	x.await(" roll     " + emptyBar + "  0/1  1 at a time")
+	h.allow("may-reload", true)
+	out = x.end(0)
+	for _, want := range []string{"\r\x1b[K roll     " + fullBar + "  1/1  1 at a time\n", "/config/web: phase done\n", "/config/web: v2 is in use on 1 host\n"} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("want once %q in\n%q", want, out)
+		}
+	}
+	if strings.Contains(out, "vote node-1") || strings.Contains(out, "host node-1") {
+		t.Errorf("what goes well has a line:\n%q", out)
+	}
+}
+
+// What fails has a line, and no line is longer than the terminal is wide.
+func TestRollout_TerminalFailures(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	out := h.on("config", "publish", h.site("refused"), "/config/web", "--rollout", "--vote-timeout", "10m").end(1)
+	for _, want := range []string{"/config/web: vote node-1: abort: out: check: ", "no refused\n", "/config/web: decision abort: node-1: ", "/config/web: phase aborted\n", "error: rollout aborted: "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%q", want, out)
+		}
+	}
+	out = h.on("config", "publish", h.site("broken"), "/config/web", "--rollout", "--bake", "0s", "--vote-timeout", "10m", "--grace", "10m").end(1)
+	for _, want := range []string{"/config/web: host node-1: failed: out: reload: ", "/config/web: phase halted\n", "error: rollout halted: node-1: ", "hint: \"zkagent rollout retry /config/web\" tries again"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%q", want, out)
+		}
+	}
+	for _, line := range strings.FieldsFunc(out, func(r rune) bool { return r == '\r' || r == '\n' }) {
+		if bar := strings.TrimPrefix(line, "\x1b[K"); strings.ContainsAny(bar, "█░") && len([]rune(bar)) >= 60 {
+			t.Errorf("a bar of %d columns: %q", len([]rune(bar)), bar)
+		}
+	}
+	out = h.on("rollout", "rollback", "/config/web", "--vote-timeout", "10m", "--grace", "10m").end(0)
+	if want := "/config/web: v4 is in use on 1 host\n"; !strings.Contains(out, want) {
+		t.Errorf("no %q in\n%q", want, out)
+	}
+}
