@@ -18,11 +18,13 @@ import (
 type bundle struct {
 	cfg       BundleConfig
 	templates []*bundleTemplate
-	sources   []view.Source // what the templates and for_each name
-	err       error         // it cannot be parsed
+	sources   []view.Source            // what the templates and for_each name
+	named     map[view.Source][]string // the keys, of configs of which only those are read
+	err       error                    // it cannot be parsed
 
 	settle   settle
 	inFlight bool
+	drifting bool      // what is in flight only looks whether files were changed
 	applied  bool      // at least one apply was tried
 	seen     view.View // view of the newest apply
 	force    bool      // compare every file with the disk
@@ -77,6 +79,7 @@ func newBundle(cfg BundleConfig, declared []view.Source, syntax map[string]func(
 		b.sources = append(b.sources, *cfg.ForEach)
 	}
 	b.err = errors.Join(errs...)
+	b.findNamed()
 	return b
 }
 

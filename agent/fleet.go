@@ -34,8 +34,9 @@ type fleetStatus struct {
 	agent *Agent
 	id    string
 
-	made FleetStatus // what the newest text was made of; only Run touches both
-	data string
+	made  FleetStatus // what the newest text was made of; only Run touches these
+	turns int         // of the snapshot that it was made of
+	data  string
 }
 
 // Run implements Unit.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -15,15 +14,16 @@ import (
 // of which say nothing new: then no text is made.
 func (f *fleetStatus) text(snap *snapshot) string {
 	st := f.status(snap)
-	if f.data == "" || !st.same(&f.made) {
-		f.made, f.data = st, fit(st, snap.order)
+	if f.data == "" || f.turns != snap.turns || !st.same(&f.made) {
+		st.Templates = templatesOf(snap)
+		f.made, f.turns, f.data = st, snap.turns, fit(st, snap.order)
 	}
 	return f.data
 }
 
-// same reports whether both tell the same of one agent.
+// same reports whether both tell the same of one agent, but for its templates.
 func (st *FleetStatus) same(o *FleetStatus) bool {
-	return st.Error == o.Error && slices.Equal(st.Leads, o.Leads) && slices.Equal(st.Holds, o.Holds) && maps.Equal(st.Templates, o.Templates)
+	return st.Error == o.Error && slices.Equal(st.Leads, o.Leads) && slices.Equal(st.Holds, o.Holds)
 }
 
 // failed reports whether a bundle has failed.
@@ -36,10 +36,23 @@ func (s *snapshot) failed() bool {
 	return false
 }
 
-// status is what there is to tell.
+// templatesOf is the state, and the version, of each bundle.
+func templatesOf(snap *snapshot) map[string]string {
+	all := make(map[string]string, len(snap.order))
+	for _, name := range snap.order {
+		b := snap.bundles[name]
+		all[name] = b.State
+		if b.Version != "" {
+			all[name] += "@" + b.Version
+		}
+	}
+	return all
+}
+
+// status is what there is to tell, but for the templates.
 func (f *fleetStatus) status(snap *snapshot) FleetStatus {
 	a := f.agent
-	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second), Templates: map[string]string{}}
+	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second)}
 	for _, c := range a.conds.List() {
 		// Whoever reads this was reached.
 		if st.Error == "" && c.Code != "zookeeper-unreachable" {
@@ -54,13 +67,6 @@ func (f *fleetStatus) status(snap *snapshot) FleetStatus {
 	for _, src := range snap.view.Sources() {
 		if g, ok := snap.view.Group(src.Name); ok && src.Kind == view.KindGroup && !g.Holding.IsZero() {
 			st.Holds = append(st.Holds, g.Name)
-		}
-	}
-	for _, name := range snap.order {
-		b := snap.bundles[name]
-		st.Templates[name] = b.State
-		if b.Version != "" {
-			st.Templates[name] += "@" + b.Version
 		}
 	}
 	return st

@@ -50,9 +50,11 @@ type loop struct {
 	cached   bool                      // running from the last known good view
 	lastGood *LastGood
 	bundles  map[string]*bundle
-	order    []string                 // their names, sorted; not changed once made
+	sorted   []*bundle                // by name
+	order    []string                 // their names; not changed once made
 	sources  map[string][]view.Source // of each bundle; likewise
-	reports  map[string]bundleReport  // as last published; nil: some differ now
+	reports  map[string]*bundleReport // of each bundle; likewise
+	turns    int                      // how often a report got another state or version
 	applies  sync.WaitGroup
 	stopping bool
 	isReady  bool
@@ -152,8 +154,9 @@ func (l *loop) update(u view.Update) {
 	next := l.v.With(u)
 	next.At = time.Now()
 	l.live[s], l.dirty = next.At, true
-	for _, b := range l.bundles {
-		if !b.applied || b.concerns(l.v, next) {
+	c := changeOf(l.v.Get(s), u)
+	for _, b := range l.sorted {
+		if !b.applied || b.reads(c) && b.concerns(l.v, next) {
 			b.settle.note(next.At)
 		}
 	}
@@ -181,6 +184,18 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 	return min(wait, max(time.Until(l.drift), time.Millisecond))
 }
 
+// list makes what is known of the bundles by their names.
+func (l *loop) list() {
+	l.order, l.sorted = slices.Sorted(maps.Keys(l.bundles)), nil
+	l.sources, l.reports = map[string][]view.Source{}, map[string]*bundleReport{}
+	l.turns++
+	for _, name := range l.order {
+		b := l.bundles[name]
+		report := b.report
+		l.sorted, l.sources[name], l.reports[name] = append(l.sorted, b), b.sources, &report
+	}
+}
+
 // set replaces the bundles after settings were loaded. Bundles keep what they
 // know about their files under their names.
 func (l *loop) set(declared []view.Source, bundles []*bundle) {
@@ -196,10 +211,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 		b.settle.note(now)
 		l.bundles[b.cfg.Name] = b
 	}
-	l.order, l.sources, l.reports = slices.Sorted(maps.Keys(l.bundles)), map[string][]view.Source{}, nil
-	for name, b := range l.bundles {
-		l.sources[name] = b.sources
-	}
+	l.list()
 	for _, s := range l.v.Sources() {
 		if !slices.Contains(declared, s) {
 			l.v = l.v.Without(s)

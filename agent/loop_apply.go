@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -23,8 +24,7 @@ func (l *loop) eligible(b *bundle) bool {
 func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 	wait := idleWait
 	var begin []*bundle
-	for _, name := range l.order {
-		b := l.bundles[name]
+	for _, b := range l.sorted {
 		due, pending := b.retryAt, !b.retryAt.IsZero()
 		if b.settle.pending() && (!pending || b.settle.due().Before(due)) {
 			due, pending = b.settle.due(), true
@@ -65,8 +65,8 @@ func (l *loop) launch(ctx context.Context, b *bundle, mode applyMode) {
 		// The former bundle of this name is idle: what it wrote is ours now.
 		b.work.written, b.former = b.former.work.written, nil
 	}
-	b.inFlight = true
-	l.dirty = true
+	b.inFlight, b.drifting = true, mode == applyDrift
+	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
 	l.applies.Go(func() {
 		r := l.applier.apply(ctx, job)
 		select {
@@ -76,11 +76,21 @@ func (l *loop) launch(ctx context.Context, b *bundle, mode applyMode) {
 	})
 }
 
+// note makes the report of a bundle known to the snapshots to come.
+func (l *loop) note(b *bundle) {
+	report, old := b.report, l.reports[b.cfg.Name]
+	if report.State != old.State || report.Version != old.Version {
+		l.turns++
+	}
+	l.reports = maps.Clone(l.reports)
+	l.reports[b.cfg.Name] = &report
+}
+
 // result takes in how an apply ended.
 func (l *loop) result(r applyResult) {
 	b := r.bundle
 	b.inFlight = false
-	l.dirty = true
+	l.dirty = l.dirty || r.mode != applyDrift || r.drifted
 	if l.bundles[b.cfg.Name] != b {
 		return // replaced by a reload of the settings.
 	}
@@ -91,8 +101,10 @@ func (l *loop) result(r applyResult) {
 		}
 		return
 	}
-	b.applied, b.seen, l.reports = true, r.view, nil
-	if l.applier.record(b, r) {
+	b.applied, b.seen = true, r.view
+	turned := l.applier.record(b, r)
+	l.note(b)
+	if turned {
 		l.publish() // Who sees the condition finds what it tells of in the status.
 		l.dirty = true
 	}

@@ -16,29 +16,32 @@ type snapshot struct {
 	complete bool
 	cached   bool
 	busy     map[view.Source]bool // sources whose bundles are not yet applied
-	bundles  map[string]bundleReport
+	bundles  map[string]*bundleReport
+	turns    int // differs when the state or version of a bundle does
 	order    []string
 	sources  map[string][]view.Source // of each bundle
 	at       time.Time
 	next     chan struct{} // closed at the next publication
 }
 
+// report returns that of a bundle; the zero value before there is one.
+func (s *snapshot) report(name string) bundleReport {
+	if r := s.bundles[name]; r != nil {
+		return *r
+	}
+	return bundleReport{}
+}
+
 // publish makes the state readable from outside.
 func (l *loop) publish() {
 	l.dirty = false
-	if l.reports == nil {
-		l.reports = make(map[string]bundleReport, len(l.bundles))
-		for name, b := range l.bundles {
-			l.reports[name] = b.report
-		}
-	}
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, bundles: l.reports, sources: l.sources, order: l.order,
+		busy: map[view.Source]bool{}, bundles: l.reports, turns: l.turns, sources: l.sources, order: l.order,
 		at: time.Now(), next: make(chan struct{}),
 	}
-	for _, b := range l.bundles {
-		if b.err == nil && (b.inFlight || b.settle.pending()) {
+	for _, b := range l.sorted {
+		if b.err == nil && (b.inFlight && !b.drifting || b.settle.pending()) {
 			for _, src := range b.sources {
 				s.busy[src] = true
 			}

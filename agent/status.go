@@ -212,7 +212,7 @@ func sourceStatus(cfg *Config, snap *snapshot) []SourceStatus {
 func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []TemplateStatus {
 	list := make([]TemplateStatus, 0, len(cfg.Bundles))
 	for _, b := range cfg.Bundles {
-		r := snap.bundles[b.Name]
+		r := snap.report(b.Name)
 		t := TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
 			LastChange: r.LastChange, Took: r.Took, Position: b.Position, Sources: []string{},
