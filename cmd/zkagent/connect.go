@@ -46,6 +46,9 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 	if opts.Logger == nil {
 		opts.Logger = g.logger()
 	}
+	if opts.Env == nil {
+		opts.Env = unitEnv
+	}
 	s, err := settings.Load(g.configPaths(), opts)
 	if err != nil && len(s.Diagnostics) == 0 {
 		return nil, fail(exitConfig, err, "--config names the settings, a file or a directory")
@@ -86,23 +89,35 @@ func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
 	if err != nil {
 		return session.Config{}, nil, err
 	}
-	var c session.Config
 	var conf *agent.Config
 	if s != nil {
 		conf = &s.Config
+	}
+	c, err := g.zkConfigOf(conf)
+	if err != nil {
+		return c, nil, err
+	}
+	return c, conf, nil
+}
+
+// zkConfigOf is how to reach ZooKeeper with settings that have been loaded; nil
+// when there are none.
+func (g *globals) zkConfigOf(conf *agent.Config) (session.Config, error) {
+	var c session.Config
+	if conf != nil {
 		c = conf.ZooKeeper
 		c.StateDir = ""
 	}
 	if err := g.overrideZK(&c); err != nil {
-		return c, nil, err
+		return c, err
 	}
 	if len(c.Servers) == 0 {
-		return c, nil, fail(exitUsage, errors.New("no ZooKeeper named"), "name it by --zk host:port, by $ZKAGENT_ZK, or by settings with --config")
+		return c, fail(exitUsage, errors.New("no ZooKeeper named"), "name it by --zk host:port, by $ZKAGENT_ZK, or by settings with --config")
 	}
 	c.Logger = g.logger()
 	host, _ := os.Hostname()
 	c.Identity = fmt.Sprintf("%s:%d", host, os.Getpid())
-	return c, conf, nil
+	return c, nil
 }
 
 // overrideZK applies what the command line and the environment say.

@@ -81,7 +81,7 @@ func (g *globals) debug(ctx context.Context, out string) error {
 // secrets are the credentials that are known to this process.
 func (g *globals) secrets(d *doctor) []string {
 	list := []string{os.Getenv("ZKAGENT_AUTH")}
-	if c, _, err := g.zkConfig(); err == nil {
+	if c, err := d.zkConfig(); err == nil {
 		for _, a := range c.Auth {
 			list = append(list, string(a.Data))
 		}
@@ -91,7 +91,7 @@ func (g *globals) secrets(d *doctor) []string {
 			list = append(list, string(a.Data))
 		}
 	}
-	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+	if dir, _ := unitEnv("CREDENTIALS_DIRECTORY"); dir != "" {
 		names, _ := filepath.Glob(filepath.Join(dir, "*"))
 		for _, n := range names {
 			if data, err := os.ReadFile(n); err == nil { //nolint:gosec // the files of our own credentials.

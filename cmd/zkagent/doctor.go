@@ -105,7 +105,7 @@ func (d *doctor) settings() {
 		d.hint("name them by --config")
 		return
 	}
-	s, err := settings.Load(d.g.configPaths(), settings.Options{})
+	s, err := settings.Load(d.g.configPaths(), settings.Options{Env: unitEnv})
 	for _, x := range s.Diagnostics {
 		level := levelWarn
 		if settings.Severity(x) == "error" {
@@ -117,6 +117,13 @@ func (d *doctor) settings() {
 		if len(s.Diagnostics) == 0 {
 			d.add(levelFail, "settings", strings.Join(d.g.configPaths(), " "), err.Error())
 		}
+		// What this user or host lacks, as a credential, has been told; the
+		// rest can be looked at all the same.
+		if s, err = settings.Load(d.g.configPaths(), settings.Options{Env: unitEnv, Offline: true}); err != nil {
+			return
+		}
+		d.hint("credentials are those of the unit: run this as root or as the user of the agent, while it runs")
+		d.cfg = &s.Config
 		return
 	}
 	d.cfg = &s.Config

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +23,19 @@ const (
 	certificates = 14 * 24 * time.Hour
 )
 
+// zkConfig is how to reach ZooKeeper: with the settings, as far as they could
+// be loaded.
+func (d *doctor) zkConfig() (session.Config, error) {
+	if d.cfg != nil {
+		return d.g.zkConfigOf(d.cfg)
+	}
+	c, _, err := d.g.zkConfig()
+	return c, err
+}
+
 // zooKeeper asks each server by itself, and then the ensemble.
 func (d *doctor) zooKeeper(ctx context.Context) {
-	c, _, err := d.g.zkConfig()
+	c, err := d.zkConfig()
 	if err != nil {
 		if d.cfg != nil && len(d.cfg.ZooKeeper.Servers) == 0 {
 			d.add(levelOK, "zookeeper", "", "the settings use none")
@@ -219,7 +228,7 @@ func parentOf(p string) string { return path.Dir(p) }
 
 // chrootHint says what to do when nothing can be made for want of the chroot.
 func (d *doctor) chrootHint(err error) {
-	if c, _, cerr := d.g.zkConfig(); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
+	if c, cerr := d.zkConfig(); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
 		d.hint("the chroot %s must exist, and the agent does not make it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
 	}
 }
@@ -281,9 +290,15 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 	d.add(levelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
 }
 
+// unitStateDir is the state directory that systemd gives the agent's unit.
+const unitStateDir = "/var/lib/zkagent"
+
 // stateDir looks at the directory where session and last known good are kept.
 func (d *doctor) stateDir() {
 	dir := d.cfg.StateDir
+	if dir == "" && exists(unitStateDir) {
+		dir = unitStateDir
+	}
 	if dir == "" {
 		d.add(levelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
 		return
@@ -309,10 +324,4 @@ func writable(dir string) error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// sorted returns the distinct values in order.
-func sorted(list []string) []string {
-	slices.Sort(list)
-	return slices.Compact(list)
 }

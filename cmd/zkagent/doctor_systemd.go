@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/zkagent/zkagent/agent"
+)
+
+// unitVerb is what the settings ask systemctl for.
+type unitVerb struct{ verb, unit string }
+
+// units are the jobs of systemd that checks and reloads ask for.
+func (d *doctor) units() []unitVerb {
+	var list []unitVerb
+	seen := map[unitVerb]bool{}
+	for _, b := range d.cfg.Bundles {
+		for _, c := range commandsOf(b) {
+			args, err := c.Args(agent.Vars{})
+			if err != nil {
+				continue
+			}
+			for _, v := range jobs(args) {
+				if !seen[v] {
+					seen[v] = true
+					list = append(list, v)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// jobs are the jobs that a command line asks systemd for: by systemctl, or by
+// the zkagent-check of the packages.
+func jobs(args []string) []unitVerb {
+	if len(args) < 2 {
+		return nil
+	}
+	switch filepath.Base(args[0]) {
+	case "zkagent-check":
+		return []unitVerb{{"start", "zkagent-check@" + args[1] + ".service"}}
+	case "systemctl":
+	default:
+		return nil
+	}
+	var list []unitVerb
+	verb := ""
+	for _, a := range args[1:] {
+		switch {
+		case strings.HasPrefix(a, "-"):
+		case verb == "":
+			verb = a
+		default:
+			if !strings.Contains(a, ".") {
+				a += ".service"
+			}
+			list = append(list, unitVerb{verb, a})
+		}
+	}
+	return list
+}
+
+func commandsOf(b agent.BundleConfig) []agent.Command {
+	var list []agent.Command
+	if b.Check != nil && b.Check.Command.Set() {
+		list = append(list, b.Check.Command)
+	}
+	if b.Reload != nil && b.Reload.Command.Set() {
+		list = append(list, b.Reload.Command)
+	}
+	return list
+}
+
+// unitProperties are what matters of the sandbox of the unit.
+const unitProperties = "LoadState,ActiveState,ProtectSystem,ReadWritePaths,User,AllowIsolate"
+
+// systemd looks at the unit of the agent and at polkit, on a host that
+// systemd runs.
+func (d *doctor) systemd(ctx context.Context) {
+	if !exists("/run/systemd/system") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*doctorWait)
+	defer cancel()
+	props, err := unitShow(ctx, "zkagent.service")
+	if err != nil {
+		d.add(levelWarn, "systemd", "zkagent.service", err.Error())
+		return
+	}
+	if props["LoadState"] != "loaded" {
+		d.add(levelOK, "systemd", "zkagent.service", "not installed")
+		return
+	}
+	d.add(levelOK, "systemd", "zkagent.service", fmt.Sprintf("%s, user %s, ProtectSystem=%s", props["ActiveState"], props["User"], props["ProtectSystem"]))
+	if props["ProtectSystem"] == "strict" {
+		d.sandbox(strings.Fields(props["ReadWritePaths"]))
+	}
+	as := d.unitUser(props["User"])
+	for _, v := range d.units() {
+		p, err := unitShow(ctx, v.unit)
+		if err == nil && p["LoadState"] != "loaded" {
+			err = fmt.Errorf("the unit is %s", p["LoadState"])
+		}
+		if d.result(levelFail, "unit", v.unit, err, "known to systemd") && as != nil && p["AllowIsolate"] != "yes" {
+			d.polkit(ctx, v, as)
+		}
+	}
+}
+
+// unitUser returns whom polkit is asked for: nil when the agent runs as root,
+// which needs no permission, or when we are somebody else than its user.
+func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
+	if name == "" || name == "root" {
+		return nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		d.add(levelFail, "systemd", "zkagent.service", err.Error())
+		return nil
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	switch {
+	case uerr != nil || gerr != nil:
+		return nil
+	case uint64(os.Geteuid()) == uid: //nolint:gosec // a uid is not negative.
+		return &syscall.SysProcAttr{}
+	case os.Geteuid() != 0:
+		d.add(levelWarn, "systemd", "zkagent.service", "you are not the user of the agent: what was found of files and permissions is yours")
+	default:
+		d.add(levelWarn, "systemd", "zkagent.service", "you are root: that a file can be written does not show that the agent can")
+	}
+	d.hint("runuser -u %s -- zkagent doctor", name)
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+// sandbox finds destinations that the unit may not write.
+func (d *doctor) sandbox(writable []string) {
+	for _, b := range d.cfg.Bundles {
+		for _, t := range b.Templates {
+			if b.ForEach != nil {
+				continue
+			}
+			dest, err := t.Destination(nil)
+			if err != nil {
+				continue
+			}
+			if within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")) {
+				d.add(levelOK, "sandbox", dest, "the unit may write there")
+				continue
+			}
+			d.add(levelFail, "sandbox", dest, "the unit may not write there")
+			d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
+		}
+	}
+}
+
+// within reports whether a path is one of the directories or below one.
+func within(path string, dirs []string) bool {
+	for _, dir := range dirs {
+		dir = strings.TrimLeft(dir, "-+")
+		if rel, err := filepath.Rel(dir, path); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return true
+		}
+	}
+	return false
+}
+
+// polkit asks systemd for the job, as the user of the agent, in a way that it
+// always refuses, and only after polkit has allowed the job: with the mode
+// "isolate", which no job but the start of a unit with AllowIsolate=yes may
+// have. Nothing is started or reloaded.
+func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr) {
+	cmd := exec.CommandContext(ctx, "systemctl", "--no-ask-password", "--job-mode=isolate", v.verb, "--", v.unit) //nolint:gosec // the settings' own words, as arguments.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	cmd.SysProcAttr = as
+	out, err := cmd.CombinedOutput()
+	about, text := v.verb+" "+v.unit, strings.TrimSpace(string(out))
+	switch lower := strings.ToLower(text); {
+	case strings.Contains(lower, "isolate"):
+		d.add(levelOK, "polkit", about, "allowed for the user of the agent")
+	case strings.Contains(lower, "denied"), strings.Contains(lower, "authentication"), strings.Contains(lower, "not permitted"):
+		d.add(levelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text))
+		d.hint("a rule must allow it: see /usr/share/polkit-1/rules.d/50-zkagent.rules; is polkitd installed?")
+	case err != nil:
+		d.add(levelWarn, "polkit", about, "cannot be found out: "+firstLine(errors.Join(err, errors.New(text)).Error()))
+	default:
+		d.add(levelWarn, "polkit", about, "cannot be found out")
+	}
+}
+
+// firstLine is the first line of a text.
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}
+
+// unitShow asks systemd about a unit.
+func unitShow(ctx context.Context, unit string) (map[string]string, error) {
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property="+unitProperties, "--", unit).Output() //nolint:gosec // the unit is an argument.
+	if err != nil {
+		return nil, fmt.Errorf("systemctl show: %w", err)
+	}
+	props := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		props[k] = v
+	}
+	return props, nil
+}

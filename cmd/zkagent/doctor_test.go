@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// readOnly lets everybody read, and nobody else but one change anything.
+var readOnly = []jute.ACL{
+	{Perms: session.PermRead, Scheme: "world", ID: "anyone"},
+	{Perms: session.PermAll, Scheme: "digest", ID: "other:hash"},
+}
+
+// closed is what nobody but one may even read.
+var closed = readOnly[1:]
+
+// doctorBed is a ZooKeeper with settings of an agent beside it.
+func doctorBed(t *testing.T, auth string, znodes map[string][]jute.ACL) string {
+	t.Helper()
+	server := memzk.New(memzk.Options{})
+	t.Cleanup(server.Close)
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := session.OpenACL()
+	for _, p := range []string{"/services", "/config"} {
+		if err := server.CreateWith(p, nil, 0, open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p, acl := range znodes {
+		if err := server.CreateWith(p, nil, 0, acl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "z.hcl")
+	text := `zookeeper {
+  servers = ["` + addr.String() + `"]
+  ` + auth + `
+}
+service "web" {
+  group   = "/services/web"
+  address = "127.0.0.1"
+  port    = 80
+}
+config "web" { path = "/config/web" }
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ZKAGENT_ZK", "")
+	t.Setenv("ZKAGENT_AUTH", "")
+	t.Setenv("ZKAGENT_ADDR", filepath.Join(t.TempDir(), "none"))
+	return file
+}
+
+// findings runs the doctor.
+func findings(t *testing.T, args ...string) ([]finding, error) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	g := newGlobals(strings.NewReader(""), &out, &errOut)
+	root := newRoot(g)
+	root.SetArgs(append([]string{"doctor", "-o", "json"}, args...))
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	err := root.ExecuteContext(ctx)
+	var list struct{ Findings []finding }
+	if jerr := json.Unmarshal(out.Bytes(), &list); jerr != nil {
+		t.Fatalf("%v in %q (%v, %s)", jerr, out.String(), err, errOut.String())
+	}
+	return list.Findings, err
+}
+
+func TestDoctor_ACLs(t *testing.T) {
+	const auth = `auth "digest" { credential = "agent:pw" }`
+	cases := []struct {
+		name, auth         string
+		znodes             map[string][]jute.ACL
+		level, check, text string
+		hint               string
+	}{
+		{
+			"nobody may register", "", map[string][]jute.ACL{"/services/web": readOnly},
+			levelFail, "acl", "nobody that we are", "permission c",
+		},
+		{
+			"somebody else may register", auth, map[string][]jute.ACL{"/services/web": readOnly},
+			levelFail, "znode", "not permitted", "zkagent zk acl /services/web",
+		},
+		{
+			"a config that may not be read", "", map[string][]jute.ACL{"/config/web": closed},
+			levelFail, "znode", "/config/web", "credentials do not fit",
+		},
+		{
+			"a config that everybody may change", "", map[string][]jute.ACL{"/config/web": session.OpenACL()},
+			levelWarn, "acl", "everybody", "auth and acl",
+		},
+		{
+			"the agent's own znodes", "", map[string][]jute.ACL{"/zkagent": readOnly},
+			levelFail, "write", "/zkagent/doctor-", "status, locks",
+		},
+		{
+			"a group that does not exist yet", "", nil,
+			levelOK, "znode", "made when it is needed", "",
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			list, err := findings(t, "--config", doctorBed(t, c.auth, c.znodes))
+			if (err != nil) != (c.level == levelFail) {
+				t.Errorf("got error %v for the level %s", err, c.level)
+			}
+			if !slices.ContainsFunc(list, func(f finding) bool {
+				return f.Level == c.level && f.Check == c.check && strings.Contains(f.Text, c.text) && strings.Contains(f.Hint, c.hint)
+			}) {
+				t.Errorf("no %s %s with %q and the hint %q in %+v", c.level, c.check, c.text, c.hint, list)
+			}
+		})
+	}
+}
+
+// TestDoctor_MissingCredential: what cannot be had outside of the unit is told,
+// and the rest looked at.
+func TestDoctor_MissingCredential(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
+	list, err := findings(t, "--config", doctorBed(t, `auth "digest" { credential = credential("zk-auth") }`, nil))
+	if err == nil {
+		t.Error("no failure")
+	}
+	for _, want := range []finding{{Level: levelFail, Check: "settings"}, {Level: levelOK, Check: "server"}} {
+		if !slices.ContainsFunc(list, func(f finding) bool { return f.Level == want.Level && f.Check == want.Check }) {
+			t.Errorf("no %s %s in %+v", want.Level, want.Check, list)
+		}
+	}
+}
+
+func TestDoctor_Destination(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ dest, level, text string }{
+		{filepath.Join(dir, "a.conf"), levelOK, "can be written"},
+		{filepath.Join(dir, "none", "a.conf"), levelFail, "no such file"},
+		{filepath.Join(file, "a.conf"), levelFail, "not a directory"},
+		{"/proc/a.conf", levelFail, "/proc"},
+	} {
+		d := &doctor{}
+		d.destination("template web", c.dest, false)
+		if got := d.list[len(d.list)-1]; len(d.list) != 1 || got.Level != c.level || !strings.Contains(got.Text, c.text) {
+			t.Errorf("%s: got %+v, want %s with %q", c.dest, d.list, c.level, c.text)
+		}
+	}
+}
+
+func TestJobs(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"systemctl reload nginx.service", "reload nginx.service"},
+		{"/bin/systemctl --no-block reload-or-restart nginx haproxy.service", "reload-or-restart nginx.service reload-or-restart haproxy.service"},
+		{"zkagent-check nginx", "start zkagent-check@nginx.service"},
+		{"nginx -t", ""},
+		{"systemctl", ""},
+	} {
+		var got []string
+		for _, v := range jobs(strings.Fields(c.line)) {
+			got = append(got, v.verb, v.unit)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: got %v, want %s", c.line, got, c.want)
+		}
+	}
+}
+
+// TestDoctor_Polkit: what systemd answers, by a systemctl of our own. What a
+// real one answers is shown by "make test-systemd".
+func TestDoctor_Polkit(t *testing.T) {
+	for _, c := range []struct{ script, level, text string }{
+		{`echo "Failed to reload nginx.service: Isolate is only valid for start." >&2; exit 1`, levelOK, "allowed"},
+		{`echo "Failed to start x.service: Operation refused, unit may not be isolated." >&2; exit 4`, levelOK, "allowed"},
+		{`echo "Failed to reload nginx.service: Access denied" >&2; exit 4`, levelFail, "Access denied"},
+		{`echo "Failed to reload nginx.service: Interactive authentication required." >&2; exit 1`, levelFail, "not allowed"},
+		{`echo "Failed to connect to bus: No such file or directory" >&2; exit 1`, levelWarn, "cannot be found out"},
+		{`exit 0`, levelWarn, "cannot be found out"},
+	} {
+		dir := t.TempDir()
+		args := filepath.Join(dir, "args")
+		script := "#!/bin/sh\necho \"$@\" >" + args + "\n" + c.script + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir+":/usr/bin:/bin")
+		d := &doctor{}
+		d.polkit(t.Context(), unitVerb{"reload", "nginx.service"}, &syscall.SysProcAttr{})
+		if len(d.list) != 1 || d.list[0].Level != c.level || !strings.Contains(d.list[0].Text, c.text) {
+			t.Errorf("%s: got %+v, want %s with %q", c.script, d.list, c.level, c.text)
+		}
+		got, err := os.ReadFile(args)
+		if want := "--no-ask-password --job-mode=isolate reload -- nginx.service\n"; err != nil || string(got) != want {
+			t.Errorf("systemctl was asked %q (%v), want %q", got, err, want)
+		}
+	}
+}
