@@ -96,11 +96,11 @@ func TestFleetStatus_NothingNew(t *testing.T) {
 		snap.bundles[name] = &bundleReport{State: "ok"}
 	}
 	first := f.text(snap)
-	if got := testing.AllocsPerRun(20, func() {
+	if got := testing.AllocsPerRun(100, func() {
 		if f.text(snap) != first {
 			t.Error("the text is another one")
 		}
-	}); got > 50 {
+	}); got > 100 {
 		t.Errorf("%v allocations where nothing is new", got)
 	}
 	snap.bundles["template-000"] = &bundleReport{State: "failed"}
