@@ -105,7 +105,7 @@ func TestHTTP_ReadOnlyAndGuarded(t *testing.T) {
 
 func TestListen_Refused(t *testing.T) {
 	for _, addr := range []string{":8558", "0.0.0.0:8558", "[::]:8558", "*:8558"} {
-		ln, err := httpListener(t.Context(), &HTTPConfig{Listen: addr})
+		ln, err := httpListener(t.Context(), addr)
 		if err == nil || !strings.Contains(err.Error(), "TLS") {
 			t.Errorf("%s: got %v, %v", addr, ln, err)
 		}

@@ -67,8 +67,9 @@ type Agent struct {
 	failed      chan error    // size 1: why Run is to end with an error
 	saved       *lastGoodSaver
 	hostMaint   *hostMaintenance
-	life        string       // names this process, unlike any other
-	httpAddr    atomic.Value // string
+	life        string        // names this process, unlike any other
+	httpAddr    atomic.Value  // string
+	relisten    chan struct{} // size 1: the settings of the HTTP listener may be others
 
 	// What is read when somebody looks.
 	followers      atomic.Int64 // open streams of the HTTP listener
@@ -99,7 +100,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: newEvents(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), relisten: make(chan struct{}, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
@@ -166,6 +167,7 @@ func (a *Agent) use(cfg *Config) {
 	}
 	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
+	poke(a.relisten)
 }
 
 // conditionChanged keeps metrics, events and the log in step with the open

@@ -32,10 +32,10 @@ func (a *Agent) HTTPAddr() string {
 
 // guarded refuses what a browser could be tricked into: names that are not
 // ours (DNS rebinding), and everything that is not reading.
-func (a *Agent) guarded(c *HTTPConfig, next http.Handler) http.Handler {
-	allowed := append([]string{"localhost", "127.0.0.1", "::1"}, c.Hosts...)
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil {
-		allowed = append(allowed, host)
+func (a *Agent) guarded(listen string, next http.Handler) http.Handler {
+	own := []string{"localhost", "127.0.0.1", "::1"}
+	if host, _, err := net.SplitHostPort(listen); err == nil {
+		own = append(own, host)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -43,7 +43,7 @@ func (a *Agent) guarded(c *HTTPConfig, next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
-		if !slices.Contains(allowed, hostOf(r.Host)) {
+		if host := hostOf(r.Host); !slices.Contains(own, host) && !a.hostAllowed(host) {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
 			return
 		}
@@ -61,6 +61,12 @@ func (a *Agent) guarded(c *HTTPConfig, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// hostAllowed reports whether the settings in use name the host.
+func (a *Agent) hostAllowed(host string) bool {
+	c := a.cfg.Load().HTTP
+	return c != nil && slices.ContainsFunc(c.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // hostOf is the name in a Host header, without port and brackets.

@@ -20,6 +20,7 @@ const maxSocketPath = 107
 
 // listeners are the servers of the agent.
 type listeners struct {
+	page    pageServer
 	servers []*http.Server
 	wg      sync.WaitGroup
 	socket  string
@@ -27,10 +28,10 @@ type listeners struct {
 	own os.FileInfo
 }
 
-// listen opens the admin socket and the HTTP listener.
+// listen opens the admin socket and, if it can, the HTTP listener.
 func (a *Agent) listen(ctx context.Context) (*listeners, error) {
 	cfg := a.cfg.Load()
-	l := &listeners{}
+	l := &listeners{page: pageServer{a: a}}
 	if cfg.Admin.Socket != "" {
 		ln, err := adminSocket(ctx, cfg.Admin.Socket)
 		if err != nil {
@@ -43,18 +44,7 @@ func (a *Agent) listen(ctx context.Context) (*listeners, error) {
 			ConnContext: withPeer,
 		})
 	}
-	if cfg.HTTP != nil && cfg.HTTP.Listen != "" {
-		ln, err := httpListener(ctx, cfg.HTTP)
-		if err != nil {
-			l.stop()
-			return nil, err
-		}
-		a.httpAddr.Store(ln.Addr().String())
-		l.serve(ln, &http.Server{
-			Handler: a.guarded(cfg.HTTP, a.httpMux()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-			ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-		})
-	}
+	l.page.apply(ctx)
 	return l, nil
 }
 
@@ -65,12 +55,9 @@ func (l *listeners) serve(ln net.Listener, s *http.Server) {
 
 // stop ends the servers; requests that run may finish within a second.
 func (l *listeners) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	l.page.stop()
 	for _, s := range l.servers {
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
+		endServer(s)
 	}
 	l.wg.Wait()
 	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
@@ -116,24 +103,6 @@ func adminSocket(ctx context.Context, path string) (net.Listener, error) {
 	}
 	if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // the group may give orders.
 		return nil, errors.Join(fmt.Errorf("admin socket: %w", err), ln.Close())
-	}
-	return ln, nil
-}
-
-// httpListener opens the TCP listener. Every address at once is refused: the
-// page has no TLS.
-func httpListener(ctx context.Context, c *HTTPConfig) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("http listen %q: %w", c.Listen, err)
-	}
-	if wildcard(host) {
-		return nil, fmt.Errorf("http listen %q: refusing to listen on every address without TLS; name one", c.Listen)
-	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("http listen: %w", err)
 	}
 	return ln, nil
 }

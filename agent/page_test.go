@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -180,6 +181,37 @@ func TestLive_ManyClients(t *testing.T) {
 	if n := a.followers.Load(); n != 0 {
 		t.Errorf("%d streams are still counted", n)
 	}
+}
+
+// TestEvents_ClientThatDoesNotRead: a client that asks for the stream and reads
+// nothing holds up nobody but itself.
+func TestEvents_ClientThatDoesNotRead(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	a := b.start(c)
+	a.ready()
+	conn, err := net.Dial("tcp", a.HTTPAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET /events?follow=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stream", func() bool { return a.followers.Load() == 1 })
+	for range 400 { // far more than the buffers of a connection hold
+		a.events.add(Event{Kind: "flood", Text: strings.Repeat("x", 100<<10)})
+	}
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("web.conf"), "81")
+	if code, _, _ := httpGet(t, a, http.MethodGet, "/healthz", nil); code != http.StatusOK {
+		t.Errorf("got %d", code)
+	}
+	conn.Close()
+	eventually(t, "the end of the stream", func() bool { return a.followers.Load() == 0 })
 }
 
 func TestEvents_AfterARestart(t *testing.T) {

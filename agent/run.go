@@ -84,6 +84,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.watchFiles(life) })
 	wg.Go(func() { a.tellReady(life) })
 	wg.Go(func() { a.followConnection(life) })
+	wg.Go(func() { servers.page.run(life) })
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())

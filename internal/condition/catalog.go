@@ -75,6 +75,11 @@ func Catalog() []Entry {
 			"Look whether its work was done, and run it by `zkagent hooks run NAME` if not. Set `idempotent = true` when running it twice does no harm.",
 		},
 		{
+			"http-not-listening", "address", "The page, the metrics and the health checks cannot be served at the address of `http.listen`.",
+			"Everything else; after a reload also the listener that was there before.",
+			"Another program has the port (`ss -ltnp` names it), or the address is not of this host. Correct `http.listen`, or end the other program: it is tried again by itself.",
+		},
+		{
 			"last-good-damaged", "", "The newest saved view in the state directory cannot be read.",
 			"The one before it, if any.",
 			"Nothing, once ZooKeeper can be reached: it is written anew. If it comes back, look for a failing disk.",
