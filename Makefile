@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test test-page race lint fuzz bench demo gen setup clean package test-systemd
+.PHONY: help build test test-page race lint fuzz bench demo gen setup clean package test-systemd prepare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -23,7 +23,7 @@ test: setup ## run all tests, with the race detector, against real servers
 	$(GO) test -race -shuffle=on -timeout 12m ./...
 
 test-page: ## test the page in a headless Chromium
-	GO=$(GO) scripts/test-page
+	@GO=$(GO) scripts/test-page
 
 race: test ## the same as test
 
@@ -50,8 +50,12 @@ gen: ## regenerate the reference pages
 package: ## build the release into dist/: binaries, .deb, .rpm, SBOM, checksums
 	@scripts/package
 
-test-systemd: ## the package and the unit in a real systemd (root; systemd-container, mmdebstrap)
+test-systemd: ## test the package and the unit in a real systemd (root)
 	@scripts/test-systemd
+
+prepare: setup ## install and download what test-systemd and test-page need, too
+	@scripts/test-systemd --prepare
+	@scripts/test-page --prepare
 
 clean: ## remove what was built
 	rm -rf $(BIN) dist

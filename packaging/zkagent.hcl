@@ -21,7 +21,7 @@ http { listen = "127.0.0.1:8558" }
 #   source      = "upstreams.conf.tmpl"
 #   destination = "/etc/nginx/zkagent.d/upstreams.conf"
 #   check {
-#     command = ["systemctl", "start", "zkagent-check@nginx.service"]
+#     command = ["zkagent-check", "nginx"]
 #     at      = "swapped"
 #   }
 #   reload { command = ["systemctl", "reload", "nginx"] }
