@@ -8,9 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -93,7 +91,8 @@ var cases = []struct {
 	{"burst", burst},
 	{"versioned", versioned},
 	{"sessions", sessions},
-	{"fleet", fleet},
+	{"fleet", fleetOfHosts},
+	{"agents", agents},
 	{"idle", idle},
 }
 
@@ -155,31 +154,6 @@ func keys(root string, n int) []string {
 		paths[i] = fmt.Sprintf("%s/key-%05d", root, i)
 	}
 	return paths
-}
-
-// mntr returns one value of the server's own count.
-func (e *env) mntr(ctx context.Context, name string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	answer, err := zktest.FourLetterWord(ctx, e.server.Addr(), "mntr")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(answer) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && k == name {
-			return strconv.ParseFloat(v, 64)
-		}
-	}
-	return 0, fmt.Errorf("mntr has no %s", name)
-}
-
-// cpu returns the processor time that this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // heap returns the bytes of live objects.

@@ -23,8 +23,8 @@ type hostsOf struct {
 	stop  func()
 }
 
-// fleet compares what a fleet of hosts costs with what the model says.
-func fleet(ctx context.Context, e *env) error {
+// fleetOfHosts compares what a fleet of hosts costs with what the model says.
+func fleetOfHosts(ctx context.Context, e *env) error {
 	for _, n := range pick(e, []int{20}, []int{1000, 5000}) {
 		if err := fleetOf(ctx, e, n); err != nil {
 			return fmt.Errorf("%d hosts: %w", n, err)

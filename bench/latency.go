@@ -31,10 +31,15 @@ type running struct {
 func (e *env) startAgent(ctx context.Context, root string, m *meter, bundles ...agent.BundleConfig) (*running, error) {
 	zk := e.zookeeper()
 	zk.Dial = m.dial
-	a, err := agent.New(agent.Config{
+	return runAgent(ctx, agent.Config{
 		ID: "bench", Host: "bench", OnStop: "leave", ZooKeeper: zk,
 		Configs: []config.Config{{Name: "app", Path: root, Layout: config.LayoutPlain}}, Bundles: bundles,
 	})
+}
+
+// runAgent runs an agent and waits until it is ready.
+func runAgent(ctx context.Context, cfg agent.Config) (*running, error) {
+	a, err := agent.New(cfg)
 	if err != nil {
 		return nil, err
 	}

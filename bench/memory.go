@@ -197,15 +197,3 @@ func sessionsOf(ctx context.Context, e *env, n int) error {
 	e.add(Row{Case: "sessions: packets to the server for it", Size: n, Unit: "packets", Ours: after.received - held.received, Note: "reads of all, the write, pings"})
 	return nil
 }
-
-// serverCost is what the server counts.
-type serverCost struct{ watches, received float64 }
-
-func (e *env) serverCost(ctx context.Context) (serverCost, error) {
-	watches, err := e.mntr(ctx, "zk_watch_count")
-	if err != nil {
-		return serverCost{}, err
-	}
-	received, err := e.mntr(ctx, "zk_packets_received")
-	return serverCost{watches, received}, err
-}

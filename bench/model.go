@@ -82,13 +82,72 @@ var Fleets = []Fleet{
 	{Hosts: 100000, Servers: 20, Trees: 2, Followers: 200, Members: 10000, Splay: 5 * time.Minute, Rate: 12000},
 }
 
-// Model writes what the model says of the fleets.
+// Sims are the same fleets as they are simulated. The rates are those of a server
+// of its own on two cores, rounded down; take those of yours.
+func Sims() []Sim {
+	var sims []Sim
+	for _, f := range Fleets {
+		sims = append(sims, Sim{
+			Fleet: f, Writes: 5000, Bandwidth: 100e6, Watches: 300e3, Events: 50e3, Trip: 0.001, Timeout: 30, Agents: true, Seed: 1,
+		})
+	}
+	return sims
+}
+
+// How long servers are away.
+const (
+	leaderOutage  = 3.0  // seconds of an election
+	restartOutage = 10.0 // of a restart of all servers
+	expiryOutage  = 40.0 // longer than the session timeout
+)
+
+// Life simulates the events of a fleet's life.
+func (s Sim) Life() []Outcome {
+	leader, restart, expiry := s, s, s
+	leader.Outage, restart.Outage, expiry.Outage = leaderOutage, restartOutage, expiryOutage
+	return []Outcome{s.Publish(), s.Join(), leader.Reconnect("the leader changes"), restart.Reconnect("ZooKeeper restarts"), expiry.Expiry()}
+}
+
+// SplayFor returns over how many seconds the reads of a version must be spread so
+// that no server, and not the leader, gets more than a share of what it can
+// answer, and what happens then.
+func (s Sim) SplayFor(share float64) (float64, Outcome) {
+	fits := func(o Outcome) bool { return o.Rate <= share*s.Rate && o.Writes <= share*s.Writes }
+	o := s.Publish()
+	if fits(o) {
+		return 0, o
+	}
+	// What is spread evenly needs this much; chance needs a little more.
+	s.ReadSplay = max(float64(o.Requests)/float64(s.Servers)/(share*s.Rate), float64(s.Hosts)/(share*s.Writes))
+	for {
+		if o = s.Publish(); fits(o) {
+			return s.ReadSplay, o
+		}
+		s.ReadSplay *= 1.05
+	}
+}
+
+// Model writes what the model and the simulation say of the fleets.
 func Model(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "hosts\tservers\tevent\trequests\tMB\twatches\tseconds")
+	_, _ = fmt.Fprintln(t, "hosts\tservers\tcomputed\trequests\tMB\twatches\tseconds")
 	for _, f := range Fleets {
 		for _, c := range f.Costs() {
 			_, _ = fmt.Fprintf(t, "%d\t%d\t%s\t%.0f\t%.1f\t%.0f\t%.1f\n", f.Hosts, f.Servers, c.Event, c.Requests, c.Bytes/1e6, c.Watches, c.Seconds)
+		}
+	}
+	_, _ = fmt.Fprintln(t, "\nhosts\tservers\tsimulated\trequests\tseconds\tmost a second at a server\tmost waiting\tlongest wait\tmost writes a second\thandshakes too late")
+	line := func(s Sim, name string, o Outcome) {
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%.1f\t%.0f\t%d\t%.2f s\t%.0f\t%d\n",
+			s.Hosts, s.Servers, name, o.Requests, o.Seconds, o.Rate, o.Queue, o.Wait, o.Writes, o.Late)
+	}
+	for _, s := range Sims() {
+		for _, o := range s.Life() {
+			line(s, o.Event, o)
+		}
+		for _, share := range []float64{0.5, 0.25} {
+			splay, o := s.SplayFor(share)
+			line(s, fmt.Sprintf("a version, splay %.1f s: at most %.0f %% of any server", splay, 100*share), o)
 		}
 	}
 	return t.Flush()

@@ -1,6 +1,6 @@
 // Command zkbench measures zkagent beside its floors on a real ZooKeeper of its
 // own, and prints a table. Flags: -quick, -only, -json, -svg, -benchstat,
-// -baseline, -model, and -compare A.json B.json, which tells whether two runs have
+// -baseline, -model, -cpuprofile, and -compare A.json B.json, which tells whether two runs have
 // the same verdict.
 package main
 
@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/zkagent/zkagent/bench"
@@ -37,6 +38,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	statTo := fs.String("benchstat", "", "write the report for benchstat here")
 	baseline := fs.String("baseline", "bench/baseline.json", "tell what is worse than in this report; empty: compare with nothing")
 	model := fs.Bool("model", false, "print the model of docs/scale.md and measure nothing")
+	profile := fs.String("cpuprofile", "", "write a profile of this process here")
 	agree := fs.Bool("compare", false, "measure nothing; tell whether the two reports that are named have the same verdict, and fail when one is met in one and missed in the other")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -52,6 +54,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	cfg := bench.Config{Quick: *quick, Log: func(s string) { _, _ = fmt.Fprintln(progress, "measuring", s) }}
 	if *only != "" {
 		cfg.Only = strings.Split(*only, ",")
+	}
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer func() { pprof.StopCPUProfile(); _ = f.Close() }()
 	}
 	r, err := bench.Run(ctx, cfg)
 	if err != nil {

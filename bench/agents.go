@@ -1,0 +1,347 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/session"
+)
+
+// agentKeys is the size of the versioned tree that all agents follow.
+const agentKeys = 1000
+
+// agents measures a fleet of whole agents in this process: from the request that
+// commits a version to the renamed file of each of them, beside as many floors.
+func agents(ctx context.Context, e *env) error {
+	n := pick(e, 10, 200)
+	t, err := e.newTree(ctx)
+	if err != nil {
+		return err
+	}
+	goroutines, held := runtime.NumGoroutine(), heap()
+	ours, err := e.agentCrew(ctx, t.root, n)
+	if err != nil {
+		return err
+	}
+	defer ours.stop()
+	e.add(Row{Case: "agents: heap of each", Size: n, Unit: "bytes", Ours: (heap() - held) / float64(n), Note: fmt.Sprintf("one tree of %d keys, one template", agentKeys)})
+	e.add(Row{Case: "agents: goroutines of each", Size: n, Unit: "goroutines", Ours: float64(runtime.NumGoroutine()-goroutines) / float64(n)})
+	if err := e.unvoted(ctx, t, ours, n); err != nil {
+		return err
+	}
+	return e.voted(ctx, t, ours, n)
+}
+
+// side is one of the programs that are measured in turns: what its hosts took, by
+// turn.
+type side struct {
+	crew  *crew
+	write func(i int) (time.Time, error) // returns when the request was sent that commits
+
+	median, p99, last samples
+	cost              cost
+}
+
+// cost is what turns cost altogether.
+type cost struct {
+	process, server time.Duration // of processor
+	packets         float64       // from and to the server
+}
+
+// turn lets the side's hosts follow one change.
+func (s *side) turn(ctx context.Context, e *env, i int) (samples, error) {
+	before, err := e.costNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took, err := e.crewTurn(ctx, s.crew, func() (time.Time, error) { return s.write(i) })
+	if err != nil {
+		return nil, err
+	}
+	after, err := e.costNow(ctx)
+	s.cost.process += after.process - before.process
+	s.cost.server += after.server - before.server
+	s.cost.packets += after.packets - before.packets
+	for q, to := range map[float64]*samples{0.5: &s.median, 0.99: &s.p99, 1: &s.last} {
+		*to = append(*to, time.Duration(took.at(q)*float64(time.Millisecond)))
+	}
+	return took, err
+}
+
+// costNow is what this process and the server have used until now.
+func (e *env) costNow(ctx context.Context) (cost, error) {
+	received, err := e.mntr(ctx, "zk_packets_received")
+	if err != nil {
+		return cost{}, err
+	}
+	sent, err := e.mntr(ctx, "zk_packets_sent")
+	return cost{process: cpu(), server: processor(e.server.PID()), packets: received + sent}, err
+}
+
+// unvoted publishes without votes, in turns with two floors: one reads the changed
+// key, the other one after the other as many znodes as a version takes.
+func (e *env) unvoted(ctx context.Context, t *tree, crew *crew, n int) error {
+	ours := &side{crew: crew, write: func(i int) (time.Time, error) { return t.publish(ctx, "unvoted-"+strconv.Itoa(i)) }}
+	floor, err := e.floorCrew(ctx, n, 0)
+	if err != nil {
+		return err
+	}
+	defer floor.crew.stop()
+	four, err := e.floorCrew(ctx, n, versionRequests-1)
+	if err != nil {
+		return err
+	}
+	defer four.crew.stop()
+	var all samples
+	row := func() Row {
+		note := fmt.Sprintf("%.0f of all turns; floor: one read; both sync the file", all.at(0.99))
+		return compareSamples("agents: commit to renamed file, p99", n, ours.p99, floor.p99, 1.2, note)
+	}
+	before := crew.meter.now()
+	err = e.turns(pick(e, 5, 25), row, func(i int) error {
+		took, err := ours.turn(ctx, e, i)
+		all = append(all, took...)
+		for _, s := range []*side{floor, four} {
+			if err == nil {
+				_, err = s.turn(ctx, e, i)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	turns := len(ours.p99)
+	used := crew.meter.now().since(before)
+	e.add(row())
+	e.add(compareSamples("agents: median host", n, ours.median, floor.median, 1.2, "the same"))
+	e.add(compareSamples("agents: last host", n, ours.last, floor.last, 1.2, "the same"))
+	e.add(compareSamples("agents: p99, floor that reads as often", n, ours.p99, four.p99, 1.2, "as many reads one after the other"))
+	e.add(Row{Case: "agents: requests a host, one version", Size: n, Unit: "requests", Ours: per(used.requests, n*turns), Limit: 5, Note: "4 reads, its subscription, and each 5 s at most its status"})
+	e.add(Row{Case: "agents: bytes a host, one version", Size: n, Unit: "bytes", Ours: per(used.sent+used.received, n*turns), Note: "one key changed"})
+	each := func(d time.Duration) float64 { return ms(d) / float64(n*turns) }
+	e.add(compare("agents: processor a host, one version", n, "ms", each(ours.cost.process), each(floor.cost.process), 0, "of the hosts' process"))
+	e.add(compare("agents: server's processor a host", n, "ms", each(ours.cost.server), each(floor.cost.server), 0, "the same"))
+	e.add(compare("agents: server's packets a host", n, "packets", ours.cost.packets/float64(n*turns), floor.cost.packets/float64(n*turns), 0, "mntr, both ways, pings included"))
+	return nil
+}
+
+// crewTurn writes, waits for the file of each, and for the quiet after it.
+func (e *env) crewTurn(ctx context.Context, c *crew, write func() (time.Time, error)) (samples, error) {
+	began, err := write()
+	if err != nil {
+		return nil, err
+	}
+	took, err := c.files.all(ctx, began)
+	if err != nil {
+		return nil, err
+	}
+	return took, c.quiet(ctx)
+}
+
+// quiet waits until nobody of the crew sends anything any more.
+func (c *crew) quiet(ctx context.Context) error {
+	for {
+		was := c.meter.now().requests
+		if err := wait(ctx, 50*time.Millisecond); err != nil || c.meter.now().requests == was {
+			return err
+		}
+	}
+}
+
+// voted rolls a version out to all at once: every agent renders and checks it,
+// votes, and takes a permit before it changes its file.
+func (e *env) voted(ctx context.Context, t *tree, ours *crew, n int) error {
+	var took samples
+	var used count
+	for i := range pick(e, 1, 5) {
+		r, err := t.prepare(ctx, "voted-"+strconv.Itoa(i))
+		if err != nil {
+			return err
+		}
+		before, began := ours.meter.now(), time.Now()
+		name, err := fleet.Propose(ctx, e.writer, fleet.Request{
+			Root: t.root, Version: r.Version, Digest: r.Digest, Strategy: fleet.Strategy{Parallel: n}, Who: "bench", Why: "bench", Expect: -1, Base: r.Previous,
+		})
+		if err != nil {
+			return err
+		}
+		each, err := ours.files.all(ctx, began)
+		if err != nil {
+			return fmt.Errorf("voted: %w", err)
+		}
+		took = append(took, time.Duration(each.at(1)*float64(time.Millisecond)))
+		if err := e.done(ctx, t.root, name); err != nil {
+			return err
+		}
+		if err := ours.quiet(ctx); err != nil {
+			return err
+		}
+		used = ours.meter.now().since(before)
+	}
+	e.add(told("agents: proposal to the last renamed file, voted", n, took, 0, "all at once; every agent votes and takes a permit"))
+	e.add(Row{Case: "agents: requests a host, one voted version", Size: n, Unit: "requests", Ours: per(used.requests, n)})
+	return nil
+}
+
+// done waits until a rollout is done.
+func (e *env) done(ctx context.Context, root, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	defer cancel()
+	var last *fleet.State
+	err := fleet.Watch(ctx, e.writer, root, name, func(s *fleet.State) bool {
+		last = s
+		return s.Done == nil && s.Err() == nil
+	})
+	if err == nil {
+		err = last.Err()
+	}
+	return err
+}
+
+// agentCrew starts agents that follow the tree, and waits for the file and the
+// subscription of each.
+func (e *env) agentCrew(ctx context.Context, root string, n int) (*crew, error) {
+	dir := filepath.Join(e.dir, filepath.Base(root)+"-agents")
+	files, paths, err := watchFiles(dir, n)
+	if err != nil {
+		return nil, err
+	}
+	c := &crew{files: files}
+	all, err := e.runAgents(ctx, c, root, paths)
+	c.stop = func() {
+		var wg sync.WaitGroup
+		for _, a := range all {
+			wg.Go(func() { _ = a.stop() })
+		}
+		wg.Wait()
+		files.close()
+	}
+	if err == nil {
+		_, err = files.all(ctx, time.Now())
+	}
+	for err == nil {
+		var there []config.Subscription
+		if there, err = config.Subscribers(ctx, e.writer, root); len(there) == n {
+			return c, nil
+		}
+		if err == nil {
+			err = wait(ctx, 50*time.Millisecond)
+		}
+	}
+	c.stop()
+	return nil, err
+}
+
+// runAgents starts one agent for each file, in a state directory beside it.
+func (e *env) runAgents(ctx context.Context, c *crew, root string, paths []string) ([]*running, error) {
+	var all []*running
+	for i, path := range paths {
+		zk := e.zookeeper()
+		zk.Dial = c.meter.dial
+		id := fmt.Sprintf("host-%03d", i)
+		a, err := runAgent(ctx, agent.Config{
+			ID: id, Host: id, StateDir: filepath.Join(filepath.Dir(filepath.Dir(path)), "state"), OnStop: "leave", ZooKeeper: zk,
+			Configs: []config.Config{{Name: "app", Path: root, Layout: config.LayoutVersioned}},
+			Bundles: []agent.BundleConfig{file(path, `{{ key "app/key-00000" }}`)},
+		})
+		if err != nil {
+			return all, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// floorCrew starts floors on a znode of their own, which read more znodes beside
+// it, each as large as what a version's records are.
+func (e *env) floorCrew(ctx context.Context, n, more int) (*side, error) {
+	root, err := e.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	others := keys(root, more)
+	if err = e.seed(ctx, others, make([]byte, 1000)); err != nil {
+		return nil, err
+	}
+	files, paths, err := watchFiles(filepath.Join(e.dir, filepath.Base(root)+"-floors"), n)
+	if err != nil {
+		return nil, err
+	}
+	c := &crew{files: files}
+	end, err := e.floorHosts(ctx, &c.meter, root, others, n, func(host int, data []byte) error { return replace(paths[host], data, true) })
+	c.stop = func() {
+		if end != nil {
+			end()
+		}
+		files.close()
+	}
+	if err == nil {
+		_, err = files.all(ctx, time.Now())
+	}
+	if err != nil {
+		c.stop()
+		return nil, err
+	}
+	return &side{crew: c, write: func(i int) (time.Time, error) {
+		began := time.Now()
+		_, err := e.writer.Set(ctx, root, fmt.Appendf(nil, "turn-%d", i), -1)
+		return began, err
+	}}, nil
+}
+
+// tree is a versioned tree whose first key changes.
+type tree struct {
+	s    *session.Session
+	root string
+	keys map[string][]byte
+}
+
+// newTree publishes the first version.
+func (e *env) newTree(ctx context.Context) (*tree, error) {
+	root, err := e.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{s: e.writer, root: root, keys: make(map[string][]byte, agentKeys)}
+	for i := range agentKeys {
+		t.keys[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%010d", i)
+	}
+	_, err = config.Publish(ctx, t.s, t.config())
+	return t, err
+}
+
+func (t *tree) config() config.PublishConfig {
+	return config.PublishConfig{Path: t.root, Layout: config.LayoutVersioned, Keys: t.keys, Author: "bench", Host: "bench"}
+}
+
+// prepare writes a version in which the first key has another value.
+func (t *tree) prepare(ctx context.Context, value string) (config.Result, error) {
+	t.keys["key-00000"] = []byte(value)
+	return config.Prepare(ctx, t.s, t.config())
+}
+
+// publish makes a version the one in use, and returns when the request was sent
+// that did it.
+func (t *tree) publish(ctx context.Context, value string) (time.Time, error) {
+	r, err := t.prepare(ctx, value)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, st, err := config.ReadReady(ctx, t.s, t.root)
+	if err != nil {
+		return time.Time{}, err
+	}
+	ops := config.FlipOps(t.root, config.Ready{Version: r.Version, Digest: r.Digest, Previous: r.Previous}, st.Version)
+	began := time.Now()
+	_, err = t.s.Multi(ctx, ops...)
+	return began, err
+}

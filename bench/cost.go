@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest"
+)
+
+// serverCost is what the server counts.
+type serverCost struct{ watches, received float64 }
+
+func (e *env) serverCost(ctx context.Context) (serverCost, error) {
+	watches, err := e.mntr(ctx, "zk_watch_count")
+	if err != nil {
+		return serverCost{}, err
+	}
+	received, err := e.mntr(ctx, "zk_packets_received")
+	return serverCost{watches, received}, err
+}
+
+// mntr returns one value of the server's own count.
+func (e *env) mntr(ctx context.Context, name string) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	answer, err := zktest.FourLetterWord(ctx, e.server.Addr(), "mntr")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(answer) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && k == name {
+			return strconv.ParseFloat(v, 64)
+		}
+	}
+	return 0, fmt.Errorf("mntr has no %s", name)
+}
+
+// cpu returns the processor time that this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// tick is the unit of processor times in /proc.
+const tick = 10 * time.Millisecond
+
+// processor returns the processor time that a process has used, as Linux tells it,
+// 0 when it does not.
+func processor(pid int) time.Duration {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	// The second field, in parentheses, may hold anything.
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * tick
+}

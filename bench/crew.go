@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/zktest/raw"
+)
+
+// crew is n programs in this process that each keep a file of their own.
+type crew struct {
+	meter meter // of all together
+	files *landings
+	stop  func() // ends all and waits for them
+}
+
+// landings tells when files of many directories are renamed into their places.
+type landings struct {
+	w    *fsnotify.Watcher
+	of   map[string]int // path to host
+	c    chan landing
+	done chan struct{}
+}
+
+// landing is one file in its place.
+type landing struct {
+	host int
+	at   time.Time
+}
+
+// watchFiles makes a directory below dir for each of n hosts and watches for its
+// file.
+func watchFiles(dir string, n int) (*landings, []string, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &landings{w: w, of: make(map[string]int, n), c: make(chan landing, 16*n), done: make(chan struct{})}
+	paths := make([]string, n)
+	for i := range paths {
+		paths[i] = filepath.Join(dir, "host-"+strconv.Itoa(i), "out", "app.conf")
+		l.of[paths[i]] = i
+		err := os.MkdirAll(filepath.Dir(paths[i]), 0o700)
+		if err == nil {
+			err = w.Add(filepath.Dir(paths[i]))
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, w.Close())
+		}
+	}
+	go func() {
+		defer close(l.done)
+		for ev := range w.Events {
+			if host, ok := l.of[ev.Name]; ok && ev.Has(fsnotify.Create) {
+				l.c <- landing{host, time.Now()}
+			}
+		}
+	}()
+	return l, paths, nil
+}
+
+// all waits until every host has written its file once more, and returns how long
+// each took from began.
+func (l *landings) all(ctx context.Context, began time.Time) (samples, error) {
+	took := make(samples, len(l.of))
+	for left := len(took); left > 0; {
+		a, err := await(ctx, l.c)
+		if err != nil {
+			return nil, fmt.Errorf("%d of %d files: %w", len(took)-left, len(took), err)
+		}
+		if took[a.host] == 0 {
+			left--
+		}
+		took[a.host] = max(a.at.Sub(began), time.Microsecond)
+	}
+	return took, nil
+}
+
+func (l *landings) close() {
+	_ = l.w.Close()
+	for {
+		select {
+		case <-l.c:
+		case <-l.done:
+			return
+		}
+	}
+}
+
+// floorHost is the least that a host can do to follow one value: one watch; for
+// an event one read, which sets the watch again; the reads of more znodes, one
+// after the other; and the value passed on. It does not ping, so that something
+// must happen within its session timeout.
+type floorHost struct {
+	c    *raw.Conn
+	path string
+	more []string
+	got  func([]byte) error
+}
+
+// run ends with an error, that of its connection at the latest.
+func (h *floorHost) run() error {
+	for {
+		data, err := h.read(h.path, true)
+		for _, path := range h.more {
+			if err == nil {
+				_, err = h.read(path, false)
+			}
+		}
+		if err == nil {
+			err = h.got(data)
+		}
+		for err == nil && len(h.c.TakeEvents()) == 0 {
+			var r raw.Reply
+			if r, err = h.c.Receive(); r.Xid == jute.XidNotification {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (h *floorHost) read(path string, watch bool) ([]byte, error) {
+	data, _, code, err := h.c.Get(path, watch)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("floor: read %s: code %d", path, code)
+	}
+	return data, err
+}
+
+// floorHosts starts n of them on one znode, which read more znodes at each event. The function that it returns ends
+// their sessions and waits for them.
+func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []string, n int, got func(host int, data []byte) error) (func(), error) {
+	var wg sync.WaitGroup
+	var conns []*raw.Conn
+	stop := func() {
+		for _, c := range conns {
+			c.Drop()
+		}
+		wg.Wait()
+	}
+	for i := range n {
+		nc, err := m.dial(ctx, "tcp", e.server.Addr())
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		c, err := raw.Open(nc, raw.Options{Timeout: time.Minute})
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		conns = append(conns, c)
+		h := &floorHost{c: c, path: path, more: more, got: func(data []byte) error { return got(i, data) }}
+		wg.Go(func() { _ = h.run() })
+	}
+	return stop, nil
+}
