@@ -61,7 +61,7 @@ func decodeBucket(data []byte, n, bits int) ([]entry, error) {
 			return nil, fmt.Errorf("bucket %d: key %q belongs into another: %w", n, e.key, errBucket)
 		}
 		if err := ValidateKey(e.key); err != nil {
-			return nil, fmt.Errorf("bucket %d: %w", n, err)
+			return nil, fmt.Errorf("bucket %d: %w: %w", n, errBucket, err)
 		}
 		last = e.key
 		data = rest

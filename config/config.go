@@ -86,6 +86,9 @@ var (
 	ErrNoVersion = errors.New("no such version")
 	// ErrNoKey says that the tree has no such key.
 	ErrNoKey = errors.New("no such key")
+	// ErrDamaged says that the version in use is not what its digests say, or
+	// that parts of it are missing. A forced publish and a rollback replace it.
+	ErrDamaged = errors.New("what is stored is damaged")
 	// ErrUnchanged says that there is nothing to publish.
 	ErrUnchanged = errors.New("nothing changed")
 )

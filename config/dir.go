@@ -9,7 +9,11 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
 )
@@ -32,6 +36,12 @@ func odd(name string) bool {
 // large files, names that are no keys and names that editors leave behind are
 // errors. All of them are returned at once; nothing is left out silently.
 func ReadDir(name string) (map[string][]byte, error) {
+	return readDir(name, func(string) {})
+}
+
+// readDir is ReadDir that calls step between the look at each file or directory
+// and its reading; tests replace it then.
+func readDir(name string, step func(name string)) (map[string][]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)
@@ -45,7 +55,7 @@ func ReadDir(name string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("read config: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	r := &dirReader{root: root, keys: map[string][]byte{}}
+	r := &dirReader{root: root, keys: map[string][]byte{}, step: step}
 	r.read(start)
 	if err := all(r.errs); err != nil {
 		return nil, fmt.Errorf("read config from %s: %w", name, err)
@@ -59,10 +69,14 @@ type dirReader struct {
 	keys map[string][]byte
 	errs *multierror.Error
 	dirs []fs.FileInfo // being read: a link may lead back to one of them
+	step func(name string)
 }
 
 // fail notes what is wrong with a file.
 func (r *dirReader) fail(name string, err error) {
+	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) || !utf8.ValidString(name) {
+		name = strconv.Quote(name) // it is shown on terminals
+	}
 	r.errs = multierror.Append(r.errs, fmt.Errorf("%s: %w", name, err))
 }
 
@@ -108,6 +122,7 @@ func (r *dirReader) readDir(name string, info fs.FileInfo) {
 	}
 	r.dirs = append(r.dirs, info)
 	defer func() { r.dirs = r.dirs[:len(r.dirs)-1] }()
+	r.step(name)
 	f, err := r.root.Open(name)
 	if err != nil {
 		r.fail(name, err)
@@ -138,12 +153,18 @@ func (r *dirReader) readFile(name string, info fs.FileInfo) {
 		r.fail(name, fmt.Errorf("has %d bytes, at most %d are allowed: %w", info.Size(), MaxValue, ErrBounds))
 		return
 	}
-	f, err := r.root.Open(name)
+	r.step(name)
+	// Not to wait for ever when a pipe has taken the file's place.
+	f, err := r.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		r.fail(name, err)
 		return
 	}
 	defer func() { _ = f.Close() }()
+	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
+		r.fail(name, errors.Join(errors.New("was replaced while it was read"), err))
+		return
+	}
 	// The file may grow while it is read.
 	data, err := io.ReadAll(io.LimitReader(f, maxForcedValue+1))
 	switch {

@@ -92,7 +92,7 @@ func decodeManifest(number int64, data []byte) (*manifest, error) {
 	}
 	m := &manifest{number: number}
 	if err := json.Unmarshal(line, &m.header); err != nil {
-		return nil, fmt.Errorf("version %d: decode header: %w", number, err)
+		return nil, fmt.Errorf("version %d: decode header: %w: %w", number, errManifest, err)
 	}
 	if m.Format != recordFormat {
 		return nil, fmt.Errorf("version %d has format %d, this program knows %d: %w", number, m.Format, recordFormat, ErrFormat)
@@ -106,7 +106,7 @@ func decodeManifest(number int64, data []byte) (*manifest, error) {
 	}
 	var err error
 	if m.sum, err = parseDigest(m.Digest); err != nil {
-		return nil, fmt.Errorf("version %d: %w", number, err)
+		return nil, fmt.Errorf("version %d: %w: %w", number, errManifest, err)
 	}
 	if got := treeDigest(m.Bits, m.buckets); got != m.sum {
 		return nil, fmt.Errorf("version %d says %s, its buckets are %s: %w", number, m.sum, got, ErrDigest)

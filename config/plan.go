@@ -43,7 +43,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if err := cfg.fill(); err != nil {
 		refused = multierror.Append(refused, err)
 	}
-	st, err := readState(ctx, s, cfg.Path)
+	st, err := lookState(ctx, s, cfg.Path)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

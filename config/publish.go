@@ -30,8 +30,8 @@ type PublishConfig struct {
 	// Check, if not nil, is the generation that must be in use: the version of
 	// a versioned tree, the czxid of a flat one's ready, 0 for no tree.
 	Check *int64
-	// Force allows what exceeds [MaxRatio], and in a versioned tree values
-	// over [MaxValue].
+	// Force allows what exceeds [MaxRatio], in a versioned tree values over
+	// [MaxValue], and to replace a tree that is damaged ([ErrDamaged]).
 	Force bool
 	// Finish allows to write over an unfinished publish of a flat tree.
 	Finish bool
@@ -160,7 +160,7 @@ type publisher struct {
 }
 
 func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
-	st, err := readState(ctx, p.s, p.cfg.Path)
+	st, err := lookState(ctx, p.s, p.cfg.Path)
 	if err != nil {
 		return Result{}, err
 	}
@@ -222,6 +222,9 @@ func hasKeys(nodes map[string]*flatRow) bool {
 func (c *PublishConfig) check(st *state) error {
 	if c.Check != nil && *c.Check != st.generation() {
 		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.generation()}
+	}
+	if st.damaged != nil && !c.Force {
+		return fmt.Errorf("config %s: %w", c.Path, st.damaged)
 	}
 	if st.exists && !c.Force {
 		if err := checkRatio(st.keys(), c.Keys); err != nil {

@@ -31,7 +31,7 @@ func (p *publisher) versioned(ctx context.Context, st *state, flip bool) (Result
 		Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size,
 		Changes: changes(st.keys(), view.KeysOf(p.cfg.Keys)),
 	}
-	if st.exists && st.content.sum == m.sum && flip {
+	if st.content != nil && st.content.sum == m.sum && flip {
 		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous
 		return res, nil
 	}

@@ -78,6 +78,7 @@ type state struct {
 	last   int64
 
 	content *content            // versioned
+	damaged error               // why content cannot be read
 	nodes   map[string]*flatRow // flat, or the keys of an unfinished publish
 }
 
@@ -120,6 +121,16 @@ func (st *state) keys() *view.Keys {
 
 // readState reads what is there as of one moment.
 func readState(ctx context.Context, s *session.Session, root string) (*state, error) {
+	st, err := lookState(ctx, s, root)
+	if err == nil && st.damaged != nil {
+		return nil, fmt.Errorf("config %s: %w", root, st.damaged)
+	}
+	return st, err
+}
+
+// lookState is readState for those who replace what is there: that it is damaged
+// is no error, and it counts as empty then.
+func lookState(ctx context.Context, s *session.Session, root string) (*state, error) {
 	if err := session.ValidatePath(root); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -157,13 +168,15 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 		st.layout = LayoutVersioned
 		st.content, err = load(ctx, s, root, r.Version, nil)
 		if errors.Is(err, errGone) {
-			now, _, readErr := ReadReady(ctx, s, root)
-			return st, readErr == nil && now != r, err2nil(readErr == nil && now != r, err)
+			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && now != r {
+				return st, true, nil
+			}
+			return st.orDamaged(err)
 		}
 		if err == nil && st.content.sum.String() != r.Digest {
 			err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, st.content.sum, r.Digest, ErrDigest)
 		}
-		return st, false, err
+		return st.orDamaged(err)
 	}
 	nodes, last, err := walk(ctx, s, root)
 	if err != nil {
@@ -174,12 +187,15 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 	return st, !ok || after.Czxid != stat.Czxid || after.Mzxid != stat.Mzxid, err
 }
 
-// err2nil returns nil when the error is explained by a change.
-func err2nil(explained bool, err error) error {
-	if explained {
-		return nil
+// orDamaged is the end of a reading that tells damage from what failed.
+func (st *state) orDamaged(err error) (*state, bool, error) {
+	for _, damage := range []error{ErrDigest, errManifest, errBucket, errGone} {
+		if errors.Is(err, damage) {
+			st.content, st.damaged = nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+			return st, false, nil
+		}
 	}
-	return err
+	return st, false, err
 }
 
 // walk reads all znodes below the root, level by level, without watches, by

@@ -43,7 +43,7 @@ func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int
 // all there: they are kept as long as the version is.
 func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, error) {
 	root := p.cfg.Path
-	st, err := readState(ctx, p.s, root)
+	st, err := lookState(ctx, p.s, root)
 	if err != nil {
 		return Result{}, err
 	}
@@ -70,7 +70,7 @@ func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, 
 		Layout: LayoutVersioned, Digest: old.sum.String(), Count: old.Count, Size: old.Size,
 		Changes: changes(st.keys(), old.keys),
 	}
-	if old.sum == st.content.sum && flip {
+	if st.content != nil && old.sum == st.content.sum && flip {
 		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous
 		return res, nil
 	}

@@ -74,6 +74,8 @@ func explain(err error, t target) error {
 		return nil
 	case errors.Is(err, config.ErrUnfinished):
 		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
+	case errors.Is(err, config.ErrDamaged):
+		return fail(exitFailed, err, "agents keep what they have; \"zkagent config rollback "+t.name+"\" goes back, a publish of the whole tree with --force replaces it")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):

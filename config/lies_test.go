@@ -1,0 +1,223 @@
+package config
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// forged is a version made by hand.
+type forged struct {
+	m       *manifest
+	objects map[digest][]byte
+}
+
+// forge is an honest version of one key, with the entries of its bucket changed.
+func forge(change func(entries []entry) []entry) *forged {
+	value := []byte("value")
+	f := &forged{objects: map[digest][]byte{digestOf(value): value}}
+	entries := []entry{{key: "a", size: int64(len(value)), sum: digestOf(value)}}
+	if change != nil {
+		entries = change(entries)
+	}
+	// Not encodeBucket: it would put the keys in order.
+	var bucket []byte
+	for _, e := range entries {
+		bucket = append(bucket, encodeBucket([]entry{e})...)
+	}
+	f.m = &manifest{header: header{Count: len(entries), ID: "forged"}}
+	for _, e := range entries {
+		f.m.Size += e.size
+	}
+	f.bucket(bucket)
+	return f
+}
+
+// bucket makes data the only bucket.
+func (f *forged) bucket(data []byte) {
+	f.m.buckets = []digest{digestOf(data)}
+	f.objects[f.m.buckets[0]] = data
+	f.m.sum = treeDigest(f.m.Bits, f.m.buckets)
+}
+
+// forgedVersion is the number of a version made by hand.
+const forgedVersion = 7
+
+// put writes the version and then, once all of the lie stands, makes ready name it.
+func (l *lie) put(t *testing.T, s *session.Session, path string) {
+	t.Helper()
+	data, err := l.f.m.encode()
+	must(t, err)
+	if l.edit != nil {
+		data = l.edit(data)
+	}
+	write(t, s, versionPath(path, forgedVersion), string(data))
+	for sum, object := range l.f.objects {
+		write(t, s, objectPath(path, sum), string(object))
+	}
+	if l.after != nil {
+		l.after(t, path)
+	}
+	sum := l.f.m.sum
+	if l.ready != nil {
+		sum = *l.ready
+	}
+	write(t, s, readyPath(path), string(Ready{Version: forgedVersion, Digest: sum.String(), Previous: 1}.Encode()))
+}
+
+// lie is one way in which a version may not be what it says.
+type lie struct {
+	name  string
+	f     *forged
+	edit  func([]byte) []byte          // of the version's data
+	after func(t *testing.T, p string) // once it is written
+	ready *digest                      // what ready says; nil: the version's digest
+	is    error
+	words string
+}
+
+func renamed(key string) *forged {
+	return forge(func(entries []entry) []entry { entries[0].key = key; return entries })
+}
+
+func replaced(from, to string) func([]byte) []byte {
+	return func(data []byte) []byte { return []byte(strings.Replace(string(data), from, to, 1)) }
+}
+
+func lies(s *session.Session) []lie {
+	remove := func(sum digest) func(*testing.T, string) {
+		return func(t *testing.T, p string) { must(t, s.Delete(soon(t), objectPath(p, sum), -1)) }
+	}
+	honest, empty := forge(nil), digestOf(nil)
+	list := []lie{
+		{name: "no header", f: forge(nil), edit: func(d []byte) []byte { return d[len(d)-32:] }, is: errManifest, words: "header"},
+		{name: "header is no JSON", f: forge(nil), edit: replaced(`{"`, `["`), is: errManifest, words: "decode header"},
+		{name: "header without digest", f: forge(nil), edit: replaced("sha256:", "sha255:"), is: errManifest, words: "is not a digest"},
+		{name: "other buckets than the digest says", f: forge(nil), edit: func(d []byte) []byte { d[len(d)-1] ^= 1; return d }, is: ErrDigest, words: "its buckets are sha256:"},
+		{name: "fewer buckets than bits say", f: forge(nil), edit: replaced(`"bits":0`, `"bits":3`), is: errManifest, words: "for 3 bits"},
+		{name: "huge number of bits", f: forge(nil), edit: replaced(`"bits":0`, `"bits":62`), is: errManifest, words: "for 62 bits"},
+		{name: "negative number of bits", f: forge(nil), edit: replaced(`"bits":0`, `"bits":-1`), is: errManifest, words: "for -1 bits"},
+		{name: "another count", f: forge(nil), edit: replaced(`"count":1`, `"count":9000000`), is: errManifest, words: "list 1 keys of 5 bytes, its header says 9000000 of 5"},
+		{name: "another size", f: forge(nil), edit: replaced(`"size":5`, `"size":5000000000000`), is: errManifest, words: "its header says 1 of 5000000000000"},
+		{name: "value of another size", f: forge(func(e []entry) []entry { e[0].size = 4; return e }), is: ErrDigest, words: `value of "a" has 5 bytes, its bucket says 4`},
+		{name: "hostile size", f: forge(func(e []entry) []entry { e[0].size = 1 << 40; return e }), is: errBucket, words: "cut off"},
+		{name: "key twice", f: forge(func(e []entry) []entry { return append(e, e[0]) }), is: errBucket, words: `key "a" is not after "a"`},
+		{name: "unknown kind", f: forge(func(e []entry) []entry { e[0].kind = 7; return e }), is: errBucket, words: "unknown kind 7"},
+		{name: "object is another", f: honest, after: func(t *testing.T, p string) { write(t, s, objectPath(p, digestOf([]byte("value"))), "other") }, is: ErrDigest, words: "holds sha256:"},
+		{name: "object is missing", f: forge(nil), after: remove(digestOf([]byte("value"))), is: errGone, words: "object sha256:"},
+		{name: "bucket is missing", f: honest, after: remove(honest.m.buckets[0]), is: errGone, words: "object sha256:"},
+		{name: "version is missing", f: forge(nil), after: func(t *testing.T, p string) { must(t, s.Delete(soon(t), versionPath(p, forgedVersion), -1)) }, is: errGone, words: "there is no version 7"},
+		{name: "ready has another digest", f: forge(nil), ready: &empty, is: ErrDigest, words: "ready says sha256:"},
+	}
+	for _, key := range []string{"../up", "/abs", "a//b", "a/../b", "ready", "objects/x", "new\nline", "not\xffutf8", ""} {
+		list = append(list, lie{name: "key " + hex.EncodeToString([]byte(key)), f: renamed(key), is: errBucket, words: "bucket 0: "})
+	}
+	list = append(list, lie{name: "cut off bucket", f: forge(nil), is: errBucket, words: "cut off"})
+	cut := list[len(list)-1].f
+	cut.bucket(cut.objects[cut.m.buckets[0]][:10])
+	noList := []byte("not a list of digests")
+	parts := forge(func(e []entry) []entry {
+		return append(e, entry{key: "b", size: 10, kind: kindParts, sum: digestOf(noList)})
+	})
+	parts.objects[digestOf(noList)] = noList
+	return append(list, lie{name: "list of parts that is none", f: parts, is: errBucket, words: "list of parts has 21 bytes"})
+}
+
+// A version that lies is refused by everybody who reads it, in words that say
+// where; agents keep what they have; a rollback, and a forced publish, replace it.
+func TestVersioned_EveryLieIsRefused(t *testing.T) {
+	t.Parallel()
+	s := dial(t)
+	for _, lie := range lies(s) {
+		t.Run(lie.name, func(t *testing.T) {
+			t.Parallel()
+			path := root(t)
+			good := map[string]string{"a": "good"}
+			mustPublish(t, s, path, "", good)
+			f := follow(t, s, Config{Name: "c", Path: path})
+			f.await("the good tree", has(good))
+			lie.put(t, s, path)
+			f.awaitStatus("the lie", func(st Status) bool { return errors.Is(st.Err, lie.is) || st.Waiting != "" })
+			checkRefused(t, s, path, lie)
+			if n := len(f.all()); n != 1 {
+				t.Errorf("passed on %d trees, the last %s", n, show(f.last()))
+			}
+			res, err := Rollback(soon(t), s, PublishConfig{Path: path, Message: "back"}, 0)
+			must(t, err)
+			f.awaitStatus("the tree of before", func(st Status) bool { return st.Err == nil && st.Generation == res.Version })
+			if got := f.last(); !has(good)(got) {
+				t.Errorf("got %s", show(got))
+			}
+			must(t, f.stop())
+		})
+	}
+}
+
+// checkRefused reads the lie in all ways, and tries to publish over it.
+func checkRefused(t *testing.T, s *session.Session, path string, lie lie) {
+	t.Helper()
+	tree, err := Read(soon(t), s, path)
+	if !errors.Is(err, lie.is) || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), lie.words) || tree != nil {
+		t.Errorf("read %s, %v; want %q", show(tree), err, lie.words)
+	}
+	must(t, s.Sync(soon(t), path))
+	was, _, err := s.Get(soon(t), readyPath(path))
+	must(t, err)
+	cfg := PublishConfig{Path: path, Keys: bytesOf(map[string]string{"a": "new", "b": "more"})}
+	if _, err = Publish(soon(t), s, cfg); !errors.Is(err, ErrDamaged) {
+		t.Errorf("published over it: %v", err)
+	}
+	if p, err := NewPlan(soon(t), s, cfg); err != nil || !errors.Is(p.Refused, ErrDamaged) {
+		t.Errorf("planned over it: %v", err)
+	}
+	is, _, err := s.Get(soon(t), readyPath(path))
+	if err != nil || string(is) != string(was) {
+		t.Errorf("ready is %s, %v; it was %s", is, err, was)
+	}
+}
+
+// A forced publish replaces what is damaged, and what it has in common with it is
+// stored again.
+func TestPublish_ForcedOverDamage(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	keys := map[string]string{"a": "1", "b": "2"}
+	mustPublish(t, s, path, "", keys)
+	for _, value := range []string{"1", "2"} {
+		write(t, s, objectPath(path, digestOf([]byte(value))), "rot")
+	}
+	keys["c"] = "3"
+	cfg := PublishConfig{Path: path, Keys: bytesOf(keys)}
+	if _, err := Publish(soon(t), s, cfg); !errors.Is(err, ErrDamaged) || !errors.Is(err, ErrDigest) {
+		t.Errorf("got %v", err)
+	}
+	cfg.Force = true
+	res, err := Publish(soon(t), s, cfg)
+	must(t, err)
+	tree, err := Read(soon(t), s, path)
+	if err != nil || res.Version != 2 || res.Previous != 1 || !has(keys)(tree) {
+		t.Errorf("got %+v: %s, %v", res, show(tree), err)
+	}
+}
+
+// What an archive or an export may not do either: write outside of its directory.
+func TestWriteDir_StaysInside(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	for i, key := range []string{"../up", "a/../../up", "ready"} {
+		tree := view.NewTree(view.Tree{}, view.KeysOf(map[string][]byte{key: []byte("x")}))
+		if err := WriteDir(filepath.Join(parent, fmt.Sprint("out", i)), tree); err == nil {
+			t.Errorf("%q was written", key)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(parent, "up")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file outside: %v", err)
+	}
+}
