@@ -33,11 +33,7 @@ func plainly(tb testing.TB, source string, v *view.View) (string, error) {
 }
 
 // writer makes random templates.
-type writer struct {
-	*rand.Rand
-
-	depth int
-}
+type writer struct{ *rand.Rand }
 
 func (w *writer) pick(list ...string) string { return list[w.IntN(len(list))] }
 
