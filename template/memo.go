@@ -50,14 +50,30 @@ func (r *keyRange) below(path string) (string, bool) {
 	return rest, rest != "" && (r.deep || strings.IndexByte(rest, '/') < 0)
 }
 
-// pairs returns the keys of one chunk as the loop sees them.
+// pairs returns the keys of one chunk as the loop sees them, with their texts in
+// one piece of memory.
 func (r *keyRange) pairs(c view.Chunk) []Pair {
-	list := make([]Pair, 0, c.Len())
+	list, size := make([]Pair, 0, c.Len()), 0
 	for i := range c.Len() {
 		path, k := c.At(i)
-		if rest, ok := r.below(path); ok {
-			list = append(list, Pair{Path: r.name + "/" + path, Key: rest, Value: string(k.Value)})
+		size += len(r.name) + 1 + len(path) + len(k.Value)
+	}
+	var text strings.Builder
+	text.Grow(size)
+	for i := range c.Len() {
+		path, k := c.At(i)
+		rest, ok := r.below(path)
+		if !ok {
+			continue
 		}
+		from := text.Len()
+		text.WriteString(r.name)
+		text.WriteByte('/')
+		text.WriteString(path)
+		value := text.Len()
+		text.Write(k.Value)
+		all := text.String()
+		list = append(list, Pair{Path: all[from:value], Key: rest, Value: all[value:]})
 	}
 	return list
 }
