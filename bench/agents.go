@@ -50,40 +50,29 @@ type side struct {
 	cost              cost
 }
 
-// cost is what turns cost altogether.
-type cost struct {
-	process, server time.Duration // of processor
-	packets         float64       // from and to the server
-}
-
 // turn lets the side's hosts follow one change.
 func (s *side) turn(ctx context.Context, e *env, i int) (samples, error) {
-	before, err := e.costNow(ctx)
+	var took samples
+	var began time.Time
+	_, used, err := e.costOf(ctx, func() (time.Time, error) {
+		var err error
+		began, err = s.write(i)
+		return began, err
+	}, func() error {
+		var err error
+		if took, err = s.crew.files.all(ctx, began); err != nil {
+			return err
+		}
+		return s.crew.quiet(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
-	took, err := e.crewTurn(ctx, s.crew, func() (time.Time, error) { return s.write(i) })
-	if err != nil {
-		return nil, err
-	}
-	after, err := e.costNow(ctx)
-	s.cost.process += after.process - before.process
-	s.cost.server += after.server - before.server
-	s.cost.packets += after.packets - before.packets
+	s.cost = s.cost.plus(used)
 	for q, to := range map[float64]*samples{0.5: &s.median, 0.99: &s.p99, 1: &s.last} {
 		*to = append(*to, time.Duration(took.at(q)*float64(time.Millisecond)))
 	}
-	return took, err
-}
-
-// costNow is what this process and the server have used until now.
-func (e *env) costNow(ctx context.Context) (cost, error) {
-	received, err := e.mntr(ctx, "zk_packets_received")
-	if err != nil {
-		return cost{}, err
-	}
-	sent, err := e.mntr(ctx, "zk_packets_sent")
-	return cost{process: cpu(), server: processor(e.server.PID()), packets: received + sent}, err
+	return took, nil
 }
 
 // unvoted publishes without votes, in turns with two floors: one reads the changed
@@ -132,19 +121,6 @@ func (e *env) unvoted(ctx context.Context, t *tree, crew *crew, n int) error {
 	e.add(compare("agents: server's processor a host", n, "ms", each(ours.cost.server), each(floor.cost.server), 0, "the same"))
 	e.add(compare("agents: server's packets a host", n, "packets", ours.cost.packets/float64(n*turns), floor.cost.packets/float64(n*turns), 0, "mntr, both ways, pings included"))
 	return nil
-}
-
-// crewTurn writes, waits for the file of each, and for the quiet after it.
-func (e *env) crewTurn(ctx context.Context, c *crew, write func() (time.Time, error)) (samples, error) {
-	began, err := write()
-	if err != nil {
-		return nil, err
-	}
-	took, err := c.files.all(ctx, began)
-	if err != nil {
-		return nil, err
-	}
-	return took, c.quiet(ctx)
 }
 
 // quiet waits until nobody of the crew sends anything any more.

@@ -24,6 +24,30 @@ func (e *env) serverCost(ctx context.Context) (serverCost, error) {
 	return serverCost{watches, received}, err
 }
 
+// cost is what a part of a run cost.
+type cost struct {
+	process, server time.Duration // of processor
+	packets         float64       // from and to the server
+}
+
+func (c cost) plus(o cost) cost {
+	return cost{c.process + o.process, c.server + o.server, c.packets + o.packets}
+}
+
+func (c cost) minus(o cost) cost {
+	return cost{c.process - o.process, c.server - o.server, c.packets - o.packets}
+}
+
+// costNow is what this process and the server have used until now.
+func (e *env) costNow(ctx context.Context) (cost, error) {
+	received, err := e.mntr(ctx, "zk_packets_received")
+	if err != nil {
+		return cost{}, err
+	}
+	sent, err := e.mntr(ctx, "zk_packets_sent")
+	return cost{process: cpu(), server: processor(e.server.PID()), packets: received + sent}, err
+}
+
 // mntr returns one value of the server's own count.
 func (e *env) mntr(ctx context.Context, name string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

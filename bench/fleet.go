@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,64 +24,150 @@ type hostsOf struct {
 	stop  func()
 }
 
-// fleetOfHosts compares what a fleet of hosts costs with what the model says.
+// fleetOfHosts compares what a fleet of hosts costs with what the model says, and
+// how long it takes with what the simulation says for a server that is as fast as
+// it was with the first size.
 func fleetOfHosts(ctx context.Context, e *env) error {
+	rate := 0.0
 	for _, n := range pick(e, []int{20}, []int{1000, 5000}) {
-		if err := fleetOf(ctx, e, n); err != nil {
+		if err := e.fleetOf(ctx, n, &rate); err != nil {
 			return fmt.Errorf("%d hosts: %w", n, err)
 		}
 	}
 	return nil
 }
 
-func fleetOf(ctx context.Context, e *env, n int) error {
+// smallTree publishes the tree that the fleet follows.
+func (e *env) smallTree(ctx context.Context) (*tree, error) {
 	root, err := e.root(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	values := map[string][]byte{}
+	t := &tree{s: e.writer, root: root, keys: map[string][]byte{}}
 	for i := range fleetKeys {
-		values[fmt.Sprintf("key-%03d", i)] = fmt.Appendf(nil, "value-%d", i)
+		t.keys[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%d", i)
 	}
-	publish := func() error {
-		_, err := config.Publish(ctx, e.writer, config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: values, Author: "bench", Host: "bench"})
-		return err
-	}
-	if err := publish(); err != nil {
+	_, err = config.Publish(ctx, e.writer, t.config())
+	return t, err
+}
+
+func (e *env) fleetOf(ctx context.Context, n int, rate *float64) error {
+	t, err := e.smallTree(ctx)
+	if err != nil {
 		return err
 	}
 	before, err := e.serverCost(ctx)
 	if err != nil {
 		return err
 	}
-	h, err := e.startHosts(ctx, root, n)
+	empty := heap()
+	h, err := e.startHosts(ctx, t.root, n)
 	if err != nil {
 		return err
 	}
 	defer h.stop()
+	each := (heap() - empty) / float64(n)
 	held, err := e.serverCost(ctx)
 	if err != nil {
 		return err
 	}
-	model := Fleet{Hosts: n, Servers: 1, Trees: 1, Rate: 12000}.Costs()
 	e.add(compare("fleet: watches held", n, "watches", held.watches-before.watches, float64(n), 1, "as the model says"))
-	was, began := h.meter.now(), time.Now()
-	values["key-000"] = []byte("changed")
-	if err := publish(); err != nil {
+	e.add(Row{Case: "fleet: heap of a host", Size: n, Unit: "bytes", Ours: each, Note: fmt.Sprintf("session and tree of %d keys", fleetKeys)})
+	if err := e.fleetFollows(ctx, t, h, n, rate); err != nil {
 		return err
 	}
-	if err := h.await(ctx, 2); err != nil {
+	return e.fleetReconnects(ctx, h, n, *rate)
+}
+
+// fleetFollows publishes versions, in turns with a floor whose hosts read one znode.
+func (e *env) fleetFollows(ctx context.Context, t *tree, h *hostsOf, n int, rate *float64) error {
+	var floorMeter meter
+	reads := make(chan struct{}, 2*n)
+	path, err := e.root(ctx)
+	if err != nil {
 		return err
+	}
+	stop, err := e.floorHosts(ctx, &floorMeter, path, nil, n, func(int, []byte) error { reads <- struct{}{}; return nil })
+	if err != nil {
+		return err
+	}
+	defer stop()
+	floorHas := func() error {
+		for range n {
+			if _, err := await(ctx, reads); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := floorHas(); err != nil {
+		return err
+	}
+	var ours, floor samples
+	var ourCost, floorCost cost
+	was := h.meter.now()
+	turns := pick(e, 2, 5)
+	for i := range turns {
+		took, used, err := e.costOf(ctx, func() (time.Time, error) { return t.publish(ctx, strconv.Itoa(i)) }, func() error { return h.await(ctx, int64(2+i)) })
+		if err != nil {
+			return err
+		}
+		ours, ourCost = append(ours, took), ourCost.plus(used)
+		took, used, err = e.costOf(ctx, func() (time.Time, error) {
+			began := time.Now()
+			_, err := e.writer.Set(ctx, path, fmt.Appendf(nil, "turn-%d", i), -1)
+			return began, err
+		}, floorHas)
+		if err != nil {
+			return err
+		}
+		floor, floorCost = append(floor, took), floorCost.plus(used)
 	}
 	used := h.meter.now().since(was)
-	e.add(compare("fleet: requests, one version", n, "requests", float64(used.requests), model[0].Requests, 1, "as the model says"))
-	e.add(Row{Case: "fleet: bytes a host, one version", Size: n, Unit: "bytes", Ours: float64(used.sent+used.received) / float64(n), Note: "of 100 keys one changed"})
-	e.add(Row{Case: "fleet: until the last host has it", Size: n, Unit: "ms", Ours: ms(time.Since(began)), Note: fmt.Sprintf("the model says %.0f", 1000*model[0].Seconds)})
-	return e.fleetReconnects(ctx, h, n)
+	model := Fleet{Hosts: n, Servers: 1, Trees: 1, Rate: 12000}.Costs()[0]
+	e.add(compare("fleet: requests, one version", n, "requests", per(used.requests, turns), model.Requests, 1, "as the model says"))
+	e.add(Row{Case: "fleet: bytes a host, one version", Size: n, Unit: "bytes", Ours: per(used.sent+used.received, n*turns), Note: fmt.Sprintf("of %d keys one changed", fleetKeys)})
+	hosts := float64(n * turns)
+	e.add(compare("fleet: server's processor a host", n, "ms", ms(ourCost.server)/hosts, ms(floorCost.server)/hosts, 0, "one version; floor: one read"))
+	e.add(compare("fleet: server's packets a host", n, "packets", ourCost.packets/hosts, floorCost.packets/hosts, 0, "mntr, both ways, pings included"))
+	if *rate == 0 {
+		*rate = model.Requests / (ours.median() / 1000)
+	}
+	sim := measuredSim(n, *rate).Publish()
+	e.add(compareSamples("fleet: until the last host has it", n, ours, floor, 0, fmt.Sprintf("simulated at %.0f requests a second: %.0f ms", *rate, 1000*sim.Seconds)))
+	return nil
+}
+
+// measuredSim is this process's fleet with one server that answers so many requests
+// a second.
+func measuredSim(n int, rate float64) Sim {
+	return Sim{
+		Fleet:  Fleet{Hosts: n, Servers: 1, Trees: 1, Rate: rate},
+		Writes: rate, Bandwidth: 100e6, Watches: 300e3, Events: 4 * rate, Trip: 0.001, Timeout: 60, Seed: 1,
+	}
+}
+
+// costOf writes, waits until all have it, and returns how long that took from the
+// request that commits, and what it cost.
+func (e *env) costOf(ctx context.Context, write func() (time.Time, error), all func() error) (time.Duration, cost, error) {
+	before, err := e.costNow(ctx)
+	if err != nil {
+		return 0, cost{}, err
+	}
+	began, err := write()
+	if err == nil {
+		err = all()
+	}
+	took := time.Since(began)
+	if err != nil {
+		return 0, cost{}, err
+	}
+	after, err := e.costNow(ctx)
+	return took, after.minus(before), err
 }
 
 // fleetReconnects cuts every connection at once.
-func (e *env) fleetReconnects(ctx context.Context, h *hostsOf, n int) error {
+func (e *env) fleetReconnects(ctx context.Context, h *hostsOf, n int, rate float64) error {
 	conns := make([]uint64, n)
 	for i, s := range h.s {
 		conns[i] = s.Connection()
@@ -99,7 +186,7 @@ func (e *env) fleetReconnects(ctx context.Context, h *hostsOf, n int) error {
 	}
 	// A handshake is no request of the meter, and two of the model's.
 	e.add(compare("fleet: requests, all connections lost", n, "requests", float64(h.meter.now().since(was).requests), float64(n), 1, "one setWatches each"))
-	e.add(Row{Case: "fleet: until all are connected", Size: n, Unit: "ms", Ours: ms(took), Note: "back-off of 50 ms to 3 s included"})
+	e.add(Row{Case: "fleet: until all are connected", Size: n, Unit: "ms", Ours: ms(took), Note: fmt.Sprintf("simulated: %.0f ms", 1000*measuredSim(n, rate).Reconnect("").Seconds)})
 	return nil
 }
 

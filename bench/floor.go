@@ -102,7 +102,16 @@ func (f *fileFloor) run() {
 	for {
 		select {
 		case i := <-f.fired:
-			if f.err = f.read(i); f.err == nil {
+			f.err = f.read(i)
+			for more := true; more && f.err == nil; { // What came meanwhile goes into the same file.
+				select {
+				case i := <-f.fired:
+					f.err = f.read(i)
+				default:
+					more = false
+				}
+			}
+			if f.err == nil {
 				f.err = f.write()
 			}
 			if f.err != nil {

@@ -6,13 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
+
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/session"
 )
 
 // whole renders every key of the tree, as the floor does.
@@ -230,140 +228,4 @@ func (e *env) change(ctx context.Context, l *lane, i int) error {
 	l.cost += cpu() - before
 	l.took = append(l.took, max(at.Sub(acked), time.Microsecond))
 	return nil
-}
-
-// fanout has many templates, each for a key of its own: one change may cost no
-// more than with one.
-func fanout(ctx context.Context, e *env) error {
-	for _, n := range pick(e, []int{10}, []int{1, 200}) {
-		if err := fanoutOf(ctx, e, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func fanoutOf(ctx context.Context, e *env, n int) error {
-	l, root, err := e.lane(ctx, "fan", n)
-	if err != nil {
-		return err
-	}
-	defer l.file.close()
-	bundles := make([]agent.BundleConfig, n)
-	for i := range n {
-		path := filepath.Join(filepath.Dir(l.file.path), "out-"+strconv.Itoa(i)+".conf")
-		bundles[i] = file(path, fmt.Sprintf("{{ key \"app/key-%05d\" }}", i))
-	}
-	last, err := watchFile(filepath.Join(filepath.Dir(l.file.path), "out-"+strconv.Itoa(n-1)+".conf"))
-	if err != nil {
-		return err
-	}
-	defer last.close()
-	a, err := e.startAgent(ctx, root, &l.meter, bundles...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.stop() }()
-	if _, err := last.next(ctx); err != nil {
-		return err
-	}
-	one := &lane{keys: l.keys[n-1:], file: last}
-	for i := range pick(e, 10, 100) {
-		if err := e.change(ctx, one, i); err != nil {
-			return err
-		}
-	}
-	e.add(Row{Case: "latency, one of many templates", Size: n, Unit: "ms", Ours: one.took.median(), Note: "size is the number of templates"})
-	return nil
-}
-
-// burst makes a thousand changes as fast as they go.
-func burst(ctx context.Context, e *env) error {
-	l, _, stop, err := e.ourLane(ctx, "burst", 100)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	for i, n := range pick(e, []int{100}, []int{1000, 1000, 1000}) {
-		if err := burstOf(ctx, e, l, n, i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func burstOf(ctx context.Context, e *env, l *lane, n, run int) error {
-	l.file.drain()
-	before := l.meter.now()
-	last := make(map[string]string, len(l.keys))
-	for i := 0; i < n; i += 100 {
-		ops := make([]session.Op, 0, 100)
-		for j := range 100 {
-			value := fmt.Sprintf("burst-%d-%d", run, i+j)
-			ops = append(ops, session.SetOp(l.keys[j%len(l.keys)], []byte(value), -1))
-			last[filepath.Base(l.keys[j%len(l.keys)])] = value
-		}
-		if _, err := e.writer.Multi(ctx, ops...); err != nil {
-			return err
-		}
-	}
-	var b strings.Builder
-	for _, k := range l.keys {
-		b.WriteString(filepath.Base(k) + "=" + last[filepath.Base(k)] + "\n")
-	}
-	want := b.String()
-	renders := 0
-	for {
-		data, err := os.ReadFile(l.file.path)
-		if err != nil {
-			return err
-		}
-		if string(data) == want {
-			break
-		}
-		if _, err := l.file.next(ctx); err != nil {
-			return fmt.Errorf("the file is not exact after a burst: %w", err)
-		}
-		renders++
-	}
-	renders += l.file.drain()
-	e.add(Row{Case: "burst: renders, final file exact", Size: n, Unit: "renders", Ours: float64(renders), Limit: 20})
-	e.add(Row{Case: "burst: requests", Size: n, Unit: "requests", Ours: float64(l.meter.now().since(before).requests), Limit: float64(n)})
-	return nil
-}
-
-// idle measures an agent with nothing to do.
-func idle(ctx context.Context, e *env) error {
-	l, _, stop, err := e.ourLane(ctx, "idle", 1000)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	// What an agent asks once after its start, on a busy machine late.
-	for was := l.meter.now().requests - 1; was != l.meter.now().requests; {
-		was = l.meter.now().requests
-		if err := wait(ctx, pick(e, time.Second, 5*time.Second)); err != nil {
-			return err
-		}
-	}
-	d := pick(e, 2*time.Second, time.Minute)
-	before, used := l.meter.now(), cpu()
-	if err := wait(ctx, d); err != nil {
-		return err
-	}
-	e.add(Row{Case: "idle: processor", Size: 1000, Unit: "ms/minute", Ours: ms(cpu()-used) * float64(time.Minute) / float64(d), Limit: 60, Note: "this whole process, its ping and those of the bench"})
-	e.add(Row{Case: "idle: requests", Size: 1000, Unit: "requests", Ours: float64(l.meter.now().since(before).requests), Note: "beyond pings; 0 is wanted"})
-	return nil
-}
-
-// wait waits for d.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
