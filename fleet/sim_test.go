@@ -27,113 +27,43 @@ type sim struct {
 	quiet  atomic.Bool  // the faults are over: hosts neither fail nor crash
 	next   atomic.Int64 // version to be proposed next
 
-	mu        sync.Mutex // guards what follows
-	decisions map[string]string
-	using     map[string]map[string]bool // rollout -> hosts in the middle of a use
+	book *book
+
+	mu    sync.Mutex                 // guards what follows
+	using map[string]map[string]bool // rollout -> hosts in the middle of a use
+}
+
+// newWorldOf returns a simulation without hosts.
+func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
+	w := &sim{t: t, rng: rng, book: newBook(t), using: map[string]map[string]bool{}}
+	w.server = memzk.New(memzk.Options{Committed: w.book.committed})
+	return w
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{
-		t: t, server: memzk.New(memzk.Options{}), rng: rand.New(rand.NewPCG(seed, 11)),
-		decisions: map[string]string{}, using: map[string]map[string]bool{},
-	}
+	w := newWorldOf(t, rand.New(rand.NewPCG(seed, 11)))
 	w.next.Store(2)
 	ready := config.Ready{Version: 1, Digest: digest}
 	if err := w.server.Create(readyPath(root), ready.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 + w.rng.IntN(4) {
+	for i := range 2 + w.rng.IntN(5) {
 		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i))), dial: w.server.Dial})
 	}
 	return w
 }
 
-func (w *sim) record(path string, into any) bool {
-	node, err := w.server.Get(path)
-	if err != nil {
-		return false
-	}
-	switch into := into.(type) {
-	case *Proposal:
-		*into, err = decode[Proposal](path, node.Data)
-	case *Decision:
-		*into, err = decode[Decision](path, node.Data)
-	case *HostRecord:
-		*into, err = decode[HostRecord](path, node.Data)
-	case *Done:
-		*into, err = decode[Done](path, node.Data)
-	}
-	if err != nil {
-		w.t.Errorf("%s: %v", path, err)
-	}
-	return err == nil
-}
-
-// audit looks at the records after each change.
-func (w *sim) audit(ctx context.Context) {
-	seen, looked := int64(0), map[string]int64{}
-	for nap(ctx, 50*time.Millisecond) {
-		zxid := w.server.Zxid()
-		if zxid == seen {
-			continue
-		}
-		seen = zxid
-		names, _ := w.server.Children(rolloutsPath(root))
-		for _, name := range names {
-			if _, ok := rolloutNumber(name); ok {
-				w.auditOne(name, looked)
-			}
-		}
-	}
-}
-
-// auditOne looks at one rollout; looked has the zxids of what was looked at.
-func (w *sim) auditOne(name string, looked map[string]int64) {
-	if hosts, err := w.server.Get(hostsPath(root, name)); err == nil && hosts.Stat.Mzxid != looked[name] {
-		looked[name] = hosts.Stat.Mzxid
-		var p Proposal
-		a, err := decode[Activity](name, hosts.Data)
-		if err != nil {
-			w.t.Error(err)
-		}
-		if w.record(rolloutPath(root, name), &p) && len(a.Active) > p.Strategy.Parallel {
-			w.t.Errorf("%s: %v are active, K is %d", name, a.Active, p.Strategy.Parallel)
-		}
-	}
-	node, err := w.server.Get(decisionPath(root, name))
-	if err != nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if before, ok := w.decisions[name]; ok && before != string(node.Data) || node.Stat.Version != 0 {
-		w.t.Errorf("%s: the decision was %s and is %s", name, before, node.Data)
-	}
-	w.decisions[name] = string(node.Data)
-}
-
 // begin checks that a host may use the version of a rollout now.
 func (w *sim) begin(id, rollout string, version int64) {
-	var p Proposal
-	var d Decision
-	var own HostRecord
-	if !w.record(rolloutPath(root, rollout), &p) || p.Version != version {
-		w.t.Errorf("%s uses v%d, %s proposes v%d", id, version, rollout, p.Version)
-	}
-	if !w.record(decisionPath(root, rollout), &d) || !d.Commit {
-		w.t.Errorf("%s uses v%d without a decision for commit", id, version)
-	}
-	if !w.record(hostsPath(root, rollout)+"/"+id, &own) || own.State != HostStarted {
-		w.t.Errorf("%s uses v%d, its record says %q", id, version, own.State)
-	}
+	k := w.book.may(id, rollout, version)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.using[rollout] == nil {
 		w.using[rollout] = map[string]bool{}
 	}
 	w.using[rollout][id] = true
-	if n := len(w.using[rollout]); n > p.Strategy.Parallel {
-		w.t.Errorf("%s: %d hosts at once, K is %d", rollout, n, p.Strategy.Parallel)
+	if n := len(w.using[rollout]); n > k {
+		w.t.Errorf("%s: %d hosts at once, K is %d", rollout, n, k)
 	}
 }
 
@@ -141,23 +71,6 @@ func (w *sim) end(id, rollout string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.using[rollout], id)
-}
-
-// shown checks that a host may use a version without a permit.
-func (w *sim) shown(id, rollout string, version int64) {
-	if rollout == "" {
-		return
-	}
-	var d Done
-	var own HostRecord
-	done := w.record(donePath(root, rollout), &d) && d.Result == ResultDone
-	if !w.server.Exists(rolloutPath(root, rollout)) {
-		return // swept: closed long ago
-	}
-	recorded := w.record(hostsPath(root, rollout)+"/"+id, &own) && own.State != HostSkipped // as if without a record
-	if recorded && own.State != HostDone || !recorded && !done {
-		w.t.Errorf("%s shows v%d of %s, its record says %q, done: %v", id, version, rollout, own.State, done)
-	}
 }
 
 // operate proposes and interferes until ctx ends.
@@ -171,7 +84,7 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 			do, cancel := context.WithTimeout(ctx, time.Duration(1+rng.IntN(20))*time.Second)
 			w.act(do, s, rng)
 			cancel()
-			nap(ctx, time.Duration(rng.IntN(15000))*time.Millisecond)
+			nap(ctx, time.Duration(rng.IntN(10000))*time.Millisecond)
 		}
 		_ = s.Close()
 	}
@@ -191,7 +104,7 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	switch pick := rng.IntN(12); {
+	switch pick := rng.IntN(9); {
 	case state.Phase() == PhaseHalted && pick < 4:
 		_ = Retry(ctx, s, root, name)
 	case state.Phase() == PhaseHalted:
@@ -200,9 +113,9 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		_ = SetControl(ctx, s, root, name, Control{Action: ActionRun})
 	case pick == 0:
 		_ = SetControl(ctx, s, root, name, Control{Action: ActionPause, By: "ann"})
-	case pick == 1:
+	case pick <= 2:
 		_ = SetControl(ctx, s, root, name, Control{Action: ActionAbort, By: "ann"})
-	case pick == 2: // past the rollout
+	case pick == 3: // past the rollout
 		if _, stat, err := s.Get(ctx, readyPath(root)); err == nil {
 			_, _ = s.Set(ctx, readyPath(root), config.Ready{Version: w.next.Add(1), Digest: digest}.Encode(), stat.Version)
 		}
@@ -245,7 +158,7 @@ func (w *sim) fault() {
 		ops := []int32{jute.OpMulti, jute.OpMulti, jute.OpCreate, jute.OpGetData, jute.OpExists, memzk.AnyOp}
 		w.server.LoseReply(ops[w.rng.IntN(len(ops))], 1+w.rng.IntN(5), w.rng.IntN(2) == 0)
 	case 5:
-		w.server.Delay(jute.OpMulti, time.Duration(w.rng.IntN(500))*time.Millisecond)
+		w.slow()
 	case 6:
 		w.server.Partition(addr)
 	case 7:
@@ -259,6 +172,16 @@ func (w *sim) fault() {
 	default:
 		w.server.ClearFaults()
 	}
+}
+
+// slow lets time pass between the requests of everybody, so that much can
+// happen between a look and what follows from it.
+func (w *sim) slow() {
+	op, most := jute.OpMulti, 500
+	if w.rng.IntN(3) > 0 {
+		op, most = memzk.AnyOp, 200
+	}
+	w.server.Delay(op, time.Duration(1+w.rng.IntN(most))*time.Millisecond)
 }
 
 // calm ends all faults.
@@ -282,10 +205,8 @@ func (w *sim) finish(ctx context.Context) {
 	}
 	defer s.Close()
 	replace := ""
-	if name, err := Current(ctx, s, root); err == nil {
-		if w.settled(ctx, s, name) == PhaseHalted {
-			replace = name
-		}
+	if name, err := w.book.openNow(); err == nil && w.settled(ctx, s, name) == PhaseHalted {
+		replace = name
 	}
 	name, err := Propose(ctx, s, Request{
 		Root: root, Version: w.next.Add(1), Digest: digest, Replace: replace, Expect: -1, Strategy: Strategy{Parallel: len(w.hosts), Absent: AbsentSkip},
@@ -298,6 +219,9 @@ func (w *sim) finish(ctx context.Context) {
 		state, _ := Read(ctx, s, root, name)
 		w.t.Errorf("%s ends %s: %v", name, phase, state.Err())
 		return
+	}
+	if err := w.book.allClosed(); err != nil {
+		w.t.Error(err)
 	}
 	want := w.next.Load()
 	for _, h := range w.hosts {
@@ -313,21 +237,12 @@ func (w *sim) finish(ctx context.Context) {
 // settled waits until the rollout will not go on by itself.
 func (w *sim) settled(ctx context.Context, s *session.Session, name string) string {
 	for range 1200 {
-		state, err := Read(ctx, s, root, name)
-		if err != nil {
-			w.t.Error(err)
-			return ""
-		}
-		_, current := Current(ctx, s, root)
-		switch phase := state.Phase(); phase {
-		case PhaseHalted:
-			return phase
-		case PhaseDone, PhaseAborted:
-			if errors.Is(current, ErrNoRollout) {
-				return phase
-			}
+		switch phase := w.book.phase(name); phase {
+		case "":
 		case PhasePaused:
 			_ = SetControl(ctx, s, root, name, Control{Action: ActionRun})
+		default:
+			return phase
 		}
 		nap(ctx, time.Second)
 	}

@@ -163,7 +163,7 @@ func (h *simLife) Vote(ctx context.Context, _ *view.Tree) error {
 
 // Show implements Host.
 func (h *simLife) Show(tree *view.Tree) {
-	h.w.shown(h.id, tree.Rollout, tree.Generation)
+	h.w.book.shown(h.id, tree.Rollout, tree.Generation)
 	h.put(tree.Generation)
 }
 

@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -28,8 +28,10 @@ func TestSteps(t *testing.T) {
 	if os.Getenv("STEPS") == "all" {
 		stride, victims = 1, []string{"publisher", "h0", "h1", "h2"}
 	}
-	// Programs in virtual time are cheaper on one processor.
+	// Programs in virtual time are cheaper on one processor, and when rubbish is
+	// collected seldom.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	for _, victim := range victims {
 		t.Run(victim, func(t *testing.T) {
 			var all *steps
@@ -72,10 +74,7 @@ func inSteps(t *testing.T, victim string, before, after int, see func(*steps)) {
 
 func newSteps(t *testing.T, victim string, before, after int) *steps {
 	t.Helper()
-	w := &sim{
-		t: t, server: memzk.New(memzk.Options{}), rng: rand.New(rand.NewPCG(1, 2)),
-		decisions: map[string]string{}, using: map[string]map[string]bool{},
-	}
+	w := newWorldOf(t, rand.New(rand.NewPCG(1, 2)))
 	w.quiet.Store(true) // but for the victim everything is well
 	for i := range 3 {
 		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(1, uint64(i))), dial: w.server.Dial})
@@ -95,7 +94,6 @@ func (s *steps) run() {
 	for _, h := range s.hosts {
 		s.wg.Go(func() { s.process(ctx, h) })
 	}
-	s.wg.Go(func() { s.audit(ctx) })
 	for i := 0; s.subscribers() < len(s.hosts) && i < 600; i++ {
 		nap(ctx, 100*time.Millisecond)
 	}

@@ -24,6 +24,12 @@ type Options struct {
 	EnforceQuota      bool          // refuse what goes over a hard quota, as a server does where that is switched on
 	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
 	Logger            *slog.Logger  // nil discards
+
+	// Committed, when not nil, is told of every znode that a transaction creates
+	// or sets, with its data, and of every one that it deletes, with nil: in the
+	// order of the transactions, before anybody else can see them. It must not
+	// call the server, nor change the data.
+	Committed func(path string, data []byte)
 }
 
 func (o Options) withDefaults() Options {

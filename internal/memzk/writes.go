@@ -14,7 +14,22 @@ func (s *Server) commit(steps []step) []jute.Stat {
 	for _, r := range s.lagging {
 		r.pending = append(r.pending, t)
 	}
+	if s.opts.Committed != nil {
+		s.tell(steps)
+	}
 	return stats
+}
+
+// tell passes the steps of a transaction on.
+func (s *Server) tell(steps []step) {
+	for i := range steps {
+		switch st := &steps[i]; st.op {
+		case jute.OpCreate, jute.OpSetData:
+			s.opts.Committed(st.path, append([]byte{}, st.data...)) // never nil
+		case jute.OpDelete:
+			s.opts.Committed(st.path, nil)
+		}
+	}
 }
 
 // write handles a write request of one operation.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"testing"
 )
@@ -13,12 +14,14 @@ import (
 //
 // Three of four run on one processor: programs in virtual time hand over from
 // one goroutine to the next, which is cheaper there. So the caller must not be
-// a parallel test.
+// a parallel test. Their heaps are small and short-lived, so that rubbish is
+// collected later than usual: that saves a fifth of the time.
 func Seeds(t *testing.T, count int, fn func(t *testing.T, seed uint64)) {
 	t.Helper()
 	first, count := seedRange(t, count)
 	all := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(all)
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	for seed := first; seed < first+uint64(count); seed++ { //nolint:gosec // A count is never negative.
 		processors := 1
 		if seed%4 == 0 {
