@@ -105,7 +105,9 @@ func New(cfg Config) (*Agent, error) {
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
-	a.conds = &condition.Set{Changed: a.conditionChanged}
+	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c Condition) {
+		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
+	}}
 	zk := cfg.ZooKeeper
 	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.session, cfg.ID
 	if zk.StateDir == "" {
@@ -295,6 +297,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	old := a.cfg.Load()
 	a.use(&cfg)
 	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
+	a.conds.Retain("group-empty", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
 	if !a.loop.do(ctx, func() { a.loop.set(declaredSources(&cfg), bundles) }) {
 		return errors.New("the agent is stopping")

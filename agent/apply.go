@@ -111,13 +111,13 @@ func (a *applier) apply(ctx context.Context, job applyJob) applyResult {
 	}
 	t := &applying{applier: a, job: job, name: job.bundle.cfg.Name}
 	defer t.arrive(ctx, nil)
-	r.err = t.run(ctx)
+	r.err = plain(t.run(ctx))
 	r.changed, r.took = t.changed, time.Since(began)
 	if f, ok := errors.AsType[*failure](r.err); ok {
 		r.stage, r.retry, r.retryFirst = f.stage, f.retry > 0, f.retry
 	}
 	if ctx.Err() == nil {
-		a.metrics.applied(t.name, r.took, r.err == nil)
+		a.metrics.applied(t.name, r.took, r.failure() == nil)
 	}
 	return r
 }

@@ -158,7 +158,7 @@ func (r *execRunner) inputs() (mark string, env []string, ok bool, next <-chan s
 		if !known || (rep.State != "ok" && rep.LastApply.IsZero()) {
 			return "", nil, false, snap.next
 		}
-		if rep.State == "failed" && len(rep.Files) == 0 {
+		if rep.State != "ok" && len(rep.Files) == 0 {
 			return "", nil, false, snap.next
 		}
 		fmt.Fprintf(&b, "%s=%d;", name, rep.LastChange.UnixNano())

@@ -109,7 +109,7 @@ func (l *loop) result(r applyResult) {
 		l.dirty = true
 	}
 	l.applier.tell(b, r)
-	if r.err == nil {
+	if r.failure() == nil { // What an empty group keeps as it is changes with the group.
 		b.failures = 0
 		return
 	}

@@ -209,7 +209,7 @@ func stateClass(state string) string {
 		return "ok"
 	case "failed", "expired", "closed", "down", "critical", "halted", "aborted", "exited", "template-failed", "restore-failed", "rollout-failed":
 		return "bad"
-	case "drain", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting", "stopping", "held", "unreadable", "owed":
+	case "drain", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting", "stopping", "held", "kept", "unreadable", "owed":
 		return "warn"
 	}
 	if slices.Contains([]string{"started", "rolling", "voting"}, state) {

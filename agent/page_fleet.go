@@ -31,7 +31,7 @@ type HostStatus struct {
 	FleetStatus
 
 	ID     string    `json:"id"`
-	State  string    `json:"state"` // failed, unreadable, gone, held, waiting or ok
+	State  string    `json:"state"` // failed, unreadable, gone, held, kept, waiting or ok
 	Detail string    `json:"detail,omitempty"`
 	Seen   time.Time `json:"seen"`
 	Self   bool      `json:"self,omitempty"`
@@ -126,8 +126,8 @@ func decodeHost(id string, data []byte) HostStatus {
 		switch {
 		case word == "failed":
 			h.State = "failed"
-		case word == "waiting" && h.State != "failed":
-			h.State = "waiting"
+		case (word == "waiting" || word == "kept") && h.State != "failed":
+			h.State = word
 		}
 	}
 	if h.State == "ok" && len(h.Holds) > 0 {
@@ -149,7 +149,7 @@ func shorten(s string, limit int) string {
 }
 
 // hostOrder puts problems first.
-var hostOrder = map[string]int{"failed": 0, "unreadable": 1, "gone": 2, "held": 3, "waiting": 4}
+var hostOrder = map[string]int{"failed": 0, "unreadable": 1, "gone": 2, "held": 3, "kept": 4, "waiting": 5}
 
 // remember adds hosts that went since somebody looked, and sorts.
 func (f *fleetReader) remember(hosts []HostStatus) []HostStatus {

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"errors"
+	"regexp"
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -17,7 +20,11 @@ func (a *applier) record(b *bundle, r applyResult) bool {
 	if r.changed > 0 {
 		b.report.LastChange = b.report.LastApply
 	}
-	if r.err != nil {
+	switch {
+	case r.kept():
+		b.report.State = "kept"
+		return true
+	case r.err != nil:
 		b.report.State = "failed"
 		return true
 	}
@@ -29,20 +36,59 @@ func (a *applier) record(b *bundle, r applyResult) bool {
 	return was != nil
 }
 
+// kept reports whether the files stay as they are because a group is empty, which
+// is what the settings want then.
+func (r *applyResult) kept() bool { return errors.Is(r.err, template.ErrEmptyGroup) }
+
+// failure is the error of an apply that went wrong.
+func (r *applyResult) failure() error {
+	if r.kept() {
+		return nil
+	}
+	return r.err
+}
+
+// stagedName is the name of a file before it takes the place of its destination.
+var stagedName = regexp.MustCompile(`\.([^/\s:"]+)\.zkagent-new-[A-Z2-7]+`)
+
+// plainError is an error whose text names destinations: a staged file is called
+// otherwise at each try, and is not what whoever reads it knows.
+type plainError struct {
+	error
+	text string
+}
+
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.error }
+
+// plain makes the text of an error name destinations.
+func plain(err error) error {
+	if err == nil || !stagedName.MatchString(err.Error()) {
+		return err
+	}
+	return &plainError{err, stagedName.ReplaceAllString(err.Error(), "$1")}
+}
+
 // tell takes the result of an apply into the open conditions, the events and
 // the log.
 func (a *applier) tell(b *bundle, r applyResult) {
 	name := b.cfg.Name
-	if r.err != nil {
-		a.conds.Open("template-failed", name, r.err.Error())
+	a.conds.Set("template-failed", name, r.failure())
+	if !r.kept() {
+		a.conds.Close("group-empty", name)
+	}
+	switch {
+	case r.kept():
+		a.conds.Open("group-empty", name, r.err.Error())
+		a.events.add(Event{Kind: "kept", Subject: name, Text: r.err.Error(), Warn: true})
+		a.log.Warn("file kept", "template", name, "err", r.err)
+	case r.err != nil:
 		a.events.add(Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
 		a.log.Error("apply failed", "template", name, "stage", r.stage, "took", r.took, "err", r.err)
-	} else {
-		a.conds.Close("template-failed", name)
-		if r.changed > 0 {
-			a.events.add(Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
-			a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
-		}
+	case r.changed > 0:
+		a.events.add(Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
+		a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
 	}
 	if a.owed.has(name) && (b.cfg.Reload == nil || b.cfg.Reload.Leader == "") {
 		a.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")

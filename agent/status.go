@@ -89,7 +89,7 @@ type ElectionStatus struct {
 // TemplateStatus is about one template or bundle.
 type TemplateStatus struct {
 	Name       string        `json:"name"`
-	State      string        `json:"state"` // waiting, ok or failed
+	State      string        `json:"state"` // waiting, ok, kept (a group is empty) or failed
 	Stage      string        `json:"stage,omitempty"`
 	Error      string        `json:"error,omitempty"`
 	Files      []string      `json:"files"`

@@ -30,20 +30,25 @@ func (a *Agent) RenderAll(ctx context.Context) {
 // Summary is one line about how things stand, for the service manager.
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()
-	var ok, failed int
+	var ok, failed, kept int
 	for _, b := range s.bundles {
 		switch b.State {
 		case "ok":
 			ok++
 		case "failed":
 			failed++
+		case "kept":
+			kept++
 		}
 	}
 	parts := []string{plural(ok, "template") + " ok"}
 	if failed > 0 {
 		parts[0] += fmt.Sprintf(", %d failed", failed)
 	}
-	if waiting := len(s.bundles) - ok - failed; waiting > 0 {
+	if kept > 0 {
+		parts[0] += fmt.Sprintf(", %d kept", kept)
+	}
+	if waiting := len(s.bundles) - ok - failed - kept; waiting > 0 {
 		parts[0] += fmt.Sprintf(", %d waiting", waiting)
 	}
 	zk := a.sessions.Status()

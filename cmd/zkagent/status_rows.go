@@ -115,7 +115,7 @@ func (g *globals) templateRows(t *table, s *agent.Status) {
 			detail = "version " + v.Version
 		}
 		switch {
-		case v.State == "failed" && hasCondition(s, "template-failed", v.Name):
+		case v.State == "failed" && hasCondition(s, "template-failed", v.Name), v.State == "kept" && hasCondition(s, "group-empty", v.Name):
 			detail = "" // the condition says why.
 		case v.Error != "":
 			detail = v.Error
@@ -203,14 +203,14 @@ func (g *globals) sourceRows(t *table, s *agent.Status) {
 		t.add(v.Kind, v.Name, g.stateWord(state), age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
 	}
 	for _, v := range s.Elections {
-		state := "follower"
+		state, detail := "follower", fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term)
 		switch {
 		case v.Held:
 			state = "leader"
-		case v.Term == 0:
-			state = "no leader"
+		case v.Term == 0: // who stands in line is told of its own turn alone.
+			state, detail = "not leading", fmt.Sprintf("`zkagent elect --observe %s` shows who leads", v.Name)
 		}
-		t.add("election", v.Name, state, "-", fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term))
+		t.add("election", v.Name, state, "-", detail)
 	}
 }
 
@@ -276,7 +276,7 @@ func (g *globals) stateWord(state string) string {
 		code = "32"
 	case "failed", "expired", "closed", "down", "critical", "owed":
 		code = "31"
-	case "suspended", "waiting", "connecting", "drain", "maint", "maintenance", "warning", "held":
+	case "suspended", "waiting", "connecting", "drain", "maint", "maintenance", "warning", "held", "kept":
 		code = "33"
 	}
 	return g.colored(g.out, code, state)

@@ -45,6 +45,11 @@ func Catalog() []Entry {
 			"Edits need `zkagent reload` until it closes. Often the limit of inotify instances is reached: raise `fs.inotify.max_user_instances`.",
 		},
 		{
+			"group-empty", "template or bundle", "A group that the template uses has no members, and `on_empty = \"keep\"`, the default, lets the file be as it is.",
+			"The file as it was; none, if there was none.",
+			"Nothing, if nobody is meant to be there. Else look why nobody is registered, with `zkagent members` and on the hosts of the members. `on_empty = \"render\"` writes a file without members.",
+		},
+		{
 			"guards-running", "", "Commands that a former process of this agent started as leader are still running.",
 			"Leader-only hooks wait.",
 			"Nothing: they end by themselves, at the latest with their lease. `systemctl status zkagent` shows the processes.",

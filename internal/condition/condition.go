@@ -35,9 +35,11 @@ type key struct{ code, subject string }
 
 // Set is the open conditions.
 type Set struct {
-	// Changed, when set before the first use, is called after each opening,
-	// closing or change of text, outside of the lock.
+	// Changed, when set before the first use, is called after each opening and
+	// closing, outside of the lock.
 	Changed func(c Condition, open bool)
+	// Reworded, likewise, is called after each change of text.
+	Reworded func(c Condition)
 
 	mu   sync.Mutex // mu guards open.
 	open map[key]Condition
@@ -61,7 +63,10 @@ func (s *Set) Open(code, subject, text string) {
 	}
 	s.open[k] = c
 	s.mu.Unlock()
-	if s.Changed != nil {
+	switch {
+	case was && s.Reworded != nil:
+		s.Reworded(c)
+	case !was && s.Changed != nil:
 		s.Changed(c, true)
 	}
 }

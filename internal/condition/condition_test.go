@@ -10,7 +10,11 @@ import (
 func TestSet_KeepsItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []bool
-		s := Set{Changed: func(_ Condition, open bool) { calls = append(calls, open) }}
+		var texts []string
+		s := Set{
+			Changed:  func(_ Condition, open bool) { calls = append(calls, open) },
+			Reworded: func(c Condition) { texts = append(texts, c.Text) },
+		}
 		s.Open("template-failed", "web", "first")
 		since := time.Now()
 		time.Sleep(time.Minute)
@@ -28,8 +32,8 @@ func TestSet_KeepsItsBeginning(t *testing.T) {
 		if !s.Close("template-failed", "web") || s.Close("template-failed", "web") {
 			t.Error("Close reports the wrong thing")
 		}
-		if len(calls) != 5 {
-			t.Errorf("got %d calls, want 5", len(calls))
+		if len(calls) != 4 || len(texts) != 1 || texts[0] != "second" {
+			t.Errorf("got %v, %q, want 4 changes and 1 text", calls, texts)
 		}
 	})
 }

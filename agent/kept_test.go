@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/registry"
+)
+
+// TestApply_EmptyGroupKeeps: that an empty group lets a file be as it is, is
+// wished: it is a condition of its own, and nothing has failed.
+func TestApply_EmptyGroupKeeps(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	if err := b.s.CreateParents(t.Context(), "/services/web/m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b.path("web.conf"), []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := b.config()
+	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
+	c.Bundles = []BundleConfig{b.file("web.conf", `{{ range members "web" }}{{ .Address }}{{ end }}`)}
+	a := b.start(c)
+	a.ready()
+	a.condition("group-empty", "web.conf", true)
+	a.condition("template-failed", "web.conf", false)
+	st := a.Status()
+	if got := st.Templates[0]; got.State != "kept" || !strings.Contains(got.Error, "on_empty") || !strings.Contains(st.Summary, "1 kept") {
+		t.Errorf("got %+v, %s", got, st.Summary)
+	}
+	fileIs(t, b.path("web.conf"), "as it was")
+	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80}`)
+	fileIs(t, b.path("web.conf"), "10.0.0.1:80")
+	a.condition("group-empty", "web.conf", false)
+}
+
+// TestPlain: errors name the destination, not the staged file of one try.
+func TestPlain(t *testing.T) {
+	inner := errors.New("/etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE:3: unknown directive in /etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE")
+	err := plain(fmt.Errorf("check: %w", inner))
+	if want := "check: /etc/nginx/api.conf:3: unknown directive in /etc/nginx/api.conf"; err.Error() != want || !errors.Is(err, inner) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if plain(inner) == inner || plain(nil) != nil || !errors.Is(plain(os.ErrNotExist), os.ErrNotExist) {
+		t.Error("plain changes what it must not")
+	}
+}
