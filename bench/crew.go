@@ -98,13 +98,14 @@ func (l *landings) close() {
 
 // floorHost is the least that a host can do to follow one value: one watch; for
 // an event one read, which sets the watch again; the reads of more znodes, one
-// after the other; and the value passed on. It does not ping, so that something
-// must happen within its session timeout.
+// after the other; and the value passed on.
 type floorHost struct {
-	c    *raw.Conn
-	path string
-	more []string
-	got  func([]byte) error
+	c     *raw.Conn
+	path  string
+	more  []string
+	got   func([]byte) error
+	xid   int32
+	fired bool // the watch, since the last look
 }
 
 // run ends with an error, that of its connection at the latest.
@@ -119,32 +120,52 @@ func (h *floorHost) run() error {
 		if err == nil {
 			err = h.got(data)
 		}
-		for err == nil && len(h.c.TakeEvents()) == 0 {
-			var r raw.Reply
-			if r, err = h.c.Receive(); r.Xid == jute.XidNotification {
-				break
-			}
+		for err == nil && !h.fired {
+			_, err = h.receive()
 		}
-		if err != nil {
+		if h.fired = false; err != nil {
 			return err
 		}
 	}
 }
 
 func (h *floorHost) read(path string, watch bool) ([]byte, error) {
-	data, _, code, err := h.c.Get(path, watch)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("floor: read %s: code %d", path, code)
+	h.xid++
+	if err := h.c.Send(h.xid, jute.OpGetData, raw.Body(path, watch)); err != nil {
+		return nil, err
 	}
-	return data, err
+	for {
+		r, err := h.receive()
+		switch {
+		case err != nil:
+			return nil, err
+		case r.Xid != h.xid:
+		case r.Err != 0:
+			return nil, fmt.Errorf("floor: read %s: code %d", path, r.Err)
+		default:
+			return jute.NewDecoder(r.Body).Buffer(), nil
+		}
+	}
 }
 
-// floorHosts starts n of them on one znode, which read more znodes at each event. The function that it returns ends
-// their sessions and waits for them.
+// receive notes events, and returns whatever came.
+func (h *floorHost) receive() (raw.Reply, error) {
+	r, err := h.c.Receive()
+	h.fired = h.fired || err == nil && r.Xid == jute.XidNotification
+	return r, err
+}
+
+// floorPing is how often floors ping, for sessions of a minute.
+const floorPing = 15 * time.Second
+
+// floorHosts starts n of them on one znode, which read more znodes at each event. The
+// function that it returns ends their connections and waits for them.
 func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []string, n int, got func(host int, data []byte) error) (func(), error) {
 	var wg sync.WaitGroup
-	var conns []*raw.Conn
+	conns := make([]*raw.Conn, 0, n)
+	pinging, cancel := context.WithCancel(ctx)
 	stop := func() {
+		cancel()
 		for _, c := range conns {
 			c.Drop()
 		}
@@ -165,5 +186,13 @@ func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []stri
 		h := &floorHost{c: c, path: path, more: more, got: func(data []byte) error { return got(i, data) }}
 		wg.Go(func() { _ = h.run() })
 	}
+	wg.Go(func() {
+		for wait(pinging, floorPing) == nil {
+			for _, c := range conns {
+				// A frame is one write, so that it may go beside the host's own.
+				_ = c.Send(jute.XidPing, jute.OpPing, nil)
+			}
+		}
+	})
 	return stop, nil
 }
