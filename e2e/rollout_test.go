@@ -224,7 +224,7 @@ func TestRollout_Fleet(t *testing.T) {
 		{"a good version changes four at a time, without its publisher", goodVersion},
 		{"a failure in the middle halts, a rollback brings all back", failureInTheMiddle},
 		{"a version that kills its agents stops at two", killer},
-		{"an agent killed while it activates goes on", killedAtActivation},
+		{"an agent killed while it activates goes on, a late joiner waits for its turn", killedAtActivation},
 		{"an emergency goes past an open rollout", emergency},
 		{"of two publishers one wins", twoPublishers},
 	} {
@@ -293,18 +293,35 @@ func failureInTheMiddle(t *testing.T, s *sites) {
 	if len(rest) == 0 {
 		t.Fatal("no host was left untouched")
 	}
-	// A host that restarts during the halt, and one that is new.
-	s.agents[rest[0]].kill()
-	if err := os.Remove(s.agents[rest[0]].path("out")); err != nil {
-		t.Fatal(err)
-	}
-	s.agents[rest[0]].start(t)
+	// A host that is booted anew during the halt, and one that is new.
+	s.reboot(t, rest[0])
 	s.join(t, "web-20")
 	for _, id := range []string{rest[0], "web-20"} {
 		eventually(t, id+" to use two", func() bool { return s.uses(id) == "two" })
 	}
 	s.present(t, 21)
 	s.rollBack(t, "two")
+}
+
+// reboot ends an agent and starts it on a host that has been booted meanwhile,
+// whose files were in memory.
+func (s *sites) reboot(t *testing.T, id string) {
+	t.Helper()
+	a := s.agents[id]
+	a.kill()
+	data, err := os.ReadFile(a.path("state/session"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	booted := strings.Replace(string(data), `"boot_id": "`, `"boot_id": "x`, 1)
+	if booted == string(data) {
+		t.Fatal("no boot_id in the session file")
+	}
+	rewrite(t, a.path("state/session"), booted)
+	if err := os.Remove(a.path("out")); err != nil {
+		t.Fatal(err)
+	}
+	a.start(t)
 }
 
 // killer is a version that kills every agent that swaps to it, and the agents
@@ -323,6 +340,7 @@ func killer(t *testing.T, s *sites) {
 		t.Errorf("%v were killed, want at most two", touched)
 	}
 	s.idle(t, name)
+	s.atMost(t, name, "kill", 2)
 	s.present(t, len(s.agents))
 	stop()
 	s.rollBack(t, "two")
@@ -358,12 +376,17 @@ func (s *sites) keepAlive(t *testing.T) func() {
 	})
 }
 
+// killedAtActivation has one more host join while the canary has its turn: it
+// uses the version before, until its own turn comes.
 func killedAtActivation(t *testing.T, s *sites) {
 	out, code, _ := s.rollOut(t, "slow", "--parallel", "100%", "--canary", slowHost, "--detach")
 	if code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
 	eventually(t, slowHost+" to reload", func() bool { return len(s.log.of("slow")) > 0 })
+	s.join(t, "web-21")
+	eventually(t, "the late joiner to use two", func() bool { return s.uses("web-21") == "two" })
+	s.present(t, 22)
 	s.agents[slowHost].kill()
 	s.gate.open()
 	s.agents[slowHost].start(t)
