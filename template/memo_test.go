@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	texttemplate "text/template"
+	"time"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -106,7 +107,7 @@ func (w *writer) source() string {
 func (w *writer) edit(v view.View, name string) view.View {
 	tree, _ := v.Tree(name)
 	e := tree.Keys().Edit()
-	for range 1 + w.IntN(1<<w.IntN(9)) {
+	for range 1 + w.IntN(1<<w.IntN(8)) {
 		path := fmt.Sprintf("d%d/e%d/k%d", w.IntN(3), w.IntN(3), w.IntN(60))
 		switch w.IntN(8) {
 		case 0, 1:
@@ -130,13 +131,13 @@ func memoProgram(tb testing.TB, seed uint64) (kept int) {
 	tb.Helper()
 	w := &writer{Rand: rand.New(rand.NewPCG(seed, 1))}
 	source := w.source()
-	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: true})
+	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: true, Timeout: time.Hour})
 	if err != nil {
 		return 0 // Such as a break in a wrong place.
 	}
 	v := view.View{}.With(view.TreeOf("a", "/a", map[string]string{"two": "2"})).With(view.TreeOf("b", "/b", map[string]string{"one": "1"}))
 	first := v
-	for range 12 {
+	for range 8 {
 		switch w.IntN(12) {
 		case 0:
 			v = w.edit(v, "b")
@@ -180,16 +181,16 @@ func samePlace(tb testing.TB, source string, err, want error) {
 func TestMemo_AgainstPlain(t *testing.T) {
 	t.Parallel()
 	kept := 0
-	for seed := range uint64(60) {
+	for seed := range uint64(24) {
 		kept += memoProgram(t, seed)
 	}
-	if kept < 100 {
+	if kept < 20 {
 		t.Errorf("in %d renders only something was kept", kept)
 	}
 }
 
 func FuzzMemo(f *testing.F) {
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		f.Add(1000 + seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) { memoProgram(t, seed) })
@@ -203,12 +204,16 @@ func changedKey(v view.View, path, value string) view.View {
 	return v.With(view.NewTree(*tree, e.Done()))
 }
 
-// A change of one key of 10,000 executes the body for the keys of one chunk: text
+// A change of one key of 4,000 executes the body for the keys of one chunk: text
 // and template as well. What is allocated tells, for a body that text/template
 // executes allocates for each of its keys.
 func TestMemo_Allocations(t *testing.T) {
-	v := bigView(10000)
-	tmpl := parsed(t, `{{range $p := tree "web"}}{{if $p.Value}}{{$p.Key | toUpper}}={{.Value}}{{end}}{{end}}`)
+	v := bigView(4000)
+	source := `{{range $p := tree "web"}}{{if $p.Value}}{{$p.Key | toUpper}}={{.Value}}{{end}}{{end}}`
+	tmpl, err := Parse(Config{Name: "t", Source: source, Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
 	render := func() {
 		if _, err := tmpl.Render(t.Context(), &v, nil); err != nil {
 			t.Fatal(err)
@@ -224,7 +229,7 @@ func TestMemo_Allocations(t *testing.T) {
 		v = changedKey(v, "dir07/key00007", fmt.Sprint(i))
 		render()
 	})
-	if got > whole/30 || whole < 10000 {
+	if got > whole/10 || whole < 8000 {
 		t.Errorf("%v allocations for one changed key, %v for all", got, whole)
 	}
 }
@@ -237,7 +242,10 @@ func TestMemo_Bounds(t *testing.T) {
 		keys[fmt.Sprintf("d%d/k", i)] = "v"
 	}
 	v := view.View{}.With(view.TreeOf("web", "/web", keys))
-	tmpl := parsed(t, `{{if keyExists "web/on"}}{{range $i := loop 128}}{{range tree (printf "web/d%d" $i)}}{{.Key}}{{end}}{{end}}{{end}}`)
+	tmpl, err := Parse(Config{Name: "t", Timeout: time.Hour, Source: `{{if keyExists "web/on"}}{{range $i := loop 128}}{{range tree (printf "web/d%d" $i)}}{{.Key}}{{end}}{{end}}{{end}}`})
+	if err != nil {
+		t.Fatal(err)
+	}
 	data, err := tmpl.Render(t.Context(), &v, nil)
 	if err != nil || len(data) != 2*maxMemoLoops {
 		t.Fatalf("got %d bytes, %v", len(data), err)
