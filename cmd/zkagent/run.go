@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,7 @@ func (g *globals) run(c *cobra.Command) error {
 	if err != nil {
 		return fail(exitConfig, err)
 	}
+	defer time.AfterFunc(settled, dropText).Stop()
 	// The agent has handlers of its own for the signals that end it.
 	ctx := withoutSignals(c.Context())
 	switch err := a.RunSignals(ctx); {
