@@ -122,7 +122,7 @@ func ValidateKey(key string) error {
 		return fmt.Errorf("key %q: %q is reserved", key, first)
 	}
 	if err := session.ValidatePath("/" + key); err != nil {
-		return fmt.Errorf("key %q: %w", key, err)
+		return fmt.Errorf("key %q: %s", key, err.Error()) // no path that somebody has typed
 	}
 	return nil
 }

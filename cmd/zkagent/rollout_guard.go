@@ -89,6 +89,12 @@ func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t ta
 	if request.Replace, err = replaced(ctx, s, t, replace); err != nil {
 		return err
 	}
+	switch _, _, err := config.ReadReady(ctx, s, t.path); {
+	case errors.Is(err, config.ErrNotReady):
+		return fail(exitFailed, fmt.Errorf("%s: nothing is in use yet, so there is no agent that could vote", t.name), "publish the first version without --rollout")
+	case errors.Is(err, config.ErrNoVersion): // a flat tree
+		return err
+	}
 	if request.Replace == "" {
 		if r, err := inUseEverywhere(ctx, s, t, cfg); err != nil || r.Unchanged {
 			return errors.Join(err, g.toldUnchanged(t, r))
