@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 )
@@ -25,7 +27,8 @@ import (
 //   - one rollout is open; one that is closed was decided, and one that is
 //     closed as done has nobody active and no halt.
 type book struct {
-	t *testing.T
+	t     *testing.T
+	moved chan struct{} // has one value after a record of a rollout has changed
 
 	mu       sync.Mutex // guards what follows
 	current  string
@@ -35,6 +38,7 @@ type book struct {
 // chapter is one rollout.
 type chapter struct {
 	proposal Proposal
+	opened   time.Time
 	votes    map[string]Vote
 	decision *Decision
 	control  Control
@@ -44,7 +48,25 @@ type chapter struct {
 	done     *Done
 }
 
-func newBook(t *testing.T) *book { return &book{t: t, rollouts: map[string]*chapter{}} }
+func newBook(t *testing.T) *book {
+	return &book{t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}}
+}
+
+// awaitMove waits until a rollout moves, not for long: who acts then is between
+// what others look at and what they do.
+func (b *book) awaitMove(ctx context.Context) {
+	select {
+	case <-b.moved: // of before
+	default:
+	}
+	timer := time.NewTimer(5 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-b.moved:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
 
 // committed is for memzk.Options; nil: the znode is gone.
 func (b *book) committed(path string, data []byte) {
@@ -72,6 +94,10 @@ func (b *book) committed(path string, data []byte) {
 	}
 	if c := b.rollouts[name]; c != nil {
 		b.changed(c, name, part, data)
+		select {
+		case b.moved <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -102,7 +128,7 @@ func (b *book) proposed(name string, data []byte) {
 		delete(b.rollouts, name)
 		return
 	}
-	c := &chapter{votes: map[string]Vote{}, hosts: map[string]HostRecord{}}
+	c := &chapter{opened: time.Now(), votes: map[string]Vote{}, hosts: map[string]HostRecord{}}
 	keep(b, name, data, &c.proposal)
 	b.rollouts[name] = c
 }
@@ -149,11 +175,17 @@ func (b *book) changed(c *chapter, name, part string, data []byte) {
 	}
 }
 
-// decided checks that nobody was passed over.
+// decided checks that nobody was passed over, and nobody's time cut short.
 func (b *book) decided(c *chapter, name string) {
+	strategy := c.proposal.Strategy
+	// Znodes know the time in milliseconds.
+	late := time.Since(c.opened) > time.Duration(strategy.VoteTimeout)-10*time.Millisecond
+	if !late && strings.HasPrefix(c.decision.Reason, "no vote within") {
+		b.t.Errorf("%s: decided %+v after %s", name, c.decision, time.Since(c.opened))
+	}
 	for _, id := range c.proposal.Participants {
 		v, voted := c.votes[id]
-		skipped := slices.Contains(c.decision.Skipped, id) && (v.Skip || c.proposal.Strategy.Absent == AbsentSkip)
+		skipped := slices.Contains(c.decision.Skipped, id) && (v.Skip || late && strategy.Absent == AbsentSkip)
 		if c.decision.Commit && !skipped && !(voted && v.Commit) {
 			b.t.Errorf("%s: decided %+v, but the vote of %s is %+v", name, c.decision, id, v)
 		}

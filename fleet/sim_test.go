@@ -81,6 +81,9 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 			return
 		}
 		for range 1 + rng.IntN(6) {
+			if rng.IntN(2) == 0 {
+				w.book.awaitMove(ctx)
+			}
 			do, cancel := context.WithTimeout(ctx, time.Duration(1+rng.IntN(20))*time.Second)
 			w.act(do, s, rng)
 			cancel()
