@@ -132,7 +132,7 @@ func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
 	if err == nil && t.tx.Changed() {
 		err = t.check(ctx, false)
 	}
-	return errors.Join(err, t.tx.Discard())
+	return plain(errors.Join(err, t.tx.Discard()))
 }
 
 // Show implements fleet.Host.
