@@ -94,6 +94,7 @@ func TestCounts_Changes(t *testing.T) {
 		{"burst", func() error { return burst(t.Context(), e) }},
 		{"versioned", func() error { return versioned(t.Context(), e) }},
 		{"fleet", func() error { return fleetOfHosts(t.Context(), e) }},
+		{"agents", func() error { return agents(t.Context(), e) }},
 	} {
 		if err := c.run(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -113,6 +114,8 @@ func TestCounts_Changes(t *testing.T) {
 		// As the model says, and some room for a connection that is lost.
 		{"fleet: watches held", 20, 20},
 		{"fleet: requests, one version", 20, 100},
+		// Whole agents, with what they tell of themselves.
+		{"agents: requests a host, one version", 10, 12},
 	} {
 		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)
 		if !ok || row.Ours > want.most {

@@ -184,7 +184,11 @@ func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []stri
 		}
 		conns = append(conns, c)
 		h := &floorHost{c: c, path: path, more: more, got: func(data []byte) error { return got(i, data) }}
-		wg.Go(func() { _ = h.run() })
+		wg.Go(func() {
+			if err := h.run(); pinging.Err() == nil && e.cfg.Log != nil {
+				e.cfg.Log(fmt.Sprintf("floor %d has ended: %v", i, err))
+			}
+		})
 	}
 	wg.Go(func() {
 		for wait(pinging, floorPing) == nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
 	"time"
 
 	"github.com/zkagent/zkagent/agent"

@@ -93,7 +93,7 @@ func (a agenda) Less(i, j int) bool {
 	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
 }
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) } //nolint:errcheck,forcetypeassert // Only this file pushes.
+func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) } //nolint:forcetypeassert // Only this file pushes.
 func (a *agenda) Pop() any {
 	last := (*a)[len(*a)-1]
 	*a = (*a)[:len(*a)-1]
@@ -129,7 +129,7 @@ func (w *world) at(t float64, do func(at float64)) {
 // of Seconds starts.
 func (w *world) run(event string, began float64) Outcome {
 	for len(w.agenda) > 0 {
-		h := pq.Pop(&w.agenda).(happening) //nolint:errcheck,forcetypeassert // Only this file pushes.
+		h := pq.Pop(&w.agenda).(happening) //nolint:forcetypeassert // Only this file pushes.
 		h.do(h.at)
 	}
 	o := Outcome{Event: event, Requests: w.requests, Seconds: w.end - began, Wait: w.wait, Writes: w.leader.rate(), Late: w.late}
@@ -161,17 +161,17 @@ func (w *world) ask(at float64, server int, list []request, then func(at float64
 			return
 		}
 		w.at(answered+w.Trip/2, func(t float64) {
-			committed := w.leader.take(t, 1/w.Sim.Writes)
+			committed := w.leader.take(t, 1/w.Writes)
 			w.at(committed+w.Trip/2, next)
 		})
 	})
 }
 
 // read is a request that answers with bytes.
-func (w *world) read(bytes float64) request { return request{cost: 1/w.Fleet.Rate + bytes/w.Bandwidth} }
+func (w *world) read(bytes float64) request { return request{cost: 1/w.Rate + bytes/w.Bandwidth} }
 
 // put is a request that writes.
-func (w *world) put() request { return request{cost: 1 / w.Fleet.Rate, write: true} }
+func (w *world) put() request { return request{cost: 1 / w.Rate, write: true} }
 
 // version is what a host asks for a new version: ready, version, buckets and
 // values; then an agent tells that it has it.
@@ -191,7 +191,7 @@ func (s Sim) Publish() Outcome {
 	w := s.world()
 	for server := range w.servers {
 		t := w.Trip / 2
-		for host := server; host < w.Hosts; host += w.Fleet.Servers {
+		for host := server; host < w.Hosts; host += w.Servers {
 			// A server sends its events before it answers anything else.
 			t += 1 / w.Events
 			w.ask(t+w.Trip/2+w.random.Float64()*w.ReadSplay, server, w.version(), nil)
@@ -221,7 +221,7 @@ func (w *world) connect(hello request, then func(at float64, server int)) {
 	for round := 0; t < w.Outage; round++ {
 		t += w.pause(round)
 	}
-	server := w.random.IntN(w.Fleet.Servers)
+	server := w.random.IntN(w.Servers)
 	w.ask(t, server, []request{hello}, func(answered float64) {
 		if answered-t > handshake {
 			w.late++
@@ -239,7 +239,7 @@ func (s Sim) Reconnect(event string) Outcome {
 		if host < w.Followers {
 			watches += float64(w.Members + 1)
 		}
-		arm := request{cost: 1/w.Fleet.Rate + watches/w.Sim.Watches}
+		arm := request{cost: 1/w.Rate + watches/w.Watches}
 		w.connect(w.read(0), func(t float64, server int) { w.ask(t, server, []request{arm}, nil) })
 	}
 	return w.run(event, w.Outage)
@@ -273,7 +273,7 @@ func (s Sim) Join() Outcome {
 	w := s.world()
 	f := w.followers()
 	for range w.Members {
-		w.ask(w.random.Float64()*w.Splay.Seconds(), w.random.IntN(w.Fleet.Servers), w.registration(), f.joined)
+		w.ask(w.random.Float64()*w.Splay.Seconds(), w.random.IntN(w.Servers), w.registration(), f.joined)
 	}
 	return w.run("all members join", 0)
 }
@@ -308,14 +308,14 @@ func (c *crowd) joined(at float64) {
 // pause when more have come meanwhile.
 func (c *crowd) look(i int, at float64) {
 	c.busy[i] = true
-	w, server := c.w, i%c.w.Fleet.Servers
+	w, server := c.w, i%c.w.Servers
 	w.at(at, func(at float64) {
 		n := c.members
 		c.next[i] = at + listPause.Seconds()
 		list := []request{w.read(float64(n) * nameBytes)}
 		for left := n - c.seen[i]; left > 0; left -= 512 {
 			batch := float64(min(left, 512))
-			list = append(list, w.read(batch*memberBytes), request{cost: 1/w.Fleet.Rate + batch/w.Sim.Watches})
+			list = append(list, w.read(batch*memberBytes), request{cost: 1/w.Rate + batch/w.Watches})
 		}
 		w.ask(at, server, list, func(done float64) {
 			c.seen[i], c.busy[i] = n, false

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
@@ -124,7 +125,7 @@ func (g Agreement) Err() error {
 	case len(g.Flipped) > 0:
 		return fmt.Errorf("%d verdicts flipped between met and missed", len(g.Flipped))
 	case g.Same+len(g.Shifted) == 0:
-		return fmt.Errorf("the runs have no case with a limit in common")
+		return errors.New("the runs have no case with a limit in common")
 	}
 	return nil
 }

@@ -67,13 +67,13 @@ func TestBand(t *testing.T) {
 }
 
 func TestTurns_MoreWhileNear(t *testing.T) {
-	const near, clear = 1.3, 1.0
+	const near, good = 1.3, 1.0
 	for _, c := range []struct {
 		ratio func(i int) float64
 		want  int
 	}{
-		{func(int) float64 { return clear }, 10},
-		{func(i int) float64 { return map[bool]float64{true: near, false: clear}[i <= 10] }, 15},
+		{func(int) float64 { return good }, 10},
+		{func(i int) float64 { return map[bool]float64{true: near, false: good}[i <= 10] }, 15},
 		{func(int) float64 { return near }, 20},
 	} {
 		e, got := &env{}, 0
