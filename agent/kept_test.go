@@ -45,7 +45,7 @@ func TestPlain(t *testing.T) {
 	if want := "check: /etc/nginx/api.conf:3: unknown directive in /etc/nginx/api.conf"; err.Error() != want || !errors.Is(err, inner) {
 		t.Errorf("got %q, want %q", err, want)
 	}
-	if plain(inner) == inner || plain(nil) != nil || !errors.Is(plain(os.ErrNotExist), os.ErrNotExist) {
+	if plain(inner).Error() == inner.Error() || plain(nil) != nil || !errors.Is(plain(os.ErrNotExist), os.ErrNotExist) {
 		t.Error("plain changes what it must not")
 	}
 }
