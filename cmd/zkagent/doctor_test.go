@@ -92,23 +92,28 @@ func TestDoctor_ACLs(t *testing.T) {
 		hint               string
 	}{
 		{
-			"nobody may register", "", map[string][]jute.ACL{"/services/web": readOnly},
+			"nobody may register", "",
+			map[string][]jute.ACL{"/services/web": readOnly},
 			levelFail, "acl", "nobody that we are", "permission c",
 		},
 		{
-			"somebody else may register", auth, map[string][]jute.ACL{"/services/web": readOnly},
+			"somebody else may register", auth,
+			map[string][]jute.ACL{"/services/web": readOnly},
 			levelFail, "znode", "not permitted", "zkagent zk acl /services/web",
 		},
 		{
-			"a config that may not be read", "", map[string][]jute.ACL{"/config/web": closed},
+			"a config that may not be read", "",
+			map[string][]jute.ACL{"/config/web": closed},
 			levelFail, "znode", "/config/web", "credentials do not fit",
 		},
 		{
-			"a config that everybody may change", "", map[string][]jute.ACL{"/config/web": session.OpenACL()},
+			"a config that everybody may change", "",
+			map[string][]jute.ACL{"/config/web": session.OpenACL()},
 			levelWarn, "acl", "everybody", "auth and acl",
 		},
 		{
-			"the agent's own znodes", "", map[string][]jute.ACL{"/zkagent": readOnly},
+			"the agent's own znodes", "",
+			map[string][]jute.ACL{"/zkagent": readOnly},
 			levelFail, "write", "/zkagent/doctor-", "status, locks",
 		},
 		{
@@ -198,7 +203,7 @@ func TestDoctor_Polkit(t *testing.T) {
 		dir := t.TempDir()
 		args := filepath.Join(dir, "args")
 		script := "#!/bin/sh\necho \"$@\" >" + args + "\n" + c.script + "\n"
-		if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", dir+":/usr/bin:/bin")
