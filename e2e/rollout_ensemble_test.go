@@ -17,7 +17,7 @@ import (
 // can be told. Nothing else changes until the quorum is back; then the rollout
 // goes on to its end. The minute is used for a fleet elsewhere, of which
 // somebody is killed at every step of a rollout.
-func TestRollout_AMinuteWithoutAQuorum(t *testing.T) {
+func TestRollout_AMinuteWithoutAQuorum(t *testing.T) { //nolint:tparallel // its subtests build on each other
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	s := startSites(t, ensemble.ConnectString(), 5)

@@ -71,9 +71,11 @@ func (s *sites) killedAt(t *testing.T, r *reaper, at request, word string, opene
 	args := s.publishArgs(t, word, slowly("--parallel", "1", "--canary", "1", "--detach")...)
 	code := s.publishVia(t, r, args)
 	var victim string
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case victim = <-killed:
-	case <-time.After(limit):
+	case <-timer.C:
 		t.Fatalf("nobody has come to it; the publisher's exit code is %d", code)
 	}
 	switch {

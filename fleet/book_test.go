@@ -186,7 +186,7 @@ func (b *book) decided(c *chapter, name string) {
 	for _, id := range c.proposal.Participants {
 		v, voted := c.votes[id]
 		skipped := slices.Contains(c.decision.Skipped, id) && (v.Skip || late && strategy.Absent == AbsentSkip)
-		if c.decision.Commit && !skipped && !(voted && v.Commit) {
+		if c.decision.Commit && !skipped && (!voted || !v.Commit) {
 			b.t.Errorf("%s: decided %+v, but the vote of %s is %+v", name, c.decision, id, v)
 		}
 	}
