@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ const (
 	levelFail = "fail"
 )
 
-// doctorWait bounds each question to a server or program.
+// doctorWait bounds each question to a server or program, unless --timeout
+// says otherwise.
 const doctorWait = 5 * time.Second
 
 // finding is what the doctor says about one thing.
@@ -40,6 +42,9 @@ type doctor struct {
 	noWrite bool
 	list    []finding
 }
+
+// wait bounds one question.
+func (d *doctor) wait() time.Duration { return cmp.Or(d.g.timeout, doctorWait) }
 
 func (d *doctor) add(level, check, about, text string) {
 	d.list = append(d.list, finding{Level: level, Check: check, About: about, Text: text})
@@ -132,7 +137,7 @@ func (d *doctor) settings() {
 
 // agent asks the agent of this host.
 func (d *doctor) agent(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
 	path, err := d.g.socket()
 	if err != nil {

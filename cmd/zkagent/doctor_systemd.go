@@ -89,7 +89,7 @@ func (d *doctor) systemd(ctx context.Context) {
 	if !exists("/run/systemd/system") {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*doctorWait)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.wait())
 	defer cancel()
 	props, err := unitShow(ctx, "zkagent.service")
 	if err != nil {

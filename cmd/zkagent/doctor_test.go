@@ -72,8 +72,8 @@ func findings(t *testing.T, args ...string) ([]finding, error) {
 	var out, errOut bytes.Buffer
 	g := newGlobals(strings.NewReader(""), &out, &errOut)
 	root := newRoot(g)
-	root.SetArgs(append([]string{"doctor", "-o", "json"}, args...))
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	root.SetArgs(append([]string{"doctor", "-o", "json", "--timeout", limit.String()}, args...))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()
 	err := root.ExecuteContext(ctx)
 	var list struct{ Findings []finding }

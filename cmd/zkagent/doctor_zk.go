@@ -58,7 +58,7 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 	if need := len(c.Servers)/2 + 1; reached < need {
 		d.add(levelWarn, "zookeeper", "", fmt.Sprintf("only %d of %d servers take a session", reached, len(c.Servers)))
 	}
-	dial, cancel := context.WithTimeout(ctx, 2*doctorWait)
+	dial, cancel := context.WithTimeout(ctx, 2*d.wait())
 	defer cancel()
 	s, err := session.Dial(dial, c)
 	if err != nil {
@@ -75,7 +75,7 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 
 // server opens a session with one server alone.
 func (d *doctor) server(ctx context.Context, c session.Config, server string) bool {
-	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
 	c.Servers = []string{server}
 	began := time.Now()
@@ -87,7 +87,7 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	}
 	defer s.Close()
 	connected := time.Since(began)
-	best := doctorWait
+	best := d.wait()
 	for range 5 {
 		began = time.Now()
 		if _, _, err := s.Exists(ctx, "/"); err != nil && !errors.Is(err, session.ErrNoAuth) {
@@ -168,7 +168,7 @@ func (d *doctor) needs() []need {
 // paths looks at the znodes that the settings name, and at their ACLs.
 func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 	for _, n := range d.needs() {
-		wait, cancel := context.WithTimeout(ctx, doctorWait)
+		wait, cancel := context.WithTimeout(ctx, d.wait())
 		_, _, err := s.Children(wait, n.path)
 		var acl []session.ACL
 		if err == nil {
@@ -201,7 +201,7 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path 
 	if d.noWrite {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
 	missing := path
 	for dir := parentOf(missing); dir != "/"; dir = parentOf(dir) {
@@ -262,7 +262,7 @@ func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
 // write makes an ephemeral znode: it shows that we may, and what time it is
 // for ZooKeeper.
 func (d *doctor) write(ctx context.Context, s *session.Session) {
-	ctx, cancel := context.WithTimeout(ctx, doctorWait)
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
 	path := "/zkagent/doctor-" + uuid.NewString()
 	err := s.CreateParents(ctx, path)
