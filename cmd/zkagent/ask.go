@@ -61,7 +61,7 @@ const inputPoll = 100 * time.Millisecond
 func (g *globals) awaitInput(ctx context.Context) error {
 	f, ok := g.in.(*os.File)
 	for ok && ctx.Err() == nil {
-		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
+		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, int(inputPoll.Milliseconds()))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for an answer: %w", err)

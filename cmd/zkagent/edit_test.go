@@ -44,7 +44,7 @@ func newDesk(t *testing.T, editor string) *desk {
 	addr, s := inMemory(t)
 	d := &desk{t: t, s: s, tmp: t.TempDir()}
 	name := filepath.Join(t.TempDir(), "editor")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+editor+"\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+editor+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	d.env = []string{"ZKAGENT_ZK=" + addr, "VISUAL=", "EDITOR=" + name, "TMPDIR=" + d.tmp, "NO_COLOR="}

@@ -112,13 +112,13 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 // hostsWords counts the hosts by how far they are.
 func hostsWords(state *fleet.State) string {
 	counts := hostCounts(state)
-	words := fmt.Sprintf("%d of %d done", counts[fleet.HostDone], len(rolloutHosts(state))-counts[fleet.HostSkipped])
+	words := []string{fmt.Sprintf("%d of %d done", counts[fleet.HostDone], len(rolloutHosts(state))-counts[fleet.HostSkipped])}
 	for _, name := range []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped} {
 		if n := counts[name]; n > 0 {
-			words += fmt.Sprintf(", %d %s", n, name)
+			words = append(words, fmt.Sprintf("%d %s", n, name))
 		}
 	}
-	return words
+	return strings.Join(words, ", ")
 }
 
 // voteWord is a vote in one word.

@@ -113,7 +113,7 @@ func (h *host) run() {
 // write writes a program or file of the host.
 func (h *host) write(name, data string) {
 	h.t.Helper()
-	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(data), 0o700); err != nil { //nolint:gosec // some are run
+	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(data), 0o700); err != nil {
 		h.t.Fatal(err)
 	}
 }
