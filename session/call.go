@@ -78,10 +78,11 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 		c.finish(w, errLost)
 		return errMoved
 	}
+	before := w.s.zxid.Load()
 	w.s.heard(c.sentAt, h.Zxid)
 	w.patience()
 	if c.watch != nil {
-		w.s.watches.settle(c.watch, h.Err)
+		w.s.watches.settle(w, c.watch, h.Err, before)
 	}
 	c.code, c.zxid, c.body = h.Err, h.Zxid, buf
 	c.finish(w, nil)
@@ -113,7 +114,7 @@ type request struct {
 	frame  []byte
 	write  bool // must not be applied twice
 	kind   watchKind
-	watch  string // the server's path to watch; "": none
+	watch  string // the server's path to watch, in a request that ends with whether to; "": none
 	decode func(*jute.Decoder) error
 	zxid   int64 // of the reply
 }
@@ -132,7 +133,7 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 		}
 		c := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 		if r.watch != "" {
-			c.watch = s.watches.begin(r.watch, r.kind)
+			c.watch = r.begin(w)
 		}
 		if !w.send(c) {
 			c.watch.Stop()
@@ -160,6 +161,17 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
 	}
+}
+
+// begin enters the watch of a read that is sent over w, and says in its last field
+// whether the server is to watch.
+func (r *request) begin(w *wire) *Watch {
+	watch, ask := w.s.watches.begin(w, r.watch, r.kind.set())
+	r.frame[len(r.frame)-1] = 0
+	if ask {
+		r.frame[len(r.frame)-1] = 1
+	}
+	return watch
 }
 
 // calm waits for d, or less if ctx or the session ends.

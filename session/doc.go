@@ -26,8 +26,7 @@
 //
 // # Not here
 //
-// Recipes are package recipe. There is no SASL, no read-only mode, no persistent
-// watches. Reads may be stale, as ZooKeeper's are; [Session.Sync] catches up. A paused
+// Recipes are package recipe. There is no SASL and no read-only mode. Reads may be stale, as ZooKeeper's are; [Session.Sync] catches up. A paused
 // process cannot know that its lease ran out between the check and the act: that is
 // what fencing tokens (the czxid of what it holds) are for.
 //

@@ -46,9 +46,21 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	return withLength(frame), nil
 }
 
-// open turns the connection over to requests; first are the frames that must come
-// before any other. It reports false when the connection has ended meanwhile.
-func (w *wire) open(first []*call, timeout time.Duration) bool {
+// setUp queues a frame that must come before all requests. It reports false when
+// the connection has ended meanwhile.
+func (w *wire) setUp(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase != phaseAsking {
+		return false
+	}
+	w.put(c)
+	return true
+}
+
+// open turns the connection over to requests. It reports false when the connection
+// has ended meanwhile.
+func (w *wire) open(timeout time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.phase != phaseAsking {
@@ -57,8 +69,5 @@ func (w *wire) open(first []*call, timeout time.Duration) bool {
 	w.phase, w.answered = phaseOpen, true
 	_ = w.conn.SetDeadline(time.Time{})
 	_ = w.conn.SetReadDeadline(time.Now().Add(timeout/3 + pingLimit(timeout)))
-	for _, c := range first {
-		w.put(c)
-	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -52,7 +53,7 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]Wa
 	if len(paths) == 0 {
 		return out, nil
 	}
-	if len(paths) > 1 && !s.noBulk.Load() {
+	if len(paths) > 1 && !s.noBulk.Load() && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
 		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return out, fmt.Errorf("read many: %w", err)
 		}
@@ -114,30 +115,15 @@ func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
 		return r.fail(err)
 	}
 	zxid := s.zxid.Load() // What w's server has applied, or w has ended.
-	var batch watchBatch
-	of := []watchKind{watchData}
-	if p.kids {
-		of = append(of, watchChild)
-	}
-	watches := make([]*Watch, p.to-p.from)
-	for i := range watches {
-		path := full(s.cfg.Chroot, p.paths[p.from+i])
-		watches[i] = s.watches.begin(path, of...)
-		p.out[p.from+i].Watch, p.out[p.from+i].Kids = watches[i], p.kids
-		for _, k := range of {
-			batch.put(k, path)
-		}
-	}
-	read := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
-	set := s.watches.setWatches(zxid, batch)
-	set.after = func(code int32) {
+	watches, calls := p.begin(w, r.frame, zxid)
+	calls[len(calls)-1].after = func(code int32) {
 		if code == jute.ErrCodeOK {
-			s.watches.settleAll(watches)
+			s.watches.settleAll(w, watches, zxid)
 		}
 	}
 	err = errLost
-	if w.send(read) && w.send(set) {
-		err = p.finish(ctx, r, read, set)
+	if !slices.ContainsFunc(calls, func(c *call) bool { return !w.send(c) }) {
+		err = p.finish(ctx, r, calls)
 	}
 	for i := p.from; i < p.to; i++ {
 		if err != nil || p.out[i].Err != nil {
@@ -147,28 +133,54 @@ func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
 	return err
 }
 
+// begin enters the watches of a part that is sent over w and returns the requests:
+// multiRead, and setWatches unless a cover stands in for all.
+func (p *watchedSpan) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call) {
+	var batch watchBatch
+	of := watchData.set()
+	if p.kids {
+		of |= watchChild.set()
+	}
+	watches := make([]*Watch, p.to-p.from)
+	for i := range watches {
+		path, ask := full(w.s.cfg.Chroot, p.paths[p.from+i]), false
+		watches[i], ask = w.s.watches.begin(w, path, of)
+		p.out[p.from+i].Watch, p.out[p.from+i].Kids = watches[i], p.kids
+		if ask {
+			batch.put(of, path)
+		}
+	}
+	calls := []*call{{op: jute.OpMultiRead, frame: read, done: make(chan struct{})}}
+	if batch.size() > 0 {
+		calls = append(calls, w.s.watches.setWatches(zxid, &batch))
+	}
+	return watches, calls
+}
+
 // finish waits for the replies and decodes what was read.
-func (p *watchedSpan) finish(ctx context.Context, r *request, read, set *call) error {
-	for _, c := range []*call{read, set} {
+func (p *watchedSpan) finish(ctx context.Context, r *request, calls []*call) error {
+	for _, c := range calls {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
 			return r.fail(context.Cause(ctx))
 		}
 	}
-	if read.err != nil {
-		return r.fail(read.err)
+	if calls[0].err != nil {
+		return r.fail(calls[0].err)
 	}
-	if _, err := r.finish(read); err != nil {
+	if _, err := r.finish(calls[0]); err != nil {
 		return err
 	}
-	if set.err != nil {
-		return r.fail(set.err)
-	}
-	putFrame(set.body)
-	if err := codeError(set.code); err != nil {
-		// Whatever the server has against it: it is asked one by one.
-		return r.fail(fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err))
+	for _, set := range calls[1:] {
+		if set.err != nil {
+			return r.fail(set.err)
+		}
+		putFrame(set.body)
+		if err := codeError(set.code); err != nil {
+			// Whatever the server has against it: it is asked one by one.
+			return r.fail(fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err))
+		}
 	}
 	return nil
 }
@@ -203,11 +215,12 @@ func (b *watchBook) reserve(n int) {
 	b.t.reserve(n)
 }
 
-// settleAll notes that watches are armed.
-func (b *watchBook) settleAll(watches []*Watch) {
+// settleAll notes that watches are armed, over from and after zxid.
+func (b *watchBook) settleAll(from *wire, watches []*Watch, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range watches {
 		w.armed = true
 	}
+	b.settled(from, zxid, watches...)
 }

@@ -191,9 +191,15 @@ func (m *sim) protect(ctx context.Context, s *Session, rng *rand.Rand) {
 	}
 }
 
-// watch reads and waits until the session ends.
+// watch reads and waits until the session ends, now and then below a cover that
+// comes before a read or goes while its watch waits.
 func (m *sim) watch(ctx context.Context, s *Session) {
-	for {
+	var c *Cover
+	defer func() { c.Release() }()
+	for i := 0; ; i++ {
+		if i%3 == 1 {
+			c, _ = s.Cover(ctx, []string{"/", "/w"}[i/3%2])
+		}
 		data, _, w, err := s.GetW(ctx, "/w")
 		if err != nil {
 			return
@@ -201,6 +207,10 @@ func (m *sim) watch(ctx context.Context, s *Session) {
 		m.mu.Lock()
 		m.seen = string(data)
 		m.mu.Unlock()
+		if i%3 == 2 {
+			c.Release()
+			c = nil
+		}
 		select {
 		case <-w.C():
 		case <-s.Done():
@@ -242,7 +252,7 @@ func (m *sim) audit(ctx context.Context, mgr *Manager) {
 
 // fault injects one fault, or ends all.
 func (m *sim) fault() {
-	ops := []int32{jute.OpCreate2, jute.OpMulti, jute.OpSetData, jute.OpGetData, jute.OpSync, jute.OpGetChildren2, jute.OpCreateSession, memzk.AnyOp}
+	ops := []int32{jute.OpCreate2, jute.OpMulti, jute.OpSetData, jute.OpGetData, jute.OpSync, jute.OpGetChildren2, jute.OpAddWatch, jute.OpRemoveWatches, jute.OpSetWatches, jute.OpCreateSession, memzk.AnyOp}
 	op := ops[m.rng.IntN(len(ops))]
 	addr := []string{"a:2181", "b:2181"}[m.rng.IntN(2)]
 	switch m.rng.IntN(14) {

@@ -32,6 +32,7 @@ type Session struct {
 	counts   [128]counter    // requests by opIndex
 	noMulti  atomic.Bool     // the server refuses multiRead
 	noBulk   atomic.Bool     // the server refuses multiRead or setWatches behind it
+	noCover  atomic.Bool     // the server refuses addWatch
 	up       chan struct{}   // closed at the first connection
 	resumed  bool            // taken over from a former process
 	rebooted bool            // of a former boot: taken over only to be closed
@@ -95,8 +96,10 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
 	s.heard(w.asked, 0)
-	setup := append(s.authCalls(), s.watches.renew(w.zxid)...)
-	if !w.open(setup, timeout) {
+	for _, c := range s.authCalls() {
+		w.setUp(c)
+	}
+	if !s.watches.renew(w.zxid, w.setUp) || !w.open(timeout) {
 		return false
 	}
 	s.cur, s.server, s.lastErr = w, w.server, nil

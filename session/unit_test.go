@@ -125,13 +125,13 @@ func TestWatchBook(t *testing.T) {
 		var ws []*Watch
 		for _, k := range []watchKind{watchData, watchExists, watchChild} {
 			for _, armed := range []bool{true, false} {
-				w := b.begin("/a", k)
+				w, _ := b.begin(nil, "/a", k.set())
 				if armed {
 					code := jute.ErrCodeOK
 					if k == watchExists {
 						code = jute.ErrCodeNoNode
 					}
-					b.settle(w, code)
+					b.settle(nil, w, code, 0)
 				}
 				ws = append(ws, w)
 			}

@@ -2,7 +2,7 @@ package session
 
 import (
 	"math/bits"
-	"slices"
+	"strings"
 	"sync"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -23,6 +23,8 @@ type kinds uint8
 
 func (k watchKind) set() kinds { return 1 << k }
 
+const everyKind kinds = 1<<watchData | 1<<watchExists | 1<<watchChild
+
 func (k kinds) has(o watchKind) bool { return k&o.set() != 0 }
 
 func (k kinds) len() int { return bits.OnesCount8(uint8(k)) }
@@ -41,6 +43,7 @@ type Watch struct {
 	next  *Watch // of the same path; guarded by book.mu, as all that follows
 	bell  *Bell  // who is told; nil: nobody yet
 	live  kinds  // what is waited for
+	soft  kinds  // what of it a cover stands in for
 	armed bool   // the server's reply has come
 	fired kinds  // what of it has happened
 	gone  bool   // the event said that the znode was deleted
@@ -64,7 +67,7 @@ func (w *Watch) C() <-chan struct{} {
 // and on nil.
 func (w *Watch) Stop() {
 	if w != nil {
-		w.book.drop(w, watchData.set()|watchExists.set()|watchChild.set())
+		w.book.drop(w, everyKind)
 	}
 }
 
@@ -89,6 +92,8 @@ type watchBook struct {
 	mu sync.Mutex // guards what follows and the state of every Watch
 	t  watchTable
 	n  int // kinds waited for, of all watches
+
+	covers []*Cover // of the present connection, or one that has ended
 }
 
 func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
@@ -96,16 +101,19 @@ func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newW
 // begin enters a watch before its request is sent. From here on events close it,
 // even those that come before the reply: whether the request armed the watch before
 // or after such an event cannot be told, and reading once too often is harmless.
-func (b *watchBook) begin(path string, of ...watchKind) *Watch {
-	w := &Watch{book: b, path: path}
-	for _, k := range of {
-		w.live |= k.set()
-	}
+//
+// It reports whether the server is to be asked for a watch: not where a cover of
+// the connection to stands in for it, which it never does for a list alone.
+func (b *watchBook) begin(to *wire, path string, of kinds) (*Watch, bool) {
+	w := &Watch{book: b, path: path, live: of}
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	if of != watchChild.set() && b.coverOf(to, path) != nil {
+		w.soft = of
+	}
 	b.t.add(w)
-	b.count(w.live.len())
-	b.mu.Unlock()
-	return w
+	b.count(of.len())
+	return w, w.soft == 0
 }
 
 // count notes how many kinds have come or gone. b.mu is held.
@@ -114,8 +122,9 @@ func (b *watchBook) count(delta int) {
 	b.met.watching(delta)
 }
 
-// settle notes the reply to w's request: armed, or not there to be armed.
-func (b *watchBook) settle(w *Watch, code int32) {
+// settle notes the reply to w's request: armed, or not there to be armed. The
+// reply came over from; zxid is one that its server had applied before.
+func (b *watchBook) settle(from *wire, w *Watch, code int32, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -123,9 +132,36 @@ func (b *watchBook) settle(w *Watch, code int32) {
 		w.armed = true
 		if w.live.has(watchExists) {
 			w.live = watchData.set()
+			if w.soft != 0 {
+				w.soft = w.live
+			}
 		}
 	case code == jute.ErrCodeNoNode && w.live.has(watchExists):
 		w.armed = true
+	}
+	b.settled(from, zxid, w)
+}
+
+// settled looks after watches that were armed over from, after zxid: their cover
+// may have ended meanwhile, or they may have replaced one. b.mu is held.
+func (b *watchBook) settled(from *wire, zxid int64, watches ...*Watch) {
+	var bare []*Watch
+	for _, w := range watches {
+		if w.live == 0 || !w.armed {
+			continue
+		}
+		if w.soft != 0 {
+			if b.coverOf(from, w.path) == nil {
+				bare = append(bare, w)
+			}
+			continue
+		}
+		if c := b.coverAt(from, w.path); c != nil && c.live && w.live&^watchChild.set() != 0 {
+			b.uncoverLocked(c, zxid)
+		}
+	}
+	if len(bare) > 0 {
+		b.set(from, zxid, bare)
 	}
 }
 
@@ -136,6 +172,7 @@ func (b *watchBook) drop(w *Watch, gone kinds) {
 		return
 	}
 	b.count(-(w.live & gone).len())
+	w.soft &^= gone
 	if w.live &^= gone; w.live == 0 {
 		b.t.remove(w)
 	}
@@ -154,14 +191,33 @@ func (b *watchBook) fire(event int32, path string) {
 	case jute.EventDeleted:
 		b.close(path, data|child, true)
 	}
+	if len(b.covers) > 0 && (event == jute.EventCreated || event == jute.EventDeleted) {
+		b.listChanged(path)
+	}
 }
 
-// doubt fires the watches of paths that could not be set again.
-func (b *watchBook) doubt(paths []string) {
+// listChanged fires what waits for the list that a znode has come to or gone from
+// and has no watch of its own for it. b.mu is held.
+func (b *watchBook) listChanged(path string) {
+	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
+	for w := b.t.get(parent); w != nil; w = w.next {
+		if w.soft.has(watchChild) {
+			b.close(parent, watchChild.set(), false)
+			return
+		}
+	}
+}
+
+// doubt fires the watches of a setWatches request that was refused.
+func (b *watchBook) doubt(frame []byte) {
+	d := jute.NewDecoder(frame[12:]) // behind length, xid and operation
+	d.Int64()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range paths {
-		b.close(p, 1<<watchData|1<<watchExists|1<<watchChild, false)
+	for range watchChild + 1 {
+		for _, p := range d.Strings() {
+			b.close(p, everyKind, false)
+		}
 	}
 }
 
@@ -182,6 +238,7 @@ func (b *watchBook) close(path string, hit kinds, gone bool) {
 			w.bell.add(w, what)
 		}
 		w.fired |= what
+		w.soft &^= hit
 		if w.live &^= hit; w.live == 0 {
 			b.t.remove(w)
 		}
@@ -207,74 +264,4 @@ func (b *watchBook) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.n
-}
-
-// setWatchesSize bounds one setWatches request. Servers refuse requests over
-// jute.maxbuffer, 1 MB unless configured smaller.
-const setWatchesSize = 128 << 10
-
-// renew returns the requests that set all armed watches on a new connection. zxid
-// is what this session had seen when it connected: the server fires at once what
-// changed since. Every request carries that one value. The client library takes the
-// newest zxid at the moment it builds each packet, and so loses events that a reply
-// in between overtakes.
-func (b *watchBook) renew(zxid int64) []*call {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var calls []*call
-	var batch watchBatch
-	for w := range b.t.all() {
-		if len(w.path)+batch.size > setWatchesSize {
-			calls = append(calls, b.setWatches(zxid, batch))
-			batch = watchBatch{}
-		}
-		batch.add(w)
-	}
-	if batch.size > 0 {
-		calls = append(calls, b.setWatches(zxid, batch))
-	}
-	return calls
-}
-
-type watchBatch struct {
-	paths [3][]string // by watchKind
-	size  int
-}
-
-// add adds what the watches of one path have armed.
-func (t *watchBatch) add(w *Watch) {
-	path, armed := w.path, kinds(0)
-	for ; w != nil; w = w.next {
-		if w.armed {
-			armed |= w.live
-		}
-	}
-	for k := range watchChild + 1 {
-		if armed.has(k) {
-			t.put(k, path)
-		}
-	}
-}
-
-func (t *watchBatch) put(kind watchKind, path string) {
-	t.paths[kind] = append(t.paths[kind], path)
-	t.size += 4 + len(path)
-}
-
-func (b *watchBook) setWatches(zxid int64, t watchBatch) *call {
-	return &call{
-		op:   jute.OpSetWatches,
-		done: make(chan struct{}),
-		frame: newFrame(jute.OpSetWatches, t.size+20, func(e *jute.Encoder) {
-			e.Int64(zxid)
-			for _, paths := range t.paths {
-				e.Strings(paths)
-			}
-		}),
-		after: func(code int32) {
-			if code != jute.ErrCodeOK {
-				b.doubt(slices.Concat(t.paths[:]...))
-			}
-		},
-	}
 }

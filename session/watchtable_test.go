@@ -75,7 +75,7 @@ func TestWatch_DataAndChildren(t *testing.T) {
 	t.Parallel()
 	b := newWatchBook(nil)
 	bell := NewBell()
-	w := b.begin("/a", watchData, watchChild)
+	w, _ := b.begin(nil, "/a", watchData.set()|watchChild.set())
 	w.Join(bell)
 	b.fire(4, "/a") // children
 	b.fire(4, "/a")
@@ -83,14 +83,14 @@ func TestWatch_DataAndChildren(t *testing.T) {
 	if got := bell.Take(); len(got) != 2 || got[0] != (Rung{w, true}) || got[1] != (Rung{w, false}) {
 		t.Errorf("got %v", got)
 	}
-	w = b.begin("/a", watchData, watchChild)
+	w, _ = b.begin(nil, "/a", watchData.set()|watchChild.set())
 	w.StopOne(true)
 	b.fire(2, "/a") // deleted
 	w.Join(bell)
 	if got := bell.Take(); len(got) != 1 || got[0] != (Rung{w, false}) {
 		t.Errorf("after a stop of the children: got %v", got)
 	}
-	w = b.begin("/a", watchData, watchChild)
+	w, _ = b.begin(nil, "/a", watchData.set()|watchChild.set())
 	c := w.C()
 	b.fire(2, "/a")
 	if !closed(c) || b.len() != 0 {

@@ -291,7 +291,8 @@ func FuzzReplies(f *testing.F) {
 			_, _ = server.Write(withLength(body))
 			_ = server.Close()
 		}()
-		c := &call{op: op, frame: newFrame(op, 0, nil), done: make(chan struct{}), watch: s.watches.begin("/x", watchData)}
+		watch, _ := s.watches.begin(nil, "/x", watchData.set())
+		c := &call{op: op, frame: newFrame(op, 0, nil), done: make(chan struct{}), watch: watch}
 		w.send(c)
 		go func() { // the library, when it is done
 			<-done

@@ -1,0 +1,96 @@
+package session
+
+import "github.com/zkagent/zkagent/internal/jute"
+
+// setWatchesSize bounds one setWatches request. Servers refuse requests over
+// jute.maxbuffer, 1 MB unless configured smaller.
+const setWatchesSize = 128 << 10
+
+// renew sends the requests that set all armed watches on a new connection, each
+// as soon as it is made, until send reports false. zxid is what this session had
+// seen when it connected: the server fires at once what changed since. Every
+// request carries that one value. The client library takes the newest zxid at the
+// moment it builds each packet, and so loses events that a reply in between
+// overtakes.
+func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.covers {
+		c.live = false
+	}
+	b.covers = nil
+	var batch watchBatch
+	for w := range b.t.all() {
+		b.put(&batch, w, everyKind)
+		if batch.size() > setWatchesSize {
+			if !send(b.setWatches(zxid, &batch)) {
+				return false
+			}
+			batch.reset()
+		}
+	}
+	return batch.size() == 0 || send(b.setWatches(zxid, &batch))
+}
+
+// watchBatch is what a setWatches is to set: for each kind the number of paths
+// and the paths as they are sent.
+type watchBatch struct {
+	n     [watchChild + 1]int
+	paths [watchChild + 1]jute.Encoder
+}
+
+func (t *watchBatch) size() int {
+	size := 0
+	for i := range t.paths {
+		size += t.paths[i].Len()
+	}
+	return size
+}
+
+// add adds what of some kinds the watches of one path have armed.
+func (t *watchBatch) add(w *Watch, of kinds) {
+	path, armed := w.path, kinds(0)
+	for ; w != nil; w = w.next {
+		if w.armed {
+			armed |= w.live & of
+		}
+	}
+	t.put(armed, path)
+}
+
+func (t *watchBatch) put(of kinds, path string) {
+	for k := range watchChild + 1 {
+		if of.has(k) {
+			t.n[k]++
+			t.paths[k].String(path)
+		}
+	}
+}
+
+// reset empties the batch; it keeps its memory for the next one.
+func (t *watchBatch) reset() {
+	for k := range t.paths {
+		t.n[k] = 0
+		t.paths[k].Reset()
+	}
+}
+
+// setWatches returns the request that sets what is in a batch. Where the server
+// refuses, what waits for the paths fires.
+func (b *watchBook) setWatches(zxid int64, t *watchBatch) *call {
+	frame := newFrame(jute.OpSetWatches, t.size()+20, func(e *jute.Encoder) {
+		e.Int64(zxid)
+		for k := range t.paths {
+			e.Count(t.n[k])
+			e.Raw(t.paths[k].Bytes())
+		}
+	})
+	return &call{
+		op: jute.OpSetWatches, frame: frame, done: make(chan struct{}),
+		after: func(code int32) {
+			if code != jute.ErrCodeOK {
+				b.doubt(frame)
+			}
+		},
+	}
+}
