@@ -204,8 +204,11 @@ func (w *Watcher) pass(t *view.Tree) {
 
 // options is how the mirror of a flat or plain tree copies it.
 func (w *Watcher) options() mirror.Options {
-	return mirror.Options{Skip: IsReserved, Concurrency: w.cfg.concurrency, Logger: w.log}
+	return mirror.Options{Skip: IsReserved, Quiet: isQuiet, Concurrency: w.cfg.concurrency, Logger: w.log}
 }
+
+// isQuiet reports whether a reserved key has nothing below that many hosts write.
+func isQuiet(key string) bool { return key == elemReady || key == elemFreeze }
 
 // readyPath is the path of ready.
 func (w *Watcher) readyPath() string { return readyPath(w.cfg.Path) }

@@ -17,6 +17,9 @@ import (
 // child when it was read needs no list, for its watch tells of the first.
 func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
 	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone }))
+	if err := m.coverAll(ctx, len(zs)); err != nil {
+		return nil, nil, err
+	}
 	if len(zs) <= fewReads {
 		data := make(map[*znode]struct{}, len(zs))
 		var lists []*znode
@@ -73,6 +76,12 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 				parents = append(parents, z)
 			}
 		}
+	}
+	switch err = m.watchLists(ctx, parents); {
+	case errors.Is(err, session.ErrUnimplemented):
+		return nil, append(lists, parents...), nil
+	case err != nil:
+		return nil, nil, err
 	}
 	found, err := m.listMany(ctx, parents)
 	return found, lists, err

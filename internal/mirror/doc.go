@@ -14,6 +14,11 @@
 //
 // # Not here
 //
+// Servers from 3.8.4 and 3.9.2 on keep events of znodes that a session may not read
+// from a recursive watch. So in a large tree the first child of a znode without
+// children, if it may not be read, is known only when it may be read and changes,
+// when the znode gets another child, or at the next session.
+//
 // A snapshot is not a moment of the tree: its znodes were read one after another.
 // What makes a moment of it (the ready rule) is the caller's.
 package mirror

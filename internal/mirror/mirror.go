@@ -31,6 +31,11 @@ type Options struct {
 	// [DefaultConcurrency].
 	Concurrency int
 	Logger      *slog.Logger // nil: discard
+	// Quiet says that what is skipped changes so seldom that its events may be
+	// received, too; nil: never. See cover.
+	Quiet func(rel string) bool
+
+	coverFrom int // set by tests; 0 means coverFrom
 }
 
 // Mirror is a live copy of a subtree. Its methods must be called from one
@@ -46,6 +51,9 @@ type Mirror struct {
 	errs map[string]error
 	last int64
 
+	cover *session.Cover // of the root; nil: none
+	loud  bool           // what is skipped must not be watched
+
 	retry   *time.Timer
 	backoff time.Duration
 	changed map[string]struct{} // of the present Refresh
@@ -55,6 +63,9 @@ type Mirror struct {
 func New(s *session.Session, root string, opt Options) *Mirror {
 	if opt.Concurrency <= 0 {
 		opt.Concurrency = DefaultConcurrency
+	}
+	if opt.coverFrom <= 0 {
+		opt.coverFrom = coverFrom
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -73,6 +84,8 @@ func (m *Mirror) Close() {
 		m.retry.Stop()
 	}
 	m.top.disarm()
+	m.cover.Release()
+	m.cover = nil
 }
 
 // Dirty receives when there is something to read.

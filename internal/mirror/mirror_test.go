@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -283,4 +286,67 @@ func TestFollow_Reconnect(t *testing.T) {
 	if got := requests(reader) - before; got > 35 {
 		t.Errorf("%d requests for 30 changes", got)
 	}
+}
+
+// A large tree is covered with one watch: what changes arrives as otherwise, also
+// over a cut connection, and nothing of it is left when nobody follows.
+func TestFollow_LargeTree(t *testing.T) {
+	t.Parallel()
+	writer, root := dial(t), zktest.Root(t)
+	proxy := zktest.NewProxy(t, zktest.Shared(t).Addr())
+	reader := dial(t, func(c *session.Config) { c.Servers = []string{proxy.Addr()} })
+	want := map[string]string{"": ""}
+	var ops []session.Op
+	for i := range 1000 {
+		if i%100 == 0 {
+			ops = append(ops, session.CreateOp(root+"/d"+strconv.Itoa(i/100), nil, session.Persistent))
+			want["d"+strconv.Itoa(i/100)] = ""
+		}
+		name := fmt.Sprintf("d%d/k%04d", i/100, i)
+		ops = append(ops, session.CreateOp(root+"/"+name, []byte("1"), session.Persistent))
+		want[name] = "1"
+	}
+	if _, err := writer.Multi(t.Context(), ops...); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, reader, root, Options{})
+	f.await("the start", is(want))
+	if got := reader.Requests(); got["addWatch"] == 0 {
+		t.Errorf("got requests %v", got)
+	}
+	change := func(what, value string) {
+		t.Helper()
+		for _, name := range []string{"", "d1", "d1/k0100", "d9/k0999"} {
+			if _, err := writer.Set(t.Context(), strings.TrimSuffix(root+"/"+name, "/"), []byte(value), -1); err != nil {
+				t.Fatal(err)
+			}
+			want[name] = value
+		}
+		for _, name := range []string{"new", "d2/new", "d2/k0200/" + value, "d2/k0200/" + value + "/x"} {
+			name += value
+			create(t, writer, root+"/"+name, value)
+			for dir := name; dir != "."; dir = path.Dir(dir) {
+				if _, ok := want[dir]; !ok {
+					want[dir] = ""
+				}
+			}
+			want[name] = value
+		}
+		gone := "d3/k03" + value + "0"
+		remove(t, writer, root+"/"+gone)
+		delete(want, gone)
+		f.await(what, is(want))
+	}
+	change("the changes", "2")
+	change("more changes", "3")
+	proxy.Cut()
+	for _, name := range []string{"d4/k0400", "d5/k0500"} {
+		if _, err := writer.Set(t.Context(), root+"/"+name, []byte("4"), -1); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = "4"
+	}
+	proxy.Heal()
+	f.await("the changes of an outage", is(want))
+	change("changes after it", "5")
 }

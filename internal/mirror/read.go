@@ -168,6 +168,7 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		}
 		c := &znode{path: join(z.path, name), mzxid: unread}
 		if m.opt.Skip != nil && m.opt.Skip(m.rel(c)) {
+			m.skipped(m.rel(c))
 			continue
 		}
 		next, found = append(next, c), append(found, c)

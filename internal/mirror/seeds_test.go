@@ -38,16 +38,22 @@ type sim struct {
 	rng *rand.Rand
 	opt Options
 
+	others *rand.Rand // for one goroutine
+
 	mu      sync.Mutex        // guards what follows
 	history map[string]string // data by path and mzxid
 	last    *Snapshot
 }
 
 func simulate(t *testing.T, seed uint64) {
-	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond})
+	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond, SeparateWatches: seed%3 == 0})
 	defer z.Close()
+	if seed%5 == 0 {
+		z.Refuse(jute.OpAddWatch) // until faults are cleared
+	}
 	w := &sim{t: t, z: z, rng: rand.New(rand.NewPCG(seed, 11)), history: map[string]string{}}
-	w.opt.Depth, w.opt.Concurrency = w.rng.IntN(3), 1+w.rng.IntN(4)
+	w.opt.Depth, w.opt.Concurrency, w.opt.coverFrom = max(w.rng.IntN(5)-2, 0), 1+w.rng.IntN(4), 1+w.rng.IntN(8)
+	w.others = rand.New(rand.NewPCG(seed, 12))
 	w.write(20)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -55,7 +61,9 @@ func simulate(t *testing.T, seed uint64) {
 	for range 8 + w.rng.IntN(16) {
 		time.Sleep(time.Duration(w.rng.IntN(1500)) * time.Millisecond)
 		w.write(w.rng.IntN(12))
-		w.fault()
+		if seed%3 != 1 { // Else the first connection lasts.
+			w.fault()
+		}
 	}
 	z.ClearFaults()
 	z.Start()
@@ -102,7 +110,7 @@ func stamp(path string, mzxid int64) string { return fmt.Sprint(path, " at ", mz
 
 // fault injects one fault, or ends all.
 func (w *sim) fault() {
-	ops := []int32{jute.OpGetData, jute.OpGetChildren2, jute.OpExists, jute.OpMultiRead, jute.OpSetWatches, memzk.AnyOp}
+	ops := []int32{jute.OpGetData, jute.OpGetChildren2, jute.OpExists, jute.OpMultiRead, jute.OpSetWatches, jute.OpAddWatch, jute.OpRemoveWatches, memzk.AnyOp}
 	switch w.rng.IntN(13) {
 	case 0, 1:
 		w.z.DropConnections()
@@ -139,6 +147,8 @@ func (w *sim) follow(ctx context.Context) {
 			return
 		}
 		var before *Snapshot
+		var wg sync.WaitGroup
+		wg.Go(func() { w.disturb(ctx, s) })
 		err = Follow(ctx, s, simRoot, w.opt, func(snap *Snapshot) {
 			w.check(before, snap)
 			before = snap
@@ -147,6 +157,35 @@ func (w *sim) follow(ctx context.Context) {
 			w.t.Errorf("follow: %v", err)
 		}
 		_ = s.Close()
+		wg.Wait()
+	}
+}
+
+// disturb watches and follows parts of the same tree in the same session, again
+// and again, as long as the session lasts.
+func (w *sim) disturb(ctx context.Context, s *session.Session) {
+	for s.Context().Err() == nil {
+		root := []string{simRoot, simRoot, simRoot + "/n1", "/base"}[w.others.IntN(4)]
+		opt := Options{Depth: w.others.IntN(2), coverFrom: 1 + w.others.IntN(4)}
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(w.others.IntN(2000))*time.Millisecond)
+		switch w.others.IntN(4) {
+		case 0:
+			_, _, watch, _ := s.GetW(ctx, root)
+			defer watch.Stop()
+		case 1:
+			_, _, watch, _ := s.ChildrenW(ctx, root)
+			defer watch.Stop()
+		case 2:
+			_, _, watch, _ := s.ExistsW(ctx, root)
+			defer watch.Stop()
+		default:
+			_ = Follow(ctx, s, root, opt, func(*Snapshot) {})
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.Done():
+		}
+		cancel()
 	}
 }
 
