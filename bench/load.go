@@ -52,7 +52,7 @@ func loadOf(ctx context.Context, e *env, n int) error {
 	var ours, floor, watching samples
 	var used, base count
 	row := func() Row {
-		return compareSamples("initial load, floor that watches too", n, ours, watching, 1.5, "floor: multiRead and setWatches")
+		return compareSamples("initial load, all watched", n, ours, floor, 1.5, "floor: one recursive watch, multiRead")
 	}
 	err = e.turns(pick(e, 2, 15), row, func(int) error {
 		t, c, err := e.loadFloor(ctx, root, false)
@@ -73,10 +73,10 @@ func loadOf(ctx context.Context, e *env, n int) error {
 	if err != nil {
 		return err
 	}
-	e.add(compareSamples("initial load, all watched", n, ours, floor, 1.5, "floor: multiRead, no watches"))
 	e.add(row())
+	e.add(compareSamples("initial load, floor that watches each", n, ours, watching, 1.5, "floor: multiRead and setWatches"))
 	e.add(compare("initial load: requests", n, "requests", float64(used.requests), float64(base.requests), 0, ""))
-	e.add(compare("initial load: bytes", n, "bytes", float64(used.sent+used.received), float64(base.sent+base.received), 0, "watches are set by path"))
+	e.add(compare("initial load: bytes", n, "bytes", float64(used.sent+used.received), float64(base.sent+base.received), 0, ""))
 	return e.resync(ctx, root, leaves)
 }
 
@@ -102,9 +102,9 @@ func (e *env) loadOurs(ctx context.Context, root string, n int) (time.Duration, 
 }
 
 // loadFloor reads the tree with multiRead, a few requests under way at once: the
-// lists of all directories, then data. With watch it sets a watch for the data
-// and one for the children of each znode, as zkagent does.
-func (e *env) loadFloor(ctx context.Context, root string, watch bool) (time.Duration, count, error) {
+// lists of all directories, then data. It watches with one recursive watch, or
+// with each sets a watch for the data and one for the children of each znode.
+func (e *env) loadFloor(ctx context.Context, root string, each bool) (time.Duration, count, error) {
 	var m meter
 	nc, err := m.dial(ctx, "tcp", e.server.Addr())
 	if err != nil {
@@ -116,6 +116,11 @@ func (e *env) loadFloor(ctx context.Context, root string, watch bool) (time.Dura
 	}
 	defer c.Close()
 	began, before := time.Now(), m.now()
+	if !each {
+		if _, err := c.Call(jute.OpAddWatch, raw.Body(root, jute.AddWatchPersistentRecursive)); err != nil {
+			return 0, count{}, err
+		}
+	}
 	var leaves []string
 	dirs := []string{root}
 	for range 2 {
@@ -130,20 +135,25 @@ func (e *env) loadFloor(ctx context.Context, root string, watch bool) (time.Dura
 		}
 		dirs, leaves = next, append(leaves, next...)
 	}
+	err = readLeaves(c, leaves)
+	if err == nil && each {
+		err = setWatches(c, leaves)
+	}
+	return time.Since(began), m.now().since(before), err
+}
+
+// readLeaves reads znodes and keeps them.
+func readLeaves(c *raw.Conn, leaves []string) error {
 	type node struct {
 		data []byte
 		stat jute.Stat
 	}
 	nodes := make(map[string]*node, len(leaves))
-	err = multiRead(c, jute.OpGetData, leaves, func(i int, d *jute.Decoder) {
+	return multiRead(c, jute.OpGetData, leaves, func(i int, d *jute.Decoder) {
 		n := &node{data: d.Buffer()}
 		n.stat.Decode(d)
 		nodes[leaves[i]] = n
 	})
-	if err == nil && watch {
-		err = setWatches(c, leaves)
-	}
-	return time.Since(began), m.now().since(before), err
 }
 
 // setWatches watches data and children of the paths, from now on.
