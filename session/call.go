@@ -38,6 +38,9 @@ type call struct {
 	body *[]byte // the reply with its header
 }
 
+// lost reports whether the connection has ended without a reply. done is closed.
+func (c *call) lost() bool { return c.err != nil }
+
 // newFrame encodes a request with room for its length and xid.
 func newFrame(op int32, size int, encode func(*jute.Encoder)) []byte {
 	e := jute.NewEncoder(make([]byte, 8, 12+size))

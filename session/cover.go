@@ -160,7 +160,7 @@ func (s *Session) WatchLists(ctx context.Context, watches []*Watch) error {
 		case <-ctx.Done():
 			return r.fail(context.Cause(ctx))
 		}
-		if c.err != nil {
+		if c.lost() {
 			break
 		}
 		putFrame(c.body)
