@@ -126,7 +126,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 		}
 		if after {
 			c.m.die()
-			return 0, errDead
+			return len(b), errDead // It was sent: who is told otherwise takes it for not applied.
 		}
 		c.buffer = c.buffer[size:]
 	}

@@ -85,6 +85,9 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 		if fatal {
 			c.p.kill()
 			_ = c.Close()
+			if !c.p.before {
+				done += size // It was sent: who is told otherwise takes it for not applied.
+			}
 			return done, errKilled
 		}
 		done += size
