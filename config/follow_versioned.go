@@ -36,7 +36,7 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			if err = w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
 				return err
 			}
-			if err = w.rest(ctx, s, retryPause); err != nil {
+			if err = rest(ctx, s, retryPause); err != nil {
 				return err
 			}
 			continue
@@ -60,7 +60,7 @@ func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
 	if w.cfg.Splay <= 0 {
 		return nil
 	}
-	return w.rest(ctx, s, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
+	return rest(ctx, s, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 }
 
 // use loads and passes on what ready names. The first result is true when that
@@ -129,8 +129,8 @@ func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
 	return w.pause(ctx, s, watch, false)
 }
 
-// rest waits for a while.
-func (w *Watcher) rest(ctx context.Context, s *session.Session, d time.Duration) error {
+// rest waits for a while, but not longer than ctx or the session lasts.
+func rest(ctx context.Context, s *session.Session, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
@@ -115,7 +114,7 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
-		if err := b.rest(ctx, s); err != nil {
+		if err := rest(ctx, s, retryPause); err != nil {
 			return mirror.Ended(ctx, s, err)
 		}
 	}
@@ -126,20 +125,6 @@ func (b *Subscriber) again() {
 	select {
 	case b.signal <- struct{}{}:
 	default:
-	}
-}
-
-// rest waits before a failed write is tried again.
-func (b *Subscriber) rest(ctx context.Context, s *session.Session) error {
-	t := time.NewTimer(retryPause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
 	}
 }
 

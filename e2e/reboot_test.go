@@ -31,19 +31,7 @@ template "app" {
 		kept, err := agent.LoadLastGood(a.path("state"))
 		return err == nil && kept != nil && len(kept.Trees) == 1
 	})
-	a.kill()
-	data, err := os.ReadFile(a.path("state/session"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	booted := strings.Replace(string(data), `"boot_id": "`, `"boot_id": "x`, 1)
-	if booted == string(data) {
-		t.Fatal("no boot_id in the session file")
-	}
-	rewrite(t, a.path("state/session"), booted)
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	a.powerOff(t, file)
 	server.Stop(t)
 
 	a.start(t)
@@ -59,4 +47,23 @@ template "app" {
 	}
 	publish(t, zk, "/config/app", map[string]string{"name": "second"})
 	fileContains(t, file, "second")
+}
+
+// powerOff kills the agent and makes its next start one on a host that has been
+// booted meanwhile and had file in memory.
+func (a *agentProcess) powerOff(t *testing.T, file string) {
+	t.Helper()
+	a.kill()
+	data, err := os.ReadFile(a.path("state/session"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	booted := strings.Replace(string(data), `"boot_id": "`, `"boot_id": "x`, 1)
+	if booted == string(data) {
+		t.Fatal("no boot_id in the session file")
+	}
+	rewrite(t, a.path("state/session"), booted)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 }

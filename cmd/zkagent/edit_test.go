@@ -109,11 +109,7 @@ func TestEdit_TerminalYes(t *testing.T) {
 	d.inUse(1, "10s")
 	x.send("y\n")
 	out := x.end(0)
-	for _, want := range []string{"\x1b[31m-10s\x1b[0m\n", "\x1b[32m+45s\x1b[0m\n", "/config/web: published v2, 2 keys, 1 change\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%q", want, out)
-		}
-	}
+	shows(t, out, "\x1b[31m-10s\x1b[0m\n", "\x1b[32m+45s\x1b[0m\n", "/config/web: published v2, 2 keys, 1 change\n")
 	d.inUse(2, "45s")
 	d.kept("")
 }
@@ -179,11 +175,7 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 	d.publish("20s")
 	x.send("y\n")
 	out := plain(x.end(75))
-	for _, want := range []string{"version 1 was expected, 2 is in use\n", "hint: somebody else has published", "what you edited is kept in "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
+	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: somebody else has published", "what you edited is kept in ")
 	d.inUse(2, "20s")
 	d.kept("30s")
 }

@@ -157,3 +157,13 @@ var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // plain is a text without colours.
 func plain(s string) string { return colors.ReplaceAllString(s, "") }
+
+// shows wants every text in what a terminal has shown.
+func shows(t *testing.T, out string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%q", want, out)
+		}
+	}
+}
