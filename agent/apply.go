@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -260,7 +262,7 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 	if err != nil {
 		return fail(stageReload, 0, err)
 	}
-	ev := t.trigger(eventReload)
+	ev := t.trigger(command.EventReload)
 	req := &reloadRequest{
 		bundle: t.name, cfg: cfg, lists: lists, trigger: ev, splay: t.job.bundle.cfg.Splay,
 		zxids: zxids(t.job.view, t.job.bundle.sources), restore: restore, done: make(chan error, 1),
@@ -289,7 +291,7 @@ func (t *applying) trigger(event string) trigger {
 	b := t.job.bundle
 	return trigger{
 		Event: event, Agent: t.agentID, Name: t.name, Destination: b.vars(nil).Destination,
-		Version: configVersion(t.job.view, b.sources), Changes: changes(t.job.old, t.job.view, b.sources),
+		Version: command.ConfigVersion(t.job.view, b.sources), Changes: command.Changes(t.job.old, t.job.view, b.sources),
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // check runs the check of the bundle if it belongs to this moment.
@@ -28,7 +30,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		if err != nil {
 			return fail(stageCheck, 0, err)
 		}
-		cmd := t.trigger(eventCheck).command(args)
+		cmd := t.trigger(command.EventCheck).Command(args)
 		cmd.Timeout = c.Timeout
 		if cmd.Timeout <= 0 {
 			cmd.Timeout = DefaultCheckTimeout

@@ -1,13 +1,12 @@
 package agent
 
 import (
-	"context"
 	"io/fs"
 	"log/slog"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -58,8 +57,14 @@ type Config struct {
 	Version string
 }
 
-// RunFunc runs one command to its end.
-type RunFunc func(ctx context.Context, c proc.Command) (proc.Result, error)
+// What commands are made of.
+type (
+	RunFunc = command.Run
+	Command = command.Command
+	Vars    = command.Vars
+	Each    = command.Each
+	trigger = command.Trigger
+)
 
 // LogConfig is the log block.
 type LogConfig struct {
@@ -86,32 +91,6 @@ type ElectionConfig struct {
 	Dialect  string // curator, curator-selector or kazoo
 	Priority int    // higher numbers join later
 }
-
-// Each is the element of a for_each for which a bundle is rendered.
-type Each struct {
-	Key   string
-	Value any // []view.Member, view.Member or the value of a key
-}
-
-// Vars is what a command may refer to when it runs.
-type Vars struct {
-	Staged      string // the staged file (of a bundle: of its first template)
-	StagedDir   string // private directory in which every file stands under its destination path
-	Destination string
-	Each        *Each
-}
-
-// Command is an argument list whose elements are evaluated when it runs.
-// There is no shell.
-type Command struct {
-	// Text is the command as the settings spell it, for status and logs.
-	Text string
-	// Args evaluates the arguments; nil means that there is no command.
-	Args func(Vars) ([]string, error) `json:"-"`
-}
-
-// Set reports whether there is a command.
-func (c Command) Set() bool { return c.Args != nil }
 
 // BundleConfig is a template block (a bundle of one) or a bundle block:
 // files that change together or not at all.

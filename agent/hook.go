@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/view"
 )
@@ -140,7 +142,7 @@ func (r *hookRunner) elected(ctx context.Context) error {
 			return nil
 		}
 	}
-	ev := trigger{Event: eventElected}
+	ev := trigger{Event: command.EventElected}
 	return r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) { rec.Elected = &e })
 }
 
@@ -171,7 +173,7 @@ func (r *hookRunner) changed(ctx context.Context, v view.View) error {
 		r.seen = v
 		return nil
 	}
-	ev := trigger{Event: eventChange, Changes: r.changeList(v, fresh), Version: configVersion(v, fresh)}
+	ev := trigger{Event: command.EventChange, Changes: r.changeList(v, fresh), Version: command.ConfigVersion(v, fresh)}
 	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) {
 		for _, s := range fresh {
 			e.Zxid = v.Get(s).Zxid()
@@ -184,12 +186,12 @@ func (r *hookRunner) changed(ctx context.Context, v view.View) error {
 
 // changeList tells from what to what: from the view this process saw, else
 // from what the ledger remembers.
-func (r *hookRunner) changeList(v view.View, fresh []view.Source) []changeEntry {
-	list := make([]changeEntry, 0, len(fresh))
+func (r *hookRunner) changeList(v view.View, fresh []view.Source) []command.Change {
+	list := make([]command.Change, 0, len(fresh))
 	for _, s := range fresh {
-		c := changeEntry{Kind: string(s.Kind), Name: s.Name, To: version(v.Get(s))}
+		c := command.Change{Kind: string(s.Kind), Name: s.Name, To: command.Version(v.Get(s))}
 		if o := r.seen.Get(s); o != nil {
-			c.From = version(o)
+			c.From = command.Version(o)
 		} else if e, ok := r.rec.Changes[s.String()]; ok && s.Kind != view.KindConfig {
 			c.From = strconv.FormatInt(e.Zxid, 10)
 		}

@@ -77,12 +77,12 @@ func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) e
 
 // once runs the command once and records it.
 func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try int) error {
-	ev.Agent, ev.Name, ev.Term, ev.hook = r.agentID, r.cfg.Name, r.scope.term, true
+	ev.Agent, ev.Name, ev.Term, ev.Hook = r.agentID, r.cfg.Name, r.scope.term, true
 	args, err := r.cfg.Command.Args(Vars{})
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
 	}
-	c := ev.command(args)
+	c := ev.Command(args)
 	c.Timeout = r.cfg.Timeout
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultHookTimeout

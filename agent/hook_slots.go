@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -119,7 +121,7 @@ func (r *hookRunner) skip(slot time.Time) {
 // slot runs the hook for one slot, with regard to the runs of former slots
 // that are still going on.
 func (r *hookRunner) slot(ctx context.Context, slot time.Time) error {
-	ev := trigger{Event: eventSchedule}
+	ev := trigger{Event: command.EventSchedule}
 	if r.cfg.Overlap != overlapAllow && r.cfg.Overlap != overlapReplace {
 		return r.ledgered(ctx, ev, slot, putSlot)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
@@ -154,7 +156,7 @@ func (a *Agent) deposed(ctx context.Context, name string, id int64) {
 		a.hookRuns.Go(func() {
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), deposedLimit)
 			defer cancel()
-			_ = host.runner(h).attempts(after, trigger{Event: eventDeposed}, time.Time{})
+			_ = host.runner(h).attempts(after, trigger{Event: command.EventDeposed}, time.Time{})
 		})
 	}
 }
@@ -217,7 +219,7 @@ func (a *Agent) RunHook(ctx context.Context, name string) error {
 			scope.term = x.election.ID
 			scope.run = func(ctx context.Context, c proc.Command) (proc.Result, error) { return a.runInTerm(ctx, x, c) }
 		}
-		return a.hookHost(h.Leader, scope).runner(h).once(ctx, trigger{Event: eventManual}, time.Time{}, 1)
+		return a.hookHost(h.Leader, scope).runner(h).once(ctx, trigger{Event: command.EventManual}, time.Time{}, 1)
 	}
 	return fmt.Errorf("hook %q: %w", name, errUnknownName)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -244,8 +246,8 @@ func (r *reloads) postCheck(ctx context.Context, req *reloadRequest) error {
 		return fmt.Errorf("post_check: %w", err)
 	}
 	t := req.trigger
-	t.Event = eventPostCheck
-	c := t.command(args)
+	t.Event = command.EventPostCheck
+	c := t.Command(args)
 	c.Timeout = DefaultReloadTimeout
 	if _, err := r.run(ctx, "", c); err != nil {
 		return fmt.Errorf("post_check: %w", err)

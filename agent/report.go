@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -16,7 +18,7 @@ func (a *applier) record(b *bundle, r applyResult) bool {
 	was := b.report.Err
 	b.report.LastApply, b.report.Took = time.Now(), r.took
 	b.report.Stage, b.report.Err = r.stage, r.err
-	b.report.Version = configVersion(r.view, b.sources)
+	b.report.Version = command.ConfigVersion(r.view, b.sources)
 	if r.changed > 0 {
 		b.report.LastChange = b.report.LastApply
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
@@ -255,8 +257,8 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 		if err != nil {
 			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
 		}
-		ev := trigger{Event: eventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
-		cmd := ev.command(args)
+		ev := trigger{Event: command.EventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
+		cmd := ev.Command(args)
 		cmd.Timeout = DefaultCheckTimeout
 		if _, err := m.agent.plainRun(ctx, cmd); err != nil {
 			return fmt.Errorf("%s: post_check: %w", bc.Name, err)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
+
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
@@ -296,13 +298,13 @@ func (a *Agent) HookStatus() []HookStatus {
 			s.Triggers = append(s.Triggers, "change of "+src.String())
 		}
 		if h.OnElected {
-			s.Triggers = append(s.Triggers, eventElected)
+			s.Triggers = append(s.Triggers, command.EventElected)
 		}
 		if h.OnDeposed {
-			s.Triggers = append(s.Triggers, eventDeposed)
+			s.Triggers = append(s.Triggers, command.EventDeposed)
 		}
 		if h.Schedule != "" {
-			s.Triggers = append(s.Triggers, eventSchedule)
+			s.Triggers = append(s.Triggers, command.EventSchedule)
 			if sched, err := ParseSchedule(h.Schedule, a.scheduleKey(h)); err == nil {
 				s.Next = sched.Next(time.Now())
 			}

@@ -20,6 +20,7 @@ var allowed = map[string][]string{
 	"view":                {},
 	"internal/jute":       {},
 	"internal/condition":  {},
+	"internal/command":    {"internal/proc", "view"},
 	"internal/arrows":     {},
 	"internal/history":    {},
 	"internal/peers":      {"session"},
@@ -39,7 +40,7 @@ var allowed = map[string][]string{
 	"fleet":               {"view", "session", "recipe", "config", "election"},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
-		"internal/proc", "internal/condition", "internal/systemd",
+		"internal/proc", "internal/condition", "internal/systemd", "internal/command",
 	},
 	"internal/translate": {"template"},
 	"internal/settings": {

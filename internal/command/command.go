@@ -1,0 +1,39 @@
+// Package command is what the commands of the settings are made of: their
+// arguments, and what the agent tells them in the environment and on the
+// standard input. Checks, reloads and hooks all use it; package proc runs them.
+package command
+
+import (
+	"context"
+
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+// Command is an argument list whose elements are evaluated when it runs.
+// There is no shell.
+type Command struct {
+	// Text is the command as the settings spell it, for status and logs.
+	Text string
+	// Args evaluates the arguments; nil means that there is no command.
+	Args func(Vars) ([]string, error) `json:"-"`
+}
+
+// Set reports whether there is a command.
+func (c Command) Set() bool { return c.Args != nil }
+
+// Vars is what a command may refer to when it runs.
+type Vars struct {
+	Staged      string // the staged file (of a bundle: of its first template)
+	StagedDir   string // private directory in which every file stands under its destination path
+	Destination string
+	Each        *Each
+}
+
+// Each is the element of a for_each for which a bundle is rendered.
+type Each struct {
+	Key   string
+	Value any // []view.Member, view.Member or the value of a key
+}
+
+// Run runs one command to its end. Tests in virtual time replace proc.Run.
+type Run func(ctx context.Context, c proc.Command) (proc.Result, error)
