@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -204,7 +204,7 @@ func (a *Agent) recover() {
 			_ = os.RemoveAll(dir)
 		}
 	}
-	list, err := template.Recover(a.applier.journalDir())
+	list, err := files.Recover(a.applier.journalDir())
 	a.conds.Set("recover-failed", "", err)
 	for _, r := range list {
 		name := a.bundleOf(r.Bundle)

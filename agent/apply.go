@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -85,7 +85,7 @@ type applier struct {
 	owed     *owed
 	lock     *swapLock
 	paths    func() map[view.Source]string
-	fs       *template.FS // for tests
+	fs       *files.FS // for tests
 }
 
 // failure is an error of an apply with its stage.
@@ -129,7 +129,7 @@ type applying struct {
 	*applier
 	job     applyJob
 	name    string
-	tx      *template.Tx
+	tx      *files.Tx
 	outputs []*output // all that the bundle renders now
 	staged  []*output // those that are in tx
 	gone    []string  // destinations that are no longer wanted
@@ -151,11 +151,11 @@ func (t *applying) run(ctx context.Context) error {
 	if err := t.render(ctx); err != nil {
 		return err
 	}
-	cfg := template.TxConfig{Bundle: fileName(t.name), FS: t.fs}
+	cfg := files.TxConfig{Bundle: fileName(t.name), FS: t.fs}
 	if !t.job.bundle.atomic() {
 		cfg.StateDir = t.journalDir()
 	}
-	t.tx = template.Begin(cfg)
+	t.tx = files.Begin(cfg)
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -115,7 +115,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 		for n := 1; ; n++ {
 			b := newApplyBed(t)
 			calls := 0
-			fsys := &template.FS{}
+			fsys := &files.FS{}
 			b.applier.fs = fsys
 			c := b.file("one", `one={{ key "web/v" }};`)
 			c.Templates = append(c.Templates, b.file("two", `two={{ key "web/v" }};`).Templates...)
@@ -164,7 +164,7 @@ func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {
 		b.keys(map[string]string{"v": "1"})
 		b.good(x)
 		calls := 0
-		b.applier.fs = &template.FS{Before: func(string, string) error {
+		b.applier.fs = &files.FS{Before: func(string, string) error {
 			if calls++; calls == n {
 				return syscall.EIO
 			}
@@ -236,7 +236,7 @@ func TestApply_BadDestinations(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse := b.file("link", `{{ key "web/v" }}`)
-	refuse.Templates[0].Symlink = template.SymlinkRefuse
+	refuse.Templates[0].Symlink = files.SymlinkRefuse
 	b.bad(b.bundle(refuse), stageStage, "symbolic link")
 	if exists(b.path("target")) {
 		t.Error("a refused link was followed")
@@ -322,7 +322,7 @@ func TestApply_OneOfManyTemplates(t *testing.T) {
 		b.good(x)
 	}
 	writes := 0
-	b.applier.fs = &template.FS{Before: func(op, _ string) error {
+	b.applier.fs = &files.FS{Before: func(op, _ string) error {
 		if op == "rename" {
 			writes++
 		}

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -40,7 +40,7 @@ func crashMain() {
 		panic(err)
 	}
 	calls := 0
-	a, b := c.agent(&template.FS{Before: func(string, string) error {
+	a, b := c.agent(&files.FS{Before: func(string, string) error {
 		if calls++; calls == c.N {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -56,7 +56,7 @@ func crashMain() {
 
 // agent is an agent that is not run, and its bundle: two files and one reload,
 // which notes what it has read.
-func (c crash) agent(fsys *template.FS) (*Agent, *bundle) {
+func (c crash) agent(fsys *files.FS) (*Agent, *bundle) {
 	path := func(name string) string { return filepath.Join(c.Dir, name) }
 	cfg := BundleConfig{
 		Name: "site", Reload: &ReloadConfig{Command: script("cat %s %s >> %s; echo >> %s", path("one"), path("two"), path("log"), path("log"))},

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/template"
 )
 
 // ownBed is a bed with a ZooKeeper of its own, for tests that disturb it.
@@ -120,7 +120,7 @@ func TestApply_DiskFull(t *testing.T) {
 	c.Bundles = []BundleConfig{one}
 	var full atomic.Bool
 	a := b.start(c, func(a *Agent) {
-		a.applier.fs = &template.FS{Before: func(op, _ string) error {
+		a.applier.fs = &files.FS{Before: func(op, _ string) error {
 			if full.Load() && op == "write" {
 				return errors.New("no space left on device")
 			}

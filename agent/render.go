@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -34,8 +35,8 @@ func (o *output) eachKey() string {
 
 // bundleWork is what applies of a bundle remember from one to the next.
 type bundleWork struct {
-	outputs map[string]*output          // by template and element
-	written map[string]template.Written // by destination
+	outputs map[string]*output       // by template and element
+	written map[string]files.Written // by destination
 }
 
 // outputKey names an output within its bundle.
@@ -199,14 +200,14 @@ func (t *applying) stage() error {
 // sweep removes what a process that was killed before its journal was written
 // has left beside the files of this bundle.
 func (t *applying) sweep() {
-	if template.Pending(t.journalDir(), fileName(t.name)) {
+	if files.Pending(t.journalDir(), fileName(t.name)) {
 		return
 	}
 	list := slices.Clone(t.gone)
 	for _, o := range t.outputs {
 		list = append(list, o.dest)
 	}
-	if err := template.Sweep(list...); err != nil {
+	if err := files.Sweep(list...); err != nil {
 		t.log.Warn("files of a former process not removed", "template", t.name, "err", err)
 	}
 }
@@ -214,7 +215,7 @@ func (t *applying) sweep() {
 // stageRemoval removes a file that is no longer wanted, unless something else
 // changed it.
 func (t *applying) stageRemoval(dest string) error {
-	mine, err := t.tx.Remove(template.File{Destination: dest, Symlink: template.SymlinkRefuse}, t.job.bundle.digestOf(dest))
+	mine, err := t.tx.Remove(files.File{Destination: dest, Symlink: files.SymlinkRefuse}, t.job.bundle.digestOf(dest))
 	if err != nil {
 		return fail(stageStage, time.Second, err)
 	}
@@ -234,13 +235,13 @@ func (t *applying) leftAlone(o *output) bool {
 		return false
 	}
 	d, err := w.Drift()
-	return err == nil && (d == template.DriftContent || d == template.DriftMode || d == template.DriftOwner)
+	return err == nil && (d == files.DriftContent || d == files.DriftMode || d == files.DriftOwner)
 }
 
 // file is the destination with its attributes.
-func (o *output) file() template.File {
+func (o *output) file() files.File {
 	c := o.tmpl.cfg
-	return template.File{
+	return files.File{
 		Destination: o.dest, Mode: c.Mode, Owner: c.Owner, Group: c.Group, Backup: c.Backup,
 		InPlace: c.InPlace, Symlink: c.Symlink,
 	}
@@ -292,8 +293,8 @@ func (t *applying) writtenPath() string {
 }
 
 // loadWritten reads what a former process wrote; nothing when it cannot.
-func (t *applying) loadWritten() map[string]template.Written {
-	w := map[string]template.Written{}
+func (t *applying) loadWritten() map[string]files.Written {
+	w := map[string]files.Written{}
 	if p := t.writtenPath(); p != "" {
 		if data, err := os.ReadFile(p); err == nil { //nolint:gosec // below our state directory.
 			_ = json.Unmarshal(data, &w)
@@ -337,7 +338,7 @@ func (a *applier) drifted(b *bundle) bool {
 			continue
 		}
 		b.work.written[o.dest] = w
-		if d == template.DriftNone {
+		if d == files.DriftNone {
 			a.conds.Close("drift", o.dest)
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -129,7 +130,7 @@ func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
 		}
 		return err
 	}
-	t.tx = template.Begin(template.TxConfig{Bundle: fileName("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
+	t.tx = files.Begin(files.TxConfig{Bundle: fileName("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
 	err := t.stage()
 	if err == nil && t.tx.Changed() {
 		err = t.check(ctx, false)

@@ -321,3 +321,10 @@ func TestRender_Concurrently(t *testing.T) {
 		}
 	}
 }
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

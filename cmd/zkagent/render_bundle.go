@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -24,12 +25,12 @@ type rendered struct {
 // renderBundle renders one bundle, and writes it unless the options say
 // otherwise. It reports whether a file differs from what was rendered.
 func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o renderOptions) (bool, error) {
-	files, err := executeBundle(ctx, b, v)
+	list, err := executeBundle(ctx, b, v)
 	if err != nil {
 		return false, err
 	}
 	differs := false
-	for _, f := range files {
+	for _, f := range list {
 		before, err := os.ReadFile(f.path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err
@@ -44,7 +45,7 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 			}
 		case o.diff:
 		case o.stdout:
-			if err = g.printRendered(f, len(files) > 1); err != nil {
+			if err = g.printRendered(f, len(list) > 1); err != nil {
 				return differs, err
 			}
 		case o.dryRun && changed:
@@ -54,7 +55,7 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 	if o.diff || o.stdout || o.dryRun {
 		return differs, nil
 	}
-	return differs, g.writeBundle(ctx, b, files)
+	return differs, g.writeBundle(ctx, b, list)
 }
 
 func (g *globals) printRendered(f rendered, several bool) error {
@@ -78,7 +79,7 @@ func executeBundle(ctx context.Context, b bundle, v *view.View) ([]rendered, err
 			elements = append(elements, &list[i])
 		}
 	}
-	var files []rendered
+	var list []rendered
 	for i, cfg := range b.cfg.Templates {
 		for _, e := range elements {
 			f := rendered{cfg: cfg}
@@ -92,17 +93,17 @@ func executeBundle(ctx context.Context, b bundle, v *view.View) ([]rendered, err
 			if f.data, err = b.templates[i].Render(ctx, v, e); err != nil {
 				return nil, err
 			}
-			files = append(files, f)
+			list = append(list, f)
 		}
 	}
-	return files, nil
+	return list, nil
 }
 
 // writeBundle stages, checks and swaps the files: all of them or none.
-func (g *globals) writeBundle(ctx context.Context, b bundle, files []rendered) error {
-	tx := template.Begin(template.TxConfig{Bundle: b.cfg.Name})
-	for _, f := range files {
-		_, err := tx.Stage(template.File{
+func (g *globals) writeBundle(ctx context.Context, b bundle, list []rendered) error {
+	tx := files.Begin(files.TxConfig{Bundle: b.cfg.Name})
+	for _, f := range list {
+		_, err := tx.Stage(files.File{
 			Destination: f.path, Mode: f.cfg.Mode, Owner: f.cfg.Owner, Group: f.cfg.Group, Backup: f.cfg.Backup,
 			InPlace: f.cfg.InPlace, Symlink: f.cfg.Symlink,
 		}, f.data)
@@ -114,13 +115,13 @@ func (g *globals) writeBundle(ctx context.Context, b bundle, files []rendered) e
 		g.say("%s: nothing changed", b.cfg.Name)
 		return tx.Discard()
 	}
-	if err := checkBundle(ctx, b, tx, files, "staged"); err != nil {
+	if err := checkBundle(ctx, b, tx, list, "staged"); err != nil {
 		return errors.Join(err, tx.Discard())
 	}
 	if err := tx.Swap(); err != nil {
 		return errors.Join(err, tx.Discard())
 	}
-	if err := checkBundle(ctx, b, tx, files, "swapped"); err != nil {
+	if err := checkBundle(ctx, b, tx, list, "swapped"); err != nil {
 		return errors.Join(err, tx.Restore(), tx.Commit())
 	}
 	for _, s := range tx.Files() {
@@ -133,7 +134,7 @@ func (g *globals) writeBundle(ctx context.Context, b bundle, files []rendered) e
 
 // checkBundle runs the check of a bundle, if it belongs to this moment: once,
 // or once for each element.
-func checkBundle(ctx context.Context, b bundle, tx *template.Tx, files []rendered, at string) error {
+func checkBundle(ctx context.Context, b bundle, tx *files.Tx, list []rendered, at string) error {
 	c := b.cfg.Check
 	if c == nil || !c.Command.Set() || c.At != at {
 		return nil
@@ -147,7 +148,7 @@ func checkBundle(ctx context.Context, b bundle, tx *template.Tx, files []rendere
 		return err
 	}
 	seen := map[string]bool{}
-	for i, f := range files {
+	for i, f := range list {
 		key := ""
 		if f.each != nil {
 			key = f.each.Key

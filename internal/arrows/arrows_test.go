@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/arrows":     {},
+	"internal/files":      {},
 	"internal/history":    {},
 	"internal/peers":      {"session"},
 	"internal/systemd":    {},
@@ -40,7 +41,7 @@ var allowed = map[string][]string{
 	"fleet":               {"view", "session", "recipe", "config", "election"},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
-		"internal/proc", "internal/condition", "internal/systemd", "internal/command",
+		"internal/files", "internal/proc", "internal/condition", "internal/systemd", "internal/command",
 	},
 	"internal/translate": {"template"},
 	"internal/settings": {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package template
+package files
 
 // copyLabel has nothing to copy where there is no SELinux.
 func copyLabel(_, _ string) {}
