@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/command"
+	"github.com/google/uuid"
 
-	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // clockStep is how long the runner sleeps at most before it looks at the wall
@@ -20,7 +20,7 @@ const clockStep = 30 * time.Second
 const fresh = time.Minute
 
 // newRunID names one run.
-func newRunID() string { return session.NewGUID() }
+func newRunID() string { return uuid.NewString() }
 
 // jitter is a random delay up to d.
 func jitter(d time.Duration) time.Duration { return rand.N(d) } //nolint:gosec // chance, no secret.

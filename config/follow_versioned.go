@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -36,14 +35,14 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			if err = w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
 				return err
 			}
-			if err = rest(ctx, s, retryPause); err != nil {
+			if err = s.Sleep(ctx, retryPause); err != nil {
 				return err
 			}
 			continue
 		}
 		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid))
 		if err == nil {
-			err = w.pause(ctx, s, watch, retry)
+			err = w.pause(ctx, watch, retry)
 		}
 		watch.Stop()
 		if err == nil && !retry {
@@ -60,7 +59,7 @@ func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
 	if w.cfg.Splay <= 0 {
 		return nil
 	}
-	return rest(ctx, s, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
+	return s.Sleep(ctx, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 }
 
 // use loads and passes on what ready names. The first result is true when that
@@ -126,19 +125,5 @@ func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
 		return nil
 	}
 	w.wait("for " + w.readyPath() + ", which does not exist")
-	return w.pause(ctx, s, watch, false)
-}
-
-// rest waits for a while, but not longer than ctx or the session lasts.
-func rest(ctx context.Context, s *session.Session, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
-	}
+	return w.pause(ctx, watch, false)
 }

@@ -114,7 +114,7 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
-		if err := rest(ctx, s, retryPause); err != nil {
+		if err := s.Sleep(ctx, retryPause); err != nil {
 			return mirror.Ended(ctx, s, err)
 		}
 	}

@@ -121,30 +121,21 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 		if err != nil {
 			return false, err
 		}
-		if err := w.pause(ctx, s, watch, ok); err != nil {
+		if err := w.pause(ctx, watch, ok); err != nil {
 			return false, err
 		}
 	}
 }
 
 // pause waits for a watch; with retry it also ends after a while.
-func (w *Watcher) pause(ctx context.Context, s *session.Session, watch *session.Watch, retry bool) error {
+func (w *Watcher) pause(ctx context.Context, watch *session.Watch, retry bool) error {
 	defer watch.Stop()
-	var tick <-chan time.Time
+	limit := time.Duration(0)
 	if retry {
-		t := time.NewTimer(retryPause)
-		defer t.Stop()
-		tick = t.C
+		limit = retryPause
 	}
-	select {
-	case <-watch.C():
-	case <-tick:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
-	}
-	return nil
+	_, err := watch.WaitFor(ctx, limit)
+	return err
 }
 
 // retryPause is how long is waited before what failed is tried again without

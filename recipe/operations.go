@@ -18,14 +18,14 @@ import (
 type operations struct {
 	s    *session.Session
 	path string
-	idle chan *session.Marker
+	idle chan *session.ProtectedMulti
 }
 
 // idleMarkers bounds how many markers are kept for later. More may be in use.
 const idleMarkers = 64
 
 func newOperations(s *session.Session, path string) operations {
-	return operations{s: s, path: path, idle: make(chan *session.Marker, idleMarkers)}
+	return operations{s: s, path: path, idle: make(chan *session.ProtectedMulti, idleMarkers)}
 }
 
 // do sends ops, and returns nil when they were applied, exactly once. An error
@@ -42,7 +42,7 @@ func (o operations) do(ctx context.Context, ops ...session.Op) error {
 		if applied {
 			err = nil
 		}
-		if errors.Is(err, session.ErrMarker) {
+		if errors.Is(err, session.ErrProtection) {
 			continue // nothing was applied; another marker will do
 		}
 		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
@@ -57,11 +57,11 @@ func (o operations) do(ctx context.Context, ops ...session.Op) error {
 	}
 }
 
-func (o operations) marker(ctx context.Context) (*session.Marker, error) {
+func (o operations) marker(ctx context.Context) (*session.ProtectedMulti, error) {
 	select {
 	case m := <-o.idle:
 		return m, nil
 	default:
-		return session.NewMarker(ctx, o.s, o.path)
+		return session.NewProtectedMulti(ctx, o.s, o.path)
 	}
 }

@@ -38,7 +38,7 @@ type reader struct {
 	retry   map[string]time.Time // when to read children again without an event
 	over    []string             // names beyond the limit
 	dirty   map[string]bool
-	bell    *session.Bell // rings for the watches of the members
+	bell    *session.WatchQueue // rings for the watches of the members
 	round   int           // lists read
 	last    int64         // largest zxid seen
 
@@ -61,7 +61,7 @@ type child struct {
 func newReader(g *Group, s *session.Session) *reader {
 	return &reader{
 		g: g, s: s, nodes: map[string]*child{}, reasons: map[string]string{}, retry: map[string]time.Time{}, dirty: map[string]bool{},
-		touched: map[string]*view.Member{}, bell: session.NewBell(), changed: true,
+		touched: map[string]*view.Member{}, bell: session.NewWatchQueue(), changed: true,
 	}
 }
 

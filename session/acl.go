@@ -8,17 +8,36 @@ import (
 )
 
 // ACL grants permissions on a znode to one identity.
-type ACL = jute.ACL
+type ACL struct {
+	Perms  int32  // a sum of Perm constants
+	Scheme string // "world", "auth", "digest", "ip", "x509", ...
+	ID     string // who, in the words of the scheme
+}
 
 // Permissions of an ACL.
 const (
-	PermRead   = jute.PermRead
-	PermWrite  = jute.PermWrite
-	PermCreate = jute.PermCreate
-	PermDelete = jute.PermDelete
-	PermAdmin  = jute.PermAdmin
-	PermAll    = jute.PermAll
+	PermRead   int32 = 1
+	PermWrite  int32 = 2
+	PermCreate int32 = 4
+	PermDelete int32 = 8
+	PermAdmin  int32 = 16
+	PermAll    int32 = 31
 )
+
+func encodeACLs(e *jute.Encoder, acl []ACL) {
+	e.Count(len(acl))
+	for _, a := range acl {
+		(*jute.ACL)(&a).Encode(e)
+	}
+}
+
+func decodeACLs(d *jute.Decoder) []ACL {
+	var acl []ACL
+	for _, a := range jute.DecodeACLs(d) {
+		acl = append(acl, ACL(a))
+	}
+	return acl
+}
 
 const permLetters = "rwcda" // by bit
 

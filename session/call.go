@@ -161,7 +161,7 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 		// A request at which the server hangs up every time must not make a storm
 		// of connections.
 		if losses++; losses > 3 {
-			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
 	}
 }
@@ -175,17 +175,6 @@ func (r *request) begin(w *wire) *Watch {
 		r.frame[len(r.frame)-1] = 1
 	}
 	return watch
-}
-
-// calm waits for d, or less if ctx or the session ends.
-func (s *Session) calm(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	case <-s.ctx.Done():
-	}
 }
 
 // unknown says that the outcome is unknown if the request was a write; why may be nil.

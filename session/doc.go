@@ -8,7 +8,7 @@
 //   - An operation takes a context and ends with it. A read waits for a connection
 //     and is repeated over lost ones. A write is sent again only while it cannot have
 //     been applied; otherwise its error matches [ErrUnknown]. [Session.CreateProtected]
-//     and [Marker] find out.
+//     and [ProtectedMulti] find out.
 //   - A [Watch] closes when what was read may have changed. Over a reconnect all
 //     watches are set again as of the last zxid that was seen before, so that no event
 //     is lost. An event that arrived before the reply to a read has closed its watch

@@ -41,7 +41,7 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 		op: jute.OpGetData,
 		decode: func(i int, d *jute.Decoder) {
 			out[i].Data = d.Buffer()
-			out[i].Stat.Decode(d)
+			out[i].Stat.decode(d)
 		},
 		failed: func(i int, err error) { out[i] = Result{Err: err} },
 		single: func(ctx context.Context, i int) error {

@@ -19,7 +19,7 @@ import (
 // fires, whether multiRead saw it or not: nothing is lost, at worst something
 // is read once more.
 
-// WatchedResult is what GetManyW found at one path.
+// WatchedResult is for internal use: what GetManyW found at one path.
 type WatchedResult struct {
 	Result
 
@@ -38,7 +38,7 @@ type watchedSpan struct {
 	out   []WatchedResult
 }
 
-// GetManyW reads many znodes as GetMany does, and watches their data and, with
+// GetManyW is for internal use. It reads many znodes as GetMany does, and watches their data and, with
 // kids, the lists of their children, as they are when the data was read: whoever
 // sees no child in the Stat need not list them. A server that cannot do that is
 // asked one by one, and the children are not watched then. Where the error is not
@@ -83,7 +83,7 @@ func (s *Session) watchPart(ctx context.Context, p watchedSpan) error {
 	}
 	for losses := 0; ; losses++ {
 		if losses > 3 {
-			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
 		err := s.watchOnce(ctx, p)
 		switch {
@@ -191,7 +191,7 @@ func (s *Session) watchedReader(p watchedSpan) reader {
 		decode: func(i int, d *jute.Decoder) {
 			p.out[i].Err = nil
 			p.out[i].Data = d.Buffer()
-			p.out[i].Stat.Decode(d)
+			p.out[i].Stat.decode(d)
 		},
 		failed: func(i int, err error) { p.out[i].Result = Result{Err: err} },
 	}

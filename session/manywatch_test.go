@@ -39,26 +39,26 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 		if got := s.Requests(); got["multiRead"] != 2 || got["setWatches"] != 2 || got["exists"] != 1 {
 			t.Errorf("got requests %v", got)
 		}
-		bell := NewBell()
+		queue := NewWatchQueue()
 		for _, r := range results[:600] {
 			if r.Err != nil || string(r.Data) != "1" {
 				t.Fatalf("got %+v", r)
 			}
-			r.Watch.Join(bell)
+			r.Watch.Join(queue)
 		}
 		if err := errors.Join(srv.Set(paths[7], []byte("2")), srv.Create(paths[9]+"/child", nil)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		rung := bell.Take()
-		if len(rung) != 2 || rung[0] != (Rung{Watch: results[7].Watch}) || rung[1] != (Rung{Watch: results[9].Watch, Children: true}) {
+		rung := queue.Take()
+		if len(rung) != 2 || rung[0] != (WatchEvent{Watch: results[7].Watch}) || rung[1] != (WatchEvent{Watch: results[9].Watch, Children: true}) {
 			t.Fatalf("%d watches fired", len(rung))
 		}
 		if path := rung[1].Watch.Path(); path != paths[9] {
 			t.Errorf("got %s", path)
 		}
 		if !results[7].Watch.Fired() || results[8].Watch.Fired() {
-			t.Error("Fired does not tell what the bell does")
+			t.Error("Fired does not tell what the queue does")
 		}
 	})
 }

@@ -254,14 +254,14 @@ func TestCreateProtected_CancelCleansUp(t *testing.T) {
 	})
 }
 
-func TestMarker_OutcomeIsKnown(t *testing.T) {
+func TestProtectedMulti_OutcomeIsKnown(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		t.Run(fmt.Sprint("before=", before), func(t *testing.T) {
 			bubble(t, func(t *testing.T, srv *memzk.Server) {
 				s := dialMem(t, memConfig(srv))
 				defer s.Close()
 				ctx := t.Context()
-				m, err := NewMarker(ctx, s, "/q")
+				m, err := NewProtectedMulti(ctx, s, "/q")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -149,9 +149,9 @@ func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 			results[i].Path = strip(s.cfg.Chroot, d.String())
 		case jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
 			results[i].Path = strip(s.cfg.Chroot, d.String())
-			results[i].Stat.Decode(d)
+			results[i].Stat.decode(d)
 		case jute.OpSetData:
-			results[i].Stat.Decode(d)
+			results[i].Stat.decode(d)
 		case jute.OpDelete, jute.OpCheck:
 		default:
 			return nil, fmt.Errorf("result of type %d", h.Type)

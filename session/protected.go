@@ -2,21 +2,13 @@ package session
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
-)
 
-// NewGUID returns a random UUID in its dashed form of 36 characters.
-func NewGUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
+	"github.com/google/uuid"
+)
 
 // ProtectedPrefix begins the name of a protected znode: "_c_" and a GUID, the form
 // that Apache Curator gives them.
@@ -27,7 +19,7 @@ func ProtectedPrefix(guid string) string { return "_c_" + guid + "-" }
 // of dir, as often as it takes: it never creates twice and never loses track. When
 // ctx ends first, the znode is deleted in the background if it was created.
 func (s *Session) CreateProtected(ctx context.Context, dir, suffix string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
-	name := ProtectedPrefix(NewGUID())
+	name := ProtectedPrefix(uuid.NewString())
 	for {
 		path, st, err := s.Create(ctx, JoinPath(dir, name+suffix), data, mode, acl...)
 		if err == nil {
@@ -95,7 +87,7 @@ func (s *Session) abandon(dir, name string, mode Mode) {
 			if err == nil || errors.Is(err, ErrNoNode) || IsPermanent(err) {
 				return
 			}
-			s.calm(s.ctx, time.Second)
+			_ = s.Sleep(s.ctx, time.Second)
 		}
 	})
 }

@@ -3,12 +3,32 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Stat is what ZooKeeper knows about a znode besides its data.
-type Stat = jute.Stat
+// Stat is what ZooKeeper knows about a znode besides its data. A zxid numbers a
+// transaction of the ensemble. Times are milliseconds since 1970.
+type Stat struct {
+	Czxid          int64 // zxid of the creation
+	Mzxid          int64 // zxid of the last change of the data
+	Ctime          int64 // time of the creation
+	Mtime          int64 // time of the last change of the data
+	Version        int32 // changes of the data
+	Cversion       int32 // creations and deletions of children
+	Aversion       int32 // changes of the ACL
+	EphemeralOwner int64 // session that owns the znode; 0 if it is not ephemeral
+	DataLength     int32 // bytes of data
+	NumChildren    int32 // direct children
+	Pzxid          int64 // zxid of the last creation or deletion of a child
+}
+
+func (s *Stat) decode(d *jute.Decoder) {
+	var j jute.Stat
+	j.Decode(d)
+	*s = Stat(j)
+}
 
 // Get reads the data of a znode.
 func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {
@@ -26,7 +46,7 @@ func (s *Session) get(ctx context.Context, path string, watch bool) ([]byte, Sta
 	var st Stat
 	w, err := s.read(ctx, jute.OpGetData, path, watchData, watch, func(d *jute.Decoder) error {
 		data = d.Buffer()
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	})
 	return data, st, w, err
@@ -47,7 +67,7 @@ func (s *Session) ExistsW(ctx context.Context, path string) (Stat, bool, *Watch,
 func (s *Session) exists(ctx context.Context, path string, watch bool) (Stat, bool, *Watch, error) {
 	var st Stat
 	w, err := s.read(ctx, jute.OpExists, path, watchExists, watch, func(d *jute.Decoder) error {
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	})
 	if errors.Is(err, ErrNoNode) {
@@ -73,10 +93,67 @@ func (s *Session) children(ctx context.Context, path string, watch bool) ([]stri
 	var st Stat
 	w, err := s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, func(d *jute.Decoder) error {
 		names = d.Strings()
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	})
 	return names, st, w, err
+}
+
+// Listing is the list of a znode's children, or that the znode does not exist.
+type Listing struct {
+	Exists bool
+	Names  []string // in no order
+	Stat   Stat
+}
+
+// ListW lists the children of a znode and watches the list, as ChildrenW does. Where
+// the znode does not exist, that is no error: the watch fires when it is created.
+func (s *Session) ListW(ctx context.Context, path string) (Listing, *Watch, error) {
+	for {
+		names, st, w, err := s.ChildrenW(ctx, path)
+		if err == nil {
+			return Listing{Exists: true, Names: names, Stat: st}, w, nil
+		}
+		if !errors.Is(err, ErrNoNode) {
+			return Listing{}, nil, err
+		}
+		_, exists, w, err := s.ExistsW(ctx, path)
+		if err != nil || !exists {
+			return Listing{}, w, err
+		}
+		w.Stop() // created in between
+	}
+}
+
+// Child is what GetChildren found of one child.
+type Child struct {
+	Name string
+	Result
+}
+
+// GetChildren reads all children of a znode, sorted by name. It leaves out those
+// that vanish between the list and the read; what cannot be read has an Err.
+func (s *Session) GetChildren(ctx context.Context, path string) ([]Child, error) {
+	names, _, err := s.Children(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = JoinPath(path, name)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	children := make([]Child, 0, len(names))
+	for i, r := range results {
+		if !errors.Is(r.Err, ErrNoNode) {
+			children = append(children, Child{Name: names[i], Result: r})
+		}
+	}
+	return children, nil
 }
 
 // read sends a request that consists of a path and whether to watch it.
@@ -140,8 +217,8 @@ func (s *Session) GetACL(ctx context.Context, path string) ([]ACL, Stat, error) 
 	}
 	r.frame = newFrame(r.op, len(path)+64, func(e *jute.Encoder) { e.String(full(s.cfg.Chroot, path)) })
 	r.decode = func(d *jute.Decoder) error {
-		acl = jute.DecodeACLs(d)
-		st.Decode(d)
+		acl = decodeACLs(d)
+		st.decode(d)
 		return nil
 	}
 	_, err := s.exchange(ctx, r)

@@ -135,7 +135,7 @@ func (m *sim) write(ctx context.Context, s *Session, rng *rand.Rand, n int) {
 		return
 	}
 	if rng.IntN(2) == 0 {
-		marker, err := NewMarker(ctx, s, "/m")
+		marker, err := NewProtectedMulti(ctx, s, "/m")
 		if err != nil {
 			return
 		}
@@ -194,11 +194,11 @@ func (m *sim) protect(ctx context.Context, s *Session, rng *rand.Rand) {
 // watch reads and waits until the session ends, now and then below a cover that
 // comes before a read or goes while its watch waits.
 func (m *sim) watch(ctx context.Context, s *Session) {
-	var c *Cover
+	var c *RecursiveWatch
 	defer func() { c.Release() }()
 	for i := 0; ; i++ {
 		if i%3 == 1 {
-			c, _ = s.Cover(ctx, []string{"/", "/w"}[i/3%2])
+			c, _ = s.WatchRecursive(ctx, []string{"/", "/w"}[i/3%2])
 		}
 		data, _, w, err := s.GetW(ctx, "/w")
 		if err != nil {

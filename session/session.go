@@ -72,7 +72,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.timeout.Store(int64(cfg.Timeout))
-	s.watches.chroot = cfg.Chroot
+	s.watches.chroot, s.watches.ctx = cfg.Chroot, s.ctx
 	s.hosts = newHosts(s)
 	s.met.setState(Connecting)
 	return s
@@ -204,7 +204,7 @@ func (s *Session) ACL() []ACL { return slices.Clone(s.cfg.ACL) }
 // Zxid returns the newest zxid seen in a reply.
 func (s *Session) Zxid() int64 { return s.zxid.Load() }
 
-// Requests returns the number of requests sent so far by operation, as ZooKeeper
+// Requests is for internal use. It returns the number of requests sent so far by operation, as ZooKeeper
 // names them ("getData", "create2", "setWatches", ...). Pings are not counted.
 func (s *Session) Requests() map[string]uint64 {
 	m := make(map[string]uint64)

@@ -1,9 +1,12 @@
 package session
 
 import (
+	"context"
 	"math/bits"
+	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -39,28 +42,92 @@ func (k kinds) len() int { return bits.OnesCount8(uint8(k)) }
 // watches of one znode, data and children, is one of them.
 type Watch struct {
 	book  *watchBook
-	path  string // the server's
-	next  *Watch // of the same path; guarded by book.mu, as all that follows
-	bell  *Bell  // who is told; nil: nobody yet
-	live  kinds  // what is waited for
-	soft  kinds  // what of it a cover stands in for
-	armed bool   // the server's reply has come
-	fired kinds  // what of it has happened
-	gone  bool   // the event said that the znode was deleted
+	path  string      // the server's
+	next  *Watch      // of the same path; guarded by book.mu, as all that follows
+	queue *WatchQueue // who is told; nil: nobody yet
+	live  kinds       // what is waited for
+	soft  kinds       // what of it a cover stands in for
+	armed bool        // the server's reply has come
+	fired kinds       // what of it has happened
+	gone  bool        // the event said that the znode was deleted
 }
 
-// C is closed when the read is to be repeated. It is not closed when the session
-// ends: select on Session.Done too. A watch that joined a bell has no C.
+// Wait waits until the watch fires and returns nil then. It returns the cause when
+// ctx or the session ends first.
+func (w *Watch) Wait(ctx context.Context) error {
+	_, err := w.WaitFor(ctx, 0)
+	return err
+}
+
+// WaitFor waits as Wait does, but no longer than d; 0 is no limit. It reports
+// whether the watch has fired.
+func (w *Watch) WaitFor(ctx context.Context, d time.Duration) (bool, error) {
+	var tick <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		tick = t.C
+	}
+	select {
+	case <-w.C():
+		return true, nil
+	case <-tick:
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case <-w.book.ctx.Done():
+		return false, context.Cause(w.book.ctx)
+	}
+}
+
+// WaitAny waits until one of the watches fires and returns nil then; nil watches
+// are left out. It returns the cause when ctx or the session ends first.
+func (s *Session) WaitAny(ctx context.Context, watches ...*Watch) error {
+	cases := []reflect.SelectCase{
+		{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())},
+		{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(s.Done())},
+	}
+	for _, w := range watches {
+		if w != nil {
+			cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(w.C())})
+		}
+	}
+	switch n, _, _ := reflect.Select(cases); n {
+	case 0:
+		return context.Cause(ctx)
+	case 1:
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+// Sleep waits for d. It returns the cause when ctx or the session ends first.
+func (s *Session) Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+}
+
+// C is closed when the read is to be repeated. The end of the session does not close
+// it: use Wait, or select on Session.Done as well. A watch that joined a queue has
+// no C.
 func (w *Watch) C() <-chan struct{} {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
-	if w.bell == nil {
-		w.bell = &Bell{c: make(chan struct{}), once: true}
+	if w.queue == nil {
+		w.queue = &WatchQueue{c: make(chan struct{}), once: true}
 		if w.fired != 0 {
-			close(w.bell.c)
+			close(w.queue.c)
 		}
 	}
-	return w.bell.c
+	return w.queue.c
 }
 
 // Stop forgets the watch; C stays open if it is. It may be called more than once,
@@ -71,7 +138,7 @@ func (w *Watch) Stop() {
 	}
 }
 
-// StopOne forgets the children, or the data, of a watch that may be for both. It
+// StopOne is for internal use. It forgets the children, or the data, of a watch that may be for both. It
 // may be called on nil.
 func (w *Watch) StopOne(children bool) {
 	switch {
@@ -88,12 +155,13 @@ func (w *Watch) StopOne(children bool) {
 type watchBook struct {
 	met    *Metrics
 	chroot string
+	ctx    context.Context // the session's
 
 	mu sync.Mutex // guards what follows and the state of every Watch
 	t  watchTable
 	n  int // kinds waited for, of all watches
 
-	covers []*Cover // of the present connection, or one that has ended
+	covers []*RecursiveWatch // of the present connection, or one that has ended
 }
 
 func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
@@ -234,8 +302,8 @@ func (b *watchBook) close(path string, hit kinds, gone bool) {
 		if gone {
 			w.gone = true
 		}
-		if w.bell != nil {
-			w.bell.add(w, what)
+		if w.queue != nil {
+			w.queue.add(w, what)
 		}
 		w.fired |= what
 		w.soft &^= hit

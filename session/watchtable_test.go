@@ -74,20 +74,20 @@ func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
 func TestWatch_DataAndChildren(t *testing.T) {
 	t.Parallel()
 	b := newWatchBook(nil)
-	bell := NewBell()
+	queue := NewWatchQueue()
 	w, _ := b.begin(nil, "/a", watchData.set()|watchChild.set())
-	w.Join(bell)
+	w.Join(queue)
 	b.fire(4, "/a") // children
 	b.fire(4, "/a")
 	b.fire(3, "/a") // data
-	if got := bell.Take(); len(got) != 2 || got[0] != (Rung{w, true}) || got[1] != (Rung{w, false}) {
+	if got := queue.Take(); len(got) != 2 || got[0] != (WatchEvent{w, true}) || got[1] != (WatchEvent{w, false}) {
 		t.Errorf("got %v", got)
 	}
 	w, _ = b.begin(nil, "/a", watchData.set()|watchChild.set())
 	w.StopOne(true)
 	b.fire(2, "/a") // deleted
-	w.Join(bell)
-	if got := bell.Take(); len(got) != 1 || got[0] != (Rung{w, false}) {
+	w.Join(queue)
+	if got := queue.Take(); len(got) != 1 || got[0] != (WatchEvent{w, false}) {
 		t.Errorf("after a stop of the children: got %v", got)
 	}
 	w, _ = b.begin(nil, "/a", watchData.set()|watchChild.set())

@@ -324,7 +324,7 @@ func decodeAny(s *Session, op int32, c *call) {
 		_ = d.Buffer()
 	}
 	var st Stat
-	st.Decode(d)
+	st.decode(d)
 }
 
 func TestHandoff_StateFileIsPrivate(t *testing.T) {

@@ -50,7 +50,7 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 	})
 	r.decode = func(d *jute.Decoder) error {
 		created = strip(s.cfg.Chroot, d.String())
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	}
 	if _, err := s.exchange(ctx, r); err != nil {
@@ -65,7 +65,7 @@ func encodeCreate(e *jute.Encoder, path string, data []byte, acl []ACL, mode Mod
 	}
 	e.String(path)
 	e.Buffer(data)
-	jute.EncodeACLs(e, acl)
+	encodeACLs(e, acl)
 	e.Int32(int32(mode))
 }
 
@@ -92,7 +92,7 @@ func (s *Session) Set(ctx context.Context, path string, data []byte, version int
 		encodeSet(e, full(s.cfg.Chroot, path), data, version)
 	})
 	r.decode = func(d *jute.Decoder) error {
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	}
 	_, err := s.exchange(ctx, r)
@@ -131,11 +131,11 @@ func (s *Session) SetACL(ctx context.Context, path string, acl []ACL, aversion i
 	}
 	r.frame = newFrame(r.op, len(path)+256, func(e *jute.Encoder) {
 		e.String(full(s.cfg.Chroot, path))
-		jute.EncodeACLs(e, acl)
+		encodeACLs(e, acl)
 		e.Int32(aversion)
 	})
 	r.decode = func(d *jute.Decoder) error {
-		st.Decode(d)
+		st.decode(d)
 		return nil
 	}
 	_, err := s.exchange(ctx, r)

@@ -34,9 +34,8 @@ func doctorBed(t *testing.T, auth string, znodes map[string][]jute.ACL) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := session.OpenACL()
 	for _, p := range []string{"/services", "/config"} {
-		if err := server.CreateWith(p, nil, 0, open); err != nil {
+		if err := server.Create(p, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +107,7 @@ func TestDoctor_ACLs(t *testing.T) {
 		},
 		{
 			"a config that everybody may change", "",
-			map[string][]jute.ACL{"/config/web": session.OpenACL()},
+			map[string][]jute.ACL{"/config/web": nil},
 			levelWarn, "acl", "everybody", "auth and acl",
 		},
 		{

@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"internal/files":      {},
 	"internal/history":    {},
 	"internal/peers":      {"session"},
+	"internal/pause":      {},
 	"internal/systemd":    {},
 	"internal/proc":       {},
 	"internal/memzk":      {"internal/jute"},

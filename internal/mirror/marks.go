@@ -15,20 +15,20 @@ type mark struct {
 // marks collects what is to be read again: watches that fired, and what was
 // marked for another reason.
 type marks struct {
-	bell *session.Bell
+	queue *session.WatchQueue
 
 	mu  sync.Mutex // guards own
 	own map[mark]struct{}
 }
 
-func newMarks() *marks { return &marks{bell: session.NewBell(), own: map[mark]struct{}{}} }
+func newMarks() *marks { return &marks{queue: session.NewWatchQueue(), own: map[mark]struct{}{}} }
 
 // mark notes that something is to be read again.
 func (k *marks) mark(m mark) {
 	k.mu.Lock()
 	k.own[m] = struct{}{}
 	k.mu.Unlock()
-	k.bell.Ring()
+	k.queue.Wake()
 }
 
 // take returns what was marked since the last call. Every event that the session
@@ -38,7 +38,7 @@ func (k *marks) take(root string) map[mark]struct{} {
 	all := k.own
 	k.own = map[mark]struct{}{}
 	k.mu.Unlock()
-	for _, rung := range k.bell.Take() {
+	for _, rung := range k.queue.Take() {
 		all[mark{relative(root, rung.Watch.Path()), rung.Children}] = struct{}{}
 	}
 	return all

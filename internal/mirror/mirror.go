@@ -51,8 +51,8 @@ type Mirror struct {
 	errs map[string]error
 	last int64
 
-	cover *session.Cover // of the root; nil: none
-	loud  bool           // what is skipped must not be watched
+	cover *session.RecursiveWatch // of the root; nil: none
+	loud  bool                    // what is skipped must not be watched
 
 	retry   *time.Timer
 	backoff time.Duration
@@ -89,7 +89,7 @@ func (m *Mirror) Close() {
 }
 
 // Dirty receives when there is something to read.
-func (m *Mirror) Dirty() <-chan struct{} { return m.todo.bell.C() }
+func (m *Mirror) Dirty() <-chan struct{} { return m.todo.queue.C() }
 
 // Refresh reads what was marked until now, and what it finds new, and returns
 // the copy with the relative paths that changed, in no order. Every event that the

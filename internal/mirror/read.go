@@ -230,7 +230,7 @@ func (m *Mirror) arm(z *znode, kids bool, w *session.Watch) {
 	(*p).StopOne(kids)
 	*p = w
 	if w != nil && (!kids || w != z.watch) { // One that is for both has joined.
-		w.Join(m.todo.bell)
+		w.Join(m.todo.queue)
 	}
 }
 

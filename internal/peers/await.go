@@ -2,7 +2,6 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/zkagent/zkagent/session"
@@ -12,24 +11,19 @@ import (
 func AwaitChildren(ctx context.Context, tb testing.TB, s *session.Session, path string, n int) {
 	tb.Helper()
 	for {
-		names, _, watch, err := s.ChildrenW(ctx, path)
-		if errors.Is(err, session.ErrNoNode) {
-			_, _, watch, err = s.ExistsW(ctx, path)
-		}
+		list, watch, err := s.ListW(ctx, path)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if len(names) == n {
-			watch.Stop()
-			return
-		}
-		select {
-		case <-watch.C():
-		case <-s.Done():
-			tb.Fatalf("%s has %d children, want %d: %v", path, len(names), n, context.Cause(s.Context()))
-		case <-ctx.Done():
-			tb.Fatalf("%s has %d children, want %d: %v", path, len(names), n, context.Cause(ctx))
+		if len(list.Names) != n {
+			err = watch.Wait(ctx)
 		}
 		watch.Stop()
+		switch {
+		case err != nil:
+			tb.Fatalf("%s has %d children, want %d: %v", path, len(list.Names), n, err)
+		case len(list.Names) == n:
+			return
+		}
 	}
 }

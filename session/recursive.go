@@ -9,7 +9,8 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Cover watches a znode and all below it with one watch of the server (addWatch,
+// RecursiveWatch is for internal use and may change. It watches a znode and all below
+// it with one persistent recursive watch of the server (addWatch,
 // recursive; servers from 3.6 on). It fires nothing itself: on its connection it
 // stands in for the watches of GetW, ExistsW and GetManyW at and below its path,
 // which then need none of their own. Lists that were read have their own always,
@@ -26,7 +27,7 @@ import (
 // a zxid up to which the cover has told everything.
 //
 // Its methods may be called from any goroutine.
-type Cover struct {
+type RecursiveWatch struct {
 	s    *Session
 	w    *wire
 	path string // the server's
@@ -36,10 +37,10 @@ type Cover struct {
 	live bool // the server has it
 }
 
-// Cover covers the subtree at path, or adds a user to its cover. Servers that
+// WatchRecursive is for internal use. It watches the subtree at path, or adds a user to its cover. Servers that
 // do not know addWatch, or refuse it for whatever reason, give an error that
 // matches ErrUnimplemented; each is asked once.
-func (s *Session) Cover(ctx context.Context, path string) (*Cover, error) {
+func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWatch, error) {
 	r := &request{op: jute.OpAddWatch, path: path}
 	if err := ValidatePath(path); err != nil {
 		return nil, r.fail(err)
@@ -51,7 +52,7 @@ func (s *Session) Cover(ctx context.Context, path string) (*Cover, error) {
 	})
 	for losses := 0; ; losses++ {
 		if losses > 3 {
-			s.calm(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
 		if s.noCover.Load() || s.noMulti.Load() {
 			return nil, r.fail(ErrUnimplemented)
@@ -74,7 +75,7 @@ func (s *Session) Cover(ctx context.Context, path string) (*Cover, error) {
 }
 
 // ask sends the request for a cover and waits for its reply.
-func (s *Session) ask(ctx context.Context, r *request, c *Cover) error {
+func (s *Session) ask(ctx context.Context, r *request, c *RecursiveWatch) error {
 	zxid := s.zxid.Load() // What the server has applied, or the connection has ended.
 	q := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 	q.after = func(code int32) {
@@ -106,7 +107,7 @@ func (s *Session) ask(ctx context.Context, r *request, c *Cover) error {
 
 // Live reports whether reads below the path need no watches of their own. It may
 // be called on nil.
-func (c *Cover) Live() bool {
+func (c *RecursiveWatch) Live() bool {
 	if c == nil {
 		return false
 	}
@@ -118,7 +119,7 @@ func (c *Cover) Live() bool {
 
 // Release gives the cover up; the last user's takes it off the server. It must be
 // called once, and may be on nil. Watches that others have below stay.
-func (c *Cover) Release() {
+func (c *RecursiveWatch) Release() {
 	if c == nil {
 		return
 	}
@@ -142,10 +143,10 @@ func (c *Cover) Release() {
 	})
 }
 
-// WatchLists makes watches of GetManyW that rely on a cover watch the lists of
+// WatchChildren is for internal use. It makes watches of GetManyW that rely on a cover watch the lists of
 // their znodes by themselves, which is wanted before these are read. An error
 // that matches ErrUnimplemented means that the server refuses.
-func (s *Session) WatchLists(ctx context.Context, watches []*Watch) error {
+func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 	r := &request{op: jute.OpSetWatches}
 	w, err := s.connection(ctx)
 	if err != nil {

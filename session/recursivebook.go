@@ -9,21 +9,21 @@ import (
 
 // cover adds a user to the cover of a path on a connection. It reports whether
 // the cover is new.
-func (b *watchBook) cover(s *Session, w *wire, path string) (*Cover, bool) {
+func (b *watchBook) cover(s *Session, w *wire, path string) (*RecursiveWatch, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.coverAt(w, path); c != nil {
 		c.refs++
 		return c, false
 	}
-	c := &Cover{s: s, w: w, path: path, refs: 1}
+	c := &RecursiveWatch{s: s, w: w, path: path, refs: 1}
 	b.covers = append(b.covers, c)
 	return c, true
 }
 
 // covered notes the reply of the server. Before 3.9 it has replaced the watch of
 // the list at the path; that one is set again.
-func (b *watchBook) covered(c *Cover, zxid int64) {
+func (b *watchBook) covered(c *RecursiveWatch, zxid int64) {
 	b.mu.Lock()
 	c.live = slices.Contains(b.covers, c)
 	b.mu.Unlock()
@@ -31,7 +31,7 @@ func (b *watchBook) covered(c *Cover, zxid int64) {
 }
 
 // rearm sets the watches at the path of a cover again, as of zxid.
-func (b *watchBook) rearm(c *Cover, zxid int64, of kinds) {
+func (b *watchBook) rearm(c *RecursiveWatch, zxid int64, of kinds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var batch watchBatch
@@ -45,7 +45,7 @@ func (b *watchBook) rearm(c *Cover, zxid int64, of kinds) {
 
 // coverAt returns the cover whose path is path on w, nil if there is none; it may
 // not be live yet. b.mu is held.
-func (b *watchBook) coverAt(w *wire, path string) *Cover {
+func (b *watchBook) coverAt(w *wire, path string) *RecursiveWatch {
 	for _, c := range b.covers {
 		if c.w == w && c.path == path {
 			return c
@@ -56,7 +56,7 @@ func (b *watchBook) coverAt(w *wire, path string) *Cover {
 
 // coverOf returns the cover that stands in for data watches at path on w, nil if
 // there is none. b.mu is held.
-func (b *watchBook) coverOf(w *wire, path string) *Cover {
+func (b *watchBook) coverOf(w *wire, path string) *RecursiveWatch {
 	for _, c := range b.covers {
 		if c.live && c.w == w && c.over(path) {
 			return c
@@ -69,22 +69,22 @@ func (b *watchBook) coverOf(w *wire, path string) *Cover {
 func (b *watchBook) isCovered(path string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.covers, func(c *Cover) bool { return c.live && c.over(path) })
+	return slices.ContainsFunc(b.covers, func(c *RecursiveWatch) bool { return c.live && c.over(path) })
 }
 
-func (c *Cover) over(path string) bool {
+func (c *RecursiveWatch) over(path string) bool {
 	rest, ok := strings.CutPrefix(path, c.path)
 	return ok && (rest == "" || rest[0] == '/' || c.path == "/")
 }
 
 // uncover ends a cover: what relied on it is set one by one, as of zxid.
-func (b *watchBook) uncover(c *Cover, zxid int64) {
+func (b *watchBook) uncover(c *RecursiveWatch, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.uncoverLocked(c, zxid)
 }
 
-func (b *watchBook) uncoverLocked(c *Cover, zxid int64) {
+func (b *watchBook) uncoverLocked(c *RecursiveWatch, zxid int64) {
 	at := slices.Index(b.covers, c)
 	if at < 0 {
 		return
@@ -134,7 +134,7 @@ func (b *watchBook) set(to *wire, zxid int64, firsts []*Watch) {
 func (b *watchBook) put(batch *watchBatch, first *Watch, of kinds) {
 	const data = 1<<watchData | 1<<watchExists
 	path := first.path
-	if of&data != 0 && slices.ContainsFunc(b.covers, func(c *Cover) bool { return c.path == path }) {
+	if of&data != 0 && slices.ContainsFunc(b.covers, func(c *RecursiveWatch) bool { return c.path == path }) {
 		of &^= data
 		b.close(path, data, false)
 		if first = b.t.get(path); first == nil {
@@ -149,7 +149,7 @@ func (b *watchBook) put(batch *watchBatch, first *Watch, of kinds) {
 	}
 }
 
-// lists returns the requests for WatchLists.
+// lists returns the requests for WatchChildren.
 func (b *watchBook) lists(zxid int64, watches []*Watch) []*call {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Marker makes the outcome of a multi known even when its reply is lost.
+// ProtectedMulti makes the outcome of a multi known even when its reply is lost.
 //
 //	<path>-ops/_c_<GUID>   (E) the marker; each multi sets it, at a version known here
 //
 // After a lost reply the marker is read: one version further means that the multi
 // was applied, the same version that it was not. Gone with its session it tells
 // nothing, and the outcome stays unknown.
-type Marker struct {
+type ProtectedMulti struct {
 	s    *Session
 	path string
 
@@ -23,17 +23,17 @@ type Marker struct {
 	lost    bool // the version is not known, see recover
 }
 
-// ErrMarker means that a multi was not applied because somebody deleted or set its
+// ErrProtection means that a multi was not applied because somebody deleted or set its
 // marker: the same operations may be tried with a new one.
-var ErrMarker = errors.New("the marker is not as it was left")
+var ErrProtection = errors.New("the marker is not as it was left")
 
-// NewMarker creates a marker beside path, with its parents.
-func NewMarker(ctx context.Context, s *Session, path string) (*Marker, error) {
+// NewProtectedMulti creates a marker beside path, with its parents.
+func NewProtectedMulti(ctx context.Context, s *Session, path string) (*ProtectedMulti, error) {
 	dir := path + "-ops"
 	for {
 		p, st, err := s.CreateProtected(ctx, dir, "", nil, Ephemeral)
 		if err == nil {
-			return &Marker{s: s, path: p, version: st.Version}, nil
+			return &ProtectedMulti{s: s, path: p, version: st.Version}, nil
 		}
 		if !errors.Is(err, ErrNoNode) {
 			return nil, fmt.Errorf("create marker: %w", err)
@@ -45,13 +45,13 @@ func NewMarker(ctx context.Context, s *Session, path string) (*Marker, error) {
 }
 
 // Path returns the path of the marker's znode.
-func (m *Marker) Path() string { return m.path }
+func (m *ProtectedMulti) Path() string { return m.path }
 
 // Multi applies all operations or none, together with a set of the marker, and
 // reports whether they were applied. The results are there only if the reply was
 // not lost. An error with applied false and not matching ErrUnknown means that
 // nothing was applied.
-func (m *Marker) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error) {
+func (m *ProtectedMulti) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lost { // an earlier multi ended in doubt
@@ -68,7 +68,7 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error)
 		if me, ok := errors.AsType[*MultiError](err); ok {
 			if me.Index--; me.Index < 0 {
 				// Hidden, because callers ask for errors of their own znodes.
-				return nil, false, fmt.Errorf("%s: %w: %v", m.path, ErrMarker, me.Err) //nolint:errorlint // hidden on purpose
+				return nil, false, fmt.Errorf("%s: %w: %v", m.path, ErrProtection, me.Err) //nolint:errorlint // hidden on purpose
 			}
 			return nil, false, err
 		}
@@ -88,7 +88,7 @@ func (m *Marker) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error)
 }
 
 // read learns the marker's version from an up-to-date server.
-func (m *Marker) read(ctx context.Context) (int32, error) {
+func (m *ProtectedMulti) read(ctx context.Context) (int32, error) {
 	if err := m.s.Sync(ctx, m.path); err != nil {
 		return 0, fmt.Errorf("read marker: %w", err)
 	}
@@ -104,7 +104,7 @@ func (m *Marker) read(ctx context.Context) (int32, error) {
 }
 
 // Close deletes the marker.
-func (m *Marker) Close(ctx context.Context) error {
+func (m *ProtectedMulti) Close(ctx context.Context) error {
 	err := m.s.Delete(ctx, m.path, -1)
 	if errors.Is(err, ErrNoNode) {
 		return nil

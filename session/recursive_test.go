@@ -30,9 +30,9 @@ func coverBubble(t *testing.T, f func(t *testing.T, srv *memzk.Server, s *Sessio
 	}
 }
 
-func mustCover(t *testing.T, s *Session, path string) *Cover {
+func mustWatch(t *testing.T, s *Session, path string) *RecursiveWatch {
 	t.Helper()
-	c, err := s.Cover(t.Context(), path)
+	c, err := s.WatchRecursive(t.Context(), path)
 	if err != nil || !c.Live() {
 		t.Fatalf("cover %s: %v, live %v", path, err, c.Live())
 	}
@@ -60,9 +60,9 @@ func wantFired(t *testing.T, what string, fired map[*Watch]bool) {
 }
 
 // One watch of the server stands in for those of all that is read below.
-func TestCover_StandsIn(t *testing.T) {
+func TestRecursiveWatch_StandsIn(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		defer mustCover(t, s, "/many").Release()
+		defer mustWatch(t, s, "/many").Release()
 		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002", "/many/k003"}, true)
 		if err != nil {
 			t.Fatal(err)
@@ -106,18 +106,18 @@ func (w *Watch) fires() []watchKind {
 
 // Lists have watches of their own, also at the path of the cover, and also those
 // that were there before it.
-func TestCover_Lists(t *testing.T) {
+func TestRecursiveWatch_Lists(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		_, _, before, err := s.ChildrenW(t.Context(), "/many")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer mustCover(t, s, "/many").Release()
+		defer mustWatch(t, s, "/many").Release()
 		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001"}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.WatchLists(t.Context(), []*Watch{results[0].Watch}); err != nil {
+		if err := s.WatchChildren(t.Context(), []*Watch{results[0].Watch}); err != nil {
 			t.Fatal(err)
 		}
 		if got := srv.Watches(); got.Children != 2 {
@@ -131,9 +131,9 @@ func TestCover_Lists(t *testing.T) {
 }
 
 // A cover ends with its connection; the watches do not, and tell what changed.
-func TestCover_Reconnect(t *testing.T) {
+func TestRecursiveWatch_Reconnect(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		c := mustCover(t, s, "/many")
+		c := mustWatch(t, s, "/many")
 		defer c.Release()
 		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002"}, true)
 		if err != nil {
@@ -157,9 +157,9 @@ func TestCover_Reconnect(t *testing.T) {
 
 // The last user of a cover takes it off the server; watches of others that relied
 // on it are set one by one.
-func TestCover_Release(t *testing.T) {
+func TestRecursiveWatch_Release(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		first, second := mustCover(t, s, "/many"), mustCover(t, s, "/many")
+		first, second := mustWatch(t, s, "/many"), mustWatch(t, s, "/many")
 		top, below, list := getW(t, s, "/many"), getW(t, s, "/many/k000"), getW(t, s, "/many/k001")
 		_, _, kids, err := s.ChildrenW(t.Context(), "/many")
 		if err != nil {
@@ -182,9 +182,9 @@ func TestCover_Release(t *testing.T) {
 }
 
 // A cover is released while the reply of a read that relies on it is on its way.
-func TestCover_ReleaseOvertakesRead(t *testing.T) {
+func TestRecursiveWatch_ReleaseOvertakesRead(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		c := mustCover(t, s, "/many")
+		c := mustWatch(t, s, "/many")
 		srv.Delay(jute.OpGetData, time.Second)
 		read := make(chan *Watch)
 		go func() {
@@ -203,9 +203,9 @@ func TestCover_ReleaseOvertakesRead(t *testing.T) {
 
 // A data watch at the path of a cover, sent after the cover though it was begun
 // before, replaces it on servers before 3.9.
-func TestCover_Replaced(t *testing.T) {
+func TestRecursiveWatch_Replaced(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		c := mustCover(t, s, "/many")
+		c := mustWatch(t, s, "/many")
 		defer c.Release()
 		below := getW(t, s, "/many/k000")
 		conn, err := s.connection(t.Context())
@@ -236,9 +236,9 @@ func TestCover_Replaced(t *testing.T) {
 }
 
 // A cover is asked for again while the server is taking the former one away.
-func TestCover_AgainAtOnce(t *testing.T) {
+func TestRecursiveWatch_AgainAtOnce(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
-		c := mustCover(t, s, "/many")
+		c := mustWatch(t, s, "/many")
 		top := getW(t, s, "/many")
 		_, _, kids, err := s.ChildrenW(t.Context(), "/many")
 		if err != nil {
@@ -246,7 +246,7 @@ func TestCover_AgainAtOnce(t *testing.T) {
 		}
 		srv.Delay(jute.OpRemoveWatches, time.Second)
 		c.Release()
-		defer mustCover(t, s, "/many").Release()
+		defer mustWatch(t, s, "/many").Release()
 		below := getW(t, s, "/many/k000")
 		if err := errors.Join(srv.Set("/many/k000", nil), srv.Set("/many", nil), srv.Create("/many/new", nil)); err != nil {
 			t.Fatal(err)
@@ -256,7 +256,7 @@ func TestCover_AgainAtOnce(t *testing.T) {
 }
 
 // A server that does not know addWatch, or has something against it, is asked once.
-func TestCover_Refused(t *testing.T) {
+func TestRecursiveWatch_Refused(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		for i, refuse := range []func(){
 			func() { srv.Refuse(jute.OpAddWatch) },
@@ -265,7 +265,7 @@ func TestCover_Refused(t *testing.T) {
 			s.noCover.Store(false)
 			refuse()
 			for range 2 {
-				if c, err := s.Cover(t.Context(), "/many"); !errors.Is(err, ErrUnimplemented) || c.Live() {
+				if c, err := s.WatchRecursive(t.Context(), "/many"); !errors.Is(err, ErrUnimplemented) || c.Live() {
 					t.Errorf("got %v, live %v", err, c.Live())
 				}
 			}
@@ -282,12 +282,12 @@ func TestCover_Refused(t *testing.T) {
 }
 
 // A cover whose reply does not come ends with its context.
-func TestCover_Cancelled(t *testing.T) {
+func TestRecursiveWatch_Cancelled(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		srv.Delay(jute.OpAddWatch, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if c, err := s.Cover(ctx, "/many"); !errors.Is(err, context.DeadlineExceeded) || c != nil {
+		if c, err := s.WatchRecursive(ctx, "/many"); !errors.Is(err, context.DeadlineExceeded) || c != nil {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(5 * time.Second)

@@ -64,7 +64,7 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 			err = f.standing(ctx, conn, st, watch)
 		} else {
 			w.wait("for " + w.readyPath() + ", which does not exist")
-			err = w.pause(ctx, s, watch, false)
+			err = w.pause(ctx, watch, false)
 		}
 		watch.Stop()
 		if err != nil {

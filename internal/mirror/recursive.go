@@ -9,7 +9,7 @@ import (
 
 // Setting two watches for each znode takes a server as long as reading them does,
 // so a large tree is covered with one recursive watch before it is read (see
-// [session.Cover]). That brings the events of all that is below the root, so
+// [session.RecursiveWatch]). That brings the events of all that is below the root, so
 // it is not done where the copy leaves out what may be loud: levels below its
 // depth, and what it skips unless that is known to be quiet.
 //
@@ -26,7 +26,7 @@ func (m *Mirror) coverAll(ctx context.Context, n int) error {
 		return nil
 	}
 	m.cover.Release()
-	c, err := m.s.Cover(ctx, m.root)
+	c, err := m.s.WatchRecursive(ctx, m.root)
 	m.cover = c
 	if err != nil && (ctx.Err() != nil || m.s.Context().Err() != nil) {
 		return err
@@ -55,7 +55,7 @@ func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
 	for i, z := range zs {
 		watches[i] = z.watch
 	}
-	err := m.s.WatchLists(ctx, watches)
+	err := m.s.WatchChildren(ctx, watches)
 	if err != nil && ctx.Err() == nil && m.s.Context().Err() == nil && !errors.Is(err, session.ErrUnimplemented) {
 		return nil
 	}
