@@ -62,7 +62,10 @@ type Config struct {
 	// published while the tree is followed, so that a fleet does not ask in one
 	// instant. It is for versioned trees; versions that come meanwhile are read
 	// as one.
-	Splay   time.Duration
+	Splay time.Duration
+	// NoDelta takes contents only from versions and objects, which publishers
+	// alone may write, and never from the difference in ready.
+	NoDelta bool
 	Logger  *slog.Logger // nil: discard
 	Metrics *Metrics     // nil: not counted
 

@@ -66,5 +66,5 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 		}
 	}
 	deepestFirst(paths)
-	return res, deleteAll(ctx, p.s, p.guard, paths)
+	return res, deleteAll(ctx, p.s, []session.Op{p.guard}, paths)
 }

@@ -17,8 +17,9 @@ import (
 // for the watch, and for a part of the splay. A version never changes, so that there is nothing to be torn.
 //
 // Cost: one watch, whatever the size of the tree; per version one request for
-// ready, one for the version, one for up to 64 buckets that differ, one for up
-// to 512 kB of values that are new.
+// ready. When ready carries no difference to the version that is held, or one
+// that does not make the version of it: one more for the version, one for up to
+// 64 buckets that differ, one for up to 512 kB of values that are new.
 
 // followVersioned follows a versioned tree until the context or the session
 // ends, or, in layout auto, ready announces a flat tree.
@@ -77,10 +78,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 		w.setErr(err)
 		return false, nil
 	}
-	c, err := load(ctx, s, w.cfg.Path, r.Version, w.nearest(r.Version))
-	if err == nil && c.sum.String() != r.Digest {
-		err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, c.sum, r.Digest, ErrDigest)
-	}
+	c, err := w.version(ctx, s, r.Version, r.Digest, r.Delta)
 	if err != nil {
 		if errors.Is(err, errGone) {
 			w.torn()
@@ -103,6 +101,62 @@ func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) 
 	}
 	w.ahead.Store(c)
 	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
+}
+
+// ReadProposed is [Watcher.ReadVersion] for a version whose digest, and perhaps
+// its difference to the one in use, somebody has told: then it costs no request.
+func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*view.Tree, error) {
+	c, err := w.version(ctx, s, n, sum, d)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
+	}
+	w.ahead.Store(c)
+	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
+}
+
+// version returns the version with the digest: what is held has it already, or
+// the difference makes it of what is held, or it is read.
+func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*content, error) {
+	want, err := parseDigest(sum)
+	if err != nil {
+		return nil, err
+	}
+	for _, have := range w.held() {
+		if have.sum == want {
+			c := &content{manifest: have.manifest, lists: have.lists, keys: have.keys}
+			c.number = n
+			return c, nil
+		}
+	}
+	for _, have := range w.held() {
+		if d == nil || w.cfg.NoDelta || d.From != have.sum.String() {
+			continue
+		}
+		c, err := have.apply(d, n, want)
+		if err == nil {
+			return c, nil
+		}
+		w.cfg.Metrics.badDelta(w.cfg.Name)
+		if w.badDelta.Swap(n) != n {
+			w.log.Warn("difference not used, the version is read", "path", w.cfg.Path, "version", n, "err", err)
+		}
+	}
+	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n))
+	if err == nil && c.sum != want {
+		err = fmt.Errorf("version %d is %s, %s is wanted: %w", n, c.sum, want, ErrDigest)
+	}
+	return c, err
+}
+
+// held are the contents that are in memory.
+func (w *Watcher) held() []*content {
+	var list []*content
+	for _, c := range []*content{w.inUse.Load(), w.ahead.Load()} {
+		if c != nil {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // nearest is what the version is compared with: itself, when it was read before,

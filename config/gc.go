@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/session"
@@ -22,35 +23,27 @@ type Collected struct {
 
 // GC deletes versions that nobody needs, and objects that no version needs. Kept
 // are the keep newest versions (0: [DefaultKeep]), the one in use and the one
-// before, and those of the open rollout and of every subscriber.
+// before, those of the rollout that brought it and of the open one, and those of
+// every subscriber.
 //
 // It runs under the publishers' lock, so that no publisher relies on an object
-// that is being deleted. A reader in the middle of a deleted version finds a
-// znode missing, and reads ready again.
+// that is being deleted. Rollouts do not take that lock. So each delete checks
+// that versions, which a proposal sets, and ready, which a rollout's end sets,
+// have not changed since they were read; when one has, it starts over. A reader
+// in the middle of a deleted version finds a znode missing, and reads ready again.
 func GC(ctx context.Context, s *session.Session, root string, keep int, log *slog.Logger) (Collected, error) {
 	var c Collected
 	if keep <= 0 {
 		keep = DefaultKeep
 	}
 	err := withLock(ctx, s, root, "garbage collection", log, func(ctx context.Context, guard session.Op) error {
-		kept, dead, err := sortVersions(ctx, s, root, keep)
-		if err != nil {
-			return err
+		for range maxTries {
+			g := &collector{s: s, root: root, guards: []session.Op{guard}, done: &c}
+			if err := g.run(ctx, keep); !errors.Is(err, session.ErrBadVersion) {
+				return err
+			}
 		}
-		live, err := liveObjects(ctx, s, root, kept)
-		if err != nil {
-			return err
-		}
-		paths := make([]string, len(dead))
-		for i, n := range dead {
-			paths[i] = versionPath(root, n)
-		}
-		if err = deleteAll(ctx, s, guard, paths); err != nil {
-			return err
-		}
-		c.Versions = dead
-		c.Objects, err = sweepObjects(ctx, s, root, guard, live)
-		return err
+		return fmt.Errorf("%d proposals or flips came in between", maxTries)
 	})
 	if err != nil {
 		return c, fmt.Errorf("collect garbage of config %s: %w", root, err)
@@ -58,15 +51,22 @@ func GC(ctx context.Context, s *session.Session, root string, keep int, log *slo
 	return c, nil
 }
 
-// sortVersions tells which versions are kept and which are not.
-func sortVersions(ctx context.Context, s *session.Session, root string, keep int) ([]int64, []int64, error) {
-	numbers, err := versionNumbers(ctx, s, root)
+// collector is one attempt.
+type collector struct {
+	s      *session.Session
+	root   string
+	guards []session.Op // of every delete: the lock, versions, ready
+	done   *Collected
+}
+
+func (g *collector) run(ctx context.Context, keep int) error {
+	numbers, err := g.epoch(ctx)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	needed, err := neededVersions(ctx, s, root)
+	needed, err := g.needed(ctx)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	var kept, dead []int64
 	for i, n := range numbers {
@@ -76,21 +76,62 @@ func sortVersions(ctx context.Context, s *session.Session, root string, keep int
 			dead = append(dead, n)
 		}
 	}
-	return kept, dead, nil
+	live, whole, err := liveObjects(ctx, g.s, g.root, kept)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(dead, multiOps) { // before their objects
+		paths := make([]string, len(chunk))
+		for i, n := range chunk {
+			paths[i] = versionPath(g.root, n)
+		}
+		if err = deleteAll(ctx, g.s, g.guards, paths); err != nil {
+			return err
+		}
+		g.done.Versions = append(g.done.Versions, chunk...)
+	}
+	if !whole {
+		return nil // what a damaged version needs is not known: its objects stay
+	}
+	return g.sweepObjects(ctx, live)
 }
 
-// neededVersions returns the versions that something refers to.
-func neededVersions(ctx context.Context, s *session.Session, root string) (map[int64]bool, error) {
+// epoch reads what the deletes check, and the versions that are there.
+func (g *collector) epoch(ctx context.Context) ([]int64, error) {
+	if err := g.s.Sync(ctx, g.root); err != nil {
+		return nil, fmt.Errorf("sync: %w", err)
+	}
+	for _, path := range []string{VersionsPath(g.root), readyPath(g.root)} {
+		st, ok, err := g.s.Exists(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		if ok {
+			g.guards = append(g.guards, session.CheckOp(path, st.Version))
+		}
+	}
+	return versionNumbers(ctx, g.s, g.root)
+}
+
+// needed returns the versions that something refers to. The order of its reads
+// counts: a subscriber may go over to the version of a rollout that closes.
+func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 	needed := map[int64]bool{}
-	r, _, err := ReadReady(ctx, s, root)
+	r, _, err := ReadReady(ctx, g.s, g.root)
 	if err != nil && !errors.Is(err, ErrNotReady) {
 		return nil, err
 	}
 	needed[r.Version], needed[r.Previous] = true, true
-	if err = rolloutVersions(ctx, s, root, r.Rollout, needed); err != nil {
-		return nil, err
+	open, _, err := g.s.Get(ctx, CurrentPath(g.root))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, fmt.Errorf("read the open rollout: %w", err)
 	}
-	agents, err := Subscribers(ctx, s, root)
+	for _, name := range []string{string(open), r.Rollout} {
+		if err = g.rollout(ctx, name, needed); err != nil {
+			return nil, err
+		}
+	}
+	agents, err := Subscribers(ctx, g.s, g.root)
 	if err != nil {
 		return nil, err
 	}
@@ -100,61 +141,37 @@ func neededVersions(ctx context.Context, s *session.Session, root string) (map[i
 	return needed, nil
 }
 
-// rolloutVersions adds the versions of the open rollout and of the one that
-// brought the version in use.
-func rolloutVersions(ctx context.Context, s *session.Session, root, last string, needed map[int64]bool) error {
-	dir := root + "/" + elemRollouts
-	data, _, err := s.Get(ctx, dir+"/current")
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return fmt.Errorf("read the open rollout: %w", err)
+// rollout adds the versions of a rollout.
+func (g *collector) rollout(ctx context.Context, name string, needed map[int64]bool) error {
+	if name == "" || strings.Contains(name, "/") {
+		return nil
 	}
-	open := rolloutName(data)
-	for _, name := range []string{open, last} {
-		if name == "" || strings.Contains(name, "/") {
-			continue
-		}
-		data, _, err := s.Get(ctx, dir+"/"+name)
-		if errors.Is(err, session.ErrNoNode) && name != open {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read rollout %s: %w", name, err)
-		}
-		var rec struct {
-			Version  int64 `json:"version"`
-			Previous int64 `json:"previous"`
-		}
-		if err := json.Unmarshal(data, &rec); err != nil {
-			return fmt.Errorf("rollout %s is not understood, nothing is deleted: %w", name, err)
-		}
-		needed[rec.Version], needed[rec.Previous] = true, true
+	data, _, err := g.s.Get(ctx, RolloutsPath(g.root)+"/"+name)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil // collected: it was closed long ago
 	}
+	if err != nil {
+		return fmt.Errorf("read rollout %s: %w", name, err)
+	}
+	var rec struct {
+		Version  int64 `json:"version"`
+		Previous int64 `json:"previous"`
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return fmt.Errorf("rollout %s is not understood, nothing is deleted: %w", name, err)
+	}
+	needed[rec.Version], needed[rec.Previous] = true, true
 	return nil
 }
 
-// rolloutName is the name in the data of rollouts/current: the name itself, as
-// text or JSON, or an object with the property rollout.
-func rolloutName(data []byte) string {
-	var rec struct {
-		Rollout string `json:"rollout"`
-	}
-	var name string
-	switch {
-	case json.Unmarshal(data, &rec) == nil && rec.Rollout != "":
-		return rec.Rollout
-	case json.Unmarshal(data, &name) == nil:
-		return name
-	}
-	return strings.TrimSpace(string(data))
-}
-
-// liveObjects returns every object that one of the versions refers to.
-func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[digest]bool, error) {
-	live := map[digest]bool{}
+// liveObjects returns every object that one of the versions refers to, and
+// whether it is all of them: a version whose bucket is damaged does not tell.
+func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[digest]bool, bool, error) {
+	live, whole := map[digest]bool{}, true
 	for _, n := range versions {
 		m, err := loadManifest(ctx, s, root, n)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i, sum := range m.buckets {
 			if live[sum] {
@@ -162,22 +179,23 @@ func liveObjects(ctx context.Context, s *session.Session, root string, versions 
 			}
 			objects, err := readObjectsOf(ctx, s, root, []digest{sum})
 			if errors.Is(err, errGone) || errors.Is(err, ErrDigest) {
-				continue // The version is broken already; what else it has is kept.
+				whole = false
+				continue
 			}
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			entries, err := decodeBucket(objects[sum], i, m.Bits)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			live[sum] = true
 			if err := liveEntries(ctx, s, root, entries, live); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
-	return live, nil
+	return live, whole, nil
 }
 
 // liveEntries adds the objects of a bucket's values.
@@ -202,18 +220,18 @@ func liveEntries(ctx context.Context, s *session.Session, root string, entries [
 	return nil
 }
 
-// sweepObjects deletes the objects that are not live, and returns how many.
-func sweepObjects(ctx context.Context, s *session.Session, root string, guard session.Op, live map[digest]bool) (int, error) {
-	dir := root + "/" + elemObjects
-	shelves, _, err := s.Children(ctx, dir)
+// sweepObjects deletes the objects that are not live.
+func (g *collector) sweepObjects(ctx context.Context, live map[digest]bool) error {
+	dir := g.root + "/" + elemObjects
+	shelves, _, err := g.s.Children(ctx, dir)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return 0, fmt.Errorf("list objects: %w", err)
+		return fmt.Errorf("list objects: %w", err)
 	}
 	var paths []string
 	for _, shelf := range shelves {
-		names, _, err := s.Children(ctx, dir+"/"+shelf)
+		names, _, err := g.s.Children(ctx, dir+"/"+shelf)
 		if err != nil {
-			return 0, fmt.Errorf("list objects: %w", err)
+			return fmt.Errorf("list objects: %w", err)
 		}
 		for _, name := range names {
 			if sum, err := parseDigest(digestPrefix + name); err == nil && !live[sum] {
@@ -221,5 +239,11 @@ func sweepObjects(ctx context.Context, s *session.Session, root string, guard se
 			}
 		}
 	}
-	return len(paths), deleteAll(ctx, s, guard, paths)
+	for chunk := range slices.Chunk(paths, multiOps) {
+		if err := deleteAll(ctx, g.s, g.guards, chunk); err != nil {
+			return err
+		}
+		g.done.Objects += len(chunk)
+	}
+	return nil
 }

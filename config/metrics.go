@@ -14,6 +14,7 @@ type Metrics struct {
 	changed    *prometheus.GaugeVec
 	keys       *prometheus.GaugeVec
 	torn       *prometheus.CounterVec
+	deltas     *prometheus.CounterVec
 	failed     *prometheus.GaugeVec
 }
 
@@ -31,8 +32,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "zkagent_tree_torn_reads_total",
 			Help: "Readings that were thrown away because the tree changed meanwhile.",
 		}, []string{"tree"}),
+		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_tree_delta_mismatches_total",
+			Help: "Differences in ready that did not make the version of what was held, so that it was read.",
+		}, []string{"tree"}),
 	}
-	reg.MustRegister(m.generation, m.changed, m.keys, m.torn, m.failed)
+	reg.MustRegister(m.generation, m.changed, m.keys, m.torn, m.deltas, m.failed)
 	return m
 }
 
@@ -48,6 +53,12 @@ func (m *Metrics) passed(t *view.Tree) {
 func (m *Metrics) tornRead(name string) {
 	if m != nil {
 		m.torn.WithLabelValues(name).Inc()
+	}
+}
+
+func (m *Metrics) badDelta(name string) {
+	if m != nil {
+		m.deltas.WithLabelValues(name).Inc()
 	}
 }
 

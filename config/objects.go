@@ -75,17 +75,8 @@ func (p *publisher) objectParents(ctx context.Context, objects []object) error {
 			ops = append(ops, session.CreateOp(dir+"/"+name, nil, session.Persistent))
 		}
 	}
-	for len(ops) > 1 {
-		_, err := p.s.Multi(ctx, ops...)
-		var multi *session.MultiError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &multi) && multi.Index > 0 && errors.Is(err, session.ErrNodeExists):
-			ops = slices.Delete(ops, multi.Index, multi.Index+1) // A lost reply of our own.
-		case !errors.Is(err, session.ErrUnknown):
-			return fmt.Errorf("config %s: %w", p.cfg.Path, err)
-		}
+	if err := createAll(ctx, p.s, ops); err != nil {
+		return fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
 	return nil
 }
@@ -144,22 +135,22 @@ func (p *publisher) missing(ctx context.Context, objects []object) ([]object, er
 	return missing, nil
 }
 
-// deleteAll deletes znodes in a few multis, each behind the guard. What is gone
+// deleteAll deletes znodes in a few multis, each behind the guards. What is gone
 // already does not matter.
-func deleteAll(ctx context.Context, s *session.Session, guard session.Op, paths []string) error {
+func deleteAll(ctx context.Context, s *session.Session, guards []session.Op, paths []string) error {
 	for chunk := range slices.Chunk(paths, multiOps) {
-		ops := []session.Op{guard}
+		ops := slices.Clone(guards)
 		for _, path := range chunk {
 			ops = append(ops, session.DeleteOp(path, -1))
 		}
-		for tries := 0; len(ops) > 1; {
+		for tries := 0; len(ops) > len(guards); {
 			_, err := s.Multi(ctx, ops...)
 			var multi *session.MultiError
 			if err == nil {
 				break
 			}
 			switch {
-			case errors.As(err, &multi) && multi.Index > 0 && (errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNotEmpty)):
+			case errors.As(err, &multi) && multi.Index >= len(guards) && (errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNotEmpty)):
 				ops = slices.Delete(ops, multi.Index, multi.Index+1)
 			case errors.Is(err, session.ErrUnknown) && tries < maxTries:
 				tries++

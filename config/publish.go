@@ -35,8 +35,9 @@ type PublishConfig struct {
 	Force bool
 	// Finish allows to write over an unfinished publish of a flat tree.
 	Finish bool
-	// Rollout is noted in ready.
-	Rollout string
+	// NoDelta keeps the difference to the version before out of ready and of the
+	// calls of rollouts: readers take the contents from their objects alone.
+	NoDelta bool
 
 	Logger *slog.Logger // nil: discard
 
@@ -61,6 +62,9 @@ type Result struct {
 	// nothing was written.
 	Unchanged bool     `json:"unchanged"`
 	Changes   []Change `json:"changes"`
+	// Delta is the difference to the version in use, for a rollout's call; nil
+	// when it is too large, or not for everybody who may read that.
+	Delta *Delta `json:"-"`
 }
 
 // ConflictError says that another generation is in use than was expected. It

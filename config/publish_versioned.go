@@ -53,14 +53,25 @@ func (p *publisher) finish(ctx context.Context, st *state, m *manifest, res Resu
 		return Result{}, err
 	}
 	res.Version, res.Generation, res.Previous = n, n, st.ready.Version
+	if err = p.createShards(ctx); err != nil {
+		return Result{}, err
+	}
+	if st.content != nil && !p.cfg.NoDelta && p.mayShow(ctx) {
+		res.Delta = deltaOf(st.content.sum, res.Changes)
+	}
 	if !flip {
 		return res, nil
 	}
+	ids, err := subscriberNames(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Ready{Version: n, Digest: res.Digest, Previous: st.ready.Version, Hosts: len(ids), Delta: res.Delta}
 	have := NoReady
 	if st.exists {
 		have = st.stat.Version
 	}
-	return res, p.flip(ctx, Ready{Version: n, Digest: res.Digest, Previous: st.ready.Version, Rollout: p.cfg.Rollout}, have)
+	return res, p.flip(ctx, r, have)
 }
 
 // buildVersion returns the version of the keys and the objects that it needs.

@@ -168,7 +168,7 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 		st.layout = LayoutVersioned
 		st.content, err = load(ctx, s, root, r.Version, nil)
 		if errors.Is(err, errGone) {
-			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && now != r {
+			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && (now.Version != r.Version || now.Digest != r.Digest) {
 				return st, true, nil
 			}
 			return st.orDamaged(err)

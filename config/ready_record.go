@@ -25,6 +25,12 @@ type Ready struct {
 	Previous int64 `json:"previous,omitempty"`
 	// Rollout names the rollout that activates the version, if there is one.
 	Rollout string `json:"rollout,omitempty"`
+	// Hosts is the number of subscribers when the version came into use: they
+	// spread their reports by it.
+	Hosts int `json:"hosts,omitempty"`
+	// Delta is the difference to the version before; nil when it is too large,
+	// or not for everybody who may read ready.
+	Delta *Delta `json:"delta,omitempty"`
 }
 
 // Encode returns the record as it is stored.

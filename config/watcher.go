@@ -27,6 +27,7 @@ type Watcher struct {
 	// digests, so that what was read once need not be read again. inUse is what
 	// ready named last, ahead what ReadVersion read last; nil: none.
 	inUse, ahead atomic.Pointer[content]
+	badDelta     atomic.Int64 // the version whose difference was refused last
 }
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// contentOf is the content that publishing the keys would make.
+func contentOf(keys map[string][]byte) *content {
+	m, objects := buildVersion(keys)
+	c := &content{manifest: *m, keys: view.KeysOf(keys)}
+	for i, sum := range m.buckets {
+		list, err := decodeBucket(objects[sum], i, m.Bits)
+		if err != nil {
+			panic(err)
+		}
+		c.lists = append(c.lists, list)
+	}
+	return c
+}
+
+// TestDelta_MakesTheVersion applies differences between random trees, also such
+// as change the number of buckets: the result is what publishing would make.
+func TestDelta_MakesTheVersion(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		keys := map[string][]byte{}
+		for i := range rng.IntN(200) {
+			keys[fmt.Sprintf("dir%d/k%d", i%3, i)] = []byte(fmt.Sprint(rng.IntN(3)))
+		}
+		old := contentOf(keys)
+		next := maps.Clone(keys)
+		for range rng.IntN(20) {
+			switch key := fmt.Sprintf("dir%d/k%d", rng.IntN(3), rng.IntN(300)); rng.IntN(3) {
+			case 0:
+				delete(next, key)
+			case 1:
+				next[key] = nil
+			default:
+				next[key] = []byte("new")
+			}
+		}
+		want := contentOf(next)
+		d := deltaOf(old.sum, changes(old.keys, want.keys))
+		got, err := old.apply(d, 7, want.sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.number != 7 || got.Count != want.Count || got.Size != want.Size || len(changes(got.keys, want.keys)) > 0 || fmt.Sprint(got.lists) != fmt.Sprint(want.lists) {
+			t.Fatalf("%+v applied to %v makes %v, want %v", d, keys, got.lists, want.lists)
+		}
+		if old.sum != contentOf(keys).sum || fmt.Sprint(old.lists) != fmt.Sprint(contentOf(keys).lists) {
+			t.Fatal("the content before has changed")
+		}
+	}
+}
+
+func TestDelta_TooLargeOrWrong(t *testing.T) {
+	t.Parallel()
+	old := contentOf(map[string][]byte{"a": []byte("1")})
+	next := contentOf(map[string][]byte{"a": []byte("2")})
+	for name, d := range map[string]*Delta{
+		"other value":  {Set: map[string][]byte{"a": []byte("3")}},
+		"bad key":      {Set: map[string][]byte{"../a": []byte("2")}},
+		"reserved key": {Set: map[string][]byte{"ready": []byte("2")}, Del: []string{"a"}},
+		"bad deletion": {Del: []string{"/a"}},
+		"too large":    {Set: map[string][]byte{"a": make([]byte, maxObject+1)}},
+	} {
+		if _, err := old.apply(d, 2, next.sum); err == nil {
+			t.Errorf("%s is applied", name)
+		}
+	}
+	large := contentOf(map[string][]byte{"a": make([]byte, maxDelta)})
+	if d := deltaOf(old.sum, changes(old.keys, large.keys)); d != nil {
+		t.Errorf("a difference of %d bytes is carried", maxDelta)
+	}
+}
+
+// TestVersioned_ReadyCarriesTheDifference is what ready says, and to whom.
+func TestVersioned_ReadyCarriesTheDifference(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	first := mustPublish(t, s, path, "", map[string]string{"a": "1", "b": "1"})
+	mustPublish(t, s, path, "", map[string]string{"a": "2"})
+	r, st, err := ReadReady(soon(t), s, path)
+	must(t, err)
+	if r.Delta == nil || r.Delta.From != first.Digest || string(r.Delta.Set["a"]) != "2" || fmt.Sprint(r.Delta.Del) != "[b]" {
+		t.Errorf("ready carries %+v", r.Delta)
+	}
+	_, err = Publish(soon(t), s, PublishConfig{Path: path, Keys: map[string][]byte{"a": []byte("3")}, NoDelta: true})
+	must(t, err)
+	if r, _, err = ReadReady(soon(t), s, path); err != nil || r.Delta != nil {
+		t.Errorf("without: %+v, %v", r.Delta, err)
+	}
+	only, err := session.ParseACL("world:anyone:r")
+	must(t, err)
+	_, err = s.SetACL(soon(t), readyPath(path), []session.ACL{only, session.OpenACL()[0]}, -1)
+	must(t, err)
+	mustPublish(t, s, path, "", map[string]string{"a": "4"})
+	if r, _, err = ReadReady(soon(t), s, path); err != nil || r.Delta != nil || st.Version < 0 {
+		t.Errorf("ready has other rights than objects, and carries %+v, %v", r.Delta, err)
+	}
+}
+
+// TestVersioned_WrongDifferenceIsNotUsed sets ready past the publisher: with a
+// difference that is stale, that lies, or to what nobody holds.
+func TestVersioned_WrongDifferenceIsNotUsed(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	keys := func(v string) map[string]string { return map[string]string{"a": v, "b": "same"} }
+	mustPublish(t, s, path, "", keys("1"))
+	f := follow(t, dial(t), Config{Name: "c", Path: path})
+	f.await("version 1", has(keys("1")))
+	for i, change := range []func(d *Delta){
+		func(d *Delta) { d.Set["a"] = []byte("lie") },
+		func(d *Delta) { d.Set["b"] = []byte("lie") },
+		func(d *Delta) { d.From = digestOf([]byte("other")).String() },
+		func(d *Delta) { d.Del = append(d.Del, "b") },
+	} {
+		value := fmt.Sprint(i + 2)
+		r, err := Prepare(soon(t), s, PublishConfig{Path: path, Keys: map[string][]byte{"a": []byte(value), "b": []byte("same")}})
+		must(t, err)
+		change(r.Delta)
+		_, err = s.Set(soon(t), readyPath(path), Ready{Version: r.Version, Digest: r.Digest, Delta: r.Delta}.Encode(), -1)
+		must(t, err)
+		f.await("version "+value, has(keys(value)))
+	}
+}
+
+// TestGC_StartsOverWhenAProposalOrFlipComesBetween holds a collection before its
+// first delete and refers to what it is about to take.
+func TestGC_StartsOverWhenAProposalOrFlipComesBetween(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(ctx context.Context, s *session.Session, path string) error{
+		"proposal": func(ctx context.Context, s *session.Session, path string) error {
+			for p, data := range map[string]string{"/rollouts/r-0000000000": `{"version":1}`, "/rollouts/current": "r-0000000000"} {
+				if _, _, err := s.Create(ctx, path+p, []byte(data), session.Persistent); err != nil {
+					return err
+				}
+			}
+			_, err := s.Set(ctx, VersionsPath(path), nil, -1)
+			return err
+		},
+		"flip": func(ctx context.Context, s *session.Session, path string) error {
+			_, err := s.Set(ctx, readyPath(path), Ready{Version: 1, Digest: digestOf(nil).String(), Previous: 5}.Encode(), -1)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, path := dial(t), root(t)
+			for i := range 5 {
+				mustPublish(t, s, path, "", map[string]string{"a": fmt.Sprint(i)})
+			}
+			g := &collector{s: s, root: path, done: &Collected{}}
+			_, err := g.epoch(soon(t))
+			must(t, err)
+			must(t, between(soon(t), s, path))
+			if err = deleteAll(soon(t), s, g.guards, []string{versionPath(path, 1)}); !errors.Is(err, session.ErrBadVersion) {
+				t.Fatalf("the delete says %v", err)
+			}
+			got, err := GC(soon(t), s, path, 1, nil)
+			must(t, err)
+			if _, err = ReadVersion(soon(t), s, path, 1); err != nil {
+				t.Errorf("%v, collected %+v", err, got)
+			}
+		})
+	}
+}
