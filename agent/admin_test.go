@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,6 +14,10 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // httpGet asks the TCP listener, with a Host header of its own when given.
@@ -58,7 +61,7 @@ func TestHTTP_ReadOnlyAndGuarded(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0", Hosts: []string{"agent.example"}}
+	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0", Hosts: []string{"agent.example"}}
 	c.Bundles = []BundleConfig{b.file(`<script>alert(1)</script>`, `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()
@@ -103,47 +106,6 @@ func TestHTTP_ReadOnlyAndGuarded(t *testing.T) {
 	}
 }
 
-func TestListen_Refused(t *testing.T) {
-	for _, addr := range []string{":8558", "0.0.0.0:8558", "[::]:8558", "*:8558"} {
-		ln, err := httpListener(t.Context(), addr)
-		if err == nil || !strings.Contains(err.Error(), "TLS") {
-			t.Errorf("%s: got %v, %v", addr, ln, err)
-		}
-	}
-	if _, err := adminSocket(t.Context(), "/tmp/"+strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "bytes") {
-		t.Errorf("long path: got %v", err)
-	}
-	file := filepath.Join(shortDir(t), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := adminSocket(t.Context(), file); err == nil {
-		t.Error("a file was replaced by a socket")
-	}
-}
-
-func TestAdminSocket_LeftOverAndTaken(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.SetUnlinkOnClose(false)
-	dead.Close()
-	ln, err := adminSocket(t.Context(), path)
-	if err != nil {
-		t.Fatalf("left over: %v", err)
-	}
-	defer ln.Close()
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("got mode %v, %v", info.Mode(), err)
-	}
-	if _, err := adminSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another agent") {
-		t.Errorf("taken: got %v", err)
-	}
-}
-
 func TestAdmin_Orders(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
@@ -162,7 +124,7 @@ func TestAdmin_Orders(t *testing.T) {
 	}
 	a := b.start(c)
 	a.ready()
-	client := NewClient(c.Admin.Socket)
+	client := web.NewClient(c.Admin.Socket)
 	ctx := t.Context()
 
 	if err := client.Post(ctx, "/hooks/run", url.Values{"name": {"h"}}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
@@ -212,8 +174,8 @@ func TestAdmin_Orders(t *testing.T) {
 	if exists(c.Admin.Socket) {
 		t.Error("the socket was left behind")
 	}
-	if _, err := client.Status(ctx); !errors.Is(err, ErrNoAgent) {
-		t.Errorf("got %v, want %v", err, ErrNoAgent)
+	if _, err := client.Status(ctx); !errors.Is(err, web.ErrNoAgent) {
+		t.Errorf("got %v, want %v", err, web.ErrNoAgent)
 	}
 }
 
@@ -228,7 +190,7 @@ func TestAdmin_EventsAreFollowed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	applied := 0
-	err := NewClient(c.Admin.Socket).Events(ctx, 0, true, func(e Event) bool {
+	err := web.NewClient(c.Admin.Socket).Events(ctx, 0, true, func(e event.Event) bool {
 		if e.Kind == "applied" {
 			applied++
 			if applied == 1 {
@@ -290,7 +252,7 @@ func TestExec_EndOfTheProgramEndsTheAgent(t *testing.T) {
 }
 
 func TestFleetStatus_Bounds(t *testing.T) {
-	st := FleetStatus{Version: "1", Templates: map[string]string{}, Error: strings.Repeat("é", 1000)}
+	st := fleet.Record{Version: "1", Templates: map[string]string{}, Error: strings.Repeat("é", 1000)}
 	var order []string
 	for i := range 200 {
 		name := "template-" + strconv.Itoa(i)
@@ -298,7 +260,7 @@ func TestFleetStatus_Bounds(t *testing.T) {
 		st.Templates[name] = "ok@123456"
 	}
 	text := fit(st, order)
-	var got FleetStatus
+	var got fleet.Record
 	if err := json.Unmarshal([]byte(text), &got); err != nil || len(text) > fleetMax || got.More == 0 || got.Templates[order[0]] == "" {
 		t.Errorf("got %d bytes, %+v, %v", len(text), got, err)
 	}

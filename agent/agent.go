@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/systemd"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -41,7 +43,7 @@ type Agent struct {
 	registry *prometheus.Registry
 	metrics  *Metrics
 	conds    *condition.Set
-	events   *events
+	events   *event.Ring
 	history  *history
 	owed     *owed
 	notify   *systemd.Notifier
@@ -67,16 +69,8 @@ type Agent struct {
 	failed      chan error    // size 1: why Run is to end with an error
 	saved       *lastGoodSaver
 	hostMaint   *hostMaintenance
-	life        string        // names this process, unlike any other
-	httpAddr    atomic.Value  // string
-	relisten    chan struct{} // size 1: the settings of the HTTP listener may be others
-
-	// What is read when somebody looks.
-	followers      atomic.Int64 // open streams of the HTTP listener
-	localFollowers atomic.Int64 // open streams of the admin socket
-	fleet          fleetReader
-	rollouts       cached[[]rolloutView]
-	lines          cached[[]lineView]
+	life        string // names this process, unlike any other
+	web         *web.Server
 }
 
 // settingsState is how the last load of the settings went.
@@ -99,13 +93,13 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
-		events: newEvents(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), relisten: make(chan struct{}, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
+		events: event.NewRing(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
-	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c Condition) {
+	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
 		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
@@ -157,7 +151,10 @@ func (a *Agent) build(cfg *Config) {
 	a.left = newLeftovers(a)
 	a.execs = newExecSet(a)
 	a.saved = newLastGoodSaver(a)
-	a.fleet.self, a.fleet.session = cfg.ID, a.liveSession
+	a.web = web.New(web.Config{
+		Source: shown{a}, ID: cfg.ID, Socket: cfg.Admin.Socket, Orders: a.orders(),
+		Events: a.events, Conditions: a.conds, Metrics: a.registry, Logger: a.log,
+	})
 }
 
 // use notes the settings in use.
@@ -169,8 +166,14 @@ func (a *Agent) use(cfg *Config) {
 	}
 	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
-	poke(a.relisten)
+	a.web.Changed()
 }
+
+// Registry is where the agent's metrics are registered, for whoever adds some.
+func (a *Agent) Registry() *prometheus.Registry { return a.registry }
+
+// HTTPAddr is the address that the HTTP listener has; empty: there is none.
+func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 
 // conditionChanged keeps metrics, events and the log in step with the open
 // conditions.
@@ -183,7 +186,7 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	} else {
 		a.log.Info("condition closed", "code", c.Code, "subject", c.Subject, "lasted", time.Since(c.Since))
 	}
-	a.events.add(Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})
+	a.events.Add(event.Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})
 }
 
 // recover puts right what a killed process left: files of a bundle that were
@@ -277,7 +280,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 		a.log.Error("settings not loaded", "err", err)
 		return fmt.Errorf("reload settings: %w", err)
 	}
-	a.events.add(Event{Kind: "settings-loaded", Text: a.cfg.Load().Hash})
+	a.events.Add(event.Event{Kind: "settings-loaded", Text: a.cfg.Load().Hash})
 	a.log.Info("settings loaded", "hash", a.cfg.Load().Hash)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/view"
 )
@@ -76,7 +77,7 @@ type applier struct {
 	log      *slog.Logger
 	conds    *condition.Set
 	metrics  *Metrics
-	events   *events
+	events   *event.Ring
 	agentID  string
 	stateDir string
 	run      RunFunc

@@ -14,6 +14,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // browser is one headless Chromium with one tab.
@@ -183,7 +185,7 @@ func TestBrowser_Keyboard(t *testing.T) {
 func TestBrowser_LiveOverARestart(t *testing.T) {
 	b, a := pageBed(t)
 	c := *a.cfg.Load()
-	c.HTTP = &HTTPConfig{Listen: a.HTTPAddr()}
+	c.HTTP = &web.HTTPConfig{Listen: a.HTTPAddr()}
 	w := newBrowser(t, a.HTTPAddr())
 	w.do(chromedp.Navigate(w.url + "/services"))
 	w.until(`document.getElementById("live").textContent === "live"`)

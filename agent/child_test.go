@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -65,7 +66,7 @@ echo end $ZKAGENT_FENCE $(date +%%s%%N) %s >> %s/hooks`, c.ID, c.Dir, c.HookSeco
 	cfg := Config{
 		ID: c.ID, Host: c.ID, StateDir: state, OnStop: onStopLeave,
 		ZooKeeper: session.Config{Servers: []string{c.Addr}, Chroot: c.Root, Timeout: c.Timeout},
-		Admin:     AdminConfig{Socket: filepath.Join(c.Dir, c.ID+".sock")},
+		Admin:     web.AdminConfig{Socket: filepath.Join(c.Dir, c.ID+".sock")},
 		Configs:   []config.Config{{Name: "web", Path: "/config/web"}},
 		Logger:    slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -142,7 +143,9 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-func (c *child) client() *Client { return NewClient(filepath.Join(c.cfg.Dir, c.cfg.ID+".sock")) }
+func (c *child) client() *web.Client {
+	return web.NewClient(filepath.Join(c.cfg.Dir, c.cfg.ID+".sock"))
+}
 
 // hookLine is one line of the log that the hooks of all agents write.
 type hookLine struct {
@@ -248,11 +251,11 @@ func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	a := b.child(childConfig{ID: "a", Reload: "true"})
 	fileIs(t, b.path("a.conf"), "80")
-	before := await(t, a.client(), "a running agent", func(s *Status) bool { return s.Agent.State == "running" })
+	before := await(t, a.client(), "a running agent", func(s *web.Status) bool { return s.Agent.State == "running" })
 	if err := a.client().Post(t.Context(), "/upgrade", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	after := await(t, a.client(), "the next program", func(s *Status) bool {
+	after := await(t, a.client(), "the next program", func(s *web.Status) bool {
 		return s.Agent.State == "running" && s.Agent.Started.After(before.Agent.Started)
 	})
 	if after.Agent.PID != before.Agent.PID || after.ZooKeeper.SessionID != before.ZooKeeper.SessionID || !after.ZooKeeper.Resumed {
@@ -268,9 +271,9 @@ func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 }
 
 // await asks an agent until its status is as wanted.
-func await(t *testing.T, c *Client, what string, ok func(*Status) bool) *Status {
+func await(t *testing.T, c *web.Client, what string, ok func(*web.Status) bool) *web.Status {
 	t.Helper()
-	var s *Status
+	var s *web.Status
 	eventually(t, what, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -22,8 +23,8 @@ type Config struct {
 	OnStop   string        // auto, leave or hand_over
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	Log      LogConfig
-	HTTP     *HTTPConfig // nil: no listener
-	Admin    AdminConfig
+	HTTP     *web.HTTPConfig // nil: no listener
+	Admin    web.AdminConfig
 
 	ZooKeeper session.Config
 
@@ -70,18 +71,6 @@ type (
 type LogConfig struct {
 	Level  string // debug, info, warn or error
 	Format string // auto, text or json
-}
-
-// HTTPConfig is the http block: page, metrics, health.
-type HTTPConfig struct {
-	Listen string
-	// Hosts are further names that the Host header may carry.
-	Hosts []string
-}
-
-// AdminConfig is the admin block.
-type AdminConfig struct {
-	Socket string // path of the unix socket; empty: none
 }
 
 // ElectionConfig is an election block: this agent is a candidate.

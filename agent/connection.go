@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -46,12 +47,12 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 		switch n := s.Connection(); {
 		case s.Context().Err() != nil:
 			cause := context.Cause(s.Context())
-			a.events.add(Event{Kind: "session-ended", Subject: sessionName(s), Text: errorText(cause), Warn: errors.Is(cause, session.ErrExpired)})
+			a.events.Add(event.Event{Kind: "session-ended", Subject: sessionName(s), Text: errorText(cause), Warn: errors.Is(cause, session.ErrExpired)})
 			return
 		case s.State() == session.Connected && n != connected:
 			connected = n
 			a.conds.Close("zookeeper-unreachable", "")
-			a.events.add(Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
+			a.events.Add(event.Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.conds.Open("zookeeper-unreachable", "", a.unreachable())
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -28,18 +29,6 @@ const (
 // DefaultKillTimeout is the time between TERM and KILL for a supervised
 // program.
 const DefaultKillTimeout = 30 * time.Second
-
-// ExecStatus is about one supervised program.
-type ExecStatus struct {
-	Name     string    `json:"name"`
-	State    string    `json:"state"` // waiting, running, exited or stopped
-	PID      int       `json:"pid,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Starts   int       `json:"starts"`
-	Code     int       `json:"code"` // of the newest exit
-	Error    string    `json:"error,omitempty"`
-	Restarts string    `json:"on_change"`
-}
 
 // execSet keeps the supervised programs of the settings running.
 type execSet struct {
@@ -106,10 +95,10 @@ func (s *execSet) stop() {
 	s.running = map[string]*execRunner{}
 }
 
-func (s *execSet) status() []ExecStatus {
+func (s *execSet) status() []web.ExecStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := []ExecStatus{}
+	list := []web.ExecStatus{}
 	for _, name := range slices.Sorted(maps.Keys(s.running)) {
 		if st := s.running[name].state.Load(); st != nil {
 			list = append(list, *st)
@@ -126,7 +115,7 @@ type execRunner struct {
 	cfg    ExecConfig
 	cancel context.CancelFunc
 	done   chan struct{}
-	state  atomic.Pointer[ExecStatus]
+	state  atomic.Pointer[web.ExecStatus]
 	starts int
 }
 
@@ -137,7 +126,7 @@ func (r *execRunner) end() {
 
 // tell publishes a state.
 func (r *execRunner) tell(state string, pid, code int, err error) {
-	st := &ExecStatus{Name: r.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: r.starts, Restarts: r.cfg.OnChange}
+	st := &web.ExecStatus{Name: r.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: r.starts, Restarts: r.cfg.OnChange}
 	if err != nil {
 		st.Error = err.Error()
 	}

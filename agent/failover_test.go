@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
@@ -38,7 +39,7 @@ func (c *contender) lead(ctx context.Context, id string, t election.Term) {
 	snap := &snapshot{next: make(chan struct{})}
 	host := &hookHost{
 		election: "e", agentID: id, set: func() *hookSet { return set }, snapshot: func() *snapshot { return snap },
-		history: newHistory(""), conds: &condition.Set{}, events: newEvents(), log: slog.New(slog.DiscardHandler),
+		history: newHistory(""), conds: &condition.Set{}, events: event.NewRing(), log: slog.New(slog.DiscardHandler),
 		scope: hookScope{
 			term: t.ID,
 			run: func(ctx context.Context, _ proc.Command) (proc.Result, error) {

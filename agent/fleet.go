@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -16,32 +17,20 @@ const (
 	fleetEvery = 5 * time.Second // between two writes, but for a failure
 )
 
-// FleetStatus is what an agent tells the fleet: the data of the ephemeral
-// znode /zkagent/agents/<id>. Readers must expect garbage and other versions.
-type FleetStatus struct {
-	Version   string            `json:"version"`
-	Since     time.Time         `json:"since"`
-	Templates map[string]string `json:"templates,omitempty"` // name -> state, or state@version
-	Leads     []string          `json:"leads,omitempty"`
-	Holds     []string          `json:"holds,omitempty"` // groups whose guard holds members
-	Error     string            `json:"error,omitempty"` // of the oldest open condition
-	More      int               `json:"more,omitempty"`  // templates that did not fit
-}
-
 // fleetStatus keeps the znode up to date: at most one write in five seconds,
 // at once for a failure.
 type fleetStatus struct {
 	agent *Agent
 	id    string
 
-	made  FleetStatus // what the newest text was made of; only Run touches these
-	turns int         // of the snapshot that it was made of
+	made  fleet.Record // what the newest text was made of; only Run touches these
+	turns int          // of the snapshot that it was made of
 	data  string
 }
 
 // Run implements Unit.
 func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
-	path := session.JoinPath(agentsPath, f.id)
+	path := session.JoinPath(fleet.AgentsPath, f.id)
 	if err := session.ValidatePath(path); err != nil {
 		return err
 	}

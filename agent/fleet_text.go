@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -14,15 +15,15 @@ import (
 // of which say nothing new: then no text is made.
 func (f *fleetStatus) text(snap *snapshot) string {
 	st := f.status(snap)
-	if f.data == "" || f.turns != snap.turns || !st.same(&f.made) {
+	if f.data == "" || f.turns != snap.turns || !sameRecord(&st, &f.made) {
 		st.Templates = templatesOf(snap)
 		f.made, f.turns, f.data = st, snap.turns, fit(st, snap.order)
 	}
 	return f.data
 }
 
-// same reports whether both tell the same of one agent, but for its templates.
-func (st *FleetStatus) same(o *FleetStatus) bool {
+// sameRecord reports whether both tell the same of one agent, but for its templates.
+func sameRecord(st, o *fleet.Record) bool {
 	return st.Error == o.Error && slices.Equal(st.Leads, o.Leads) && slices.Equal(st.Holds, o.Holds)
 }
 
@@ -50,9 +51,9 @@ func templatesOf(snap *snapshot) map[string]string {
 }
 
 // status is what there is to tell, but for the templates.
-func (f *fleetStatus) status(snap *snapshot) FleetStatus {
+func (f *fleetStatus) status(snap *snapshot) fleet.Record {
 	a := f.agent
-	st := FleetStatus{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second)}
+	st := fleet.Record{Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second)}
 	for _, c := range a.conds.List() {
 		// Whoever reads this was reached.
 		if st.Error == "" && c.Code != "zookeeper-unreachable" {
@@ -74,7 +75,7 @@ func (f *fleetStatus) status(snap *snapshot) FleetStatus {
 
 // fit returns the status as text within its bound. What does not fit is left out:
 // the end of the error, templates from the last on, then whatever remains.
-func fit(st FleetStatus, order []string) string {
+func fit(st fleet.Record, order []string) string {
 	if len(st.Error) > 300 {
 		st.Error = strings.ToValidUTF8(st.Error[:300], "")
 	}
@@ -87,7 +88,7 @@ func fit(st FleetStatus, order []string) string {
 				st.Templates[name] = all[name]
 			}
 		}
-		return st.text()
+		return recordText(&st)
 	}
 	if text := less(0); len(text) <= fleetMax {
 		return text
@@ -106,7 +107,7 @@ func fit(st FleetStatus, order []string) string {
 		default:
 			return text
 		}
-		text = st.text()
+		text = recordText(&st)
 	}
 	return text
 }
@@ -114,7 +115,7 @@ func fit(st FleetStatus, order []string) string {
 // shortest is the least that a template takes: "a":"ok" and a comma.
 const shortest = 9
 
-func (st *FleetStatus) text() string {
+func recordText(st *fleet.Record) string {
 	data, err := json.Marshal(st)
 	if err != nil {
 		return "{}"

@@ -6,23 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
-)
 
-// HookRun is one run of a hook, or of a reload, as its history keeps it.
-type HookRun struct {
-	Event  string        `json:"event"`
-	Began  time.Time     `json:"began"`
-	Took   time.Duration `json:"took"`
-	State  string        `json:"state"` // started, done or failed
-	Code   int           `json:"code"`
-	Signal string        `json:"signal,omitempty"`
-	Term   int64         `json:"term,omitempty"`
-	Slot   time.Time     `json:"slot,omitzero"`
-	Try    int           `json:"try,omitempty"`
-	Error  string        `json:"error,omitempty"`
-	Output string        `json:"output,omitempty"` // its end
-}
+	"github.com/zkagent/zkagent/internal/web"
+)
 
 // How much of the past is kept.
 const (
@@ -36,12 +22,12 @@ type history struct {
 	dir string // empty: memory only
 
 	mu   sync.Mutex // mu guards runs.
-	runs map[string][]HookRun
+	runs map[string][]web.HookRun
 }
 
 // newHistory reads what a former process kept; what cannot be read is lost.
 func newHistory(dir string) *history {
-	h := &history{dir: dir, runs: map[string][]HookRun{}}
+	h := &history{dir: dir, runs: map[string][]web.HookRun{}}
 	if dir == "" {
 		return h
 	}
@@ -52,8 +38,8 @@ func newHistory(dir string) *history {
 			continue
 		}
 		var kept struct {
-			Name string    `json:"name"`
-			Runs []HookRun `json:"runs"`
+			Name string        `json:"name"`
+			Runs []web.HookRun `json:"runs"`
 		}
 		if json.Unmarshal(data, &kept) == nil {
 			h.runs[kept.Name] = kept.Runs
@@ -64,13 +50,13 @@ func newHistory(dir string) *history {
 
 // add appends a run; a state directory that cannot be written costs the
 // history over a restart, nothing else.
-func (h *history) add(name string, r HookRun) {
+func (h *history) add(name string, r web.HookRun) {
 	if len(r.Output) > outputKept {
 		r.Output = r.Output[len(r.Output)-outputKept:]
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	runs := slices.Concat(h.runs[name], []HookRun{r})
+	runs := slices.Concat(h.runs[name], []web.HookRun{r})
 	runs = runs[max(len(runs)-runsKept, 0):]
 	h.runs[name] = runs
 	if h.dir == "" {
@@ -83,7 +69,7 @@ func (h *history) add(name string, r HookRun) {
 }
 
 // of returns the runs of one hook, oldest first.
-func (h *history) of(name string) []HookRun {
+func (h *history) of(name string) []web.HookRun {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.runs[name])

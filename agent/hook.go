@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -49,7 +50,7 @@ type hookRunner struct {
 	history *history
 	conds   *condition.Set
 	metrics *Metrics
-	events  *events
+	events  *event.Ring
 	log     *slog.Logger
 
 	ledger  ledger
@@ -220,7 +221,7 @@ func (r *hookRunner) report(what, run, text string) bool {
 		return false
 	}
 	r.unknown[key] = true
-	r.events.add(Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
+	r.events.Add(event.Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
 	r.metrics.hook(r.cfg.Name, "unknown")
 	r.log.Warn("hook outcome unknown", "hook", r.cfg.Name, "what", what, "run", run)
 	return true

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // ledgered runs the hook between two writes of the ledger: started before,
@@ -87,7 +89,7 @@ func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try i
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultHookTimeout
 	}
-	run := HookRun{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
+	run := web.HookRun{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
 	res, err := r.scope.run(ctx, c)
 	run.Took, run.Code, run.Signal, run.Output = res.Took, res.Code, res.Signal, res.Output
 	result := "ok"
@@ -100,7 +102,7 @@ func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try i
 	if err != nil {
 		text += ": " + err.Error()
 	}
-	r.events.add(Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
+	r.events.Add(event.Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
 	if err == nil {
 		r.conds.Close("hook-failed", r.cfg.Name)
 		r.conds.Close("hook-unknown", r.cfg.Name)

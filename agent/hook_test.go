@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
@@ -85,7 +86,7 @@ func (b *hookBed) make(c HookConfig, term int64) *hookRunner {
 		},
 		snapshot:    b.snapshot,
 		scheduleKey: func(HookConfig) string { return "k" },
-		history:     newHistory(""), conds: &condition.Set{}, events: newEvents(), log: slog.New(slog.DiscardHandler),
+		history:     newHistory(""), conds: &condition.Set{}, events: event.NewRing(), log: slog.New(slog.DiscardHandler),
 	}
 	return host.runner(c)
 }

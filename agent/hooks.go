@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -30,7 +31,7 @@ type hookHost struct {
 	history     *history
 	conds       *condition.Set
 	metrics     *Metrics
-	events      *events
+	events      *event.Ring
 	log         *slog.Logger
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 )
@@ -71,7 +72,7 @@ func (a *Agent) lead(parent context.Context, e ElectionConfig, t election.Term) 
 	if err := a.waitGuards(ctx); err != nil {
 		return
 	}
-	a.events.add(Event{Kind: "elected", Subject: e.Name, Text: fmt.Sprintf("term %d", t.ID)})
+	a.events.Add(event.Event{Kind: "elected", Subject: e.Name, Text: fmt.Sprintf("term %d", t.ID)})
 	a.log.Info("elected", "election", e.Name, "term", t.ID)
 	x := &term{ctx: ctx, cancel: cancel, election: t}
 	a.terms.set(e.Name, x)
@@ -84,7 +85,7 @@ func (a *Agent) lead(parent context.Context, e ElectionConfig, t election.Term) 
 	host.run(ctx)
 	a.terms.set(e.Name, nil)
 	a.log.Info("deposed", "election", e.Name, "term", t.ID, "err", context.Cause(ctx))
-	a.events.add(Event{Kind: "deposed", Subject: e.Name, Text: fmt.Sprintf("term %d", t.ID)})
+	a.events.Add(event.Event{Kind: "deposed", Subject: e.Name, Text: fmt.Sprintf("term %d", t.ID)})
 	a.deposed(ctx, e.Name, t.ID)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
@@ -132,7 +133,7 @@ func (h *simHost) lead(ctx context.Context, t election.Term) {
 	host := &hookHost{
 		election: "e", agentID: h.id, set: func() *hookSet { return set }, snapshot: h.snapshot,
 		scheduleKey: func(HookConfig) string { return "k" }, history: newHistory(""), conds: &condition.Set{},
-		events: newEvents(), log: slog.New(unknownHandler{h.sim}),
+		events: event.NewRing(), log: slog.New(unknownHandler{h.sim}),
 		scope: hookScope{term: t.ID, run: h.exec, newLedger: func(string) ledger {
 			return &simLedger{h, &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"}}
 		}},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // taken is a listener of another program.
@@ -27,7 +29,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	other := taken(t)
 	c := b.config()
 	c.Admin.Socket = filepath.Join(shortDir(t), "s")
-	c.HTTP = &HTTPConfig{Listen: other.Addr().String()}
+	c.HTTP = &web.HTTPConfig{Listen: other.Addr().String()}
 	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
 	next := c
 	c.Load = func() (Config, error) { return next, nil }
@@ -43,8 +45,8 @@ func TestHTTP_PortTaken(t *testing.T) {
 	if a.HTTPAddr() != "" {
 		t.Errorf("the address is %s", a.HTTPAddr())
 	}
-	client := NewClient(c.Admin.Socket)
-	next.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	client := web.NewClient(c.Admin.Socket)
+	next.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 
 	// A reload to a port that is taken leaves the listener that is there, and
 	// names that the settings add are answered at once.
-	next.HTTP = &HTTPConfig{Listen: other.Addr().String(), Hosts: []string{"Agent.Example"}}
+	next.HTTP = &web.HTTPConfig{Listen: other.Addr().String(), Hosts: []string{"Agent.Example"}}
 	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}

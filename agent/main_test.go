@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
@@ -237,8 +238,8 @@ func (s *started) ready() {
 func (s *started) recorded(kind string) {
 	s.t.Helper()
 	eventually(s.t, "an event "+kind, func() bool {
-		list, _ := s.events.since(0)
-		return slices.ContainsFunc(list, func(e Event) bool { return e.Kind == kind })
+		list, _ := s.events.Since(0)
+		return slices.ContainsFunc(list, func(e event.Event) bool { return e.Kind == kind })
 	})
 }
 

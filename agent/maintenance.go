@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -125,7 +127,7 @@ func (h *hostMaintenance) status() *registry.Maintenance {
 }
 
 // maintainHost switches the maintenance of the host: on, reason, for.
-func (a *Agent) maintainHost(o order) error {
+func (a *Agent) maintainHost(o web.Args) error {
 	on, err := strconv.ParseBool(o["on"])
 	if err != nil {
 		return fmt.Errorf("on is %q, not true or false", o["on"])
@@ -142,6 +144,6 @@ func (a *Agent) maintainHost(o order) error {
 		return err
 	}
 	a.log.Info("maintenance of the host changed", "on", on, "reason", m.Reason, "until", m.Until)
-	a.events.add(Event{Kind: "maintenance", Subject: map[bool]string{true: "on", false: "off"}[on], Text: m.Reason})
+	a.events.Add(event.Event{Kind: "maintenance", Subject: map[bool]string{true: "on", false: "off"}[on], Text: m.Reason})
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -122,7 +123,7 @@ func (m *Metrics) condition(c condition.Condition, isOpen bool) {
 }
 
 // exec records the state of a supervised program.
-func (m *Metrics) exec(st *ExecStatus) {
+func (m *Metrics) exec(st *web.ExecStatus) {
 	if m == nil {
 		return
 	}

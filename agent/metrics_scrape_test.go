@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -33,7 +34,7 @@ func TestMetrics_ThousandMembers(t *testing.T) {
 		}
 	}
 	c := b.config()
-	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
 	for i := range 10 {
 		c.Groups = append(c.Groups, registry.GroupConfig{Name: fmt.Sprintf("g%d", i), Path: fmt.Sprintf("/services/g%d", i)})
@@ -74,9 +75,7 @@ func scraped(tb testing.TB) http.Handler {
 		a.metrics.applied(name, time.Millisecond, true)
 		a.metrics.reload(name, "ok")
 	}
-	mux := http.NewServeMux()
-	a.readRoutes(mux)
-	return mux
+	return a.web.Handler()
 }
 
 func scrape(h http.Handler) *httptest.ResponseRecorder {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // metricNames are the names of all metrics, whether they have values or not.
@@ -83,8 +84,8 @@ func TestMetrics_Lint(t *testing.T) {
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, true)
 	m.unitError("group", "a")
 	m.settings(true, "abc")
-	m.exec(&ExecStatus{Name: "a", State: "running"})
-	m.exec(&ExecStatus{Name: "a", State: "exited", Code: 3})
+	m.exec(&web.ExecStatus{Name: "a", State: "running"})
+	m.exec(&web.ExecStatus{Name: "a", State: "exited", Code: 3})
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,20 +1,14 @@
 package agent
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -47,7 +41,7 @@ func pageBed(t *testing.T) (*bed, *started) {
 	b.ephemeral("/zkagent/agents/wrong", `{"version":17,"templates":"x"}`)
 	b.ephemeral("/zkagent/agents/broken", `{"version":"1","templates":{"`+jsonText(hostile)+`":"failed"},"error":"nginx -t: unknown directive"}`)
 	c := b.config()
-	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
 	broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# "+hostile+"\n")
 	broken.Check = &CheckConfig{Command: script("echo broken '%s' >&2; exit 1", "<i>here</i>")}
@@ -99,14 +93,14 @@ func TestPage_EverySection(t *testing.T) {
 func TestPage_FailedRenderLeavesNoTrace(t *testing.T) {
 	b, a := pageBed(t)
 	a.recorded("ready") // the last one of the start
-	before, _ := a.events.since(0)
-	if _, err := a.preview(t.Context(), "broken.conf"); err != nil {
+	before, _ := a.events.Since(0)
+	if _, err := a.Preview(t.Context(), "broken.conf"); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.preview(t.Context(), "none"); err == nil {
+	if _, err := a.Preview(t.Context(), "none"); err == nil {
 		t.Error("a template that does not exist was previewed")
 	}
-	after, _ := a.events.since(before[len(before)-1].Seq)
+	after, _ := a.events.Since(before[len(before)-1].Seq)
 	if exists(b.path("broken.conf")) || len(after) != 0 {
 		t.Errorf("the preview left a file or events: %v", after)
 	}
@@ -119,118 +113,20 @@ func TestPage_Locks(t *testing.T) {
 	b.ephemeral("/zkagent/locks/backup/_c_2-lock-0000000008", "second")
 	b.ephemeral("/zkagent/rolling/web/leases/_c_3-lease-0000000000", "third")
 	c := b.config()
-	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
+	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	c.Elections = []ElectionConfig{{Name: "job", Path: "/elections/job"}}
 	a := b.start(c)
 	a.ready()
 	eventually(t, "the agent to lead", func() bool { return a.terms.get("job") != nil })
-	list, err := a.readLines(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, l := range list {
-		ids := make([]string, len(l.Contenders))
-		for i, x := range l.Contenders {
-			ids[i] = x.ID
+	code, text, _ := httpGet(t, a, http.MethodGet, "/locks", nil)
+	for _, want := range []string{
+		`job <span class="mut">/elections/job</span></th><td>election</td><td>a1<`,
+		`backup <span class="mut">/zkagent/locks/backup</span></th><td>lock</td><td>first<`, "second <span",
+		`web <span class="mut">/zkagent/rolling/web</span></th><td>rolling reload (permits)</td><td>third<`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%d: %q is missing in:\n%s", code, want, text)
 		}
-		got = append(got, fmt.Sprint(l.Kind, " ", l.Name, " ", ids))
-	}
-	want := []string{"election job [a1]", "lock backup [first second]", "rolling reload (permits) web [third]"}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// TestLive_ManyClients opens ten thousand streams at once.
-func TestLive_ManyClients(t *testing.T) {
-	b := newBed(t)
-	b.tree(map[string]string{"port": "80"})
-	a := b.start(b.config())
-	a.ready()
-	mux := http.NewServeMux()
-	a.readRoutes(mux)
-	a.pageRoutes(mux)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	codes := make(chan int, 10000)
-	var wg sync.WaitGroup
-	for i := range cap(codes) {
-		path := "/live"
-		if i%2 == 0 {
-			path = "/events?follow=1"
-		}
-		wg.Go(func() {
-			w := httptest.NewRecorder()
-			mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
-			codes <- w.Code
-		})
-	}
-	for range cap(codes) - maxFollowers {
-		if code := <-codes; code != http.StatusServiceUnavailable {
-			t.Fatalf("got %d, want %d", code, http.StatusServiceUnavailable)
-		}
-	}
-	cancel()
-	wg.Wait()
-	for range maxFollowers {
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("got %d, want 200", code)
-		}
-	}
-	if n := a.followers.Load(); n != 0 {
-		t.Errorf("%d streams are still counted", n)
-	}
-}
-
-// TestEvents_ClientThatDoesNotRead: a client that asks for the stream and reads
-// nothing holds up nobody but itself.
-func TestEvents_ClientThatDoesNotRead(t *testing.T) {
-	b := newBed(t)
-	b.tree(map[string]string{"port": "80"})
-	c := b.config()
-	c.HTTP = &HTTPConfig{Listen: "127.0.0.1:0"}
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
-	a := b.start(c)
-	a.ready()
-	conn, err := net.Dial("tcp", a.HTTPAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /events?follow=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the stream", func() bool { return a.followers.Load() == 1 })
-	for range 400 { // far more than the buffers of a connection hold
-		a.events.add(Event{Kind: "flood", Text: strings.Repeat("x", 100<<10)})
-	}
-	b.set("/config/web/port", "81")
-	fileIs(t, b.path("web.conf"), "81")
-	if code, _, _ := httpGet(t, a, http.MethodGet, "/healthz", nil); code != http.StatusOK {
-		t.Errorf("got %d", code)
-	}
-	conn.Close()
-	eventually(t, "the end of the stream", func() bool { return a.followers.Load() == 0 })
-}
-
-func TestEvents_AfterARestart(t *testing.T) {
-	former := newEvents()
-	former.add(Event{Kind: "a"})
-	seen, _ := former.newest()
-	e := newEvents()
-	e.seq = max(e.seq, seen+1) // both are of the same microsecond here
-	first := e.seq
-	e.add(Event{Kind: "a"})
-	e.add(Event{Kind: "b"})
-	if list, _ := e.since(seen); len(list) != 2 {
-		t.Errorf("a reader of a former process got %v", list)
-	}
-	if list, _ := e.since(first + 700); len(list) != 2 {
-		t.Errorf("a reader of a process with another clock got %v", list)
-	}
-	if list, _ := e.since(first + 2); len(list) != 0 {
-		t.Errorf("got %v", list)
 	}
 }
 
@@ -271,25 +167,5 @@ func TestCompareFile(t *testing.T) {
 	}
 	if _, differs := compareFile(out("same", "a\n")); differs {
 		t.Error("a file that is the same was said to differ")
-	}
-}
-
-// BenchmarkPage_Fleet500 renders the fleet page of 500 hosts.
-func BenchmarkPage_Fleet500(b *testing.B) {
-	hosts := make([]HostStatus, 500)
-	for i := range hosts {
-		hosts[i] = decodeHost(fmt.Sprintf("host-%03d", i), []byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`))
-	}
-	t, err := pageTemplates()
-	if err != nil {
-		b.Fatal(err)
-	}
-	data := pageData{Title: "Fleet", Path: "/", Sections: sections, Body: viewFleet(Fleet{Hosts: hosts}, time.Now())}
-	var out bytes.Buffer
-	for b.Loop() {
-		out.Reset()
-		if err := t.ExecuteTemplate(&out, "fleet.html", data); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

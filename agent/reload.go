@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // Defaults of a reload.
@@ -59,7 +60,7 @@ type reloads struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex // mu guards what follows and everything in it.
 	queues map[string]*reloadQueue
-	runs   map[string]ReloadStatus // newest run of each bundle
+	runs   map[string]web.ReloadStatus // newest run of each bundle
 }
 
 // reloadQueue is the queue of one command.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // retried runs one command, again with back-off as often as it may.
@@ -44,16 +46,16 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
 		}
 	}
-	r.note(req.bundle, ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
+	r.note(req.bundle, web.ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
 	return err
 }
 
 // note keeps the newest run of a bundle's command.
-func (r *reloads) note(bundle string, s ReloadStatus) {
+func (r *reloads) note(bundle string, s web.ReloadStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runs == nil {
-		r.runs = map[string]ReloadStatus{}
+		r.runs = map[string]web.ReloadStatus{}
 	}
 	r.runs[bundle] = s
 }
@@ -66,7 +68,7 @@ func (r *reloads) share(from, to string) {
 }
 
 // newest is the newest run of a bundle's command; nil when there was none.
-func (r *reloads) newest(bundle string) *ReloadStatus {
+func (r *reloads) newest(bundle string) *web.ReloadStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s, ok := r.runs[bundle]; ok {

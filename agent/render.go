@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
 )
@@ -221,7 +222,7 @@ func (t *applying) stageRemoval(dest string) error {
 	}
 	if !mine {
 		delete(t.job.bundle.work.written, dest)
-		t.events.add(Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
+		t.events.Add(event.Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
 		t.log.Warn("file kept that is no longer wanted", "template", t.name, "file", dest)
 	}
 	return nil
@@ -346,7 +347,7 @@ func (a *applier) drifted(b *bundle) bool {
 			a.conds.Open("drift", o.dest, "changed by something else: "+string(d))
 			continue
 		}
-		a.events.add(Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
+		a.events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
 		a.log.Warn("file changed by something else", "template", b.cfg.Name, "file", o.dest, "drift", string(d))
 		repair = true
 	}

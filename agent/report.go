@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -83,13 +84,13 @@ func (a *applier) tell(b *bundle, r applyResult) {
 	switch {
 	case r.kept():
 		a.conds.Open("group-empty", name, r.err.Error())
-		a.events.add(Event{Kind: "kept", Subject: name, Text: r.err.Error(), Warn: true})
+		a.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.err.Error(), Warn: true})
 		a.log.Warn("file kept", "template", name, "err", r.err)
 	case r.err != nil:
-		a.events.add(Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
+		a.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
 		a.log.Error("apply failed", "template", name, "stage", r.stage, "took", r.took, "err", r.err)
 	case r.changed > 0:
-		a.events.add(Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
+		a.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
 		a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
 	}
 	if a.owed.has(name) && (b.cfg.Reload == nil || b.cfg.Reload.Leader == "") {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
 )
@@ -57,7 +58,7 @@ func (a *Agent) stop(m stopMode) { a.stopOnce.Do(func() { a.stopMode <- m }) }
 // HandOver or Upgrade is called. When it has returned, nothing of it is left.
 func (a *Agent) Run(ctx context.Context) error {
 	a.recover()
-	servers, err := a.listen(ctx)
+	listen, unlisten, err := a.web.Listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,14 +85,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.watchFiles(life) })
 	wg.Go(func() { a.tellReady(life) })
 	wg.Go(func() { a.followConnection(life) })
-	wg.Go(func() { servers.page.run(life) })
+	wg.Go(func() { listen(life) })
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())
 	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.reloads.wg.Wait() }, func() { endSessions(); sessionDone.Wait() })
 	end()
 	wg.Wait()
-	servers.stop()
+	unlisten()
 	if err == nil && mode == stopUpgrade {
 		err = ErrUpgrade
 	}
@@ -227,7 +228,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 	case <-a.loop.ready:
 	}
 	a.log.Info("ready", "took", time.Since(a.started))
-	a.events.add(Event{Kind: "ready"})
+	a.events.Add(event.Event{Kind: "ready"})
 	if err := a.notify.Ready(a.Summary()); err != nil {
 		a.log.Warn("service manager not told", "err", err)
 	}

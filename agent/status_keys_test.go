@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // snake is a key of our JSON.
@@ -40,8 +43,8 @@ func TestStatus_KeysInSnakeCase(t *testing.T) {
 			look(f.Type)
 		}
 	}
-	look(reflect.TypeFor[Status]())
-	look(reflect.TypeFor[FleetStatus]())
+	look(reflect.TypeFor[web.Status]())
+	look(reflect.TypeFor[fleet.Record]())
 	if len(seen) < 10 {
 		t.Errorf("looked at %d types only", len(seen))
 	}

@@ -27,6 +27,13 @@ func (a *Agent) RenderAll(ctx context.Context) {
 	})
 }
 
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Summary is one line about how things stand, for the service manager.
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()

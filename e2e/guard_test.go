@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -150,7 +150,7 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 			}
 			c.heal(t, sides[first.agent])
 			pid := sides[first.agent].cmd.Process.Pid
-			sides[first.agent].await(t, "the former leader in a new session", func(s *agent.Status) bool {
+			sides[first.agent].await(t, "the former leader in a new session", func(s *web.Status) bool {
 				return s.Agent.PID == pid && s.ZooKeeper.State == "connected" && len(s.Elections) == 1 && !s.Elections[0].Mine
 			})
 			if out, code := sides[second.agent].run(t, "resign", "work"); code != 0 {
@@ -174,13 +174,13 @@ func TestLeaderFaults_ServerKilled(t *testing.T) {
 		agents[id] = startAgent(t, id, working(servers, "", log, id))
 	}
 	first := newest(t, log, 0)
-	s := agents[first.agent].await(t, "the leader's server", func(s *agent.Status) bool { return s.ZooKeeper.Server != "" })
+	s := agents[first.agent].await(t, "the leader's server", func(s *web.Status) bool { return s.ZooKeeper.Server != "" })
 	at := slices.Index(servers, s.ZooKeeper.Server)
 	if at < 0 {
 		t.Fatalf("connected to %q, which is none of %v", s.ZooKeeper.Server, servers)
 	}
 	ensemble.Servers[at].Kill(t)
-	agents[first.agent].await(t, "another server", func(s *agent.Status) bool {
+	agents[first.agent].await(t, "another server", func(s *web.Status) bool {
 		return s.ZooKeeper.State == "connected" && s.ZooKeeper.Server != servers[at]
 	})
 	seen := lines(log)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -70,7 +70,7 @@ func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 // leads waits until the agent leads its election.
 func (a *agentProcess) leads(t *testing.T) {
 	t.Helper()
-	a.await(t, "the agent to lead", func(s *agent.Status) bool {
+	a.await(t, "the agent to lead", func(s *web.Status) bool {
 		return len(s.Elections) == 1 && s.Elections[0].Mine && s.Elections[0].Held
 	})
 }
@@ -149,7 +149,7 @@ func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 		if out, code := a.run(t, "upgrade"); code != 0 {
 			t.Fatalf("upgrade: exit %d\n%s", code, out)
 		}
-		after := a.await(t, "the new program", func(s *agent.Status) bool {
+		after := a.await(t, "the new program", func(s *web.Status) bool {
 			return s.Agent.Started.After(before.Agent.Started) && s.Agent.State == "running" && s.ZooKeeper.State == "connected"
 		})
 		if after.Agent.PID != before.Agent.PID || after.ZooKeeper.SessionID != before.ZooKeeper.SessionID {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // badHooks are hooks that do what a command must not do; leader is a line of
@@ -29,7 +29,7 @@ election "e" { path = "/elections/e" }
 }
 
 // runs are the last runs of a hook.
-func (a *agentProcess) runs(t *testing.T, hook string) []agent.HookRun {
+func (a *agentProcess) runs(t *testing.T, hook string) []web.HookRun {
 	t.Helper()
 	for _, h := range a.settled(t).Hooks {
 		if h.Name == hook {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -40,7 +40,7 @@ func TestLeaderFaults_QuorumLost(t *testing.T) {
 		s.Kill(t)
 	}
 	for id, a := range agents {
-		a.await(t, id+" to have no leader's work any more", func(s *agent.Status) bool {
+		a.await(t, id+" to have no leader's work any more", func(s *web.Status) bool {
 			return s.ZooKeeper.State != "connected" && !s.Elections[0].Held && len(descendants(a.cmd.Process.Pid)) == 0
 		})
 	}

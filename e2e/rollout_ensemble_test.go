@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -97,8 +97,8 @@ func (s *sites) allCutOff(t *testing.T) {
 	}
 }
 
-func cutOff(s *agent.Status) bool {
-	unreachable := func(c agent.Condition) bool { return c.Code == "zookeeper-unreachable" }
+func cutOff(s *web.Status) bool {
+	unreachable := func(c web.Condition) bool { return c.Code == "zookeeper-unreachable" }
 	return s.ZooKeeper.State != "connected" && slices.ContainsFunc(s.Conditions, unreachable)
 }
 
@@ -114,7 +114,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 		if got := s.uses(id); got != want {
 			t.Errorf("%s uses %q without a quorum, want %q", id, got, want)
 		}
-		status := s.agents[id].await(t, id+" to answer", func(*agent.Status) bool { return true })
+		status := s.agents[id].await(t, id+" to answer", func(*web.Status) bool { return true })
 		if !cutOff(status) || len(status.Templates) != 1 || status.Templates[0].State == "failed" {
 			t.Errorf("%s says: %s, %+v, conditions %+v, templates %+v", id, status.Summary, status.ZooKeeper, status.Conditions, status.Templates)
 		}
@@ -136,7 +136,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 func (s *sites) allFine(t *testing.T) {
 	t.Helper()
 	for _, id := range s.hosts() {
-		s.agents[id].await(t, id+" to be fine", func(s *agent.Status) bool {
+		s.agents[id].await(t, id+" to be fine", func(s *web.Status) bool {
 			return s.ZooKeeper.State == "connected" && len(s.Conditions) == 0 &&
 				!slices.ContainsFunc(s.Services, func(x registry.ServiceStatus) bool { return !x.Registered })
 		})

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -95,11 +95,11 @@ func (w *watcher) quiet(t *testing.T, children int) {
 }
 
 // status asks the agent; nil while it does not answer.
-func (a *agentProcess) status(t *testing.T) *agent.Status {
+func (a *agentProcess) status(t *testing.T) *web.Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	s, err := agent.NewClient(a.path("sock")).Status(ctx)
+	s, err := web.NewClient(a.path("sock")).Status(ctx)
 	if err != nil {
 		return nil
 	}
@@ -107,9 +107,9 @@ func (a *agentProcess) status(t *testing.T) *agent.Status {
 }
 
 // await asks the agent until its status is as wanted.
-func (a *agentProcess) await(t *testing.T, what string, ok func(*agent.Status) bool) *agent.Status {
+func (a *agentProcess) await(t *testing.T, what string, ok func(*web.Status) bool) *web.Status {
 	t.Helper()
-	var s *agent.Status
+	var s *web.Status
 	eventually(t, what, func() bool {
 		s = a.status(t)
 		return s != nil && ok(s)
@@ -119,10 +119,10 @@ func (a *agentProcess) await(t *testing.T, what string, ok func(*agent.Status) b
 
 // settled waits until this very process of the agent runs on a session, has
 // its member registered, and knows whether it leads.
-func (a *agentProcess) settled(t *testing.T) *agent.Status {
+func (a *agentProcess) settled(t *testing.T) *web.Status {
 	t.Helper()
 	pid := a.cmd.Process.Pid
-	return a.await(t, "a connected agent with its member", func(s *agent.Status) bool {
+	return a.await(t, "a connected agent with its member", func(s *web.Status) bool {
 		registered := !slices.ContainsFunc(s.Services, func(x registry.ServiceStatus) bool { return !x.Registered })
 		return s.Agent.PID == pid && s.ZooKeeper.State == "connected" && s.Agent.State == "running" && registered
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -27,7 +27,7 @@ good and is shown.`,
 				return usagef("the state is one of pass, warn, fail, not %q", args[0])
 			}
 			service, check, _ := strings.Cut(args[1], "/")
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				return client.Post(ctx, "/check", url.Values{"name": {service}, "check": {check}, "state": {args[0]}, "output": {message}}, nil)
 			})
 		},

@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // maxDebugFile bounds one file of the bundle.
@@ -133,7 +133,7 @@ func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
 	}
 	add("build.txt", []byte(build), nil)
 	if socket, err := g.socket(); err == nil {
-		client := agent.NewClient(socket)
+		client := web.NewClient(socket)
 		for name, from := range map[string]string{
 			"status.json": "/status", "events.json": "/events", "metrics.txt": "/metrics", "stacks.txt": "/debug/pprof/goroutine?debug=1", "fleet.json": "/fleet",
 		} {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -43,7 +43,7 @@ func (n *narrator) tell(format string, args ...any) {
 }
 
 // look tells what is new.
-func (n *narrator) look(s *agent.Status) {
+func (n *narrator) look(s *web.Status) {
 	if n.zk != s.ZooKeeper.State {
 		if n.zk != "" || s.ZooKeeper.State != "connected" {
 			n.tell("zookeeper: %s", s.ZooKeeper.State)
@@ -62,7 +62,7 @@ func (n *narrator) look(s *agent.Status) {
 	n.conditions(s)
 }
 
-func (n *narrator) units(s *agent.Status) {
+func (n *narrator) units(s *web.Status) {
 	for _, v := range s.Services {
 		word := v.State
 		if v.Registered {
@@ -112,7 +112,7 @@ func memberNames(list []view.Member) []string {
 }
 
 // hookRuns tells the runs of hooks that have ended.
-func (n *narrator) hookRuns(s *agent.Status) {
+func (n *narrator) hookRuns(s *web.Status) {
 	for _, h := range s.Hooks {
 		for _, r := range h.Runs {
 			if r.State == "started" || r.Began.UnixNano() <= n.runs[h.Name] {
@@ -129,7 +129,7 @@ func (n *narrator) hookRuns(s *agent.Status) {
 }
 
 // templates tells the differences of all files.
-func (n *narrator) templates(s *agent.Status) {
+func (n *narrator) templates(s *web.Status) {
 	wanted := map[string]bool{}
 	for _, t := range s.Templates {
 		for _, path := range t.Files {
@@ -167,7 +167,7 @@ func (n *narrator) file(path, now string) {
 }
 
 // conditions tells what the agent cannot do, and when it can again.
-func (n *narrator) conditions(s *agent.Status) {
+func (n *narrator) conditions(s *web.Status) {
 	now := map[string]condition.Condition{}
 	for _, c := range s.Conditions {
 		if c.Code == "zookeeper-unreachable" {

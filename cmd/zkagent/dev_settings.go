@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/examples/quickstart"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -94,7 +95,7 @@ func (a *adapter) adapt(c *agent.Config) error {
 	if a.http == "" {
 		a.http = httpAddress(c.HTTP)
 	}
-	c.HTTP = &agent.HTTPConfig{Listen: a.http}
+	c.HTTP = &web.HTTPConfig{Listen: a.http}
 	for i := range c.Services {
 		c.Services[i].StateFile = ""
 		if err := a.standIn(&c.Services[i]); err != nil {
@@ -113,7 +114,7 @@ func (a *adapter) adapt(c *agent.Config) error {
 
 // httpAddress is where the page is: where the settings want it, unless
 // something else is there.
-func httpAddress(c *agent.HTTPConfig) string {
+func httpAddress(c *web.HTTPConfig) string {
 	const anyPort = "127.0.0.1:0"
 	if c == nil {
 		return anyPort

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // Levels of a finding.
@@ -143,9 +144,9 @@ func (d *doctor) agent(ctx context.Context) {
 	if err != nil {
 		return // the settings have been told.
 	}
-	s, err := agent.NewClient(path).Status(ctx)
+	s, err := web.NewClient(path).Status(ctx)
 	switch {
-	case errors.Is(err, agent.ErrNoAgent):
+	case errors.Is(err, web.ErrNoAgent):
 		d.add(levelWarn, "agent", path, "no agent is running")
 		return
 	case err != nil:

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // againEvery is how often an agent that has gone is looked for.
@@ -30,8 +31,8 @@ the agent is started again.`,
 			if err != nil {
 				return err
 			}
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
-				return g.readEvents(ctx, client, follow, func(e agent.Event) bool {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
+				return g.readEvents(ctx, client, follow, func(e event.Event) bool {
 					return !e.Time.Before(from) && (subject == "" || e.Subject == subject)
 				})
 			})
@@ -45,11 +46,11 @@ the agent is started again.`,
 
 // readEvents prints the events that are wanted. To follow them goes on when the
 // agent is started again, until ctx ends.
-func (g *globals) readEvents(ctx context.Context, client *agent.Client, follow bool, wanted func(agent.Event) bool) error {
+func (g *globals) readEvents(ctx context.Context, client *web.Client, follow bool, wanted func(event.Event) bool) error {
 	var seq int64
 	var failed error
 	read := func() error {
-		err := client.Events(ctx, seq, follow, func(e agent.Event) bool {
+		err := client.Events(ctx, seq, follow, func(e event.Event) bool {
 			seq = e.Seq
 			if wanted(e) {
 				failed = g.printEvent(e)
@@ -96,7 +97,7 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-func (g *globals) printEvent(e agent.Event) error {
+func (g *globals) printEvent(e event.Event) error {
 	if g.isJSON() {
 		return g.line(e)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -22,7 +23,7 @@ const agentsPath = "/zkagent/agents"
 // fleetAgent is one agent as the fleet sees it.
 type fleetAgent struct {
 	ID string `json:"id"`
-	agent.FleetStatus
+	fleet.Record
 	State string `json:"state"` // ok, failing or unreadable
 }
 
@@ -60,7 +61,7 @@ func (g *globals) listAgents(ctx context.Context, s *session.Session) error {
 		if a.State != config.StateOK {
 			failing++
 		}
-		tab.add(a.ID, g.agentState(a.State), orWord(a.Version, "-"), age(a.Since), templatesWord(a.FleetStatus), orWord(strings.Join(a.Leads, ","), "-"), a.Error)
+		tab.add(a.ID, g.agentState(a.State), orWord(a.Version, "-"), age(a.Since), templatesWord(a.Record), orWord(strings.Join(a.Leads, ","), "-"), a.Error)
 	}
 	if err := g.printTable(tab); err != nil {
 		return err
@@ -97,7 +98,7 @@ func readAgents(ctx context.Context, s *session.Session) ([]fleetAgent, error) {
 			return nil, r.Err
 		}
 		a := fleetAgent{ID: ids[i], State: config.StateOK}
-		if err := json.Unmarshal(r.Data, &a.FleetStatus); err != nil {
+		if err := json.Unmarshal(r.Data, &a.Record); err != nil {
 			a.State, a.Error = "unreadable", err.Error()
 		} else if a.Error != "" {
 			a.State = "failing"
@@ -108,7 +109,7 @@ func readAgents(ctx context.Context, s *session.Session) ([]fleetAgent, error) {
 }
 
 // templatesWord sums up an agent's templates: how many, and which have failed.
-func templatesWord(st agent.FleetStatus) string {
+func templatesWord(st fleet.Record) string {
 	var failed []string
 	for name, state := range st.Templates {
 		if strings.HasPrefix(state, "failed") {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 func newHooksCommand(g *globals) *cobra.Command {
@@ -22,7 +22,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 	run := &cobra.Command{
 		Use: "run NAME", Short: "Run a hook now, and wait for its end", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				if dry {
 					return g.dryHook(ctx, client, args[0])
 				}
@@ -38,7 +38,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 	log := &cobra.Command{
 		Use: "log NAME", Short: "Show the last runs of a hook with their output", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				h, err := hookOf(ctx, client, args[0])
 				if err != nil {
 					return err
@@ -57,26 +57,26 @@ func newHooksCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func hooksOf(ctx context.Context, client *agent.Client) ([]agent.HookStatus, error) {
-	var list []agent.HookStatus
+func hooksOf(ctx context.Context, client *web.Client) ([]web.HookStatus, error) {
+	var list []web.HookStatus
 	err := client.Get(ctx, "/hooks", &list)
 	return list, err
 }
 
-func hookOf(ctx context.Context, client *agent.Client, name string) (agent.HookStatus, error) {
+func hookOf(ctx context.Context, client *web.Client, name string) (web.HookStatus, error) {
 	list, err := hooksOf(ctx, client)
 	if err != nil {
-		return agent.HookStatus{}, err
+		return web.HookStatus{}, err
 	}
-	i := slices.IndexFunc(list, func(h agent.HookStatus) bool { return h.Name == name })
+	i := slices.IndexFunc(list, func(h web.HookStatus) bool { return h.Name == name })
 	if i < 0 {
-		return agent.HookStatus{}, fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
+		return web.HookStatus{}, fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
 	}
 	return list[i], nil
 }
 
 func (g *globals) listHooks(ctx context.Context) error {
-	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		list, err := hooksOf(ctx, client)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (g *globals) listHooks(ctx context.Context) error {
 	})
 }
 
-func (g *globals) dryHook(ctx context.Context, client *agent.Client, name string) error {
+func (g *globals) dryHook(ctx context.Context, client *web.Client, name string) error {
 	h, err := hookOf(ctx, client, name)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (g *globals) dryHook(ctx context.Context, client *agent.Client, name string
 	return err
 }
 
-func (g *globals) printRuns(h agent.HookStatus) error {
+func (g *globals) printRuns(h web.HookStatus) error {
 	if g.isJSON() {
 		return printList(g, "runs", h.Runs)
 	}

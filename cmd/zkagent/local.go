@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // socket finds where the agent of this host listens.
@@ -41,14 +41,14 @@ func (g *globals) socket() (string, error) {
 }
 
 // withAgent runs fn with a client of the agent on this host.
-func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *agent.Client) error) error {
+func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.Client) error) error {
 	path, err := g.socket()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
-	return agentError(fn(ctx, agent.NewClient(path)))
+	return agentError(fn(ctx, web.NewClient(path)))
 }
 
 // agentError tells what to do when the agent cannot be asked.
@@ -56,7 +56,7 @@ func agentError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitPermission, err, "the socket's mode says who may talk to the agent; try as root or as its user")
-	case errors.Is(err, agent.ErrNoAgent):
+	case errors.Is(err, web.ErrNoAgent):
 		return fail(exitUnavailable, err, "is it running? --addr or --config says where its socket is")
 	}
 	return err
@@ -67,7 +67,7 @@ func (g *globals) orderCommand(use, short, long, path, done string, args cobra.P
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Args: args,
 		RunE: func(c *cobra.Command, a []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				if err := client.Post(ctx, path, values(a), nil); err != nil {
 					return err
 				}
@@ -111,7 +111,7 @@ func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				if err := client.Post(ctx, path, nil, nil); err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -56,7 +56,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 
 // setMaint switches one service or all of them.
 func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
-	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		names := []string{o.service}
 		if o.service == "" {
 			s, err := client.Status(ctx)
@@ -104,7 +104,7 @@ func maintRow(name string, m *registry.Maintenance) []string {
 }
 
 func (g *globals) listMaint(ctx context.Context) error {
-	return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		s, err := client.Status(ctx)
 		if err != nil {
 			return err

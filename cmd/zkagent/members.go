@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -53,7 +54,7 @@ func newAcceptCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "accept GROUP [CHILD]", Short: "Make the agent believe the loss of members that its guard holds", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				name, child := args[0], ""
 				if len(args) == 2 {
 					child = args[1]
@@ -75,7 +76,7 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 		}
 	}
 	if o.here {
-		return g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+		return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 			s, err := client.Status(ctx)
 			if err != nil {
 				return err

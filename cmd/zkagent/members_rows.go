@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
@@ -92,7 +92,7 @@ func notNil[T any](list []T) []T {
 }
 
 // usedMembers is what the agent uses of its groups, or of the named one.
-func usedMembers(s *agent.Status, args []string) (view.View, error) {
+func usedMembers(s *web.Status, args []string) (view.View, error) {
 	named := func(name, path string) bool { return len(args) == 0 || args[0] == name || args[0] == path }
 	used := func(st registry.GroupStatus) *view.Group {
 		return &view.Group{Name: st.Name, Path: st.Path, Members: st.Members, Rejected: st.Rejected, Holding: st.Holding, Missing: st.Missing}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 func newStatusCommand(g *globals) *cobra.Command {
@@ -31,7 +31,7 @@ no agent answers.`,
 			case watch:
 				return g.watchStatus(c.Context())
 			}
-			return g.withAgent(c.Context(), func(ctx context.Context, client *agent.Client) error {
+			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				s, err := client.Status(ctx)
 				if err != nil {
 					return err
@@ -51,14 +51,14 @@ func (g *globals) watchStatus(ctx context.Context) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for first := true; ; first = false {
-		err := g.withAgent(ctx, func(ctx context.Context, client *agent.Client) error {
+		err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 			s, err := client.Status(ctx)
 			if err != nil {
 				return err
 			}
 			return g.redraw(func() error { return g.printStatus(s) })
 		})
-		if errors.Is(err, agent.ErrNoAgent) && !first {
+		if errors.Is(err, web.ErrNoAgent) && !first {
 			err = g.redraw(func() error {
 				g.say("%v; waiting for it", err)
 				return nil

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // Exit codes of a monitoring plugin.
@@ -19,10 +19,10 @@ const (
 
 // checkStatus is status for a monitoring system.
 func (g *globals) checkStatus(ctx context.Context) error {
-	var s *agent.Status
+	var s *web.Status
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	err := g.withAgent(bounded, func(ctx context.Context, client *agent.Client) error {
+	err := g.withAgent(bounded, func(ctx context.Context, client *web.Client) error {
 		var err error
 		s, err = client.Status(ctx)
 		return err
@@ -49,7 +49,7 @@ func (g *globals) checkStatus(ctx context.Context) error {
 
 // judge is critical when something that is in use does not work, and a warning
 // for every other open condition.
-func judge(s *agent.Status) (int, string) {
+func judge(s *web.Status) (int, string) {
 	code, texts := pluginOK, []string(nil)
 	for _, t := range s.Templates {
 		if t.State == "failed" {
@@ -75,6 +75,6 @@ func judge(s *agent.Status) (int, string) {
 }
 
 // failedTemplate reports whether the status itself shows the failure.
-func failedTemplate(s *agent.Status, name string) bool {
-	return slices.ContainsFunc(s.Templates, func(t agent.TemplateStatus) bool { return t.Name == name && t.State == "failed" })
+func failedTemplate(s *web.Status, name string) bool {
+	return slices.ContainsFunc(s.Templates, func(t web.TemplateStatus) bool { return t.Name == name && t.State == "failed" })
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
 // printStatus prints a status: how things stand, what is not as it should be,
 // and a row for each thing that the agent looks after.
-func (g *globals) printStatus(s *agent.Status) error {
+func (g *globals) printStatus(s *web.Status) error {
 	if g.isJSON() {
 		return g.printJSON("status", s)
 	}
@@ -34,7 +34,7 @@ func (g *globals) printStatus(s *agent.Status) error {
 }
 
 // zookeeperLine says how the connection is, and why there is none.
-func (g *globals) zookeeperLine(z *agent.ZooKeeperStatus) string {
+func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 	line := g.stateWord(z.State)
 	if z.Server != "" {
 		line += " " + z.Server
@@ -59,7 +59,7 @@ func (g *globals) zookeeperLine(z *agent.ZooKeeperStatus) string {
 
 func (g *globals) wide() bool { return g.output == "wide" }
 
-func (g *globals) serviceRows(t *table, s *agent.Status) {
+func (g *globals) serviceRows(t *table, s *web.Status) {
 	for _, v := range s.Services {
 		t.add("service", v.Name, g.stateWord(v.State), age(v.Since), serviceDetail(&v))
 		if !g.wide() {
@@ -104,8 +104,8 @@ func joined(parts []string, between string) string {
 	return strings.Join(list, between)
 }
 
-func (g *globals) templateRows(t *table, s *agent.Status) {
-	sources := map[string]agent.SourceStatus{}
+func (g *globals) templateRows(t *table, s *web.Status) {
+	sources := map[string]web.SourceStatus{}
 	for _, v := range s.Sources {
 		sources[v.Kind+"."+v.Name] = v
 	}
@@ -139,7 +139,7 @@ func (g *globals) templateRows(t *table, s *agent.Status) {
 }
 
 // reloadRow is the newest reload, and the one that is owed.
-func (g *globals) reloadRow(t *table, v *agent.TemplateStatus) {
+func (g *globals) reloadRow(t *table, v *web.TemplateStatus) {
 	r := v.LastReload
 	switch {
 	case r == nil && v.Owed:
@@ -156,7 +156,7 @@ func (g *globals) reloadRow(t *table, v *agent.TemplateStatus) {
 	}
 }
 
-func hasCondition(s *agent.Status, code, subject string) bool {
+func hasCondition(s *web.Status, code, subject string) bool {
 	for _, c := range s.Conditions {
 		if c.Code == code && c.Subject == subject {
 			return true
@@ -165,7 +165,7 @@ func hasCondition(s *agent.Status, code, subject string) bool {
 	return false
 }
 
-func sourceState(v *agent.SourceStatus) string {
+func sourceState(v *web.SourceStatus) string {
 	if v.Reported {
 		return "ok"
 	}
@@ -173,7 +173,7 @@ func sourceState(v *agent.SourceStatus) string {
 }
 
 // sourceDetail is what is in use of a source.
-func sourceDetail(v *agent.SourceStatus) string {
+func sourceDetail(v *web.SourceStatus) string {
 	switch v.Kind {
 	case "config":
 		if v.Version == "" {
@@ -189,7 +189,7 @@ func sourceDetail(v *agent.SourceStatus) string {
 }
 
 // sourceRows are the configs, groups and elections, with what is wrong.
-func (g *globals) sourceRows(t *table, s *agent.Status) {
+func (g *globals) sourceRows(t *table, s *web.Status) {
 	faults := sourceFaults(s)
 	for _, v := range s.Sources {
 		if v.Kind == "election" {
@@ -221,7 +221,7 @@ type fault struct {
 }
 
 // sourceFaults says why configs and groups are not as they should be.
-func sourceFaults(s *agent.Status) map[string]fault {
+func sourceFaults(s *web.Status) map[string]fault {
 	faults := map[string]fault{}
 	for _, c := range s.Configs {
 		switch {
@@ -252,7 +252,7 @@ func groupFault(v *registry.GroupStatus) fault {
 }
 
 // runRows are the hooks and the supervised programs.
-func (g *globals) runRows(t *table, s *agent.Status) {
+func (g *globals) runRows(t *table, s *web.Status) {
 	for _, v := range s.Hooks {
 		state, since, detail := "idle", "-", ""
 		if last := v.Last(); last != nil {

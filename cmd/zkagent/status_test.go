@@ -16,7 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -53,24 +54,24 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-func statusHandler(s *agent.Status) http.Handler {
+func statusHandler(s *web.Status) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s) })
 }
 
 // troubled is the status of an agent with about everything that can be wrong.
-func troubled() *agent.Status {
+func troubled() *web.Status {
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d - time.Minute) }
-	return &agent.Status{
-		Agent:   agent.AgentStatus{ID: "web-07", State: "running"},
+	return &web.Status{
+		Agent:   web.AgentStatus{ID: "web-07", State: "running"},
 		Summary: "1 template ok, 1 failed; ZooKeeper suspended",
-		ZooKeeper: agent.ZooKeeperStatus{
+		ZooKeeper: web.ZooKeeperStatus{
 			State: "suspended", SessionID: "0x17", Timeout: 10 * time.Second, Since: ago(50 * time.Hour), LastError: "dial: connection refused",
 			Reconnects: 3, Watches: 12, Resumed: true,
 		},
-		Conditions: []agent.Condition{
+		Conditions: []web.Condition{
 			{Code: "template-failed", Subject: "web", Since: ago(51 * time.Hour), Text: "check: nginx: unknown directive \x1b[2J"},
 		},
-		Sources: []agent.SourceStatus{
+		Sources: []web.SourceStatus{
 			{Kind: "config", Name: "web", Path: "/config/web", Reported: true, Changed: ago(52 * time.Hour), Version: "118", Size: 3},
 			{Kind: "group", Name: "api", Path: "/services/api"},
 		},
@@ -78,14 +79,14 @@ func troubled() *agent.Status {
 			Name: "api", State: "failed", Address: "10.0.0.1:80", Since: ago(53 * time.Hour), Node: "/services/api/m1",
 			Checks: []registry.CheckStatus{{Name: "http", State: registry.Critical, Since: ago(53 * time.Hour), Output: "503 broken\n"}},
 		}},
-		Templates: []agent.TemplateStatus{
+		Templates: []web.TemplateStatus{
 			{
 				Name: "web", State: "failed", Error: "check: nginx: unknown directive", Files: []string{"/etc/nginx/web.conf"}, Sources: []string{"config.web", "group.api"},
 				Version: "117", LastChange: ago(54 * time.Hour),
 			},
 			{
 				Name: "other", State: "ok", Version: "118", LastChange: ago(55 * time.Hour), Owed: true, OwedSince: ago(56 * time.Hour),
-				LastReload: &agent.ReloadStatus{At: ago(57 * time.Hour), Took: 1200 * time.Millisecond, Code: 1, Error: "exit status 1: no space"},
+				LastReload: &web.ReloadStatus{At: ago(57 * time.Hour), Took: 1200 * time.Millisecond, Code: 1, Error: "exit status 1: no space"},
 			},
 		},
 	}
@@ -130,7 +131,7 @@ func squeeze(s string) string {
 	return s
 }
 
-func statusText(t *testing.T, s *agent.Status, output string) string {
+func statusText(t *testing.T, s *web.Status, output string) string {
 	t.Helper()
 	var out bytes.Buffer
 	g := newGlobals(strings.NewReader(""), &out, t.Output())
@@ -143,8 +144,8 @@ func statusText(t *testing.T, s *agent.Status, output string) string {
 
 // TestStatus_Check judges for a monitoring system: word, text and exit code.
 func TestStatus_Check(t *testing.T) {
-	healthy := func(change func(*agent.Status)) http.Handler {
-		s := &agent.Status{Summary: "2 templates ok", ZooKeeper: agent.ZooKeeperStatus{State: "connected"}}
+	healthy := func(change func(*web.Status)) http.Handler {
+		s := &web.Status{Summary: "2 templates ok", ZooKeeper: web.ZooKeeperStatus{State: "connected"}}
 		change(s)
 		return statusHandler(s)
 	}
@@ -153,17 +154,17 @@ func TestStatus_Check(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"ok": {healthy(func(*agent.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
-		"outage": {healthy(func(s *agent.Status) {
-			s.ZooKeeper = agent.ZooKeeperStatus{State: "suspended", LastError: "refused"}
-			s.Conditions = []agent.Condition{{Code: "zookeeper-unreachable", Text: "said once"}}
+		"ok": {healthy(func(*web.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
+		"outage": {healthy(func(s *web.Status) {
+			s.ZooKeeper = web.ZooKeeperStatus{State: "suspended", LastError: "refused"}
+			s.Conditions = []web.Condition{{Code: "zookeeper-unreachable", Text: "said once"}}
 		}), 1, "ZKAGENT WARNING - zookeeper suspended: refused\n"},
-		"condition": {healthy(func(s *agent.Status) {
-			s.Conditions = []agent.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
+		"condition": {healthy(func(s *web.Status) {
+			s.Conditions = []web.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
 		}), 1, "ZKAGENT WARNING - members-held api: 4 of 5 are gone\n"},
-		"failed": {healthy(func(s *agent.Status) {
-			s.Templates = []agent.TemplateStatus{{Name: "web", State: "failed", Error: "no"}, {Name: "b", State: "ok"}}
-			s.Conditions = []agent.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
+		"failed": {healthy(func(s *web.Status) {
+			s.Templates = []web.TemplateStatus{{Name: "web", State: "failed", Error: "no"}, {Name: "b", State: "ok"}}
+			s.Conditions = []web.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
 		}), 2, "ZKAGENT CRITICAL - template web: no; drift f: x\n"},
 		"refused": {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
 		"garbage": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},
@@ -248,17 +249,17 @@ func follow(t *testing.T, path string, run func(context.Context, *globals) error
 // and comes again.
 func TestStatus_WatchOverARestart(t *testing.T) {
 	path := socketPath(t)
-	stop := fakeAgent(t, path, statusHandler(&agent.Status{Summary: "the first"}))
+	stop := fakeAgent(t, path, statusHandler(&web.Status{Summary: "the first"}))
 	out, talk := follow(t, path, func(ctx context.Context, g *globals) error { return g.watchStatus(ctx) })
 	out.until(t, "the first")
 	stop()
 	talk.until(t, "no agent is running")
-	fakeAgent(t, path, statusHandler(&agent.Status{Summary: "the second"}))
+	fakeAgent(t, path, statusHandler(&web.Status{Summary: "the second"}))
 	out.until(t, "the second")
 
 	g := newGlobals(strings.NewReader(""), t.Output(), t.Output())
 	g.addr = path + "-none"
-	if err := g.watchStatus(t.Context()); !errors.Is(err, agent.ErrNoAgent) {
+	if err := g.watchStatus(t.Context()); !errors.Is(err, web.ErrNoAgent) {
 		t.Errorf("without an agent from the beginning: got %v", err)
 	}
 }
@@ -267,7 +268,7 @@ func TestStatus_WatchOverARestart(t *testing.T) {
 // lost, and nothing shown twice.
 func TestEvents_FollowOverARestart(t *testing.T) {
 	path := socketPath(t)
-	serve := func(list ...agent.Event) http.Handler {
+	serve := func(list ...event.Event) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, e := range list {
 				data, _ := json.Marshal(e)
@@ -279,11 +280,11 @@ func TestEvents_FollowOverARestart(t *testing.T) {
 			<-r.Context().Done()
 		})
 	}
-	one, two, three := agent.Event{Seq: 1001, Kind: "one"}, agent.Event{Seq: 1002, Kind: "two", Subject: "web"}, agent.Event{Seq: 2001, Kind: "three"}
+	one, two, three := event.Event{Seq: 1001, Kind: "one"}, event.Event{Seq: 1002, Kind: "two", Subject: "web"}, event.Event{Seq: 2001, Kind: "three"}
 	stop := fakeAgent(t, path, serve(one, two))
 	out, talk := follow(t, path, func(ctx context.Context, g *globals) error {
-		return g.withAgent(ctx, func(ctx context.Context, c *agent.Client) error {
-			return g.readEvents(ctx, c, true, func(e agent.Event) bool { return e.Subject == "" })
+		return g.withAgent(ctx, func(ctx context.Context, c *web.Client) error {
+			return g.readEvents(ctx, c, true, func(e event.Event) bool { return e.Subject == "" })
 		})
 	})
 	out.until(t, "one")

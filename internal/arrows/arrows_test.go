@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	"internal/jute":       {},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
+	"internal/event":      {},
 	"internal/arrows":     {},
 	"internal/files":      {},
 	"internal/history":    {},
@@ -40,13 +41,16 @@ var allowed = map[string][]string{
 	"election":            {"view", "session", "recipe"},
 	"template":            {"view"},
 	"fleet":               {"view", "session", "recipe", "config", "election"},
+	"internal/web": {
+		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
+	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
-		"internal/files", "internal/proc", "internal/condition", "internal/systemd", "internal/command",
+		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
 	},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web",
 	},
 }
 

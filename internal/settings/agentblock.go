@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // maxSocketPath is the most that a unix socket's address holds on Linux.
@@ -107,9 +108,9 @@ func DefaultSocket(stateDir string, env func(string) (string, bool)) string {
 	return ""
 }
 
-func (s *Settings) resolveHTTP(b *httpBlock) *agent.HTTPConfig {
+func (s *Settings) resolveHTTP(b *httpBlock) *web.HTTPConfig {
 	r := s.read(b, b.At)
-	c := &agent.HTTPConfig{Hosts: r.strings(&b.Hosts)}
+	c := &web.HTTPConfig{Hosts: r.strings(&b.Hosts)}
 	remote := r.boolean(&b.Remote)
 	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
 	switch {

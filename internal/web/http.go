@@ -1,38 +1,27 @@
-package agent
+package web
 
 import (
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // contentPolicy lets the page use nothing but what the agent serves itself.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// httpMux is what the TCP listener serves: reading only.
-func (a *Agent) httpMux() *http.ServeMux {
+// Handler is what the TCP listener serves: reading only.
+func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	a.readRoutes(mux)
-	a.pageRoutes(mux)
+	s.readRoutes(mux)
+	s.pageRoutes(mux)
 	return mux
-}
-
-// Registry is where the agent's metrics are registered, for whoever adds some.
-func (a *Agent) Registry() *prometheus.Registry { return a.registry }
-
-// HTTPAddr is the address that the HTTP listener has; empty: there is none.
-func (a *Agent) HTTPAddr() string {
-	s, _ := a.httpAddr.Load().(string)
-	return s
 }
 
 // guarded refuses what a browser could be tricked into: names that are not
 // ours (DNS rebinding), and everything that is not reading.
-func (a *Agent) guarded(listen string, next http.Handler) http.Handler {
+func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 	own := []string{"localhost", "127.0.0.1", "::1"}
 	if host, _, err := net.SplitHostPort(listen); err == nil {
 		own = append(own, host)
@@ -43,7 +32,7 @@ func (a *Agent) guarded(listen string, next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
-		if host := hostOf(r.Host); !slices.Contains(own, host) && !a.hostAllowed(host) {
+		if host := hostOf(r.Host); !slices.Contains(own, host) && !s.hostAllowed(host) {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
 			return
 		}
@@ -64,8 +53,8 @@ func (a *Agent) guarded(listen string, next http.Handler) http.Handler {
 }
 
 // hostAllowed reports whether the settings in use name the host.
-func (a *Agent) hostAllowed(host string) bool {
-	c := a.cfg.Load().HTTP
+func (s *Server) hostAllowed(host string) bool {
+	c := s.Source.HTTP()
 	return c != nil && slices.ContainsFunc(c.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 

@@ -1,4 +1,6 @@
-package agent
+// Package event keeps the recent events of the agent: what it did, in order, under
+// numbers that grow from one process to the next.
+package event
 
 import (
 	"sync"
@@ -15,61 +17,61 @@ type Event struct {
 	Warn    bool      `json:"warn,omitempty"`
 }
 
-// eventsKept is the size of the ring.
-const eventsKept = 500
+// kept is the size of the ring.
+const kept = 500
 
-// events is the ring of recent events. It is safe for concurrent use.
-type events struct {
+// Ring keeps the newest events. It is safe for concurrent use.
+type Ring struct {
 	mu      sync.Mutex // mu guards everything below.
 	seq     int64
 	ring    []Event
 	changed chan struct{} // closed at the next event
 }
 
-// newEvents returns an empty ring. Its numbers begin with the time in
+// NewRing returns an empty ring. Its numbers begin with the time in
 // microseconds, so that a reader of a former process misses nothing.
-func newEvents() *events {
-	return &events{seq: time.Now().UnixMicro(), changed: make(chan struct{})}
+func NewRing() *Ring {
+	return &Ring{seq: time.Now().UnixMicro(), changed: make(chan struct{})}
 }
 
-// add appends an event and wakes the followers.
-func (e *events) add(ev Event) {
+// Add appends an event and wakes the followers.
+func (e *Ring) Add(ev Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seq++
 	ev.Seq, ev.Time = e.seq, time.Now()
 	e.ring = append(e.ring, ev)
-	if len(e.ring) >= 2*eventsKept {
-		e.ring = append(e.ring[:0], e.ring[len(e.ring)-eventsKept:]...)
+	if len(e.ring) >= 2*kept {
+		e.ring = append(e.ring[:0], e.ring[len(e.ring)-kept:]...)
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// newest returns the number of the newest event, and a channel that is closed
+// Newest returns the number of the newest event, and a channel that is closed
 // at the next one.
-func (e *events) newest() (int64, <-chan struct{}) {
+func (e *Ring) Newest() (int64, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seq, e.changed
 }
 
-// since returns the kept events after seq, and a channel that is closed at
+// Since returns the kept events after seq, and a channel that is closed at
 // the next one. A number that was not given out is of a former process whose
 // clock was ahead: all are new to that reader.
-func (e *events) since(seq int64) ([]Event, <-chan struct{}) {
+func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if seq > e.seq {
 		seq = 0
 	}
-	kept := e.ring
-	if len(kept) > eventsKept {
-		kept = kept[len(kept)-eventsKept:]
+	list := e.ring
+	if len(list) > kept {
+		list = list[len(list)-kept:]
 	}
-	for i, ev := range kept {
+	for i, ev := range list {
 		if ev.Seq > seq {
-			return append([]Event(nil), kept[i:]...), e.changed
+			return append([]Event(nil), list[i:]...), e.changed
 		}
 	}
 	return nil, e.changed

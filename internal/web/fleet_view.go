@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"cmp"
@@ -52,9 +52,9 @@ type fleetRow struct {
 	Key, ID, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
 }
 
-func (a *Agent) fleetPage(r *http.Request, _ *Status) any {
-	v := viewFleet(a.Fleet(r.Context()), time.Now())
-	list, _ := a.rollouts.get(r.Context(), a.readRollouts) // its own page says what is wrong.
+func (s *Server) fleetPage(r *http.Request, _ *Status) any {
+	v := viewFleet(s.fleet.read(r.Context()), time.Now())
+	list, _ := s.rollouts.get(r.Context(), s.readRollouts) // its own page says what is wrong.
 	for _, one := range list {
 		if one.Done == nil && one.Err() == nil || one.Phase() == fleet.PhaseHalted {
 			v.Rollouts = append(v.Rollouts, one)

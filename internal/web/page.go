@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"bytes"
@@ -52,21 +52,21 @@ type pageData struct {
 }
 
 // pageRoutes serves the page, its style and its script.
-func (a *Agent) pageRoutes(mux *http.ServeMux) {
+func (s *Server) pageRoutes(mux *http.ServeMux) {
 	bodies := map[string]func(*http.Request, *Status) any{
-		"fleet": a.fleetPage, "services": a.servicesPage, "templates": a.templatesPage, "rollouts": a.rolloutsPage,
-		"locks": a.locksPage, "timeline": a.timelinePage, "agent": func(*http.Request, *Status) any { return a.cfg.Load().Log },
+		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "rollouts": s.rolloutsPage,
+		"locks": s.locksPage, "timeline": s.timelinePage, "agent": func(*http.Request, *Status) any { return nil },
 	}
-	for _, s := range sections {
-		pattern := s.Path
+	for _, p := range sections {
+		pattern := p.Path
 		if pattern == "/" {
 			pattern = "/{$}"
 		}
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
-			a.servePage(w, s, func(st *Status) any { return bodies[s.name](r, st) })
+			s.servePage(w, p, func(st *Status) any { return bodies[p.name](r, st) })
 		})
 	}
-	mux.HandleFunc("GET /live", a.serveLive)
+	mux.HandleFunc("GET /live", s.serveLive)
 	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", kind+"; charset=utf-8")
@@ -77,18 +77,18 @@ func (a *Agent) pageRoutes(mux *http.ServeMux) {
 }
 
 // servePage renders one section.
-func (a *Agent) servePage(w http.ResponseWriter, s pageSection, body func(*Status) any) {
+func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Status) any) {
 	t, err := pageTemplates()
 	if err != nil {
 		http.Error(w, "the page cannot be parsed", http.StatusInternalServerError)
 		return
 	}
-	at := a.stateMark() // before what is shown is read: what comes meanwhile is told
-	st := a.Status()
-	data := pageData{Title: s.Title, Path: s.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
+	at := s.stateMark() // before what is shown is read: what comes meanwhile is told
+	st := s.Source.Status()
+	data := pageData{Title: p.Title, Path: p.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
 	var b bytes.Buffer
-	if err := t.ExecuteTemplate(&b, s.name+".html", data); err != nil {
-		a.log.Warn("page not rendered", "page", s.name, "err", err)
+	if err := t.ExecuteTemplate(&b, p.name+".html", data); err != nil {
+		s.Logger.Warn("page not rendered", "page", p.name, "err", err)
 		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
@@ -98,8 +98,8 @@ func (a *Agent) servePage(w http.ResponseWriter, s pageSection, body func(*Statu
 }
 
 // timelinePage lists the kept events, the newest first.
-func (a *Agent) timelinePage(*http.Request, *Status) any {
-	list, _ := a.events.since(0)
+func (s *Server) timelinePage(*http.Request, *Status) any {
+	list, _ := s.Events.Since(0)
 	slices.Reverse(list)
 	return list
 }
@@ -112,7 +112,7 @@ type groupView struct {
 }
 
 // servicesPage is the groups that this agent follows, those of sets too.
-func (a *Agent) servicesPage(_ *http.Request, st *Status) any {
+func (s *Server) servicesPage(_ *http.Request, st *Status) any {
 	var groups []groupView
 	for _, g := range st.Groups {
 		groups = append(groups, groupView{g, g.Name})

@@ -1,11 +1,10 @@
-package agent
+package web
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -28,7 +28,7 @@ const (
 // HostStatus is one row of the fleet: the status that one agent publishes, or
 // what is wrong with it.
 type HostStatus struct {
-	FleetStatus
+	fleet.Record
 
 	ID     string    `json:"id"`
 	State  string    `json:"state"` // failed, unreadable, gone, held, kept, waiting or ok
@@ -80,7 +80,7 @@ func (f *fleetReader) hosts(ctx context.Context) ([]HostStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, _, err := s.Children(ctx, agentsPath)
+	names, _, err := s.Children(ctx, fleet.AgentsPath)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func (f *fleetReader) hosts(ctx context.Context) ([]HostStatus, error) {
 	}
 	paths := make([]string, len(names))
 	for i, n := range names {
-		paths[i] = session.JoinPath(agentsPath, n)
+		paths[i] = session.JoinPath(fleet.AgentsPath, n)
 	}
 	results, err := s.GetMany(ctx, paths)
 	if err != nil {
@@ -114,10 +114,10 @@ func decodeHost(id string, data []byte) HostStatus {
 	h := HostStatus{ID: id, State: "ok"}
 	err := errors.New("the status is too large")
 	if len(data) <= fleetTooBig {
-		err = json.Unmarshal(data, &h.FleetStatus)
+		err = json.Unmarshal(data, &h.Record)
 	}
 	if err != nil {
-		h.FleetStatus = FleetStatus{}
+		h.Record = fleet.Record{}
 		h.State, h.Detail = "unreadable", "the status is not one that this version understands"
 		return h
 	}
@@ -177,16 +177,3 @@ func hostRank(h HostStatus) int {
 	}
 	return len(hostOrder)
 }
-
-// liveSession returns the session, or an error at once when there is no
-// connection: whoever looks during an outage is not kept waiting.
-func (a *Agent) liveSession(ctx context.Context) (*session.Session, error) {
-	if st := a.sessions.State(); st != session.Connected {
-		return nil, fmt.Errorf("ZooKeeper is %s", st)
-	}
-	return a.sessions.Session(ctx)
-}
-
-// Fleet returns what the agents of the fleet tell. It reads ZooKeeper, at
-// most once in a few seconds however many ask.
-func (a *Agent) Fleet(ctx context.Context) Fleet { return a.fleet.read(ctx) }

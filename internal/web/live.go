@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"cmp"
@@ -20,11 +20,11 @@ var errTooManyFollowers = errors.New("too many followers")
 
 // admit counts a stream; what it returns must be called at its end when it was
 // let in.
-func (a *Agent) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	// Whoever may use the admin socket is not locked out by browsers.
-	n := &a.followers
+	n := &s.followers
 	if peer(r.Context()) != "" {
-		n = &a.localFollowers
+		n = &s.localFollowers
 	}
 	if n.Add(1) > maxFollowers {
 		n.Add(-1)
@@ -44,27 +44,28 @@ type sse struct {
 	out *http.ResponseController
 }
 
-func (s sse) send(text string) bool {
+func (c sse) send(text string) bool {
 	// A recorder in a test has no deadline; every real connection has.
-	_ = s.out.SetWriteDeadline(time.Now().Add(writeLimit))
-	if _, err := s.w.Write([]byte(text)); err != nil {
+	_ = c.out.SetWriteDeadline(time.Now().Add(writeLimit))
+	if _, err := c.w.Write([]byte(text)); err != nil {
 		return false
 	}
-	return s.out.Flush() == nil
+	return c.out.Flush() == nil
 }
 
 // stateMark names the state that a reader would see now, in this process.
-func (a *Agent) stateMark() string {
-	seq, _ := a.events.newest()
-	return fmt.Sprintf("%x-%x", a.loop.snapshot.Load().at.UnixNano(), seq)
+func (s *Server) stateMark() string {
+	seq, _ := s.Events.Newest()
+	state, _ := s.Source.State()
+	return fmt.Sprintf("%s-%x", state, seq)
 }
 
 // serveLive tells the page when to look again: one message for all changes of
 // a second, and none while nothing changes. The page carries no data in them,
 // so that there is one way to render. A page whose mark is not of the present
 // state is told at once.
-func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
-	done, ok := a.admit(w, r)
+func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
+	done, ok := s.admit(w, r)
 	if !ok {
 		return
 	}
@@ -77,13 +78,13 @@ func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
 	known, text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
 	for {
 		// What follows at once belongs to the same message.
-		if text == "" && !a.waitLive(r, pause.C) {
+		if text == "" && !s.waitLive(r, pause.C) {
 			return
 		}
 		// The channels are taken before the mark: nothing is lost between.
-		_, event := a.events.newest()
-		change := a.loop.snapshot.Load().next
-		if mark := a.stateMark(); mark != known {
+		_, event := s.Events.Newest()
+		_, change := s.Source.State()
+		if mark := s.stateMark(); mark != known {
 			known, text = mark, text+"id: "+mark+"\ndata: changed\n"
 		}
 		if !client.send(text + "\n") {
@@ -93,7 +94,7 @@ func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-a.loop.done:
+		case <-s.Source.Ended():
 			return
 		case <-beat.C:
 			text = ": alive\n"
@@ -107,11 +108,11 @@ func (a *Agent) serveLive(w http.ResponseWriter, r *http.Request) {
 
 // waitLive waits until a pause is over; false when the client or the agent
 // goes before.
-func (a *Agent) waitLive(r *http.Request, over <-chan time.Time) bool {
+func (s *Server) waitLive(r *http.Request, over <-chan time.Time) bool {
 	select {
 	case <-r.Context().Done():
 		return false
-	case <-a.loop.done:
+	case <-s.Source.Ended():
 		return false
 	case <-over:
 		return true

@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"context"
@@ -6,10 +6,59 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
 )
+
+// listeners are the open ends of a Server.
+type listeners struct {
+	page    pageServer
+	servers []*http.Server
+	wg      sync.WaitGroup
+	socket  string
+	// own is the socket file that we made, so that only that one is removed.
+	own os.FileInfo
+}
+
+// Listen opens the admin socket and, if it can, the HTTP listener. It returns
+// what follows the settings of the listener until its context ends, and what
+// closes both: requests that run may finish within a second.
+func (s *Server) Listen(ctx context.Context) (run func(context.Context), stop func(), err error) {
+	l := &listeners{page: pageServer{s: s}}
+	if s.Socket != "" {
+		ln, err := adminSocket(ctx, s.Socket)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.socket = s.Socket
+		l.own, _ = os.Lstat(l.socket)
+		l.serve(ln, &http.Server{
+			Handler: s.adminMux(), ReadHeaderTimeout: 10 * time.Second,
+			ConnContext: withPeer,
+		})
+	}
+	l.page.apply(ctx)
+	return l.page.run, l.stop, nil
+}
+
+func (l *listeners) serve(ln net.Listener, s *http.Server) {
+	l.servers = append(l.servers, s)
+	l.wg.Go(func() { _ = s.Serve(ln) })
+}
+
+// stop ends the servers; requests that run may finish within a second.
+func (l *listeners) stop() {
+	l.page.stop()
+	for _, s := range l.servers {
+		endServer(s)
+	}
+	l.wg.Wait()
+	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
+		_ = os.Remove(l.socket)
+	}
+}
 
 // listenAgain is how long a listener that cannot be opened is left alone.
 const listenAgain = 10 * time.Second
@@ -19,7 +68,7 @@ const listenAgain = 10 * time.Second
 // again; after a reload the former one goes on meanwhile. Only one goroutine at a
 // time may use it.
 type pageServer struct {
-	a      *Agent
+	s      *Server
 	wg     sync.WaitGroup
 	listen string // what the settings said of the listener that is open; "": none is
 	server *http.Server
@@ -37,7 +86,7 @@ func (p *pageServer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.a.relisten:
+		case <-p.s.relisten:
 		case <-timer.C:
 		}
 	}
@@ -47,17 +96,17 @@ func (p *pageServer) run(ctx context.Context) {
 // reports whether all is as they want it.
 func (p *pageServer) apply(ctx context.Context) bool {
 	want := ""
-	if c := p.a.cfg.Load().HTTP; c != nil {
+	if c := p.s.Source.HTTP(); c != nil {
 		want = c.Listen
 	}
 	if want != p.listen {
 		if err := p.open(ctx, want); err != nil {
-			p.a.conds.Retain("http-not-listening", func(subject string) bool { return subject == want })
-			p.a.conds.Open("http-not-listening", want, err.Error())
+			p.s.Conditions.Retain("http-not-listening", func(subject string) bool { return subject == want })
+			p.s.Conditions.Open("http-not-listening", want, err.Error())
 			return false
 		}
 	}
-	p.a.conds.Retain("http-not-listening", func(string) bool { return false })
+	p.s.Conditions.Retain("http-not-listening", func(string) bool { return false })
 	return true
 }
 
@@ -74,9 +123,9 @@ func (p *pageServer) open(ctx context.Context, listen string) error {
 	if p.listen = listen; ln == nil {
 		return nil
 	}
-	p.a.httpAddr.Store(ln.Addr().String())
+	p.s.httpAddr.Store(ln.Addr().String())
 	p.server = &http.Server{
-		Handler: p.a.guarded(listen, p.a.httpMux()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: p.s.guarded(listen, p.s.Handler()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 	}
 	server := p.server
@@ -90,7 +139,7 @@ func (p *pageServer) stop() {
 	if p.server == nil {
 		return
 	}
-	p.a.httpAddr.Store("")
+	p.s.httpAddr.Store("")
 	endServer(p.server)
 	p.wg.Wait()
 	p.server, p.listen = nil, ""

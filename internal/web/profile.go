@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"net/http"
@@ -31,5 +31,10 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer pprof.StopCPUProfile()
-	sleep(r.Context(), time.Duration(seconds)*time.Second)
+	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	defer timer.Stop()
+	select {
+	case <-r.Context().Done():
+	case <-timer.C:
+	}
 }

@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // What is read for the pages about rollouts and locks.
@@ -75,20 +76,23 @@ type rolloutView struct {
 // rolloutRow is one participant.
 type rolloutRow struct{ Host, State, Vote, Text string }
 
-func (a *Agent) rolloutsPage(r *http.Request, _ *Status) any {
-	return newListing(a.rollouts.get(r.Context(), a.readRollouts))
+func (s *Server) rolloutsPage(r *http.Request, _ *Status) any {
+	return newListing(s.rollouts.get(r.Context(), s.readRollouts))
 }
 
 // readRollouts reads the newest rollouts of every tree that this agent
 // follows.
-func (a *Agent) readRollouts(ctx context.Context) ([]rolloutView, error) {
-	s, err := a.liveSession(ctx)
+func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
+	s, err := w.Source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	views := []rolloutView{}
 	var failed error
-	for _, c := range a.cfg.Load().Configs {
+	for _, c := range w.Source.Status().Sources {
+		if c.Kind != string(view.KindConfig) {
+			continue
+		}
 		names, err := fleet.Names(ctx, s, c.Path)
 		if err != nil {
 			failed = cmp.Or(failed, err)
@@ -170,18 +174,18 @@ type contenderView struct {
 	Since    time.Time
 }
 
-func (a *Agent) locksPage(r *http.Request, _ *Status) any {
-	return newListing(a.lines.get(r.Context(), a.readLines))
+func (s *Server) locksPage(r *http.Request, _ *Status) any {
+	return newListing(s.lines.get(r.Context(), s.readLines))
 }
 
 // readLines reads the lines of this agent's elections and of the locks.
-func (a *Agent) readLines(ctx context.Context) ([]lineView, error) {
-	s, err := a.liveSession(ctx)
+func (w *Server) readLines(ctx context.Context) ([]lineView, error) {
+	s, err := w.Source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lines := []lineView{}
-	for _, e := range a.cfg.Load().Elections {
+	for _, e := range w.Source.Status().Elections {
 		lines = append(lines, readLine(ctx, s, "election", e.Name, e.Path))
 	}
 	for _, root := range lockRoots {

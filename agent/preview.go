@@ -5,73 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"github.com/zkagent/zkagent/view"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // Bounds of what a preview shows.
 const (
 	diffMaxFile  = 256 << 10 // bytes of a file that is compared on the page
 	diffMaxLines = 400
-	previewLimit = 5 * time.Second
 )
 
-// FileDiff is what an apply would change in one file now.
-type FileDiff struct {
-	Path string
-	// Note says why there are no lines: private, too large, not text.
-	Note  string
-	Lines []string
-}
-
-// templateView is one template with what is pending or has failed.
-type templateView struct {
-	TemplateStatus
-
-	Age   []SourceStatus
-	Diffs []FileDiff
-	Fault string // why nothing can be rendered
-}
-
-// templatesPage shows the templates, failed ones first, and for those that
-// are not well what would be written.
-func (a *Agent) templatesPage(r *http.Request, st *Status) any {
-	ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
-	defer cancel()
-	sources := map[string]SourceStatus{}
-	for _, s := range st.Sources {
-		sources[view.Source{Kind: view.Kind(s.Kind), Name: s.Name}.String()] = s
-	}
-	var bad, good []templateView
-	for _, t := range st.Templates {
-		v := templateView{TemplateStatus: t}
-		for _, name := range t.Sources {
-			v.Age = append(v.Age, sources[name])
-		}
-		if t.State == "ok" && !t.Owed {
-			good = append(good, v)
-			continue
-		}
-		var err error
-		if v.Diffs, err = a.preview(ctx, t.Name); err != nil {
-			v.Fault = err.Error()
-		}
-		bad = append(bad, v)
-	}
-	return append(bad, good...)
-}
-
-// preview renders a bundle from the present view, changes nothing, and
+// Preview renders a bundle from the present view, changes nothing, and
 // compares with the files in place. Whoever may open the page on this host is
 // not shown what the files' own modes would keep from them.
-func (a *Agent) preview(ctx context.Context, name string) ([]FileDiff, error) {
+func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error) {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
 	for _, bc := range cfg.Bundles {
 		if bc.Name != name {
@@ -85,19 +38,19 @@ func (a *Agent) preview(ctx context.Context, name string) ([]FileDiff, error) {
 			return nil, fmt.Errorf("waiting for %s", sourceList(missing))
 		}
 		quiet := *a.applier
-		quiet.metrics, quiet.events = nil, newEvents()
+		quiet.metrics, quiet.events = nil, event.NewRing()
 		t := &applying{applier: &quiet, name: name, job: applyJob{bundle: b, view: snap.view, old: snap.view, first: true, force: true}}
 		if err := t.render(ctx); err != nil {
 			return nil, err
 		}
-		var diffs []FileDiff
+		var diffs []web.FileDiff
 		for _, o := range t.outputs {
 			if d, differs := compareFile(o); differs {
 				diffs = append(diffs, d)
 			}
 		}
 		for _, dest := range t.gone {
-			diffs = append(diffs, FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
+			diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
 		}
 		return diffs, nil
 	}
@@ -105,8 +58,8 @@ func (a *Agent) preview(ctx context.Context, name string) ([]FileDiff, error) {
 }
 
 // compareFile compares an output with the file in place.
-func compareFile(o *output) (FileDiff, bool) {
-	d := FileDiff{Path: o.dest}
+func compareFile(o *output) (web.FileDiff, bool) {
+	d := web.FileDiff{Path: o.dest}
 	info, err := os.Lstat(o.dest)
 	mode := o.tmpl.cfg.Mode
 	switch {
@@ -115,7 +68,7 @@ func compareFile(o *output) (FileDiff, bool) {
 			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.data))
 			return d, true
 		}
-		return d.with(nil, o.data), true
+		return withLines(d, nil, o.data), true
 	case err != nil:
 		d.Note = err.Error()
 		return d, true
@@ -138,11 +91,11 @@ func compareFile(o *output) (FileDiff, bool) {
 		d.Note = "differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it"
 		return d, true
 	}
-	return d.with(old, o.data), true
+	return withLines(d, old, o.data), true
 }
 
-// with adds the lines that differ.
-func (d FileDiff) with(old, next []byte) FileDiff {
+// withLines adds the lines that differ.
+func withLines(d web.FileDiff, old, next []byte) web.FileDiff {
 	if len(next) > diffMaxFile {
 		d.Note = "too large to compare here"
 		return d
@@ -161,17 +114,4 @@ func (d FileDiff) with(old, next []byte) FileDiff {
 		d.Lines = d.Lines[:diffMaxLines]
 	}
 	return d
-}
-
-// diffClass is the colour of a line of a diff.
-func diffClass(line string) string {
-	switch {
-	case strings.HasPrefix(line, "+"):
-		return "add"
-	case strings.HasPrefix(line, "-"):
-		return "del"
-	case strings.HasPrefix(line, "@@"):
-		return "hunk"
-	}
-	return "same"
 }

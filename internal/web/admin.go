@@ -1,14 +1,13 @@
-package agent
+package web
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,53 +16,6 @@ import (
 
 // maxSocketPath is how long the path of a unix socket may be.
 const maxSocketPath = 107
-
-// listeners are the servers of the agent.
-type listeners struct {
-	page    pageServer
-	servers []*http.Server
-	wg      sync.WaitGroup
-	socket  string
-	// own is the socket file that we made, so that only that one is removed.
-	own os.FileInfo
-}
-
-// listen opens the admin socket and, if it can, the HTTP listener.
-func (a *Agent) listen(ctx context.Context) (*listeners, error) {
-	cfg := a.cfg.Load()
-	l := &listeners{page: pageServer{a: a}}
-	if cfg.Admin.Socket != "" {
-		ln, err := adminSocket(ctx, cfg.Admin.Socket)
-		if err != nil {
-			return nil, err
-		}
-		l.socket = cfg.Admin.Socket
-		l.own, _ = os.Lstat(l.socket)
-		l.serve(ln, &http.Server{
-			Handler: a.adminMux(), ReadHeaderTimeout: 10 * time.Second,
-			ConnContext: withPeer,
-		})
-	}
-	l.page.apply(ctx)
-	return l, nil
-}
-
-func (l *listeners) serve(ln net.Listener, s *http.Server) {
-	l.servers = append(l.servers, s)
-	l.wg.Go(func() { _ = s.Serve(ln) })
-}
-
-// stop ends the servers; requests that run may finish within a second.
-func (l *listeners) stop() {
-	l.page.stop()
-	for _, s := range l.servers {
-		endServer(s)
-	}
-	l.wg.Wait()
-	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
-		_ = os.Remove(l.socket)
-	}
-}
 
 // adminSocket opens the unix socket: one left over by a dead process is
 // removed, one that answers is not.
@@ -132,4 +84,13 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peer(ctx context.Context) string {
 	text, _ := ctx.Value(peerKey{}).(string)
 	return text
+}
+
+// wildcard reports whether an address to listen on is every address.
+func wildcard(host string) bool {
+	if host == "" || host == "*" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsUnspecified()
 }

@@ -1,4 +1,4 @@
-package agent
+package web
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/event"
 )
 
 // Client talks to the agent of this host over its admin socket.
@@ -116,9 +118,9 @@ func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 // Events calls fn for each event after seq, and goes on with new ones until
 // ctx ends, the agent goes, or fn returns false. Without follow it returns
 // after the present ones.
-func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(Event) bool) error {
+func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(event.Event) bool) error {
 	if !follow {
-		var list []Event
+		var list []event.Event
 		if err := c.Get(ctx, fmt.Sprintf("/events?since=%d", seq), &list); err != nil {
 			return err
 		}
@@ -141,7 +143,7 @@ func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(Eve
 		if !ok {
 			continue
 		}
-		var e Event
+		var e event.Event
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
 			return err
 		}
@@ -154,13 +156,17 @@ func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(Eve
 
 // WaitGone waits until no agent listens on the socket any more.
 func (c *Client) WaitGone(ctx context.Context) error {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
 	for {
 		err := c.Get(ctx, "/healthz", nil)
 		if errors.Is(err, ErrNoAgent) {
 			return nil
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-again.C:
 		}
 	}
 }

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
+)
+
+// orders are what the admin socket takes.
+func (a *Agent) orders() map[string]web.Order {
+	return map[string]web.Order{
+		"/reload":    func(ctx context.Context, _ web.Args) error { return a.Reload(ctx) },
+		"/render":    func(ctx context.Context, _ web.Args) error { a.RenderAll(ctx); return nil },
+		"/leave":     func(context.Context, web.Args) error { a.Leave(); return nil },
+		"/upgrade":   func(context.Context, web.Args) error { a.Upgrade(); return nil },
+		"/resign":    func(ctx context.Context, o web.Args) error { return a.Resign(ctx, o["name"]) },
+		"/maint":     a.maint,
+		"/accept":    func(_ context.Context, o web.Args) error { return a.Accept(o["name"], o["group"]) },
+		"/hooks/run": func(ctx context.Context, o web.Args) error { return a.RunHook(ctx, o["name"]) },
+		"/check":     a.reportCheck,
+	}
+}
+
+// Members returns the members of every group, as the templates see them.
+func (a *Agent) Members() map[string][]view.Member {
+	v := a.loop.snapshot.Load().view
+	all := map[string][]view.Member{}
+	for _, s := range v.Sources() {
+		if g, ok := v.Group(s.Name); ok && s.Kind == view.KindGroup {
+			all[g.Name] = append([]view.Member{}, g.Members...)
+		}
+		if set, ok := v.Groups(s.Name); ok && s.Kind == view.KindGroups {
+			for _, g := range set.Groups {
+				all[set.Name+"/"+g.Name] = append([]view.Member{}, g.Members...)
+			}
+		}
+	}
+	return all
+}
+
+// Resign makes this agent give up a term, or its place in the line.
+func (a *Agent) Resign(ctx context.Context, name string) error {
+	c, ok := a.sup.value("election", name).(*election.Candidate)
+	if !ok {
+		return fmt.Errorf("election %q: %w", name, errUnknownName)
+	}
+	return c.Resign(ctx)
+}
+
+// Accept makes the present members of a group the ones that are believed. For
+// a set of groups, group names one of them.
+func (a *Agent) Accept(name, group string) error {
+	if g, ok := a.sup.value("group", name).(*registry.Group); ok {
+		g.Accept()
+		return nil
+	}
+	if g, ok := a.sup.value("groups", name).(*registry.Groups); ok {
+		if !g.Accept(group) {
+			return fmt.Errorf("groups %s has no group %q", name, group)
+		}
+		return nil
+	}
+	return fmt.Errorf("group %q: %w", name, errUnknownName)
+}
+
+// maint switches the maintenance of a service, or without a name that of the
+// host as rollouts see it: name, on ("true" or "false"),
+// reason, for (a duration after which it ends by itself) and drain (empty: no;
+// "service": as the service does when it leaves; else a duration).
+func (a *Agent) maint(_ context.Context, o web.Args) error {
+	if o["name"] == "" {
+		return a.maintainHost(o)
+	}
+	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
+	if !ok {
+		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)
+	}
+	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
+	var err error
+	if m.On, err = strconv.ParseBool(o["on"]); err != nil {
+		return fmt.Errorf("on is %q, not true or false", o["on"])
+	}
+	if o["for"] != "" {
+		d, err := time.ParseDuration(o["for"])
+		if err != nil || d <= 0 {
+			return fmt.Errorf("for is %q, not a duration", o["for"])
+		}
+		m.Until = time.Now().Add(d)
+	}
+	if m.Drain && o["drain"] != "service" {
+		if m.DrainFor, err = time.ParseDuration(o["drain"]); err != nil || m.DrainFor <= 0 {
+			return fmt.Errorf("drain is %q, not a duration", o["drain"])
+		}
+	}
+	return r.SetMaintenance(m)
+}
+
+// reportCheck gives a ttl check its state: name, check, state, output.
+func (a *Agent) reportCheck(ctx context.Context, o web.Args) error {
+	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
+	if !ok {
+		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)
+	}
+	return r.Report(ctx, o["check"], registry.Report(o["state"]), o["output"])
+}

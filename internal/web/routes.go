@@ -1,0 +1,166 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/zkagent/zkagent/internal/event"
+)
+
+// adminMux is what the unix socket serves: reading, and every order. Whoever
+// may open the socket may give them; peers are named in the log.
+func (s *Server) adminMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	s.readRoutes(mux)
+	for path, fn := range s.Orders {
+		s.post(mux, path, fn)
+	}
+	mux.HandleFunc("GET /debug/pprof/{name}", serveProfile)
+	return mux
+}
+
+// readRoutes is what both listeners serve.
+func (s *Server) readRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Status()) })
+	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Status().Hooks) })
+	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Members()) })
+	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, s.fleet.read(r.Context())) })
+	mux.HandleFunc("GET /events", s.serveEvents)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /healthz", s.serveHealth)
+	mux.HandleFunc("GET /readyz", s.serveReady)
+}
+
+// post serves one order.
+func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Content-Type") != "application/json" {
+			refuse(w, http.StatusUnsupportedMediaType, errors.New("the body must be JSON"))
+			return
+		}
+		o := Args{}
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&o); err != nil {
+			refuse(w, http.StatusBadRequest, errors.New("the body is not a JSON object of strings"))
+			return
+		}
+		err := fn(r.Context(), o)
+		log := s.Logger.With("order", path, "name", o["name"], "peer", peer(r.Context()))
+		if err != nil {
+			log.Warn("order refused", "err", err)
+			refuse(w, http.StatusUnprocessableEntity, err)
+			return
+		}
+		log.Info("order carried out")
+		if path != "/check" { // those come by the second.
+			s.Events.Add(event.Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: orderText(o)})
+		}
+		answer(w, map[string]bool{"ok": true})
+	})
+}
+
+// orderText is what an order said beside its name, for the events.
+func orderText(o Args) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(o)) {
+		if k != "name" && o[k] != "" {
+			parts = append(parts, k+"="+o[k])
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func refuse(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
+}
+
+// serveHealth says that the process lives and its loop turns.
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.Source.Ping(ctx); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// serveReady says that the first useful state is reached.
+func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
+	select {
+	case <-s.Source.Ready():
+		_, _ = w.Write([]byte("ready\n"))
+	default:
+		http.Error(w, "starting: "+s.Source.Status().Summary, http.StatusServiceUnavailable)
+	}
+}
+
+// serveEvents lists recent events, or follows them as server-sent events.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	since, _ := strconv.ParseInt(r.URL.Query().Get("since"), 10, 64)
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		since, _ = strconv.ParseInt(id, 10, 64)
+	}
+	if r.URL.Query().Get("follow") == "" {
+		list, _ := s.Events.Since(since)
+		if list == nil {
+			list = []event.Event{}
+		}
+		answer(w, list)
+		return
+	}
+	done, ok := s.admit(w, r)
+	if !ok {
+		return
+	}
+	defer done()
+	s.stream(sse{w, http.NewResponseController(w)}, r, since)
+}
+
+// stream writes events until the client or the agent goes.
+func (s *Server) stream(client sse, r *http.Request, since int64) {
+	alive := time.NewTicker(liveBeat)
+	defer alive.Stop()
+	for {
+		list, next := s.Events.Since(since)
+		var text strings.Builder
+		for _, e := range list {
+			data, err := json.Marshal(e)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(&text, "id: %d\ndata: %s\n\n", e.Seq, data)
+			since = e.Seq
+		}
+		if !client.send(text.String()) {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.Source.Ended():
+			return
+		case <-next:
+		case <-alive.C:
+			if !client.send(": alive\n\n") {
+				return
+			}
+		}
+	}
+}

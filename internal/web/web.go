@@ -1,0 +1,113 @@
+// Package web serves the agent to people and to programs: the page, the JSON
+// documents, the metrics, the health checks and the streams of events, on an
+// HTTP listener that only reads, and on a unix socket that also takes orders.
+// Client is the other end of that socket.
+//
+// Guarantees: the HTTP listener changes nothing and refuses names and sites that
+// are not its own; a client that does not read holds up nobody.
+//
+// Not here: what is shown. The agent implements Source.
+package web
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// HTTPConfig is the http block: page, metrics, health.
+type HTTPConfig struct {
+	Listen string
+	// Hosts are further names that the Host header may carry.
+	Hosts []string
+}
+
+// AdminConfig is the admin block.
+type AdminConfig struct {
+	Socket string // path of the unix socket; empty: none
+}
+
+// Source is what the server shows.
+type Source interface {
+	// Status is computed on demand.
+	Status() Status
+	// Members returns the members of every group, as the templates see them.
+	Members() map[string][]view.Member
+	// State names the current state, and returns a channel that is closed at
+	// the next one.
+	State() (string, <-chan struct{})
+	// Ping waits until the loop has turned.
+	Ping(ctx context.Context) error
+	// Ready is closed when the first useful state is reached.
+	Ready() <-chan struct{}
+	// Ended is closed when the agent's loop has ended.
+	Ended() <-chan struct{}
+	// Session returns the session, or an error at once without a connection.
+	Session(ctx context.Context) (*session.Session, error)
+	// Preview says what an apply of a template would change now; it changes
+	// nothing.
+	Preview(ctx context.Context, name string) ([]FileDiff, error)
+	// HTTP is the http block in use; nil: no listener.
+	HTTP() *HTTPConfig
+}
+
+// Args is the body of an order: a JSON object of strings.
+type Args map[string]string
+
+// Order carries out one order.
+type Order func(ctx context.Context, args Args) error
+
+// Config is what a Server needs.
+type Config struct {
+	Source     Source
+	ID         string // of the agent
+	Socket     string // of the admin socket; empty: none
+	Orders     map[string]Order
+	Events     *event.Ring
+	Conditions *condition.Set
+	Metrics    prometheus.Gatherer
+	Logger     *slog.Logger
+}
+
+// Server serves one agent.
+type Server struct {
+	Config
+
+	relisten chan struct{} // size 1: the http block may be another
+	httpAddr atomic.Value  // string
+
+	// What is read when somebody looks.
+	followers      atomic.Int64 // open streams of the HTTP listener
+	localFollowers atomic.Int64 // open streams of the admin socket
+	fleet          fleetReader
+	rollouts       cached[[]rolloutView]
+	lines          cached[[]lineView]
+}
+
+// New returns a Server; it listens nowhere yet.
+func New(c Config) *Server {
+	s := &Server{Config: c, relisten: make(chan struct{}, 1)}
+	s.fleet.self, s.fleet.session = c.ID, c.Source.Session
+	return s
+}
+
+// Changed says that the http block in use may be another.
+func (s *Server) Changed() {
+	select {
+	case s.relisten <- struct{}{}:
+	default:
+	}
+}
+
+// Addr is the address that the HTTP listener has; empty: there is none.
+func (s *Server) Addr() string {
+	addr, _ := s.httpAddr.Load().(string)
+	return addr
+}

@@ -1,0 +1,225 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// patience bounds every wait for something that must come.
+const patience = 60 * time.Second
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// shortDir is a directory whose path leaves room for the name of a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "zka") //nolint:usetesting // t.TempDir is too long for a socket.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// still is an agent of which nothing changes.
+type still struct {
+	status  Status
+	http    *HTTPConfig
+	preview func(name string) ([]FileDiff, error)
+}
+
+func (s *still) Status() Status                    { return s.status }
+func (s *still) Members() map[string][]view.Member { return nil }
+func (s *still) State() (string, <-chan struct{})  { return "0", nil }
+func (s *still) Ping(context.Context) error        { return nil }
+func (s *still) Ready() <-chan struct{}            { return closed }
+func (s *still) Ended() <-chan struct{}            { return nil }
+func (s *still) HTTP() *HTTPConfig                 { return s.http }
+
+func (s *still) Session(context.Context) (*session.Session, error) {
+	return nil, errors.New("ZooKeeper is suspended")
+}
+
+func (s *still) Preview(_ context.Context, name string) ([]FileDiff, error) { return s.preview(name) }
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// newServer is a server of a still agent.
+func newServer(src *still) *Server {
+	return New(Config{
+		Source: src, ID: "a1", Events: event.NewRing(), Conditions: &condition.Set{},
+		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// served listens until the test ends and returns the address.
+func served(t *testing.T, s *Server) string {
+	t.Helper()
+	run, stop, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait(); stop() })
+	return s.Addr()
+}
+
+// TestLive_ManyClients opens ten thousand streams at once.
+func TestLive_ManyClients(t *testing.T) {
+	s := newServer(&still{})
+	mux := s.Handler()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	codes := make(chan int, 10000)
+	var wg sync.WaitGroup
+	for i := range cap(codes) {
+		path := "/live"
+		if i%2 == 0 {
+			path = "/events?follow=1"
+		}
+		wg.Go(func() {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+			codes <- w.Code
+		})
+	}
+	for range cap(codes) - maxFollowers {
+		if code := <-codes; code != http.StatusServiceUnavailable {
+			t.Fatalf("got %d, want %d", code, http.StatusServiceUnavailable)
+		}
+	}
+	cancel()
+	wg.Wait()
+	for range maxFollowers {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("got %d, want 200", code)
+		}
+	}
+	if n := s.followers.Load(); n != 0 {
+		t.Errorf("%d streams are still counted", n)
+	}
+}
+
+// TestEvents_ClientThatDoesNotRead: a client that asks for the stream and reads
+// nothing holds up nobody but itself.
+func TestEvents_ClientThatDoesNotRead(t *testing.T) {
+	s := newServer(&still{http: &HTTPConfig{Listen: "127.0.0.1:0"}})
+	addr := served(t, s)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET /events?follow=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stream", func() bool { return s.followers.Load() == 1 })
+	for range 400 { // far more than the buffers of a connection hold
+		s.Events.Add(event.Event{Kind: "flood", Text: strings.Repeat("x", 100<<10)})
+	}
+	resp, err := http.Get("http://" + addr + "/healthz")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("got %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	conn.Close()
+	eventually(t, "the end of the stream", func() bool { return s.followers.Load() == 0 })
+}
+
+// BenchmarkPage_Fleet500 renders the fleet page of 500 hosts.
+func BenchmarkPage_Fleet500(b *testing.B) {
+	hosts := make([]HostStatus, 500)
+	for i := range hosts {
+		hosts[i] = decodeHost(fmt.Sprintf("host-%03d", i), []byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`))
+	}
+	t, err := pageTemplates()
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := pageData{Title: "Fleet", Path: "/", Sections: sections, Body: viewFleet(Fleet{Hosts: hosts}, time.Now())}
+	var out bytes.Buffer
+	for b.Loop() {
+		out.Reset()
+		if err := t.ExecuteTemplate(&out, "fleet.html", data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestListen_Refused(t *testing.T) {
+	for _, addr := range []string{":8558", "0.0.0.0:8558", "[::]:8558", "*:8558"} {
+		ln, err := httpListener(t.Context(), addr)
+		if err == nil || !strings.Contains(err.Error(), "TLS") {
+			t.Errorf("%s: got %v, %v", addr, ln, err)
+		}
+	}
+	if _, err := adminSocket(t.Context(), "/tmp/"+strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("long path: got %v", err)
+	}
+	file := filepath.Join(shortDir(t), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adminSocket(t.Context(), file); err == nil {
+		t.Error("a file was replaced by a socket")
+	}
+}
+
+func TestAdminSocket_LeftOverAndTaken(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	ln, err := adminSocket(t.Context(), path)
+	if err != nil {
+		t.Fatalf("left over: %v", err)
+	}
+	defer ln.Close()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("got mode %v, %v", info.Mode(), err)
+	}
+	if _, err := adminSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("taken: got %v", err)
+	}
+}
