@@ -58,7 +58,7 @@ func (e *env) follow(ctx context.Context, path string, n int) (*followed, error)
 	if f.s, err = e.dial(ctx, &f.m); err != nil {
 		return nil, err
 	}
-	g := registry.NewGroup(registry.GroupConfig{Name: "web", Path: path, Format: "nerve", Linger: -1, NoDamping: true, MaxMembers: 2 * n})
+	g := registry.NewGroup(registry.GroupConfig{Name: "web", Path: path, Format: "nerve", NoDamping: true, MaxMembers: 2 * n})
 	run, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -140,7 +140,7 @@ func groupOf(ctx context.Context, e *env, n int) error {
 		}
 	}
 	e.add(compareSamples("member joins", n, joins[0], joins[1], 1.2, "both at once"))
-	e.add(compareSamples("member leaves, no linger", n, leaves[0], leaves[1], 1.2, "both at once"))
+	e.add(compareSamples("member leaves", n, leaves[0], leaves[1], 1.2, "both at once"))
 	e.add(Row{Case: "requests per join", Size: n, Unit: "requests", Ours: per(used[0].requests, rounds), Limit: 2})
 	e.add(Row{Case: "requests per leave", Size: n, Unit: "requests", Ours: per(used[1].requests, rounds), Limit: 1})
 	if n >= 1000 { // Of fewer, what a session costs is most of it.

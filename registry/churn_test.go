@@ -94,7 +94,7 @@ func TestInterop_ChurnUnderAForeignReader(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	srv := zktest.Start(t)
 	cfg := realConfig(srv.Addr(), "")
-	ours := follow(t, cfg, GroupConfig{Name: "web", Path: "/services/web", NoDamping: true, Linger: -1, Guard: GuardConfig{Off: true}})
+	ours := follow(t, cfg, GroupConfig{Name: "web", Path: "/services/web", NoDamping: true, Guard: GuardConfig{Off: true}})
 	theirs := program(t, exec.CommandContext(t.Context(), python, "-c", kazooReader, cfg.Servers[0]))
 	theirs.until(t, "ready")
 

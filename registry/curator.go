@@ -223,7 +223,7 @@ func curatorMetadata(m *view.Member, o object) {
 		}
 		if k == springStatus {
 			if v != "UP" && m.Status == view.StatusUp {
-				m.Status = view.StatusDrain
+				m.Status = view.StatusDraining
 			}
 			continue
 		}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -9,12 +10,12 @@ import (
 )
 
 // Flap damping, as routers do it: every change of a member costs it a penalty
-// that decays by half in a half-life. Above the upper limit the member is kept
-// as it was last seen up, until it has been quiet for long enough that the
-// penalty is below the lower limit, or the longest time is over.
+// that decays by half in a half-life. Above the upper limit the member is marked
+// flapping and down, until it has been quiet for long enough that the penalty is
+// below the lower limit, or the longest time is over.
 const (
-	penaltyPresence = 1000 // joins, leaves, changes of status
-	penaltyData     = 200  // other changes of its data
+	penaltyPresence = 1000 // it may get traffic, or no longer: a restart is two of them
+	penaltyData     = 200  // other changes
 	penaltySuppress = 2500
 	penaltyReuse    = 1000
 	penaltyCeiling  = 4000 // so that two minutes of quiet are always enough
@@ -34,7 +35,7 @@ type flap struct {
 	penalty float64
 	at      time.Time    // when penalty was computed
 	since   time.Time    // suppressed since; zero: it is not
-	good    *view.Member // last seen up (while suppressed: what is shown)
+	shown   *view.Member // while suppressed: the member as it was then, marked
 }
 
 // step takes the members as they are and returns those to be shown, and when
@@ -56,15 +57,12 @@ func (d *damper) step(now time.Time, actual members) (members, time.Time) {
 // charge adds penalties for what changed since the last step.
 func (d *damper) charge(now time.Time, actual members) {
 	d.last.changes(actual, func(was, is *view.Member) {
-		switch {
-		case was == nil:
-			d.add(now, penaltyPresence, is)
-		case is == nil:
-			d.add(now, penaltyPresence, was)
-		case was.Status != is.Status:
-			d.add(now, penaltyPresence, pickUp(is, was))
-		case !sameData(was, is):
-			d.add(now, penaltyData, is)
+		serves := func(m *view.Member) bool { return m != nil && m.MayServe() }
+		switch seen := cmp.Or(is, was); {
+		case serves(was) != serves(is):
+			d.add(now, penaltyPresence, seen)
+		case was == nil || is == nil || !sameData(was, is):
+			d.add(now, penaltyData, seen)
 		}
 	})
 }
@@ -76,15 +74,8 @@ func sameData(a, b *view.Member) bool {
 		return true
 	}
 	c := *a
-	c.Node, c.Czxid, c.Name, c.ID = b.Node, b.Czxid, b.Name, b.ID
+	c.Znode, c.Czxid, c.Name, c.ID = b.Znode, b.Czxid, b.Name, b.ID
 	return c.Equal(*b)
-}
-
-func pickUp(a, b *view.Member) *view.Member {
-	if a.Status == view.StatusUp {
-		return a
-	}
-	return b
 }
 
 func (d *damper) add(now time.Time, penalty float64, seen *view.Member) {
@@ -96,12 +87,16 @@ func (d *damper) add(now time.Time, penalty float64, seen *view.Member) {
 	}
 	f.decay(now)
 	f.penalty = min(f.penalty+penalty, penaltyCeiling)
-	if f.since.IsZero() && (f.good == nil || seen.Status == view.StatusUp || f.good.Status != view.StatusUp) {
-		f.good = seen
-	}
 	if f.since.IsZero() && f.penalty > penaltySuppress {
-		f.since = now
+		f.since, f.shown = now, flapping(seen)
 	}
+}
+
+// flapping marks a member: nobody should send it traffic.
+func flapping(m *view.Member) *view.Member {
+	c := *m
+	c.Status, c.Flapping = view.StatusDown, true
+	return &c
 }
 
 func (f *flap) decay(now time.Time) {
@@ -118,8 +113,8 @@ func (f *flap) until() time.Time {
 	return quiet
 }
 
-// show replaces suppressed members by what they were, and forgets flaps that
-// are over.
+// show marks the suppressed members, whether or not they are registered right
+// now, and forgets flaps that are over.
 func (d *damper) show(now time.Time, actual members) (members, time.Time) {
 	var next time.Time
 	var kept members
@@ -135,7 +130,7 @@ func (d *damper) show(now time.Time, actual members) (members, time.Time) {
 			delete(d.flaps, k)
 			continue
 		}
-		kept = append(kept, f.good)
+		kept = append(kept, f.shown)
 		next = earliest(next, end)
 	}
 	slices.SortFunc(kept, compareKeys)
@@ -147,7 +142,7 @@ func (d *damper) flapping() []string {
 	var nodes []string
 	for _, f := range d.flaps {
 		if !f.since.IsZero() {
-			nodes = append(nodes, f.good.Node)
+			nodes = append(nodes, f.shown.Znode)
 		}
 	}
 	slices.Sort(nodes)

@@ -72,7 +72,7 @@ func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
 	if err != nil {
 		return view.Member{}, err
 	}
-	m.Node = name
+	m.Znode = name
 	if err := validate(&m); err != nil {
 		return view.Member{}, err
 	}

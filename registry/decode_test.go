@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,15 +25,15 @@ func TestDecode_Formats(t *testing.T) {
 	}{
 		{
 			"nerve", FormatNerve, "i-0a1b_0000000007", `{"host":"10.0.0.5","port":8080,"name":"i-0a1b","weight":2,"labels":{"az":"a"}}`,
-			view.Member{ID: "i-0a1b", Name: "i-0a1b", Host: "10.0.0.5", Port: 8080, Weight: 2, Status: "up", Labels: map[string]string{"az": "a"}},
+			view.Member{ID: "i-0a1b", Node: "i-0a1b", Name: "i-0a1b", Host: "10.0.0.5", Port: 8080, Weight: 2, Status: "up", Labels: map[string]string{"az": "a"}},
 		},
 		{
 			"nerve, port as string", FormatNerve, "a_0000000007", `{"host":"h","port":"8080","name":"a"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 8080, Weight: 1, Status: "up"},
+			view.Member{ID: "a", Node: "a", Name: "a", Host: "h", Port: 8080, Weight: 1, Status: "up"},
 		},
 		{
 			"go-nerve, not available", FormatNerve, "a_0000000007", `{"host":"h","port":1,"name":"a","weight":7,"available":false,"unavailable_reason":"x"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Status: "down"},
+			view.Member{ID: "a", Node: "a", Name: "a", Host: "h", Port: 1, Status: "down"},
 		},
 		{
 			"nerve in the name", FormatNerve, "base64_40_eyJob3N0IjoiMTAuMC4wLjUiLCJwb3J0Ijo4MH0=_0000000003", "",
@@ -52,7 +53,7 @@ func TestDecode_Formats(t *testing.T) {
 		},
 		{
 			"spring, out of service", FormatCurator, "a", `{"name":"web","id":"a","address":"h","port":1,"payload":{"metadata":{"instance_status":"OUT_OF_SERVICE","zone":"a"}},"serviceType":"DYNAMIC"}`,
-			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Weight: 1, Status: "drain", Labels: map[string]string{"zone": "a"}},
+			view.Member{ID: "a", Name: "a", Host: "h", Port: 1, Weight: 1, Status: "draining", Labels: map[string]string{"zone": "a"}},
 		},
 		{
 			"kafka", FormatKafka, "3", kafkaData,
@@ -90,7 +91,7 @@ func TestDecode_Formats(t *testing.T) {
 		},
 		{
 			"json", FormatJSON, "a", `{"ip":"10.0.0.5","port":80,"status":"draining","ports":{"admin":81},"meta":{"v":1}}`,
-			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "drain", Ports: map[string]int{"admin": 81}, Labels: map[string]string{"v": "1"}},
+			view.Member{ID: "a", Name: "a", Host: "10.0.0.5", Port: 80, Weight: 1, Status: "draining", Ports: map[string]int{"admin": 81}, Labels: map[string]string{"v": "1"}},
 		},
 	}
 	for _, tt := range tests {
@@ -100,7 +101,8 @@ func TestDecode_Formats(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tt.want.Node = tt.node
+				tt.want.Znode = tt.node
+				tt.want.Node = cmp.Or(tt.want.Node, tt.want.Host)
 				if !got.Equal(tt.want) {
 					t.Errorf("got  %+v\nwant %+v", got, tt.want)
 				}
@@ -217,10 +219,10 @@ func FuzzDecode(f *testing.F) {
 		if host, err := ParseHost(m.Host); err != nil || host != m.Host {
 			t.Errorf("host %q: %v", m.Host, err)
 		}
-		if m.Port < 0 || m.Port > 65535 || m.Weight < 0 || m.Weight > MaxWeight || m.Node != name {
+		if m.Port < 0 || m.Port > 65535 || m.Weight < 0 || m.Weight > MaxWeight || m.Znode != name {
 			t.Errorf("got %+v", m)
 		}
-		if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !nodePattern.MatchString(m.Node) {
+		if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !nodePattern.MatchString(m.Znode) {
 			t.Errorf("names: %+v", m)
 		}
 		for k, v := range m.Labels {
@@ -253,4 +255,23 @@ func FuzzParseHost(f *testing.F) {
 			t.Errorf("%q became %q, then %q, %v", s, host, again, err)
 		}
 	})
+}
+
+// A label that is text but no token does not cost the member its place, and is
+// not among the labels that a template may print bare.
+func TestDecode_LabelsThatAreNoTokens(t *testing.T) {
+	data := `{"host":"10.0.0.5","port":80,"name":"a","labels":{"zone":"eu-1","build":"a:1/b@c+d","note":"a; } evil {","unit":"é","long":"` + strings.Repeat("x", 256) + `"}}`
+	m, err := Decode(FormatNerve, "a_0000000001", []byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"zone": "eu-1", "build": "a:1/b@c+d", "long": strings.Repeat("x", 256)}; !maps.Equal(m.Labels, want) {
+		t.Errorf("labels %q, want %q", m.Labels, want)
+	}
+	if want := map[string]string{"note": "a; } evil {", "unit": "é"}; !maps.Equal(m.RawLabels, want) {
+		t.Errorf("raw labels %q, want %q", m.RawLabels, want)
+	}
+	if _, err := Decode(FormatNerve, "a_0000000001", []byte(`{"host":"10.0.0.5","port":80,"name":"a","labels":{"note":"a\u0007"}}`)); err == nil {
+		t.Error("a label with a control character was taken")
+	}
 }

@@ -8,10 +8,10 @@
 // in [Registrar.RunChecks] as long as the program wants, [Registrar.Run] is
 // called once in each session. A Group sends a [view.Group] whenever what is to
 // be used has changed; it, too, is run once in each session and remembers what
-// it has seen. What comes from ZooKeeper passes four stages: decoding and
-// validation, a moment of lingering for members that are gone, damping of those
-// that come and go all the time, and the guard, which does not believe that
-// many have vanished at once ([GuardConfig]).
+// it has seen. What comes from ZooKeeper passes three stages: decoding and
+// validation, damping of members that come and go all the time (they are down,
+// and marked), and the guard, which does not believe that many have vanished at
+// once ([GuardConfig]).
 //
 // Guarantees: a member is registered only after its checks have risen, under
 // a znode whose owner is this session; a disconnect alone changes nothing.

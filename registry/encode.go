@@ -21,7 +21,7 @@ type Registration struct {
 	Port       int
 	Ports      map[string]int
 	Weight     *int   // nil: not given
-	Status     string // up (also when empty), down, drain or maint
+	Status     string // up (also when empty), draining, maintenance or down
 	Labels     map[string]string
 	Registered time.Time // when the znode was made
 
@@ -43,7 +43,7 @@ func (r Registration) Address() string { return r.member().Address() }
 
 func (r Registration) member() *view.Member {
 	m := &view.Member{
-		Node: "probe", ID: r.ID, Name: r.ID, Host: r.Host, Port: r.Port, Ports: r.Ports, Labels: r.Labels, Weight: 1, Status: r.Status,
+		Znode: "probe", ID: r.ID, Name: r.ID, Host: r.Host, Port: r.Port, Ports: r.Ports, Labels: r.Labels, Weight: 1, Status: r.Status,
 	}
 	if r.Weight != nil {
 		m.Weight = *r.Weight

@@ -66,7 +66,7 @@ func TestEncode_Golden(t *testing.T) {
 // Every status that a format can say comes back as it was.
 func TestEncode_StatusRoundTrip(t *testing.T) {
 	for _, format := range []string{FormatNerve, FormatServerSet} {
-		for _, status := range []string{view.StatusUp, view.StatusDown, view.StatusDrain, view.StatusMaint} {
+		for _, status := range []string{view.StatusUp, view.StatusDown, view.StatusDraining, view.StatusMaintenance} {
 			data, err := Encode(format, Registration{Service: "web", ID: "a", Host: "10.0.0.5", Port: 80, Status: status})
 			if err != nil {
 				t.Fatal(err)
@@ -79,7 +79,7 @@ func TestEncode_StatusRoundTrip(t *testing.T) {
 	}
 	for preset, want := range map[string]string{"": view.StatusDown, PresetSpring: view.StatusDown} {
 		data, err := Encode(FormatCurator, Registration{
-			Service: "web", ID: "a", Host: "10.0.0.5", Port: 80, Status: view.StatusDrain, Curator: CuratorOptions{Preset: preset},
+			Service: "web", ID: "a", Host: "10.0.0.5", Port: 80, Status: view.StatusDraining, Curator: CuratorOptions{Preset: preset},
 		})
 		if err != nil {
 			t.Fatal(err)

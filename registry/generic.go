@@ -92,9 +92,9 @@ func readStatus(s string) string {
 	case "", "up", "alive", "passing", "ok", "running", "healthy":
 		return view.StatusUp
 	case "drain", "draining", "stopping":
-		return view.StatusDrain
+		return view.StatusDraining
 	case "maint", "maintenance":
-		return view.StatusMaint
+		return view.StatusMaintenance
 	}
 	return view.StatusDown
 }

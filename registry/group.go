@@ -33,10 +33,7 @@ type GroupConfig struct {
 	Allow   []netip.Prefix // subnets that members may be in; empty: all
 	Guard   GuardConfig
 	// NoDamping shows every flap of a member.
-	NoDamping bool
-	// Linger is how long a member that is gone stays, so that a loss of many
-	// is seen as one; 0: 200 ms, negative: not at all.
-	Linger     time.Duration
+	NoDamping  bool
 	MaxMembers int // 0: 10,000
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -88,7 +85,6 @@ type Group struct {
 	wake  chan struct{} // size 1: accept was called
 
 	// Stages that the members pass, in this order; only Run touches them.
-	linger linger
 	damper damper
 	guard  guard
 	prober prober
@@ -107,14 +103,11 @@ func NewGroup(cfg GroupConfig) *Group {
 	if cfg.OnEmpty == "" {
 		cfg.OnEmpty = OnEmptyKeep
 	}
-	if cfg.Linger == 0 {
-		cfg.Linger = DefaultLinger
-	}
 	if cfg.MaxMembers <= 0 {
 		cfg.MaxMembers = DefaultMaxMembers
 	}
 	g := &Group{
-		cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), linger: linger{d: cfg.Linger},
+		cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1),
 		damper: damper{off: cfg.NoDamping}, guard: guard{cfg: cfg.Guard.withDefaults()},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
 	}
@@ -178,8 +171,7 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update
 // read (zero: never).
 func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view.Update)) time.Time {
 	actual, rejected := r.members()
-	set, t1 := g.linger.step(now, actual)
-	set, t2 := g.damper.step(now, set)
+	set, t1 := g.damper.step(now, actual)
 	if g.takeAccept() {
 		g.guard.accept(now, set)
 	}
@@ -188,7 +180,7 @@ func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view
 		g.log.Warn("members that were lost cannot be reached either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
 		g.guard.forget(lost)
 	}
-	set, t3 := g.guard.step(now, set)
+	set, t2 := g.guard.step(now, set)
 	if g.cfg.Guard.Probe {
 		g.prober.watch(ctx, set)
 	}
@@ -202,7 +194,7 @@ func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view
 		g.sent = u
 		up(u)
 	}
-	return earliest(earliest(t1, t2), t3)
+	return earliest(t1, t2)
 }
 
 func (g *Group) takeAccept() bool {

@@ -27,7 +27,6 @@ type GroupsConfig struct {
 	Allow      []netip.Prefix
 	Guard      GuardConfig
 	NoDamping  bool
-	Linger     time.Duration
 	MaxMembers int
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -40,7 +39,7 @@ func (c GroupsConfig) Validate() error { return c.group("x").Validate() }
 func (c GroupsConfig) group(name string) GroupConfig {
 	return GroupConfig{
 		Name: name, Path: session.JoinPath(c.Path, name), Format: c.Format, OnEmpty: c.OnEmpty, Allow: c.Allow, Guard: c.Guard,
-		NoDamping: c.NoDamping, Linger: c.Linger, MaxMembers: c.MaxMembers, Logger: c.Logger, Metrics: c.Metrics,
+		NoDamping: c.NoDamping, MaxMembers: c.MaxMembers, Logger: c.Logger, Metrics: c.Metrics,
 	}
 }
 

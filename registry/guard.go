@@ -1,6 +1,12 @@
 package registry
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
 
 // Defaults of the guard.
 const (
@@ -10,6 +16,8 @@ const (
 	DefaultHold       = 10 * time.Minute
 
 	sightings = 16 // at most so many sets are remembered in a window
+	// newFor is how long a member that joined can stand for one that leaves.
+	newFor = 10 * time.Minute
 )
 
 // GuardConfig says when a loss of members is too large to be believed. The
@@ -43,17 +51,25 @@ func (c GuardConfig) withDefaults() GuardConfig {
 
 // guard keeps the members of a group when many of them vanish within a short
 // time: the cause of that is seldom that they are all dead. Its base is the
-// largest set within the window; when at least MaxLoss and at least MinMembers
-// of it are gone, the base stays in use, and who is gone is marked held, until
-// enough are back, an operator accepts the loss, or the hold is over.
+// largest set within the window. A smaller loss is believed at once. When at
+// least MaxLoss and at least MinMembers of the base are gone, the base is in use
+// again, and its missing members are marked held, until enough are back, an
+// operator accepts the loss, or the hold is over.
+//
+// Two kinds of departure are no loss: that of a member which said so first (its
+// status was not up), and that of members for which at least as many new ones
+// have come (a blue/green switch).
 //
 // It is a pure step function over (time, set); only its owner touches it.
 type guard struct {
 	cfg     GuardConfig
+	started bool // the first set has been seen
 	now     members
-	history []sighting // oldest first, each smaller than the one before it
-	base    members    // while holding
-	since   time.Time  // since when it is holding; zero: it is not
+	fresh   map[memberKey]time.Time // members that are there, and when they joined as new ones
+	told    map[memberKey]bool      // members that left after they had said so
+	history []sighting              // oldest first, each smaller than the one before it
+	base    members                 // while holding
+	since   time.Time               // since when it is holding; zero: it is not
 }
 
 // sighting is a set that was there until some time ago.
@@ -68,16 +84,18 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	if g.cfg.Off {
 		return actual, time.Time{}
 	}
+	g.follow(now, actual)
 	if g.since.IsZero() {
 		g.remember(now, actual)
 		g.base = g.largest()
-		if gone := g.base.missing(actual); !g.tooMany(gone) || len(gone) < g.cfg.MinMembers {
+		if gone := g.gone(now, actual); !g.tooMany(gone) || len(gone) < g.cfg.MinMembers {
 			g.base = nil
 			return actual, time.Time{}
 		}
 		g.since = now
 	}
-	gone := g.base.missing(actual)
+	g.now = actual
+	gone := g.gone(now, actual)
 	if !g.tooMany(gone) || g.cfg.Hold > 0 && now.Sub(g.since) >= g.cfg.Hold {
 		g.accept(now, actual)
 		return actual, time.Time{}
@@ -89,10 +107,54 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	return actual.with(held(gone)), next
 }
 
+// follow notes who joined, and who left after a word.
+func (g *guard) follow(now time.Time, actual members) {
+	if g.fresh == nil {
+		g.fresh, g.told = map[memberKey]time.Time{}, map[memberKey]bool{}
+	}
+	g.now.changes(actual, func(was, is *view.Member) {
+		switch {
+		case was == nil:
+			delete(g.told, keyOf(is))
+			if g.started && !g.knows(is) {
+				g.fresh[keyOf(is)] = now
+			}
+		case is == nil:
+			delete(g.fresh, keyOf(was))
+			if !was.MayServe() {
+				g.told[keyOf(was)] = true
+			}
+		}
+	})
+	g.started = true
+}
+
+// knows reports whether the member was there before, within the window.
+func (g *guard) knows(m *view.Member) bool {
+	return g.base.has(m) || slices.ContainsFunc(g.history, func(s sighting) bool { return s.set.has(m) })
+}
+
+// gone returns the members of the base that are lost.
+func (g *guard) gone(now time.Time, actual members) members {
+	maps.DeleteFunc(g.fresh, func(_ memberKey, at time.Time) bool { return now.Sub(at) > newFor })
+	if len(g.told) > 0 {
+		maps.DeleteFunc(g.told, func(k memberKey, _ bool) bool {
+			return !g.knows(&view.Member{Host: k.host, Port: k.port, Name: k.name})
+		})
+		g.base = slices.DeleteFunc(slices.Clone(g.base), func(m *view.Member) bool { return g.told[keyOf(m)] })
+	}
+	lost := g.base.missing(actual)
+	if len(g.fresh) >= len(lost) {
+		return nil // others stand in their place
+	}
+	return lost
+}
+
 // accept believes what is there now.
 func (g *guard) accept(_ time.Time, actual members) {
 	g.base, g.since = nil, time.Time{}
 	g.now, g.history = actual, nil
+	clear(g.told)
 }
 
 // forget believes the loss of these members of the base.

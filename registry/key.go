@@ -18,8 +18,8 @@ type memberKey struct {
 
 func keyOf(m *view.Member) memberKey {
 	name := m.Name
-	if i := strings.LastIndexByte(m.Node, '_'); name == m.Node && i > 0 && isSequence(m.Node[i+1:]) {
-		name = m.Node[:i] // a sequential name without a name of its own
+	if i := strings.LastIndexByte(m.Znode, '_'); name == m.Znode && i > 0 && isSequence(m.Znode[i+1:]) {
+		name = m.Znode[:i] // a sequential name without a name of its own
 	}
 	return memberKey{m.Host, m.Port, name}
 }
@@ -161,13 +161,13 @@ func (s members) values(former members, values []view.Member) []view.Member {
 // which others were left out. It sorts the list that it is given.
 func dedupe(list members) (members, []view.Rejected) {
 	slices.SortFunc(list, func(a, b *view.Member) int {
-		return cmp.Or(compareKeys(a, b), cmp.Compare(b.Czxid, a.Czxid), strings.Compare(a.Node, b.Node))
+		return cmp.Or(compareKeys(a, b), cmp.Compare(b.Czxid, a.Czxid), strings.Compare(a.Znode, b.Znode))
 	})
 	var rejected []view.Rejected
 	set := list[:0:0]
 	for i, m := range list {
 		if i > 0 && compareKeys(set[len(set)-1], m) == 0 {
-			rejected = append(rejected, view.Rejected{Node: clipName(m.Node), Reason: "the same member as " + clipName(set[len(set)-1].Node) + ", which is newer"})
+			rejected = append(rejected, view.Rejected{Znode: clipName(m.Znode), Reason: "the same member as " + clipName(set[len(set)-1].Znode) + ", which is newer"})
 			continue
 		}
 		set = append(set, m)

@@ -35,7 +35,7 @@ var (
 
 // validate brings a decoded member into its canonical form, or refuses it.
 func validate(m *view.Member) error {
-	if len(m.Node) > MaxNode || !nodePattern.MatchString(m.Node) {
+	if len(m.Znode) > MaxNode || !nodePattern.MatchString(m.Znode) {
 		return errors.New("name of the znode has characters that are not allowed")
 	}
 	host, err := ParseHost(m.Host)
@@ -46,8 +46,8 @@ func validate(m *view.Member) error {
 	if m.Port < 0 || m.Port > 65535 {
 		return fmt.Errorf("port %d is not within 1 to 65535", m.Port)
 	}
-	if m.Name == "" && tokenPattern.MatchString(m.Node) {
-		m.Name = m.Node
+	if m.Name == "" && tokenPattern.MatchString(m.Znode) {
+		m.Name = m.Znode
 	}
 	if m.Name == "" {
 		m.Name = m.Address()
@@ -55,8 +55,11 @@ func validate(m *view.Member) error {
 	if m.ID == "" {
 		m.ID = m.Name
 	}
-	if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) {
-		return errors.New("name or id: only letters, digits and ._:- are allowed, at most 128")
+	if m.Node == "" {
+		m.Node = m.Host
+	}
+	if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !tokenPattern.MatchString(m.Node) {
+		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128")
 	}
 	if m.Weight < 0 || m.Weight > MaxWeight {
 		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, MaxWeight)
@@ -67,7 +70,11 @@ func validate(m *view.Member) error {
 	if err := validatePorts(m.Ports); err != nil {
 		return err
 	}
-	return validateLabels(m.Labels)
+	if err := validateLabels(m.Labels); err != nil {
+		return err
+	}
+	m.SetLabels(m.Labels)
+	return nil
 }
 
 func validatePorts(ports map[string]int) error {

@@ -61,6 +61,7 @@ func decodeNerve(name string, data []byte) (view.Member, error) {
 	if m.Name, err = o.str("name"); err != nil {
 		return m, err
 	}
+	m.Node = m.Name // Nerve calls an instance by the name of its host
 	if m.Weight, err = o.integer("weight", 1); err != nil {
 		return m, err
 	}
@@ -82,7 +83,7 @@ func nerveStatus(m view.Member, o object) (view.Member, error) {
 	m.Status = view.StatusUp
 	if !available {
 		m.Status, m.Weight = view.StatusDown, 0
-		if s := strings.TrimSpace(reason); s == view.StatusDrain || s == view.StatusMaint {
+		if s := readStatus(strings.TrimSpace(reason)); s == view.StatusDraining || s == view.StatusMaintenance {
 			m.Status = s
 		}
 	}

@@ -34,12 +34,12 @@ func (r *reader) members() (members, []view.Rejected) {
 	r.changed = false
 	r.rejected = slices.Clone(r.doubles)
 	for name, reason := range r.reasons {
-		r.rejected = append(r.rejected, view.Rejected{Node: clipName(name), Reason: reason})
+		r.rejected = append(r.rejected, view.Rejected{Znode: clipName(name), Reason: reason})
 	}
 	for _, name := range r.over {
-		r.rejected = append(r.rejected, view.Rejected{Node: clipName(name), Reason: fmt.Sprintf("more than %d children", r.g.cfg.MaxMembers)})
+		r.rejected = append(r.rejected, view.Rejected{Znode: clipName(name), Reason: fmt.Sprintf("more than %d children", r.g.cfg.MaxMembers)})
 	}
-	slices.SortFunc(r.rejected, func(a, b view.Rejected) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(r.rejected, func(a, b view.Rejected) int { return strings.Compare(a.Znode, b.Znode) })
 	return r.set, r.rejected
 }
 

@@ -30,7 +30,7 @@ type serverSetRecord struct {
 const serverSetPrefix = "member_"
 
 var serverSetStatus = map[string]string{
-	view.StatusUp: "ALIVE", view.StatusDown: "DEAD", view.StatusDrain: "STOPPING", view.StatusMaint: "STOPPED",
+	view.StatusUp: "ALIVE", view.StatusDown: "DEAD", view.StatusDraining: "STOPPING", view.StatusMaintenance: "STOPPED",
 }
 
 func encodeServerSet(r Registration) ([]byte, error) {
@@ -122,9 +122,9 @@ func readServerSetStatus(s string) string {
 	case "ALIVE":
 		return view.StatusUp
 	case "STOPPING":
-		return view.StatusDrain
+		return view.StatusDraining
 	case "STOPPED":
-		return view.StatusMaint
+		return view.StatusMaintenance
 	}
 	return view.StatusDown
 }

@@ -536,7 +536,7 @@ func TestRegistrar_Drain(t *testing.T) {
 		go func() { done <- r.Drain(t.Context()) }()
 		eventually(t, time.Second, "draining", func() bool {
 			_, n, ok := one(srv)
-			return ok && strings.Contains(string(n.Data), `"unavailable_reason":"drain"`)
+			return ok && strings.Contains(string(n.Data), `"unavailable_reason":"draining"`)
 		})
 		if err := <-done; err != nil || time.Since(start) < c.Drain || len(nodes(srv)) != 0 {
 			t.Errorf("after %s: %v, %d members", time.Since(start), err, len(nodes(srv)))

@@ -75,7 +75,7 @@ func (r *Registrar) wantUp(now time.Time) want {
 
 func (r *Registrar) wantLeaving(now time.Time) want {
 	if end := r.left.Add(r.cfg.Drain); r.cfg.Drain > 0 && now.Before(end) && r.status.Registered {
-		return want{present: true, status: view.StatusDrain, weight: r.cfg.Weight, state: StateDraining, next: end}
+		return want{present: true, status: view.StatusDraining, weight: r.cfg.Weight, state: StateDraining, next: end}
 	}
 	return want{state: StateLeft, left: true}
 }
@@ -85,9 +85,9 @@ func (r *Registrar) wantMaintenance(now time.Time) want {
 	end := r.maint.Since.Add(r.maint.DrainFor)
 	switch {
 	case r.maint.Drain && now.Before(end) && r.status.Registered:
-		w.present, w.status, w.next = true, view.StatusDrain, earliest(w.next, end)
+		w.present, w.status, w.next = true, view.StatusDraining, earliest(w.next, end)
 	case r.cfg.OnCritical == OnCriticalStatus && r.everUp:
-		w.present, w.status = true, view.StatusMaint
+		w.present, w.status = true, view.StatusMaintenance
 	}
 	w.weight = r.cfg.Weight
 	return w

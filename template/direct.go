@@ -53,6 +53,7 @@ var pairFields = map[string]pairField{"Path": fieldPath, "Key": fieldKey, "Value
 var memberFields = map[string]func(*view.Member) string{
 	"ID":      func(m *view.Member) string { return m.ID },
 	"Node":    func(m *view.Member) string { return m.Node },
+	"Znode":   func(m *view.Member) string { return m.Znode },
 	"Name":    func(m *view.Member) string { return m.Name },
 	"Host":    func(m *view.Member) string { return m.Host },
 	"Status":  func(m *view.Member) string { return m.Status },

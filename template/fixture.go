@@ -54,6 +54,8 @@ type fixtureGroup struct {
 type fixtureMember struct {
 	ID     string            `yaml:"id"`
 	Node   string            `yaml:"node"`
+	Znode  string            `yaml:"znode"`
+	Held   bool              `yaml:"held"`
 	Name   string            `yaml:"name"`
 	Host   string            `yaml:"host"`
 	Port   int               `yaml:"port"`
@@ -150,11 +152,13 @@ func (f fixtureGroup) group(name, onEmpty string) (*view.Group, error) {
 		if m.Weight != nil {
 			weight = *m.Weight
 		}
-		node := cmp.Or(m.Node, m.ID, fmt.Sprintf("member_%010d", i))
-		g.Members = append(g.Members, view.Member{
-			ID: cmp.Or(m.ID, node), Node: node, Name: cmp.Or(m.Name, node), Host: m.Host, Port: m.Port, Ports: m.Ports,
-			Weight: weight, Status: cmp.Or(m.Status, view.StatusUp), Labels: m.Labels, Czxid: m.Czxid, Mzxid: m.Czxid,
-		})
+		znode := cmp.Or(m.Znode, m.ID, fmt.Sprintf("member_%010d", i))
+		member := view.Member{
+			ID: cmp.Or(m.ID, znode), Node: cmp.Or(m.Node, m.Host), Znode: znode, Name: cmp.Or(m.Name, znode), Host: m.Host,
+			Port: m.Port, Ports: m.Ports, Weight: weight, Status: cmp.Or(m.Status, view.StatusUp), Held: m.Held, Czxid: m.Czxid, Mzxid: m.Czxid,
+		}
+		member.SetLabels(m.Labels)
+		g.Members = append(g.Members, member)
 	}
 	slices.SortFunc(g.Members, view.CompareMembers)
 	return g, nil

@@ -163,7 +163,7 @@ func metaPart(label string, member view.Member) (string, error) {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil {
-		return "", failf(nil, "", "byMeta: label %q of member %q is not an integer", name, member.Node)
+		return "", failf(nil, "", "byMeta: label %q of member %q is not an integer", name, member.ID)
 	}
 	return fmt.Sprintf("%05d", n), nil
 }

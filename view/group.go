@@ -4,48 +4,94 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
-// Status of a member as its registration tells it.
+// Status of a member, as its registration says. Templates, JSON, the command
+// line and the page use these words. Only members that are up may get traffic.
 const (
-	StatusUp    = "up"
-	StatusDown  = "down"
-	StatusDrain = "drain"
-	StatusMaint = "maint"
+	StatusUp          = "up"
+	StatusDraining    = "draining"    // it finishes what it has and takes nothing new
+	StatusMaintenance = "maintenance" // an operator took it out
+	StatusDown        = "down"
 )
 
 // Member is one member of a group: typed, validated fields only, for member
 // data is untrusted input.
 type Member struct {
 	ID      string            `json:"id"`               // stable id of the instance, as far as the format has one
-	Node    string            `json:"node"`             // name of the znode
-	Name    string            `json:"name"`             // name of the service instance in the format, else Node
+	Node    string            `json:"node"`             // host that registered; the same when it registers again
+	Znode   string            `json:"znode"`            // name of the znode
+	Name    string            `json:"name"`             // name of the service instance in the format, else Znode
 	Host    string            `json:"host"`             // host name or IP address; validated, without brackets
 	Port    int               `json:"port"`             // 1..65535; 0 when the format has none
 	Ports   map[string]int    `json:"ports,omitempty"`  // further named ports
 	Weight  int               `json:"weight"`           // 0..; default 1
-	Status  string            `json:"status"`           // up, down, drain, maint
-	Labels  map[string]string `json:"labels,omitempty"` // labels and tags
+	Status  string            `json:"status"`           // up, draining, maintenance, down
+	Labels  map[string]string `json:"labels,omitempty"` // labels and tags; each value is a token
 	Czxid   int64             `json:"czxid"`            // czxid of the member's znode
 	Mzxid   int64             `json:"mzxid"`            // mzxid of the member's znode
 	Created time.Time         `json:"created"`          // ctime of the znode
-	Held    bool              `json:"held"`             // gone from ZooKeeper, kept by the guard
+
+	// Held says that the member is gone from ZooKeeper and that the guard keeps
+	// it. Status is what it was at last.
+	Held bool `json:"held"`
+	// Flapping says that the member comes and goes. It is down until it has
+	// been quiet for some time.
+	Flapping bool `json:"flapping,omitempty"`
+	// RawLabels are the labels whose value is text but no token. They must be
+	// quoted for the file that they are written to.
+	RawLabels map[string]string `json:"raw_labels,omitempty"`
 }
+
+// SetLabels gives the member its labels: tokens (at most 256 letters, digits and
+// ._:/@+-) become Labels, any other text RawLabels.
+func (m *Member) SetLabels(labels map[string]string) {
+	m.Labels, m.RawLabels = labels, nil
+	for key, value := range labels {
+		if isToken(value) {
+			continue
+		}
+		if m.RawLabels == nil {
+			m.Labels, m.RawLabels = maps.Clone(labels), map[string]string{}
+		}
+		delete(m.Labels, key)
+		m.RawLabels[key] = value
+	}
+}
+
+// isToken reports whether a label is safe in any file: it has no character
+// that a configuration language or a shell gives a meaning to.
+func isToken(s string) bool {
+	if len(s) > 256 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._:/@+-", c) >= 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// MayServe reports whether the member may get traffic: its status is up.
+func (m Member) MayServe() bool { return m.Status == StatusUp }
 
 // Address is host and port joined, with brackets around an IPv6 address.
 func (m Member) Address() string { return joinHostPort(m.Host, m.Port) }
 
 // Equal reports whether both are the same state of the same member.
 func (m Member) Equal(o Member) bool {
-	return m.ID == o.ID && m.Node == o.Node && m.Name == o.Name && m.Host == o.Host && m.Port == o.Port &&
-		m.Weight == o.Weight && m.Status == o.Status && m.Held == o.Held && m.Czxid == o.Czxid &&
-		maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels)
+	return m.ID == o.ID && m.Node == o.Node && m.Znode == o.Znode && m.Name == o.Name && m.Host == o.Host && m.Port == o.Port &&
+		m.Weight == o.Weight && m.Status == o.Status && m.Held == o.Held && m.Flapping == o.Flapping &&
+		m.Czxid == o.Czxid && maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels) && maps.Equal(m.RawLabels, o.RawLabels)
 }
 
 // Rejected is a child of a group that was not taken as a member, and why.
 type Rejected struct {
-	Node   string `json:"node"`
+	Znode  string `json:"znode"`
 	Reason string `json:"reason"`
 }
 
@@ -92,7 +138,7 @@ func CompareMembers(a, b Member) int {
 	if c := cmp.Compare(a.Port, b.Port); c != 0 {
 		return c
 	}
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Znode, b.Znode))
 }
 
 // Groups is every child of one znode, each a group.

@@ -44,7 +44,7 @@ Children that are not taken as members are told with the reason.`,
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
 	c.Flags().BoolVar(&o.here, "here", false, "as the agent on this host uses them, held ones too")
-	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, down, drain, maint, held")
+	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held")
 	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")
 	c.AddCommand(newAcceptCommand(g))
 	return c
@@ -71,8 +71,8 @@ func newAcceptCommand(g *globals) *cobra.Command {
 
 func (g *globals) members(ctx context.Context, args []string, o membersOptions) error {
 	for _, s := range o.state {
-		if !slices.Contains([]string{view.StatusUp, view.StatusDown, view.StatusDrain, view.StatusMaint, statusHeld}, s) {
-			return usagef("--state %q is not one of up, down, drain, maint, held", s)
+		if !slices.Contains([]string{view.StatusUp, view.StatusDown, view.StatusDraining, view.StatusMaintenance, statusHeld}, s) {
+			return usagef("--state %q is not one of up, draining, maintenance, down, held", s)
 		}
 	}
 	if o.here {
@@ -145,7 +145,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 
 // raw makes a follower show what is there, at once.
 func raw(c registry.GroupConfig, format string) registry.GroupConfig {
-	c.Guard.Off, c.NoDamping, c.Linger = true, true, -1
+	c.Guard.Off, c.NoDamping = true, true
 	if format != "" {
 		c.Format = format
 	}
@@ -155,7 +155,7 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 func (g *globals) printMembers(v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
 	for _, r := range rejected {
-		g.warnf("%s: %s is not taken as a member: %s", printable(r.Group), printable(r.Node), printable(r.Reason))
+		g.warnf("%s: %s is not taken as a member: %s", printable(r.Group), printable(r.Znode), printable(r.Reason))
 	}
 	switch g.output {
 	case "ndjson":
@@ -165,12 +165,12 @@ func (g *globals) printMembers(v view.View, o membersOptions) error {
 	}
 	t := &table{header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
 	if g.output == "wide" {
-		t.header = append(t.header, "LABELS", "NODE")
+		t.header = append(t.header, "LABELS", "NODE", "ZNODE")
 	}
 	for _, m := range rows {
 		row := []string{printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), age(m.Created)}
 		if g.output == "wide" {
-			row = append(row, m.labels(), m.Node)
+			row = append(row, m.labels(), m.Node, m.Znode)
 		}
 		t.add(row...)
 	}

@@ -26,6 +26,7 @@ type memberRow struct {
 	Status  string            `json:"status"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Node    string            `json:"node"`
+	Znode   string            `json:"znode"`
 	Czxid   int64             `json:"czxid"`
 	Created time.Time         `json:"created"`
 	address string
@@ -42,7 +43,7 @@ func (m memberRow) labels() string {
 // rejectedRow is a child that is not taken as a member.
 type rejectedRow struct {
 	Group  string `json:"group"`
-	Node   string `json:"node"`
+	Znode  string `json:"znode"`
 	Reason string `json:"reason"`
 }
 
@@ -59,10 +60,10 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 			if len(states) > 0 && !slices.Contains(states, status) {
 				continue
 			}
-			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.Node, m.Czxid, m.Created.UTC(), m.Address()})
+			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.Node, m.Znode, m.Czxid, m.Created.UTC(), m.Address()})
 		}
 		for _, r := range g.Rejected {
-			rejected = append(rejected, rejectedRow{name, r.Node, r.Reason})
+			rejected = append(rejected, rejectedRow{name, r.Znode, r.Reason})
 		}
 	}
 	for _, src := range v.Sources() {

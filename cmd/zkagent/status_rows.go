@@ -246,7 +246,7 @@ func groupFault(v *registry.GroupStatus) fault {
 		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", count(v.Held, "member"), age(v.Holding)))
 	}
 	if n := len(v.Rejected); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Node, v.Rejected[0].Reason))
+		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Znode, v.Rejected[0].Reason))
 	}
 	return fault{joined(append(parts, v.Error), "; "), v.Error != ""}
 }

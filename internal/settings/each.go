@@ -57,7 +57,7 @@ func memberValue(m view.Member) cty.Value {
 		labels = cty.MapVal(values)
 	}
 	return cty.ObjectVal(map[string]cty.Value{
-		"id": cty.StringVal(m.ID), "name": cty.StringVal(m.Name), "node": cty.StringVal(m.Node),
+		"id": cty.StringVal(m.ID), "name": cty.StringVal(m.Name), "node": cty.StringVal(m.Node), "znode": cty.StringVal(m.Znode),
 		"host": cty.StringVal(m.Host), "port": cty.NumberIntVal(int64(m.Port)), "address": cty.StringVal(m.Address()),
 		"weight": cty.NumberIntVal(int64(m.Weight)), "status": cty.StringVal(m.Status), "labels": labels,
 	})
