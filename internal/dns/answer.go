@@ -1,0 +1,268 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of one answer. The counts spare the work for records that do not fit.
+const (
+	maxRecordsTCP = 2000
+	maxRecordsUDP = 100
+	maxTXTString  = 255 // bytes of one string of a TXT record (RFC 1035, 3.3.14)
+)
+
+// answer fills m for a question below the domain. group is the label of the
+// metrics.
+func (s *Server) answer(ctx context.Context, t *tree, q dns.Question, m *dns.Msg, most int) (group string) { //nolint:nonamedreturns // The name says what the string is.
+	name := dns.CanonicalName(q.Name)
+	m.Authoritative = true
+	labels := dns.SplitDomainName(strings.TrimSuffix(name, s.domain))
+	n, exists := t.find(labels)
+	group = groupLabel(n)
+	switch {
+	case n.unknown:
+		m.Authoritative, m.Rcode = false, dns.RcodeServerFailure
+		return group
+	case !exists:
+		m.Rcode = dns.RcodeNameError
+		m.Ns = []dns.RR{s.soa()}
+		return group
+	}
+	a := &answers{s: s, q: q, header: dns.RR_Header{Name: q.Name, Class: dns.ClassINET, Ttl: s.ttl}, m: m, most: most}
+	switch {
+	case n.group != nil:
+		a.members(ctx, n.group, n.port)
+	case n.member != nil:
+		a.member(ctx, n.member)
+	case n.leader != nil:
+		a.leader(t, n.leader)
+	case len(labels) == 0:
+		a.apex()
+	}
+	if len(m.Answer) == 0 {
+		m.Ns = []dns.RR{s.soa()}
+	}
+	return group
+}
+
+func groupLabel(n node) string {
+	if n.group == nil {
+		return ""
+	}
+	return n.group.block
+}
+
+// answers builds the records of one answer.
+type answers struct {
+	s      *Server
+	q      dns.Question
+	header dns.RR_Header
+	m      *dns.Msg
+	most   int // records
+}
+
+func (a *answers) wants(rrtype uint16) bool { return a.q.Qtype == rrtype }
+
+// add adds a record; beyond the bound the answer is truncated.
+func (a *answers) add(rr dns.RR) {
+	if a.full() {
+		a.m.Truncated = true
+		return
+	}
+	a.m.Answer = append(a.m.Answer, rr)
+}
+
+func (a *answers) full() bool { return len(a.m.Answer) >= a.most }
+
+func (a *answers) typed(name string, rrtype uint16) dns.RR_Header {
+	h := a.header
+	h.Name, h.Rrtype = name, rrtype
+	return h
+}
+
+// members answers a group, in random order so that clients that take the
+// first spread over all. A truncated answer begins at a random member.
+func (a *answers) members(ctx context.Context, z *zone, port string) {
+	if len(z.members) == 0 {
+		return
+	}
+	seen := map[netip.Addr]bool{}
+	suffix := z.suffix(a.s)
+	start := rand.IntN(len(z.members)) //nolint:gosec // spreads load, keeps no secret
+	for i := 0; i < len(z.members) && !a.m.Truncated; i++ {
+		m := z.members[(start+i)%len(z.members)]
+		p, ok := m.portOf(port)
+		switch {
+		case !ok && (port != "" || a.wants(dns.TypeSRV)):
+		case a.wants(dns.TypeSRV):
+			a.srv(m, p, suffix)
+		case a.wants(dns.TypeA) || a.wants(dns.TypeAAAA):
+			for _, addr := range a.addrs(ctx, m) {
+				if !seen[addr] {
+					seen[addr] = true
+					a.address(a.q.Name, addr)
+				}
+			}
+		}
+	}
+	rand.Shuffle(len(a.m.Answer), func(i, j int) { a.m.Answer[i], a.m.Answer[j] = a.m.Answer[j], a.m.Answer[i] })
+}
+
+// suffix is the name below which the members of a group have theirs.
+func (z *zone) suffix(s *Server) string { return ".node." + z.name + "." + s.domain }
+
+// srv adds a record of one member. Its target is the member's own name, with
+// the address beside it; or the host's name, for a target must be no alias
+// (RFC 2782).
+func (a *answers) srv(m *member, port int, suffix string) {
+	target := m.label + suffix
+	if m.host != "" {
+		target = m.host
+	}
+	a.add(&dns.SRV{
+		Hdr: a.typed(a.q.Name, dns.TypeSRV), Priority: 1, Weight: uint16(min(max(m.Weight, 0), 65535)), //nolint:gosec // bounded
+		Port: uint16(port), Target: target, //nolint:gosec // a port
+	})
+	if m.addr.IsValid() && !a.m.Truncated {
+		a.m.Extra = append(a.m.Extra, record(a.typed(target, 0), m.addr))
+	}
+}
+
+// addrs are the addresses of a member. A host that is a name is asked for
+// where there are recursors.
+func (a *answers) addrs(ctx context.Context, m *member) []netip.Addr {
+	if m.addr.IsValid() {
+		if m.addr.Is4() != a.wants(dns.TypeA) {
+			return nil
+		}
+		return []netip.Addr{m.addr}
+	}
+	return a.s.forward.addresses(ctx, m.host, a.q.Qtype)
+}
+
+// address adds an address record when its kind is asked for.
+func (a *answers) address(name string, addr netip.Addr) {
+	if addr.Is4() && a.wants(dns.TypeA) || addr.Is6() && a.wants(dns.TypeAAAA) {
+		a.add(record(a.typed(name, 0), addr))
+	}
+}
+
+func record(h dns.RR_Header, addr netip.Addr) dns.RR {
+	if addr.Is4() {
+		h.Rrtype = dns.TypeA
+		return &dns.A{Hdr: h, A: addr.AsSlice()}
+	}
+	h.Rrtype = dns.TypeAAAA
+	return &dns.AAAA{Hdr: h, AAAA: addr.AsSlice()}
+}
+
+// member answers one member: also one that gets no traffic, by its own name.
+func (a *answers) member(ctx context.Context, m *member) {
+	switch a.q.Qtype {
+	case dns.TypeSRV:
+		if p, ok := m.portOf(""); ok && m.host == "" {
+			_, parent, _ := strings.Cut(a.q.Name, ".")
+			a.srv(m, p, "."+parent)
+			return
+		}
+	case dns.TypeTXT:
+		if m.host == "" {
+			a.labels(m)
+			return
+		}
+	}
+	if m.host == "" {
+		a.address(a.q.Name, m.addr)
+		return
+	}
+	// The host is a name: this name is an alias, whatever is asked for.
+	a.add(&dns.CNAME{Hdr: a.typed(a.q.Name, dns.TypeCNAME), Target: m.host})
+	if a.wants(dns.TypeA) || a.wants(dns.TypeAAAA) {
+		for _, addr := range a.s.forward.addresses(ctx, m.host, a.q.Qtype) {
+			a.address(m.host, addr)
+		}
+	}
+}
+
+// labels adds a TXT record for each label of a member.
+func (a *answers) labels(m *member) {
+	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
+		a.text(name + "=" + m.Labels[name])
+	}
+}
+
+// text adds a TXT record. Text beyond one string goes on in the next.
+func (a *answers) text(text string) {
+	var parts []string
+	for len(text) > maxTXTString {
+		parts, text = append(parts, escape(text[:maxTXTString])), text[maxTXTString:]
+	}
+	a.add(&dns.TXT{Hdr: a.typed(a.q.Name, dns.TypeTXT), Txt: append(parts, escape(text))})
+}
+
+// escape writes text as the library reads it: it takes backslashes for the
+// escapes of zone files.
+func escape(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		switch {
+		case c == '\\' || c == '"':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\%03d`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// leader answers who leads. Nobody: no records.
+func (a *answers) leader(t *tree, l *view.Leader) {
+	if l.ID == "" {
+		return
+	}
+	switch a.q.Qtype {
+	case dns.TypeTXT:
+		a.text("id=" + l.ID)
+		a.text(fmt.Sprintf("term=%d", l.Term))
+	case dns.TypeA, dns.TypeAAAA:
+		addrs := t.hostOf(l.ID)
+		if addr, err := netip.ParseAddr(l.ID); err == nil {
+			addrs = []netip.Addr{addr.Unmap()}
+		}
+		for _, addr := range addrs {
+			a.address(a.q.Name, addr)
+		}
+	}
+}
+
+// apex answers the domain itself.
+func (a *answers) apex() {
+	switch a.q.Qtype {
+	case dns.TypeSOA:
+		a.add(a.s.soa())
+	case dns.TypeNS:
+		a.add(&dns.NS{Hdr: a.typed(a.s.domain, dns.TypeNS), Ns: "ns." + a.s.domain})
+	}
+}
+
+// soa says how long an absence may be cached: as long as a presence.
+func (s *Server) soa() dns.RR {
+	return &dns.SOA{
+		Hdr: dns.RR_Header{Name: s.domain, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: s.ttl},
+		Ns:  "ns." + s.domain, Mbox: "hostmaster." + s.domain,
+		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: s.ttl,
+	}
+}

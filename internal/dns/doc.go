@@ -1,0 +1,28 @@
+// Package dns answers DNS queries from the agent's view: the members of
+// groups, and who leads an election. Programs that ask it need no rendered
+// file and no reload.
+//
+// Names, below the domain of the settings ("zkagent." here):
+//
+//	GROUP.group.zkagent.                A, AAAA, SRV of the members that may get traffic
+//	_GROUP._tcp.group.zkagent.          the same SRV, spelled as in RFC 2782
+//	MEMBER.node.GROUP.group.zkagent.    A, AAAA or CNAME, SRV, TXT (labels) of one member
+//	PORT.port.GROUP.group.zkagent.      SRV with a named port; A, AAAA of the members that have it
+//	CHILD.SET.groups.zkagent.           a group of a set of groups; the forms above hold before it
+//	leader.ELECTION.election.zkagent.   TXT with the leader's id and term; A, AAAA when they are known
+//
+// Guarantees: an answer comes from one immutable view. A name that is not
+// known gets NXDOMAIN; a group without members gets NODATA; a source that has
+// not reported yet gets SERVFAIL, so that nobody caches its absence. Held
+// members are answered, draining members are not, as in templates. During an
+// outage the last known members stay.
+//
+// Bounds: UDP answers fit the client's buffer and 1,232 bytes, else they are
+// truncated and the client asks over TCP. Sources other than the loopback get
+// a bounded rate of full answers over UDP; beyond it they get a truncated
+// empty one, which is no larger than the query. TCP connections, forwarded
+// queries and their time are bounded.
+//
+// Not here: zones of others (they are refused, or forwarded to recursors),
+// zone transfers, DNSSEC.
+package dns

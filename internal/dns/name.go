@@ -1,0 +1,50 @@
+package dns
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// maxLabel is the most that one label of a name holds (RFC 1035, 2.3.4).
+const maxLabel = 63
+
+// IsLabel reports whether a name can stand as one label: 1 to 63 letters,
+// digits, "-" and "_", not starting or ending with "-". Case does not matter.
+func IsLabel(name string) bool {
+	if name == "" || len(name) > maxLabel || name[0] == '-' || name[len(name)-1] == '-' {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if !labelByte(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func labelByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+}
+
+// NodeLabel is the label of a member below "node". An id that is a label is
+// its own, in lower case. Any other gets a readable part and a digest, so that
+// two ids do not share a label.
+func NodeLabel(id string) string {
+	lower := strings.ToLower(id)
+	if IsLabel(id) {
+		return lower
+	}
+	sum := sha256.Sum256([]byte(id))
+	readable := strings.Map(func(r rune) rune {
+		if r < 0x80 && labelByte(byte(r)) && r != '_' {
+			return r
+		}
+		return '-'
+	}, lower)
+	readable = strings.Trim(readable[:min(len(readable), 50)], "-")
+	if readable == "" {
+		readable = "member"
+	}
+	return readable + "-" + hex.EncodeToString(sum[:5])
+}

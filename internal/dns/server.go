@@ -1,0 +1,237 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of the listener.
+const (
+	maxUDP       = 1232 // bytes of an answer: passes without fragments (DNS flag day 2020)
+	maxTCP       = 64   // connections at once
+	maxTCPAsked  = 1024 // queries of one connection
+	tcpIdle      = 8 * time.Second
+	ioTimeout    = 2 * time.Second
+	answerWithin = 5 * time.Second // a query with all its forwarding
+)
+
+// Config is the dns block.
+type Config struct {
+	Listen      string // host:port, for UDP and TCP
+	Domain      string // such as "zkagent."
+	TTL         time.Duration
+	Recursors   []string // host:port of servers for names that are not ours
+	AllowRemote bool
+}
+
+// State is one published state of the agent. A new pointer is a new state.
+type State struct {
+	View     view.View
+	Declared []view.Source // of the settings
+}
+
+// Server answers DNS queries. Its methods may be called concurrently.
+type Server struct {
+	cfg     Config
+	domain  string // canonical
+	ttl     uint32
+	state   func() *State
+	metrics *Metrics
+	log     *slog.Logger
+	forward *forwarder
+	limit   *limiter
+
+	mu     sync.Mutex // held while a tree is made
+	cached atomic.Pointer[cachedTree]
+
+	// Where it listens, once Run has begun to.
+	addr atomic.Pointer[netip.AddrPort]
+}
+
+type cachedTree struct {
+	of   *State
+	tree *tree
+}
+
+// New makes a server. state returns the newest state of the agent; it is
+// called for each query and must be cheap.
+func New(cfg Config, state func() *State, metrics *Metrics, log *slog.Logger) (*Server, error) {
+	if _, ok := dns.IsDomainName(cfg.Domain); !ok || cfg.Domain == "" || cfg.Domain == "." {
+		return nil, fmt.Errorf("dns: %q is not a domain", cfg.Domain)
+	}
+	return &Server{
+		cfg: cfg, domain: dns.CanonicalName(cfg.Domain), ttl: uint32(min(max(cfg.TTL, 0), 24*time.Hour) / time.Second), //nolint:gosec // bounded
+		state: state, metrics: metrics, log: log, forward: newForwarder(cfg.Recursors), limit: newLimiter(),
+	}, nil
+}
+
+// Addr is where the server listens; the zero value before it does.
+func (s *Server) Addr() netip.AddrPort {
+	if a := s.addr.Load(); a != nil {
+		return *a
+	}
+	return netip.AddrPort{}
+}
+
+// Run listens and answers until ctx ends. It returns nil then, and the error
+// of a listener that cannot be opened or that broke.
+func (s *Server) Run(ctx context.Context) error {
+	packets, conns, err := listen(ctx, s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("dns: %w", err)
+	}
+	addr, _ := netip.ParseAddrPort(packets.LocalAddr().String())
+	s.addr.Store(&addr)
+	defer s.addr.Store(nil)
+	base, cancel := context.WithCancel(ctx)
+	defer cancel()
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) { s.serve(base, w, r) })
+	servers := []*dns.Server{
+		{PacketConn: packets, Handler: handler, UDPSize: dns.MaxMsgSize, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout},
+		{
+			Listener: newCapped(conns, maxTCP), Handler: handler, MaxTCPQueries: maxTCPAsked, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
+			IdleTimeout: func() time.Duration { return tcpIdle },
+		},
+	}
+	ended := make(chan error, len(servers))
+	for _, srv := range servers {
+		go func() { ended <- srv.ActivateAndServe() }()
+	}
+	var broke error
+	running := len(servers)
+	select {
+	case <-ctx.Done():
+	case broke = <-ended:
+		running--
+	}
+	cancel()
+	_ = packets.Close()
+	_ = conns.Close()
+	for range running {
+		<-ended
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("dns: the listener broke: %w", broke)
+}
+
+// listen opens UDP and TCP on one address. Port 0 takes a port that is free
+// for both.
+func listen(ctx context.Context, address string) (net.PacketConn, net.Listener, error) {
+	var lc net.ListenConfig
+	var errs error
+	for range 10 {
+		conns, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, nil, err
+		}
+		packets, err := lc.ListenPacket(ctx, "udp", conns.Addr().String())
+		if err == nil {
+			return packets, conns, nil
+		}
+		errs = errors.Join(errs, err, conns.Close())
+		if _, port, _ := net.SplitHostPort(address); port != "0" {
+			break
+		}
+	}
+	return nil, nil, errs
+}
+
+// serve answers one query.
+func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	remote, _ := netip.ParseAddrPort(w.RemoteAddr().String())
+	udp := w.LocalAddr().Network() == "udp"
+	size, most := dns.MaxMsgSize, maxRecordsTCP
+	if udp {
+		size, most = udpSize(r), maxRecordsUDP
+	}
+	m, group := s.reply(ctx, r, most, func() bool { return udp && !s.limit.allow(remote.Addr(), time.Now()) })
+	if m == nil {
+		return
+	}
+	m.Truncate(size)
+	if err := w.WriteMsg(m); err != nil {
+		s.log.Debug("dns answer not sent", "to", remote.String(), "err", err)
+	}
+	s.metrics.count(group, m.Rcode)
+}
+
+// udpSize is the most that an answer over UDP may have.
+func udpSize(r *dns.Msg) int {
+	if opt := r.IsEdns0(); opt != nil {
+		return min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
+	}
+	return dns.MinMsgSize
+}
+
+// reply makes the answer to a query; nil: none. limited says that the source
+// asks too fast: it gets an empty, truncated answer and may ask over TCP.
+func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func() bool) (*dns.Msg, string) {
+	if r.Response || len(r.Question) != 1 {
+		if r.Response {
+			return nil, ""
+		}
+		return new(dns.Msg).SetRcodeFormatError(r), ""
+	}
+	m := new(dns.Msg).SetReply(r)
+	m.Compress = true
+	m.RecursionAvailable = s.forward.enabled()
+	if opt := r.IsEdns0(); opt != nil {
+		m.SetEdns0(maxUDP, false)
+		if opt.Version() != 0 {
+			m.Rcode = dns.RcodeBadVers
+			return m, ""
+		}
+	}
+	if limited() {
+		m.Truncated = true
+		return m, ""
+	}
+	q := r.Question[0]
+	switch {
+	case q.Qclass != dns.ClassINET || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
+		m.Rcode = dns.RcodeRefused
+	case dns.IsSubDomain(s.domain, dns.CanonicalName(q.Name)):
+		return m, s.answer(ctx, s.tree(), q, m, most)
+	case s.forward.enabled() && r.RecursionDesired:
+		return s.forward.pass(ctx, r, m), ""
+	default:
+		m.Rcode = dns.RcodeRefused
+	}
+	return m, ""
+}
+
+// tree is the view, prepared. Equal groups are prepared once.
+func (s *Server) tree() *tree {
+	now := s.state()
+	if c := s.cached.Load(); c != nil && c.of == now {
+		return c.tree
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.cached.Load()
+	if old != nil && old.of == now {
+		return old.tree
+	}
+	var before *tree
+	if old != nil {
+		before = old.tree
+	}
+	c := &cachedTree{of: now, tree: newTree(&now.View, now.Declared, before)}
+	s.cached.Store(c)
+	return c.tree
+}

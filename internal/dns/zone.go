@@ -1,0 +1,259 @@
+package dns
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// node is what is known at one name.
+type node struct {
+	group   *zone   // non-nil: A, AAAA and SRV of a group's members
+	port    string  // with group: only members with this named port
+	member  *member // one member
+	leader  *view.Leader
+	unknown bool // its source has not reported
+}
+
+// zone is a group, prepared for answers. It is made once for each state of
+// the group.
+type zone struct {
+	of      *view.Group
+	name    string             // "web.group" or "web.all.groups", in lower case
+	block   string             // label of the block of the settings
+	members []*member          // those that may get traffic, by id
+	nodes   map[string]*member // every member by its label
+	ports   map[string]bool    // names of ports, in lower case
+}
+
+// member is one member, prepared for answers.
+type member struct {
+	view.Member
+	label string
+	addr  netip.Addr // zero: the host is a name
+	host  string     // fully qualified, when it is a name
+}
+
+// newZone prepares a group.
+func newZone(g *view.Group, name, block string) *zone {
+	z := &zone{of: g, name: name, block: block, nodes: make(map[string]*member, len(g.Members)), ports: map[string]bool{}}
+	for _, m := range g.Members {
+		id := m.ID
+		if id == "" {
+			id = m.Name
+		}
+		e := &member{Member: m, label: NodeLabel(id)}
+		if addr, err := netip.ParseAddr(m.Host); err == nil {
+			e.addr = addr.Unmap().WithZone("")
+		} else if _, ok := dns.IsDomainName(m.Host); ok && m.Host != "" {
+			e.host = dns.CanonicalName(m.Host)
+		} else {
+			continue
+		}
+		if _, taken := z.nodes[e.label]; taken {
+			// Two members of one id: each keeps a name of its own.
+			e.label = NodeLabel(id + "\x00" + m.Address())
+		}
+		z.nodes[e.label] = e
+		if m.Status != view.StatusUp {
+			continue
+		}
+		z.members = append(z.members, e)
+		for name := range maps.Keys(m.Ports) {
+			z.ports[strings.ToLower(name)] = true
+		}
+	}
+	return z
+}
+
+// portOf is the member's port of that name; the empty name is its main port.
+func (m *member) portOf(name string) (int, bool) {
+	if name == "" {
+		return m.Port, m.Port > 0
+	}
+	for n, p := range m.Ports {
+		if strings.EqualFold(n, name) {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// tree finds names. Its owner makes a new one when the view has changed; zones
+// of unchanged groups are kept.
+type tree struct {
+	groups    map[string]*zone            // by lower-case name; nil: not reported
+	sets      map[string]map[string]*zone // likewise
+	elections map[string]*view.Leader     // likewise
+}
+
+// newTree prepares a view. declared are the sources of the settings.
+func newTree(v *view.View, declared []view.Source, old *tree) *tree {
+	t := &tree{groups: map[string]*zone{}, sets: map[string]map[string]*zone{}, elections: map[string]*view.Leader{}}
+	for _, s := range declared {
+		name := strings.ToLower(s.Name)
+		switch s.Kind {
+		case view.KindGroup:
+			g, _ := v.Group(s.Name)
+			t.groups[name] = reuse(g, old.group(name), name+".group", s.Name)
+		case view.KindGroups:
+			set, _ := v.Groups(s.Name)
+			t.sets[name] = zonesOf(set, old, name)
+		case view.KindElection:
+			l, _ := v.Leader(s.Name)
+			t.elections[name] = l
+		case view.KindConfig:
+		}
+	}
+	return t
+}
+
+func zonesOf(set *view.Groups, old *tree, name string) map[string]*zone {
+	if set == nil {
+		return nil
+	}
+	zones := make(map[string]*zone, len(set.Groups))
+	for _, g := range set.Groups {
+		child := strings.ToLower(g.Name)
+		zones[child] = reuse(g, old.child(name, child), child+"."+name+".groups", set.Name)
+	}
+	return zones
+}
+
+func reuse(g *view.Group, old *zone, name, block string) *zone {
+	switch {
+	case g == nil:
+		return nil
+	case old != nil && old.of == g:
+		return old
+	}
+	return newZone(g, name, block)
+}
+
+func (t *tree) group(name string) *zone {
+	if t == nil {
+		return nil
+	}
+	return t.groups[name]
+}
+
+func (t *tree) child(set, name string) *zone {
+	if t == nil {
+		return nil
+	}
+	return t.sets[set][name]
+}
+
+// find returns what is at a name. The labels are those before the domain, in
+// lower case. exists is also true of names that only have others below them.
+func (t *tree) find(labels []string) (n node, exists bool) { //nolint:nonamedreturns // The names say which is which.
+	if len(labels) == 0 {
+		return node{}, true
+	}
+	last := len(labels) - 1
+	rest := labels[:last]
+	switch labels[last] {
+	case "group":
+		return t.findIn(rest, t.groups, true)
+	case "groups":
+		if len(rest) == 0 {
+			return node{}, true
+		}
+		set := rest[len(rest)-1]
+		zones, known := t.sets[set]
+		switch {
+		case !known:
+			return node{}, false
+		case zones == nil:
+			return node{unknown: true}, true
+		}
+		return t.findIn(rest[:len(rest)-1], zones, false)
+	case "election":
+		return t.findLeader(rest)
+	}
+	return node{}, false
+}
+
+// findIn finds a name below "group" or below a set of groups.
+func (t *tree) findIn(labels []string, zones map[string]*zone, declared bool) (node, bool) {
+	if len(labels) == 0 {
+		return node{}, true
+	}
+	last := len(labels) - 1
+	if service, ok := strings.CutPrefix(labels[0], "_"); ok && len(labels) == 2 && (labels[1] == "_tcp" || labels[1] == "_udp") {
+		return at(zones, service, declared)
+	}
+	if len(labels) == 1 && (labels[0] == "_tcp" || labels[0] == "_udp") {
+		return node{}, true
+	}
+	n, exists := at(zones, labels[last], declared)
+	if !exists || n.unknown || last == 0 {
+		return n, exists
+	}
+	switch kind := labels[last-1]; {
+	case last == 1 && (kind == "node" || kind == "port"):
+		return node{}, true
+	case last == 2 && kind == "node":
+		m := n.group.nodes[labels[0]]
+		return node{member: m}, m != nil
+	case last == 2 && kind == "port":
+		return node{group: n.group, port: labels[0]}, n.group.ports[labels[0]]
+	}
+	return node{}, false
+}
+
+// at finds a group. A declared group that has not reported is unknown.
+func at(zones map[string]*zone, name string, declared bool) (node, bool) {
+	z, known := zones[name]
+	if z == nil {
+		return node{unknown: known && declared}, known
+	}
+	return node{group: z}, true
+}
+
+func (t *tree) findLeader(labels []string) (node, bool) {
+	if len(labels) == 0 {
+		return node{}, true
+	}
+	l, known := t.elections[labels[len(labels)-1]]
+	switch {
+	case !known || len(labels) > 2 || len(labels) == 2 && labels[0] != "leader":
+		return node{}, false
+	case l == nil:
+		return node{unknown: true}, true
+	case len(labels) == 1:
+		return node{}, true
+	}
+	return node{leader: l}, true
+}
+
+// hostOf finds the addresses of an agent's host from the members that it
+// registered.
+func (t *tree) hostOf(id string) []netip.Addr {
+	var found []netip.Addr
+	look := func(z *zone) {
+		if z == nil {
+			return
+		}
+		for _, m := range z.nodes {
+			if m.addr.IsValid() && (m.Node == id || m.ID == id) && !slices.Contains(found, m.addr) {
+				found = append(found, m.addr)
+			}
+		}
+	}
+	for _, z := range t.groups {
+		look(z)
+	}
+	for _, set := range t.sets {
+		for _, z := range set {
+			look(z)
+		}
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	return found
+}
