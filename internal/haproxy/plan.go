@@ -1,0 +1,134 @@
+package haproxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxWeight is the largest weight that HAProxy takes.
+const maxWeight = 256
+
+// State of a slot.
+type State string
+
+// The states of a slot, as the runtime API names them.
+const (
+	Ready State = "ready"
+	Drain State = "drain"
+	Maint State = "maint"
+)
+
+// Slot is one server of the backend.
+type Slot struct {
+	Name   string
+	Addr   netip.AddrPort
+	Weight int
+	State  State
+}
+
+// Server is what one member wants of its slot.
+type Server struct {
+	ID     string
+	Addr   netip.AddrPort
+	Weight int
+	State  State
+}
+
+// wanted is what a member wants. addr is its resolved host.
+func wanted(m view.Member, addr netip.Addr) Server {
+	s := Server{
+		ID: m.ID, Addr: netip.AddrPortFrom(addr.Unmap(), uint16(m.Port)), //nolint:gosec // a port
+		Weight: min(max(m.Weight, 0), maxWeight), State: Maint,
+	}
+	switch m.Status {
+	case view.StatusUp:
+		s.State = Ready
+	case view.StatusDraining:
+		s.State = Drain
+	}
+	return s
+}
+
+// Plan gives each server a slot. It returns the slots as they should be, in
+// their order, and the servers for which there is no room.
+func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
+	next := slices.Clone(slots)
+	taken := make([]bool, len(slots))
+	var fresh, left []Server
+	for _, s := range servers {
+		i := slices.IndexFunc(next, func(e Slot) bool { return e.Addr == s.Addr })
+		if i < 0 || taken[i] {
+			fresh = append(fresh, s)
+			continue
+		}
+		taken[i] = true
+		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+	}
+	// Slots in maintenance come first: nothing runs on them. A member that is in
+	// maintenance itself needs no slot that others could use.
+	slices.SortStableFunc(fresh, func(a, b Server) int { return rank(a.State) - rank(b.State) })
+	for _, s := range fresh {
+		i := free(next, taken)
+		if i < 0 {
+			left = append(left, s)
+			continue
+		}
+		taken[i] = true
+		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+	}
+	for i := range next {
+		if !taken[i] {
+			next[i].State = Maint
+		}
+	}
+	return next, left
+}
+
+func rank(s State) int { return slices.Index([]State{Ready, Drain, Maint}, s) }
+
+// free finds a slot that nobody wants, one in maintenance if there is one.
+func free(slots []Slot, taken []bool) int {
+	any := -1
+	for i, s := range slots {
+		switch {
+		case taken[i]:
+		case s.State == Maint:
+			return i
+		case any < 0:
+			any = i
+		}
+	}
+	return any
+}
+
+// commands are what makes a slot another. A slot that takes traffic stops
+// before its address changes, and a slot that starts does so last, so that no
+// request meets a wrong address or weight.
+func commands(backend string, from, to Slot) []string {
+	server := backend + "/" + to.Name
+	var list []string
+	add := func(format string, args ...any) {
+		list = append(list, "set server "+server+" "+fmt.Sprintf(format, args...))
+	}
+	set := func(s State) {
+		if from.State != s {
+			add("state %s", s)
+			from.State = s
+		}
+	}
+	if from.Addr != to.Addr {
+		set(Maint)
+		add("addr %s port %d", to.Addr.Addr(), to.Addr.Port())
+	}
+	if to.State != Ready {
+		set(to.State)
+	}
+	if to.State != Maint && from.Weight != to.Weight {
+		add("weight %d", to.Weight)
+	}
+	set(to.State)
+	return list
+}

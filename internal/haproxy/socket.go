@@ -1,0 +1,246 @@
+package haproxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of talking to HAProxy.
+const (
+	askTimeout = 5 * time.Second
+	maxAnswer  = 8 << 20
+	maxSlots   = 10_000
+)
+
+// Bits of srv_admin_state (HAProxy management guide, "show servers state").
+const (
+	adminMaint = 0x01 | 0x02 | 0x20
+	adminDrain = 0x08 | 0x10
+)
+
+// Backend is one backend of a running HAProxy.
+type Backend struct {
+	Socket string // path of the stats socket; its level must be admin
+	Name   string
+	// Resolve finds the address of a member whose host is a name; nil: the
+	// resolver of the host.
+	Resolve func(ctx context.Context, host string) (netip.Addr, error)
+}
+
+// Result is what Apply did.
+type Result struct {
+	Commands int
+	Ready    int
+	Left     []string // ids of members without a slot, or whose host has no address
+}
+
+// CheckName reports why a name cannot be that of a backend.
+func CheckName(name string) error {
+	if name == "" {
+		return errors.New("the name of the backend is empty")
+	}
+	for _, c := range name {
+		if c > '~' || !strings.ContainsRune("-_.:", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return fmt.Errorf("%q cannot be the name of a backend", name)
+		}
+	}
+	return nil
+}
+
+// Apply makes the slots of the backend those of the members. It sends what
+// differs, then reads the state back; a difference that remains is an error.
+func (b *Backend) Apply(ctx context.Context, members []view.Member) (Result, error) {
+	var r Result
+	if err := CheckName(b.Name); err != nil {
+		return r, err
+	}
+	servers, left := b.servers(ctx, members)
+	slots, err := b.Slots(ctx)
+	if err != nil {
+		return r, err
+	}
+	want, over := Plan(slots, servers)
+	for i := range want {
+		for _, c := range commands(b.Name, slots[i], want[i]) {
+			if err := b.order(ctx, c); err != nil {
+				return r, err
+			}
+			r.Commands++
+		}
+		if want[i].State == Ready {
+			r.Ready++
+		}
+	}
+	r.Left = left
+	for _, s := range over {
+		r.Left = append(r.Left, s.ID)
+	}
+	if r.Commands == 0 {
+		return r, nil
+	}
+	now, err := b.Slots(ctx)
+	if err != nil {
+		return r, err
+	}
+	if i := slices.IndexFunc(want, func(s Slot) bool { return !slices.ContainsFunc(now, func(n Slot) bool { return same(s, n) }) }); i >= 0 {
+		return r, fmt.Errorf("haproxy: %s/%s is not as it was set (%+v): does something else set it, too?", b.Name, want[i].Name, want[i])
+	}
+	return r, nil
+}
+
+// same compares a slot that was wanted with what is. The weight of a slot in
+// maintenance does not matter.
+func same(want, is Slot) bool {
+	if want.State == Maint {
+		return is.Name == want.Name && is.State == Maint
+	}
+	return is == want
+}
+
+func (b *Backend) servers(ctx context.Context, members []view.Member) ([]Server, []string) {
+	var list []Server
+	var left []string
+	for _, m := range members {
+		addr, err := netip.ParseAddr(m.Host)
+		if err != nil {
+			addr, err = b.resolve(ctx, m.Host)
+		}
+		if err != nil || m.Port == 0 {
+			left = append(left, m.ID)
+			continue
+		}
+		list = append(list, wanted(m, addr))
+	}
+	return list, left
+}
+
+func (b *Backend) resolve(ctx context.Context, host string) (netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if b.Resolve != nil {
+		return b.Resolve(ctx, host)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	// The least, so that the order of the answer moves no member.
+	return slices.MinFunc(addrs, netip.Addr.Compare).Unmap(), nil
+}
+
+// Slots reads the slots of the backend.
+func (b *Backend) Slots(ctx context.Context) ([]Slot, error) {
+	answer, err := b.ask(ctx, "show servers state "+b.Name)
+	if err != nil {
+		return nil, err
+	}
+	return parseSlots(answer)
+}
+
+// parseSlots reads "show servers state": a version, a comment with the
+// columns, a line for each server.
+func parseSlots(answer string) ([]Slot, error) {
+	lines := strings.Split(strings.TrimSpace(answer), "\n")
+	if len(lines) < 2 || strings.TrimSpace(lines[0]) != "1" {
+		return nil, fmt.Errorf("haproxy: %s", oneLine(answer))
+	}
+	columns := strings.Fields(strings.TrimPrefix(lines[1], "#"))
+	at := map[string]int{}
+	for i, c := range columns {
+		at[c] = i
+	}
+	for _, c := range []string{"srv_name", "srv_addr", "srv_port", "srv_admin_state", "srv_uweight"} {
+		if _, ok := at[c]; !ok {
+			return nil, fmt.Errorf("haproxy: \"show servers state\" has no column %s", c)
+		}
+	}
+	var slots []Slot
+	for _, line := range lines[2:] {
+		f := strings.Fields(line)
+		if len(f) < len(columns) || len(slots) >= maxSlots {
+			continue
+		}
+		admin, err1 := strconv.Atoi(f[at["srv_admin_state"]])
+		weight, err2 := strconv.Atoi(f[at["srv_uweight"]])
+		port, err3 := strconv.ParseUint(f[at["srv_port"]], 10, 16)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, fmt.Errorf("haproxy: \"show servers state\": %w", err)
+		}
+		addr, _ := netip.ParseAddr(f[at["srv_addr"]]) // "-" where it has none
+		slots = append(slots, Slot{
+			Name: f[at["srv_name"]], Addr: netip.AddrPortFrom(addr.Unmap(), uint16(port)), Weight: weight, State: stateOf(admin),
+		})
+	}
+	if len(slots) == 0 {
+		return nil, errors.New("haproxy: the backend has no servers: give it slots (server-template)")
+	}
+	return slots, nil
+}
+
+func stateOf(admin int) State {
+	switch {
+	case admin&adminMaint != 0:
+		return Maint
+	case admin&adminDrain != 0:
+		return Drain
+	}
+	return Ready
+}
+
+// order gives an order. HAProxy says nothing, or what it has changed.
+func (b *Backend) order(ctx context.Context, command string) error {
+	answer, err := b.ask(ctx, command)
+	if err != nil {
+		return err
+	}
+	answer = oneLine(answer)
+	for _, fine := range []string{"IP changed", "port changed", "no need to change", "nothing changed"} {
+		if strings.HasPrefix(answer, fine) {
+			return nil
+		}
+	}
+	if answer != "" {
+		return fmt.Errorf("haproxy: %s: %s", command, answer)
+	}
+	return nil
+}
+
+// ask sends one command and returns the answer.
+func (b *Backend) ask(ctx context.Context, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", b.Socket)
+	if err != nil {
+		return "", fmt.Errorf("haproxy: %w", err)
+	}
+	defer conn.Close()
+	end, _ := ctx.Deadline()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_ = conn.SetDeadline(end)
+	if _, err := io.WriteString(conn, command+"\n"); err != nil {
+		return "", fmt.Errorf("haproxy: %w", err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(bufio.NewReader(conn), maxAnswer))
+	if err != nil {
+		return "", fmt.Errorf("haproxy: %w", err)
+	}
+	return string(answer), nil
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return s[:min(len(s), 200)]
+}
