@@ -17,6 +17,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -112,7 +113,7 @@ func TestAdmin_Orders(t *testing.T) {
 	c := b.config()
 	c.Admin.Socket = filepath.Join(shortDir(t), "s")
 	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
-	c.Hooks = []HookConfig{{Name: "h", Command: script("cat >> %s; exit 3", b.path("log"))}}
+	c.Hooks = []hook.Config{{Name: "h", Command: script("cat >> %s; exit 3", b.path("log"))}}
 	loaded := c
 	c.Load = func() (Config, error) {
 		if exists(b.path("broken")) {

@@ -18,6 +18,8 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -44,7 +46,6 @@ type Agent struct {
 	metrics  *Metrics
 	conds    *condition.Set
 	events   *event.Ring
-	history  *history
 	owed     *owed
 	notify   *systemd.Notifier
 	started  time.Time
@@ -55,22 +56,18 @@ type Agent struct {
 	loop     *loop
 	applier  *applier
 	reloads  *reloads
-	terms    *terms
-	hooks    atomic.Pointer[hookSet]
+	hooks    *hook.Engine
 	execs    *execSet
 
-	reloading   sync.Mutex // one reload of the settings at a time
-	hookRuns    sync.WaitGroup
-	guardsGone  atomic.Bool
-	handingOver atomic.Bool
-	settings    atomic.Pointer[settingsState]
-	stopOnce    sync.Once
-	stopMode    chan stopMode // size 1: how to stop
-	failed      chan error    // size 1: why Run is to end with an error
-	saved       *lastGoodSaver
-	hostMaint   *hostMaintenance
-	life        string // names this process, unlike any other
-	web         *web.Server
+	reloading sync.Mutex // one reload of the settings at a time
+	settings  atomic.Pointer[settingsState]
+	stopOnce  sync.Once
+	stopMode  chan stopMode // size 1: how to stop
+	failed    chan error    // size 1: why Run is to end with an error
+	saved     *lastGoodSaver
+	hostMaint *hostMaintenance
+	life      string // names this process, unlike any other
+	web       *web.Server
 }
 
 // settingsState is how the last load of the settings went.
@@ -93,8 +90,8 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
-		events: event.NewRing(), terms: &terms{in: map[string]*term{}}, notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(), history: newHistory(historyDir(cfg.StateDir)),
+		events: event.NewRing(), notify: systemd.NewNotifier(), started: time.Now(),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
@@ -121,9 +118,16 @@ func New(cfg Config) (*Agent, error) {
 
 // build wires the parts; it starts nothing.
 func (a *Agent) build(cfg *Config) {
+	a.hooks = hook.New(hook.Options{
+		Agent: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conditions: a.conds, Run: cfg.Run,
+		State:  func() hook.State { return a.loop.snapshot.Load().forHooks() },
+		Events: a.events, Count: a.metrics.hook, Elected: a.leaderChanged,
+	})
 	lock := newSwapLock(cfg.StateDir)
 	a.reloads = &reloads{
-		log: a.log, metrics: a.metrics, run: a.runReload, term: a.termOf, lock: lock, ledger: a.reloadLedger,
+		log: a.log, metrics: a.metrics, run: a.hooks.RunLeading, term: a.hooks.Term, lock: lock, ledger: func(ctx context.Context, req *reloadRequest) (bool, func(error), error) {
+			return a.hooks.BeginReload(ctx, hook.Reload{Election: req.cfg.Leader, Bundle: req.bundle, Zxids: req.zxids})
+		},
 		roll: a.roll, queues: map[string]*reloadQueue{},
 	}
 	gate := cfg.Gate
@@ -160,10 +164,11 @@ func (a *Agent) build(cfg *Config) {
 // use notes the settings in use.
 func (a *Agent) use(cfg *Config) {
 	a.metrics.retain(a.cfg.Swap(cfg), cfg)
-	next := &hookSet{hooks: cfg.Hooks, next: make(chan struct{})}
-	if old := a.hooks.Swap(next); old != nil {
-		close(old.next)
+	elections := map[string]string{}
+	for _, e := range cfg.Elections {
+		elections[e.Name] = e.Path
 	}
+	a.hooks.Set(cfg.Hooks, elections)
 	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
 	a.web.Changed()
@@ -228,36 +233,11 @@ func (a *Agent) recover() {
 // bundleOf finds the bundle whose journal has that name.
 func (a *Agent) bundleOf(journal string) string {
 	for _, b := range a.cfg.Load().Bundles {
-		if fileName(b.Name) == journal {
+		if files.Name(b.Name) == journal {
 			return b.Name
 		}
 	}
 	return ""
-}
-
-// hookHost makes the host of the hooks of one place.
-func (a *Agent) hookHost(name string, scope hookScope) *hookHost {
-	return &hookHost{
-		election: name, scope: scope, agentID: a.first.ID, set: a.hooks.Load, snapshot: a.loop.snapshot.Load,
-		scheduleKey: a.scheduleKey, history: a.history, conds: a.conds, metrics: a.metrics, events: a.events, log: a.log,
-	}
-}
-
-// scheduleKey is what the hashed fields of a schedule depend on: the
-// election's path and the hook's name, so that every candidate agrees.
-func (a *Agent) scheduleKey(h HookConfig) string {
-	path := a.first.ID
-	if e, ok := a.electionConfig(h.Leader); ok {
-		path = e.Path
-	}
-	return path + "\x00" + h.Name
-}
-
-func historyDir(stateDir string) string {
-	if stateDir == "" {
-		return ""
-	}
-	return filepath.Join(stateDir, "hooks")
 }
 
 // Reload loads the settings again and puts them in use. Settings that are not
@@ -354,4 +334,20 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 			a.conds.Open("template-failed", b.cfg.Name, b.err.Error())
 		}
 	}
+}
+
+// plainRun runs a command that needs no lease.
+func (a *Agent) plainRun(ctx context.Context, c proc.Command) (proc.Result, error) {
+	return a.hooks.RunLeading(ctx, "", c)
+}
+
+// leaderChanged makes leader-only reloads that are owed run.
+func (a *Agent) leaderChanged(ctx context.Context) {
+	a.loop.do(ctx, func() {
+		for _, b := range a.loop.bundles {
+			if r := b.cfg.Reload; r != nil && r.Leader != "" && a.owed.has(b.cfg.Name) {
+				b.settle.note(time.Now())
+			}
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/hook"
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
@@ -152,7 +153,7 @@ func (t *applying) run(ctx context.Context) error {
 	if err := t.render(ctx); err != nil {
 		return err
 	}
-	cfg := files.TxConfig{Bundle: fileName(t.name), FS: t.fs}
+	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.fs}
 	if !t.job.bundle.atomic() {
 		cfg.StateDir = t.journalDir()
 	}
@@ -278,7 +279,7 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 	switch {
 	case err == nil, isRestored && restored.clean:
 		return errors.Join(err, t.owed.clear(t.name))
-	case errors.Is(err, errNotLeading):
+	case errors.Is(err, hook.ErrNotLeading):
 		return nil // owed until this agent leads, or sees that it was done.
 	}
 	if isRestored {

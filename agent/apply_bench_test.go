@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,5 +104,9 @@ func (f *floor) change(value string) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(f.dir)
+	d, err := os.Open(f.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

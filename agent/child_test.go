@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -72,7 +73,7 @@ echo end $ZKAGENT_FENCE $(date +%%s%%N) %s >> %s/hooks`, c.ID, c.Dir, c.HookSeco
 	}
 	if c.HookSeconds > 0 {
 		cfg.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
-		cfg.Hooks = []HookConfig{{
+		cfg.Hooks = []hook.Config{{
 			Name: "work", Leader: "e", OnChange: []view.Source{{Kind: view.KindConfig, Name: "web"}},
 			Command: script("%s", work), Timeout: time.Hour,
 		}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -34,7 +35,7 @@ type Config struct {
 	GroupSets []registry.GroupsConfig
 	Elections []ElectionConfig
 	Bundles   []BundleConfig
-	Hooks     []HookConfig
+	Hooks     []hook.Config
 	Execs     []ExecConfig
 
 	// Files are the settings files that were read, for the file watcher.
@@ -146,24 +147,6 @@ type RollingConfig struct {
 	Permits   string // a number, or a share such as "10%"
 	Pause     time.Duration
 	PostCheck Command
-}
-
-// HookConfig is a hook block.
-type HookConfig struct {
-	Name       string
-	Leader     string        // election; empty: every host
-	OnChange   []view.Source // sources whose changes run it
-	Schedule   string        // cron line
-	OnElected  bool
-	OnDeposed  bool
-	Command    Command
-	Timeout    time.Duration
-	Retries    int
-	Jitter     time.Duration
-	Overlap    string // forbid, allow or replace
-	CatchUp    string // latest, all or skip
-	Idempotent bool
-	Position   string
 }
 
 // ExecConfig is an exec block: a supervised child program.

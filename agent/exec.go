@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
@@ -291,7 +292,7 @@ func (r *execRunner) follow(ctx context.Context, restart context.CancelCauseFunc
 		now, _, ok, next := r.inputs()
 		if ok && now != mark {
 			mark = now
-			if r.cfg.Splay > 0 && !sleep(ctx, jitter(r.cfg.Splay)) {
+			if r.cfg.Splay > 0 && !pace.Sleep(ctx, pace.Jitter(r.cfg.Splay)) {
 				return
 			}
 			switch r.cfg.OnChange {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -123,7 +124,7 @@ func put(ctx context.Context, s *session.Session, path string, data []byte) (int
 			return now.Version, nil
 		}
 		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
-		if !again || !sleep(ctx, 50*time.Millisecond) {
+		if !again || !pace.Sleep(ctx, 50*time.Millisecond) {
 			return -1, err
 		}
 	}

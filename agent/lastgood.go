@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -94,7 +95,7 @@ func saveLastGood(dir string, g *LastGood) error {
 	}
 	sum := sha256.Sum256(body)
 	data := append([]byte(lastGoodMagic+hex.EncodeToString(sum[:])+"\n"), body...)
-	if err := writeFile(filepath.Join(dir, fmt.Sprintf("view-%09d", seq)), data); err != nil {
+	if err := files.Save(filepath.Join(dir, fmt.Sprintf("view-%09d", seq)), data); err != nil {
 		return fmt.Errorf("save last known good: %w", err)
 	}
 	for i, n := range names {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -38,7 +39,7 @@ func (l *leftovers) add(old, now *Config) {
 	l.mu.Lock()
 	l.former = append(l.former, old)
 	l.mu.Unlock()
-	poke(l.wake)
+	pace.Poke(l.wake)
 }
 
 // registersMore reports whether old has a service, an election or a config tree
@@ -76,8 +77,8 @@ func (l *leftovers) Run(ctx context.Context, s *session.Session, _ func(view.Upd
 			return context.Cause(s.Context())
 		case err != nil:
 			l.agent.log.Warn("what former settings registered is not yet deleted", "err", err)
-			poke(l.wake)
-			if !sleep(ctx, backoff(failures, 200*time.Millisecond, 5*time.Second)) {
+			pace.Poke(l.wake)
+			if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 5*time.Second)) {
 				return nil
 			}
 			failures++

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // eligible reports whether the bundle may be rendered: from a whole view at
@@ -115,6 +117,6 @@ func (l *loop) result(r applyResult) {
 	}
 	b.failures++
 	if r.retry {
-		b.retryAt = time.Now().Add(backoff(b.failures, r.retryFirst, 5*time.Minute))
+		b.retryAt = time.Now().Add(pace.Backoff(b.failures, r.retryFirst, 5*time.Minute))
 	}
 }

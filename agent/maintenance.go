@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -63,7 +64,7 @@ func (h *hostMaintenance) set(m registry.Maintenance) error {
 	if h.path != "" {
 		data, err := json.Marshal(m)
 		if err == nil {
-			err = writeFile(h.path, append(data, '\n'))
+			err = files.Save(h.path, append(data, '\n'))
 		}
 		if err != nil {
 			return fmt.Errorf("keep maintenance of the host: %w", err)

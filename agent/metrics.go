@@ -9,6 +9,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -149,7 +150,7 @@ func (m *Metrics) retain(former, cfg *Config) {
 		}
 	}
 	for _, h := range former.Hooks {
-		if !slices.ContainsFunc(cfg.Hooks, func(o HookConfig) bool { return o.Name == h.Name }) {
+		if !slices.ContainsFunc(cfg.Hooks, func(o hook.Config) bool { return o.Name == h.Name }) {
 			m.hooks.DeletePartialMatch(prometheus.Labels{"hook": h.Name})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -22,7 +23,7 @@ func (a *Agent) orders() map[string]web.Order {
 		"/resign":    func(ctx context.Context, o web.Args) error { return a.Resign(ctx, o["name"]) },
 		"/maint":     a.maint,
 		"/accept":    func(_ context.Context, o web.Args) error { return a.Accept(o["name"], o["group"]) },
-		"/hooks/run": func(ctx context.Context, o web.Args) error { return a.RunHook(ctx, o["name"]) },
+		"/hooks/run": func(ctx context.Context, o web.Args) error { return a.hooks.RunNow(ctx, o["name"]) },
 		"/check":     a.reportCheck,
 	}
 }
@@ -48,7 +49,7 @@ func (a *Agent) Members() map[string][]view.Member {
 func (a *Agent) Resign(ctx context.Context, name string) error {
 	c, ok := a.sup.value("election", name).(*election.Candidate)
 	if !ok {
-		return fmt.Errorf("election %q: %w", name, errUnknownName)
+		return fmt.Errorf("election %q: %w", name, hook.ErrUnknownName)
 	}
 	return c.Resign(ctx)
 }
@@ -66,7 +67,7 @@ func (a *Agent) Accept(name, group string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("group %q: %w", name, errUnknownName)
+	return fmt.Errorf("group %q: %w", name, hook.ErrUnknownName)
 }
 
 // maint switches the maintenance of a service, or without a name that of the
@@ -79,7 +80,7 @@ func (a *Agent) maint(_ context.Context, o web.Args) error {
 	}
 	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
 	if !ok {
-		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)
+		return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
 	}
 	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
 	var err error
@@ -105,7 +106,7 @@ func (a *Agent) maint(_ context.Context, o web.Args) error {
 func (a *Agent) reportCheck(ctx context.Context, o web.Args) error {
 	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
 	if !ok {
-		return fmt.Errorf("service %q: %w", o["name"], errUnknownName)
+		return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
 	}
 	return r.Report(ctx, o["check"], registry.Report(o["state"]), o["output"])
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/zktest"
-	"github.com/zkagent/zkagent/session"
 )
 
 // ownBed is a bed with a ZooKeeper of its own, for tests that disturb it.
@@ -148,7 +148,7 @@ func TestStop_HandOverKeepsTheSession(t *testing.T) {
 	c.OnStop = onStopHandOver
 	c.ZooKeeper.Timeout = 30 * time.Second
 	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
-	c.Hooks = []HookConfig{{
+	c.Hooks = []hook.Config{{
 		Name: "h", Leader: "e", OnElected: true, OnDeposed: true,
 		Command: script("echo $ZKAGENT_EVENT >> %s", b.path("log")),
 	}}
@@ -165,15 +165,14 @@ func TestStop_HandOverKeepsTheSession(t *testing.T) {
 	candidates := znodes()
 	eventually(t, "the ledger", func() bool {
 		data, _, err := b.s.Get(t.Context(), "/elections/e-ledger/h")
-		r, _ := decodeRecord(data)
-		return err == nil && r.Elected != nil && r.Elected.State == stateDone
+		return err == nil && strings.Contains(string(data), `"elected":{"state":"done"`)
 	})
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
 	a = b.start(c)
 	a.ready()
-	eventually(t, "the term to go on", func() bool { return a.terms.get("e") != nil })
+	eventually(t, "the term to go on", func() bool { return a.hooks.Term("e") != 0 })
 	if st := a.Status().ZooKeeper; !st.Resumed || st.SessionID != id {
 		t.Errorf("got session %x, resumed %v; want %x", st.SessionID, st.Resumed, id)
 	}
@@ -192,41 +191,4 @@ func TestStop_HandOverKeepsTheSession(t *testing.T) {
 		t.Errorf("candidates left behind: %s", got)
 	}
 	fileIs(t, b.path("log"), "elected\ndeposed\n")
-}
-
-func TestLedger_WritesAreFenced(t *testing.T) {
-	b := newBed(t)
-	b.create("/e/leader", "")
-	l := &zkLedger{s: b.s, guard: session.CheckOp("/e/leader", -1), path: "/e-ledger/h"}
-	if r, err := l.load(t.Context()); err != nil || r.Slot != nil {
-		t.Fatalf("got %+v, %v", r, err)
-	}
-	first := record{Elected: &entry{State: stateStarted, Term: 1}}
-	if err := l.store(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	first.Elected.State = stateDone
-	if err := l.store(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	other := &zkLedger{s: b.s, guard: l.guard, path: l.path}
-	if r, err := other.load(t.Context()); err != nil || r.Elected.State != stateDone {
-		t.Fatalf("got %+v, %v", r, err)
-	}
-	if err := other.store(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.store(t.Context(), first); !errors.Is(err, errConflict) {
-		t.Errorf("got %v, want %v", err, errConflict)
-	}
-	if err := b.s.Delete(t.Context(), "/e/leader", -1); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.store(t.Context(), first); !errors.Is(err, errNotLeader) {
-		t.Errorf("got %v, want %v", err, errNotLeader)
-	}
-	b.set("/e-ledger/h", "garbage")
-	if _, err := other.load(t.Context()); err == nil {
-		t.Error("garbage was taken for an empty ledger")
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // owed remembers the bundles whose files are in place and whose reload has not
@@ -42,7 +44,7 @@ func (o *owed) add(bundle string) error {
 		return nil
 	}
 	o.since[bundle] = time.Now()
-	return o.save(writeFile)
+	return o.save(files.Save)
 }
 
 // clear notes that nothing is owed any more.
@@ -54,9 +56,9 @@ func (o *owed) clear(bundle string) error {
 	}
 	delete(o.since, bundle)
 	if len(o.since) > 0 {
-		return o.save(writeFile)
+		return o.save(files.Save)
 	}
-	return o.save(noteFile) // What a crash of the host may bring back is one reload more.
+	return o.save(files.Note) // What a crash of the host may bring back is one reload more.
 }
 
 // has reports whether the bundle's reload is owed.

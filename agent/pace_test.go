@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // TestBackoff wants each wait between half of its step and the whole, and the
@@ -21,7 +23,7 @@ func TestBackoff(t *testing.T) {
 		0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 6: 30 * time.Second, 19: 30 * time.Second, 1 << 40: 30 * time.Second,
 	} {
 		for range 200 {
-			if got := backoff(n, time.Second, 30*time.Second); got < whole/2 || got > whole {
+			if got := pace.Backoff(n, time.Second, 30*time.Second); got < whole/2 || got > whole {
 				t.Fatalf("after %d failures: got %v, want %v to %v", n, got, whole/2, whole)
 			}
 		}

@@ -117,7 +117,7 @@ func TestPage_Locks(t *testing.T) {
 	c.Elections = []ElectionConfig{{Name: "job", Path: "/elections/job"}}
 	a := b.start(c)
 	a.ready()
-	eventually(t, "the agent to lead", func() bool { return a.terms.get("job") != nil })
+	eventually(t, "the agent to lead", func() bool { return a.hooks.Term("job") != 0 })
 	code, text, _ := httpGet(t, a, http.MethodGet, "/locks", nil)
 	for _, want := range []string{
 		`job <span class="mut">/elections/job</span></th><td>election</td><td>a1<`,

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -54,7 +55,7 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 		}
 		return diffs, nil
 	}
-	return nil, errUnknownName
+	return nil, hook.ErrUnknownName
 }
 
 // compareFile compares an output with the file in place.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -84,7 +85,7 @@ func (a *Agent) reconcile(ctx context.Context, s *session.Session) error {
 			return nil
 		case err != nil:
 			a.log.Warn("resumed session not yet compared with the settings", "err", err)
-			if !sleep(ctx, backoff(failures, 200*time.Millisecond, 5*time.Second)) {
+			if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 5*time.Second)) {
 				return context.Cause(ctx)
 			}
 		}
@@ -107,7 +108,7 @@ func (a *Agent) deleteOrphans(ctx context.Context, s *session.Session, cfg *Conf
 	}
 	// A candidate of a former process must not go before its commands have:
 	// another host would lead beside them.
-	if err := a.waitGuards(ctx); err != nil {
+	if err := a.hooks.WaitGuards(ctx, s.Timeout()); err != nil {
 		return err
 	}
 	return a.deleteAll(ctx, s, orphans)

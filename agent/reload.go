@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/pace"
 
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/web"
@@ -20,9 +21,6 @@ const (
 	DefaultReloadTimeout = 30 * time.Second
 	DefaultMinInterval   = time.Second
 )
-
-// errNotLeading says that a leader-only reload was left to the leader.
-var errNotLeading = errors.New("another host leads")
 
 // reloadRequest is one bundle's wish for a reload after its files are in
 // place.
@@ -151,7 +149,7 @@ func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
 	for _, req := range batch {
 		if req.cfg.Leader != "" {
 			if req.trigger.Term = r.term(req.cfg.Leader); req.trigger.Term == 0 {
-				req.done <- errNotLeading
+				req.done <- hook.ErrNotLeading
 				continue
 			}
 		}
@@ -167,13 +165,13 @@ func (r *reloads) pace(ctx context.Context, q *reloadQueue, batch []*reloadReque
 		splay = max(splay, req.splay)
 		interval = max(interval, req.cfg.MinInterval)
 	}
-	if splay > 0 && !sleep(ctx, jitter(splay)) {
+	if splay > 0 && !pace.Sleep(ctx, pace.Jitter(splay)) {
 		return context.Cause(ctx)
 	}
 	r.mu.Lock()
 	last := q.last
 	r.mu.Unlock()
-	if !last.IsZero() && !sleep(ctx, time.Until(last.Add(interval))) {
+	if !last.IsZero() && !pace.Sleep(ctx, time.Until(last.Add(interval))) {
 		return context.Cause(ctx)
 	}
 	r.mu.Lock()
@@ -230,7 +228,7 @@ func (r *reloads) rolled(ctx context.Context, req *reloadRequest, args []string)
 		err = r.postCheck(ctx, req)
 	}
 	if err == nil && req.cfg.Rolling.Pause > 0 {
-		sleep(ctx, req.cfg.Rolling.Pause)
+		pace.Sleep(ctx, req.cfg.Rolling.Pause)
 	}
 	release(err)
 	return err

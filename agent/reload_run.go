@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -12,7 +13,7 @@ import (
 func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string) error {
 	var err error
 	for try := 0; try <= req.cfg.Retry; try++ {
-		if try > 0 && !sleep(ctx, backoff(try, max(req.cfg.MinInterval, 500*time.Millisecond), 30*time.Second)) {
+		if try > 0 && !pace.Sleep(ctx, pace.Backoff(try, max(req.cfg.MinInterval, 500*time.Millisecond), 30*time.Second)) {
 			return context.Cause(ctx)
 		}
 		if err = r.once(ctx, req, args); err == nil {

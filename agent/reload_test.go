@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -132,8 +133,8 @@ func TestReloads_LeftToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newReloadBed()
 		b.join("q")
-		if err := <-b.ask(t.Context(), &ReloadConfig{Leader: "e"}, nil, "reload"); !errors.Is(err, errNotLeading) {
-			t.Errorf("got %v, want %v", err, errNotLeading)
+		if err := <-b.ask(t.Context(), &ReloadConfig{Leader: "e"}, nil, "reload"); !errors.Is(err, hook.ErrNotLeading) {
+			t.Errorf("got %v, want %v", err, hook.ErrNotLeading)
 		}
 		b.got(t, "")
 	})

@@ -201,7 +201,7 @@ func (t *applying) stage() error {
 // sweep removes what a process that was killed before its journal was written
 // has left beside the files of this bundle.
 func (t *applying) sweep() {
-	if files.Pending(t.journalDir(), fileName(t.name)) {
+	if files.Pending(t.journalDir(), files.Name(t.name)) {
 		return
 	}
 	list := slices.Clone(t.gone)
@@ -290,7 +290,7 @@ func (t *applying) writtenPath() string {
 	if t.stateDir == "" {
 		return ""
 	}
-	return filepath.Join(t.stateDir, "files", fileName(t.name)+".json")
+	return filepath.Join(t.stateDir, "files", files.Name(t.name)+".json")
 }
 
 // loadWritten reads what a former process wrote; nothing when it cannot.
@@ -318,7 +318,7 @@ func (t *applying) saveWritten() {
 	}
 	data, err := json.Marshal(t.job.bundle.work.written)
 	if err == nil {
-		err = noteFile(p, data) // After a crash of the host everything is compared anew.
+		err = files.Note(p, data) // After a crash of the host everything is compared anew.
 	}
 	if err != nil {
 		t.log.Warn("record of written files not saved", "template", t.name, "err", err)

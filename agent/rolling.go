@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -24,7 +25,7 @@ func (a *Agent) roll(ctx context.Context, bundle string, cfg *RollingConfig) (fu
 	if err != nil {
 		return nil, err
 	}
-	path := session.JoinPath(rollingPath, fileName(bundle))
+	path := session.JoinPath(rollingPath, files.Name(bundle))
 	k, err := permits(ctx, s, path, cfg.Permits)
 	if err != nil {
 		return nil, err

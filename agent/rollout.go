@@ -130,7 +130,7 @@ func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
 		}
 		return err
 	}
-	t.tx = files.Begin(files.TxConfig{Bundle: fileName("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
+	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
 	err := t.stage()
 	if err == nil && t.tx.Changed() {
 		err = t.check(ctx, false)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
-	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/systemd"
 )
 
@@ -79,7 +79,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.loop.run(loop) })
 	a.setLoop(life, cfg)
 	a.sup.apply(life, a.unitSpecs(cfg))
-	hooksDone.Go(func() { a.hookHost("", a.hostScope()).run(hooks) })
+	hooksDone.Go(func() { a.hooks.Run(hooks) })
 	a.execs.begin(hooks, cfg.Execs)
 	wg.Go(func() { a.saved.run(life) })
 	wg.Go(func() { a.watchFiles(life) })
@@ -154,7 +154,9 @@ func (m stopMode) String() string {
 // last, so that health tells the truth to the end.
 func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	over := mode != stopLeave
-	a.handingOver.Store(over)
+	if over {
+		a.hooks.HandingOver()
+	}
 	if mode == stopUpgrade {
 		_ = a.notify.Reloading()
 	} else {
@@ -168,13 +170,13 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	if over {
 		// The connection goes first: nothing that units do while they end
 		// can reach ZooKeeper and change what the next process takes over.
-		a.endTerms(ctx)
+		a.hooks.HandOver(ctx)
 		a.sessions.HandOver()
 		endSession()
 		a.sup.stop(ctx, false)
 	} else {
 		a.sup.stop(ctx, true)
-		a.hookRuns.Wait()
+		a.hooks.Wait()
 		endSession()
 	}
 	endLoop()
@@ -194,22 +196,11 @@ func (a *Agent) quiesce() {
 				idle = idle && !b.inFlight
 			}
 		})
-		if idle || !sleep(ctx, 20*time.Millisecond) {
+		if idle || !pace.Sleep(ctx, 20*time.Millisecond) {
 			return
 		}
 	}
 	a.log.Warn("an apply did not finish in time and is ended", "grace", stopApplyGrace)
-}
-
-// endTerms ends the guarded commands of this process before the session is
-// handed over: what they do may not go on when the next process acts.
-func (a *Agent) endTerms(ctx context.Context) {
-	a.terms.end()
-	if lock := a.guardLock(); lock != "" {
-		if err := proc.WaitGuards(ctx, lock, nil); err != nil {
-			a.log.Warn("leader-only commands may still run", "err", err)
-		}
-	}
 }
 
 func (a *Agent) longestDrain() time.Duration {
@@ -241,16 +232,6 @@ func (a *Agent) tellReady(ctx context.Context) {
 // reached: everything rendered, or running from the last known good view, or
 // waiting for ZooKeeper with the present files in place.
 func (a *Agent) Ready() <-chan struct{} { return a.loop.ready }
-
-// hostScope is where hooks of every host run.
-func (a *Agent) hostScope() hookScope {
-	return hookScope{run: a.plainRun, newLedger: func(hook string) ledger {
-		if a.stateDir == "" {
-			return &localLedger{}
-		}
-		return &localLedger{path: stateFile(a.stateDir, "ledger", hook)}
-	}}
-}
 
 // Exec executes the program file again in place of this process, which keeps
 // its id. It returns only when that fails.

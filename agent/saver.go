@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -42,7 +43,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		began := time.Now()
 		s.flush()
 		s.tell()
-		if !sleep(ctx, max(saveEvery, 20*time.Since(began))) {
+		if !pace.Sleep(ctx, max(saveEvery, 20*time.Since(began))) {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -22,6 +23,11 @@ type snapshot struct {
 	sources  map[string][]view.Source // of each bundle
 	at       time.Time
 	next     chan struct{} // closed at the next publication
+}
+
+// forHooks is the snapshot as hooks see it.
+func (s *snapshot) forHooks() hook.State {
+	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] }, Next: s.next}
 }
 
 // report returns that of a bundle; the zero value before there is one.

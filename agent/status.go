@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/hook"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/web"
@@ -150,7 +151,7 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 		}
 	}
 	for _, c := range cfg.Elections {
-		e := web.ElectionStatus{Leader: view.Leader{Name: c.Name, Path: c.Path}, Held: a.terms.get(c.Name) != nil}
+		e := web.ElectionStatus{Leader: view.Leader{Name: c.Name, Path: c.Path}, Held: a.hooks.Term(c.Name) != 0}
 		if l, ok := snap.view.Leader(c.Name); ok {
 			e.Leader = *l
 		}
@@ -163,8 +164,8 @@ func (a *Agent) HookStatus() []web.HookStatus {
 	cfg := a.cfg.Load()
 	list := make([]web.HookStatus, 0, len(cfg.Hooks))
 	for _, h := range cfg.Hooks {
-		s := web.HookStatus{Name: h.Name, Leader: h.Leader, Command: h.Command.Text, Schedule: h.Schedule, Runs: a.history.of(h.Name), Triggers: []string{}}
-		s.Here = h.Leader == "" || a.terms.get(h.Leader) != nil
+		s := web.HookStatus{Name: h.Name, Leader: h.Leader, Command: h.Command.Text, Schedule: h.Schedule, Runs: a.hooks.Runs(h.Name), Triggers: []string{}}
+		s.Here = h.Leader == "" || a.hooks.Term(h.Leader) != 0
 		for _, src := range h.OnChange {
 			s.Triggers = append(s.Triggers, "change of "+src.String())
 		}
@@ -176,12 +177,10 @@ func (a *Agent) HookStatus() []web.HookStatus {
 		}
 		if h.Schedule != "" {
 			s.Triggers = append(s.Triggers, command.EventSchedule)
-			if sched, err := ParseSchedule(h.Schedule, a.scheduleKey(h)); err == nil {
-				s.Next = sched.Next(time.Now())
-			}
+			s.Next = a.hooks.NextSlot(h)
 		}
 		if s.Runs == nil {
-			s.Runs = []web.HookRun{}
+			s.Runs = []hook.Run{}
 		}
 		list = append(list, s)
 	}

@@ -3,17 +3,12 @@ package agent
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 )
-
-// stateFile is a file of ours below the state directory.
-func stateFile(stateDir, kind, name string) string {
-	return filepath.Join(stateDir, kind, fileName(name)+".json")
-}
 
 // RenderAll renders every bundle again and compares every file with the disk.
 func (a *Agent) RenderAll(ctx context.Context) {
@@ -79,5 +74,5 @@ func (a *Agent) Summary() string {
 // a moment is done by others.
 func (a *Agent) published() {
 	a.saved.ready.Store(a.loop.isReady)
-	poke(a.saved.wake)
+	pace.Poke(a.saved.wake)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -134,7 +135,7 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 	for ctx.Err() == nil {
 		sess, err := s.sessions.Session(ctx)
 		if err != nil {
-			if ctx.Err() == nil && !sleep(ctx, time.Second) {
+			if ctx.Err() == nil && !pace.Sleep(ctx, time.Second) {
 				return
 			}
 			continue
@@ -155,7 +156,7 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 		s.conds.Open("unit-failed", u.spec.id(), err.Error())
 		s.metrics.unitError(u.spec.kind, u.spec.name)
 		s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
-		if !sleep(ctx, backoff(failures, 200*time.Millisecond, 30*time.Second)) {
+		if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 30*time.Second)) {
 			break
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // swapLock keeps swap-and-check and reload apart: while files are in place
@@ -91,7 +93,7 @@ func (l *swapLock) host(ctx context.Context) func() {
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			return func() { _ = f.Close() }
 		}
-		if !sleep(ctx, 10*time.Millisecond) {
+		if !pace.Sleep(ctx, 10*time.Millisecond) {
 			break
 		}
 	}

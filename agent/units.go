@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -95,7 +96,7 @@ func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.registry, a.checkRun
 	if a.stateDir != "" && c.StateFile == "" {
-		c.StateFile = stateFile(a.stateDir, "maintenance", c.Name)
+		c.StateFile = files.StateFile(a.stateDir, "maintenance", c.Name)
 	}
 	r := registry.NewRegistrar(c)
 	if former, ok := old.(*registry.Registrar); ok {
@@ -132,7 +133,7 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 	c := election.New(election.Config{
 		Name: e.Name, Path: e.Path, ID: k.ID, Dialect: e.Dialect, Priority: e.Priority, Observe: k.Observe,
 		Logger: a.log, Metrics: a.metrics.election,
-		Lead: func(ctx context.Context, t election.Term) { a.lead(ctx, e, t) },
+		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
 	})
 	return unitParts{
 		unit: c, value: c,

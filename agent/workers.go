@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // DefaultVerifyTimeout bounds the wait for new workers after a reload.
@@ -70,7 +72,7 @@ func verifyWorkers(ctx context.Context, pidFile string, before map[int]bool, tim
 				return nil
 			}
 		}
-		if !sleep(ctx, 20*time.Millisecond) {
+		if !pace.Sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("verify reload by %s: %w", pidFile, context.Cause(ctx))
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/hook"
 )
 
 // badHooks are hooks that do what a command must not do; leader is a line of
@@ -29,14 +29,14 @@ election "e" { path = "/elections/e" }
 }
 
 // runs are the last runs of a hook.
-func (a *agentProcess) runs(t *testing.T, hook string) []web.HookRun {
+func (a *agentProcess) runs(t *testing.T, name string) []hook.Run {
 	t.Helper()
 	for _, h := range a.settled(t).Hooks {
-		if h.Name == hook {
+		if h.Name == name {
 			return h.Runs
 		}
 	}
-	t.Fatalf("there is no hook %s", hook)
+	t.Fatalf("there is no hook %s", name)
 	return nil
 }
 

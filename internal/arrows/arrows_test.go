@@ -17,8 +17,12 @@ const module = "github.com/zkagent/zkagent/"
 // allowed lists, for each package, which packages of ours it may import.
 // Every package must have a line.
 var allowed = map[string][]string{
-	"view":                {},
-	"internal/jute":       {},
+	"view":          {},
+	"internal/jute": {},
+	"internal/pace": {},
+	"internal/hook": {
+		"view", "session", "election", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
+	},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
@@ -44,15 +48,16 @@ var allowed = map[string][]string{
 	"template":            {"view"},
 	"fleet":               {"view", "session", "recipe", "config", "election"},
 	"internal/web": {
-		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
+		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event", "internal/hook",
 	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
+		"internal/hook", "internal/pace",
 	},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook",
 	},
 }
 

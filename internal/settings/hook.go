@@ -3,7 +3,7 @@ package settings
 import (
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/hook"
 )
 
 type hookBlock struct {
@@ -29,9 +29,9 @@ func (s *Settings) resolveHooks(blocks []*hookBlock) {
 	}
 }
 
-func (s *Settings) resolveHook(b *hookBlock) agent.HookConfig {
+func (s *Settings) resolveHook(b *hookBlock) hook.Config {
 	r := s.read(b, b.At)
-	h := agent.HookConfig{
+	h := hook.Config{
 		Name: b.Name, Position: position(b.At), OnChange: r.refs(&b.OnChange, "config", "group", "groups", "election"),
 		Schedule: r.checked(&b.Schedule, "Invalid schedule", checkSchedule), OnElected: r.boolean(&b.OnElected), OnDeposed: r.boolean(&b.OnDeposed),
 		Command: r.command(&b.Command, vars{}), Timeout: r.duration(&b.Timeout), Retries: r.integer(&b.Retries), Jitter: r.duration(&b.Jitter),

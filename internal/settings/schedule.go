@@ -1,9 +1,9 @@
 package settings
 
-import "github.com/zkagent/zkagent/agent"
+import "github.com/zkagent/zkagent/internal/hook"
 
 // checkSchedule checks a cron line.
 func checkSchedule(line string) error {
-	_, err := agent.ParseSchedule(line, "check")
+	_, err := hook.ParseSchedule(line, "check")
 	return err
 }

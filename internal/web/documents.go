@@ -5,6 +5,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
@@ -112,18 +113,18 @@ type ReloadStatus struct {
 
 // HookStatus is about one hook.
 type HookStatus struct {
-	Name     string    `json:"name"`
-	Leader   string    `json:"leader,omitempty"`
-	Command  string    `json:"command"`
-	Triggers []string  `json:"triggers"`
-	Schedule string    `json:"schedule,omitempty"`
-	Next     time.Time `json:"next,omitzero"`
-	Here     bool      `json:"here"` // it runs on this host now
-	Runs     []HookRun `json:"runs"` // the last ones, oldest first
+	Name     string     `json:"name"`
+	Leader   string     `json:"leader,omitempty"`
+	Command  string     `json:"command"`
+	Triggers []string   `json:"triggers"`
+	Schedule string     `json:"schedule,omitempty"`
+	Next     time.Time  `json:"next,omitzero"`
+	Here     bool       `json:"here"` // it runs on this host now
+	Runs     []hook.Run `json:"runs"` // the last ones, oldest first
 }
 
 // Last is the newest run; nil when there was none.
-func (h HookStatus) Last() *HookRun {
+func (h HookStatus) Last() *hook.Run {
 	if len(h.Runs) == 0 {
 		return nil
 	}
@@ -148,19 +149,4 @@ type ExecStatus struct {
 	Code     int       `json:"code"` // of the newest exit
 	Error    string    `json:"error,omitempty"`
 	Restarts string    `json:"on_change"`
-}
-
-// HookRun is one run of a hook, or of a reload, as its history keeps it.
-type HookRun struct {
-	Event  string        `json:"event"`
-	Began  time.Time     `json:"began"`
-	Took   time.Duration `json:"took"`
-	State  string        `json:"state"` // started, done or failed
-	Code   int           `json:"code"`
-	Signal string        `json:"signal,omitempty"`
-	Term   int64         `json:"term,omitempty"`
-	Slot   time.Time     `json:"slot,omitzero"`
-	Try    int           `json:"try,omitempty"`
-	Error  string        `json:"error,omitempty"`
-	Output string        `json:"output,omitempty"` // its end
 }

@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/election"
-	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -77,7 +77,7 @@ func (s *sim) live(ctx context.Context, id string, seed uint64) {
 		h := &simHost{sim: s, id: id, ctx: life, kill: kill, next: make(chan struct{})}
 		h.process(rand.New(rand.NewPCG(seed, n)))
 		kill()
-		sleep(ctx, time.Second)
+		pace.Sleep(ctx, time.Second)
 	}
 }
 
@@ -103,7 +103,7 @@ func (h *simHost) process(rng *rand.Rand) {
 // follow shows the host each state of the tree after a delay; states in
 // between may be missed, as over a slow connection.
 func (h *simHost) follow(rng *rand.Rand) {
-	for sleep(h.ctx, time.Duration(rng.Int64N(int64(2*time.Second)))) {
+	for pace.Sleep(h.ctx, time.Duration(rng.Int64N(int64(2*time.Second)))) {
 		h.mu.Lock()
 		z := h.change
 		h.mu.Unlock()
@@ -117,35 +117,31 @@ func (h *simHost) follow(rng *rand.Rand) {
 	}
 }
 
-func (h *simHost) snapshot() *snapshot {
+func (h *simHost) state() State {
 	h.snap.Lock()
 	defer h.snap.Unlock()
-	return &snapshot{view: h.view, complete: h.view.Get(onWeb[0]) != nil, next: h.next}
+	return State{View: h.view, Complete: h.view.Get(onWeb[0]) != nil, InPlace: func(view.Source) bool { return true }, Next: h.next}
 }
 
-// lead is what Agent.lead does with a term.
+// lead is what Engine.Lead does with a term.
 func (h *simHost) lead(ctx context.Context, t election.Term) {
 	h.mu.Lock()
 	h.terms++
 	h.mu.Unlock()
-	cfg := HookConfig{Name: "h", Leader: "e", OnChange: onWeb, Command: argv("hook"), Timeout: time.Hour}
-	set := &hookSet{hooks: []HookConfig{cfg}, next: make(chan struct{})}
-	host := &hookHost{
-		election: "e", agentID: h.id, set: func() *hookSet { return set }, snapshot: h.snapshot,
-		scheduleKey: func(HookConfig) string { return "k" }, history: newHistory(""), conds: &condition.Set{},
-		events: event.NewRing(), log: slog.New(unknownHandler{h.sim}),
-		scope: hookScope{term: t.ID, run: h.exec, newLedger: func(string) ledger {
-			return &simLedger{h, &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"}}
-		}},
-	}
-	host.run(ctx)
+	e := newEngine(h.state)
+	e.Agent, e.Log = h.id, slog.New(unknownHandler{h.sim})
+	e.Set([]Config{{Name: "h", Leader: "e", OnChange: onWeb, Command: argv("hook"), Timeout: time.Hour}}, nil)
+	p := &place{engine: e, election: "e", scope: scope{term: t.ID, run: h.exec, newLedger: func(string) ledger {
+		return &simLedger{h, &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"}}
+	}}}
+	p.run(ctx)
 	<-ctx.Done()
 }
 
 // exec is the command: it works for a while, unless the term or the process
 // ends.
 func (h *simHost) exec(ctx context.Context, c proc.Command) (proc.Result, error) {
-	var ev trigger
+	var ev command.Trigger
 	if err := json.Unmarshal(c.Stdin, &ev); err != nil || len(ev.Changes) != 1 {
 		return proc.Result{}, fmt.Errorf("standard input %q: %w", c.Stdin, err)
 	}
@@ -158,7 +154,7 @@ func (h *simHost) exec(ctx context.Context, c proc.Command) (proc.Result, error)
 	h.running++
 	h.fence = ev.Term
 	h.mu.Unlock()
-	ran := sleep(ctx, 500*time.Millisecond)
+	ran := pace.Sleep(ctx, 500*time.Millisecond)
 	h.mu.Lock()
 	h.running--
 	if ran {

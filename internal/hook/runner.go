@@ -1,57 +1,38 @@
-package agent
+package hook
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
-
-	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
+
 	"github.com/zkagent/zkagent/view"
 )
 
-// Values of HookConfig.CatchUp and Overlap.
-const (
-	catchUpLatest = "latest"
-	catchUpAll    = "all"
-	catchUpSkip   = "skip"
-
-	overlapAllow   = "allow"
-	overlapReplace = "replace"
-)
-
-// DefaultHookTimeout bounds a hook that names no timeout.
-const DefaultHookTimeout = 30 * time.Second
-
-// hookScope is where a hook runs: on every host as long as the settings live,
+// scope is where a hook runs: on every host as long as the settings live,
 // or on the leader for one term.
-type hookScope struct {
+type scope struct {
 	term int64 // 0: on every host
 	// newLedger opens the hook's ledger.
 	newLedger func(hook string) ledger
 	// run runs a command within the scope's lease.
-	run RunFunc
+	run command.Run
 }
 
-// hookRunner runs one hook in one scope. Its own goroutine is the only one
+// runner runs one hook in one scope. Its own goroutine is the only one
 // that touches it.
-type hookRunner struct {
-	cfg      HookConfig
+type runner struct {
+	engine   *Engine
+	cfg      Config
 	schedule Schedule
-	scope    hookScope
-	agentID  string
-	// settled returns the newest view whose bundles are all applied, and a
-	// channel that is closed when there is a newer one.
-	settled func() (view.View, bool, <-chan struct{})
-	history *history
-	conds   *condition.Set
-	metrics *Metrics
-	events  *event.Ring
-	log     *slog.Logger
+	scope    scope
+	log      *slog.Logger
 
 	ledger  ledger
 	rec     record
@@ -66,7 +47,7 @@ type hookRunner struct {
 
 // run handles everything that triggers the hook until ctx ends. Errors of the
 // ledger are tried again with back-off: without it nothing may run.
-func (r *hookRunner) run(ctx context.Context) {
+func (r *runner) run(ctx context.Context) {
 	r.begun, r.unknown, r.finished = time.Now(), map[string]bool{}, map[string]string{}
 	r.ledger = r.scope.newLedger(r.cfg.Name)
 	r.running = newSlotRuns()
@@ -77,16 +58,16 @@ func (r *hookRunner) run(ctx context.Context) {
 			return
 		}
 		failures++
-		r.conds.Open("hook-ledger", r.cfg.Name, err.Error())
+		r.engine.Conditions.Open("hook-ledger", r.cfg.Name, err.Error())
 		r.log.Warn("hook ledger not usable", "hook", r.cfg.Name, "err", err)
-		if !sleep(ctx, backoff(failures, 100*time.Millisecond, 10*time.Second)) {
+		if !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 10*time.Second)) {
 			return
 		}
 	}
 }
 
 // serve loads the ledger and then follows views and the clock.
-func (r *hookRunner) serve(ctx context.Context) error {
+func (r *runner) serve(ctx context.Context) error {
 	var err error
 	if r.rec, err = r.ledger.load(ctx); err != nil {
 		return err
@@ -100,13 +81,13 @@ func (r *hookRunner) serve(ctx context.Context) error {
 	if err := r.baseline(ctx); err != nil {
 		return err
 	}
-	r.conds.Close("hook-ledger", r.cfg.Name)
+	r.engine.Conditions.Close("hook-ledger", r.cfg.Name)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		v, ok, changed := r.settled()
-		if ok {
-			if err := r.changed(ctx, v); err != nil {
+		now := r.engine.State()
+		if r.settled(now) {
+			if err := r.changed(ctx, now.View); err != nil {
 				return err
 			}
 		}
@@ -121,15 +102,20 @@ func (r *hookRunner) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changed:
+		case <-now.Next:
 		case <-r.running.wake:
 		case <-timer.C:
 		}
 	}
 }
 
+// settled reports whether the files that show the state are in place.
+func (r *runner) settled(s State) bool {
+	return s.Complete && !slices.ContainsFunc(r.cfg.OnChange, func(src view.Source) bool { return !s.InPlace(src) })
+}
+
 // elected runs the hook once for the term it is in.
-func (r *hookRunner) elected(ctx context.Context) error {
+func (r *runner) elected(ctx context.Context) error {
 	if !r.cfg.OnElected || r.scope.term == 0 {
 		return nil
 	}
@@ -143,12 +129,12 @@ func (r *hookRunner) elected(ctx context.Context) error {
 			return nil
 		}
 	}
-	ev := trigger{Event: command.EventElected}
+	ev := command.Trigger{Event: command.EventElected}
 	return r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) { rec.Elected = &e })
 }
 
 // changed runs the hook for the sources that are newer than the ledger.
-func (r *hookRunner) changed(ctx context.Context, v view.View) error {
+func (r *runner) changed(ctx context.Context, v view.View) error {
 	var fresh []view.Source
 	for _, s := range r.cfg.OnChange {
 		u := v.Get(s)
@@ -174,7 +160,7 @@ func (r *hookRunner) changed(ctx context.Context, v view.View) error {
 		r.seen = v
 		return nil
 	}
-	ev := trigger{Event: command.EventChange, Changes: r.changeList(v, fresh), Version: command.ConfigVersion(v, fresh)}
+	ev := command.Trigger{Event: command.EventChange, Changes: r.changeList(v, fresh), Version: command.ConfigVersion(v, fresh)}
 	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) {
 		for _, s := range fresh {
 			e.Zxid = v.Get(s).Zxid()
@@ -187,7 +173,7 @@ func (r *hookRunner) changed(ctx context.Context, v view.View) error {
 
 // changeList tells from what to what: from the view this process saw, else
 // from what the ledger remembers.
-func (r *hookRunner) changeList(v view.View, fresh []view.Source) []command.Change {
+func (r *runner) changeList(v view.View, fresh []view.Source) []command.Change {
 	list := make([]command.Change, 0, len(fresh))
 	for _, s := range fresh {
 		c := command.Change{Kind: string(s.Kind), Name: s.Name, To: command.Version(v.Get(s))}
@@ -204,31 +190,31 @@ func (r *hookRunner) changeList(v view.View, fresh []view.Source) []command.Chan
 // mayRepeat decides about a run that was started and whose end nobody knows.
 // It is reported once; only an idempotent hook runs again. The condition stays
 // until the hook has run well again.
-func (r *hookRunner) mayRepeat(what, run, text string) bool {
+func (r *runner) mayRepeat(what, run, text string) bool {
 	if r.cfg.Idempotent {
 		return true
 	}
 	if r.report(what, run, text) {
-		r.conds.Open("hook-unknown", r.cfg.Name, text+" was started and its end is not known; not run again")
+		r.engine.Conditions.Open("hook-unknown", r.cfg.Name, text+" was started and its end is not known; not run again")
 	}
 	return false
 }
 
 // report tells once of a run whose end nobody knows; false: it was told.
-func (r *hookRunner) report(what, run, text string) bool {
+func (r *runner) report(what, run, text string) bool {
 	key := what + run
 	if r.unknown[key] {
 		return false
 	}
 	r.unknown[key] = true
-	r.events.Add(event.Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
-	r.metrics.hook(r.cfg.Name, "unknown")
+	r.engine.Events.Add(event.Event{Kind: "hook-unknown", Subject: r.cfg.Name, Text: text, Warn: true})
+	r.engine.Count(r.cfg.Name, "unknown")
 	r.log.Warn("hook outcome unknown", "hook", r.cfg.Name, "what", what, "run", run)
 	return true
 }
 
 // makeGood writes the ends that could not be written before.
-func (r *hookRunner) makeGood(ctx context.Context) error {
+func (r *runner) makeGood(ctx context.Context) error {
 	if len(r.finished) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"context"
@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/web"
 )
 
 // ledgered runs the hook between two writes of the ledger: started before,
 // done or failed after.
-func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, put func(*record, entry)) error {
+func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Time, put func(*record, entry)) error {
 	e := entry{State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
 	if !slot.IsZero() {
 		e.Slot = slot.UTC()
 	}
-	if r.cfg.Jitter > 0 && !sleep(ctx, jitter(r.cfg.Jitter)) {
+	if r.cfg.Jitter > 0 && !pace.Sleep(ctx, pace.Jitter(r.cfg.Jitter)) {
 		return nil
 	}
 	if err := r.write(ctx, e, put); err != nil {
@@ -49,7 +50,7 @@ func (r *hookRunner) ledgered(ctx context.Context, ev trigger, slot time.Time, p
 // ledgerGrace bounds the write that records the end of a run.
 const ledgerGrace = 2 * time.Second
 
-func (r *hookRunner) write(ctx context.Context, e entry, put func(*record, entry)) error {
+func (r *runner) write(ctx context.Context, e entry, put func(*record, entry)) error {
 	next := r.rec.clone()
 	put(&next, e)
 	if err := r.ledger.store(ctx, next); err != nil {
@@ -60,10 +61,10 @@ func (r *hookRunner) write(ctx context.Context, e entry, put func(*record, entry
 }
 
 // attempts runs the command, again after a failure as often as it may.
-func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) error {
+func (r *runner) attempts(ctx context.Context, ev command.Trigger, slot time.Time) error {
 	var err error
 	for try := 1; try <= 1+r.cfg.Retries; try++ {
-		if try > 1 && !sleep(ctx, backoff(try-1, time.Second, time.Minute)) {
+		if try > 1 && !pace.Sleep(ctx, pace.Backoff(try-1, time.Second, time.Minute)) {
 			return context.Cause(ctx)
 		}
 		if err = r.once(ctx, ev, slot, try); err == nil {
@@ -73,39 +74,39 @@ func (r *hookRunner) attempts(ctx context.Context, ev trigger, slot time.Time) e
 			return err
 		}
 	}
-	r.conds.Open("hook-failed", r.cfg.Name, err.Error())
+	r.engine.Conditions.Open("hook-failed", r.cfg.Name, err.Error())
 	return err
 }
 
 // once runs the command once and records it.
-func (r *hookRunner) once(ctx context.Context, ev trigger, slot time.Time, try int) error {
-	ev.Agent, ev.Name, ev.Term, ev.Hook = r.agentID, r.cfg.Name, r.scope.term, true
-	args, err := r.cfg.Command.Args(Vars{})
+func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, try int) error {
+	ev.Agent, ev.Name, ev.Term, ev.Hook = r.engine.Agent, r.cfg.Name, r.scope.term, true
+	args, err := r.cfg.Command.Args(command.Vars{})
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
 	}
 	c := ev.Command(args)
 	c.Timeout = r.cfg.Timeout
 	if c.Timeout <= 0 {
-		c.Timeout = DefaultHookTimeout
+		c.Timeout = DefaultTimeout
 	}
-	run := web.HookRun{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
+	run := Run{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
 	res, err := r.scope.run(ctx, c)
 	run.Took, run.Code, run.Signal, run.Output = res.Took, res.Code, res.Signal, res.Output
 	result := "ok"
 	if err != nil {
 		run.State, run.Error, result = stateFailed, err.Error(), "failed"
 	}
-	r.history.add(r.cfg.Name, run)
-	r.metrics.hook(r.cfg.Name, result)
+	r.engine.history.add(r.cfg.Name, run)
+	r.engine.Count(r.cfg.Name, result)
 	text := ev.Event
 	if err != nil {
 		text += ": " + err.Error()
 	}
-	r.events.Add(event.Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
+	r.engine.Events.Add(event.Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
 	if err == nil {
-		r.conds.Close("hook-failed", r.cfg.Name)
-		r.conds.Close("hook-unknown", r.cfg.Name)
+		r.engine.Conditions.Close("hook-failed", r.cfg.Name)
+		r.engine.Conditions.Close("hook-unknown", r.cfg.Name)
 	}
 	r.log.Info("hook finished", "hook", r.cfg.Name, "event", ev.Event, "term", ev.Term, "code", res.Code, "took", res.Took, "err", err)
 	if err != nil {

@@ -1,9 +1,8 @@
-package agent
+package hook
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/election"
-	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
@@ -35,22 +32,19 @@ func newContender(id string, ran chan string) *contender {
 
 // lead is what Agent.lead does with a term.
 func (c *contender) lead(ctx context.Context, id string, t election.Term) {
-	set := &hookSet{hooks: []HookConfig{{Name: "h", Leader: "e", OnElected: true, Command: argv("hook"), Timeout: time.Hour}}, next: make(chan struct{})}
-	snap := &snapshot{next: make(chan struct{})}
-	host := &hookHost{
-		election: "e", agentID: id, set: func() *hookSet { return set }, snapshot: func() *snapshot { return snap },
-		history: newHistory(""), conds: &condition.Set{}, events: event.NewRing(), log: slog.New(slog.DiscardHandler),
-		scope: hookScope{
-			term: t.ID,
-			run: func(ctx context.Context, _ proc.Command) (proc.Result, error) {
-				c.ran <- id
-				<-ctx.Done()
-				return proc.Result{}, context.Cause(ctx)
-			},
-			newLedger: func(string) ledger { return &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"} },
+	state := State{InPlace: func(view.Source) bool { return true }, Next: make(chan struct{})}
+	e := newEngine(func() State { return state })
+	e.Set([]Config{{Name: "h", Leader: "e", OnElected: true, Command: argv("hook"), Timeout: time.Hour}}, nil)
+	p := &place{engine: e, election: "e", scope: scope{
+		term: t.ID,
+		run: func(ctx context.Context, _ proc.Command) (proc.Result, error) {
+			c.ran <- id
+			<-ctx.Done()
+			return proc.Result{}, context.Cause(ctx)
 		},
-	}
-	host.run(ctx)
+		newLedger: func(string) ledger { return &zkLedger{s: t.Session, guard: t.Guard(), path: "/e-ledger/h"} },
+	}}
+	p.run(ctx)
 	<-ctx.Done()
 }
 

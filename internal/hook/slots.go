@@ -1,14 +1,14 @@
-package agent
+package hook
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // clockStep is how long the runner sleeps at most before it looks at the wall
@@ -22,13 +22,10 @@ const fresh = time.Minute
 // newRunID names one run.
 func newRunID() string { return uuid.NewString() }
 
-// jitter is a random delay up to d.
-func jitter(d time.Duration) time.Duration { return rand.N(d) } //nolint:gosec // chance, no secret.
-
 // baseline makes the first leader ever (or the first run on this host) begin
 // the schedule now. It is written, so that a slot which comes due while
 // nobody leads is known to be missed.
-func (r *hookRunner) baseline(ctx context.Context) error {
+func (r *runner) baseline(ctx context.Context) error {
 	if !r.schedule.Set() || r.rec.Slot != nil {
 		return nil
 	}
@@ -41,7 +38,7 @@ func putSlot(rec *record, e entry) { rec.Slot = &e }
 // slots runs what is due and returns how long to wait for the next slot. A
 // slot is never run twice: only slots after the ledger's count, so a clock
 // that is set back waits.
-func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
+func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 	if !r.schedule.Set() {
 		return time.Hour, nil
 	}
@@ -68,18 +65,18 @@ func (r *hookRunner) slots(ctx context.Context) (time.Duration, error) {
 
 // checkClock tells of a ledger that is ahead of this host's clock: one of the
 // two is wrong, and no slot is run until the clock has caught up.
-func (r *hookRunner) checkClock(now time.Time) {
+func (r *runner) checkClock(now time.Time) {
 	last := r.rec.Slot.Slot
 	if last.Sub(now) <= fresh {
-		r.conds.Close("hook-clock", r.cfg.Name)
+		r.engine.Conditions.Close("hook-clock", r.cfg.Name)
 		return
 	}
-	r.conds.Open("hook-clock", r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
+	r.engine.Conditions.Open("hook-clock", r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
 		", is ahead of this host's clock: nothing runs before it is reached")
 }
 
 // finishSlot records the end of the newest slot's run when it ran beside us.
-func (r *hookRunner) finishSlot(ctx context.Context) error {
+func (r *runner) finishSlot(ctx context.Context) error {
 	if r.rec.Slot == nil || r.rec.Slot.State != stateStarted {
 		return nil
 	}
@@ -93,7 +90,7 @@ func (r *hookRunner) finishSlot(ctx context.Context) error {
 }
 
 // due picks from the missed slots those that catch_up wants.
-func (r *hookRunner) due(now time.Time) []time.Time {
+func (r *runner) due(now time.Time) []time.Time {
 	missed := r.schedule.missed(r.rec.Slot.Slot, now)
 	if len(missed) == 0 {
 		return nil
@@ -113,15 +110,15 @@ func (r *hookRunner) due(now time.Time) []time.Time {
 
 // skip passes over the missed slots. It is not worth a write of its own: a
 // later leader skips them again.
-func (r *hookRunner) skip(slot time.Time) {
+func (r *runner) skip(slot time.Time) {
 	r.rec = r.rec.clone()
 	r.rec.Slot = &entry{Slot: slot.UTC(), State: stateDone, Term: r.scope.term, Time: time.Now().UTC()}
 }
 
 // slot runs the hook for one slot, with regard to the runs of former slots
 // that are still going on.
-func (r *hookRunner) slot(ctx context.Context, slot time.Time) error {
-	ev := trigger{Event: command.EventSchedule}
+func (r *runner) slot(ctx context.Context, slot time.Time) error {
+	ev := command.Trigger{Event: command.EventSchedule}
 	if r.cfg.Overlap != overlapAllow && r.cfg.Overlap != overlapReplace {
 		return r.ledgered(ctx, ev, slot, putSlot)
 	}
@@ -170,7 +167,7 @@ func (s *slotRuns) start(ctx context.Context, id string, run func(context.Contex
 		s.mu.Lock()
 		s.ended[id] = state
 		s.mu.Unlock()
-		poke(s.wake)
+		pace.Poke(s.wake)
 	})
 }
 
@@ -188,12 +185,4 @@ func (s *slotRuns) stop() {
 	}
 	s.cancel = nil
 	s.wg.Wait()
-}
-
-// poke tells the reader of a channel of size 1 that something changed.
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -1,37 +1,40 @@
-package agent
+package hook
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
-// reloadLedger opens the ledger of a leader-only reload: a change that was put
-// in place while nobody led is reloaded by the next leader, and one that a
-// former leader has reloaded is not reloaded again.
-func (a *Agent) reloadLedger(ctx context.Context, req *reloadRequest) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
-	x := a.terms.get(req.cfg.Leader)
+// Reload is a leader-only reload that is due on this host.
+type Reload struct {
+	Election string
+	Bundle   string
+	Zxids    map[string]int64 // state of each source, as "kind.name"
+}
+
+// BeginReload opens the ledger of a leader-only reload: a change that was put in
+// place while nobody led is reloaded by the next leader, and one that a former
+// leader has reloaded is not reloaded again. done: there is nothing to do.
+// Else finish records the end of the reload.
+func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
+	x := e.terms.get(req.Election)
 	if x == nil {
-		return false, nil, errNotLeading
+		return false, nil, ErrNotLeading
 	}
-	e, ok := a.electionConfig(req.cfg.Leader)
-	if !ok {
-		return false, nil, fmt.Errorf("election %q: %w", req.cfg.Leader, errUnknownName)
-	}
-	l := a.zkLedger(e, x.election, "reload."+req.bundle)
+	l := x.ledger("reload." + req.Bundle)
 	rec, err := l.load(ctx)
 	if err != nil {
 		return false, nil, err
 	}
-	if !newerThan(rec, req.zxids) {
+	if !newerThan(rec, req.Zxids) {
 		return true, nil, nil
 	}
 	put := func(ctx context.Context, state, run string) error {
 		next := rec.clone()
-		for s, z := range req.zxids {
+		for s, z := range req.Zxids {
 			next.Changes[s] = entry{Zxid: z, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
 		}
 		return l.store(ctx, next)
@@ -51,7 +54,7 @@ func (a *Agent) reloadLedger(ctx context.Context, req *reloadRequest) (done bool
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 		defer cancel()
 		if err := put(final, state, run); err != nil {
-			a.log.Warn("end of a reload not recorded", "template", req.bundle, "err", err)
+			e.Log.Warn("end of a reload not recorded", "template", req.Bundle, "err", err)
 		}
 	}
 	return false, finish, nil
@@ -67,14 +70,4 @@ func newerThan(rec record, zxids map[string]int64) bool {
 		}
 	}
 	return len(zxids) == 0
-}
-
-// electionConfig finds an election of the settings.
-func (a *Agent) electionConfig(name string) (ElectionConfig, bool) {
-	for _, e := range a.cfg.Load().Elections {
-		if e.Name == name {
-			return e, true
-		}
-	}
-	return ElectionConfig{}, false
 }

@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"slices"
@@ -97,7 +97,7 @@ func TestParseSchedule_Tildes(t *testing.T) {
 // than the jitter allows.
 func TestHook_ScheduleJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *", Jitter: 10 * time.Minute})
+		b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *", Jitter: 10 * time.Minute})
 		b.during(func() {
 			time.Sleep(71 * time.Minute)
 			b.count(1, "ten minutes after the first slot")
@@ -114,7 +114,7 @@ func TestHook_ScheduleJitter(t *testing.T) {
 // twice, and what the ledger has is reported until this clock has reached it.
 func TestHook_ClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *"})
+		b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *"})
 		ahead := time.Now().UTC().Truncate(time.Hour).Add(5 * time.Hour)
 		b.ledger.mu.Lock()
 		b.ledger.local.mem = record{Slot: &entry{Slot: ahead, State: stateDone, Term: 1}}
@@ -122,12 +122,12 @@ func TestHook_ClockSetBack(t *testing.T) {
 		b.during(func() {
 			time.Sleep(4 * time.Hour)
 			b.count(0, "before the ledger's slot")
-			if !b.runner.conds.Has("hook-clock", "h") {
+			if !b.conds.Has("hook-clock", "h") {
 				t.Error("not reported")
 			}
 			time.Sleep(2*time.Hour + time.Minute)
 			b.count(1, "after the ledger's slot")
-			if b.runner.conds.Has("hook-clock", "h") {
+			if b.conds.Has("hook-clock", "h") {
 				t.Error("still reported")
 			}
 		})
@@ -142,7 +142,7 @@ func TestHook_ClockSetForward(t *testing.T) {
 		want int
 	}{{"", 1}, {catchUpAll, 5}, {catchUpSkip, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *", CatchUp: c.mode})
+			b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *", CatchUp: c.mode})
 			b.ledger.mu.Lock()
 			b.ledger.local.mem = record{Slot: &entry{Slot: time.Now().UTC().Add(-5 * time.Hour), State: stateDone, Term: 1}}
 			b.ledger.mu.Unlock()

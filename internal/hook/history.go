@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"encoding/json"
@@ -6,9 +6,25 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/files"
 )
+
+// Run is one run of a hook, or of a reload, as its history keeps it.
+type Run struct {
+	Event  string        `json:"event"`
+	Began  time.Time     `json:"began"`
+	Took   time.Duration `json:"took"`
+	State  string        `json:"state"` // started, done or failed
+	Code   int           `json:"code"`
+	Signal string        `json:"signal,omitempty"`
+	Term   int64         `json:"term,omitempty"`
+	Slot   time.Time     `json:"slot,omitzero"`
+	Try    int           `json:"try,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	Output string        `json:"output,omitempty"` // its end
+}
 
 // How much of the past is kept.
 const (
@@ -22,12 +38,12 @@ type history struct {
 	dir string // empty: memory only
 
 	mu   sync.Mutex // mu guards runs.
-	runs map[string][]web.HookRun
+	runs map[string][]Run
 }
 
 // newHistory reads what a former process kept; what cannot be read is lost.
 func newHistory(dir string) *history {
-	h := &history{dir: dir, runs: map[string][]web.HookRun{}}
+	h := &history{dir: dir, runs: map[string][]Run{}}
 	if dir == "" {
 		return h
 	}
@@ -38,8 +54,8 @@ func newHistory(dir string) *history {
 			continue
 		}
 		var kept struct {
-			Name string        `json:"name"`
-			Runs []web.HookRun `json:"runs"`
+			Name string `json:"name"`
+			Runs []Run  `json:"runs"`
 		}
 		if json.Unmarshal(data, &kept) == nil {
 			h.runs[kept.Name] = kept.Runs
@@ -50,13 +66,13 @@ func newHistory(dir string) *history {
 
 // add appends a run; a state directory that cannot be written costs the
 // history over a restart, nothing else.
-func (h *history) add(name string, r web.HookRun) {
+func (h *history) add(name string, r Run) {
 	if len(r.Output) > outputKept {
 		r.Output = r.Output[len(r.Output)-outputKept:]
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	runs := slices.Concat(h.runs[name], []web.HookRun{r})
+	runs := slices.Concat(h.runs[name], []Run{r})
 	runs = runs[max(len(runs)-runsKept, 0):]
 	h.runs[name] = runs
 	if h.dir == "" {
@@ -64,29 +80,13 @@ func (h *history) add(name string, r web.HookRun) {
 	}
 	data, err := json.Marshal(map[string]any{"name": name, "runs": runs})
 	if err == nil {
-		_ = writeFile(filepath.Join(h.dir, fileName(name)+".json"), data)
+		_ = files.Save(filepath.Join(h.dir, files.Name(name)+".json"), data)
 	}
 }
 
 // of returns the runs of one hook, oldest first.
-func (h *history) of(name string) []web.HookRun {
+func (h *history) of(name string) []Run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.runs[name])
-}
-
-// fileName makes a name safe as a file name, and distinct from others.
-func fileName(name string) string {
-	const hex = "0123456789abcdef"
-	b := make([]byte, 0, len(name))
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-			b = append(b, c)
-		default:
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		}
-	}
-	return string(b)
 }

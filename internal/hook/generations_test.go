@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestHook_HookRunsOncePerGeneration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := newHookBed(t, HookConfig{OnChange: onWeb})
+		b := newHookBed(t, Config{OnChange: onWeb})
 		ctx, cancel := context.WithCancel(t.Context())
 		followed := make(chan error, 1)
 		go func() {

@@ -1,4 +1,4 @@
-package agent
+package hook
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
@@ -20,7 +22,8 @@ import (
 type hookBed struct {
 	t      *testing.T
 	ledger *memLedger
-	runner *hookRunner
+	conds  *condition.Set
+	runner *runner
 
 	mu   sync.Mutex // mu guards what follows.
 	view view.View
@@ -67,7 +70,7 @@ func (l *memLedger) refuseWith(err error) {
 
 func (*memLedger) newer(z, known int64) bool { return z > known }
 
-func newHookBed(t *testing.T, c HookConfig) *hookBed {
+func newHookBed(t *testing.T, c Config) *hookBed {
 	t.Helper()
 	b := &hookBed{t: t, ledger: &memLedger{}, next: make(chan struct{})}
 	c.Name = "h"
@@ -77,24 +80,34 @@ func newHookBed(t *testing.T, c HookConfig) *hookBed {
 }
 
 // make makes a runner as the next leader has one.
-func (b *hookBed) make(c HookConfig, term int64) *hookRunner {
+func (b *hookBed) make(c Config, term int64) *runner {
 	b.t.Helper()
-	host := &hookHost{
-		scope: hookScope{
-			term: term, newLedger: func(string) ledger { return b.ledger },
-			run: func(ctx context.Context, c proc.Command) (proc.Result, error) { return b.exec(ctx, c) },
-		},
-		snapshot:    b.snapshot,
-		scheduleKey: func(HookConfig) string { return "k" },
-		history:     newHistory(""), conds: &condition.Set{}, events: event.NewRing(), log: slog.New(slog.DiscardHandler),
-	}
-	return host.runner(c)
+	e := newEngine(b.state)
+	b.conds = e.Conditions
+	p := &place{engine: e, scope: scope{
+		term: term, newLedger: func(string) ledger { return b.ledger },
+		run: func(ctx context.Context, c proc.Command) (proc.Result, error) { return b.exec(ctx, c) },
+	}}
+	return p.runner(c)
 }
 
-func (b *hookBed) snapshot() *snapshot {
+// newEngine is an engine that tells nobody.
+func newEngine(state func() State) *Engine {
+	return New(Options{
+		Agent: "a1", Log: slog.New(slog.DiscardHandler), Conditions: &condition.Set{}, State: state,
+		Events: event.NewRing(), Count: func(string, string) {}, Elected: func(context.Context) {},
+	})
+}
+
+// argv is a command with fixed arguments.
+func argv(args ...string) command.Command {
+	return command.Command{Text: strings.Join(args, " "), Args: func(command.Vars) ([]string, error) { return args, nil }}
+}
+
+func (b *hookBed) state() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &snapshot{view: b.view, complete: true, next: b.next}
+	return State{View: b.view, Complete: true, InPlace: func(view.Source) bool { return true }, Next: b.next}
 }
 
 func (b *hookBed) exec(ctx context.Context, c proc.Command) (proc.Result, error) {
@@ -151,7 +164,7 @@ func (b *hookBed) during(fn func()) {
 
 func TestHook_ChangeRunsOnceOverTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{OnChange: onWeb})
+		b := newHookBed(t, Config{OnChange: onWeb})
 		b.update(tree(10))
 		b.during(func() {
 			b.count(1, "first sight")
@@ -173,7 +186,7 @@ func TestHook_ChangeRunsOnceOverTerms(t *testing.T) {
 func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newHookBed(t, HookConfig{OnChange: onWeb, Idempotent: idempotent, Timeout: time.Hour})
+			b := newHookBed(t, Config{OnChange: onWeb, Idempotent: idempotent, Timeout: time.Hour})
 			b.run = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 			b.update(tree(10))
 			b.during(func() { b.count(1, "started") })
@@ -188,7 +201,7 @@ func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 					want = 2
 				}
 				b.count(want, "the next leader")
-				if got := b.runner.conds.Has("hook-unknown", "h"); got == idempotent {
+				if got := b.conds.Has("hook-unknown", "h"); got == idempotent {
 					t.Errorf("idempotent %v: reported as unknown: %v", idempotent, got)
 				}
 				b.update(tree(11))
@@ -201,7 +214,7 @@ func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 
 func TestHook_RefusedLedgerRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{OnChange: onWeb, OnElected: true})
+		b := newHookBed(t, Config{OnChange: onWeb, OnElected: true})
 		b.ledger.refuseWith(errors.New("no connection"))
 		b.update(tree(10))
 		b.during(func() {
@@ -219,7 +232,7 @@ func TestHook_RefusedLedgerRunsNothing(t *testing.T) {
 
 func TestHook_ElectedOncePerTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{OnElected: true})
+		b := newHookBed(t, Config{OnElected: true})
 		b.during(func() { b.count(1, "first term") })
 		b.runner = b.make(b.runner.cfg, 7)
 		b.during(func() { b.count(1, "the same term, resumed") })
@@ -230,7 +243,7 @@ func TestHook_ElectedOncePerTerm(t *testing.T) {
 
 func TestHook_RetriesAndFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{OnChange: onWeb, Retries: 2})
+		b := newHookBed(t, Config{OnChange: onWeb, Retries: 2})
 		b.run = func(context.Context) error { return errors.New("exit status 1") }
 		b.update(tree(10))
 		b.during(func() {
@@ -239,7 +252,7 @@ func TestHook_RetriesAndFails(t *testing.T) {
 			if e := b.ledger.record().Changes["config.web"]; e.State != stateFailed {
 				t.Errorf("got state %q", e.State)
 			}
-			if !b.runner.conds.Has("hook-failed", "h") {
+			if !b.conds.Has("hook-failed", "h") {
 				t.Error("not reported")
 			}
 		})
@@ -253,7 +266,7 @@ func TestHook_ScheduleCatchUp(t *testing.T) {
 		want int
 	}{{"", 3}, {catchUpLatest, 3}, {catchUpAll, 5}, {catchUpSkip, 2}} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *", CatchUp: c.mode})
+			b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *", CatchUp: c.mode})
 			b.during(func() {
 				b.count(0, "no slot yet")
 				time.Sleep(90 * time.Minute)
@@ -275,7 +288,7 @@ func TestHook_ScheduleOverlap(t *testing.T) {
 		most int
 	}{{"forbid", 1}, {overlapAllow, 3}, {overlapReplace, 1}} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *", Overlap: c.mode, Timeout: 24 * time.Hour})
+			b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *", Overlap: c.mode, Timeout: 24 * time.Hour})
 			running, most := 0, 0
 			b.run = func(ctx context.Context) error {
 				b.mu.Lock()
@@ -283,7 +296,7 @@ func TestHook_ScheduleOverlap(t *testing.T) {
 				most = max(most, running)
 				b.mu.Unlock()
 				defer func() { b.mu.Lock(); running--; b.mu.Unlock() }()
-				if !sleep(ctx, 150*time.Minute) {
+				if !pace.Sleep(ctx, 150*time.Minute) {
 					return context.Cause(ctx)
 				}
 				return nil
@@ -301,7 +314,7 @@ func TestHook_ScheduleOverlap(t *testing.T) {
 
 func TestHook_AllowedOverlapRecordsItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newHookBed(t, HookConfig{Schedule: "CRON_TZ=UTC 0 * * * *", Overlap: overlapAllow})
+		b := newHookBed(t, Config{Schedule: "CRON_TZ=UTC 0 * * * *", Overlap: overlapAllow})
 		b.during(func() {
 			time.Sleep(90 * time.Minute)
 			if s := b.ledger.record().Slot; s == nil || s.State != stateDone || s.Run == "" {

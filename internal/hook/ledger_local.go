@@ -1,0 +1,49 @@
+package hook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/zkagent/zkagent/internal/files"
+)
+
+// localLedger is the ledger of a hook that runs on every host: a file in the
+// state directory, or memory without one.
+type localLedger struct {
+	path string // empty: memory
+	mem  record
+}
+
+func (l *localLedger) load(context.Context) (record, error) {
+	if l.path == "" {
+		return l.mem.clone(), nil
+	}
+	data, err := os.ReadFile(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("read ledger: %w", err)
+	}
+	return decodeRecord(data)
+}
+
+func (l *localLedger) store(_ context.Context, r record) error {
+	if l.path == "" {
+		l.mem = r.clone()
+		return nil
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return files.Save(l.path, data)
+}
+
+// newer takes any difference for a change: a ZooKeeper that was replaced by
+// an empty one counts its zxids from the start again.
+func (*localLedger) newer(z, known int64) bool { return z != known }

@@ -1,0 +1,91 @@
+package hook
+
+import (
+	"context"
+	"reflect"
+	"sync"
+)
+
+// place runs the hooks of one place, this host or one term of an election, and
+// follows reloads of the settings.
+type place struct {
+	engine   *Engine
+	election string // empty: the hooks of every host
+	scope    scope
+}
+
+// runningHook is one hook that runs.
+type runningHook struct {
+	cfg    Config
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func (r *runningHook) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// run runs the hooks until ctx ends; none is left when it returns.
+func (p *place) run(ctx context.Context) {
+	running := map[string]*runningHook{}
+	defer func() {
+		var wg sync.WaitGroup
+		for _, r := range running {
+			wg.Go(r.stop)
+		}
+		wg.Wait()
+	}()
+	for ctx.Err() == nil {
+		now := p.engine.set.Load()
+		want := map[string]Config{}
+		for _, c := range now.hooks {
+			if c.Leader == p.election && c.triggered() {
+				want[c.Name] = c
+			}
+		}
+		for name, r := range running {
+			if c, ok := want[name]; ok && same(c, r.cfg) {
+				delete(want, name)
+				continue
+			}
+			r.stop()
+			delete(running, name)
+		}
+		for name, c := range want {
+			running[name] = p.start(ctx, c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-now.next:
+		}
+	}
+}
+
+// same compares two blocks; commands are compared by their text.
+func same(a, b Config) bool {
+	a.Command.Args, b.Command.Args = nil, nil
+	a.Position, b.Position = "", ""
+	return reflect.DeepEqual(a, b)
+}
+
+func (p *place) start(ctx context.Context, c Config) *runningHook {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &runningHook{cfg: c, cancel: cancel, done: make(chan struct{})}
+	runner := p.runner(c)
+	go func() {
+		defer close(r.done)
+		runner.run(ctx)
+	}()
+	return r
+}
+
+// runner makes the runner of one hook.
+func (p *place) runner(c Config) *runner {
+	r := &runner{engine: p.engine, cfg: c, scope: p.scope, log: p.engine.Log.With("component", "hook")}
+	var err error
+	if r.schedule, err = p.engine.schedule(c); err != nil {
+		p.engine.Conditions.Open("hook-schedule", c.Name, err.Error())
+	}
+	return r
+}

@@ -1,0 +1,214 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/session"
+)
+
+// ErrNotLeading says that leader-only work was left to the leader.
+var ErrNotLeading = errors.New("another host leads")
+
+// deposedLimit bounds on_deposed hooks with their retries.
+const deposedLimit = 10 * time.Minute
+
+// term is a term that this agent is in.
+type term struct {
+	ctx      context.Context // ends with the term
+	cancel   context.CancelFunc
+	path     string // of the election
+	election election.Term
+}
+
+// terms are the terms that this agent is in, by election. It is safe for
+// concurrent use.
+type terms struct {
+	mu sync.Mutex // mu guards in.
+	in map[string]*term
+}
+
+func (t *terms) set(name string, x *term) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if x == nil {
+		delete(t.in, name)
+		return
+	}
+	t.in[name] = x
+}
+
+// get returns the term in which this agent leads the election now: nil when
+// it does not, or when its lease cannot be trusted.
+func (t *terms) get(name string) *term {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.in[name]
+	if x == nil || x.ctx.Err() != nil || !x.election.Session.Held() {
+		return nil
+	}
+	return x
+}
+
+// end ends all terms of this process, without resigning.
+func (t *terms) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.in {
+		x.cancel()
+	}
+}
+
+// Lead is called by a candidate for the length of each term. It runs the
+// leader-only hooks of the election, and returns soon after the term has ended,
+// with nothing of it left but on_deposed.
+func (e *Engine) Lead(parent context.Context, name, path string, t election.Term) {
+	// To return before the term has ended would be to resign.
+	defer func() { <-parent.Done() }()
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	if err := e.WaitGuards(ctx, t.Session.Timeout()); err != nil {
+		return
+	}
+	e.Events.Add(event.Event{Kind: "elected", Subject: name, Text: fmt.Sprintf("term %d", t.ID)})
+	e.Log.Info("elected", "election", name, "term", t.ID)
+	x := &term{ctx: ctx, cancel: cancel, path: path, election: t}
+	e.terms.set(name, x)
+	e.Elected(ctx)
+	p := &place{engine: e, election: name, scope: scope{
+		term:      t.ID,
+		newLedger: func(hook string) ledger { return x.ledger(hook) },
+		run:       func(ctx context.Context, c proc.Command) (proc.Result, error) { return e.runInTerm(ctx, x, c) },
+	}}
+	p.run(ctx)
+	e.terms.set(name, nil)
+	e.Log.Info("deposed", "election", name, "term", t.ID, "err", context.Cause(ctx))
+	e.Events.Add(event.Event{Kind: "deposed", Subject: name, Text: fmt.Sprintf("term %d", t.ID)})
+	e.deposed(ctx, name, t.ID)
+}
+
+// ledger opens the ledger of a hook beside the election's path.
+func (x *term) ledger(hook string) *zkLedger {
+	return &zkLedger{s: x.election.Session, guard: x.election.Guard(), path: session.JoinPath(x.path+"-ledger", files.Name(hook))}
+}
+
+// Term is the term in which this agent leads the election; 0: it does not.
+func (e *Engine) Term(election string) int64 {
+	if x := e.terms.get(election); x != nil {
+		return x.election.ID
+	}
+	return 0
+}
+
+// RunLeading runs a command in the term of the election, and without a lease when
+// the election has no name.
+func (e *Engine) RunLeading(ctx context.Context, election string, c proc.Command) (proc.Result, error) {
+	if election == "" {
+		return e.plain(ctx, c)
+	}
+	x := e.terms.get(election)
+	if x == nil {
+		return proc.Result{Code: -1}, ErrNotLeading
+	}
+	return e.runInTerm(ctx, x, c)
+}
+
+// runInTerm runs a command that only the leader of the term may run: under a
+// guard that ends it with the lease.
+func (e *Engine) runInTerm(ctx context.Context, x *term, c proc.Command) (proc.Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })()
+	s := x.election.Session
+	leased, stop := s.WithLease(ctx)
+	defer stop()
+	if e.Options.Run != nil {
+		return e.Options.Run(leased, c)
+	}
+	// TERM comes when the lease runs out, KILL a sixth of the timeout later:
+	// within the third that the server still keeps the session.
+	c.Grace = min(s.Timeout()/6, proc.DefaultGrace)
+	guard := proc.Guard{Lease: s.Lease, Every: min(max(s.Timeout()/30, 10*time.Millisecond), 200*time.Millisecond), LockFile: e.guardLock()}
+	return guard.Run(leased, c)
+}
+
+// deposed runs the on_deposed hooks of an election, after its term. They are
+// not work of a leader, so they need no lease; Wait waits for them.
+func (e *Engine) deposed(ctx context.Context, name string, id int64) {
+	if e.handingOver.Load() {
+		return // the term goes on in the next process.
+	}
+	p := &place{engine: e, election: name, scope: scope{term: id, run: e.plain}}
+	for _, h := range e.set.Load().hooks {
+		if h.Leader != name || !h.OnDeposed {
+			continue
+		}
+		e.deposing.Go(func() {
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), deposedLimit)
+			defer cancel()
+			_ = p.runner(h).attempts(after, command.Trigger{Event: command.EventDeposed}, time.Time{})
+		})
+	}
+}
+
+// Wait waits for the on_deposed hooks that run.
+func (e *Engine) Wait() { e.deposing.Wait() }
+
+// HandOver ends the terms of this process without resigning, and waits for their
+// guarded commands: what they do may not go on when the next process acts.
+func (e *Engine) HandOver(ctx context.Context) {
+	e.terms.end()
+	if lock := e.guardLock(); lock != "" {
+		if err := proc.WaitGuards(ctx, lock, nil); err != nil {
+			e.Log.Warn("leader-only commands may still run", "err", err)
+		}
+	}
+}
+
+// HandingOver says that the terms go on in the next process: no on_deposed hook
+// runs from now on.
+func (e *Engine) HandingOver() { e.handingOver.Store(true) }
+
+// WaitGuards waits until no guard of a former process is left: what such a
+// process started in a term that this one resumed may still run. timeout is that
+// of the session.
+func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
+	lock := e.guardLock()
+	if lock == "" || e.guardsGone.Load() {
+		return nil
+	}
+	err := proc.WaitGuards(ctx, lock, func() {
+		e.Conditions.Open("guards-running", "", "waiting for commands that a former process of this agent started as leader")
+	})
+	e.Conditions.Close("guards-running", "")
+	if err != nil && ctx.Err() == nil {
+		// Without the lock nobody can tell. Such commands end with their lease,
+		// which ends before the session does.
+		e.Log.Warn("guard lock not usable", "err", err)
+		err = nil
+		if !pace.Sleep(ctx, timeout) {
+			err = context.Cause(ctx)
+		}
+	}
+	if err == nil {
+		e.guardsGone.Store(true)
+	}
+	return err
+}
+
+func (e *Engine) guardLock() string {
+	if e.StateDir == "" {
+		return ""
+	}
+	return filepath.Join(e.StateDir, "guards.lock")
+}
