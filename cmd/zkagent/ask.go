@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // confirm asks a question that is answered with yes or no. Nobody to ask, without
@@ -25,7 +27,7 @@ func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
 
 // mayAsk is the error of a question that nobody can be asked.
 func (g *globals) mayAsk(question string) error {
-	if g.yes || isTerminal(g.in) {
+	if g.yes || term.IsTerminal(g.In) {
 		return nil
 	}
 	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
@@ -34,17 +36,17 @@ func (g *globals) mayAsk(question string) error {
 // ask returns the line that is typed, without spaces around it; empty at the end
 // of the input.
 func (g *globals) ask(ctx context.Context, prompt string) (string, error) {
-	_, _ = io.WriteString(g.err, prompt)
+	_, _ = io.WriteString(g.Err, prompt)
 	var line strings.Builder
 	for char := make([]byte, 1); ; {
 		if err := g.awaitInput(ctx); err != nil {
-			_, _ = io.WriteString(g.err, "\n")
+			_, _ = io.WriteString(g.Err, "\n")
 			return "", err
 		}
-		n, err := g.in.Read(char)
+		n, err := g.In.Read(char)
 		if n == 0 || char[0] == '\n' {
 			if errors.Is(err, io.EOF) {
-				_, _ = io.WriteString(g.err, "\n")
+				_, _ = io.WriteString(g.Err, "\n")
 				err = nil
 			}
 			return strings.TrimSpace(line.String()), err
@@ -59,7 +61,7 @@ const inputPoll = 100 * time.Millisecond
 // awaitInput waits until there is something to read, or ctx ends: a terminal is
 // read by a system call that nothing else would end.
 func (g *globals) awaitInput(ctx context.Context) error {
-	f, ok := g.in.(*os.File)
+	f, ok := g.In.(*os.File)
 	for ok && ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, int(inputPoll.Milliseconds()))

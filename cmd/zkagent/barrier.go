@@ -77,7 +77,7 @@ func (g *globals) barrier(ctx context.Context, name string, wait time.Duration, 
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		bounded, cancel := g.patience(ctx, wait)
 		defer cancel()
-		notice := time.AfterFunc(time.Second, func() { g.say("waiting at barrier %s", path) })
+		notice := time.AfterFunc(time.Second, func() { g.Say("waiting at barrier %s", path) })
 		defer notice.Stop()
 		err := fn(bounded, s, path)
 		switch {

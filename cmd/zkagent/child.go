@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -65,11 +66,11 @@ func (g *globals) files() proc.Streams {
 		}
 		return def
 	}
-	in := file(g.in, nil)
-	if isTerminal(in) {
+	in := file(g.In, nil)
+	if term.IsTerminal(in) {
 		in = nil // a background group may not read the terminal
 	}
-	return proc.Streams{In: in, Out: file(g.out, os.Stdout), Err: file(g.err, os.Stderr)}
+	return proc.Streams{In: in, Out: file(g.Out, os.Stdout), Err: file(g.Err, os.Stderr)}
 }
 
 // childError turns the end of a command into our own exit code.
@@ -121,7 +122,7 @@ func (g *globals) release(ctx context.Context, h *recipe.Hold) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := h.Release(ctx); err != nil && !errors.Is(err, recipe.ErrNotHeld) {
-		g.warnf("%v; it is gone with the session", err)
+		g.Warnf("%v; it is gone with the session", err)
 	}
 }
 

@@ -61,7 +61,7 @@ func (g *globals) known(names func(*agent.Config) []string) []string {
 		}
 		found <- names(&s.Config)
 	}()
-	g.err = io.Discard
+	g.Err = io.Discard
 	select {
 	case list := <-found:
 		return list

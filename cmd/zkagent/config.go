@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -146,14 +147,14 @@ func exists(path string) bool {
 
 // told prints what a publish did.
 func (g *globals) told(verb string, t target, r config.Result) error {
-	if g.isJSON() {
-		return g.printJSON("result", r)
+	if g.IsJSON() {
+		return g.PrintJSON("result", r)
 	}
 	if r.Unchanged {
-		g.say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
+		g.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
 		return nil
 	}
-	_, err := fmt.Fprintf(g.out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), count(r.Count, "key"), count(len(r.Changes), "change"))
+	_, err := fmt.Fprintf(g.Out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), term.Count(r.Count, "key"), term.Count(len(r.Changes), "change"))
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -23,14 +24,14 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 				}
 				if len(args) == 2 {
 					if err = config.WriteDir(args[1], tree); err == nil {
-						g.say("%s: wrote %s of %s into %s", t.name, count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), args[1])
+						g.Say("%s: wrote %s of %s into %s", t.name, term.Count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), args[1])
 					}
 					return err
 				}
-				if isTerminal(g.out) {
+				if term.IsTerminal(g.Out) {
 					return usagef("an archive is not written to a terminal; name a directory, or redirect")
 				}
-				return config.WriteTar(g.out, tree)
+				return config.WriteTar(g.Out, tree)
 			})
 		},
 	}
@@ -66,7 +67,7 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 
 func (g *globals) readArchive(name string) (map[string][]byte, error) {
 	if name == "-" {
-		return config.ReadTar(g.in)
+		return config.ReadTar(g.In)
 	}
 	f, err := os.Open(name)
 	if err != nil {

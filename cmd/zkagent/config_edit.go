@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -63,10 +64,10 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 		return err
 	}
 	if change.Kind == config.Changed && bytes.Equal(change.Old, change.New) {
-		g.say("nothing changed")
+		g.Say("nothing changed")
 		return nil
 	}
-	if err = g.writeDiff(change.Unified("in use", "edited")); err != nil {
+	if err = g.PrintDiff(change.Unified("in use", "edited")); err != nil {
 		return err
 	}
 	ok, err := g.confirm(ctx, "publish this?")
@@ -110,7 +111,7 @@ func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	if len(names) == 1 {
 		return names[0], nil
 	}
-	return "", fail(exitUsage, fmt.Errorf("which of %s?", count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
+	return "", fail(exitUsage, fmt.Errorf("which of %s?", term.Count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
 // keepEdit keeps what was edited and was not published, and says where, also to
@@ -127,7 +128,7 @@ func (g *globals) keepEdit(err error, key string, value []byte) error {
 	if writeErr = errors.Join(writeErr, f.Close()); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}
-	_, _ = fmt.Fprintf(g.err, "what you edited is kept in %s\n", f.Name())
+	_, _ = fmt.Fprintf(g.Err, "what you edited is kept in %s\n", f.Name())
 	return err
 }
 
@@ -154,7 +155,7 @@ func (g *globals) editor(ctx context.Context, key string, value []byte) ([]byte,
 		return nil, errors.New("$EDITOR is empty")
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], name)...) //nolint:gosec // the user's own editor
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = g.in, g.out, g.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = g.In, g.Out, g.Err
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", words[0], err)
 	}

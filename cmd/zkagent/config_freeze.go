@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -23,7 +24,7 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 				if err := config.Freeze(ctx, s, t.path, reason); err != nil {
 					return err
 				}
-				g.say("%s is frozen", t.name)
+				g.Say("%s is frozen", t.name)
 				return nil
 			})
 		},
@@ -42,9 +43,9 @@ func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 				case err != nil:
 					return err
 				case was:
-					g.say("%s can be changed again", t.name)
+					g.Say("%s can be changed again", t.name)
 				default:
-					g.say("%s was not frozen", t.name)
+					g.Say("%s was not frozen", t.name)
 				}
 				return nil
 			})
@@ -65,10 +66,10 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if g.isJSON() {
-					return g.printJSON("collected", done)
+				if g.IsJSON() {
+					return g.PrintJSON("collected", done)
 				}
-				_, err = fmt.Fprintf(g.out, "%s: deleted %s, %s\n", t.name, count(len(done.Versions), "version"), count(done.Objects, "object"))
+				_, err = fmt.Fprintf(g.Out, "%s: deleted %s, %s\n", t.name, term.Count(len(done.Versions), "version"), term.Count(done.Objects, "object"))
 				return err
 			})
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -115,10 +116,10 @@ func (g *globals) printKey(ctx context.Context, s *session.Session, t target, ve
 		}
 		value = k.Value
 	}
-	if g.isJSON() {
-		return g.printJSON("value", string(value))
+	if g.IsJSON() {
+		return g.PrintJSON("value", string(value))
 	}
-	_, err := g.out.Write(value)
+	_, err := g.Out.Write(value)
 	return err
 }
 
@@ -132,15 +133,15 @@ func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
 		list = append(list, pair{path, string(k.Value)})
 		return true
 	})
-	if g.isJSON() {
-		return printList(g, "keys", list)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "keys", list)
 	}
 	for _, p := range list {
 		if keysOnly {
-			_, _ = fmt.Fprintln(g.out, p.Key)
+			_, _ = fmt.Fprintln(g.Out, p.Key)
 			continue
 		}
-		_, _ = fmt.Fprintf(g.out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
+		_, _ = fmt.Fprintf(g.Out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
 	}
 	return nil
 }
@@ -160,10 +161,10 @@ the one in use). A or B may be a directory or file.`,
 					return err
 				}
 				differs = len(changes) > 0
-				if g.isJSON() {
-					return printList(g, "changes", withDiffs(changes, from, to))
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "changes", withDiffs(changes, from, to))
 				}
-				return g.writeDiff(config.Unified(changes, from, to))
+				return g.PrintDiff(config.Unified(changes, from, to))
 			})
 			return withExitCode(err, exitCode, differs)
 		},
@@ -248,10 +249,10 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 					return err
 				}
 				if len(list) == 0 {
-					g.say("%s has no versions", t.name)
+					g.Say("%s has no versions", t.name)
 				}
 				if frozen, err := config.Frozen(ctx, s, t.path); err == nil && frozen != nil {
-					g.say("%s", frozen)
+					g.Say("%s", frozen)
 				}
 				if limit > 0 {
 					list = list[:min(limit, len(list))]
@@ -260,8 +261,8 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if g.isJSON() {
-					return printList(g, "versions", withRollouts(list, rollouts))
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "versions", withRollouts(list, rollouts))
 				}
 				return g.printHistory(ctx, s, t, list, rollouts, patch)
 			})
@@ -273,7 +274,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 }
 
 func (g *globals) printHistory(ctx context.Context, s *session.Session, t target, list []config.Version, rollouts map[int64]versionRollout, patch bool) error {
-	tab := &table{header: []string{"VERSION", "STATE", "TIME", "KEYS", "ROLLOUT", "BY", "MESSAGE"}}
+	tab := &term.Table{Header: []string{"VERSION", "STATE", "TIME", "KEYS", "ROLLOUT", "BY", "MESSAGE"}}
 	for _, v := range list {
 		state := ""
 		switch {
@@ -290,17 +291,17 @@ func (g *globals) printHistory(ctx context.Context, s *session.Session, t target
 		}
 		row := []string{fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), rollouts[v.Number].String(), by, v.Message}
 		if !patch {
-			tab.add(row...)
+			tab.Add(row...)
 			continue
 		}
-		if err := g.printTable(&table{rows: [][]string{row}}); err != nil {
+		if err := g.PrintTable(&term.Table{Rows: [][]string{row}}); err != nil {
 			return err
 		}
 		if err := g.printPatch(ctx, s, t, v); err != nil {
 			return err
 		}
 	}
-	return g.printTable(tab)
+	return g.PrintTable(tab)
 }
 
 func (g *globals) printPatch(ctx context.Context, s *session.Session, t target, v config.Version) error {
@@ -314,5 +315,5 @@ func (g *globals) printPatch(ctx context.Context, s *session.Session, t target, 
 			return err
 		}
 	}
-	return g.writeDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
+	return g.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -112,19 +113,19 @@ func (g *globals) printPlan(p *planned, t target) error {
 		return err
 	}
 	diff := config.Unified(p.Changes, p.from(), p.next())
-	if g.isJSON() {
+	if g.IsJSON() {
 		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t)}
 		if p.roll.rollout {
 			data.Strategy = &strategy
 		}
-		if err := g.printJSON("plan", data); err != nil {
+		if err := g.PrintJSON("plan", data); err != nil {
 			return err
 		}
 		return explain(p.Refused, t)
 	}
-	g.printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
-		t.name, p.from(), p.next(), count(p.Count, "key"), len(p.Changes), count(changing, "agent"), besides(len(p.Maintenance)))
-	if err := g.writeDiff(diff); err != nil {
+	g.Printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
+		t.name, p.from(), p.next(), term.Count(p.Count, "key"), len(p.Changes), term.Count(changing, "agent"), besides(len(p.Maintenance)))
+	if err := g.PrintDiff(diff); err != nil {
 		return err
 	}
 	g.warnPlan(p, t, size)
@@ -132,23 +133,23 @@ func (g *globals) printPlan(p *planned, t target) error {
 	case p.Refused != nil:
 		return explain(p.Refused, t)
 	case len(p.Changes) == 0 && p.From > 0:
-		g.say("nothing would change")
+		g.Say("nothing would change")
 		return nil
 	}
 	if p.roll.rollout {
-		g.printf("Strategy: %s\n", describe(strategy, size))
+		g.Printf("Strategy: %s\n", describe(strategy, size))
 	}
-	g.printf("To publish exactly this:\n  %s\n", p.command(g, t))
+	g.Printf("To publish exactly this:\n  %s\n", p.command(g, t))
 	return nil
 }
 
 // warnPlan tells what would be refused today, and perhaps not any more later.
 func (g *globals) warnPlan(p *planned, t target, size int) {
 	if p.rollout != "" {
-		g.warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
+		g.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
 	}
 	if p.roll.rollout && size == 0 {
-		g.warnf("nobody would vote, so the rollout would be refused")
+		g.Warnf("nobody would vote, so the rollout would be refused")
 	}
 }
 
@@ -170,7 +171,7 @@ func (p *planned) next() string {
 
 // command is what publishes exactly this, as it is typed into a shell.
 func (p *planned) command(g *globals, t target) string {
-	words := []string{"zkagent", "config", "publish", shellWord(p.dir), shellWord(t.name), "--check-version", strconv.FormatInt(p.From, 10)}
+	words := []string{"zkagent", "config", "publish", term.ShellWord(p.dir), term.ShellWord(t.name), "--check-version", strconv.FormatInt(p.From, 10)}
 	words = append(words, p.flags.repeat()...)
 	words = append(words, p.roll.repeat()...)
 	return strings.Join(append(words, g.whereWords()...), " ")
@@ -180,11 +181,11 @@ func (p *planned) command(g *globals, t target) string {
 func (g *globals) whereWords() []string {
 	var words []string
 	for _, c := range g.config {
-		words = append(words, "--config", shellWord(c))
+		words = append(words, "--config", term.ShellWord(c))
 	}
 	for _, f := range []struct{ name, value string }{{"--zk", g.zk}, {"--chroot", g.chroot}} {
 		if f.value != "" {
-			words = append(words, f.name, shellWord(f.value))
+			words = append(words, f.name, term.ShellWord(f.value))
 		}
 	}
 	return words
@@ -203,20 +204,10 @@ func (p publishFlags) repeat() []string {
 		words = append(words, "--finish")
 	}
 	if p.schema != "" {
-		words = append(words, "--schema", shellWord(p.schema))
+		words = append(words, "--schema", term.ShellWord(p.schema))
 	}
 	if p.message != "" {
-		words = append(words, "-m", shellWord(p.message))
+		words = append(words, "-m", term.ShellWord(p.message))
 	}
 	return words
-}
-
-// shellWord quotes a word for a shell when it needs to be.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-:@%+=,", r)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -76,7 +76,7 @@ func (g *globals) oneKey(ctx context.Context, s *session.Session, t target, key 
 	if err := config.ValidateKey(key); err != nil {
 		return fail(exitUsage, err)
 	}
-	value, err := io.ReadAll(g.in)
+	value, err := io.ReadAll(g.In)
 	if err != nil {
 		return err
 	}

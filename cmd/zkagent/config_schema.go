@@ -54,8 +54,8 @@ func (g *globals) checkSchema(ctx context.Context, s *session.Session, t target,
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
 	if file == "" {
-		g.printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
+		g.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
 	}
-	g.say("%s: the tree in use satisfies the schema", t.name)
+	g.Say("%s: the tree in use satisfies the schema", t.name)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -37,7 +38,7 @@ func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZK
 
 // loadSettings loads the settings and prints errors and warnings.
 func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error) {
-	return g.load(opts, !g.quiet)
+	return g.load(opts, !g.Quiet)
 }
 
 // load loads the settings and prints what is wrong with them; warnings only
@@ -56,10 +57,10 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 	if len(s.Diagnostics) > 0 && (warnings || err != nil) {
 		g.shown = true
 		width := uint(0)
-		if isTerminal(g.err) {
+		if term.IsTerminal(g.Err) {
 			width = 100
 		}
-		if werr := s.Write(g.err, width, g.useColor(g.err)); werr != nil {
+		if werr := s.Write(g.Err, width, g.UseColor(g.Err)); werr != nil {
 			return nil, werr
 		}
 	}
@@ -164,7 +165,7 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
 	defer notice.Stop()
 	s, err := session.Dial(ctx, c)
 	switch {
@@ -208,13 +209,13 @@ func (g *globals) logger() *slog.Logger {
 	if !g.verbose {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(g.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return slog.New(slog.NewTextHandler(g.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // readInput reads a file, or standard input for "-".
 func (g *globals) readInput(name string) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(g.in)
+		return io.ReadAll(g.In)
 	}
 	return os.ReadFile(name)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -65,7 +66,7 @@ func (g *globals) debug(ctx context.Context, out string) error {
 		return err
 	}
 	if out == "-" {
-		_, err = g.out.Write(data)
+		_, err = g.Out.Write(data)
 		return err
 	}
 	if out == "" {
@@ -74,7 +75,7 @@ func (g *globals) debug(ctx context.Context, out string) error {
 	if err := os.WriteFile(out, data, 0o600); err != nil {
 		return err
 	}
-	g.say("wrote %s with %s; look at it before you give it away", out, count(len(files), "file"))
+	g.Say("wrote %s with %s; look at it before you give it away", out, term.Count(len(files), "file"))
 	return nil
 }
 

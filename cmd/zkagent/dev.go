@@ -56,8 +56,8 @@ is given. Checks are run.
 
 Without an argument a built-in example is run, and explained.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if g.isJSON() {
-				return usagef("dev talks to people: --output %s is not possible", g.output)
+			if g.IsJSON() {
+				return usagef("dev talks to people: --output %s is not possible", g.Format)
 			}
 			if err := o.parse(c, args); err != nil {
 				return err
@@ -162,7 +162,7 @@ func (d *devRun) listen() error {
 	}
 	d.addr = addr.String()
 	if host != "localhost" && !loopback(host) {
-		d.g.warnf("the server listens on %s, which is not loopback: everybody who reaches this host can read and change everything in it", d.addr)
+		d.g.Warnf("the server listens on %s, which is not loopback: everybody who reaches this host can read and change everything in it", d.addr)
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			_, port, _ = net.SplitHostPort(d.addr)
 			d.addr = net.JoinHostPort("127.0.0.1", port)
@@ -259,13 +259,13 @@ func (d *devRun) outages(ctx context.Context) {
 	}
 	for pause(ctx, d.o.gap-d.o.down) {
 		d.server.Stop()
-		d.g.printf("-- the server is down for %s\n", d.o.down)
+		d.g.Printf("-- the server is down for %s\n", d.o.down)
 		ok := pause(ctx, d.o.down)
 		d.server.Start()
 		if !ok {
 			return
 		}
-		d.g.printf("-- the server is up again\n")
+		d.g.Printf("-- the server is up again\n")
 	}
 }
 

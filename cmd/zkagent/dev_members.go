@@ -77,7 +77,7 @@ func (s *simulation) run(ctx context.Context, g *globals, o devOptions) {
 	for _, m := range o.simulated {
 		for range m.count {
 			if err := s.add(ctx, m.group); err != nil {
-				g.warnf("simulated member: %v", err)
+				g.Warnf("simulated member: %v", err)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (s *simulation) run(ctx context.Context, g *globals, o devOptions) {
 		for _, m := range o.simulated {
 			// A new member comes before the old one goes: as in a deployment.
 			if err := s.add(ctx, m.group); err != nil {
-				g.warnf("simulated member: %v", err)
+				g.Warnf("simulated member: %v", err)
 			}
 			s.remove(m.group)
 		}

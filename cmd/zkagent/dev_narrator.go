@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
 )
@@ -39,7 +40,7 @@ func newNarrator(g *globals) *narrator {
 
 // tell prints one line.
 func (n *narrator) tell(format string, args ...any) {
-	n.g.printf("-- %s\n", printable(fmt.Sprintf(format, args...)))
+	n.g.Printf("-- %s\n", term.Printable(fmt.Sprintf(format, args...)))
 }
 
 // look tells what is new.
@@ -91,7 +92,7 @@ func (n *narrator) units(s *web.Status) {
 				words = append(words, id+" left")
 			}
 		}
-		n.tell("group %s: %s (%s)", v.Name, strings.Join(words, ", "), count(len(now), "member"))
+		n.tell("group %s: %s (%s)", v.Name, strings.Join(words, ", "), term.Count(len(now), "member"))
 	}
 	for _, v := range s.Elections {
 		if n.leaders[v.Name] != v.Term && v.Held {
@@ -122,7 +123,7 @@ func (n *narrator) hookRuns(s *web.Status) {
 			n.hooks++
 			n.tell("hook %s ran (%s): %s", h.Name, r.Event, r.State)
 			for line := range strings.Lines(r.Output) {
-				n.g.printf("   | %s\n", printable(strings.TrimRight(line, "\n")))
+				n.g.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
 			}
 		}
 	}
@@ -156,14 +157,14 @@ func (n *narrator) file(path, now string) {
 	}
 	n.files[path] = now
 	n.changes++
-	text := unified(path, []byte(before), known, []byte(now))
+	text := term.Diff(path, []byte(before), known, []byte(now))
 	if len(text) > maxShown {
 		text = text[:maxShown] + "\n...\n"
 	}
 	if _, rest, ok := strings.Cut(text, "\n"); ok {
 		text = rest // the command line of a diff
 	}
-	_ = n.g.writeDiff(text)
+	_ = n.g.PrintDiff(text)
 }
 
 // conditions tells what the agent cannot do, and when it can again.

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/examples/quickstart"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -45,7 +46,7 @@ func (d *devRun) settings() (agent.Config, error) {
 	if d.g.verbose {
 		level.Set(slog.LevelDebug)
 	}
-	logger := slog.New(slog.NewTextHandler(d.g.err, &slog.HandlerOptions{Level: level}))
+	logger := slog.New(slog.NewTextHandler(d.g.Err, &slog.HandlerOptions{Level: level}))
 	s, err := d.g.loadSettings(settings.Options{Logger: logger, Offline: true})
 	if err != nil {
 		return agent.Config{}, err
@@ -169,9 +170,9 @@ func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error
 	}
 	words := make([]string, len(c.Args))
 	for i, w := range c.Args {
-		words[i] = shellWord(w)
+		words[i] = term.ShellWord(w)
 	}
-	a.d.g.printf("-- would run (%s): %s\n", event, printable(strings.Join(words, " ")))
+	a.d.g.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
 	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // How long a step of the story stays on the screen, and how long its effect is
@@ -173,7 +174,7 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 	st := s.steps[s.at]
 	if !s.running {
 		s.running, s.began = true, now
-		s.d.g.printf("\n%s\n", s.d.g.colored(s.d.g.out, "1", fmt.Sprintf("%d. %s", s.at+1, st.title)))
+		s.d.g.Printf("\n%s\n", s.d.g.Colored(s.d.g.Out, "1", fmt.Sprintf("%d. %s", s.at+1, st.title)))
 		if st.act != nil {
 			return st.act(ctx, n)
 		}
@@ -194,9 +195,9 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 }
 
 func (s *story) end() {
-	s.d.g.printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
+	s.d.g.Printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
 	if s.d.o.exitAfter == 0 {
-		s.d.g.printf("Ctrl-C ends it.\n")
+		s.d.g.Printf("Ctrl-C ends it.\n")
 	}
 }
 
@@ -205,26 +206,26 @@ func (d *devRun) banner(cfg *agent.Config, a *agent.Agent) {
 	g := d.g
 	me := os.Args[0]
 	zk := d.addr + cfg.ZooKeeper.Chroot
-	g.printf("%s\n", g.colored(g.out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
-	g.printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
-	g.printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
-	g.printf("  settings   %s\n", strings.Join(d.paths, " "))
+	g.Printf("%s\n", g.Colored(g.Out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
+	g.Printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
+	g.Printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
+	g.Printf("  settings   %s\n", strings.Join(d.paths, " "))
 	for _, b := range cfg.Bundles {
 		if b.ForEach != nil {
 			continue
 		}
 		for _, t := range b.Templates {
 			if path, err := t.Destination(nil); err == nil {
-				g.printf("  file       %s\n", path)
+				g.Printf("  file       %s\n", path)
 			}
 		}
 	}
 	if d.o.hooks == "print" && len(cfg.Hooks) > 0 {
-		g.printf("  hooks      are shown, not run (--hooks run)\n")
+		g.Printf("  hooks      are shown, not run (--hooks run)\n")
 	}
-	g.printf("Try in another terminal:\n")
-	g.printf("  %s status --addr %s\n", shellWord(me), cfg.Admin.Socket)
-	g.printf("  %s zk tree / --zk %s\n", shellWord(me), zk)
+	g.Printf("Try in another terminal:\n")
+	g.Printf("  %s status --addr %s\n", term.ShellWord(me), cfg.Admin.Socket)
+	g.Printf("  %s zk tree / --zk %s\n", term.ShellWord(me), zk)
 	switch {
 	case len(cfg.Configs) > 0:
 		dir, root := "DIR", cfg.Configs[0].Path
@@ -235,8 +236,8 @@ func (d *devRun) banner(cfg *agent.Config, a *agent.Agent) {
 				}
 			}
 		}
-		g.printf("  %s config publish %s %s --zk %s\n", shellWord(me), shellWord(dir), root, zk)
+		g.Printf("  %s config publish %s %s --zk %s\n", term.ShellWord(me), term.ShellWord(dir), root, zk)
 	default:
-		g.printf("  %s members --zk %s\n", shellWord(me), zk)
+		g.Printf("  %s members --zk %s\n", term.ShellWord(me), zk)
 	}
 }

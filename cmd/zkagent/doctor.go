@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -153,7 +154,7 @@ func (d *doctor) agent(ctx context.Context) {
 		d.add(levelFail, "agent", path, err.Error())
 		return
 	}
-	d.add(levelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, age(s.Agent.Started), s.Summary))
+	d.add(levelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, term.Age(s.Agent.Started), s.Summary))
 	if s.Agent.Version != buildVersion() {
 		d.add(levelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, buildVersion()))
 		d.hint("\"zkagent upgrade\" executes the new one and keeps the session")
@@ -163,14 +164,14 @@ func (d *doctor) agent(ctx context.Context) {
 		d.hint("\"zkagent reload\" loads them")
 	}
 	for _, c := range s.Conditions {
-		d.add(levelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, age(c.Since)))
+		d.add(levelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
 	}
 }
 
 // print shows the findings; one that fails makes the exit code 1.
 func (d *doctor) print() error {
 	failed, warned := 0, 0
-	t := &table{header: []string{"", "CHECK", "ABOUT", "FINDING"}}
+	t := &term.Table{Header: []string{"", "CHECK", "ABOUT", "FINDING"}}
 	for _, f := range d.list {
 		color := "32"
 		switch f.Level {
@@ -179,16 +180,16 @@ func (d *doctor) print() error {
 		case levelWarn:
 			warned, color = warned+1, "33"
 		}
-		t.add(d.g.colored(d.g.out, color, f.Level), f.Check, f.About, f.Text)
+		t.Add(d.g.Colored(d.g.Out, color, f.Level), f.Check, f.About, f.Text)
 		if f.Hint != "" {
-			t.add("", "", "", "hint: "+f.Hint)
+			t.Add("", "", "", "hint: "+f.Hint)
 		}
 	}
 	var err error
-	if d.g.isJSON() {
-		err = printList(d.g, "findings", d.list)
-	} else if err = d.g.printTable(t); err == nil {
-		d.g.say("%s, %s", count(failed, "failure"), count(warned, "warning"))
+	if d.g.IsJSON() {
+		err = term.PrintList(&d.g.Console, "findings", d.list)
+	} else if err = d.g.PrintTable(t); err == nil {
+		d.g.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
 	}
 	if err == nil && failed > 0 {
 		return codeError(exitFailed)

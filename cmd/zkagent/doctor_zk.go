@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -96,7 +97,7 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 		}
 		best = min(best, time.Since(began))
 	}
-	text := fmt.Sprintf("session after %s, an answer in %s", short(connected), best.Round(10*time.Microsecond))
+	text := fmt.Sprintf("session after %s, an answer in %s", term.Short(connected), best.Round(10*time.Microsecond))
 	if best > answerSlow {
 		d.add(levelWarn, "server", server, text+": slow")
 		return true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -114,14 +115,14 @@ func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect st
 		stop()
 		wg.Wait()
 	}()
-	notice := time.AfterFunc(time.Second, func() { g.say("waiting to be elected at %s", path) })
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting to be elected at %s", path) })
 	defer notice.Stop()
 	wait, cancel := g.patience(ctx, o.wait)
 	defer cancel()
 	select {
 	case l := <-terms:
 		notice.Stop()
-		g.say("leading %s, term %d", path, l.term.ID)
+		g.Say("leading %s, term %d", path, l.term.ID)
 		err := g.runHeld(ctx, held{
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
 			env: []string{"ZKAGENT_ELECTION=" + path},
@@ -150,7 +151,7 @@ func (g *globals) resign(ctx context.Context, c *election.Candidate) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := c.Resign(ctx); err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
-		g.warnf("resign: %v; the candidate is gone with the session", err)
+		g.Warnf("resign: %v; the candidate is gone with the session", err)
 	}
 }
 
@@ -188,13 +189,13 @@ func (g *globals) observe(ctx context.Context, s *session.Session, name, path, d
 }
 
 func (g *globals) printLeader(l view.Leader) error {
-	if g.isJSON() {
-		return g.line(map[string]any{"apiVersion": "v1", "election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
+	if g.IsJSON() {
+		return g.Line(map[string]any{"apiVersion": "v1", "election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
 	}
 	id := l.ID
 	if l.Term == 0 {
 		id = "-"
 	}
-	_, err := fmt.Fprintf(g.out, "%s\t%d\n", printable(id), l.Term)
+	_, err := fmt.Fprintf(g.Out, "%s\t%d\n", term.Printable(id), l.Term)
 	return err
 }

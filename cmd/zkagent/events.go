@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -68,7 +69,7 @@ func (g *globals) readEvents(ctx context.Context, client *web.Client, follow boo
 	told := false
 	for failed == nil {
 		if !told {
-			g.say("the agent has gone; waiting for it")
+			g.Say("the agent has gone; waiting for it")
 		}
 		select {
 		case <-ctx.Done():
@@ -98,15 +99,15 @@ func moment(text string, now time.Time) (time.Time, error) {
 }
 
 func (g *globals) printEvent(e event.Event) error {
-	if g.isJSON() {
-		return g.line(e)
+	if g.IsJSON() {
+		return g.Line(e)
 	}
 	kind := fmt.Sprintf("%-17s", e.Kind)
 	if e.Warn {
-		kind = g.colored(g.out, "33", kind)
+		kind = g.Colored(g.Out, "33", kind)
 	}
-	text := printable(joined([]string{e.Subject, e.Text}, ": "))
+	text := term.Printable(joined([]string{e.Subject, e.Text}, ": "))
 	line := strings.TrimRight(e.Time.UTC().Format(time.RFC3339)+"  "+kind+"  "+text, " ")
-	_, err := fmt.Fprintln(g.out, line)
+	_, err := fmt.Fprintln(g.Out, line)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -82,14 +83,14 @@ func (g *globals) finish(ctx context.Context, err error) int {
 		return exitSignal + int(s.signal)
 	}
 	if diags, ok := errors.AsType[hcl.Diagnostics](err); !ok || !g.shown {
-		g.errorf("%s", strings.TrimSpace(e.err.Error()))
+		g.Errorf("%s", strings.TrimSpace(e.err.Error()))
 	} else {
-		g.errorf("settings are invalid: %s", count(len(diags.Errs()), "error"))
+		g.Errorf("settings are invalid: %s", term.Count(len(diags.Errs()), "error"))
 	}
 	for _, h := range e.hints {
-		g.say("hint: %s", h)
+		g.Say("hint: %s", h)
 	}
-	if g.output == "json" || g.output == "ndjson" {
+	if g.Format == "json" || g.Format == "ndjson" {
 		g.errorJSON(e)
 	}
 	return e.code
@@ -97,7 +98,7 @@ func (g *globals) finish(ctx context.Context, err error) int {
 
 // errorJSON prints the error as data, for machines that read standard output.
 func (g *globals) errorJSON(e *cliError) {
-	_ = json.NewEncoder(g.out).Encode(map[string]any{"apiVersion": "v1", "error": map[string]any{
+	_ = json.NewEncoder(g.Out).Encode(map[string]any{"apiVersion": "v1", "error": map[string]any{
 		"code": codeName(e.code), "message": e.err.Error(), "hint": strings.Join(e.hints, "; "),
 	}})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -52,21 +53,21 @@ func (g *globals) listAgents(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
-	if g.isJSON() {
-		return printList(g, "agents", agents)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "agents", agents)
 	}
-	tab := &table{header: []string{"AGENT", "STATE", "VERSION", "UP", "TEMPLATES", "LEADS", "LAST ERROR"}}
+	tab := &term.Table{Header: []string{"AGENT", "STATE", "VERSION", "UP", "TEMPLATES", "LEADS", "LAST ERROR"}}
 	failing := 0
 	for _, a := range agents {
 		if a.State != config.StateOK {
 			failing++
 		}
-		tab.add(a.ID, g.agentState(a.State), orWord(a.Version, "-"), age(a.Since), templatesWord(a.Record), orWord(strings.Join(a.Leads, ","), "-"), a.Error)
+		tab.Add(a.ID, g.agentState(a.State), orWord(a.Version, "-"), term.Age(a.Since), templatesWord(a.Record), orWord(strings.Join(a.Leads, ","), "-"), a.Error)
 	}
-	if err := g.printTable(tab); err != nil {
+	if err := g.PrintTable(tab); err != nil {
 		return err
 	}
-	g.say("%s, %d of them not well", count(len(agents), "agent"), failing)
+	g.Say("%s, %d of them not well", term.Count(len(agents), "agent"), failing)
 	return nil
 }
 
@@ -126,7 +127,7 @@ func templatesWord(st fleet.Record) string {
 
 func (g *globals) agentState(state string) string {
 	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", "failing": "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
-	return g.colored(g.out, code, state)
+	return g.Colored(g.Out, code, state)
 }
 
 // subscriberRow is one agent's use of one config.
@@ -157,16 +158,16 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 			rows = append(rows, subscriberRow{Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version})
 		}
 	}
-	if g.isJSON() {
-		return printList(g, "subscribers", rows)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "subscribers", rows)
 	}
-	tab := &table{header: []string{"CONFIG", "AGENT", "VERSION", "STATE", "ERROR"}}
+	tab := &term.Table{Header: []string{"CONFIG", "AGENT", "VERSION", "STATE", "ERROR"}}
 	for _, r := range rows {
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
 			version += " (behind)"
 		}
-		tab.add(r.Config, r.Agent, version, g.agentState(r.State), r.Error)
+		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), r.Error)
 	}
-	return g.printTable(tab)
+	return g.PrintTable(tab)
 }

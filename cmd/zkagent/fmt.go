@@ -76,10 +76,10 @@ func (g *globals) fmtFile(name string, o fmtOptions) (bool, error) {
 	}
 	changed := !bytes.Equal(data, out)
 	if o.check && changed {
-		_, _ = fmt.Fprintln(g.out, name)
+		_, _ = fmt.Fprintln(g.Out, name)
 	}
 	if o.diff && changed {
-		if err = g.writeDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {
+		if err = g.PrintDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {
 			return changed, err
 		}
 	}
@@ -89,7 +89,7 @@ func (g *globals) fmtFile(name string, o fmtOptions) (bool, error) {
 	case o.write && name != "-", o.check, o.diff:
 		return changed, nil
 	}
-	_, err = g.out.Write(out)
+	_, err = g.Out.Write(out)
 	return changed, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -29,7 +30,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 				if err := client.Post(ctx, "/hooks/run", url.Values{"name": {args[0]}}, nil); err != nil {
 					return err
 				}
-				g.say("hook %s was run", args[0])
+				g.Say("hook %s was run", args[0])
 				return nil
 			})
 		},
@@ -81,10 +82,10 @@ func (g *globals) listHooks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if g.isJSON() {
-			return printList(g, "hooks", list)
+		if g.IsJSON() {
+			return term.PrintList(&g.Console, "hooks", list)
 		}
-		t := &table{header: []string{"HOOK", "WHERE", "TRIGGERS", "LAST", "AGE", "NEXT"}}
+		t := &term.Table{Header: []string{"HOOK", "WHERE", "TRIGGERS", "LAST", "AGE", "NEXT"}}
 		for _, h := range list {
 			where := "every host"
 			if h.Leader != "" {
@@ -92,14 +93,14 @@ func (g *globals) listHooks(ctx context.Context) error {
 			}
 			state, ago, next := "-", "-", "-"
 			if last := h.Last(); last != nil {
-				state, ago = last.State, age(last.Began)
+				state, ago = last.State, term.Age(last.Began)
 			}
 			if !h.Next.IsZero() {
 				next = h.Next.UTC().Format(time.RFC3339)
 			}
-			t.add(h.Name, where, strings.Join(h.Triggers, " "), g.stateWord(state), ago, next)
+			t.Add(h.Name, where, strings.Join(h.Triggers, " "), g.stateWord(state), ago, next)
 		}
-		return g.printTable(t)
+		return g.PrintTable(t)
 	})
 }
 
@@ -108,21 +109,21 @@ func (g *globals) dryHook(ctx context.Context, client *web.Client, name string) 
 	if err != nil {
 		return err
 	}
-	if g.isJSON() {
-		return g.printJSON("hook", h)
+	if g.IsJSON() {
+		return g.PrintJSON("hook", h)
 	}
-	_, err = fmt.Fprintln(g.out, printable(h.Command))
+	_, err = fmt.Fprintln(g.Out, term.Printable(h.Command))
 	return err
 }
 
 func (g *globals) printRuns(h web.HookStatus) error {
-	if g.isJSON() {
-		return printList(g, "runs", h.Runs)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "runs", h.Runs)
 	}
 	for _, r := range h.Runs {
-		_, _ = fmt.Fprintf(g.out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), short(r.Took), r.Code, printable(r.Error))
+		_, _ = fmt.Fprintf(g.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), term.Short(r.Took), r.Code, term.Printable(r.Error))
 		for line := range strings.Lines(r.Output) {
-			_, _ = fmt.Fprintln(g.out, "  "+printable(strings.TrimSuffix(line, "\n")))
+			_, _ = fmt.Fprintln(g.Out, "  "+term.Printable(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil

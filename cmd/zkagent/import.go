@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/translate"
 )
 
@@ -70,15 +71,15 @@ func (g *globals) importFrom(kind, path, dir string) error {
 		return fmt.Errorf("translate: %w", err)
 	}
 	for _, n := range r.Notes() {
-		g.warnf("%s", n)
+		g.Warnf("%s", n)
 	}
 	if dir == "" {
-		_, err = g.out.Write(text)
+		_, err = g.Out.Write(text)
 	} else {
 		err = g.writeImport(dir, text, r)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
-		err = fail(exitFailed, fmt.Errorf("%s not translated", count(n, "construct")), `each is a comment with "import:" in the result, which is valid otherwise`)
+		err = fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each is a comment with "import:" in the result, which is valid otherwise`)
 	}
 	return err
 }
@@ -135,6 +136,6 @@ func (g *globals) writeImport(dir string, text []byte, r *translate.Result) erro
 			return err
 		}
 	}
-	g.say("%s written to %s; next: zkagent validate %s", count(len(files), "file"), dir, dir)
+	g.Say("%s written to %s; next: zkagent validate %s", term.Count(len(files), "file"), dir, dir)
 	return nil
 }

@@ -71,7 +71,7 @@ func (g *globals) orderCommand(use, short, long, path, done string, args cobra.P
 				if err := client.Post(ctx, path, values(a), nil); err != nil {
 					return err
 				}
-				g.say("%s", done)
+				g.Say("%s", done)
 				return nil
 			})
 		},
@@ -115,12 +115,12 @@ func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
 				if err := client.Post(ctx, path, nil, nil); err != nil {
 					return err
 				}
-				notice := time.AfterFunc(time.Second, func() { g.say("waiting for the agent to end") })
+				notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the agent to end") })
 				defer notice.Stop()
 				if err := client.WaitGone(ctx); err != nil {
 					return err
 				}
-				g.say("%s", done)
+				g.Say("%s", done)
 				return nil
 			})
 		},

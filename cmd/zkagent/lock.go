@@ -87,7 +87,7 @@ func (g *globals) lock(ctx context.Context, name string, command []string, o loc
 func (g *globals) acquire(ctx context.Context, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
 	wait, cancel := g.patience(ctx, o.wait)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.say("waiting for lock %s", path) })
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for lock %s", path) })
 	defer notice.Stop()
 	h, err := o.acquire(wait, s, path)
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -76,7 +77,7 @@ func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
 			if err := client.Post(ctx, "/maint", args, nil); err != nil {
 				return err
 			}
-			g.say("%s: maintenance %s", maintSubject(name), map[bool]string{true: "on", false: "off"}[on])
+			g.Say("%s: maintenance %s", maintSubject(name), map[bool]string{true: "on", false: "off"}[on])
 		}
 		return nil
 	})
@@ -100,7 +101,7 @@ func maintRow(name string, m *registry.Maintenance) []string {
 	if !m.Until.IsZero() {
 		until = m.Until.UTC().Format(time.RFC3339)
 	}
-	return []string{name, "on", age(m.Since), until, m.Reason}
+	return []string{name, "on", term.Age(m.Since), until, m.Reason}
 }
 
 func (g *globals) listMaint(ctx context.Context) error {
@@ -109,14 +110,14 @@ func (g *globals) listMaint(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if g.isJSON() {
-			return printList(g, "services", s.Services)
+		if g.IsJSON() {
+			return term.PrintList(&g.Console, "services", s.Services)
 		}
-		t := &table{header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
-		t.add(maintRow("(rollouts)", s.Agent.Maintenance)...)
+		t := &term.Table{Header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
+		t.Add(maintRow("(rollouts)", s.Agent.Maintenance)...)
 		for _, v := range s.Services {
-			t.add(maintRow(v.Name, v.Maintenance)...)
+			t.Add(maintRow(v.Name, v.Maintenance)...)
 		}
-		return g.printTable(t)
+		return g.PrintTable(t)
 	})
 }

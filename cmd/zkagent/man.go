@@ -20,7 +20,7 @@ func newManCommand(g *globals) *cobra.Command {
 		Long: "Write a man page for each command and zkagent.hcl(5), the page of the\nsettings, into a directory; or the page of zkagent itself to standard output.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
-				_, err := g.out.Write(manPage(c.Root()))
+				_, err := g.Out.Write(manPage(c.Root()))
 				return err
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -62,7 +63,7 @@ func newAcceptCommand(g *globals) *cobra.Command {
 				if err := client.Post(ctx, "/accept", url.Values{"name": {name}, "group": {child}}, nil); err != nil {
 					return err
 				}
-				g.say("group %s: the present members are believed", name)
+				g.Say("group %s: the present members are believed", name)
 				return nil
 			})
 		},
@@ -155,24 +156,24 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 func (g *globals) printMembers(v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
 	for _, r := range rejected {
-		g.warnf("%s: %s is not taken as a member: %s", printable(r.Group), printable(r.Znode), printable(r.Reason))
+		g.Warnf("%s: %s is not taken as a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
 	}
-	switch g.output {
+	switch g.Format {
 	case "ndjson":
-		return printList(g, "members", rows)
+		return term.PrintList(&g.Console, "members", rows)
 	case "json":
 		return g.printMembersJSON(rows, rejected)
 	}
-	t := &table{header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
-	if g.output == "wide" {
-		t.header = append(t.header, "LABELS", "NODE", "ZNODE")
+	t := &term.Table{Header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
+	if g.Format == "wide" {
+		t.Header = append(t.Header, "LABELS", "NODE", "ZNODE")
 	}
 	for _, m := range rows {
-		row := []string{printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), age(m.Created)}
-		if g.output == "wide" {
+		row := []string{term.Printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
+		if g.Format == "wide" {
 			row = append(row, m.labels(), m.Node, m.Znode)
 		}
-		t.add(row...)
+		t.Add(row...)
 	}
-	return g.printTable(t)
+	return g.PrintTable(t)
 }

@@ -81,7 +81,7 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 
 // printMembersJSON writes one object with both lists.
 func (g *globals) printMembersJSON(rows []memberRow, rejected []rejectedRow) error {
-	return g.printObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
+	return g.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
 }
 
 // notNil makes an empty list one in JSON, too.

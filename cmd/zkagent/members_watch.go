@@ -50,8 +50,8 @@ func (g *globals) watchMembers(ctx context.Context, s *session.Session, list []f
 			if err := g.printMembers(v, o); err != nil {
 				return err
 			}
-			if !g.isJSON() {
-				_, _ = fmt.Fprintln(g.out)
+			if !g.IsJSON() {
+				_, _ = fmt.Fprintln(g.Out)
 			}
 		case <-s.Done():
 			return context.Cause(s.Context())

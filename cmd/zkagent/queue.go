@@ -135,7 +135,7 @@ func (g *globals) queueBody(args []string, o queueOptions) ([]byte, error) {
 	case o.file != "":
 		return g.readInput(o.file)
 	}
-	return io.ReadAll(g.in)
+	return io.ReadAll(g.In)
 }
 
 // empty tells that nothing came.
@@ -156,10 +156,10 @@ func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) er
 		if err != nil {
 			return err
 		}
-		if g.isJSON() {
-			return g.printJSON("body", string(body))
+		if g.IsJSON() {
+			return g.PrintJSON("body", string(body))
 		}
-		_, err = g.out.Write(body)
+		_, err = g.Out.Write(body)
 		return err
 	})
 }
@@ -195,7 +195,7 @@ func (g *globals) queueAwait(ctx context.Context, s *session.Session, path strin
 func awaitItem[T any](ctx context.Context, g *globals, path string, o queueOptions, take func(context.Context) (T, error)) (T, error) {
 	wait, cancel := g.patience(ctx, o.wait)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.say("waiting for an item in %s", path) })
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for an item in %s", path) })
 	defer notice.Stop()
 	item, err := take(wait)
 	if err != nil {
@@ -212,7 +212,7 @@ func (g *globals) process(ctx context.Context, s *session.Session, path string, 
 	}
 	defer in.Close()
 	child := *g
-	child.in = in
+	child.In = in
 	err = child.runHeld(ctx, held{
 		what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
 	}, command)
@@ -220,7 +220,7 @@ func (g *globals) process(ctx context.Context, s *session.Session, path string, 
 	defer cancel()
 	if err != nil {
 		if rerr := r.Return(end); rerr != nil {
-			g.warnf("return the item: %v; it comes back with the end of the session", rerr)
+			g.Warnf("return the item: %v; it comes back with the end of the session", rerr)
 		}
 		return err
 	}
@@ -253,10 +253,10 @@ func (g *globals) queueNumber(ctx context.Context, name string, o queueOptions, 
 		if err != nil {
 			return err
 		}
-		if g.isJSON() {
-			return g.printJSON("items", n)
+		if g.IsJSON() {
+			return g.PrintJSON("items", n)
 		}
-		_, err = fmt.Fprintln(g.out, n)
+		_, err = fmt.Fprintln(g.Out, n)
 		return err
 	})
 }

@@ -168,22 +168,22 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 
 // printReservation prints the id, and the item behind it or into a file.
 func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOptions, lasts time.Duration) error {
-	g.say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
+	g.Say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
 	if o.file != "" {
 		if err := os.WriteFile(o.file, r.Body(), 0o600); err != nil {
 			return err
 		}
 	}
-	if g.isJSON() {
-		return g.line(map[string]any{
+	if g.IsJSON() {
+		return g.Line(map[string]any{
 			"apiVersion": "v1", "reservation": id, "item": r.Path(), "fence": r.Fence(),
 			"body": string(r.Body()), "expires": time.Now().Add(lasts).UTC(),
 		})
 	}
-	if _, err := fmt.Fprintln(g.out, id); err != nil || o.file != "" {
+	if _, err := fmt.Fprintln(g.Out, id); err != nil || o.file != "" {
 		return err
 	}
-	_, err := g.out.Write(r.Body())
+	_, err := g.Out.Write(r.Body())
 	return err
 }
 

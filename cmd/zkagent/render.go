@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
@@ -207,13 +206,4 @@ func used(c *agent.Config, bundles []bundle) func(view.Source) bool {
 		}
 	}
 	return func(s view.Source) bool { return slices.Contains(sources, s) }
-}
-
-// unified is the difference of one file.
-func unified(path string, before []byte, existed bool, after []byte) string {
-	from := path
-	if !existed {
-		from = "/dev/null"
-	}
-	return string(diff.Diff(from, before, path+" (rendered)", after))
 }

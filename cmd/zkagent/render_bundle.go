@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -40,7 +41,7 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 		differs = differs || changed
 		switch {
 		case o.diff && changed:
-			if err = g.writeDiff(unified(f.path, before, existed, f.data)); err != nil {
+			if err = g.PrintDiff(term.Diff(f.path, before, existed, f.data)); err != nil {
 				return differs, err
 			}
 		case o.diff:
@@ -49,7 +50,7 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 				return differs, err
 			}
 		case o.dryRun && changed:
-			_, _ = fmt.Fprintf(g.out, "%s would change\n", f.path)
+			_, _ = fmt.Fprintf(g.Out, "%s would change\n", f.path)
 		}
 	}
 	if o.diff || o.stdout || o.dryRun {
@@ -60,9 +61,9 @@ func (g *globals) renderBundle(ctx context.Context, b bundle, v *view.View, o re
 
 func (g *globals) printRendered(f rendered, several bool) error {
 	if several {
-		g.say("> %s", f.path)
+		g.Say("> %s", f.path)
 	}
-	_, err := g.out.Write(f.data)
+	_, err := g.Out.Write(f.data)
 	return err
 }
 
@@ -112,7 +113,7 @@ func (g *globals) writeBundle(ctx context.Context, b bundle, list []rendered) er
 		}
 	}
 	if !tx.Changed() {
-		g.say("%s: nothing changed", b.cfg.Name)
+		g.Say("%s: nothing changed", b.cfg.Name)
 		return tx.Discard()
 	}
 	if err := checkBundle(ctx, b, tx, list, "staged"); err != nil {
@@ -126,7 +127,7 @@ func (g *globals) writeBundle(ctx context.Context, b bundle, list []rendered) er
 	}
 	for _, s := range tx.Files() {
 		if s.Changed() {
-			g.say("%s: written", s.Destination())
+			g.Say("%s: written", s.Destination())
 		}
 	}
 	return tx.Commit()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -70,23 +71,23 @@ func newRolloutStatusCommand(g *globals) *cobra.Command {
 
 // printRollout shows one rollout in full.
 func (g *globals) printRollout(t target, state *fleet.State) error {
-	if g.isJSON() {
-		return g.printJSON("rollout", rolloutJSON(state))
+	if g.IsJSON() {
+		return g.PrintJSON("rollout", rolloutJSON(state))
 	}
 	p := state.Proposal
-	_, _ = fmt.Fprintf(g.out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
-	_, _ = fmt.Fprintf(g.out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), printable(orWord(p.Who, "somebody")), printable(orWord(p.Why, "no reason given")))
-	_, _ = fmt.Fprintf(g.out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), count(p.Strategy.MaxFailures, "failure"))
+	_, _ = fmt.Fprintf(g.Out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
+	_, _ = fmt.Fprintf(g.Out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), term.Printable(orWord(p.Who, "somebody")), term.Printable(orWord(p.Why, "no reason given")))
+	_, _ = fmt.Fprintf(g.Out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), term.Count(p.Strategy.MaxFailures, "failure"))
 	if err := state.Err(); err != nil {
-		_, _ = fmt.Fprintf(g.out, "%s\n", printableLines(err.Error()))
+		_, _ = fmt.Fprintf(g.Out, "%s\n", printableLines(err.Error()))
 	}
 	if state.Control.Action == fleet.ActionPause {
-		_, _ = fmt.Fprintf(g.out, "paused: %s\n", printable(orWord(state.Control.Reason, state.Control.By)))
+		_, _ = fmt.Fprintf(g.Out, "paused: %s\n", term.Printable(orWord(state.Control.Reason, state.Control.By)))
 	}
 	if state.Decision != nil && state.Decision.Commit {
-		g.printf("hosts: %s\n", hostsWords(state))
+		g.Printf("hosts: %s\n", hostsWords(state))
 	}
-	rows := &table{header: []string{"HOST", "VOTE", "STATE", "REASON"}}
+	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range rolloutHosts(state) {
 		vote, reason := "-", ""
 		if v, ok := state.Votes[id]; ok {
@@ -96,14 +97,14 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 			vote, reason = fleet.HostSkipped, "maintenance"
 		}
 		host := state.Hosts[id]
-		rows.add(id, vote, orWord(host.State, "-"), orWord(host.Error, reason))
+		rows.Add(id, vote, orWord(host.State, "-"), orWord(host.Error, reason))
 	}
-	if err := g.printTable(rows); err != nil {
+	if err := g.PrintTable(rows); err != nil {
 		return err
 	}
 	if state.Phase() == fleet.PhaseHalted {
 		for _, h := range haltedHints(t) {
-			g.say("hint: %s", h)
+			g.Say("hint: %s", h)
 		}
 	}
 	return nil
@@ -197,12 +198,12 @@ func (g *globals) toldControl(ctx context.Context, s *session.Session, t target,
 		return err
 	}
 	if state.Phase() != fleet.PhaseHalted {
-		g.say("%s: %s of %s is asked for", t.name, use, name)
+		g.Say("%s: %s of %s is asked for", t.name, use, name)
 		return nil
 	}
-	g.say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
+	g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
 	for _, h := range haltedHints(t) {
-		g.say("hint: %s", h)
+		g.Say("hint: %s", h)
 	}
 	return nil
 }
@@ -230,7 +231,7 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				rows := &table{header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
+				rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
 				var list []map[string]any
 				for _, name := range names {
 					state, err := fleet.Read(ctx, s, t.path, name)
@@ -239,12 +240,12 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 					}
 					list = append(list, rolloutJSON(state))
 					p := state.Proposal
-					rows.add(name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
+					rows.Add(name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
 				}
-				if g.isJSON() {
-					return printList(g, "rollouts", list)
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "rollouts", list)
 				}
-				return g.printTable(rows)
+				return g.PrintTable(rows)
 			})
 		},
 	}
@@ -339,7 +340,7 @@ func orWord(s, word string) string {
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
-		lines[i] = printable(lines[i])
+		lines[i] = term.Printable(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }

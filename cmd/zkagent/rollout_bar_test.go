@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // rolloutStates are what a follower sees of one rollout of four hosts.
@@ -57,7 +58,7 @@ func TestRolloutFrame(t *testing.T) {
 // place, with a line for each failure.
 func TestRolloutFollower_Terminal(t *testing.T) {
 	var out bytes.Buffer
-	f := newRolloutFollower(&globals{err: &out}, target{name: "site"}, true)
+	f := newRolloutFollower(&globals{Console: term.Console{Err: &out}}, target{name: "site"}, true)
 	for _, state := range rolloutStates() {
 		f.see(state)
 		f.see(state) // nothing is told twice
@@ -84,7 +85,7 @@ func TestRolloutFollower_Terminal(t *testing.T) {
 // TestRolloutFollower_Lines: elsewhere each event is a line.
 func TestRolloutFollower_Lines(t *testing.T) {
 	var out bytes.Buffer
-	f := newRolloutFollower(&globals{err: &out}, target{name: "site"}, false)
+	f := newRolloutFollower(&globals{Console: term.Console{Err: &out}}, target{name: "site"}, false)
 	for _, state := range rolloutStates() {
 		f.see(state)
 	}

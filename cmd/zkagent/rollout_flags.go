@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -80,7 +81,7 @@ func rolloutPlan(c *cobra.Command, roll *strategyFlags) *strategyFlags {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if strategyFlag(f.Name) {
 			roll.rollout = true
-			roll.changed = append(roll.changed, "--"+f.Name, shellWord(f.Value.String()))
+			roll.changed = append(roll.changed, "--"+f.Name, term.ShellWord(f.Value.String()))
 		}
 	})
 	return roll
@@ -103,7 +104,7 @@ func (r *strategyFlags) repeat() []string {
 
 // describe says what a strategy does to so many hosts.
 func describe(s fleet.Strategy, size int) string {
-	words := []string{count(size, "agent") + " vote"}
+	words := []string{term.Count(size, "agent") + " vote"}
 	if size == 1 {
 		words[0] += "s"
 	}
@@ -189,7 +190,7 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, fla
 	case err != nil:
 		return err
 	}
-	g.say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, count(size, "agent"), besides(len(subscribers)-size))
+	g.Say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, term.Count(size, "agent"), besides(len(subscribers)-size))
 	if flags.detach {
 		return g.detached(t, name, r)
 	}
@@ -198,11 +199,11 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, fla
 
 // detached tells which rollout was proposed and goes on by itself.
 func (g *globals) detached(t target, name string, r config.Result) error {
-	g.say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
-	if g.isJSON() {
-		return g.printJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
+	g.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
+	if g.IsJSON() {
+		return g.PrintJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
 	}
-	_, err := fmt.Fprintln(g.out, name)
+	_, err := fmt.Fprintln(g.Out, name)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -42,7 +43,7 @@ func (g *globals) confirmName(ctx context.Context, t target, rollout string) err
 	if g.yes {
 		return nil
 	}
-	if !isTerminal(g.in) {
+	if !term.IsTerminal(g.In) {
 		return fail(exitUsage, errors.New("an emergency publish is confirmed by the config's name, and nobody can be asked"), "--yes confirms it")
 	}
 	what := "all hosts change at once"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -14,7 +15,7 @@ import (
 // bar; elsewhere each event is a line, and an object with ndjson. The error is
 // the rollout's own.
 func (g *globals) followRollout(ctx context.Context, s *session.Session, t target, name string) error {
-	f := newRolloutFollower(g, t, isTerminal(g.err))
+	f := newRolloutFollower(g, t, term.IsTerminal(g.Err))
 	var last *fleet.State
 	err := fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool {
 		last = state
@@ -24,20 +25,20 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 	f.bar.end()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		g.say("%s goes on without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
+		g.Say("%s goes on without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
 		return err
 	case err != nil:
 		return err
 	case last.Err() == nil:
-		if g.isJSON() {
-			return g.line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed, "skipped": last.Done.Skipped})
+		if g.IsJSON() {
+			return g.Line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed, "skipped": last.Done.Skipped})
 		}
-		g.printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, count(last.Done.Hosts, "host"))
+		g.Printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, term.Count(last.Done.Hosts, "host"))
 		if len(last.Done.Failed) > 0 {
-			g.warnf("%s kept the version before: %s", count(len(last.Done.Failed), "host"), strings.Join(last.Done.Failed, ", "))
+			g.Warnf("%s kept the version before: %s", term.Count(len(last.Done.Failed), "host"), strings.Join(last.Done.Failed, ", "))
 		}
 		if len(last.Done.Skipped) > 0 {
-			g.warnf("%s in maintenance passed by: %s", count(len(last.Done.Skipped), "host"), strings.Join(last.Done.Skipped, ", "))
+			g.Warnf("%s in maintenance passed by: %s", term.Count(len(last.Done.Skipped), "host"), strings.Join(last.Done.Skipped, ", "))
 		}
 		return nil
 	}
@@ -68,7 +69,7 @@ type rolloutFollower struct {
 
 func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
 	return &rolloutFollower{
-		g: g, t: t, terminal: terminal && !g.isJSON() && !g.quiet, votes: map[string]bool{}, hosts: map[string]string{}, bar: bar{w: g.err},
+		g: g, t: t, terminal: terminal && !g.IsJSON() && !g.Quiet, votes: map[string]bool{}, hosts: map[string]string{}, bar: bar{w: g.Err},
 	}
 }
 
@@ -153,8 +154,8 @@ func (f *rolloutFollower) seeHosts(state *fleet.State) {
 
 // tell writes one event.
 func (f *rolloutFollower) tell(kind, host, what, reason string) {
-	if f.g.isJSON() {
-		_ = f.g.line(map[string]string{
+	if f.g.IsJSON() {
+		_ = f.g.Line(map[string]string{
 			"time": time.Now().UTC().Format(time.RFC3339Nano), "event": kind, "host": host, "state": what, "reason": reason,
 		})
 		return
@@ -167,7 +168,7 @@ func (f *rolloutFollower) tell(kind, host, what, reason string) {
 		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, kind, host, what)
 	}
 	if reason != "" {
-		line += ": " + printable(reason)
+		line += ": " + term.Printable(reason)
 	}
-	f.g.say("%s", line)
+	f.g.Say("%s", line)
 }

@@ -81,9 +81,9 @@ reloads what uses the files, and runs hooks where they belong.
 		},
 	}
 	root.SetVersionTemplate("zkagent {{.Version}}\n")
-	root.SetIn(g.in)
-	root.SetOut(g.out)
-	root.SetErr(g.err)
+	root.SetIn(g.In)
+	root.SetOut(g.Out)
+	root.SetErr(g.Err)
 	root.AddGroup(
 		&cobra.Group{ID: groupHost, Title: "The agent on this host:"},
 		&cobra.Group{ID: groupFleet, Title: "The fleet, through ZooKeeper:"},

@@ -99,16 +99,16 @@ func setLevel(v *slog.LevelVar, text string, verbose bool) {
 // a number before each.
 func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
 	if format == "json" {
-		return slog.NewJSONHandler(g.err, &slog.HandlerOptions{Level: level})
+		return slog.NewJSONHandler(g.Err, &slog.HandlerOptions{Level: level})
 	}
-	if format == "auto" && journal(g.err) {
-		line := &journalHandler{out: g.err, level: level}
+	if format == "auto" && journal(g.Err) {
+		line := &journalHandler{out: g.Err, level: level}
 		if h := newNativeHandler(journalSocket, line); h != nil {
 			return h
 		}
 		return line
 	}
-	return slog.NewTextHandler(g.err, &slog.HandlerOptions{Level: level})
+	return slog.NewTextHandler(g.Err, &slog.HandlerOptions{Level: level})
 }
 
 // journal reports whether the stream is connected to the journal: systemd

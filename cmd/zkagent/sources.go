@@ -87,7 +87,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 		case err := <-failed:
 			return v, err
 		case <-notice.C:
-			g.say("waiting for %s", names(v.Missing(missing...)))
+			g.Say("waiting for %s", names(v.Missing(missing...)))
 		case <-s.Done():
 			return v, context.Cause(s.Context())
 		case <-ctx.Done():

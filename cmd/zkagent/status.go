@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -60,7 +61,7 @@ func (g *globals) watchStatus(ctx context.Context) error {
 		})
 		if errors.Is(err, web.ErrNoAgent) && !first {
 			err = g.redraw(func() error {
-				g.say("%v; waiting for it", err)
+				g.Say("%v; waiting for it", err)
 				return nil
 			})
 		}
@@ -77,8 +78,8 @@ func (g *globals) watchStatus(ctx context.Context) error {
 
 // redraw clears a terminal before something is printed.
 func (g *globals) redraw(draw func() error) error {
-	if isTerminal(g.out) && !g.isJSON() {
-		if _, err := io.WriteString(g.out, "\x1b[H\x1b[2J"); err != nil {
+	if term.IsTerminal(g.Out) && !g.IsJSON() {
+		if _, err := io.WriteString(g.Out, "\x1b[H\x1b[2J"); err != nil {
 			return err
 		}
 	}

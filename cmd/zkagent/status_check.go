@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -34,12 +35,12 @@ func (g *globals) checkStatus(ctx context.Context) error {
 		code, text = judge(s)
 	}
 	word := []string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
-	if g.isJSON() {
-		if err := g.line(map[string]any{"apiVersion": "v1", "state": strings.ToLower(word), "text": text}); err != nil {
+	if g.IsJSON() {
+		if err := g.Line(map[string]any{"apiVersion": "v1", "state": strings.ToLower(word), "text": text}); err != nil {
 			return err
 		}
 	} else {
-		_, _ = fmt.Fprintf(g.out, "ZKAGENT %s - %s\n", word, printable(text))
+		_, _ = fmt.Fprintf(g.Out, "ZKAGENT %s - %s\n", word, term.Printable(text))
 	}
 	if code == pluginOK {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -14,23 +15,23 @@ import (
 // printStatus prints a status: how things stand, what is not as it should be,
 // and a row for each thing that the agent looks after.
 func (g *globals) printStatus(s *web.Status) error {
-	if g.isJSON() {
-		return g.printJSON("status", s)
+	if g.IsJSON() {
+		return g.PrintJSON("status", s)
 	}
-	_, _ = fmt.Fprintf(g.out, "%s: %s\n", s.Agent.ID, printable(s.Summary))
-	_, _ = fmt.Fprintf(g.out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
+	_, _ = fmt.Fprintf(g.Out, "%s: %s\n", s.Agent.ID, term.Printable(s.Summary))
+	_, _ = fmt.Fprintf(g.Out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
 	for _, c := range s.Conditions {
-		_, _ = fmt.Fprintf(g.out, "%s: %s (for %s)\n", g.colored(g.out, "33", printable(c.Name())), printable(c.Text), age(c.Since))
+		_, _ = fmt.Fprintf(g.Out, "%s: %s (for %s)\n", g.Colored(g.Out, "33", term.Printable(c.Name())), term.Printable(c.Text), term.Age(c.Since))
 		if about, ok := c.About(); ok && g.wide() {
-			_, _ = fmt.Fprintf(g.out, "  in use: %s\n  do: %s\n", about.Use, printable(about.Do))
+			_, _ = fmt.Fprintf(g.Out, "  in use: %s\n  do: %s\n", about.Use, term.Printable(about.Do))
 		}
 	}
-	t := &table{header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
+	t := &term.Table{Header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
 	g.serviceRows(t, s)
 	g.templateRows(t, s)
 	g.sourceRows(t, s)
 	g.runRows(t, s)
-	return g.printTable(t)
+	return g.PrintTable(t)
 }
 
 // zookeeperLine says how the connection is, and why there is none.
@@ -43,10 +44,10 @@ func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 		line += fmt.Sprintf(", session %s, timeout %s", z.SessionID, z.Timeout)
 	}
 	if !z.Since.IsZero() {
-		line += ", for " + age(z.Since)
+		line += ", for " + term.Age(z.Since)
 	}
 	if z.State != "connected" && z.LastError != "" {
-		line += ": " + printable(z.LastError)
+		line += ": " + term.Printable(z.LastError)
 	}
 	if g.wide() {
 		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
@@ -57,19 +58,19 @@ func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 	return line
 }
 
-func (g *globals) wide() bool { return g.output == "wide" }
+func (g *globals) wide() bool { return g.Format == "wide" }
 
-func (g *globals) serviceRows(t *table, s *web.Status) {
+func (g *globals) serviceRows(t *term.Table, s *web.Status) {
 	for _, v := range s.Services {
-		t.add("service", v.Name, g.stateWord(v.State), age(v.Since), serviceDetail(&v))
+		t.Add("service", v.Name, g.stateWord(v.State), term.Age(v.Since), serviceDetail(&v))
 		if !g.wide() {
 			continue
 		}
 		for _, c := range v.Checks {
-			t.add("  check", c.Name, g.stateWord(c.State.String()), age(c.Since), strings.TrimSpace(c.Output))
+			t.Add("  check", c.Name, g.stateWord(c.State.String()), term.Age(c.Since), strings.TrimSpace(c.Output))
 		}
 		if v.Node != "" {
-			t.add("  znode", "-", "-", "-", v.Node)
+			t.Add("  znode", "-", "-", "-", v.Node)
 		}
 	}
 }
@@ -104,7 +105,7 @@ func joined(parts []string, between string) string {
 	return strings.Join(list, between)
 }
 
-func (g *globals) templateRows(t *table, s *web.Status) {
+func (g *globals) templateRows(t *term.Table, s *web.Status) {
 	sources := map[string]web.SourceStatus{}
 	for _, v := range s.Sources {
 		sources[v.Kind+"."+v.Name] = v
@@ -121,38 +122,38 @@ func (g *globals) templateRows(t *table, s *web.Status) {
 			detail = v.Error
 		}
 		if v.Owed {
-			detail = joined([]string{"reload owed for " + age(v.OwedSince), detail}, "; ")
+			detail = joined([]string{"reload owed for " + term.Age(v.OwedSince), detail}, "; ")
 		}
-		t.add("template", v.Name, g.stateWord(v.State), age(v.LastChange), detail)
+		t.Add("template", v.Name, g.stateWord(v.State), term.Age(v.LastChange), detail)
 		if !g.wide() {
 			continue
 		}
 		for _, name := range v.Sources {
 			src := sources[name]
-			t.add("  uses", name, g.stateWord(sourceState(&src)), age(src.Changed), sourceDetail(&src))
+			t.Add("  uses", name, g.stateWord(sourceState(&src)), term.Age(src.Changed), sourceDetail(&src))
 		}
 		for _, f := range v.Files {
-			t.add("  file", "-", "-", age(v.LastChange), f)
+			t.Add("  file", "-", "-", term.Age(v.LastChange), f)
 		}
 		g.reloadRow(t, &v)
 	}
 }
 
 // reloadRow is the newest reload, and the one that is owed.
-func (g *globals) reloadRow(t *table, v *web.TemplateStatus) {
+func (g *globals) reloadRow(t *term.Table, v *web.TemplateStatus) {
 	r := v.LastReload
 	switch {
 	case r == nil && v.Owed:
-		t.add("  reload", "-", g.stateWord("owed"), age(v.OwedSince), "not tried in this process")
+		t.Add("  reload", "-", g.stateWord("owed"), term.Age(v.OwedSince), "not tried in this process")
 	case r != nil:
-		state, detail := "done", joined([]string{"took " + short(r.Took), r.Error}, "; ")
+		state, detail := "done", joined([]string{"took " + term.Short(r.Took), r.Error}, "; ")
 		if r.Error != "" {
 			state = "failed"
 		}
 		if v.Owed {
-			detail = joined([]string{"owed for " + age(v.OwedSince), detail}, "; ")
+			detail = joined([]string{"owed for " + term.Age(v.OwedSince), detail}, "; ")
 		}
-		t.add("  reload", "-", g.stateWord(state), age(r.At), detail)
+		t.Add("  reload", "-", g.stateWord(state), term.Age(r.At), detail)
 	}
 }
 
@@ -179,17 +180,17 @@ func sourceDetail(v *web.SourceStatus) string {
 		if v.Version == "" {
 			return v.Path
 		}
-		return fmt.Sprintf("%s, version %s, %s", v.Path, v.Version, count(v.Size, "key"))
+		return fmt.Sprintf("%s, version %s, %s", v.Path, v.Version, term.Count(v.Size, "key"))
 	case "group":
-		return fmt.Sprintf("%s, %s", v.Path, count(v.Size, "member"))
+		return fmt.Sprintf("%s, %s", v.Path, term.Count(v.Size, "member"))
 	case "groups":
-		return fmt.Sprintf("%s, %s", v.Path, count(v.Size, "group"))
+		return fmt.Sprintf("%s, %s", v.Path, term.Count(v.Size, "group"))
 	}
 	return v.Path
 }
 
 // sourceRows are the configs, groups and elections, with what is wrong.
-func (g *globals) sourceRows(t *table, s *web.Status) {
+func (g *globals) sourceRows(t *term.Table, s *web.Status) {
 	faults := sourceFaults(s)
 	for _, v := range s.Sources {
 		if v.Kind == "election" {
@@ -200,7 +201,7 @@ func (g *globals) sourceRows(t *table, s *web.Status) {
 		if fault.failed {
 			state = "failed"
 		}
-		t.add(v.Kind, v.Name, g.stateWord(state), age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
+		t.Add(v.Kind, v.Name, g.stateWord(state), term.Age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
 	}
 	for _, v := range s.Elections {
 		state, detail := "follower", fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term)
@@ -210,7 +211,7 @@ func (g *globals) sourceRows(t *table, s *web.Status) {
 		case v.Term == 0: // who stands in line is told of its own turn alone.
 			state, detail = "not leading", fmt.Sprintf("`zkagent elect --observe %s` shows who leads", v.Name)
 		}
-		t.add("election", v.Name, state, "-", detail)
+		t.Add("election", v.Name, state, "-", detail)
 	}
 }
 
@@ -243,7 +244,7 @@ func groupFault(v *registry.GroupStatus) fault {
 		parts = append(parts, "the znode does not exist")
 	}
 	if v.Held > 0 {
-		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", count(v.Held, "member"), age(v.Holding)))
+		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", term.Count(v.Held, "member"), term.Age(v.Holding)))
 	}
 	if n := len(v.Rejected); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Znode, v.Rejected[0].Reason))
@@ -252,19 +253,19 @@ func groupFault(v *registry.GroupStatus) fault {
 }
 
 // runRows are the hooks and the supervised programs.
-func (g *globals) runRows(t *table, s *web.Status) {
+func (g *globals) runRows(t *term.Table, s *web.Status) {
 	for _, v := range s.Hooks {
 		state, since, detail := "idle", "-", ""
 		if last := v.Last(); last != nil {
-			state, since, detail = last.State, age(last.Began), last.Error
+			state, since, detail = last.State, term.Age(last.Began), last.Error
 		}
 		if detail == "" && !v.Next.IsZero() {
 			detail = "next " + v.Next.UTC().Format(time.RFC3339)
 		}
-		t.add("hook", v.Name, g.stateWord(state), since, detail)
+		t.Add("hook", v.Name, g.stateWord(state), since, detail)
 	}
 	for _, v := range s.Execs {
-		t.add("exec", v.Name, g.stateWord(v.State), age(v.Since), strings.TrimSpace("pid "+strconv.Itoa(v.PID)+" "+v.Error))
+		t.Add("exec", v.Name, g.stateWord(v.State), term.Age(v.Since), strings.TrimSpace("pid "+strconv.Itoa(v.PID)+" "+v.Error))
 	}
 }
 
@@ -279,5 +280,5 @@ func (g *globals) stateWord(state string) string {
 	case "suspended", "waiting", "connecting", "drain", "maint", "maintenance", "warning", "held", "kept":
 		code = "33"
 	}
-	return g.colored(g.out, code, state)
+	return g.Colored(g.Out, code, state)
 }

@@ -135,7 +135,7 @@ func statusText(t *testing.T, s *web.Status, output string) string {
 	t.Helper()
 	var out bytes.Buffer
 	g := newGlobals(strings.NewReader(""), &out, t.Output())
-	g.output, g.color = output, "never"
+	g.Format, g.Color = output, "never"
 	if err := g.printStatus(s); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestStatus_Check(t *testing.T) {
 			if code != x.code || !strings.HasPrefix(out.String(), x.want) || strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("got %d %q, want %d %q", code, out.String(), x.code, x.want)
 			}
-			g.output = "json"
+			g.Format = "json"
 			out.Reset()
 			_ = g.checkStatus(t.Context())
 			var o struct{ APIVersion, State, Text string }
@@ -232,7 +232,7 @@ func follow(t *testing.T, path string, run func(context.Context, *globals) error
 	t.Helper()
 	out, talk = &heard{}, &heard{}
 	g := newGlobals(strings.NewReader(""), out, talk)
-	g.addr, g.color = path, "never"
+	g.addr, g.Color = path, "never"
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, g) }()

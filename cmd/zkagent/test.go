@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 type testOptions struct {
@@ -128,17 +130,17 @@ func (g *globals) tellTests(results []testResult) error {
 			failed++
 		}
 	}
-	if g.isJSON() {
-		if err := printList(g, "tests", results); err != nil {
+	if g.IsJSON() {
+		if err := term.PrintList(&g.Console, "tests", results); err != nil {
 			return err
 		}
 	} else if err := g.printTests(results); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return fail(exitFailed, fmt.Errorf("%d of %s failed", failed, count(len(results), "test")))
+		return fail(exitFailed, fmt.Errorf("%d of %s failed", failed, term.Count(len(results), "test")))
 	}
-	g.say("%s passed", count(len(results), "test"))
+	g.Say("%s passed", term.Count(len(results), "test"))
 	return nil
 }
 
@@ -151,16 +153,16 @@ func (g *globals) printTests(results []testResult) error {
 		case r.Updated:
 			word = "updated"
 		}
-		if _, err := fmt.Fprintf(g.out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
+		if _, err := fmt.Fprintf(g.Out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
 			return err
 		}
 		if r.Error != "" {
-			if _, err := fmt.Fprintf(g.out, "        %s\n", r.Error); err != nil {
+			if _, err := fmt.Fprintf(g.Out, "        %s\n", r.Error); err != nil {
 				return err
 			}
 		}
 		if r.Diff != "" {
-			if err := g.writeDiff(r.Diff); err != nil {
+			if err := g.PrintDiff(r.Diff); err != nil {
 				return err
 			}
 		}

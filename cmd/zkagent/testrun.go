@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -140,7 +141,7 @@ func (r *testRun) compare(c *testCase, want, got []byte, update bool) (testResul
 			return testResult{OK: true, Updated: true}, os.WriteFile(name, got, 0o644) //nolint:gosec // as above.
 		}
 	}
-	return testResult{Error: "the rendered text is not the expected one", Diff: unified(name, want, true, got)}, nil
+	return testResult{Error: "the rendered text is not the expected one", Diff: term.Diff(name, want, true, got)}, nil
 }
 
 // template finds and parses the template of a test; the bundle is nil for one

@@ -57,7 +57,7 @@ func (g *globals) withTxn(ctx context.Context, name string, fn func(context.Cont
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		bounded, cancel := g.patience(ctx, 0)
 		defer cancel()
-		notice := time.AfterFunc(time.Second, func() { g.say("waiting for transaction %s", path) })
+		notice := time.AfterFunc(time.Second, func() { g.Say("waiting for transaction %s", path) })
 		defer notice.Stop()
 		err := fn(bounded, s, recipe.NewTxn(s, path))
 		switch {
@@ -78,11 +78,11 @@ func (g *globals) decided(d recipe.Decision) error {
 	if d == recipe.Undecided {
 		word = "undecided"
 	}
-	if g.isJSON() {
-		if err := g.printJSON("decision", word); err != nil {
+	if g.IsJSON() {
+		if err := g.PrintJSON("decision", word); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintln(g.out, word); err != nil {
+	} else if _, err := fmt.Fprintln(g.Out, word); err != nil {
 		return err
 	}
 	if d != recipe.Commit {
@@ -172,7 +172,7 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 	}
 	v := recipe.Commit
 	if failed := g.runPlain(ctx, command); failed != nil {
-		g.warnf("prepare: %v; voting abort", failed)
+		g.Warnf("prepare: %v; voting abort", failed)
 		v = recipe.Abort
 	}
 	if d, err = x.Vote(ctx, site, v); errors.Is(err, recipe.ErrDecided) {
@@ -188,7 +188,7 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 func (g *globals) runPlain(ctx context.Context, command []string) error {
 	dir, _ := os.Getwd()
 	r, err := proc.Run(ctx, proc.Command{Args: command, Dir: dir, Env: os.Environ(), OutputLimit: 1 << 20})
-	_, _ = fmt.Fprint(g.err, r.Output)
+	_, _ = fmt.Fprint(g.Err, r.Output)
 	if exit, ok := errors.AsType[*proc.ExitError](err); ok && exit.Result.Code > 0 {
 		return codeError(exit.Result.Code)
 	}

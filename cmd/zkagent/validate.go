@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 func newValidateCommand(g *globals) *cobra.Command {
@@ -21,7 +22,7 @@ may be checked on another host than the one that they are for.`,
 				g.config = args
 			}
 			s, err := settings.Load(g.configPaths(), settings.Options{Offline: !host})
-			if g.isJSON() {
+			if g.IsJSON() {
 				if jerr := g.printDiagnostics(s); jerr != nil {
 					return jerr
 				}
@@ -35,12 +36,12 @@ may be checked on another host than the one that they are for.`,
 				return err
 			}
 			if strict && len(s.Diagnostics) > 0 {
-				return fail(exitConfig, fmt.Errorf("%s with --strict", count(len(s.Diagnostics), "warning")))
+				return fail(exitConfig, fmt.Errorf("%s with --strict", term.Count(len(s.Diagnostics), "warning")))
 			}
 			c := s.Config
-			g.say("settings are valid: %s, %s, %s, %s, %s, %s, %s", count(len(c.Files), "file"), count(len(c.Services), "service"),
-				count(len(c.Configs), "config"), count(len(c.Groups)+len(c.GroupSets), "group"), count(len(c.Elections), "election"),
-				count(len(c.Bundles), "bundle"), count(len(c.Hooks), "hook"))
+			g.Say("settings are valid: %s, %s, %s, %s, %s, %s, %s", term.Count(len(c.Files), "file"), term.Count(len(c.Services), "service"),
+				term.Count(len(c.Configs), "config"), term.Count(len(c.Groups)+len(c.GroupSets), "group"), term.Count(len(c.Elections), "election"),
+				term.Count(len(c.Bundles), "bundle"), term.Count(len(c.Hooks), "hook"))
 			return nil
 		},
 	}
@@ -68,5 +69,5 @@ func (g *globals) printDiagnostics(s *settings.Settings) error {
 		}
 		list = append(list, j)
 	}
-	return printList(g, "diagnostics", list)
+	return term.PrintList(&g.Console, "diagnostics", list)
 }

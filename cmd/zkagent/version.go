@@ -24,12 +24,12 @@ func newVersionCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if g.isJSON() {
-				return g.printJSON("version", map[string]string{
+			if g.IsJSON() {
+				return g.PrintJSON("version", map[string]string{
 					"version": buildVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(g.out, "zkagent %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(g.Out, "zkagent %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

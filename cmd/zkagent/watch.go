@@ -154,27 +154,27 @@ func (g *globals) changed(ctx context.Context, now watched, command []string, o 
 	if len(command) > 0 {
 		return g.onChange(ctx, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid))
 	}
-	if g.isJSON() {
-		return g.line(now)
+	if g.IsJSON() {
+		return g.Line(now)
 	}
 	switch {
 	case !now.Exists:
-		g.say("%s does not exist", now.Path)
+		g.Say("%s does not exist", now.Path)
 		return nil
 	case o.children:
 		for _, c := range now.Children {
-			if _, err := fmt.Fprintln(g.out, c); err != nil {
+			if _, err := fmt.Fprintln(g.Out, c); err != nil {
 				return err
 			}
 		}
-		_, err := fmt.Fprintln(g.out)
+		_, err := fmt.Fprintln(g.Out)
 		return err
 	}
 	data := now.Data
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		data += "\n"
 	}
-	_, err := fmt.Fprint(g.out, data)
+	_, err := fmt.Fprint(g.Out, data)
 	return err
 }
 

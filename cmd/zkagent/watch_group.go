@@ -84,13 +84,13 @@ func (g *globals) groupChanged(ctx context.Context, grp *view.Group, command []s
 	switch {
 	case len(command) > 0:
 		return g.onChange(ctx, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Version))
-	case g.isJSON():
-		return g.line(now)
+	case g.IsJSON():
+		return g.Line(now)
 	}
 	if err := g.printMembers(view.View{}.With(grp), membersOptions{}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(g.out)
+	_, err := fmt.Fprintln(g.Out)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -143,10 +144,10 @@ func (g *globals) treeChanged(ctx context.Context, root string, zxid int64, chan
 }
 
 func (g *globals) printTreeChange(c treeChange) error {
-	if g.isJSON() {
-		return g.line(c)
+	if g.IsJSON() {
+		return g.Line(c)
 	}
-	_, err := fmt.Fprintf(g.out, "%s\t%s\n", c.Event, printable(c.Path))
+	_, err := fmt.Fprintf(g.Out, "%s\t%s\n", c.Event, term.Printable(c.Path))
 	return err
 }
 
@@ -158,11 +159,11 @@ func (g *globals) runOnChange(ctx context.Context, stdin []byte, command []strin
 		Args: command, Dir: dir, Stdin: stdin, Timeout: time.Hour,
 		Env: append(append(os.Environ(), "ZKAGENT_EVENT=change"), env...),
 	})
-	if _, werr := fmt.Fprint(g.out, r.Output); werr != nil {
+	if _, werr := fmt.Fprint(g.Out, r.Output); werr != nil {
 		return werr
 	}
 	if err != nil && ctx.Err() == nil {
-		g.warnf("%v", err)
+		g.Warnf("%v", err)
 		return nil
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -54,11 +55,11 @@ func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) err
 		return err
 	}
 	slices.Sort(names)
-	if g.isJSON() {
-		return printList(g, "children", names)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "children", names)
 	}
 	for _, n := range names {
-		if _, err := fmt.Fprintln(g.out, printable(n)); err != nil {
+		if _, err := fmt.Fprintln(g.Out, term.Printable(n)); err != nil {
 			return err
 		}
 	}
@@ -67,14 +68,14 @@ func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) err
 
 func (g *globals) zkTree(ctx context.Context, s *session.Session, path string) error {
 	return walk(ctx, s, path, 0, func(z znode) error {
-		if g.isJSON() {
-			return g.line(map[string]any{"path": z.path, "children": len(z.children)})
+		if g.IsJSON() {
+			return g.Line(map[string]any{"path": z.path, "children": len(z.children)})
 		}
 		name := z.path
 		if z.depth > 0 {
 			name = z.path[strings.LastIndexByte(z.path, '/')+1:]
 		}
-		_, err := fmt.Fprintf(g.out, "%s%s\n", strings.Repeat("  ", z.depth), printable(name))
+		_, err := fmt.Fprintf(g.Out, "%s%s\n", strings.Repeat("  ", z.depth), term.Printable(name))
 		return err
 	})
 }
@@ -84,17 +85,17 @@ func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) er
 	if err != nil {
 		return err
 	}
-	if g.isJSON() {
-		return g.printJSON("znode", znodeJSON(path, data, stat))
+	if g.IsJSON() {
+		return g.PrintJSON("znode", znodeJSON(path, data, stat))
 	}
-	if isTerminal(g.out) && !utf8.Valid(data) {
+	if term.IsTerminal(g.Out) && !utf8.Valid(data) {
 		return fail(exitFailed, fmt.Errorf("%s holds %d bytes that are not text", path, len(data)), "send them to a file, or use -o json")
 	}
-	if _, err = g.out.Write(data); err != nil {
+	if _, err = g.Out.Write(data); err != nil {
 		return err
 	}
-	if isTerminal(g.out) && !strings.HasSuffix(string(data), "\n") {
-		_, err = fmt.Fprintln(g.out)
+	if term.IsTerminal(g.Out) && !strings.HasSuffix(string(data), "\n") {
+		_, err = fmt.Fprintln(g.Out)
 	}
 	return err
 }
@@ -107,10 +108,10 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 	if !ok {
 		return fail(exitFailed, fmt.Errorf("%s: %w", path, session.ErrNoNode))
 	}
-	if g.isJSON() {
-		return g.printJSON("stat", statJSON(stat))
+	if g.IsJSON() {
+		return g.PrintJSON("stat", statJSON(stat))
 	}
-	t := &table{}
+	t := &term.Table{}
 	for _, row := range [][2]any{
 		{"czxid", hex(stat.Czxid)},
 		{"ctime", stamp(stat.Ctime)},
@@ -124,9 +125,9 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 		{"dataLength", stat.DataLength},
 		{"numChildren", stat.NumChildren},
 	} {
-		t.add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
+		t.Add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
 	}
-	return g.printTable(t)
+	return g.PrintTable(t)
 }
 
 func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) error {
@@ -142,16 +143,16 @@ func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) er
 		}
 		texts[i] = session.FormatACL(a)
 	}
-	if g.isJSON() {
-		return printList(g, "acl", texts)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "acl", texts)
 	}
-	_, err = io.WriteString(g.out, strings.Join(texts, "\n")+"\n")
+	_, err = io.WriteString(g.Out, strings.Join(texts, "\n")+"\n")
 	return err
 }
 
 // zkExport prints each znode with its data; what is not text is in base64.
 func (g *globals) zkExport(ctx context.Context, s *session.Session, path string) error {
-	enc := json.NewEncoder(g.out)
+	enc := json.NewEncoder(g.Out)
 	return walk(ctx, s, path, 0, func(z znode) error {
 		data, stat, err := s.Get(ctx, z.path)
 		if errors.Is(err, session.ErrNoNode) {

@@ -35,6 +35,7 @@ var allowed = map[string][]string{
 	"internal/proc":       {},
 	"internal/dns":        {"view"},
 	"internal/haproxy":    {"view"},
+	"internal/term":       {},
 	"internal/memzk":      {"internal/jute"},
 	"internal/zktest":     {"internal/jute", "internal/zktest/raw"},
 	"internal/zktest/raw": {"internal/jute"},

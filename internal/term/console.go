@@ -1,0 +1,82 @@
+// Package term is how a command talks: data to standard output, everything
+// else to standard error, tables for people and JSON for machines.
+//
+// Names and data in ZooKeeper are written by others: no text of theirs
+// reaches the controls of a terminal.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Console holds the streams of one command, and how it shows what it shows.
+type Console struct {
+	In       io.Reader
+	Out, Err io.Writer
+
+	Format  string // text, wide, json or ndjson
+	Quiet   bool   // no talk on Err, errors only
+	Color   string // auto, always or never
+	NoColor bool
+}
+
+// IsTerminal reports whether the stream is a terminal.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// UseColor reports whether the stream gets colour.
+func (c *Console) UseColor(stream any) bool {
+	switch {
+	case c.Color == "always":
+		return true
+	case c.Color == "never" || c.NoColor || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb":
+		return false
+	}
+	return IsTerminal(stream)
+}
+
+// Colored wraps a word in a colour when the stream shows colours.
+func (c *Console) Colored(w io.Writer, code, s string) string {
+	if code == "" || !c.UseColor(w) {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// Say talks on standard error, unless it is quiet.
+func (c *Console) Say(format string, args ...any) {
+	if !c.Quiet {
+		_, _ = fmt.Fprintf(c.Err, format+"\n", args...)
+	}
+}
+
+// Printf prints data. That a reader has gone away is seen by the signal of it.
+func (c *Console) Printf(format string, args ...any) { _, _ = fmt.Fprintf(c.Out, format, args...) }
+
+// Errorf prints an error line.
+func (c *Console) Errorf(format string, args ...any) {
+	word := c.Colored(c.Err, "31", "error:")
+	_, _ = fmt.Fprintf(c.Err, word+" "+format+"\n", args...)
+}
+
+// Warnf prints a warning, unless it is quiet.
+func (c *Console) Warnf(format string, args ...any) { c.Say("warning: "+format, args...) }
+
+// Hinted is an error that says what to do about it.
+type Hinted struct {
+	Err  error
+	Hint string
+}
+
+func (e *Hinted) Error() string { return e.Err.Error() }
+func (e *Hinted) Unwrap() error { return e.Err }

@@ -1,0 +1,64 @@
+package term
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table is rows in aligned columns, without boxes. The header is printed on a
+// terminal only, so that scripts see data alone.
+type Table struct {
+	Header []string
+	Rows   [][]string
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// PrintTable writes the table in columns as wide as their widest cell.
+func (c *Console) PrintTable(t *Table) error {
+	rows := t.Rows
+	if IsTerminal(c.Out) && t.Header != nil {
+		rows = append([][]string{t.Header}, rows...)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], width(c))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			line.WriteString(cell(c) + strings.Repeat(" ", widths[i]-width(c)+2))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(c.Out, b.String())
+	return err
+}
+
+// paint marks a cell that is our own word in our own colour.
+const paint = "\x1b["
+
+// cell is a cell as it is printed: what others have written without controls.
+func cell(s string) string {
+	if strings.HasPrefix(s, paint) {
+		return s
+	}
+	return Printable(s)
+}
+
+// width is how many columns a cell takes, without its colour.
+func width(s string) int {
+	if rest, ok := strings.CutPrefix(s, paint); ok {
+		_, word, _ := strings.Cut(rest, "m")
+		s = strings.TrimSuffix(word, paint+"0m")
+	}
+	return utf8.RuneCountInString(cell(s))
+}
