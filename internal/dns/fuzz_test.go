@@ -16,7 +16,7 @@ func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // larger than the client takes.
 func FuzzReply(f *testing.F) {
 	state := testState()
-	s, err := New(Config{Domain: "zkagent."}, func() *State { return state }, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	s, err := New(Config{Domain: "zkagent."}, func() State { return state }, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.Fatal(err)
 	}

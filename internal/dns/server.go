@@ -35,8 +35,9 @@ type Config struct {
 	AllowRemote bool
 }
 
-// State is one published state of the agent. A new pointer is a new state.
+// State is one published state of the agent.
 type State struct {
+	Key      any // comparable; differs when the state does
 	View     view.View
 	Declared []view.Source // of the settings
 }
@@ -46,7 +47,7 @@ type Server struct {
 	cfg     Config
 	domain  string // canonical
 	ttl     uint32
-	state   func() *State
+	state   func() State
 	metrics *Metrics
 	log     *slog.Logger
 	forward *forwarder
@@ -55,18 +56,18 @@ type Server struct {
 	mu     sync.Mutex // held while a tree is made
 	cached atomic.Pointer[cachedTree]
 
-	// Where it listens, once Run has begun to.
-	addr atomic.Pointer[netip.AddrPort]
+	addr atomic.Pointer[netip.AddrPort] // where it listens, once Run has begun to
+	open func()                         // called when it listens; may be nil
 }
 
 type cachedTree struct {
-	of   *State
+	of   any
 	tree *tree
 }
 
 // New makes a server. state returns the newest state of the agent; it is
 // called for each query and must be cheap.
-func New(cfg Config, state func() *State, metrics *Metrics, log *slog.Logger) (*Server, error) {
+func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*Server, error) {
 	if _, ok := dns.IsDomainName(cfg.Domain); !ok || cfg.Domain == "" || cfg.Domain == "." {
 		return nil, fmt.Errorf("dns: %q is not a domain", cfg.Domain)
 	}
@@ -94,6 +95,9 @@ func (s *Server) Run(ctx context.Context) error {
 	addr, _ := netip.ParseAddrPort(packets.LocalAddr().String())
 	s.addr.Store(&addr)
 	defer s.addr.Store(nil)
+	if s.open != nil {
+		s.open()
+	}
 	base, cancel := context.WithCancel(ctx)
 	defer cancel()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) { s.serve(base, w, r) })
@@ -218,20 +222,20 @@ func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func()
 // tree is the view, prepared. Equal groups are prepared once.
 func (s *Server) tree() *tree {
 	now := s.state()
-	if c := s.cached.Load(); c != nil && c.of == now {
+	if c := s.cached.Load(); c != nil && c.of == now.Key {
 		return c.tree
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.cached.Load()
-	if old != nil && old.of == now {
+	if old != nil && old.of == now.Key {
 		return old.tree
 	}
 	var before *tree
 	if old != nil {
 		before = old.tree
 	}
-	c := &cachedTree{of: now, tree: newTree(&now.View, now.Declared, before)}
+	c := &cachedTree{of: now.Key, tree: newTree(&now.View, now.Declared, before)}
 	s.cached.Store(c)
 	return c.tree
 }

@@ -19,7 +19,7 @@ func up(id, host string, port, weight int) view.Member {
 	return view.Member{ID: id, Name: id, Host: host, Port: port, Weight: weight, Status: view.StatusUp}
 }
 
-func testState() *State {
+func testState() State {
 	draining := up("old", "10.0.0.9", 8080, 1)
 	draining.Status = "draining"
 	held := up("held", "10.0.0.3", 8080, 5)
@@ -38,11 +38,11 @@ func testState() *State {
 		With(&view.Groups{Name: "all", Groups: []*view.Group{{Name: "Web", Members: []view.Member{up("w1", "10.1.0.1", 80, 1)}}}}).
 		With(&view.Leader{Name: "nightly", ID: "host-1", Term: 77}).
 		With(&view.Leader{Name: "vacant"})
-	return &State{View: v, Declared: append(v.Sources(), view.Source{Kind: view.KindGroup, Name: "late"})}
+	return State{Key: 1, View: v, Declared: append(v.Sources(), view.Source{Kind: view.KindGroup, Name: "late"})}
 }
 
 // start runs a server and returns it.
-func start(t *testing.T, cfg Config, state func() *State) *Server {
+func start(t *testing.T, cfg Config, state func() State) *Server {
 	t.Helper()
 	cfg.Listen, cfg.Domain = "127.0.0.1:0", "ZKagent."
 	s, err := New(cfg, state, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
@@ -97,7 +97,7 @@ func short(records []dns.RR) []string {
 func TestServer_Answers(t *testing.T) {
 	t.Parallel()
 	state := testState()
-	s := start(t, Config{TTL: 3 * time.Second}, func() *State { return state })
+	s := start(t, Config{TTL: 3 * time.Second}, func() State { return state })
 	odd := NodeLabel("a b/c")
 	for _, c := range []struct {
 		name   string
@@ -173,7 +173,7 @@ func TestServer_Answers(t *testing.T) {
 func TestServer_TXT(t *testing.T) {
 	t.Parallel()
 	state := testState()
-	s := start(t, Config{}, func() *State { return state })
+	s := start(t, Config{}, func() State { return state })
 	got := query(t, s, "tcp", "api-1.node.api.group.zkagent.", dns.TypeTXT, 0)
 	want := []string{
 		`TXT "long=` + strings.Repeat("x", 250) + `" "` + strings.Repeat("x", 50) + `"`,
@@ -194,8 +194,8 @@ func TestServer_Sizes(t *testing.T) {
 		g.Members = append(g.Members, up(fmt.Sprintf("m-%d", i), fmt.Sprintf("10.2.%d.%d", i/250, i%250), 80, 1))
 	}
 	v := view.View{}.With(g)
-	state := &State{View: v, Declared: v.Sources()}
-	s := start(t, Config{}, func() *State { return state })
+	state := State{Key: 1, View: v, Declared: v.Sources()}
+	s := start(t, Config{}, func() State { return state })
 	for _, c := range []struct {
 		edns uint16
 		most int
@@ -213,7 +213,7 @@ func TestServer_Sizes(t *testing.T) {
 	}
 	g2 := &view.Group{Name: "big", Members: g.Members[:3]}
 	v2 := view.View{}.With(g2)
-	state = &State{View: v2, Declared: v2.Sources()}
+	state = State{Key: 2, View: v2, Declared: v2.Sources()}
 	if got := query(t, s, "udp", "big.group.zkagent.", dns.TypeSRV, 1232); len(got.Answer) != 3 || len(got.Extra) != 4 {
 		t.Errorf("after a leave: %v", got)
 	}
@@ -223,7 +223,7 @@ func TestServer_Sizes(t *testing.T) {
 func TestServer_Order(t *testing.T) {
 	t.Parallel()
 	state := testState()
-	s := start(t, Config{}, func() *State { return state })
+	s := start(t, Config{}, func() State { return state })
 	first := map[string]bool{}
 	for range 200 {
 		first[query(t, s, "udp", "api.group.zkagent.", dns.TypeA, 0).Answer[0].String()] = true
@@ -237,18 +237,18 @@ func TestServer_Order(t *testing.T) {
 // without an answer the last known addresses stay.
 func TestServer_Recursors(t *testing.T) {
 	t.Parallel()
-	other := &State{}
+	other := State{}
 	{
 		m := up("x", "192.0.2.7", 1, 1)
 		v := view.View{}.With(&view.Group{Name: "x", Members: []view.Member{m}})
-		other = &State{View: v, Declared: v.Sources()}
+		other = State{Key: 1, View: v, Declared: v.Sources()}
 	}
-	upstream := start(t, Config{}, func() *State { return other })
+	upstream := start(t, Config{}, func() State { return other })
 	named := up("m", "x.group.zkagent", 80, 1)
 	v := view.View{}.With(&view.Group{Name: "g", Members: []view.Member{named}})
-	state := &State{View: v, Declared: v.Sources()}
+	state := State{Key: 1, View: v, Declared: v.Sources()}
 	s, err := New(Config{Listen: "127.0.0.1:0", Domain: "ours.", Recursors: []string{upstream.Addr().String()}},
-		func() *State { return state }, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		func() State { return state }, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestLimiter(t *testing.T) {
 func TestServer_Connections(t *testing.T) {
 	t.Parallel()
 	state := testState()
-	s := start(t, Config{}, func() *State { return state })
+	s := start(t, Config{}, func() State { return state })
 	var open []*dns.Conn
 	for range maxTCP {
 		c, err := dns.Dial("tcp", s.Addr().String())

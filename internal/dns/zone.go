@@ -60,7 +60,7 @@ func newZone(g *view.Group, name, block string) *zone {
 			e.label = NodeLabel(id + "\x00" + m.Address())
 		}
 		z.nodes[e.label] = e
-		if m.Status != view.StatusUp {
+		if !m.MayServe() {
 			continue
 		}
 		z.members = append(z.members, e)

@@ -1,0 +1,110 @@
+package dns
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"sync/atomic"
+	"time"
+)
+
+// listenAgain is how long a listener that cannot be opened is left alone.
+const listenAgain = 10 * time.Second
+
+// Keeper keeps the listener as the settings want it. One that cannot be opened
+// is reported and tried again.
+type Keeper struct {
+	Want    func() *Config // of the settings in use; nil: no listener
+	State   func() State
+	Metrics *Metrics
+	Logger  *slog.Logger
+	// Failed is called with each failure and, with nil, when the listener is as
+	// the settings want it.
+	Failed func(address string, err error)
+
+	changed chan struct{} // size 1
+	server  atomic.Pointer[Server]
+}
+
+// NewKeeper makes a keeper; the caller sets its fields before Run.
+func NewKeeper() *Keeper { return &Keeper{changed: make(chan struct{}, 1)} }
+
+// Changed says that the settings may want another listener. It does not wait.
+func (k *Keeper) Changed() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Addr is where the listener is; empty: there is none.
+func (k *Keeper) Addr() string {
+	if s := k.server.Load(); s != nil && s.Addr().IsValid() {
+		return s.Addr().String()
+	}
+	return ""
+}
+
+// Run follows the settings until ctx ends. When it has returned the listener
+// is closed.
+func (k *Keeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		k.serve(ctx, k.Want())
+	}
+}
+
+// serve runs one listener until the settings want another, or none.
+func (k *Keeper) serve(ctx context.Context, cfg *Config) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	if cfg == nil {
+		k.Failed("", nil)
+	} else {
+		s, err := New(*cfg, k.State, k.Metrics, k.Logger)
+		if err != nil {
+			ended <- err
+		} else {
+			s.open = func() { k.Failed(cfg.Listen, nil) }
+			k.server.Store(s)
+			defer k.server.Store(nil)
+			go func() { ended <- s.Run(ctx) }()
+		}
+	}
+	for {
+		select {
+		case <-k.changed:
+			if reflect.DeepEqual(k.Want(), cfg) {
+				continue
+			}
+			cancel()
+			if cfg != nil {
+				<-ended
+			}
+			return
+		case <-ctx.Done():
+			if cfg != nil {
+				<-ended
+			}
+			return
+		case err := <-ended:
+			if ctx.Err() != nil {
+				return
+			}
+			k.Failed(cfg.Listen, err)
+			k.wait(ctx)
+			return
+		}
+	}
+}
+
+// wait rests before the next try.
+func (k *Keeper) wait(ctx context.Context) {
+	timer := time.NewTimer(listenAgain)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-k.changed:
+	case <-ctx.Done():
+	}
+}
