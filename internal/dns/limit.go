@@ -19,6 +19,7 @@ const (
 type limiter struct {
 	mu      sync.Mutex
 	buckets map[netip.Prefix]*bucket
+	swept   time.Time // when full buckets were last dropped
 }
 
 type bucket struct {
@@ -61,8 +62,13 @@ func (l *limiter) allow(source netip.Addr, now time.Time) bool {
 	return true
 }
 
-// forget drops networks whose buckets are full again; false: there is none.
+// forget drops networks whose buckets are full again; false: there is no room.
+// It looks once a second, so that forged sources cost little.
 func (l *limiter) forget(now time.Time) bool {
+	if now.Sub(l.swept) < time.Second {
+		return false
+	}
+	l.swept = now
 	before := len(l.buckets)
 	for n, b := range l.buckets {
 		if b.left+now.Sub(b.at).Seconds()*perSecond >= burst {

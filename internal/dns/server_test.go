@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,8 +195,9 @@ func TestServer_Sizes(t *testing.T) {
 		g.Members = append(g.Members, up(fmt.Sprintf("m-%d", i), fmt.Sprintf("10.2.%d.%d", i/250, i%250), 80, 1))
 	}
 	v := view.View{}.With(g)
-	state := State{Key: 1, View: v, Declared: v.Sources()}
-	s := start(t, Config{}, func() State { return state })
+	var state atomic.Pointer[State]
+	state.Store(&State{Key: 1, View: v, Declared: v.Sources()})
+	s := start(t, Config{}, func() State { return *state.Load() })
 	for _, c := range []struct {
 		edns uint16
 		most int
@@ -213,7 +215,7 @@ func TestServer_Sizes(t *testing.T) {
 	}
 	g2 := &view.Group{Name: "big", Members: g.Members[:3]}
 	v2 := view.View{}.With(g2)
-	state = State{Key: 2, View: v2, Declared: v2.Sources()}
+	state.Store(&State{Key: 2, View: v2, Declared: v2.Sources()})
 	if got := query(t, s, "udp", "big.group.zkagent.", dns.TypeSRV, 1232); len(got.Answer) != 3 || len(got.Extra) != 4 {
 		t.Errorf("after a leave: %v", got)
 	}
