@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -68,6 +69,7 @@ type Agent struct {
 	hostMaint *hostMaintenance
 	life      string // names this process, unlike any other
 	web       *web.Server
+	dns       *dns.Keeper
 }
 
 // settingsState is how the last load of the settings went.
@@ -155,11 +157,32 @@ func (a *Agent) build(cfg *Config) {
 	a.left = newLeftovers(a)
 	a.execs = newExecSet(a)
 	a.saved = newLastGoodSaver(a)
+	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
 		Source: shown{a}, ID: cfg.ID, Socket: cfg.Admin.Socket, Orders: a.orders(),
 		Events: a.events, Conditions: a.conds, Metrics: a.registry, Logger: a.log,
 	})
 }
+
+// dnsKeeper makes what keeps the DNS listener.
+func (a *Agent) dnsKeeper() *dns.Keeper {
+	k := dns.NewKeeper()
+	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, dns.NewMetrics(a.registry)
+	k.State = func() dns.State {
+		s := a.loop.snapshot.Load()
+		return dns.State{Key: s, View: s.view, Declared: s.declared}
+	}
+	k.Failed = func(address string, err error) {
+		a.conds.Retain("dns-not-listening", func(s string) bool { return err != nil && s == address })
+		if err != nil {
+			a.conds.Open("dns-not-listening", address, err.Error())
+		}
+	}
+	return k
+}
+
+// DNSAddr is the address that the DNS listener has; empty: there is none.
+func (a *Agent) DNSAddr() string { return a.dns.Addr() }
 
 // use notes the settings in use.
 func (a *Agent) use(cfg *Config) {
@@ -172,6 +195,7 @@ func (a *Agent) use(cfg *Config) {
 	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
 	a.web.Changed()
+	a.dns.Changed()
 }
 
 // Registry is where the agent's metrics are registered, for whoever adds some.

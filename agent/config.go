@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -25,6 +26,7 @@ type Config struct {
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	Log      LogConfig
 	HTTP     *web.HTTPConfig // nil: no listener
+	DNS      *dns.Config     // nil: no listener
 	Admin    web.AdminConfig
 
 	ZooKeeper session.Config

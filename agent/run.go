@@ -86,6 +86,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.tellReady(life) })
 	wg.Go(func() { a.followConnection(life) })
 	wg.Go(func() { listen(life) })
+	wg.Go(func() { a.dns.Run(life) })
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())

@@ -54,11 +54,11 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/hook", "internal/pace",
+		"internal/hook", "internal/pace", "internal/dns",
 	},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns",
 	},
 }
 

@@ -35,6 +35,11 @@ func (c Condition) About() (Entry, bool) {
 func Catalog() []Entry {
 	return []Entry{
 		{
+			"dns-not-listening", "address", "DNS queries cannot be answered at the address of `dns.listen`.",
+			"Everything else; programs that ask get no answer.",
+			"Another program has the port (`ss -lunp` and `ss -ltnp` name it), or the address is not of this host. Correct `dns.listen`, or end the other program: it is tried again by itself.",
+		},
+		{
 			"drift", "file", "Something other than the agent has changed the file, and the template says `drift = \"report\"`.",
 			"The changed file.",
 			"Look at it with `zkagent render NAME --diff`. Take the change into the template, or write the file again with `zkagent render NAME`.",

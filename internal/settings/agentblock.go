@@ -80,6 +80,9 @@ func (s *Settings) resolveAgent(all *root) {
 	if h, ok := one(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
 		c.HTTP = s.resolveHTTP(h)
 	}
+	if d, ok := one(s, "dns", all.DNS, func(b *dnsBlock) hcl.Range { return b.At }); ok {
+		c.DNS = s.resolveDNS(d, all)
+	}
 	a, _ := one(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
 	ar := s.read(a, a.At)
 	c.Admin.Socket = ar.file(&a.Socket)
@@ -113,14 +116,20 @@ func (s *Settings) resolveHTTP(b *httpBlock) *web.HTTPConfig {
 	c := &web.HTTPConfig{Hosts: r.strings(&b.Hosts)}
 	remote := r.boolean(&b.Remote)
 	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
-	switch {
-	case c.Listen == "" || isLoopback(c.Listen):
-	case isWildcard(c.Listen):
-		s.errorAt(r.where(&b.Listen), "Address is every address", "%q listens on every address of this host, without TLS. Name one: 127.0.0.1 with a proxy before it, or that of one network.", c.Listen)
-	case !remote:
-		s.errorAt(r.where(&b.Listen), "Address is not of the loopback", "%q can be reached from other hosts. Listen on 127.0.0.1 and put a proxy with TLS before it, or set allow_remote = true.", c.Listen)
-	}
+	s.exposed(r.where(&b.Listen), c.Listen, remote, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
 	return c
+}
+
+// exposed reports an address that other hosts reach although the settings do
+// not allow it.
+func (s *Settings) exposed(at hcl.Range, listen string, remote bool, how, instead string) {
+	switch {
+	case listen == "" || isLoopback(listen):
+	case isWildcard(listen):
+		s.errorAt(at, "Address is every address", "%q listens on every address of this host, %s. Name one: 127.0.0.1, or that of one network.", listen, how)
+	case !remote:
+		s.errorAt(at, "Address is not of the loopback", "%q can be reached from other hosts. %s, or set allow_remote = true.", listen, instead)
+	}
 }
 
 // isWildcard reports whether the address is every address of the host.

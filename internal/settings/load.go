@@ -54,6 +54,7 @@ type root struct {
 	Agent     []*agentBlock     `hcl:"agent,block" doc:"This agent."`
 	Log       []*logBlock       `hcl:"log,block" doc:"Where and how it logs."`
 	HTTP      []*httpBlock      `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
+	DNS       []*dnsBlock       `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
 	Admin     []*adminBlock     `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
 	ZooKeeper []*zookeeperBlock `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
 	Services  []*serviceBlock   `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
@@ -137,6 +138,7 @@ func (r *root) merge(o *root) {
 	r.Agent = append(r.Agent, o.Agent...)
 	r.Log = append(r.Log, o.Log...)
 	r.HTTP = append(r.HTTP, o.HTTP...)
+	r.DNS = append(r.DNS, o.DNS...)
 	r.Admin = append(r.Admin, o.Admin...)
 	r.ZooKeeper = append(r.ZooKeeper, o.ZooKeeper...)
 	r.Services = append(r.Services, o.Services...)

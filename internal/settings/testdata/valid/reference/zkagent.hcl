@@ -10,6 +10,13 @@ log {
   format = "auto"                       # auto | text | json ; auto knows a terminal and the journal
 }
 http  { listen = "127.0.0.1:8558" }     # page, /metrics, /healthz, /readyz; off when absent
+dns {
+  listen       = "127.0.0.1:8600"
+  domain       = "zkagent."
+  ttl          = "0s"
+  recursors    = []
+  allow_remote = false
+}
 admin { socket = "/run/zkagent/zkagent.sock" }          # default: $RUNTIME_DIRECTORY, else /run/zkagent, else below state_dir
 
 zookeeper {

@@ -1,0 +1,85 @@
+package settings
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	mdns "github.com/miekg/dns"
+
+	"github.com/zkagent/zkagent/internal/dns"
+)
+
+type dnsBlock struct {
+	At        hcl.Range      `hcl:",def_range"`
+	Listen    hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on, for UDP and TCP. An address that is not of the loopback needs allow_remote; every address at once is refused."`
+	Domain    hcl.Expression `hcl:"domain,optional" is:"string" default:"zkagent." doc:"Domain of all names."`
+	TTL       hcl.Expression `hcl:"ttl,optional" is:"duration" default:"0s" max:"1h" doc:"How long an answer, or its absence, may be cached. Whole seconds."`
+	Recursors hcl.Expression `hcl:"recursors,optional" is:"list of strings" doc:"host:port (port 53 by default) of servers that are asked for names outside the domain, in order. Without them such names are refused."`
+	Remote    hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. They get a bounded rate of answers."`
+}
+
+func (s *Settings) resolveDNS(b *dnsBlock, all *root) *dns.Config {
+	r := s.read(b, b.At)
+	c := &dns.Config{TTL: r.duration(&b.TTL), AllowRemote: r.boolean(&b.Remote)}
+	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
+	s.exposed(r.where(&b.Listen), c.Listen, c.AllowRemote, "to everybody who can send a packet", "Listen on 127.0.0.1")
+	c.Domain = r.checked(&b.Domain, "Invalid domain", checkDomain)
+	if c.Domain != "" {
+		c.Domain = mdns.Fqdn(c.Domain)
+	}
+	for _, server := range r.strings(&b.Recursors) {
+		address, err := recursor(server)
+		if err != nil {
+			s.errorAt(r.where(&b.Recursors), "Invalid recursor", "%s.", err)
+		}
+		c.Recursors = append(c.Recursors, address)
+	}
+	for _, g := range all.Groups {
+		s.dnsLabel("group", g.Name, g.At)
+	}
+	for _, g := range all.GroupSets {
+		s.dnsLabel("groups", g.Name, g.At)
+	}
+	for _, e := range all.Elections {
+		s.dnsLabel("election", e.Name, e.At)
+	}
+	return c
+}
+
+// dnsLabel tells of a block whose name cannot be asked for.
+func (s *Settings) dnsLabel(kind, name string, at hcl.Range) {
+	if !dns.IsLabel(name) {
+		s.warnAt(at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and neither begins nor ends with -.", kind, name)
+	}
+}
+
+func checkDomain(text string) error {
+	name := strings.TrimSuffix(text, ".")
+	if name == "" {
+		return fmt.Errorf("%q is no domain; write it as in \"zkagent.\"", text)
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if !dns.IsLabel(label) {
+			return fmt.Errorf("%q is no domain: %q cannot be one of its labels", text, label)
+		}
+	}
+	return nil
+}
+
+// recursor completes the address of a server with the port.
+func recursor(text string) (string, error) {
+	address := text
+	if _, _, err := net.SplitHostPort(text); err != nil {
+		address = net.JoinHostPort(strings.Trim(text, "[]"), "53")
+	}
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%q is not an address; write it as in \"10.0.0.2:53\"", text)
+	case net.ParseIP(host) == nil:
+		return "", fmt.Errorf("%q is not an IP address: a recursor cannot be found by a name", host)
+	}
+	return address, checkPort(port, 1)
+}
