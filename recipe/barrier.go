@@ -71,7 +71,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 			watch.Stop()
 			return nil
 		}
-		if err := awaitWatch(ctx, b.s, watch); err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return fmt.Errorf("wait for barrier %s: %w", b.path, err)
 		}
 	}

@@ -76,7 +76,7 @@ func awaitWatches(b *testing.B, s *session.Session, path string, n int) {
 			watch.Stop()
 			return
 		}
-		must(b, awaitWatch(b.Context(), s, watch))
+		must(b, watch.Wait(b.Context()))
 	}
 }
 

@@ -253,7 +253,7 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 		if watch == nil {
 			continue
 		}
-		if err := awaitWatch(ctx, b.s, watch); err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -66,11 +66,11 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
 	first := true
 	for {
-		names, watch, err := g.list(ctx)
+		list, watch, err := g.s.ListW(ctx, g.path)
 		if err != nil {
 			return fmt.Errorf("follow group %s: %w", g.path, err)
 		}
-		next, err := g.read(ctx, names)
+		next, err := g.read(ctx, list.Names)
 		if err != nil {
 			watch.Stop()
 			return fmt.Errorf("follow group %s: %w", g.path, err)
@@ -79,25 +79,9 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 			first, members = false, next
 			up(members)
 		}
-		if err := awaitWatch(ctx, g.s, watch); err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return err
 		}
-	}
-}
-
-// list lists the children with a watch; without a group, the watch is for its
-// creation.
-func (g *Group) list(ctx context.Context) ([]string, *session.Watch, error) {
-	for {
-		names, _, watch, err := g.s.ChildrenW(ctx, g.path)
-		if !errors.Is(err, session.ErrNoNode) {
-			return names, watch, err
-		}
-		_, exists, watch, err := g.s.ExistsW(ctx, g.path)
-		if err != nil || !exists {
-			return nil, watch, err
-		}
-		watch.Stop() // it was created in between
 	}
 }
 

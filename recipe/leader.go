@@ -29,7 +29,7 @@ func (l *Line) Follow(ctx context.Context, s *session.Session, up func(Front)) e
 			last = front
 			up(front)
 		}
-		if err := awaitWatch(ctx, s, watch); err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -44,10 +44,14 @@ func (l *Line) front(ctx context.Context, s *session.Session) (Front, *session.W
 		}
 		c, ok := first(names)
 		if !ok {
-			watch, empty, watchErr := l.watchEmpty(ctx, s)
-			if watchErr != nil || empty {
-				return Front{}, watch, watchErr
+			list, watch, err := s.ListW(ctx, l.Path)
+			if err != nil {
+				return Front{}, nil, err
 			}
+			if _, ok := first(list.Names); !ok {
+				return Front{}, watch, nil
+			}
+			watch.Stop()
 			continue
 		}
 		path := child(l.Path, c.name)
@@ -56,26 +60,4 @@ func (l *Line) front(ctx context.Context, s *session.Session) (Front, *session.W
 			return Front{path, data, stat}, watch, err
 		}
 	}
-}
-
-// watchEmpty watches a line in which nobody stands for a first contender.
-func (l *Line) watchEmpty(ctx context.Context, s *session.Session) (*session.Watch, bool, error) {
-	names, _, watch, err := s.ChildrenW(ctx, l.Path)
-	if errors.Is(err, session.ErrNoNode) {
-		var exists bool
-		_, exists, watch, err = s.ExistsW(ctx, l.Path)
-		if err == nil && exists {
-			watch.Stop()
-			return nil, false, nil
-		}
-		return watch, true, err
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	if _, ok := first(names); ok {
-		watch.Stop()
-		return nil, false, nil
-	}
-	return watch, true, nil
 }

@@ -266,16 +266,3 @@ func watchData(ctx context.Context, s *session.Session, path string) (*session.W
 	}
 	return watch, nil
 }
-
-// awaitWatch returns nil when the watch says "read again".
-func awaitWatch(ctx context.Context, s *session.Session, watch *session.Watch) error {
-	defer watch.Stop()
-	select {
-	case <-watch.C():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
-	}
-}

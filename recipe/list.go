@@ -41,24 +41,15 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 // listDir lists a directory; while it does not exist, the watch is for its
 // creation.
 func (q *items) listDir(ctx context.Context, dir string, watch bool) ([]string, *session.Watch, error) {
-	for {
-		if !watch {
-			names, _, err := q.s.Children(ctx, dir)
-			if errors.Is(err, session.ErrNoNode) {
-				return nil, nil, nil
-			}
-			return names, nil, listError(dir, err)
-		}
-		names, _, set, err := q.s.ChildrenW(ctx, dir)
-		if !errors.Is(err, session.ErrNoNode) {
-			return names, set, listError(dir, err)
-		}
-		_, exists, set, err := q.s.ExistsW(ctx, dir)
-		if err != nil || !exists {
-			return nil, set, err
-		}
-		set.Stop() // it was created in between
+	if watch {
+		list, w, err := q.s.ListW(ctx, dir)
+		return list.Names, w, listError(dir, err)
 	}
+	names, _, err := q.s.Children(ctx, dir)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil, nil
+	}
+	return names, nil, listError(dir, err)
 }
 
 // head returns the first item that is known to be there.
@@ -131,31 +122,11 @@ func (q *items) blocking(ctx context.Context, try func(item) (bool, error)) erro
 			return err
 		}
 		if len(list) == 0 {
-			err = q.await(ctx, set)
+			err = q.s.WaitAny(ctx, set[:]...)
 		}
 		set.stop()
 		if err != nil {
 			return err
 		}
-	}
-}
-
-// await returns nil when one of the watches says "read again".
-func (q *items) await(ctx context.Context, set watches) error {
-	var c [2]<-chan struct{}
-	for i, w := range set {
-		if w != nil {
-			c[i] = w.C()
-		}
-	}
-	select {
-	case <-c[0]:
-		return nil
-	case <-c[1]:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-q.s.Done():
-		return context.Cause(q.s.Context())
 	}
 }

@@ -179,7 +179,7 @@ func (x *Txn) Await(ctx context.Context) (Decision, error) {
 			watch.Stop()
 			return d, err
 		}
-		if err := awaitWatch(ctx, x.s, watch); err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return Undecided, fmt.Errorf("await result of %s: %w", x.path, err)
 		}
 	}
