@@ -20,8 +20,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/doctor"
 	"github.com/zkagent/zkagent/internal/web"
 )
+
+// askLimit bounds one question to the agent.
+const askLimit = 5 * time.Second
 
 // maxDebugFile bounds one file of the bundle.
 const maxDebugFile = 8 << 20
@@ -49,13 +54,12 @@ type bundleFile struct {
 }
 
 func (g *globals) debug(ctx context.Context, out string) error {
-	d := &doctor{g: g, noWrite: true}
-	d.examine(ctx)
+	list, conf := doctor.Examine(ctx, g.doctorOptions(true))
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	files := g.debugFiles(ctx, d)
-	r := newRedactor(g.secrets(d))
+	files := g.debugFiles(ctx, list, conf)
+	r := newRedactor(g.secrets(conf))
 	for i := range files {
 		files[i].data = []byte(r.text(string(files[i].data)))
 	}
@@ -80,15 +84,15 @@ func (g *globals) debug(ctx context.Context, out string) error {
 }
 
 // secrets are the credentials that are known to this process.
-func (g *globals) secrets(d *doctor) []string {
+func (g *globals) secrets(conf *agent.Config) []string {
 	list := []string{os.Getenv("ZKAGENT_AUTH")}
-	if c, err := d.zkConfig(); err == nil {
+	if c, err := g.doctorZK(conf); err == nil {
 		for _, a := range c.Auth {
 			list = append(list, string(a.Data))
 		}
 	}
-	if d.cfg != nil {
-		for _, a := range d.cfg.ZooKeeper.Auth {
+	if conf != nil {
+		for _, a := range conf.ZooKeeper.Auth {
 			list = append(list, string(a.Data))
 		}
 	}
@@ -116,7 +120,7 @@ func secretName(name string) bool {
 }
 
 // debugFiles gathers; what cannot be had is told in errors.txt.
-func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
+func (g *globals) debugFiles(ctx context.Context, list []doctor.Finding, conf *agent.Config) []bundleFile {
 	var files []bundleFile
 	var problems strings.Builder
 	add := func(name string, data []byte, err error) {
@@ -126,7 +130,7 @@ func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
 		}
 		files = append(files, bundleFile{name, data[:min(len(data), maxDebugFile)]})
 	}
-	findings, err := json.MarshalIndent(d.list, "", "  ")
+	findings, err := json.MarshalIndent(list, "", "  ")
 	add("doctor.json", findings, err)
 	build := buildVersion() + "\n"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -138,14 +142,14 @@ func (g *globals) debugFiles(ctx context.Context, d *doctor) []bundleFile {
 		for name, from := range map[string]string{
 			"status.json": "/status", "events.json": "/events", "metrics.txt": "/metrics", "stacks.txt": "/debug/pprof/goroutine?debug=1", "fleet.json": "/fleet",
 		} {
-			wait, cancel := context.WithTimeout(ctx, doctorWait)
+			wait, cancel := context.WithTimeout(ctx, askLimit)
 			data, err := client.Raw(wait, from)
 			cancel()
 			add(name, data, err)
 		}
 	}
-	if d.cfg != nil {
-		for _, f := range d.cfg.Files {
+	if conf != nil {
+		for _, f := range conf.Files {
 			data, err := os.ReadFile(f)
 			add(path.Join("settings", strings.TrimPrefix(filepath.ToSlash(filepath.Clean(f)), "/")), data, err)
 		}

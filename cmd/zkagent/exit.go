@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/dev"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -133,6 +134,7 @@ var classes = []class{
 	{config.ErrConflict, exitTemporary, "somebody else has published; look at \"zkagent config history\" and plan again"},
 	{config.ErrFrozen, exitFailed, "\"zkagent config unfreeze\" lifts it"},
 	{config.ErrBounds, exitFailed, "--force publishes it nevertheless"},
+	{dev.ErrSettings, exitConfig, ""},
 	{fs.ErrPermission, exitPermission, ""},
 }
 
@@ -152,6 +154,9 @@ func classify(err error) *cliError {
 			}
 			return e
 		}
+	}
+	if h, ok := errors.AsType[*term.Hinted](err); ok {
+		return &cliError{code: exitFailed, err: err, hints: []string{h.Hint}}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &cliError{code: exitTemporary, err: err, hints: []string{"--timeout allows more time"}}

@@ -8,13 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/tmpltest"
 )
 
 type testOptions struct {
@@ -47,18 +45,6 @@ of each test; expectations that stand in the test file itself are left to you.`,
 	return c
 }
 
-// testResult is how one test ended.
-type testResult struct {
-	File     string        `json:"file"`
-	Name     string        `json:"name"`
-	Template string        `json:"template,omitempty"`
-	OK       bool          `json:"ok"`
-	Updated  bool          `json:"updated,omitempty"`
-	Error    string        `json:"error,omitempty"` // what is wrong, in one line
-	Diff     string        `json:"diff,omitempty"`
-	Took     time.Duration `json:"took"` // nanoseconds
-}
-
 // test runs the tests of the files and reports them.
 func (g *globals) test(ctx context.Context, args []string, o testOptions) error {
 	match, err := regexp.Compile(o.run)
@@ -69,26 +55,23 @@ func (g *globals) test(ctx context.Context, args []string, o testOptions) error 
 	if err != nil {
 		return err
 	}
-	results := []testResult{}
-	for _, name := range files {
-		list, err := g.runTestFile(ctx, name, match, o.update)
-		if err != nil {
-			return fail(exitConfig, fmt.Errorf("%s: %w", name, err))
-		}
-		results = append(results, list...)
+	results, err := tmpltest.Run(ctx, files, tmpltest.Options{Match: match, Update: o.update})
+	if err != nil {
+		return fail(exitConfig, err)
 	}
 	if len(results) == 0 {
 		return fail(exitFailed, errors.New("no test was found"), "a test file is called NAME_test.yaml; --run may match none")
 	}
 	if o.junit != "" {
-		if err := writeJUnit(o.junit, results); err != nil {
+		if err := tmpltest.WriteJUnit(o.junit, results); err != nil {
 			return err
 		}
 	}
 	return g.tellTests(results)
 }
 
-// testFiles are the test files that the arguments mean, in order.
+// testFiles are the test files that the arguments mean; without arguments those
+// beside the settings.
 func (g *globals) testFiles(args []string) ([]string, error) {
 	if len(args) == 0 {
 		for _, p := range g.configPaths() {
@@ -98,32 +81,15 @@ func (g *globals) testFiles(args []string) ([]string, error) {
 			args = append(args, p)
 		}
 	}
-	var files []string
-	for _, a := range args {
-		info, err := os.Stat(a)
-		if err != nil {
-			return nil, fail(exitUsage, err)
-		}
-		if !info.IsDir() {
-			files = append(files, a)
-			continue
-		}
-		err = filepath.WalkDir(a, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && (strings.HasSuffix(path, "_test.yaml") || strings.HasSuffix(path, "_test.yml")) {
-				files = append(files, path)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	files, err := tmpltest.Files(args)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fail(exitUsage, err)
 	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
+	return files, err
 }
 
 // tellTests prints the results; a failed test is the exit code 1.
-func (g *globals) tellTests(results []testResult) error {
+func (g *globals) tellTests(results []tmpltest.Result) error {
 	failed := 0
 	for _, r := range results {
 		if !r.OK {
@@ -144,7 +110,7 @@ func (g *globals) tellTests(results []testResult) error {
 	return nil
 }
 
-func (g *globals) printTests(results []testResult) error {
+func (g *globals) printTests(results []tmpltest.Result) error {
 	for _, r := range results {
 		word := "ok"
 		switch {

@@ -56,6 +56,11 @@ var allowed = map[string][]string{
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
 		"internal/hook", "internal/pace", "internal/dns",
 	},
+	"internal/dev": {
+		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
+	},
+	"internal/doctor":    {"agent", "session", "internal/settings", "internal/term", "internal/web"},
+	"internal/tmpltest":  {"agent", "view", "template", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
 		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns",

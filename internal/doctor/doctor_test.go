@@ -1,16 +1,17 @@
-package main
+package doctor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
@@ -59,27 +60,33 @@ config "web" { path = "/config/web" }
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("ZKAGENT_ZK", "")
-	t.Setenv("ZKAGENT_AUTH", "")
-	t.Setenv("ZKAGENT_ADDR", filepath.Join(t.TempDir(), "none"))
 	return file
 }
 
-// findings runs the doctor.
-func findings(t *testing.T, args ...string) ([]finding, error) {
+// limit bounds each question.
+const limit = 10 * time.Second
+
+// findings runs the doctor with the settings of a file.
+func findings(t *testing.T, file string) []Finding {
 	t.Helper()
-	var out, errOut bytes.Buffer
-	g := newGlobals(strings.NewReader(""), &out, &errOut)
-	root := newRoot(g)
-	root.SetArgs(append([]string{"doctor", "-o", "json", "--timeout", limit.String()}, args...))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()
-	err := root.ExecuteContext(ctx)
-	var list struct{ Findings []finding }
-	if jerr := json.Unmarshal(out.Bytes(), &list); jerr != nil {
-		t.Fatalf("%v in %q (%v, %s)", jerr, out.String(), err, errOut.String())
-	}
-	return list.Findings, err
+	list, _ := Examine(ctx, &Options{
+		Paths: []string{file}, Env: os.LookupEnv, Wait: limit, Version: "test",
+		Socket: func() (string, error) { return filepath.Join(t.TempDir(), "none"), nil },
+		ZooKeeper: func(c *agent.Config) (session.Config, error) {
+			if c == nil {
+				return session.Config{}, errors.New("no settings")
+			}
+			return c.ZooKeeper, nil
+		},
+	})
+	return list
+}
+
+// failed reports whether a finding fails.
+func failed(list []Finding) bool {
+	return slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail })
 }
 
 func TestDoctor_ACLs(t *testing.T) {
@@ -93,40 +100,40 @@ func TestDoctor_ACLs(t *testing.T) {
 		{
 			"nobody may register", "",
 			map[string][]jute.ACL{"/services/web": readOnly},
-			levelFail, "acl", "nobody that we are", "permission c",
+			LevelFail, "acl", "nobody that we are", "permission c",
 		},
 		{
 			"somebody else may register", auth,
 			map[string][]jute.ACL{"/services/web": readOnly},
-			levelFail, "znode", "not permitted", "zkagent zk acl /services/web",
+			LevelFail, "znode", "not permitted", "zkagent zk acl /services/web",
 		},
 		{
 			"a config that may not be read", "",
 			map[string][]jute.ACL{"/config/web": closed},
-			levelFail, "znode", "/config/web", "credentials do not fit",
+			LevelFail, "znode", "/config/web", "credentials do not fit",
 		},
 		{
 			"a config that everybody may change", "",
 			map[string][]jute.ACL{"/config/web": nil},
-			levelWarn, "acl", "everybody", "auth and acl",
+			LevelWarn, "acl", "everybody", "auth and acl",
 		},
 		{
 			"the agent's own znodes", "",
 			map[string][]jute.ACL{"/zkagent": readOnly},
-			levelFail, "write", "/zkagent/doctor-", "status, locks",
+			LevelFail, "write", "/zkagent/doctor-", "status, locks",
 		},
 		{
 			"a group that does not exist yet", "", nil,
-			levelOK, "znode", "made when it is needed", "",
+			LevelOK, "znode", "made when it is needed", "",
 		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			list, err := findings(t, "--config", doctorBed(t, c.auth, c.znodes))
-			if (err != nil) != (c.level == levelFail) {
-				t.Errorf("got error %v for the level %s", err, c.level)
+			list := findings(t, doctorBed(t, c.auth, c.znodes))
+			if failed(list) != (c.level == LevelFail) {
+				t.Errorf("failed is %v for the level %s", failed(list), c.level)
 			}
-			if !slices.ContainsFunc(list, func(f finding) bool {
+			if !slices.ContainsFunc(list, func(f Finding) bool {
 				return f.Level == c.level && f.Check == c.check && strings.Contains(f.Text, c.text) && strings.Contains(f.Hint, c.hint)
 			}) {
 				t.Errorf("no %s %s with %q and the hint %q in %+v", c.level, c.check, c.text, c.hint, list)
@@ -139,12 +146,12 @@ func TestDoctor_ACLs(t *testing.T) {
 // and the rest looked at.
 func TestDoctor_MissingCredential(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
-	list, err := findings(t, "--config", doctorBed(t, `auth "digest" { credential = credential("zk-auth") }`, nil))
-	if err == nil {
+	list := findings(t, doctorBed(t, `auth "digest" { credential = credential("zk-auth") }`, nil))
+	if !failed(list) {
 		t.Error("no failure")
 	}
-	for _, want := range []finding{{Level: levelFail, Check: "settings"}, {Level: levelOK, Check: "server"}} {
-		if !slices.ContainsFunc(list, func(f finding) bool { return f.Level == want.Level && f.Check == want.Check }) {
+	for _, want := range []Finding{{Level: LevelFail, Check: "settings"}, {Level: LevelOK, Check: "server"}} {
+		if !slices.ContainsFunc(list, func(f Finding) bool { return f.Level == want.Level && f.Check == want.Check }) {
 			t.Errorf("no %s %s in %+v", want.Level, want.Check, list)
 		}
 	}
@@ -157,10 +164,10 @@ func TestDoctor_Destination(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ dest, level, text string }{
-		{filepath.Join(dir, "a.conf"), levelOK, "can be written"},
-		{filepath.Join(dir, "none", "a.conf"), levelFail, "no such file"},
-		{filepath.Join(file, "a.conf"), levelFail, "not a directory"},
-		{"/proc/a.conf", levelFail, "/proc"},
+		{filepath.Join(dir, "a.conf"), LevelOK, "can be written"},
+		{filepath.Join(dir, "none", "a.conf"), LevelFail, "no such file"},
+		{filepath.Join(file, "a.conf"), LevelFail, "not a directory"},
+		{"/proc/a.conf", LevelFail, "/proc"},
 	} {
 		d := &doctor{}
 		d.destination("template web", c.dest, false)
@@ -192,12 +199,12 @@ func TestJobs(t *testing.T) {
 // real one answers is shown by "make test-systemd".
 func TestDoctor_Polkit(t *testing.T) {
 	for _, c := range []struct{ script, level, text string }{
-		{`echo "Failed to reload nginx.service: Isolate is only valid for start." >&2; exit 1`, levelOK, "allowed"},
-		{`echo "Failed to start x.service: Operation refused, unit may not be isolated." >&2; exit 4`, levelOK, "allowed"},
-		{`echo "Failed to reload nginx.service: Access denied" >&2; exit 4`, levelFail, "Access denied"},
-		{`echo "Failed to reload nginx.service: Interactive authentication required." >&2; exit 1`, levelFail, "not allowed"},
-		{`echo "Failed to connect to bus: No such file or directory" >&2; exit 1`, levelWarn, "cannot be found out"},
-		{`exit 0`, levelWarn, "cannot be found out"},
+		{`echo "Failed to reload nginx.service: Isolate is only valid for start." >&2; exit 1`, LevelOK, "allowed"},
+		{`echo "Failed to start x.service: Operation refused, unit may not be isolated." >&2; exit 4`, LevelOK, "allowed"},
+		{`echo "Failed to reload nginx.service: Access denied" >&2; exit 4`, LevelFail, "Access denied"},
+		{`echo "Failed to reload nginx.service: Interactive authentication required." >&2; exit 1`, LevelFail, "not allowed"},
+		{`echo "Failed to connect to bus: No such file or directory" >&2; exit 1`, LevelWarn, "cannot be found out"},
+		{`exit 0`, LevelWarn, "cannot be found out"},
 	} {
 		dir := t.TempDir()
 		args := filepath.Join(dir, "args")

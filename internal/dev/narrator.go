@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ const maxShown = 16 << 10
 
 // narrator prints what has changed from one status of the agent to the next.
 type narrator struct {
-	g        *globals
+	con      *term.Console
 	files    map[string]string
 	services map[string]string
 	groups   map[string][]string
@@ -31,16 +31,16 @@ type narrator struct {
 	hooks    int // ended runs told so far
 }
 
-func newNarrator(g *globals) *narrator {
+func newNarrator(con *term.Console) *narrator {
 	return &narrator{
-		g: g, files: map[string]string{}, services: map[string]string{}, groups: map[string][]string{},
+		con: con, files: map[string]string{}, services: map[string]string{}, groups: map[string][]string{},
 		leaders: map[string]int64{}, runs: map[string]int64{}, open: map[string]condition.Condition{},
 	}
 }
 
 // tell prints one line.
 func (n *narrator) tell(format string, args ...any) {
-	n.g.Printf("-- %s\n", term.Printable(fmt.Sprintf(format, args...)))
+	n.con.Printf("-- %s\n", term.Printable(fmt.Sprintf(format, args...)))
 }
 
 // look tells what is new.
@@ -123,7 +123,7 @@ func (n *narrator) hookRuns(s *web.Status) {
 			n.hooks++
 			n.tell("hook %s ran (%s): %s", h.Name, r.Event, r.State)
 			for line := range strings.Lines(r.Output) {
-				n.g.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
+				n.con.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (n *narrator) file(path, now string) {
 	if _, rest, ok := strings.Cut(text, "\n"); ok {
 		text = rest // the command line of a diff
 	}
-	_ = n.g.PrintDiff(text)
+	_ = n.con.PrintDiff(text)
 }
 
 // conditions tells what the agent cannot do, and when it can again.

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"errors"
@@ -16,12 +16,12 @@ func (d *doctor) destinations() {
 		for _, t := range b.Templates {
 			about := "template " + b.Name
 			if b.ForEach != nil {
-				d.add(levelOK, "file", about, "one for each element: known when it is rendered ("+t.DestinationText+")")
+				d.add(LevelOK, "file", about, "one for each element: known when it is rendered ("+t.DestinationText+")")
 				continue
 			}
 			dest, err := t.Destination(nil)
 			if err != nil {
-				d.add(levelFail, "file", about, err.Error())
+				d.add(LevelFail, "file", about, err.Error())
 				continue
 			}
 			d.destination(about, dest, t.InPlace)
@@ -35,11 +35,11 @@ func (d *doctor) destination(about, dest string, inPlace bool) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		d.add(levelFail, "file", about, err.Error())
+		d.add(LevelFail, "file", about, err.Error())
 		d.hint("mkdir -p %s, for the user of the agent", dir)
 		return
 	case !info.IsDir():
-		d.add(levelFail, "file", about, dir+" is not a directory")
+		d.add(LevelFail, "file", about, dir+" is not a directory")
 		return
 	}
 	if inPlace {
@@ -48,11 +48,11 @@ func (d *doctor) destination(about, dest string, inPlace bool) {
 			err = f.Close()
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.result(levelFail, "file", about, err, "can be written")
+			d.result(LevelFail, "file", about, err, "can be written")
 			return
 		}
 	}
-	if !d.result(levelFail, "file", about, writable(dir), "can be written") {
+	if !d.result(LevelFail, "file", about, writable(dir), "can be written") {
 		d.hint("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())
 	}
 }
@@ -86,11 +86,16 @@ func (d *doctor) command(what, about string, c agent.Command) {
 	}
 	args, err := c.Args(agent.Vars{Staged: "staged", StagedDir: "/", Destination: "destination"})
 	if err != nil || len(args) == 0 {
-		d.add(levelOK, what, about, "its arguments are known when it runs: "+c.Text)
+		d.add(LevelOK, what, about, "its arguments are known when it runs: "+c.Text)
 		return
 	}
 	path, err := exec.LookPath(args[0])
-	if !d.result(levelFail, what, about, err, path+" can be executed") {
+	if !d.result(LevelFail, what, about, err, path+" can be executed") {
 		d.hint("is the program installed, and in the agent's PATH?")
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type step struct {
 // story shows what the agent does, step by step. It is driven by the loop that
 // also tells what happens, so that each effect stands below its cause.
 type story struct {
-	d       *devRun
+	d       *run
 	steps   []step
 	at      int
 	running bool
@@ -38,7 +38,7 @@ type story struct {
 }
 
 // newStory makes the steps that the settings have something for.
-func (d *devRun) newStory(cfg *agent.Config) *story {
+func (d *run) newStory(cfg *agent.Config) *story {
 	s := &story{d: d}
 	group := ""
 	for _, c := range cfg.Services {
@@ -174,7 +174,7 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 	st := s.steps[s.at]
 	if !s.running {
 		s.running, s.began = true, now
-		s.d.g.Printf("\n%s\n", s.d.g.Colored(s.d.g.Out, "1", fmt.Sprintf("%d. %s", s.at+1, st.title)))
+		s.d.con.Printf("\n%s\n", s.d.con.Colored(s.d.con.Out, "1", fmt.Sprintf("%d. %s", s.at+1, st.title)))
 		if st.act != nil {
 			return st.act(ctx, n)
 		}
@@ -195,49 +195,54 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 }
 
 func (s *story) end() {
-	s.d.g.Printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
-	if s.d.o.exitAfter == 0 {
-		s.d.g.Printf("Ctrl-C ends it.\n")
+	s.d.con.Printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
+	if s.d.o.ExitAfter == 0 {
+		s.d.con.Printf("Ctrl-C ends it.\n")
 	}
 }
 
 // banner says what there is, and what to try.
-func (d *devRun) banner(cfg *agent.Config, a *agent.Agent) {
-	g := d.g
+func (d *run) banner(cfg *agent.Config, a *agent.Agent) {
+	con := d.con
 	me := os.Args[0]
 	zk := d.addr + cfg.ZooKeeper.Chroot
-	g.Printf("%s\n", g.Colored(g.Out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
-	g.Printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
-	g.Printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
-	g.Printf("  settings   %s\n", strings.Join(d.paths, " "))
+	con.Printf("%s\n", con.Colored(con.Out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
+	con.Printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
+	con.Printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
+	con.Printf("  settings   %s\n", strings.Join(d.paths, " "))
 	for _, b := range cfg.Bundles {
 		if b.ForEach != nil {
 			continue
 		}
 		for _, t := range b.Templates {
 			if path, err := t.Destination(nil); err == nil {
-				g.Printf("  file       %s\n", path)
+				con.Printf("  file       %s\n", path)
 			}
 		}
 	}
-	if d.o.hooks == "print" && len(cfg.Hooks) > 0 {
-		g.Printf("  hooks      are shown, not run (--hooks run)\n")
+	if !d.o.RunHooks && len(cfg.Hooks) > 0 {
+		con.Printf("  hooks      are shown, not run (--hooks run)\n")
 	}
-	g.Printf("Try in another terminal:\n")
-	g.Printf("  %s status --addr %s\n", term.ShellWord(me), cfg.Admin.Socket)
-	g.Printf("  %s zk tree / --zk %s\n", term.ShellWord(me), zk)
+	con.Printf("Try in another terminal:\n")
+	con.Printf("  %s status --addr %s\n", term.ShellWord(me), cfg.Admin.Socket)
+	con.Printf("  %s zk tree / --zk %s\n", term.ShellWord(me), zk)
 	switch {
 	case len(cfg.Configs) > 0:
 		dir, root := "DIR", cfg.Configs[0].Path
 		for _, p := range d.paths {
 			for _, name := range []string{changeDir, seedDir} {
-				if at := filepath.Join(p, name, root); exists(at) && dir == "DIR" {
+				if at := filepath.Join(p, name, root); dir == "DIR" && isDir(at) {
 					dir = at
 				}
 			}
 		}
-		g.Printf("  %s config publish %s %s --zk %s\n", term.ShellWord(me), term.ShellWord(dir), root, zk)
+		con.Printf("  %s config publish %s %s --zk %s\n", term.ShellWord(me), term.ShellWord(dir), root, zk)
 	default:
-		g.Printf("  %s members --zk %s\n", term.ShellWord(me), zk)
+		con.Printf("  %s members --zk %s\n", term.ShellWord(me), zk)
 	}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

@@ -1,4 +1,4 @@
-package main
+package tmpltest
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type testRun struct {
 	config *agent.Config // nil without settings
 }
 
-// runTestFile runs the tests of a file. The error is of the file itself.
-func (g *globals) runTestFile(ctx context.Context, name string, match *regexp.Regexp, update bool) ([]testResult, error) {
+// runFile runs the tests of a file. The error is of the file itself.
+func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 	f, err := readTestFile(name)
 	if err != nil {
 		return nil, err
@@ -39,14 +39,14 @@ func (g *globals) runTestFile(ctx context.Context, name string, match *regexp.Re
 		}
 		run.config = &s.Config
 	}
-	var results []testResult
+	var results []Result
 	for i := range f.Tests {
 		c := &f.Tests[i]
-		if !match.MatchString(c.Name) {
+		if !o.Match.MatchString(c.Name) {
 			continue
 		}
 		began := time.Now()
-		r, err := run.test(ctx, c, update)
+		r, err := run.test(ctx, c, o.Update)
 		if err != nil {
 			return nil, fmt.Errorf("test %q: %w", c.Name, err)
 		}
@@ -62,26 +62,26 @@ func lookup(env map[string]string) func(string) (string, bool) {
 
 // test runs one test. The error is one of the test itself, not of what is
 // tested.
-func (r *testRun) test(ctx context.Context, c *testCase, update bool) (testResult, error) {
+func (r *testRun) test(ctx context.Context, c *testCase, update bool) (Result, error) {
 	want, err := r.wanted(c, update)
 	if err != nil {
-		return testResult{}, err
+		return Result{}, err
 	}
 	v, err := r.file.view(c)
 	if err != nil {
-		return testResult{}, err
+		return Result{}, err
 	}
 	t, b, err := r.template(c)
 	if b != nil && err == nil {
 		if msg := r.destination(c, b, v); msg != "" {
-			return testResult{Error: msg}, nil
+			return Result{Error: msg}, nil
 		}
 	}
 	var data []byte
 	if err == nil {
 		var each *template.Each
 		if each, err = r.element(c, b, &v); err != nil {
-			return testResult{}, err
+			return Result{}, err
 		}
 		data, err = t.Render(ctx, &v, each)
 	}
@@ -89,7 +89,7 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (testResul
 		return expectError(c.WantError, err)
 	}
 	if err != nil {
-		return testResult{Error: err.Error()}, nil //nolint:nilerr // the error is the result of the test
+		return Result{Error: err.Error()}, nil //nolint:nilerr // the error is the result of the test
 	}
 	return r.compare(c, want, data, update)
 }
@@ -112,36 +112,36 @@ func (r *testRun) wanted(c *testCase, update bool) ([]byte, error) {
 	return data, err
 }
 
-func expectError(want string, err error) (testResult, error) {
+func expectError(want string, err error) (Result, error) {
 	match, bad := regexp.Compile(want)
 	switch {
 	case bad != nil:
-		return testResult{}, fmt.Errorf("want_error: %w", bad)
+		return Result{}, fmt.Errorf("want_error: %w", bad)
 	case err == nil:
-		return testResult{Error: fmt.Sprintf("rendered without an error, want one that matches %q", want)}, nil
+		return Result{Error: fmt.Sprintf("rendered without an error, want one that matches %q", want)}, nil
 	case !match.MatchString(err.Error()):
-		return testResult{Error: fmt.Sprintf("got error %q, want one that matches %q", err, want)}, nil
+		return Result{Error: fmt.Sprintf("got error %q, want one that matches %q", err, want)}, nil
 	}
-	return testResult{OK: true}, nil
+	return Result{OK: true}, nil
 }
 
 // compare compares what was rendered, or makes it what is expected.
-func (r *testRun) compare(c *testCase, want, got []byte, update bool) (testResult, error) {
+func (r *testRun) compare(c *testCase, want, got []byte, update bool) (Result, error) {
 	_, err := os.Stat(r.file.at(c.WantFile))
 	if string(want) == string(got) && (c.WantFile == "" || err == nil) {
-		return testResult{OK: true}, nil
+		return Result{OK: true}, nil
 	}
 	name := "want of " + c.Name
 	if c.WantFile != "" {
 		name = r.file.at(c.WantFile)
 		if update {
 			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // beside the test, for its readers.
-				return testResult{}, err
+				return Result{}, err
 			}
-			return testResult{OK: true, Updated: true}, os.WriteFile(name, got, 0o644) //nolint:gosec // as above.
+			return Result{OK: true, Updated: true}, os.WriteFile(name, got, 0o644) //nolint:gosec // as above.
 		}
 	}
-	return testResult{Error: "the rendered text is not the expected one", Diff: term.Diff(name, want, true, got)}, nil
+	return Result{Error: "the rendered text is not the expected one", Diff: term.Diff(name, want, true, got)}, nil
 }
 
 // template finds and parses the template of a test; the bundle is nil for one
@@ -252,4 +252,12 @@ func (r *testRun) destination(c *testCase, b *agent.BundleConfig, v view.View) s
 		return fmt.Sprintf("got destination %s, want %s", got, want)
 	}
 	return ""
+}
+
+func bundleNames(c *agent.Config) []string {
+	names := make([]string, len(c.Bundles))
+	for i, b := range c.Bundles {
+		names[i] = b.Name
+	}
+	return names
 }

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -20,7 +21,7 @@ type memberConfig struct {
 }
 
 // memberConfig finds groups by the names of blocks, and by their paths.
-func (d *devRun) memberConfig(cfg *agent.Config) memberConfig {
+func (d *run) memberConfig(cfg *agent.Config) memberConfig {
 	zk := cfg.ZooKeeper
 	zk.Dial, zk.Logger = d.server.Dial, nil
 	groups, services := cfg.Groups, cfg.Services
@@ -72,22 +73,22 @@ func newSimulation(s *memzk.Server, cfg memberConfig) *simulation {
 
 // run starts the members that the flags ask for, replaces them when there is
 // churn, and ends all members with ctx.
-func (s *simulation) run(ctx context.Context, g *globals, o devOptions) {
+func (s *simulation) run(ctx context.Context, con *term.Console, o *Options) {
 	defer s.wg.Wait()
-	for _, m := range o.simulated {
-		for range m.count {
-			if err := s.add(ctx, m.group); err != nil {
-				g.Warnf("simulated member: %v", err)
+	for _, m := range o.Members {
+		for range m.Count {
+			if err := s.add(ctx, m.Group); err != nil {
+				con.Warnf("simulated member: %v", err)
 			}
 		}
 	}
-	for o.churn > 0 && pause(ctx, o.churn) {
-		for _, m := range o.simulated {
+	for o.Churn > 0 && pause(ctx, o.Churn) {
+		for _, m := range o.Members {
 			// A new member comes before the old one goes: as in a deployment.
-			if err := s.add(ctx, m.group); err != nil {
-				g.Warnf("simulated member: %v", err)
+			if err := s.add(ctx, m.Group); err != nil {
+				con.Warnf("simulated member: %v", err)
 			}
-			s.remove(m.group)
+			s.remove(m.Group)
 		}
 	}
 	<-ctx.Done()

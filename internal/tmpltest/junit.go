@@ -1,4 +1,4 @@
-package main
+package tmpltest
 
 import (
 	"encoding/xml"
@@ -37,8 +37,8 @@ type (
 	}
 )
 
-// writeJUnit writes the report: a suite for each file.
-func writeJUnit(path string, results []testResult) error {
+// WriteJUnit writes the report: a suite for each file.
+func WriteJUnit(path string, results []Result) error {
 	report := junitReport{}
 	var took time.Duration
 	for _, r := range results {

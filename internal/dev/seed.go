@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 // seed writes the files of the named directories beside the settings as znodes
 // of the same paths. What lies below a config tree is published as one change,
 // as "zkagent config publish" does.
-func (d *devRun) seed(ctx context.Context, cfg *agent.Config, name string) error {
+func (d *run) seed(ctx context.Context, cfg *agent.Config, name string) error {
 	zk := cfg.ZooKeeper
 	s, err := session.Dial(ctx, zk)
 	if err != nil {

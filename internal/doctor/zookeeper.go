@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -24,25 +24,15 @@ const (
 	certificates = 14 * 24 * time.Hour
 )
 
-// zkConfig is how to reach ZooKeeper: with the settings, as far as they could
-// be loaded.
-func (d *doctor) zkConfig() (session.Config, error) {
-	if d.cfg != nil {
-		return d.g.zkConfigOf(d.cfg)
-	}
-	c, _, err := d.g.zkConfig()
-	return c, err
-}
-
 // zooKeeper asks each server by itself, and then the ensemble.
 func (d *doctor) zooKeeper(ctx context.Context) {
-	c, err := d.zkConfig()
+	c, err := d.o.ZooKeeper(d.cfg)
 	if err != nil {
 		if d.cfg != nil && len(d.cfg.ZooKeeper.Servers) == 0 {
-			d.add(levelOK, "zookeeper", "", "the settings use none")
+			d.add(LevelOK, "zookeeper", "", "the settings use none")
 			return
 		}
-		d.add(levelFail, "zookeeper", "", err.Error())
+		d.add(LevelFail, "zookeeper", "", err.Error())
 		return
 	}
 	d.certificate(c)
@@ -53,23 +43,23 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 		}
 	}
 	if reached == 0 {
-		d.add(levelFail, "zookeeper", strings.Join(c.Servers, ","), "no server takes a session")
+		d.add(LevelFail, "zookeeper", strings.Join(c.Servers, ","), "no server takes a session")
 		return
 	}
 	if need := len(c.Servers)/2 + 1; reached < need {
-		d.add(levelWarn, "zookeeper", "", fmt.Sprintf("only %d of %d servers take a session", reached, len(c.Servers)))
+		d.add(LevelWarn, "zookeeper", "", fmt.Sprintf("only %d of %d servers take a session", reached, len(c.Servers)))
 	}
 	dial, cancel := context.WithTimeout(ctx, 2*d.wait())
 	defer cancel()
 	s, err := session.Dial(dial, c)
 	if err != nil {
-		d.add(levelFail, "session", "", err.Error())
+		d.add(LevelFail, "session", "", err.Error())
 		return
 	}
 	defer s.Close()
-	d.add(levelOK, "session", s.Server(), fmt.Sprintf("negotiated timeout %s", s.Timeout()))
+	d.add(LevelOK, "session", s.Server(), fmt.Sprintf("negotiated timeout %s", s.Timeout()))
 	d.paths(ctx, s, len(c.Auth) > 0)
-	if !d.noWrite {
+	if !d.o.NoWrite {
 		d.write(ctx, s)
 	}
 }
@@ -82,7 +72,7 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	began := time.Now()
 	s, err := session.Dial(ctx, c)
 	if err != nil {
-		d.add(levelFail, "server", server, err.Error())
+		d.add(LevelFail, "server", server, err.Error())
 		d.hint("is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
 		return false
 	}
@@ -92,17 +82,17 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	for range 5 {
 		began = time.Now()
 		if _, _, err := s.Exists(ctx, "/"); err != nil && !errors.Is(err, session.ErrNoAuth) {
-			d.add(levelFail, "server", server, err.Error())
+			d.add(LevelFail, "server", server, err.Error())
 			return false
 		}
 		best = min(best, time.Since(began))
 	}
 	text := fmt.Sprintf("session after %s, an answer in %s", term.Short(connected), best.Round(10*time.Microsecond))
 	if best > answerSlow {
-		d.add(levelWarn, "server", server, text+": slow")
+		d.add(LevelWarn, "server", server, text+": slow")
 		return true
 	}
-	d.add(levelOK, "server", server, text)
+	d.add(LevelOK, "server", server, text)
 	return true
 }
 
@@ -113,7 +103,7 @@ func (d *doctor) certificate(c session.Config) {
 	}
 	conf, err := c.TLS()
 	if err != nil {
-		d.add(levelFail, "tls", "", err.Error())
+		d.add(LevelFail, "tls", "", err.Error())
 		return
 	}
 	for _, cert := range conf.Certificates {
@@ -122,17 +112,17 @@ func (d *doctor) certificate(c session.Config) {
 		}
 		leaf, err := x509.ParseCertificate(cert.Certificate[0])
 		if err != nil {
-			d.add(levelFail, "tls", "", err.Error())
+			d.add(LevelFail, "tls", "", err.Error())
 			continue
 		}
 		text := "valid until " + leaf.NotAfter.UTC().Format(time.RFC3339)
 		switch left := time.Until(leaf.NotAfter); {
 		case left <= 0:
-			d.add(levelFail, "tls", leaf.Subject.CommonName, "the certificate has ended: "+text)
+			d.add(LevelFail, "tls", leaf.Subject.CommonName, "the certificate has ended: "+text)
 		case left < certificates:
-			d.add(levelWarn, "tls", leaf.Subject.CommonName, "the certificate ends soon: "+text)
+			d.add(LevelWarn, "tls", leaf.Subject.CommonName, "the certificate ends soon: "+text)
 		default:
-			d.add(levelOK, "tls", leaf.Subject.CommonName, text)
+			d.add(LevelOK, "tls", leaf.Subject.CommonName, text)
 		}
 	}
 }
@@ -180,12 +170,12 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 		switch {
 		case errors.Is(err, session.ErrNoNode) && n.write:
 			if d.mayCreate(ctx, s, about, n.path) {
-				d.add(levelOK, "znode", about, "does not exist yet; it is made when it is needed")
+				d.add(LevelOK, "znode", about, "does not exist yet; it is made when it is needed")
 			}
 		case errors.Is(err, session.ErrNoNode):
-			d.add(levelWarn, "znode", about, "does not exist")
+			d.add(LevelWarn, "znode", about, "does not exist")
 		case err != nil:
-			d.add(levelFail, "znode", about, err.Error())
+			d.add(LevelFail, "znode", about, err.Error())
 			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
 		default:
 			if d.acl(about, acl, n.write, auth) && n.write {
@@ -199,7 +189,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 // its first ancestor that is missing. Nothing is made: the transaction ends
 // with an operation that cannot succeed.
 func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path string) bool {
-	if d.noWrite {
+	if d.o.NoWrite {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
@@ -213,7 +203,7 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path 
 	}
 	_, err := s.Multi(ctx, session.CreateOp(missing, nil, session.Persistent), session.CheckOp("/zkagent-"+uuid.NewString(), -1))
 	if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index == 0 {
-		d.add(levelFail, "znode", about, err.Error())
+		d.add(LevelFail, "znode", about, err.Error())
 		if errors.Is(err, session.ErrNoAuth) {
 			d.hint("give this agent's identity the permission c on %s; \"zkagent zk acl %s\" shows its ACL", parentOf(missing), parentOf(missing))
 		} else {
@@ -229,7 +219,7 @@ func parentOf(p string) string { return path.Dir(p) }
 
 // chrootHint says what to do when nothing can be made for want of the chroot.
 func (d *doctor) chrootHint(err error) {
-	if c, cerr := d.zkConfig(); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
+	if c, cerr := d.o.ZooKeeper(d.cfg); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
 		d.hint("the chroot %s must exist, and the agent does not make it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
 	}
 }
@@ -248,14 +238,14 @@ func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
 	const create, all = 4, 31
 	switch {
 	case write && world&create == 0 && (!auth || others&create == 0) && len(acl) > 0:
-		d.add(levelFail, "acl", about, "nobody that we are may create children")
+		d.add(LevelFail, "acl", about, "nobody that we are may create children")
 		d.hint("give this agent's identity the permission c, or add an auth block")
 		return false
 	case world == all:
-		d.add(levelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
+		d.add(LevelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
 		d.hint("auth and acl in the zookeeper block restrict what is made from now on")
 	default:
-		d.add(levelOK, "acl", about, "readable")
+		d.add(LevelOK, "acl", about, "readable")
 	}
 	return true
 }
@@ -273,22 +263,22 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 		_, stat, err = s.Create(ctx, path, nil, session.Ephemeral)
 	}
 	if err != nil {
-		d.add(levelFail, "write", "/zkagent", err.Error())
+		d.add(LevelFail, "write", "/zkagent", err.Error())
 		d.hint("the agent keeps its status, locks and permits there")
 		d.chrootHint(err)
 		return
 	}
 	after := time.Now()
 	err = s.Delete(ctx, path, -1)
-	d.result(levelWarn, "write", "/zkagent", err, "a znode could be made and deleted")
+	d.result(LevelWarn, "write", "/zkagent", err, "a znode could be made and deleted")
 	theirs, ours := time.UnixMilli(stat.Ctime), before.Add(after.Sub(before)/2)
 	skew := ours.Sub(theirs).Round(time.Millisecond)
 	if skew.Abs() > clockFar+after.Sub(before) {
-		d.add(levelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew))
+		d.add(LevelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew))
 		d.hint("schedules and ages are wrong by as much; is a time service running?")
 		return
 	}
-	d.add(levelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
+	d.add(LevelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
 }
 
 // unitStateDir is the state directory that systemd gives the agent's unit.
@@ -301,20 +291,20 @@ func (d *doctor) stateDir() {
 		dir = unitStateDir
 	}
 	if dir == "" {
-		d.add(levelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
+		d.add(LevelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
 		return
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.add(levelOK, "state", dir, "does not exist yet; it is made at the start")
+		d.add(LevelOK, "state", dir, "does not exist yet; it is made at the start")
 	case err != nil:
-		d.add(levelFail, "state", dir, err.Error())
+		d.add(LevelFail, "state", dir, err.Error())
 	case info.Mode().Perm()&0o022 != 0:
-		d.add(levelFail, "state", dir, fmt.Sprintf("mode %s: others may write", info.Mode().Perm()))
+		d.add(LevelFail, "state", dir, fmt.Sprintf("mode %s: others may write", info.Mode().Perm()))
 		d.hint("chmod go-w %s", dir)
 	default:
-		d.result(levelFail, "state", dir, writable(dir), "writable")
+		d.result(LevelFail, "state", dir, writable(dir), "writable")
 	}
 }
 

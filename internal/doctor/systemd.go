@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -93,14 +93,14 @@ func (d *doctor) systemd(ctx context.Context) {
 	defer cancel()
 	props, err := unitShow(ctx, "zkagent.service")
 	if err != nil {
-		d.add(levelWarn, "systemd", "zkagent.service", err.Error())
+		d.add(LevelWarn, "systemd", "zkagent.service", err.Error())
 		return
 	}
 	if props["LoadState"] != "loaded" {
-		d.add(levelOK, "systemd", "zkagent.service", "not installed")
+		d.add(LevelOK, "systemd", "zkagent.service", "not installed")
 		return
 	}
-	d.add(levelOK, "systemd", "zkagent.service", fmt.Sprintf("%s, user %s, ProtectSystem=%s", props["ActiveState"], props["User"], props["ProtectSystem"]))
+	d.add(LevelOK, "systemd", "zkagent.service", fmt.Sprintf("%s, user %s, ProtectSystem=%s", props["ActiveState"], props["User"], props["ProtectSystem"]))
 	if props["ProtectSystem"] == "strict" {
 		d.sandbox(strings.Fields(props["ReadWritePaths"]))
 	}
@@ -110,7 +110,7 @@ func (d *doctor) systemd(ctx context.Context) {
 		if err == nil && p["LoadState"] != "loaded" {
 			err = fmt.Errorf("the unit is %s", p["LoadState"])
 		}
-		if d.result(levelFail, "unit", v.unit, err, "known to systemd") && as != nil && p["AllowIsolate"] != "yes" {
+		if d.result(LevelFail, "unit", v.unit, err, "known to systemd") && as != nil && p["AllowIsolate"] != "yes" {
 			d.polkit(ctx, v, as)
 		}
 	}
@@ -124,7 +124,7 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		d.add(levelFail, "systemd", "zkagent.service", err.Error())
+		d.add(LevelFail, "systemd", "zkagent.service", err.Error())
 		return nil
 	}
 	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
@@ -135,9 +135,9 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 	case uint64(os.Geteuid()) == uid:
 		return &syscall.SysProcAttr{}
 	case os.Geteuid() != 0:
-		d.add(levelWarn, "systemd", "zkagent.service", "you are not the user of the agent: what was found of files and permissions is yours")
+		d.add(LevelWarn, "systemd", "zkagent.service", "you are not the user of the agent: what was found of files and permissions is yours")
 	default:
-		d.add(levelWarn, "systemd", "zkagent.service", "you are root: that a file can be written does not show that the agent can")
+		d.add(LevelWarn, "systemd", "zkagent.service", "you are root: that a file can be written does not show that the agent can")
 	}
 	d.hint("runuser -u %s -- zkagent doctor", name)
 	if os.Geteuid() != 0 {
@@ -158,10 +158,10 @@ func (d *doctor) sandbox(writable []string) {
 				continue
 			}
 			if within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")) {
-				d.add(levelOK, "sandbox", dest, "the unit may write there")
+				d.add(LevelOK, "sandbox", dest, "the unit may write there")
 				continue
 			}
-			d.add(levelFail, "sandbox", dest, "the unit may not write there")
+			d.add(LevelFail, "sandbox", dest, "the unit may not write there")
 			d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
 		}
 	}
@@ -190,14 +190,14 @@ func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr
 	about, text := v.verb+" "+v.unit, strings.TrimSpace(string(out))
 	switch lower := strings.ToLower(text); {
 	case strings.Contains(lower, "isolate"):
-		d.add(levelOK, "polkit", about, "allowed for the user of the agent")
+		d.add(LevelOK, "polkit", about, "allowed for the user of the agent")
 	case strings.Contains(lower, "denied"), strings.Contains(lower, "authentication"), strings.Contains(lower, "not permitted"):
-		d.add(levelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text))
+		d.add(LevelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text))
 		d.hint("a rule must allow it: see /usr/share/polkit-1/rules.d/50-zkagent.rules; is polkitd installed?")
 	case err != nil:
-		d.add(levelWarn, "polkit", about, "cannot be found out: "+firstLine(errors.Join(err, errors.New(text)).Error()))
+		d.add(LevelWarn, "polkit", about, "cannot be found out: "+firstLine(errors.Join(err, errors.New(text)).Error()))
 	default:
-		d.add(levelWarn, "polkit", about, "cannot be found out")
+		d.add(LevelWarn, "polkit", about, "cannot be found out")
 	}
 }
 

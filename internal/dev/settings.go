@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"context"
@@ -40,14 +40,14 @@ func unpackQuickstart(dir string) ([]string, error) {
 }
 
 // settings loads the settings and adapts them to the server in memory.
-func (d *devRun) settings() (agent.Config, error) {
+func (d *run) settings() (agent.Config, error) {
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelError + 1) // the narrator tells what a log would
-	if d.g.verbose {
+	if d.o.Verbose {
 		level.Set(slog.LevelDebug)
 	}
-	logger := slog.New(slog.NewTextHandler(d.g.Err, &slog.HandlerOptions{Level: level}))
-	s, err := d.g.loadSettings(settings.Options{Logger: logger, Offline: true})
+	logger := slog.New(slog.NewTextHandler(d.con.Err, &slog.HandlerOptions{Level: level}))
+	s, err := d.o.Load(d.paths, settings.Options{Logger: logger, Offline: true})
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -70,14 +70,14 @@ func (d *devRun) settings() (agent.Config, error) {
 // nothing of this host is touched. The same settings are always changed in the
 // same way: a reload disturbs nothing that did not change.
 type adapter struct {
-	d    *devRun
+	d    *run
 	http string
 
 	mu       sync.Mutex // guards standIns
 	standIns map[string]*backend
 }
 
-func newAdapter(d *devRun) *adapter { return &adapter{d: d, standIns: map[string]*backend{}} }
+func newAdapter(d *run) *adapter { return &adapter{d: d, standIns: map[string]*backend{}} }
 
 // close ends the stand-ins.
 func (a *adapter) close() {
@@ -92,7 +92,7 @@ func (a *adapter) adapt(c *agent.Config) error {
 	c.ZooKeeper.Servers, c.ZooKeeper.TLS, c.ZooKeeper.StateDir = []string{a.d.addr}, nil, ""
 	c.StateDir = filepath.Join(a.d.dir, "state")
 	c.Admin.Socket = filepath.Join(a.d.dir, "sock")
-	c.OnStop, c.Version = "leave", buildVersion()
+	c.OnStop, c.Version = "leave", a.d.o.Version
 	if a.http == "" {
 		a.http = httpAddress(c.HTTP)
 	}
@@ -106,7 +106,7 @@ func (a *adapter) adapt(c *agent.Config) error {
 	for i := range c.Bundles {
 		a.bundle(&c.Bundles[i])
 	}
-	if a.d.o.hooks == "print" {
+	if !a.d.o.RunHooks {
 		c.Run = a.print
 		c.Execs = nil
 	}
@@ -132,10 +132,10 @@ func httpAddress(c *web.HTTPConfig) string {
 // bundle moves the files of a bundle below our directory, and lets them be
 // ours: a developer is not root.
 func (a *adapter) bundle(b *agent.BundleConfig) {
-	if a.d.o.hooks == "print" && b.Reload != nil {
+	if !a.d.o.RunHooks && b.Reload != nil {
 		b.Reload.VerifyPIDFile = "" // nothing is reloaded, so no worker is new
 	}
-	if a.d.o.inPlace {
+	if a.d.o.InPlace {
 		return
 	}
 	for i := range b.Templates {
@@ -172,14 +172,14 @@ func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error
 	for i, w := range c.Args {
 		words[i] = term.ShellWord(w)
 	}
-	a.d.g.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
+	a.d.con.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
 	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
 }
 
 // standIn answers for a service on a free port, and moves it and the checks
 // that ask it there.
 func (a *adapter) standIn(c *registry.ServiceConfig) error {
-	if !a.d.o.standIn {
+	if !a.d.o.StandIn {
 		return nil
 	}
 	a.mu.Lock()

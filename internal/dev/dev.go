@@ -1,0 +1,233 @@
+// Package dev tries settings with a ZooKeeper in memory: it fills the server,
+// runs the agent on the settings, and tells what happens as it happens.
+//
+// Guaranteed: nothing of the host is touched unless the options say so; nothing
+// is left behind at the end.
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
+)
+
+// tickTime is the tick of the server: sessions end soon after their timeout,
+// and short ones are granted.
+const tickTime = 500 * time.Millisecond
+
+// MaxMembers bounds the simulated members of one group: each has a session and
+// a port of its own.
+const MaxMembers = 500
+
+// Members are the simulated members of one group.
+type Members struct {
+	Group string // name of a group block, or a path
+	Count int
+}
+
+// Options say what is tried, and how.
+type Options struct {
+	Paths       []string // of the settings; none means the built-in example
+	Listen      string
+	Members     []Members
+	Churn       time.Duration // how often a simulated member is replaced
+	Down, Every time.Duration // the server is down for Down every Every
+	ExitAfter   time.Duration
+	RunHooks    bool // run the commands of hooks and reloads, not only show them
+	InPlace     bool // write the files where the settings say
+	StandIn     bool // answer for the services of the settings
+	Story       bool // show step by step what the agent does
+
+	Version string
+	Verbose bool
+	Console *term.Console
+	// Load loads the settings for the first time, and shows what is wrong with them.
+	Load func([]string, settings.Options) (*settings.Settings, error)
+}
+
+// ErrSettings means that the agent does not take the settings.
+var ErrSettings = errors.New("the settings cannot be used")
+
+// run is one run.
+type run struct {
+	con     *term.Console
+	o       *Options
+	dir     string // private directory: state, socket, files; removed at the end
+	paths   []string
+	server  *memzk.Server
+	addr    string // of the server, for clients on this host
+	adapter *adapter
+	sim     *simulation
+	wg      sync.WaitGroup // helpers: they end with the context of run
+}
+
+// Run tries the settings until ctx ends, the time is over, or the agent ends by
+// itself.
+func Run(ctx context.Context, o *Options) error {
+	// Sockets have short paths.
+	dir, err := os.MkdirTemp("", "zkagent-dev-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	// Settings and templates may use it; see examples/quickstart.
+	if err = os.Setenv("ZKAGENT_DEV_DIR", dir); err != nil {
+		return err
+	}
+	d := &run{con: o.Console, o: o, dir: dir, paths: o.Paths, server: memzk.New(memzk.Options{TickTime: tickTime})}
+	defer d.server.Close()
+	if len(o.Paths) == 0 {
+		if d.paths, err = unpackQuickstart(filepath.Join(dir, "quickstart")); err != nil {
+			return err
+		}
+	}
+	if err := d.listen(); err != nil {
+		return err
+	}
+	return d.run(ctx)
+}
+
+// listen opens the port for clients.
+func (d *run) listen() error {
+	addr, err := d.server.Listen(d.o.Listen)
+	host, port, _ := net.SplitHostPort(d.o.Listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &term.Hinted{
+			Err:  fmt.Errorf("port %s of %s is in use: another \"zkagent dev\", or a ZooKeeper, is there", port, host),
+			Hint: "choose another port by --listen 127.0.0.1:2182, or a free one by --listen 127.0.0.1:0",
+		}
+	case err != nil:
+		return fmt.Errorf("listen on %s: %w", d.o.Listen, err)
+	}
+	d.addr = addr.String()
+	if host != "localhost" && !loopback(host) {
+		d.con.Warnf("the server listens on %s, which is not loopback: everybody who reaches this host can read and change everything in it", d.addr)
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			_, port, _ = net.SplitHostPort(d.addr)
+			d.addr = net.JoinHostPort("127.0.0.1", port)
+		}
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// run runs the agent and everything around it until ctx ends, the time is over,
+// or the agent ends by itself.
+func (d *run) run(ctx context.Context) error {
+	cfg, err := d.settings()
+	if err != nil {
+		return err
+	}
+	defer d.adapter.close()
+	if err = d.seed(ctx, &cfg, seedDir); err != nil {
+		return err
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrSettings, err)
+	}
+	life, end := context.WithCancel(ctx)
+	defer d.wg.Wait()
+	defer end()
+	ended := make(chan error, 1)
+	agentDone := make(chan struct{})
+	go func() {
+		defer close(agentDone)
+		ended <- a.Run(life)
+	}()
+	// The agent leaves first, while the server is there for it.
+	defer func() { end(); d.server.Start(); <-agentDone }()
+	d.sim = newSimulation(d.server, d.memberConfig(&cfg))
+	d.wg.Go(func() { d.sim.run(life, d.con, d.o) })
+	d.wg.Go(func() { d.outages(life) })
+	select {
+	case <-a.Ready():
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+	d.banner(&cfg, a)
+	return d.watch(life, a, &cfg, ended)
+}
+
+// watch tells what happens until it is time to end.
+func (d *run) watch(ctx context.Context, a *agent.Agent, cfg *agent.Config, ended <-chan error) error {
+	n := newNarrator(d.con)
+	var story *story
+	if d.o.Story {
+		story = d.newStory(cfg)
+		// The first title stands above what has happened already.
+		if err := story.next(ctx, time.Now(), n); err != nil {
+			return err
+		}
+	}
+	over, limit := false, time.Now().Add(d.o.ExitAfter)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return err
+		case now := <-tick.C:
+			n.look(new(a.Status()))
+			if story != nil && !story.over() {
+				if err := story.next(ctx, now, n); err != nil && ctx.Err() == nil {
+					return err
+				}
+				continue
+			}
+			over = d.o.ExitAfter > 0 && now.After(limit)
+		}
+		if over {
+			return nil
+		}
+	}
+}
+
+// outages takes the server down and up again.
+func (d *run) outages(ctx context.Context) {
+	if d.o.Every == 0 {
+		return
+	}
+	for pause(ctx, d.o.Every-d.o.Down) {
+		d.server.Stop()
+		d.con.Printf("-- the server is down for %s\n", d.o.Down)
+		ok := pause(ctx, d.o.Down)
+		d.server.Start()
+		if !ok {
+			return
+		}
+		d.con.Printf("-- the server is up again\n")
+	}
+}
+
+// pause waits; false means that ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

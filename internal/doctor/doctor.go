@@ -1,0 +1,167 @@
+// Package doctor finds out what keeps an agent from working on a host: it asks
+// the settings, each server, ZooKeeper, the files, the programs and systemd.
+//
+// Guaranteed: nothing is changed but one ephemeral znode, made and deleted, and
+// that only when it may be.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Levels of a finding.
+const (
+	LevelOK   = "ok"
+	LevelWarn = "warn"
+	LevelFail = "fail"
+)
+
+// waitLimit bounds each question to a server or program, unless --timeout
+// says otherwise.
+const waitLimit = 5 * time.Second
+
+// Finding is what the doctor says about one thing.
+type Finding struct {
+	Level string `json:"level"`
+	Check string `json:"check"`
+	About string `json:"about,omitempty"`
+	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// Options say where to look.
+type Options struct {
+	Paths     []string // of the settings; none: only ZooKeeper is looked at
+	Env       func(string) (string, bool)
+	Socket    func() (string, error)
+	ZooKeeper func(*agent.Config) (session.Config, error) // nil settings: what the command line says
+	Version   string
+	Wait      time.Duration // bounds each question; 5s when it is 0
+	NoWrite   bool          // make no znode
+}
+
+// doctor looks at this host and at ZooKeeper, and collects findings.
+type doctor struct {
+	o    *Options
+	cfg  *agent.Config // nil: the settings cannot be loaded
+	list []Finding
+}
+
+// wait bounds one question.
+func (d *doctor) wait() time.Duration { return cmp.Or(d.o.Wait, waitLimit) }
+
+func (d *doctor) add(level, check, about, text string) {
+	d.list = append(d.list, Finding{Level: level, Check: check, About: about, Text: text})
+}
+
+// hint adds what to do to the newest finding.
+func (d *doctor) hint(format string, args ...any) {
+	d.list[len(d.list)-1].Hint = fmt.Sprintf(format, args...)
+}
+
+// result adds a finding: fine with the text, or the error at the level.
+func (d *doctor) result(level, check, about string, err error, text string) bool {
+	if err != nil {
+		d.add(level, check, about, err.Error())
+		return false
+	}
+	d.add(LevelOK, check, about, text)
+	return true
+}
+
+// Examine asks everything; what cannot be asked is a finding, not an end. It
+// returns the settings, too, as far as they could be loaded.
+func Examine(ctx context.Context, o *Options) ([]Finding, *agent.Config) {
+	d := &doctor{o: o}
+	d.examine(ctx)
+	return d.list, d.cfg
+}
+
+func (d *doctor) examine(ctx context.Context) {
+	d.add(LevelOK, "version", "", fmt.Sprintf("zkagent %s, %s, %s/%s", d.o.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+	d.settings()
+	d.agent(ctx)
+	d.zooKeeper(ctx)
+	if d.cfg == nil {
+		return
+	}
+	d.stateDir()
+	d.destinations()
+	d.commands()
+	d.systemd(ctx)
+}
+
+// settings loads the settings, when there are some.
+func (d *doctor) settings() {
+	if len(d.o.Paths) == 0 {
+		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at")
+		d.hint("name them by --config")
+		return
+	}
+	s, err := settings.Load(d.o.Paths, settings.Options{Env: d.o.Env})
+	for _, x := range s.Diagnostics {
+		level := LevelWarn
+		if settings.Severity(x) == "error" {
+			level = LevelFail
+		}
+		d.add(level, "settings", "", settings.Line(x))
+	}
+	if err != nil {
+		if len(s.Diagnostics) == 0 {
+			d.add(LevelFail, "settings", strings.Join(d.o.Paths, " "), err.Error())
+		}
+		// What this user or host lacks, as a credential, has been told; the
+		// rest can be looked at all the same.
+		if s, err = settings.Load(d.o.Paths, settings.Options{Env: d.o.Env, Offline: true}); err != nil {
+			return
+		}
+		d.hint("credentials are those of the unit: run this as root or as the user of the agent, while it runs")
+		d.cfg = &s.Config
+		return
+	}
+	d.cfg = &s.Config
+	d.add(LevelOK, "settings", strings.Join(s.Config.Files, " "), "valid")
+}
+
+// agent asks the agent of this host.
+func (d *doctor) agent(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
+	defer cancel()
+	path, err := d.o.Socket()
+	if err != nil {
+		return // the settings have been told.
+	}
+	s, err := web.NewClient(path).Status(ctx)
+	switch {
+	case errors.Is(err, web.ErrNoAgent):
+		d.add(LevelWarn, "agent", path, "no agent is running")
+		return
+	case err != nil:
+		d.add(LevelFail, "agent", path, err.Error())
+		return
+	}
+	d.add(LevelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, term.Age(s.Agent.Started), s.Summary))
+	if s.Agent.Version != d.o.Version {
+		d.add(LevelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, d.o.Version))
+		d.hint("\"zkagent upgrade\" executes the new one and keeps the session")
+	}
+	if d.cfg != nil && s.Settings.Hash != d.cfg.Hash {
+		d.add(LevelWarn, "settings", "", "the agent runs with other settings than those in the files")
+		d.hint("\"zkagent reload\" loads them")
+	}
+	for _, c := range s.Conditions {
+		d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
+	}
+}
