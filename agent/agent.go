@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
-	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
@@ -47,7 +45,6 @@ type Agent struct {
 	metrics  *Metrics
 	conds    *condition.Set
 	events   *event.Ring
-	owed     *owed
 	notify   *systemd.Notifier
 	started  time.Time
 
@@ -55,8 +52,7 @@ type Agent struct {
 	sup      *supervisor
 	left     *leftovers
 	loop     *loop
-	applier  *applier
-	reloads  *reloads
+	engine   *apply.Engine
 	hooks    *hook.Engine
 	execs    *execSet
 
@@ -93,7 +89,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: event.NewRing(), notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), owed: newOwed(cfg.StateDir), life: rand.Text(),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), life: rand.Text(),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
@@ -125,27 +121,15 @@ func (a *Agent) build(cfg *Config) {
 		State:  func() hook.State { return a.loop.snapshot.Load().forHooks() },
 		Events: a.events, Count: a.metrics.hook, Elected: a.leaderChanged,
 	})
-	lock := newSwapLock(cfg.StateDir)
-	a.reloads = &reloads{
-		log: a.log, metrics: a.metrics, run: a.hooks.RunLeading, term: a.hooks.Term, lock: lock, ledger: func(ctx context.Context, req *reloadRequest) (bool, func(error), error) {
-			return a.hooks.BeginReload(ctx, hook.Reload{Election: req.cfg.Leader, Bundle: req.bundle, Zxids: req.zxids})
-		},
-		roll: a.roll, queues: map[string]*reloadQueue{},
-	}
-	gate := cfg.Gate
-	if gate == nil {
-		gate = open{}
-	}
-	a.applier = &applier{
-		log: a.log, conds: a.conds, metrics: a.metrics, events: a.events, agentID: cfg.ID, stateDir: cfg.StateDir,
-		run: a.plainRun, gate: gate, reloads: a.reloads, owed: a.owed, lock: lock,
-		paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
-	}
+	a.engine = apply.New(apply.Options{
+		AgentID: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conds: a.conds, Events: a.events, Observer: a.metrics,
+		Run: a.plainRun, Gate: cfg.Gate, Fleet: (*reloadFleet)(a),
+	})
 	a.loop = &loop{
-		log: a.log, conds: a.conds, applier: a.applier, reloads: a.reloads, owed: a.owed,
+		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
 		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
 		startWait: defaultStartWait, startLimit: defaultStartLimit,
-		updates: make(chan view.Update), results: make(chan applyResult), requests: make(chan func()), pings: make(chan struct{}),
+		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
 		done: make(chan struct{}), ready: make(chan struct{}),
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{},
 	}
@@ -218,52 +202,6 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.events.Add(event.Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})
 }
 
-// recover puts right what a killed process left: files of a bundle that were
-// swapped in part, and reloads that it owed.
-func (a *Agent) recover() {
-	if a.stateDir == "" {
-		return
-	}
-	for _, dir := range []string{"journal", "staged", "files"} {
-		if err := os.MkdirAll(filepath.Join(a.stateDir, dir), 0o700); err != nil {
-			a.conds.Open("state-dir", a.stateDir, err.Error())
-			return
-		}
-	}
-	// Copies for checks of a former process are of no use to anybody.
-	if left, err := filepath.Glob(filepath.Join(a.stateDir, "staged", "bundle-*")); err == nil {
-		for _, dir := range left {
-			_ = os.RemoveAll(dir)
-		}
-	}
-	list, err := files.Recover(a.applier.journalDir())
-	a.conds.Set("recover-failed", "", err)
-	for _, r := range list {
-		name := a.bundleOf(r.Bundle)
-		a.log.Warn("change of a former process put right", "template", name, "new", r.New, "reload", r.Reload)
-		if r.Reload && name != "" {
-			if err := a.owed.add(name); err != nil {
-				a.log.Warn("reload that is owed not noted", "template", name, "err", err)
-				r.Tx.Keep()
-				continue
-			}
-		}
-		if err := r.Tx.Commit(); err != nil {
-			a.log.Warn("journal not removed", "template", name, "err", err)
-		}
-	}
-}
-
-// bundleOf finds the bundle whose journal has that name.
-func (a *Agent) bundleOf(journal string) string {
-	for _, b := range a.cfg.Load().Bundles {
-		if files.Name(b.Name) == journal {
-			return b.Name
-		}
-	}
-	return ""
-}
-
 // Reload loads the settings again and puts them in use. Settings that are not
 // valid keep the present ones running: the error says what is wrong with them.
 func (a *Agent) Reload(ctx context.Context) error {
@@ -332,7 +270,7 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 	var errs []error
 	for _, bc := range cfg.Bundles {
 		b := newBundle(bc, declared, cfg.Syntax)
-		bundles, errs = append(bundles, b), append(errs, b.err)
+		bundles, errs = append(bundles, b), append(errs, b.Err)
 	}
 	return bundles, errors.Join(errs...)
 }
@@ -345,8 +283,8 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 		a.log.Error("templates not usable", "err", err)
 	}
 	for _, b := range bundles {
-		if b.err != nil {
-			b.report.State, b.report.Stage, b.report.Err = "failed", "parse", b.err
+		if b.Err != nil {
+			b.report.State, b.report.Stage, b.report.Err = "failed", "parse", b.Err
 		}
 	}
 	a.loop.do(ctx, func() {
@@ -354,8 +292,8 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 		a.loop.publish() // before the conditions that tell of it
 	})
 	for _, b := range bundles {
-		if b.err != nil {
-			a.conds.Open("template-failed", b.cfg.Name, b.err.Error())
+		if b.Err != nil {
+			a.conds.Open("template-failed", b.Config.Name, b.Err.Error())
 		}
 	}
 }
@@ -369,8 +307,8 @@ func (a *Agent) plainRun(ctx context.Context, c proc.Command) (proc.Result, erro
 func (a *Agent) leaderChanged(ctx context.Context) {
 	a.loop.do(ctx, func() {
 		for _, b := range a.loop.bundles {
-			if r := b.cfg.Reload; r != nil && r.Leader != "" && a.owed.has(b.cfg.Name) {
-				b.settle.note(time.Now())
+			if r := b.Config.Reload; r != nil && r.Leader != "" && !a.engine.OwedSince(b.Config.Name).IsZero() {
+				b.settle.Note(time.Now())
 			}
 		}
 	})

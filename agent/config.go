@@ -1,18 +1,17 @@
 package agent
 
 import (
-	"io/fs"
 	"log/slog"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // Config is everything that one agent does, as plain values: what
@@ -56,7 +55,7 @@ type Config struct {
 	// Run runs a command; nil: proc.Run. Tests in virtual time replace it.
 	Run RunFunc `json:"-"`
 	// Gate is asked before a bundle is swapped; nil: always.
-	Gate Gate `json:"-"`
+	Gate apply.Gate `json:"-"`
 	// Version of the program, for status and the page.
 	Version string
 }
@@ -68,6 +67,15 @@ type (
 	Vars    = command.Vars
 	Each    = command.Each
 	trigger = command.Trigger
+)
+
+// The config types of bundles.
+type (
+	BundleConfig   = apply.Config
+	TemplateConfig = apply.FileConfig
+	CheckConfig    = apply.CheckConfig
+	ReloadConfig   = apply.ReloadConfig
+	RollingConfig  = apply.RollingConfig
 )
 
 // LogConfig is the log block.
@@ -82,73 +90,6 @@ type ElectionConfig struct {
 	Path     string
 	Dialect  string // curator, curator-selector or kazoo
 	Priority int    // higher numbers join later
-}
-
-// BundleConfig is a template block (a bundle of one) or a bundle block:
-// files that change together or not at all.
-type BundleConfig struct {
-	Name      string
-	Templates []TemplateConfig
-	ForEach   *view.Source // nil: once
-	WaitMin   time.Duration
-	WaitMax   time.Duration
-	Check     *CheckConfig
-	Reload    *ReloadConfig
-	Splay     time.Duration
-	Position  string // file:line of the block
-}
-
-// TemplateConfig is one file of a bundle.
-type TemplateConfig struct {
-	Name     string
-	Source   string // path of the template file; empty when Contents is set
-	Contents string
-	// Destination evaluates the path of the file for one element (nil
-	// without for_each).
-	Destination     func(*Each) (string, error) `json:"-"`
-	DestinationText string                      // as the settings spell it
-	Mode            fs.FileMode                 // 0: of the present file, else 0644
-	Owner           string                      // user name or number; empty: unchanged
-	Group           string
-	Backup          int      // number of old files kept
-	Allow           []string // env, file
-	Syntax          string   // none, json, yaml, toml, xml, hcl or ini
-	MissingKeyOK    bool     // error_on_missing_key = false
-	InPlace         bool     // write into the file (bind mounts) instead of renaming over it
-	Symlink         string   // follow or refuse
-	Drift           string   // repair or report
-	MaxSize         int64    // bytes; 0: default
-	Timeout         time.Duration
-	Position        string // file:line of the block
-}
-
-// CheckConfig is a check block.
-type CheckConfig struct {
-	Command Command
-	At      string // staged or swapped
-	Timeout time.Duration
-}
-
-// ReloadConfig is a reload block.
-type ReloadConfig struct {
-	Command     Command
-	Timeout     time.Duration
-	MinInterval time.Duration
-	Retry       int
-	OnFailure   string // restore or keep
-	Leader      string // name of the election whose leader runs it; empty: every host
-	Rolling     *RollingConfig
-	// VerifyPIDFile is the pid file of the master whose workers must be new
-	// after the reload; empty: the exit code is believed.
-	VerifyPIDFile string
-	VerifyTimeout time.Duration
-}
-
-// RollingConfig limits how many hosts of the fleet reload at the same time.
-type RollingConfig struct {
-	Permits   string // a number, or a share such as "10%"
-	Pause     time.Duration
-	PostCheck Command
 }
 
 // ExecConfig is an exec block: a supervised child program.

@@ -76,3 +76,11 @@ func (a *Agent) unreachable() string {
 	z := a.sessions.Status()
 	return z.State.String() + ": " + cmp.Or(z.LastError, "no server has answered yet")
 }
+
+// errorText is the text of an error; empty for none.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

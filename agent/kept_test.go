@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -36,16 +34,4 @@ func TestApply_EmptyGroupKeeps(t *testing.T) {
 	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80}`)
 	fileIs(t, b.path("web.conf"), "10.0.0.1:80")
 	a.condition("group-empty", "web.conf", false)
-}
-
-// TestPlain: errors name the destination, not the staged file of one try.
-func TestPlain(t *testing.T) {
-	inner := errors.New("/etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE:3: unknown directive in /etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE")
-	err := plain(fmt.Errorf("check: %w", inner))
-	if want := "check: /etc/nginx/api.conf:3: unknown directive in /etc/nginx/api.conf"; err.Error() != want || !errors.Is(err, inner) {
-		t.Errorf("got %q, want %q", err, want)
-	}
-	if plain(inner).Error() == inner.Error() || plain(nil) != nil || !errors.Is(plain(os.ErrNotExist), os.ErrNotExist) {
-		t.Error("plain changes what it must not")
-	}
 }

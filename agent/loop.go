@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -25,10 +27,10 @@ const (
 type loop struct {
 	log     *slog.Logger
 	conds   *condition.Set
-	applier *applier
-	reloads *reloads
-	owed    *owed
-	beat    func() // called at each turn: the loop makes progress
+	events  *event.Ring
+	engine  *apply.Engine
+	paths   func() map[view.Source]string // of the sources of the settings in use
+	beat    func()                        // called at each turn: the loop makes progress
 	beats   time.Duration
 	changed func() // called after each publication
 	// startWait is how long sources may take before the last known good view
@@ -36,7 +38,7 @@ type loop struct {
 	startWait, startLimit time.Duration
 
 	updates  chan view.Update
-	results  chan applyResult
+	results  chan applied
 	requests chan func()
 	pings    chan struct{} // taken by each turn: whether the loop turns changes nothing
 	done     chan struct{} // closed when run has returned
@@ -62,6 +64,48 @@ type loop struct {
 	began    time.Time
 	drift    time.Time
 	dirty    bool // the snapshot is older than the state
+}
+
+// bundle is one bundle of the settings as the loop sees it.
+type bundle struct {
+	*apply.Bundle
+
+	settle   apply.Settle
+	inFlight bool
+	drifting bool      // what is in flight only looks whether files were changed
+	applied  bool      // at least one apply was tried
+	seen     view.View // view of the newest apply
+	force    bool      // compare every file with the disk
+	failures int
+	retryAt  time.Time // zero: nothing to try again
+	report   bundleReport
+	former   *bundle // of the settings before, until this one is applied first
+}
+
+// newBundle parses a bundle.
+func newBundle(cfg BundleConfig, declared []view.Source, syntax map[string]func([]byte) error) *bundle {
+	return &bundle{
+		Bundle: apply.Parse(cfg, declared, syntax), settle: apply.Settle{Min: cfg.WaitMin, Max: cfg.WaitMax},
+		report: bundleReport{State: "waiting"},
+	}
+}
+
+// bundleReport is what the loop tells about a bundle.
+type bundleReport struct {
+	State      string // waiting, ok, kept, failed
+	Stage      string // where it failed: render, stage, check, swap, reload
+	Err        error
+	LastApply  time.Time
+	LastChange time.Time
+	Took       time.Duration
+	Files      []string
+	Version    string
+}
+
+// applied is how an apply of a bundle ended.
+type applied struct {
+	*bundle
+	apply.Result
 }
 
 // run is the loop.
@@ -154,10 +198,10 @@ func (l *loop) update(u view.Update) {
 	next := l.v.With(u)
 	next.At = time.Now()
 	l.live[s], l.dirty = next.At, true
-	c := changeOf(l.v.Get(s), u)
+	c := apply.ChangeOf(l.v.Get(s), u)
 	for _, b := range l.sorted {
-		if !b.applied || b.reads(c) && b.concerns(l.v, next) {
-			b.settle.note(next.At)
+		if !b.applied || b.Reads(c) && b.Concerns(l.v, next) {
+			b.settle.Note(next.At)
 		}
 	}
 	l.v = next
@@ -173,8 +217,8 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 	if now.After(l.drift) {
 		l.drift = now.Add(driftInterval)
 		for _, b := range l.bundles {
-			if b.applied && !b.inFlight && b.report.State == "ok" && !b.settle.pending() && l.eligible(b) {
-				l.launch(ctx, b, applyDrift)
+			if b.applied && !b.inFlight && b.report.State == "ok" && !b.settle.Pending() && l.eligible(b) {
+				l.launch(ctx, b, apply.Job{Bundle: b.Bundle, Mode: apply.ModeDrift})
 			}
 		}
 	}
@@ -192,7 +236,7 @@ func (l *loop) list() {
 	for _, name := range l.order {
 		b := l.bundles[name]
 		report := b.report
-		l.sorted, l.sources[name], l.reports[name] = append(l.sorted, b), b.sources, &report
+		l.sorted, l.sources[name], l.reports[name] = append(l.sorted, b), b.Sources, &report
 	}
 }
 
@@ -204,12 +248,12 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	l.bundles = map[string]*bundle{}
 	now := time.Now()
 	for _, b := range bundles {
-		if o := old[b.cfg.Name]; o != nil {
+		if o := old[b.Config.Name]; o != nil {
 			b.report, b.former = o.report, o
 		}
 		b.force = true
-		b.settle.note(now)
-		l.bundles[b.cfg.Name] = b
+		b.settle.Note(now)
+		l.bundles[b.Config.Name] = b
 	}
 	l.list()
 	for _, s := range l.v.Sources() {

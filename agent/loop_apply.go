@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/pace"
 )
 
@@ -12,13 +13,13 @@ import (
 // first, later when its own sources are known (a source that was declared by a
 // reload does not hold up the others).
 func (l *loop) eligible(b *bundle) bool {
-	if b.err != nil || l.stopping || (b.former != nil && b.former.inFlight) {
+	if b.Err != nil || l.stopping || (b.former != nil && b.former.inFlight) {
 		return false
 	}
 	if !l.complete && !l.cached {
 		return false
 	}
-	return l.v.Has(b.sources...)
+	return l.v.Has(b.Sources...)
 }
 
 // startDue launches the bundles that are due. All that begin for one view
@@ -28,8 +29,8 @@ func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 	var begin []*bundle
 	for _, b := range l.sorted {
 		due, pending := b.retryAt, !b.retryAt.IsZero()
-		if b.settle.pending() && (!pending || b.settle.due().Before(due)) {
-			due, pending = b.settle.due(), true
+		if b.settle.Pending() && (!pending || b.settle.Due().Before(due)) {
+			due, pending = b.settle.Due(), true
 		}
 		if !pending || b.inFlight || !l.eligible(b) {
 			continue
@@ -40,37 +41,39 @@ func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 		}
 		begin = append(begin, b)
 	}
-	for _, b := range begin {
-		if key := b.reloadKey(); key != "" {
-			l.reloads.join(key)
-		}
+	jobs := make([]*apply.Job, len(begin))
+	for i, b := range begin {
+		jobs[i] = l.job(b)
 	}
-	for _, b := range begin {
-		l.launch(ctx, b, applyView)
+	l.engine.Join(jobs...)
+	for i, b := range begin {
+		l.launch(ctx, b, *jobs[i])
 	}
 	return wait
 }
 
-// launch starts one apply of the bundle.
-func (l *loop) launch(ctx context.Context, b *bundle, mode applyMode) {
-	job := applyJob{bundle: b, view: l.v, old: b.seen, first: !b.applied, force: b.force || !b.retryAt.IsZero(), mode: mode}
-	if mode == applyView {
-		b.settle.take()
-		b.force, b.retryAt = false, time.Time{}
-		job.key = b.reloadKey()
-		if !l.complete {
-			job.mode = applyCached
-		}
-		job.owed = l.owed.has(b.cfg.Name)
+// job is the next apply of the bundle. What is pending is taken into it.
+func (l *loop) job(b *bundle) *apply.Job {
+	job := &apply.Job{Bundle: b.Bundle, View: l.v, Old: b.seen, First: !b.applied, Force: b.force || !b.retryAt.IsZero()}
+	b.settle.Take()
+	b.force, b.retryAt = false, time.Time{}
+	if !l.complete {
+		job.Mode = apply.ModeCached
 	}
+	return job
+}
+
+// launch starts one apply of the bundle.
+func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	if b.former != nil {
 		// The former bundle of this name is idle: what it wrote is ours now.
-		b.work.written, b.former = b.former.work.written, nil
+		b.Inherit(b.former.Bundle)
+		b.former = nil
 	}
-	b.inFlight, b.drifting = true, mode == applyDrift
+	b.inFlight, b.drifting = true, job.Mode == apply.ModeDrift
 	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
 	l.applies.Go(func() {
-		r := l.applier.apply(ctx, job)
+		r := applied{b, l.engine.Run(ctx, job)}
 		select {
 		case l.results <- r:
 		case <-l.done:
@@ -80,43 +83,43 @@ func (l *loop) launch(ctx context.Context, b *bundle, mode applyMode) {
 
 // note makes the report of a bundle known to the snapshots to come.
 func (l *loop) note(b *bundle) {
-	report, old := b.report, l.reports[b.cfg.Name]
+	report, old := b.report, l.reports[b.Config.Name]
 	if report.State != old.State || report.Version != old.Version {
 		l.turns++
 	}
 	l.reports = maps.Clone(l.reports)
-	l.reports[b.cfg.Name] = &report
+	l.reports[b.Config.Name] = &report
 }
 
 // result takes in how an apply ended.
-func (l *loop) result(r applyResult) {
+func (l *loop) result(r applied) {
 	b := r.bundle
 	b.inFlight = false
-	l.dirty = l.dirty || r.mode != applyDrift || r.drifted
-	if l.bundles[b.cfg.Name] != b {
+	l.dirty = l.dirty || r.Mode != apply.ModeDrift || r.Drifted
+	if l.bundles[b.Config.Name] != b {
 		return // replaced by a reload of the settings.
 	}
-	if r.mode == applyDrift {
-		if r.drifted {
+	if r.Mode == apply.ModeDrift {
+		if r.Drifted {
 			b.force = true
-			b.settle.note(time.Now())
+			b.settle.Note(time.Now())
 		}
 		return
 	}
-	b.applied, b.seen = true, r.view
-	turned := l.applier.record(b, r)
+	b.applied, b.seen = true, r.View
+	turned := b.record(&r.Result)
 	l.note(b)
 	if turned {
 		l.publish() // Who sees the condition finds what it tells of in the status.
 		l.dirty = true
 	}
-	l.applier.tell(b, r)
-	if r.failure() == nil { // What an empty group keeps as it is changes with the group.
+	l.tell(b, &r.Result)
+	if r.Failure() == nil { // What an empty group keeps as it is changes with the group.
 		b.failures = 0
 		return
 	}
 	b.failures++
-	if r.retry {
-		b.retryAt = time.Now().Add(pace.Backoff(b.failures, r.retryFirst, 5*time.Minute))
+	if r.Retry > 0 {
+		b.retryAt = time.Now().Add(pace.Backoff(b.failures, r.Retry, 5*time.Minute))
 	}
 }

@@ -22,7 +22,7 @@ func (l *loop) start(now time.Time) time.Duration {
 			// From the cache only files that were missing are written: what
 			// was left alone then is compared now, also when nothing changed.
 			b.force = b.force || wasCached
-			b.settle.note(now)
+			b.settle.Note(now)
 		}
 		l.log.Info("every source has reported", "took", now.Sub(l.began))
 	}
@@ -50,14 +50,14 @@ func (l *loop) start(now time.Time) time.Duration {
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
 	l.cached, l.dirty = true, true
-	paths := l.applier.paths()
+	paths := l.paths()
 	for _, u := range l.lastGood.Updates() {
 		if s := u.Source(); slices.Contains(l.declared, s) && l.v.Get(s) == nil && pathOf(u) == paths[s] {
 			l.v = l.v.With(u)
 		}
 	}
 	for _, b := range l.bundles {
-		b.settle.note(now)
+		b.settle.Note(now)
 	}
 	l.conds.Open("last-known-good", "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
 	l.log.Warn("running from last known good", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
@@ -71,7 +71,7 @@ func (l *loop) checkReady(now time.Time) {
 	switch {
 	case l.complete || l.cached:
 		for _, b := range l.bundles {
-			if b.err == nil && !b.applied && l.eligible(b) {
+			if b.Err == nil && !b.applied && l.eligible(b) {
 				return
 			}
 		}

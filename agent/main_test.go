@@ -23,7 +23,6 @@ import (
 func TestMain(m *testing.M) {
 	proc.GuardMain()
 	childMain()
-	crashMain()
 	zktest.RunMain(m)
 }
 
@@ -252,3 +251,8 @@ func (s *started) condition(code, subject string, isOpen bool) {
 }
 
 func source(kind view.Kind, name string) view.Source { return view.Source{Kind: kind, Name: name} }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !os.IsNotExist(err)
+}

@@ -79,13 +79,15 @@ func gauge(name, help string) prometheus.Gauge {
 	return prometheus.NewGauge(prometheus.GaugeOpts{Name: "zkagent_" + name, Help: help})
 }
 
-func (m *Metrics) rendered(template, result string) {
+// Rendered implements apply.Observer.
+func (m *Metrics) Rendered(template, result string) {
 	if m != nil {
 		m.renders.WithLabelValues(template, result).Inc()
 	}
 }
 
-func (m *Metrics) applied(bundle string, took time.Duration, ok bool) {
+// Applied implements apply.Observer.
+func (m *Metrics) Applied(bundle string, took time.Duration, ok bool) {
 	if m == nil {
 		return
 	}
@@ -93,7 +95,8 @@ func (m *Metrics) applied(bundle string, took time.Duration, ok bool) {
 	m.bundleState.WithLabelValues(bundle).Set(bool01(ok))
 }
 
-func (m *Metrics) reload(bundle, result string) {
+// Reloaded implements apply.Observer.
+func (m *Metrics) Reloaded(bundle, result string) {
 	if m != nil {
 		m.reloads.WithLabelValues(bundle, result).Inc()
 	}

@@ -71,9 +71,9 @@ func scraped(tb testing.TB) http.Handler {
 	}
 	for i := range 100 {
 		name := fmt.Sprintf("template-%d", i)
-		a.metrics.rendered(name, "ok")
-		a.metrics.applied(name, time.Millisecond, true)
-		a.metrics.reload(name, "ok")
+		a.metrics.Rendered(name, "ok")
+		a.metrics.Applied(name, time.Millisecond, true)
+		a.metrics.Reloaded(name, "ok")
 	}
 	return a.web.Handler()
 }

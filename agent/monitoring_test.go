@@ -78,9 +78,9 @@ func TestMetrics_Documented(t *testing.T) {
 func TestMetrics_Lint(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	m.rendered("a", "ok")
-	m.applied("a", 1, true)
-	m.reload("a", "ok")
+	m.Rendered("a", "ok")
+	m.Applied("a", 1, true)
+	m.Reloaded("a", "ok")
 	m.hook("a", "done")
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, true)
 	m.unitError("group", "a")

@@ -120,7 +120,7 @@ func TestApply_DiskFull(t *testing.T) {
 	c.Bundles = []BundleConfig{one}
 	var full atomic.Bool
 	a := b.start(c, func(a *Agent) {
-		a.applier.fs = &files.FS{Before: func(op, _ string) error {
+		a.engine.FS = &files.FS{Before: func(op, _ string) error {
 			if full.Load() && op == "write" {
 				return errors.New("no space left on device")
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -132,8 +133,8 @@ func TestPage_Locks(t *testing.T) {
 
 func TestCompareFile(t *testing.T) {
 	dir := t.TempDir()
-	out := func(name, data string) *output {
-		return &output{tmpl: &bundleTemplate{}, dest: filepath.Join(dir, name), data: []byte(data)}
+	out := func(name, data string) apply.Output {
+		return apply.Output{Config: &apply.FileConfig{}, Destination: filepath.Join(dir, name), Data: []byte(data)}
 	}
 	write := func(name, data string, mode os.FileMode) {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -31,26 +31,24 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 		if bc.Name != name {
 			continue
 		}
-		b := newBundle(bc, declaredSources(cfg), cfg.Syntax)
-		if b.err != nil {
-			return nil, b.err
+		b := apply.Parse(bc, declaredSources(cfg), cfg.Syntax)
+		if b.Err != nil {
+			return nil, b.Err
 		}
-		if missing := snap.view.Missing(b.sources...); len(missing) > 0 {
+		if missing := snap.view.Missing(b.Sources...); len(missing) > 0 {
 			return nil, fmt.Errorf("waiting for %s", sourceList(missing))
 		}
-		quiet := *a.applier
-		quiet.metrics, quiet.events = nil, event.NewRing()
-		t := &applying{applier: &quiet, name: name, job: applyJob{bundle: b, view: snap.view, old: snap.view, first: true, force: true}}
-		if err := t.render(ctx); err != nil {
+		outputs, gone, err := a.engine.Preview(ctx, b, snap.view)
+		if err != nil {
 			return nil, err
 		}
 		var diffs []web.FileDiff
-		for _, o := range t.outputs {
+		for _, o := range outputs {
 			if d, differs := compareFile(o); differs {
 				diffs = append(diffs, d)
 			}
 		}
-		for _, dest := range t.gone {
+		for _, dest := range gone {
 			diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
 		}
 		return diffs, nil
@@ -59,17 +57,17 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 }
 
 // compareFile compares an output with the file in place.
-func compareFile(o *output) (web.FileDiff, bool) {
-	d := web.FileDiff{Path: o.dest}
-	info, err := os.Lstat(o.dest)
-	mode := o.tmpl.cfg.Mode
+func compareFile(o apply.Output) (web.FileDiff, bool) {
+	d := web.FileDiff{Path: o.Destination}
+	info, err := os.Lstat(o.Destination)
+	mode := o.Config.Mode
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if mode != 0 && mode&0o004 == 0 {
-			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.data))
+			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.Data))
 			return d, true
 		}
-		return withLines(d, nil, o.data), true
+		return withLines(d, nil, o.Data), true
 	case err != nil:
 		d.Note = err.Error()
 		return d, true
@@ -80,19 +78,19 @@ func compareFile(o *output) (web.FileDiff, bool) {
 		d.Note = "too large to compare here"
 		return d, true
 	}
-	old, err := os.ReadFile(o.dest)
+	old, err := os.ReadFile(o.Destination)
 	if err != nil {
 		d.Note = err.Error()
 		return d, true
 	}
-	if string(old) == string(o.data) {
+	if string(old) == string(o.Data) {
 		return d, false
 	}
 	if info.Mode()&0o004 == 0 || mode != 0 && mode&0o004 == 0 {
 		d.Note = "differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it"
 		return d, true
 	}
-	return withLines(d, old, o.data), true
+	return withLines(d, old, o.Data), true
 }
 
 // withLines adds the lines that differ.

@@ -39,7 +39,7 @@ func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
 	a.condition("template-failed", "web.conf", false)
 	fileIs(t, b.path("web.conf"), "port 82")
 	fileIs(t, b.path("log"), "port 80\nport 81\nport 82\n")
-	if a.owed.has("web.conf") {
+	if !a.engine.OwedSince("web.conf").IsZero() {
 		t.Error("a reload is owed after one that succeeded")
 	}
 	if err := a.stop(); err != nil {
@@ -52,7 +52,7 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Check = &CheckConfig{At: atSwapped, Command: script("! grep -q bad %s || { echo bad port; exit 1; }", b.path("web.conf"))}
+	f.Check = &CheckConfig{At: "swapped", Command: script("! grep -q bad %s || { echo bad port; exit 1; }", b.path("web.conf"))}
 	f.Reload = &ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log"))}
 	c.Bundles = []BundleConfig{f}
 	a := b.start(c)
@@ -63,11 +63,11 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	if got := read(t, b.path("log")); got != "port 80" {
 		t.Errorf("got reloads %q", got)
 	}
-	if a.owed.has("web.conf") {
+	if !a.engine.OwedSince("web.conf").IsZero() {
 		t.Error("a reload is owed although nobody saw the file")
 	}
 	st := a.Status()
-	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != stageCheck {
+	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != "check" {
 		t.Errorf("got %q at %q", e, st.Templates[0].Stage)
 	}
 }
@@ -79,7 +79,7 @@ func TestAgent_StatusIsThereBeforeTheCondition(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Check = &CheckConfig{At: atSwapped, Command: script("! grep -q bad %s", b.path("web.conf"))}
+	f.Check = &CheckConfig{At: "swapped", Command: script("! grep -q bad %s", b.path("web.conf"))}
 	c.Bundles = []BundleConfig{f}
 	seen := make(chan string, 4)
 	a := b.start(c, func(a *Agent) {
@@ -123,7 +123,7 @@ func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
 	fileIs(t, b.path("one.conf"), "one 80")
 	fileIs(t, b.path("two.conf"), "two 80")
 	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\n")
-	if a.owed.has("one.conf") || a.owed.has("two.conf") {
+	if !a.engine.OwedSince("one.conf").IsZero() || !a.engine.OwedSince("two.conf").IsZero() {
 		t.Error("a reload is owed although the old files were reloaded")
 	}
 	b.set("/config/web/port", "81")
@@ -135,7 +135,7 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Reload = &ReloadConfig{OnFailure: onFailureKeep, Command: script("test -e %s", b.path("up"))}
+	f.Reload = &ReloadConfig{OnFailure: "keep", Command: script("test -e %s", b.path("up"))}
 	c.Bundles = []BundleConfig{f}
 	a := b.start(c)
 	a.condition("reload-owed", "web.conf", true)
@@ -144,13 +144,13 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The next process runs it although no file changes.
-	f.Reload = &ReloadConfig{OnFailure: onFailureKeep, Command: script("echo reloaded >> %s", b.path("log"))}
+	f.Reload = &ReloadConfig{OnFailure: "keep", Command: script("echo reloaded >> %s", b.path("log"))}
 	c.Bundles = []BundleConfig{f}
 	a = b.start(c)
 	a.ready()
 	fileIs(t, b.path("log"), "reloaded\n")
 	a.condition("reload-owed", "web.conf", false)
-	if a.owed.has("web.conf") {
+	if !a.engine.OwedSince("web.conf").IsZero() {
 		t.Error("still owed")
 	}
 }
@@ -207,7 +207,7 @@ func TestAgent_DriftIsRepairedOrReported(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	repair, report := b.file("repair.conf", `{{ key "web/port" }}`), b.file("report.conf", `{{ key "web/port" }}`)
-	report.Templates[0].Drift = driftReport
+	report.Templates[0].Drift = "report"
 	c.Bundles = []BundleConfig{repair, report}
 	a := b.start(c)
 	a.ready()

@@ -1,102 +1,63 @@
 package agent
 
 import (
-	"errors"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/internal/event"
-	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
 // record takes the result of an apply into the bundle's report, and says
 // whether the bundle has failed or no longer does.
-func (a *applier) record(b *bundle, r applyResult) bool {
+func (b *bundle) record(r *apply.Result) bool {
 	was := b.report.Err
-	b.report.LastApply, b.report.Took = time.Now(), r.took
-	b.report.Stage, b.report.Err = r.stage, r.err
-	b.report.Version = command.ConfigVersion(r.view, b.sources)
-	if r.changed > 0 {
+	b.report.LastApply, b.report.Took = time.Now(), r.Took
+	b.report.Stage, b.report.Err = r.Stage, r.Err
+	b.report.Version = command.ConfigVersion(r.View, b.Sources)
+	if r.Changed > 0 {
 		b.report.LastChange = b.report.LastApply
 	}
 	switch {
-	case r.kept():
+	case r.Kept():
 		b.report.State = "kept"
 		return true
-	case r.err != nil:
+	case r.Err != nil:
 		b.report.State = "failed"
 		return true
 	}
 	b.report.State = "ok"
-	b.report.Files = b.report.Files[:0:0]
-	for _, o := range b.work.outputs {
-		b.report.Files = append(b.report.Files, o.dest)
-	}
+	b.report.Files = r.Files
 	return was != nil
-}
-
-// kept reports whether the files stay as they are because a group is empty, which
-// is what the settings want then.
-func (r *applyResult) kept() bool { return errors.Is(r.err, template.ErrEmptyGroup) }
-
-// failure is the error of an apply that went wrong.
-func (r *applyResult) failure() error {
-	if r.kept() {
-		return nil
-	}
-	return r.err
-}
-
-// stagedName is the name of a file before it takes the place of its destination.
-var stagedName = regexp.MustCompile(`\.([^/\s:"]+)\.zkagent-new-[A-Z2-7]+`)
-
-// plainError is an error whose text names destinations: a staged file is called
-// otherwise at each try, and is not what whoever reads it knows.
-type plainError struct {
-	error
-	text string
-}
-
-func (e *plainError) Error() string { return e.text }
-
-func (e *plainError) Unwrap() error { return e.error }
-
-// plain makes the text of an error name destinations.
-func plain(err error) error {
-	if err == nil || !stagedName.MatchString(err.Error()) {
-		return err
-	}
-	return &plainError{err, stagedName.ReplaceAllString(err.Error(), "$1")}
 }
 
 // tell takes the result of an apply into the open conditions, the events and
 // the log.
-func (a *applier) tell(b *bundle, r applyResult) {
-	name := b.cfg.Name
-	a.conds.Set("template-failed", name, r.failure())
-	if !r.kept() {
-		a.conds.Close("group-empty", name)
+func (l *loop) tell(b *bundle, r *apply.Result) {
+	name := b.Config.Name
+	l.conds.Set("template-failed", name, r.Failure())
+	if !r.Kept() {
+		l.conds.Close("group-empty", name)
 	}
 	switch {
-	case r.kept():
-		a.conds.Open("group-empty", name, r.err.Error())
-		a.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.err.Error(), Warn: true})
-		a.log.Warn("file kept", "template", name, "err", r.err)
-	case r.err != nil:
-		a.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.err.Error(), Warn: true})
-		a.log.Error("apply failed", "template", name, "stage", r.stage, "took", r.took, "err", r.err)
-	case r.changed > 0:
-		a.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.changed, b.report.Version)})
-		a.log.Info("applied", "template", name, "files", r.changed, "version", b.report.Version, "took", r.took)
+	case r.Kept():
+		l.conds.Open("group-empty", name, r.Err.Error())
+		l.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
+		l.log.Warn("file kept", "template", name, "err", r.Err)
+	case r.Err != nil:
+		l.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.Err.Error(), Warn: true})
+		l.log.Error("apply failed", "template", name, "stage", r.Stage, "took", r.Took, "err", r.Err)
+	case r.Changed > 0:
+		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.Changed, b.report.Version)})
+		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
-	if a.owed.has(name) && (b.cfg.Reload == nil || b.cfg.Reload.Leader == "") {
-		a.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")
+	if !l.engine.OwedSince(name).IsZero() && (b.Config.Reload == nil || b.Config.Reload.Leader == "") {
+		l.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")
 	} else {
-		a.conds.Close("reload-owed", name)
+		l.conds.Close("reload-owed", name)
 	}
 }
 

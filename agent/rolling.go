@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -18,9 +21,26 @@ const (
 	rollingPath = "/zkagent/rolling"
 )
 
-// roll waits for a permit of a rolling reload: a lease of the semaphore that
-// all hosts with a bundle of this name share.
-func (a *Agent) roll(ctx context.Context, bundle string, cfg *RollingConfig) (func(error), error) {
+// reloadFleet is the agent as the reloads of bundles see it.
+type reloadFleet Agent
+
+// Term implements apply.Fleet.
+func (f *reloadFleet) Term(election string) int64 { return f.hooks.Term(election) }
+
+// RunLeader implements apply.Fleet.
+func (f *reloadFleet) RunLeader(ctx context.Context, election string, c proc.Command) (proc.Result, error) {
+	return f.hooks.RunLeading(ctx, election, c)
+}
+
+// Ledger implements apply.Fleet.
+func (f *reloadFleet) Ledger(ctx context.Context, r apply.LeaderReload) (bool, func(error), error) {
+	return f.hooks.BeginReload(ctx, hook.Reload(r))
+}
+
+// Permit implements apply.Fleet: a lease of the semaphore that all hosts with
+// a bundle of this name share.
+func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *RollingConfig) (func(error), error) {
+	a := (*Agent)(f)
 	s, err := a.sessions.Session(ctx)
 	if err != nil {
 		return nil, err

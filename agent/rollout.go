@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -102,15 +102,15 @@ func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
 	v := snap.view.With(tree)
 	var reasons []string
 	for _, bc := range cfg.Bundles {
-		b := newBundle(bc, declaredSources(cfg), cfg.Syntax)
-		if b.err != nil || !slices.Contains(b.sources, tree.Source()) {
+		b := apply.Parse(bc, declaredSources(cfg), cfg.Syntax)
+		if b.Err != nil || !slices.Contains(b.Sources, tree.Source()) {
 			continue // one that cannot be parsed is not made worse
 		}
-		if missing := v.Missing(b.sources...); len(missing) > 0 {
+		if missing := v.Missing(b.Sources...); len(missing) > 0 {
 			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", bc.Name, sourceList(missing)))
 			continue
 		}
-		if err := m.agent.applier.try(ctx, b, v); err != nil {
+		if err := m.agent.engine.Try(ctx, b, v); err != nil {
 			reasons = append(reasons, bc.Name+": "+err.Error())
 		}
 	}
@@ -118,24 +118,6 @@ func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
 		return errors.New(strings.Join(reasons, "\n"))
 	}
 	return nil
-}
-
-// try renders, stages and checks a bundle and leaves no trace. The bundle must
-// be a fresh one. What the group rule keeps as it is, is no failure.
-func (a *applier) try(ctx context.Context, b *bundle, v view.View) error {
-	t := &applying{applier: a, job: applyJob{bundle: b, view: v, old: v, first: true, force: true}, name: b.cfg.Name}
-	if err := t.render(ctx); err != nil {
-		if errors.Is(err, template.ErrEmptyGroup) {
-			return nil
-		}
-		return err
-	}
-	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.cfg.Name), StateDir: a.journalDir(), FS: a.fs})
-	err := t.stage()
-	if err == nil && t.tx.Changed() {
-		err = t.check(ctx, false)
-	}
-	return plain(errors.Join(err, t.tx.Discard()))
 }
 
 // Show implements fleet.Host.
@@ -260,7 +242,7 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 		}
 		ev := trigger{Event: command.EventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
 		cmd := ev.Command(args)
-		cmd.Timeout = DefaultCheckTimeout
+		cmd.Timeout = apply.DefaultCheckTimeout
 		if _, err := m.agent.plainRun(ctx, cmd); err != nil {
 			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
 		}

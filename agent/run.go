@@ -57,7 +57,7 @@ func (a *Agent) stop(m stopMode) { a.stopOnce.Do(func() { a.stopMode <- m }) }
 // Run runs the agent until ctx ends (then it stops as on_stop says) or Leave,
 // HandOver or Upgrade is called. When it has returned, nothing of it is left.
 func (a *Agent) Run(ctx context.Context) error {
-	a.recover()
+	a.engine.Recover(a.cfg.Load().Bundles)
 	listen, unlisten, err := a.web.Listen(ctx)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())
-	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.reloads.wg.Wait() }, func() { endSessions(); sessionDone.Wait() })
+	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Wait() }, func() { endSessions(); sessionDone.Wait() })
 	end()
 	wg.Wait()
 	unlisten()

@@ -47,8 +47,8 @@ func (l *loop) publish() {
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {
-		if b.err == nil && (b.inFlight && !b.drifting || b.settle.pending()) {
-			for _, src := range b.sources {
+		if b.Err == nil && (b.inFlight && !b.drifting || b.settle.Pending()) {
+			for _, src := range b.Sources {
 				s.busy[src] = true
 			}
 		}

@@ -90,7 +90,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []web.TemplateStatus
 		t := web.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
 			LastChange: r.LastChange, Took: r.Took, Position: b.Position, Sources: []string{},
-			OwedSince: a.owed.at(b.Name), LastReload: a.reloads.newest(b.Name),
+			OwedSince: a.engine.OwedSince(b.Name), LastReload: (*web.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.Owed = !t.OwedSince.IsZero()
 		if t.LastChange.IsZero() {

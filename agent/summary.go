@@ -17,7 +17,7 @@ func (a *Agent) RenderAll(ctx context.Context) {
 		for _, b := range a.loop.bundles {
 			b.force = true
 			b.failures, b.retryAt = 0, time.Time{}
-			b.settle.note(now)
+			b.settle.Note(now)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func observes(c *Config, election string) bool {
 		}
 	}
 	bundles, _ := parseBundles(c)
-	return slices.ContainsFunc(bundles, func(b *bundle) bool { return slices.Contains(b.sources, source) })
+	return slices.ContainsFunc(bundles, func(b *bundle) bool { return slices.Contains(b.Sources, source) })
 }
 
 // sameUnit compares the configurations of two units. Functions and loggers

@@ -23,6 +23,9 @@ var allowed = map[string][]string{
 	"internal/hook": {
 		"view", "session", "election", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
+	"internal/apply": {
+		"view", "template", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
+	},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
@@ -54,7 +57,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/hook", "internal/pace", "internal/dns",
+		"internal/apply", "internal/hook", "internal/pace", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",

@@ -5,6 +5,7 @@ package command
 
 import (
 	"context"
+	"errors"
 
 	"github.com/zkagent/zkagent/internal/proc"
 )
@@ -37,3 +38,6 @@ type Each struct {
 
 // Run runs one command to its end. Tests in virtual time replace proc.Run.
 type Run func(ctx context.Context, c proc.Command) (proc.Result, error)
+
+// ErrNotLeading says that a command was left to the leader.
+var ErrNotLeading = errors.New("another host leads")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -22,7 +23,7 @@ type Reload struct {
 func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
 	x := e.terms.get(req.Election)
 	if x == nil {
-		return false, nil, ErrNotLeading
+		return false, nil, command.ErrNotLeading
 	}
 	l := x.ledger("reload." + req.Bundle)
 	rec, err := l.load(ctx)

@@ -2,7 +2,6 @@ package hook
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -16,9 +15,6 @@ import (
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 )
-
-// ErrNotLeading says that leader-only work was left to the leader.
-var ErrNotLeading = errors.New("another host leads")
 
 // deposedLimit bounds on_deposed hooks with their retries.
 const deposedLimit = 10 * time.Minute
@@ -118,7 +114,7 @@ func (e *Engine) RunLeading(ctx context.Context, election string, c proc.Command
 	}
 	x := e.terms.get(election)
 	if x == nil {
-		return proc.Result{Code: -1}, ErrNotLeading
+		return proc.Result{Code: -1}, command.ErrNotLeading
 	}
 	return e.runInTerm(ctx, x, c)
 }

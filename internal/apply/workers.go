@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"context"
@@ -12,9 +12,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/pace"
 )
-
-// DefaultVerifyTimeout bounds the wait for new workers after a reload.
-const DefaultVerifyTimeout = 10 * time.Second
 
 // workersOf lists the children of the process whose id the file holds; nil
 // when there is no such file or process.

@@ -1,9 +1,8 @@
-package agent
+package apply
 
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
-	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -40,25 +40,25 @@ func crashMain() {
 		panic(err)
 	}
 	calls := 0
-	a, b := c.agent(&files.FS{Before: func(string, string) error {
+	a, b := c.engine(&files.FS{Before: func(string, string) error {
 		if calls++; calls == c.N {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
 		return nil
 	}})
-	a.recover()
-	if r := c.apply(a, b, "2"); r.err != nil {
-		panic(r.err)
+	a.Recover([]Config{b.Config})
+	if r := c.apply(a, b, "2"); r.Err != nil {
+		panic(r.Err)
 	}
 	os.Exit(3)
 }
 
-// agent is an agent that is not run, and its bundle: two files and one reload,
+// engine is an engine and a bundle: two files and one reload,
 // which notes what it has read.
-func (c crash) agent(fsys *files.FS) (*Agent, *bundle) {
+func (c crash) engine(fsys *files.FS) (*Engine, *Bundle) {
 	path := func(name string) string { return filepath.Join(c.Dir, name) }
-	cfg := BundleConfig{
+	cfg := Config{
 		Name: "site", Reload: &ReloadConfig{Command: script("cat %s %s >> %s; echo >> %s", path("one"), path("two"), path("log"), path("log"))},
 	}
 	at := "staged"
@@ -67,25 +67,20 @@ func (c crash) agent(fsys *files.FS) (*Agent, *bundle) {
 	}
 	cfg.Check = &CheckConfig{At: at, Command: argv("true")}
 	for _, name := range []string{"one", "two"} {
-		cfg.Templates = append(cfg.Templates, TemplateConfig{
-			Name: name, Contents: name + `={{ key "web/v" }};`, Backup: 1, Destination: func(*Each) (string, error) { return path(name), nil },
+		cfg.Templates = append(cfg.Templates, FileConfig{
+			Name: name, Contents: name + `={{ key "web/v" }};`, Backup: 1, Destination: func(*command.Each) (string, error) { return path(name), nil },
 		})
 	}
-	a, err := New(Config{ID: "a1", StateDir: path("state"), Logger: slog.New(slog.DiscardHandler), Bundles: []BundleConfig{cfg}, ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}}})
-	if err != nil {
-		panic(err)
-	}
-	a.applier.fs = fsys
-	return a, newBundle(cfg, []view.Source{{Kind: view.KindConfig, Name: "web"}}, nil)
+	e := New(Options{AgentID: "a1", StateDir: path("state"), Run: proc.Run, FS: fsys})
+	return e, Parse(cfg, []view.Source{{Kind: view.KindConfig, Name: "web"}}, nil)
 }
 
 // apply is what the loop does with the first view.
-func (crash) apply(a *Agent, b *bundle, v string) applyResult {
-	job := applyJob{bundle: b, first: true, key: b.reloadKey(), owed: a.owed.has("site")}
-	job.view = view.View{}.With(view.TreeOf("web", "/config/web", map[string]string{"v": v}))
-	a.reloads.join(job.key)
-	r := a.applier.apply(context.Background(), job)
-	a.reloads.wg.Wait()
+func (crash) apply(e *Engine, b *Bundle, v string) Result {
+	job := Job{Bundle: b, First: true, View: view.View{}.With(view.TreeOf("web", "/config/web", map[string]string{"v": v}))}
+	e.Join(&job)
+	r := e.Run(context.Background(), job)
+	e.Wait()
 	return r
 }
 
@@ -123,10 +118,10 @@ func TestApply_KilledBetweenAnyTwoCalls(t *testing.T) {
 			t.Parallel()
 			for n := 1; ; n++ {
 				c := crash{Dir: t.TempDir(), N: n, Swapped: swapped}
-				a, b := c.agent(nil)
-				a.recover()
-				if r := c.apply(a, b, "1"); r.err != nil {
-					t.Fatal(r.err)
+				a, b := c.engine(nil)
+				a.Recover([]Config{b.Config})
+				if r := c.apply(a, b, "1"); r.Err != nil {
+					t.Fatal(r.Err)
 				}
 				killed := c.run(t)
 				c.restart(t)
@@ -150,8 +145,8 @@ const (
 // same view arrives.
 func (c crash) restart(t *testing.T) {
 	t.Helper()
-	a, b := c.agent(nil)
-	a.recover()
+	a, b := c.engine(nil)
+	a.Recover([]Config{b.Config})
 	now := read(t, filepath.Join(c.Dir, "one")) + read(t, filepath.Join(c.Dir, "two"))
 	if now != crashOld && now != crashNew {
 		t.Errorf("call %d: after the restart: %q", c.N, now)
@@ -161,8 +156,8 @@ func (c crash) restart(t *testing.T) {
 	if now != last && !a.owed.has("site") {
 		t.Errorf("call %d: the program has read %q, %q is in place and no reload is owed", c.N, last, now)
 	}
-	if r := c.apply(a, b, "2"); r.err != nil {
-		t.Fatalf("call %d: %v", c.N, r.err)
+	if r := c.apply(a, b, "2"); r.Err != nil {
+		t.Fatalf("call %d: %v", c.N, r.Err)
 	}
 	lines = strings.Split(strings.TrimSpace(read(t, filepath.Join(c.Dir, "log"))), "\n")
 	if got := lines[len(lines)-1]; got != crashNew {

@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // check runs the check of the bundle if it belongs to this moment.
 func (t *applying) check(ctx context.Context, swapped bool) error {
-	c := t.job.bundle.cfg.Check
+	c := t.job.Bundle.Config.Check
 	if c == nil || !c.Command.Set() || (c.At == atSwapped) != swapped {
 		return nil
 	}
@@ -35,10 +35,10 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		if cmd.Timeout <= 0 {
 			cmd.Timeout = DefaultCheckTimeout
 		}
-		if _, err := t.applier.run(ctx, cmd); err != nil {
+		if _, err := t.Options.Run(ctx, cmd); err != nil {
 			return fail(stageCheck, 5*time.Second, err)
 		}
-		if t.job.bundle.cfg.ForEach == nil {
+		if t.job.Bundle.Config.ForEach == nil {
 			break
 		}
 	}
@@ -49,8 +49,8 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 // stands under its destination.
 func (t *applying) stagedDir() (string, error) {
 	base := ""
-	if t.stateDir != "" {
-		base = filepath.Join(t.stateDir, "staged")
+	if t.StateDir != "" {
+		base = filepath.Join(t.StateDir, "staged")
 		if err := os.MkdirAll(base, 0o700); err != nil {
 			return "", err
 		}
@@ -67,25 +67,25 @@ func (t *applying) stagedDir() (string, error) {
 
 // stagedVars are the variables of a check: for each element once, with its
 // first staged file.
-func (t *applying) stagedVars(dir string) []Vars {
-	var list []Vars
+func (t *applying) stagedVars(dir string) []command.Vars {
+	var list []command.Vars
 	seen := map[string]bool{}
 	for i, o := range t.staged {
 		if seen[o.eachKey()] {
 			continue
 		}
 		seen[o.eachKey()] = true
-		list = append(list, Vars{Staged: t.tx.Files()[i].Path(), StagedDir: dir, Destination: o.dest, Each: o.each})
+		list = append(list, command.Vars{Staged: t.tx.Files()[i].Path(), StagedDir: dir, Destination: o.dest, Each: o.each})
 	}
 	return list
 }
 
 // touched are the elements whose files changed, or nil for the bundle as one.
-func (t *applying) touched() []*Each {
-	if t.job.bundle.cfg.ForEach == nil {
-		return []*Each{nil}
+func (t *applying) touched() []*command.Each {
+	if t.job.Bundle.Config.ForEach == nil {
+		return []*command.Each{nil}
 	}
-	var list []*Each
+	var list []*command.Each
 	seen := map[string]bool{}
 	for _, o := range t.outputs {
 		if !seen[o.eachKey()] {
@@ -100,11 +100,11 @@ func (t *applying) touched() []*Each {
 }
 
 // lists evaluates the distinct argument lists of a command.
-func (t *applying) lists(c Command, elements []*Each) ([][]string, error) {
+func (t *applying) lists(c command.Command, elements []*command.Each) ([][]string, error) {
 	var lists [][]string
 	seen := map[string]bool{}
 	for _, e := range elements {
-		args, err := c.Args(t.job.bundle.vars(e))
+		args, err := c.Args(t.job.Bundle.vars(e))
 		if err != nil {
 			return nil, err
 		}

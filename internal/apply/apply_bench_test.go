@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func BenchmarkApply_1000Keys(b *testing.B) {
 		edit.Set("dir07/key0007", view.Key{Value: []byte(value)})
 		bed.view = bed.view.With(view.NewTree(*tree, edit.Done()))
 		began := time.Now()
-		if r := bed.good(x); r.changed != 1 {
+		if r := bed.good(x); r.Changed != 1 {
 			b.Fatal("nothing was written")
 		}
 		ours = append(ours, time.Since(began))

@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"testing"
@@ -20,18 +20,18 @@ func TestSettle(t *testing.T) {
 		{"no max", 200 * time.Millisecond, 0, []int{0, 190, 380}, 580},
 		{"max below min means min", 200 * time.Millisecond, 100 * time.Millisecond, []int{0}, 200},
 	} {
-		s := settle{min: c.min, max: c.max}
-		if s.pending() {
+		s := Settle{Min: c.min, Max: c.max}
+		if s.Pending() {
 			t.Errorf("%s: pending before any change", c.name)
 		}
 		for _, ms := range c.changes {
-			s.note(at(ms))
+			s.Note(at(ms))
 		}
-		if got, want := s.due(), at(c.want); !got.Equal(want) {
+		if got, want := s.Due(), at(c.want); !got.Equal(want) {
 			t.Errorf("%s: due %v, want %v", c.name, got.Sub(t0), want.Sub(t0))
 		}
-		s.take()
-		if s.pending() {
+		s.Take()
+		if s.Pending() {
 			t.Errorf("%s: pending after take", c.name)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"maps"
@@ -14,15 +14,15 @@ import (
 // maxChanged is from how many changed keys on bundles compare for themselves.
 const maxChanged = 256
 
-// change is what an update changes.
-type change struct {
+// Change is what an update changes.
+type Change struct {
 	source view.Source
 	keys   map[string]struct{} // of a config; nil: not known
 }
 
-// changeOf compares two states of one source; old may be nil.
-func changeOf(old, now view.Update) change {
-	c := change{source: now.Source()}
+// ChangeOf compares two states of one source; old may be nil.
+func ChangeOf(old, now view.Update) Change {
+	c := Change{source: now.Source()}
 	a, wasTree := old.(*view.Tree)
 	b, isTree := now.(*view.Tree)
 	if !wasTree || !isTree {
@@ -42,10 +42,10 @@ func changeOf(old, now view.Update) change {
 
 // findNamed notes the keys that the bundle reads of configs of which it reads
 // nothing else.
-func (b *bundle) findNamed() {
+func (b *Bundle) findNamed() {
 	b.named = map[view.Source][]string{}
-	for _, s := range b.sources {
-		if s.Kind == view.KindConfig && (b.cfg.ForEach == nil || *b.cfg.ForEach != s) {
+	for _, s := range b.Sources {
+		if s.Kind == view.KindConfig && (b.Config.ForEach == nil || *b.Config.ForEach != s) {
 			b.named[s] = []string{}
 		}
 	}
@@ -69,9 +69,9 @@ func (b *bundle) findNamed() {
 	maps.DeleteFunc(b.named, func(_ view.Source, keys []string) bool { return len(keys) == 0 })
 }
 
-// reads reports whether the bundle may read what changed.
-func (b *bundle) reads(c change) bool {
-	if !slices.Contains(b.sources, c.source) {
+// Reads reports whether the bundle may read what changed.
+func (b *Bundle) Reads(c Change) bool {
+	if !slices.Contains(b.Sources, c.source) {
 		return false
 	}
 	named, ok := b.named[c.source]

@@ -1,42 +1,58 @@
-package agent
+package apply
 
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
-	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
 
 // applyBed is the apply of one agent that is not run: the test is the loop.
 type applyBed struct {
-	*Agent
+	*Engine
 
 	t    testing.TB
 	dir  string
 	view view.View
+
+	renders *counter
 }
 
 func newApplyBed(t testing.TB) *applyBed {
 	t.Helper()
 	dir := t.TempDir()
-	a, err := New(Config{
-		ID: "a1", StateDir: filepath.Join(dir, "state"), Logger: slog.New(slog.DiscardHandler),
-		ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.recover()
-	return &applyBed{Agent: a, t: t, dir: dir}
+	renders := counter{}
+	e := New(Options{AgentID: "a1", StateDir: filepath.Join(dir, "state"), Run: proc.Run, Observer: &renders})
+	e.Recover(nil)
+	return &applyBed{Engine: e, t: t, dir: dir, renders: &renders}
+}
+
+// counter counts the executions of templates.
+type counter struct {
+	nobody
+
+	n atomic.Int64
+}
+
+func (c *counter) Rendered(string, string) { c.n.Add(1) }
+
+// testBundle is a bundle with what the loop remembers of it.
+type testBundle struct {
+	*Bundle
+
+	applied bool
+	seen    view.View
+	failed  bool
 }
 
 func (b *applyBed) path(name string) string { return filepath.Join(b.dir, name) }
@@ -47,55 +63,48 @@ func (b *applyBed) keys(keys map[string]string) {
 }
 
 // file is a bundle of one template.
-func (b *applyBed) file(name, contents string) BundleConfig {
+func (b *applyBed) file(name, contents string) Config {
 	dest := b.path(name)
-	return BundleConfig{Name: name, Templates: []TemplateConfig{{
-		Name: name, Contents: contents, Destination: func(*Each) (string, error) { return dest, nil },
+	return Config{Name: name, Templates: []FileConfig{{
+		Name: name, Contents: contents, Destination: func(*command.Each) (string, error) { return dest, nil },
 	}}}
 }
 
-func (b *applyBed) bundle(c BundleConfig) *bundle {
+func (b *applyBed) bundle(c Config) *testBundle {
 	b.t.Helper()
-	x := newBundle(c, []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroups, Name: "all"}}, nil)
-	if x.err != nil {
-		b.t.Fatal(x.err)
+	x := Parse(c, []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroups, Name: "all"}}, nil)
+	if x.Err != nil {
+		b.t.Fatal(x.Err)
 	}
-	return x
+	return &testBundle{Bundle: x}
 }
 
 // apply applies the present view as the loop does.
-func (b *applyBed) apply(x *bundle) applyResult {
-	job := applyJob{
-		bundle: x, view: b.view, old: x.seen, first: !x.applied, force: x.failures > 0, key: x.reloadKey(), owed: b.owed.has(x.cfg.Name),
-	}
-	if job.key != "" {
-		b.reloads.join(job.key)
-	}
-	r := b.applier.apply(b.t.Context(), job)
-	b.reloads.wg.Wait()
-	x.applied, x.seen, x.failures = true, b.view, 0
-	if r.err != nil {
-		x.failures = 1
-	}
+func (b *applyBed) apply(x *testBundle) Result {
+	job := Job{Bundle: x.Bundle, View: b.view, Old: x.seen, First: !x.applied, Force: x.failed}
+	b.Join(&job)
+	r := b.Run(b.t.Context(), job)
+	b.Wait()
+	x.applied, x.seen, x.failed = true, b.view, r.Err != nil
 	return r
 }
 
 // good is apply that must succeed.
-func (b *applyBed) good(x *bundle) applyResult {
+func (b *applyBed) good(x *testBundle) Result {
 	b.t.Helper()
 	r := b.apply(x)
-	if r.err != nil {
-		b.t.Fatal(r.err)
+	if r.Err != nil {
+		b.t.Fatal(r.Err)
 	}
 	return r
 }
 
 // bad is apply that must fail at a stage, and say what is wanted.
-func (b *applyBed) bad(x *bundle, stage, text string) {
+func (b *applyBed) bad(x *testBundle, stage, text string) {
 	b.t.Helper()
 	r := b.apply(x)
-	if r.err == nil || r.stage != stage || !strings.Contains(r.err.Error(), text) {
-		b.t.Errorf("got %v at %q, want %q at %q", r.err, r.stage, text, stage)
+	if r.Err == nil || r.Stage != stage || !strings.Contains(r.Err.Error(), text) {
+		b.t.Errorf("got %v at %q, want %q at %q", r.Err, r.Stage, text, stage)
 	}
 }
 
@@ -116,7 +125,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			b := newApplyBed(t)
 			calls := 0
 			fsys := &files.FS{}
-			b.applier.fs = fsys
+			b.FS = fsys
 			c := b.file("one", `one={{ key "web/v" }};`)
 			c.Templates = append(c.Templates, b.file("two", `two={{ key "web/v" }};`).Templates...)
 			c.Check = &CheckConfig{At: atSwapped, Command: argv("true")}
@@ -135,13 +144,13 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			if now := read(t, b.path("one")) + read(t, b.path("two")); now != crashOld && now != crashNew {
 				t.Errorf("%v at call %d: a mixture: %q", fault, n, now)
 			}
-			if r.err != nil && !errors.Is(r.err, fault) {
-				t.Errorf("%v at call %d: got %v", fault, n, r.err)
+			if r.Err != nil && !errors.Is(r.Err, fault) {
+				t.Errorf("%v at call %d: got %v", fault, n, r.Err)
 			}
 			failed := calls >= n
 			b.good(x)
 			b.is("log", crashNew)
-			if b.owed.has("one") {
+			if b.Engine.owed.has("one") {
 				t.Errorf("%v at call %d: a reload is owed for ever", fault, n)
 			}
 			if !failed {
@@ -164,7 +173,7 @@ func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {
 		b.keys(map[string]string{"v": "1"})
 		b.good(x)
 		calls := 0
-		b.applier.fs = &files.FS{Before: func(string, string) error {
+		b.FS = &files.FS{Before: func(string, string) error {
 			if calls++; calls == n {
 				return syscall.EIO
 			}
@@ -172,8 +181,8 @@ func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {
 		}}
 		b.keys(map[string]string{"v": "2"})
 		r := b.apply(x)
-		if got := read(t, b.path("conf/one")); r.err != nil && got != "1" || r.err == nil && got != "2" {
-			t.Errorf("call %d: got %q after %v", n, got, r.err)
+		if got := read(t, b.path("conf/one")); r.Err != nil && got != "1" || r.Err == nil && got != "2" {
+			t.Errorf("call %d: got %q after %v", n, got, r.Err)
 		}
 		failed := calls >= n
 		b.good(x)
@@ -267,7 +276,7 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	c.Reload = &ReloadConfig{Timeout: 100 * time.Millisecond, OnFailure: onFailureKeep, Command: argv("sleep", "1000")}
 	b.bad(b.bundle(c), stageReload, "timed out")
 	b.is("reload", "new")
-	if !b.owed.has("reload") {
+	if !b.Engine.owed.has("reload") {
 		t.Error("a reload that timed out is not owed")
 	}
 	other := b.file("other", `{{ key "web/v" }}`)
@@ -313,7 +322,7 @@ func TestApply_OneOfManyTemplates(t *testing.T) {
 	for i := range 10_000 {
 		keys[fmt.Sprintf("k%d", i)] = "old"
 	}
-	var bundles []*bundle
+	var bundles []*testBundle
 	for i := range 50 {
 		bundles = append(bundles, b.bundle(b.file(fmt.Sprintf("f%d", i), fmt.Sprintf(`{{ key "web/k%d" }}`, i))))
 	}
@@ -322,7 +331,7 @@ func TestApply_OneOfManyTemplates(t *testing.T) {
 		b.good(x)
 	}
 	writes := 0
-	b.applier.fs = &files.FS{Before: func(op, _ string) error {
+	b.FS = &files.FS{Before: func(op, _ string) error {
 		if op == "rename" {
 			writes++
 		}
@@ -333,17 +342,26 @@ func TestApply_OneOfManyTemplates(t *testing.T) {
 	b.keys(keys)
 	concerned := 0
 	for _, x := range bundles {
-		if x.concerns(old, b.view) {
+		if x.Concerns(old, b.view) {
 			concerned++
 			b.good(x)
 		}
 	}
-	executed := 0.0
-	for i := range bundles {
-		executed += renders(t, b.Agent, fmt.Sprintf("f%d", i))
-	}
+	executed := b.renders.n.Load()
 	if concerned != 1 || executed != 51 || writes != 1 {
 		t.Errorf("got %d bundles, %v executions, %d renames; want 1, 50 and 1, 1", concerned, executed, writes)
 	}
 	b.is("f7", "new")
+}
+
+// TestPlain: errors name the destination, not the staged file of one try.
+func TestPlain(t *testing.T) {
+	inner := errors.New("/etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE:3: unknown directive in /etc/nginx/.api.conf.zkagent-new-54CBU4A2B5CE")
+	err := plain(fmt.Errorf("check: %w", inner))
+	if want := "check: /etc/nginx/api.conf:3: unknown directive in /etc/nginx/api.conf"; err.Error() != want || !errors.Is(err, inner) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if plain(inner).Error() == inner.Error() || plain(nil) != nil || !errors.Is(plain(os.ErrNotExist), os.ErrNotExist) {
+		t.Error("plain changes what it must not")
+	}
 }

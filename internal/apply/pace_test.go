@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"context"
@@ -12,23 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/zkagent/zkagent/internal/pace"
 )
-
-// TestBackoff wants each wait between half of its step and the whole, and the
-// steps to double up to the limit.
-func TestBackoff(t *testing.T) {
-	for n, whole := range map[int]time.Duration{
-		0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 6: 30 * time.Second, 19: 30 * time.Second, 1 << 40: 30 * time.Second,
-	} {
-		for range 200 {
-			if got := pace.Backoff(n, time.Second, 30*time.Second); got < whole/2 || got > whole {
-				t.Fatalf("after %d failures: got %v, want %v to %v", n, got, whole/2, whole)
-			}
-		}
-	}
-}
 
 // TestReloads_Splay wants one wait of at most the splay before the run, and
 // two hosts not to wait alike.

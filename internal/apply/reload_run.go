@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/pace"
-	"github.com/zkagent/zkagent/internal/web"
 )
 
 // retried runs one command, again with back-off as often as it may.
@@ -39,24 +38,24 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	res, err := r.run(ctx, req.cfg.Leader, c)
 	took := time.Since(began)
 	if err != nil {
-		r.log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
+		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
 		err = fmt.Errorf("reload: %w", err)
 	} else {
-		r.log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
+		r.engine.Log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
 		if req.cfg.VerifyPIDFile != "" {
 			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
 		}
 	}
-	r.note(req.bundle, web.ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
+	r.note(req.bundle, ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
 	return err
 }
 
 // note keeps the newest run of a bundle's command.
-func (r *reloads) note(bundle string, s web.ReloadStatus) {
+func (r *reloads) note(bundle string, s ReloadStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runs == nil {
-		r.runs = map[string]web.ReloadStatus{}
+		r.runs = map[string]ReloadStatus{}
 	}
 	r.runs[bundle] = s
 }
@@ -69,7 +68,7 @@ func (r *reloads) share(from, to string) {
 }
 
 // newest is the newest run of a bundle's command; nil when there was none.
-func (r *reloads) newest(bundle string) *web.ReloadStatus {
+func (r *reloads) newest(bundle string) *ReloadStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s, ok := r.runs[bundle]; ok {

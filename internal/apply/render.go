@@ -1,4 +1,4 @@
-package agent
+package apply
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
@@ -19,8 +20,8 @@ import (
 
 // output is one rendered file.
 type output struct {
-	tmpl *bundleTemplate
-	each *Each // nil without for_each
+	tmpl *file
+	each *command.Each // nil without for_each
 	raw  *template.Each
 	dest string
 	data []byte
@@ -34,19 +35,13 @@ func (o *output) eachKey() string {
 	return o.each.Key
 }
 
-// bundleWork is what applies of a bundle remember from one to the next.
-type bundleWork struct {
-	outputs map[string]*output       // by template and element
-	written map[string]files.Written // by destination
-}
-
 // outputKey names an output within its bundle.
 func outputKey(template int, each string) string { return fmt.Sprintf("%d\x00%s", template, each) }
 
 // render executes the templates whose inputs changed, and takes the others
 // from the apply before.
 func (t *applying) render(ctx context.Context) error {
-	b := t.job.bundle
+	b := t.job.Bundle
 	elements, err := t.elements()
 	if err != nil {
 		return fail(stageRender, 0, err)
@@ -54,7 +49,7 @@ func (t *applying) render(ctx context.Context) error {
 	next := make(map[string]*output, len(elements)*len(b.templates))
 	taken := map[string]string{}
 	for i, tmpl := range b.templates {
-		stale := t.job.first || b.work.outputs == nil || tmpl.tmpl.Stale(&t.job.old, &t.job.view)
+		stale := t.job.First || b.outputs == nil || tmpl.tmpl.Stale(&t.job.Old, &t.job.View)
 		for _, e := range elements {
 			o, err := t.one(ctx, i, tmpl, e, stale)
 			if err != nil {
@@ -69,7 +64,7 @@ func (t *applying) render(ctx context.Context) error {
 		}
 	}
 	t.findGone(taken)
-	b.work.outputs = next
+	b.outputs = next
 	return nil
 }
 
@@ -82,10 +77,10 @@ func (o *output) label() string {
 
 // elements are the elements of for_each; one nil without it.
 func (t *applying) elements() ([]*template.Each, error) {
-	if t.job.bundle.cfg.ForEach == nil {
+	if t.job.Bundle.Config.ForEach == nil {
 		return []*template.Each{nil}, nil
 	}
-	list, err := template.Elements(&t.job.view, *t.job.bundle.cfg.ForEach)
+	list, err := template.Elements(&t.job.View, *t.job.Bundle.Config.ForEach)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +92,12 @@ func (t *applying) elements() ([]*template.Each, error) {
 }
 
 // one renders one template for one element, or takes what is known.
-func (t *applying) one(ctx context.Context, i int, tmpl *bundleTemplate, e *template.Each, stale bool) (*output, error) {
+func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each, stale bool) (*output, error) {
 	o := &output{tmpl: tmpl, raw: e}
 	if e != nil {
-		o.each = &Each{Key: e.Key, Value: e.Value}
+		o.each = &command.Each{Key: e.Key, Value: e.Value}
 	}
-	known := t.job.bundle.work.outputs[outputKey(i, o.eachKey())]
+	known := t.job.Bundle.outputs[outputKey(i, o.eachKey())]
 	if known != nil && !stale && e.Equal(known.raw) {
 		o.dest, o.data = known.dest, known.data
 		return o, nil
@@ -117,12 +112,12 @@ func (t *applying) one(ctx context.Context, i int, tmpl *bundleTemplate, e *temp
 	if err = plainKey(o); err != nil {
 		return nil, err
 	}
-	o.data, err = tmpl.tmpl.Render(ctx, &t.job.view, e)
+	o.data, err = tmpl.tmpl.Render(ctx, &t.job.View, e)
 	if err != nil {
-		t.metrics.rendered(t.name, "failed")
+		t.Observer.Rendered(t.name, "failed")
 		return nil, err
 	}
-	t.metrics.rendered(t.name, "ok")
+	t.Observer.Rendered(t.name, "ok")
 	o.new = known == nil || known.dest != o.dest || string(known.data) != string(o.data)
 	return o, nil
 }
@@ -145,14 +140,14 @@ func plainKey(o *output) error {
 // wanted. Only a for_each has such: the destination of a plain template that
 // was renamed is left alone.
 func (t *applying) findGone(wanted map[string]string) {
-	b := t.job.bundle
-	if b.cfg.ForEach == nil || t.job.mode != applyView {
+	b := t.job.Bundle
+	if b.Config.ForEach == nil || t.job.Mode != ModeView {
 		return
 	}
-	if b.work.written == nil {
-		b.work.written = t.loadWritten()
+	if b.written == nil {
+		b.written = t.loadWritten()
 	}
-	for dest := range b.work.written {
+	for dest := range b.written {
 		if _, ok := wanted[dest]; !ok {
 			t.gone = append(t.gone, dest)
 		}
@@ -162,27 +157,24 @@ func (t *applying) findGone(wanted map[string]string) {
 // stage stages what may differ from the disk. A check before the swap needs
 // the whole bundle.
 func (t *applying) stage() error {
-	b := t.job.bundle
-	if b.work.written == nil {
-		b.work.written = t.loadWritten()
+	b := t.job.Bundle
+	if b.written == nil {
+		b.written = t.loadWritten()
 	}
-	if t.job.first {
-		t.sweep()
-	}
-	look := t.job.first || t.job.force || t.job.owed // whatever is believed to be there
-	whole := look || (b.cfg.Check != nil && b.cfg.Check.At != atSwapped)
+	look := t.job.First || t.job.Force || t.job.owed // whatever is believed to be there
+	whole := look || (b.Config.Check != nil && b.Config.Check.At != atSwapped)
 	for _, o := range t.outputs {
 		if !whole && !o.new {
 			continue
 		}
-		if t.job.mode == applyCached && exists(o.dest) {
+		if t.job.Mode == ModeCached && exists(o.dest) {
 			continue // the file may be newer than the view that was kept.
 		}
 		if t.leftAlone(o) {
 			continue
 		}
 		f := o.file()
-		if w, ok := b.work.written[o.dest]; ok && !look {
+		if w, ok := b.written[o.dest]; ok && !look {
 			f.Known = &w
 		}
 		if _, err := t.tx.Stage(f, o.data); err != nil {
@@ -209,21 +201,21 @@ func (t *applying) sweep() {
 		list = append(list, o.dest)
 	}
 	if err := files.Sweep(list...); err != nil {
-		t.log.Warn("files of a former process not removed", "template", t.name, "err", err)
+		t.Log.Warn("files of a former process not removed", "template", t.name, "err", err)
 	}
 }
 
 // stageRemoval removes a file that is no longer wanted, unless something else
 // changed it.
 func (t *applying) stageRemoval(dest string) error {
-	mine, err := t.tx.Remove(files.File{Destination: dest, Symlink: files.SymlinkRefuse}, t.job.bundle.digestOf(dest))
+	mine, err := t.tx.Remove(files.File{Destination: dest, Symlink: files.SymlinkRefuse}, t.job.Bundle.digestOf(dest))
 	if err != nil {
 		return fail(stageStage, time.Second, err)
 	}
 	if !mine {
-		delete(t.job.bundle.work.written, dest)
-		t.events.Add(event.Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
-		t.log.Warn("file kept that is no longer wanted", "template", t.name, "file", dest)
+		delete(t.job.Bundle.written, dest)
+		t.Events.Add(event.Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
+		t.Log.Warn("file kept that is no longer wanted", "template", t.name, "file", dest)
 	}
 	return nil
 }
@@ -231,7 +223,7 @@ func (t *applying) stageRemoval(dest string) error {
 // leftAlone reports whether a hand has edited the file and the settings say
 // that this is to be reported, not repaired. New content replaces it.
 func (t *applying) leftAlone(o *output) bool {
-	w, ok := t.job.bundle.work.written[o.dest]
+	w, ok := t.job.Bundle.written[o.dest]
 	if !ok || o.tmpl.cfg.Drift != driftReport || !w.Holds(o.data) {
 		return false
 	}
@@ -256,7 +248,7 @@ func exists(path string) bool {
 // remember records what is in place now, for drift and for removals. After a
 // cached apply nothing is known about files that were left alone.
 func (t *applying) remember() {
-	w := t.job.bundle.work.written
+	w := t.job.Bundle.written
 	for i, s := range t.tx.Files() {
 		if i >= len(t.staged) {
 			break // removals come last.
@@ -272,25 +264,25 @@ func (t *applying) remember() {
 }
 
 // digestOf returns the digest of a file that was written; empty: none was.
-func (b *bundle) digestOf(dest string) string {
-	w, ok := b.work.written[dest]
+func (b *Bundle) digestOf(dest string) string {
+	w, ok := b.written[dest]
 	if !ok {
 		return ""
 	}
 	sum := w.Sum()
-	b.work.written[dest] = w // It is known from now on.
+	b.written[dest] = w // It is known from now on.
 	return sum
 }
 
 // forgetOutputs makes the next apply render and compare everything: what was
 // rendered last is not what is in place.
-func (t *applying) forgetOutputs() { t.job.bundle.work.outputs = nil }
+func (t *applying) forgetOutputs() { t.job.Bundle.outputs = nil }
 
 func (t *applying) writtenPath() string {
-	if t.stateDir == "" {
+	if t.StateDir == "" {
 		return ""
 	}
-	return filepath.Join(t.stateDir, "files", files.Name(t.name)+".json")
+	return filepath.Join(t.StateDir, "files", files.Name(t.name)+".json")
 }
 
 // loadWritten reads what a former process wrote; nothing when it cannot.
@@ -308,29 +300,29 @@ func (t *applying) loadWritten() map[string]files.Written {
 // it: to remove files, and to leave edited ones alone.
 func (t *applying) saveWritten() {
 	p := t.writtenPath()
-	c := t.job.bundle.cfg
-	reports := slices.ContainsFunc(c.Templates, func(t TemplateConfig) bool { return t.Drift == driftReport })
+	c := t.job.Bundle.Config
+	reports := slices.ContainsFunc(c.Templates, func(t FileConfig) bool { return t.Drift == driftReport })
 	if p == "" || !t.tx.Changed() || c.ForEach == nil && !reports {
 		return
 	}
-	for dest := range t.job.bundle.work.written {
-		t.job.bundle.digestOf(dest)
+	for dest := range t.job.Bundle.written {
+		t.job.Bundle.digestOf(dest)
 	}
-	data, err := json.Marshal(t.job.bundle.work.written)
+	data, err := json.Marshal(t.job.Bundle.written)
 	if err == nil {
 		err = files.Note(p, data) // After a crash of the host everything is compared anew.
 	}
 	if err != nil {
-		t.log.Warn("record of written files not saved", "template", t.name, "err", err)
+		t.Log.Warn("record of written files not saved", "template", t.name, "err", err)
 	}
 }
 
 // drifted looks whether something else changed the files of a bundle, and
 // reports whether they are to be repaired.
-func (a *applier) drifted(b *bundle) bool {
+func (e *Engine) drifted(b *Bundle) bool {
 	repair := false
-	for _, o := range b.work.outputs {
-		w, ok := b.work.written[o.dest]
+	for _, o := range b.outputs {
+		w, ok := b.written[o.dest]
 		if !ok {
 			continue
 		}
@@ -338,17 +330,17 @@ func (a *applier) drifted(b *bundle) bool {
 		if err != nil {
 			continue
 		}
-		b.work.written[o.dest] = w
+		b.written[o.dest] = w
 		if d == files.DriftNone {
-			a.conds.Close("drift", o.dest)
+			e.Conds.Close("drift", o.dest)
 			continue
 		}
 		if o.tmpl.cfg.Drift == driftReport {
-			a.conds.Open("drift", o.dest, "changed by something else: "+string(d))
+			e.Conds.Open("drift", o.dest, "changed by something else: "+string(d))
 			continue
 		}
-		a.events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
-		a.log.Warn("file changed by something else", "template", b.cfg.Name, "file", o.dest, "drift", string(d))
+		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
+		e.Log.Warn("file changed by something else", "template", b.Config.Name, "file", o.dest, "drift", string(d))
 		repair = true
 	}
 	return repair

@@ -1,25 +1,16 @@
-package agent
+package apply
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
-	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/web"
-)
-
-// Defaults of a reload.
-const (
-	DefaultReloadTimeout = 30 * time.Second
-	DefaultMinInterval   = time.Second
 )
 
 // reloadRequest is one bundle's wish for a reload after its files are in
@@ -28,7 +19,7 @@ type reloadRequest struct {
 	bundle  string
 	cfg     *ReloadConfig
 	lists   [][]string // distinct argument lists
-	trigger trigger
+	trigger command.Trigger
 	splay   time.Duration
 	zxids   map[string]int64 // the changes that a leader-only reload accounts for
 	// restore puts the old files back; nil when there is nothing to restore.
@@ -40,25 +31,20 @@ type reloadRequest struct {
 // apply in flight that names its command has either swapped or given up, so
 // that bundles of one view reload once. It is safe for concurrent use.
 type reloads struct {
-	log     *slog.Logger
-	metrics *Metrics
-	// run runs a reload command, under the lease of the election's term when
-	// there is one.
-	run func(ctx context.Context, leader string, c proc.Command) (proc.Result, error)
-	// term returns the term in which this agent leads the election; 0: none.
-	term func(election string) int64
-	// roll waits for a permit of a rolling reload.
-	roll func(ctx context.Context, bundle string, cfg *RollingConfig) (release func(error), err error)
-
-	lock *swapLock
-	// done reports whether the fleet's ledger already accounts for a
-	// leader-only reload; finish records its end.
-	ledger func(ctx context.Context, req *reloadRequest) (done bool, finish func(error), err error)
+	engine *Engine
 
 	wg     sync.WaitGroup
 	mu     sync.Mutex // mu guards what follows and everything in it.
 	queues map[string]*reloadQueue
-	runs   map[string]web.ReloadStatus // newest run of each bundle
+	runs   map[string]ReloadStatus // newest run of each bundle
+}
+
+// ReloadStatus is the newest run of a reload command.
+type ReloadStatus struct {
+	At    time.Time     `json:"at"`
+	Took  time.Duration `json:"took"`
+	Code  int           `json:"code"`
+	Error string        `json:"error,omitempty"`
 }
 
 // reloadQueue is the queue of one command.
@@ -124,7 +110,7 @@ func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequ
 		err = r.locked(ctx, q, batch)
 	}
 	for _, req := range batch {
-		r.metrics.reload(req.bundle, result(err))
+		r.engine.Observer.Reloaded(req.bundle, result(err))
 		req.done <- err
 	}
 }
@@ -132,7 +118,7 @@ func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequ
 // locked reloads while no bundle of the same command has unchecked files in
 // place.
 func (r *reloads) locked(ctx context.Context, q *reloadQueue, batch []*reloadRequest) error {
-	release, err := r.lock.command(ctx, "key\x00"+q.key)
+	release, err := r.engine.lock.command(ctx, "key\x00"+q.key)
 	if err != nil {
 		return err
 	}
@@ -149,7 +135,7 @@ func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
 	for _, req := range batch {
 		if req.cfg.Leader != "" {
 			if req.trigger.Term = r.term(req.cfg.Leader); req.trigger.Term == 0 {
-				req.done <- hook.ErrNotLeading
+				req.done <- command.ErrNotLeading
 				continue
 			}
 		}
@@ -202,10 +188,10 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) error {
 // ledgered runs one command; a leader-only one between two writes of its
 // ledger, and not when a former leader has run it for these changes.
 func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []string) error {
-	if req.cfg.Leader == "" || r.ledger == nil {
+	if req.cfg.Leader == "" {
 		return r.rolled(ctx, req, args)
 	}
-	done, finish, err := r.ledger(ctx, req)
+	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids})
 	if err != nil || done {
 		return err
 	}
@@ -216,10 +202,10 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []strin
 
 // rolled runs one command within a permit when the reload is a rolling one.
 func (r *reloads) rolled(ctx context.Context, req *reloadRequest, args []string) error {
-	if req.cfg.Rolling == nil || r.roll == nil {
+	if req.cfg.Rolling == nil || r.engine.Fleet == nil {
 		return r.retried(ctx, req, args)
 	}
-	release, err := r.roll(ctx, req.bundle, req.cfg.Rolling)
+	release, err := r.engine.Fleet.Permit(ctx, req.bundle, req.cfg.Rolling)
 	if err != nil {
 		return fmt.Errorf("wait for a permit: %w", err)
 	}
@@ -240,7 +226,7 @@ func (r *reloads) postCheck(ctx context.Context, req *reloadRequest) error {
 	if !check.Set() {
 		return nil
 	}
-	args, err := check.Args(Vars{})
+	args, err := check.Args(command.Vars{})
 	if err != nil {
 		return fmt.Errorf("post_check: %w", err)
 	}
@@ -268,4 +254,21 @@ func result(err error) string {
 		return "ok"
 	}
 	return "failed"
+}
+
+// term is the term in which this agent leads; 0: it does not.
+func (r *reloads) term(election string) int64 {
+	if r.engine.Fleet == nil {
+		return 0
+	}
+	return r.engine.Fleet.Term(election)
+}
+
+// run runs a command, under the lease of the election's term when there is
+// one.
+func (r *reloads) run(ctx context.Context, leader string, c proc.Command) (proc.Result, error) {
+	if leader == "" {
+		return r.engine.Options.Run(ctx, c)
+	}
+	return r.engine.Fleet.RunLeader(ctx, leader, c)
 }

@@ -1,11 +1,10 @@
-package agent
+package apply
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -16,28 +15,28 @@ func TestBundle_Reads(t *testing.T) {
 	web, db := view.Source{Kind: view.KindConfig, Name: "web"}, view.Source{Kind: view.KindConfig, Name: "db"}
 	api := view.Source{Kind: view.KindGroup, Name: "api"}
 	declared := []view.Source{web, db, api}
-	var bundles []*bundle
+	var bundles []*Bundle
 	for i, text := range []string{
 		`{{ key "web/k1" }}`, `{{ key "web/k1" }}{{ keyOrDefault "web/k2" "x" }}`, `{{ tree "web" }}`, `{{ ls "web/d" }}{{ key "web/k1" }}`,
 		`{{ version "web" }}{{ key "web/k3" }}`, `{{ key (printf "web/%s" "k4") }}`, `{{ key "db/k1" }}`, `{{ members "api" }}{{ key "web/d/k5" }}`,
 		`{{ $k := "web/k1" }}{{ key $k }}`, `{{ "web/k6" | key }}`, `text`,
 	} {
-		bundles = append(bundles, newBundle(BundleConfig{Name: fmt.Sprint(i), Templates: []TemplateConfig{{Name: "t", Contents: text}}}, declared, nil))
+		bundles = append(bundles, Parse(Config{Name: fmt.Sprint(i), Templates: []FileConfig{{Name: "t", Contents: text}}}, declared, nil))
 	}
-	bundles = append(bundles, newBundle(BundleConfig{Name: "each", ForEach: &web, Templates: []TemplateConfig{{Name: "t", Contents: `{{ key "web/k1" }}`}}}, declared, nil))
+	bundles = append(bundles, Parse(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{Name: "t", Contents: `{{ key "web/k1" }}`}}}, declared, nil))
 	r := rand.New(rand.NewPCG(3, 4))
 	v := view.View{}
 	skipped := 0
 	for range 600 {
 		u := randomUpdate(r, v)
-		next, c := v.With(u), changeOf(v.Get(u.Source()), u)
+		next, c := v.With(u), ChangeOf(v.Get(u.Source()), u)
 		for _, b := range bundles {
-			if b.err != nil {
-				t.Fatal(b.err)
+			if b.Err != nil {
+				t.Fatal(b.Err)
 			}
-			reads := b.reads(c)
-			if b.concerns(v, next) && !reads {
-				t.Fatalf("bundle %s does not see a change of %v %v", b.cfg.Name, c.source, c.keys)
+			reads := b.Reads(c)
+			if b.Concerns(v, next) && !reads {
+				t.Fatalf("bundle %s does not see a change of %v %v", b.Config.Name, c.source, c.keys)
 			}
 			if !reads {
 				skipped++
@@ -81,31 +80,4 @@ func randomUpdate(r *rand.Rand, v view.View) view.Update {
 	next := *tree
 	next.Generation += int64(r.IntN(2))
 	return view.NewTree(next, e.Done())
-}
-
-// A publication that says nothing new makes no text, however many templates
-// there are, and one that does makes few.
-func TestFleetStatus_NothingNew(t *testing.T) {
-	a := &Agent{conds: &condition.Set{}}
-	a.cfg.Store(&Config{})
-	f := &fleetStatus{agent: a}
-	snap := &snapshot{bundles: map[string]*bundleReport{}}
-	for i := range 200 {
-		name := fmt.Sprintf("template-%03d", i)
-		snap.order = append(snap.order, name)
-		snap.bundles[name] = &bundleReport{State: "ok"}
-	}
-	first := f.text(snap)
-	if got := testing.AllocsPerRun(100, func() {
-		if f.text(snap) != first {
-			t.Error("the text is another one")
-		}
-	}); got > 100 {
-		t.Errorf("%v allocations where nothing is new", got)
-	}
-	snap.bundles["template-000"] = &bundleReport{State: "failed"}
-	snap.turns++
-	if text := f.text(snap); text == first || !snap.failed() || len(text) > fleetMax || len(text) < fleetMax-60 {
-		t.Errorf("got %d bytes: %s", len(text), text)
-	}
 }

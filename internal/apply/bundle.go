@@ -1,0 +1,147 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bundle is one parsed bundle of the settings, with what its applies remember
+// from one to the next. Only the apply in flight touches that.
+type Bundle struct {
+	Config  Config
+	Sources []view.Source // what the templates and for_each name
+	Err     error         // it cannot be parsed
+
+	templates []*file
+	named     map[view.Source][]string // the keys, of configs of which only those are read
+
+	outputs map[string]*output       // by template and element
+	written map[string]files.Written // by destination; nil: not loaded yet
+}
+
+// file is one template of a bundle.
+type file struct {
+	cfg  FileConfig
+	tmpl *template.Template
+}
+
+// Parse reads and parses the templates of a bundle. One that cannot be parsed
+// is kept with its error: its files stay, and the others work.
+func Parse(cfg Config, declared []view.Source, syntax map[string]func([]byte) error) *Bundle {
+	b := &Bundle{Config: cfg}
+	var errs []error
+	for _, tc := range cfg.Templates {
+		t, err := parseTemplate(tc, syntax)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		b.templates = append(b.templates, &file{cfg: tc, tmpl: t})
+		for _, s := range t.Uses().Sources(declared) {
+			if !slices.Contains(b.Sources, s) {
+				b.Sources = append(b.Sources, s)
+			}
+		}
+		if err := t.Uses().Undeclared(declared); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if cfg.ForEach != nil && !slices.Contains(b.Sources, *cfg.ForEach) {
+		b.Sources = append(b.Sources, *cfg.ForEach)
+	}
+	b.Err = errors.Join(errs...)
+	b.findNamed()
+	return b
+}
+
+// parseTemplate reads and parses one template.
+func parseTemplate(tc FileConfig, syntax map[string]func([]byte) error) (*template.Template, error) {
+	text, dir, name := tc.Contents, "", tc.Name
+	if tc.Source != "" {
+		data, err := os.ReadFile(tc.Source)
+		if err != nil {
+			return nil, fmt.Errorf("read template: %w", err)
+		}
+		text, dir, name = string(data), filepath.Dir(tc.Source), filepath.Base(tc.Source)
+	} else if file, _, ok := strings.Cut(tc.Position, ":"); ok {
+		dir = filepath.Dir(file)
+	}
+	return template.Parse(template.Config{
+		Name: name, Source: text, Dir: dir, Allow: tc.Allow, ErrorOnMissingKey: !tc.MissingKeyOK,
+		MaxOutput: tc.MaxSize, Timeout: tc.Timeout, Syntax: tc.Syntax, Syntaxes: syntax,
+	})
+}
+
+// Inherit takes over what the bundle of the same name of the settings before
+// has written. Its applies have ended.
+func (b *Bundle) Inherit(former *Bundle) { b.written = former.written }
+
+// Concerns reports whether the difference between two views can change what
+// the bundle renders.
+func (b *Bundle) Concerns(old, next view.View) bool {
+	if b.Config.ForEach != nil {
+		a, c := old.Get(*b.Config.ForEach), next.Get(*b.Config.ForEach)
+		if a != c && (a == nil || c == nil || !a.Equal(c)) {
+			return true
+		}
+	}
+	for _, t := range b.templates {
+		if t.tmpl.Stale(&old, &next) {
+			return true
+		}
+	}
+	return false
+}
+
+// reloadKey names the reload queue of the bundle: the distinct argument list,
+// or its text where the list depends on the element. Empty: no reload.
+func (b *Bundle) reloadKey() string {
+	r := b.Config.Reload
+	if r == nil || !r.Command.Set() {
+		return ""
+	}
+	if b.Config.ForEach == nil {
+		if args, err := r.Command.Args(b.vars(nil)); err == nil {
+			return strings.Join(args, "\x00")
+		}
+	}
+	return "text\x00" + r.Command.Text
+}
+
+// atomic reports whether one rename is all that a change of the bundle does:
+// then a process that is killed leaves the old or the new file and owes
+// nothing, and no journal is needed.
+func (b *Bundle) atomic() bool {
+	c := b.Config
+	return len(c.Templates) == 1 && c.ForEach == nil && b.reloadKey() == "" && (c.Check == nil || c.Check.At != atSwapped) &&
+		!c.Templates[0].InPlace
+}
+
+// vars is what a command of the bundle may refer to when nothing is staged.
+func (b *Bundle) vars(each *command.Each) command.Vars {
+	v := command.Vars{Each: each}
+	if len(b.Config.Templates) > 0 && b.Config.Templates[0].Destination != nil {
+		if d, err := b.Config.Templates[0].Destination(each); err == nil {
+			v.Destination, v.Staged = d, d
+		}
+	}
+	return v
+}
+
+// files lists the destinations of what was rendered last.
+func (b *Bundle) files() []string {
+	list := make([]string, 0, len(b.outputs))
+	for _, o := range b.outputs {
+		list = append(list, o.dest)
+	}
+	return list
+}

@@ -1,0 +1,55 @@
+package apply
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/proc"
+)
+
+func TestMain(m *testing.M) {
+	proc.GuardMain()
+	crashMain()
+	os.Exit(m.Run())
+}
+
+// patience bounds every wait for something that must come.
+const patience = 60 * time.Second
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// read is a file's text; empty when it is not there.
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// argv is a command with fixed arguments.
+func argv(args ...string) command.Command {
+	return command.Command{Text: strings.Join(args, " "), Args: func(command.Vars) ([]string, error) { return args, nil }}
+}
+
+// script is a shell command; a test may write one.
+func script(format string, args ...any) command.Command {
+	return argv("/bin/sh", "-c", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,42 @@
+package apply
+
+import (
+	"errors"
+	"regexp"
+
+	"github.com/zkagent/zkagent/template"
+)
+
+// Kept reports whether the files stay as they are because a group is empty, which
+// is what the settings want then.
+func (r *Result) Kept() bool { return errors.Is(r.Err, template.ErrEmptyGroup) }
+
+// Failure is the error of an apply that went wrong.
+func (r *Result) Failure() error {
+	if r.Kept() {
+		return nil
+	}
+	return r.Err
+}
+
+// stagedName is the name of a file before it takes the place of its destination.
+var stagedName = regexp.MustCompile(`\.([^/\s:"]+)\.zkagent-new-[A-Z2-7]+`)
+
+// plainError is an error whose text names destinations: a staged file is called
+// otherwise at each try, and is not what whoever reads it knows.
+type plainError struct {
+	error
+	text string
+}
+
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.error }
+
+// plain makes the text of an error name destinations.
+func plain(err error) error {
+	if err == nil || !stagedName.MatchString(err.Error()) {
+		return err
+	}
+	return &plainError{err, stagedName.ReplaceAllString(err.Error(), "$1")}
+}
