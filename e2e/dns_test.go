@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// dnsAddress is an address of the loopback that no other process of this kind
+// listens on, with the port that resolvers expect.
+func dnsAddress() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.77.%d.%d", pid>>8&255, pid&255)
+}
+
+// putMember writes a member in the nerve format.
+func putMember(t *testing.T, s *session.Session, group, name, host string, port, weight int) {
+	t.Helper()
+	data := fmt.Sprintf(`{"host":%q,"port":%d,"name":%q,"weight":%d}`, host, port, name, weight)
+	if err := s.CreateParents(t.Context(), group+"/"+name); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Create(t.Context(), group+"/"+name, []byte(data), session.Ephemeral); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answered waits until a command prints these lines, in any order.
+func answered(t *testing.T, want []string, command ...string) {
+	t.Helper()
+	var got []string
+	var err error
+	var out []byte
+	eventually(t, strings.Join(command, " ")+": "+strings.Join(want, ", "), func() bool {
+		out, err = exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
+		got = strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
+		slices.Sort(got)
+		return err == nil && slices.Equal(got, want)
+	})
+}
+
+// dig, Python's dnspython and the resolver of the C library read the answers;
+// they follow joins and leaves, and outlive an outage and a restart in it.
+func TestDNS(t *testing.T) {
+	zk := zookeeper(t)
+	s := dialZK(t, zk.Addr())
+	putMember(t, s, "/services/api", "m1", "10.0.0.1", 8080, 3)
+	ip := dnsAddress()
+	a := startAgent(t, "host-1", `
+zookeeper { servers = ["`+zk.Addr()+`"] }
+group "api" { path = "/services/api" }
+group "late" { path = "/services/late" }
+dns { listen = "`+ip+`:53" }
+`)
+	dig := func(args ...string) []string {
+		return append([]string{"dig", "@" + ip, "+short", "+time=2", "+tries=1"}, args...)
+	}
+	answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
+	putMember(t, s, "/services/api", "m2", "10.0.0.2", 8081, 1)
+	srv := []string{"1 1 8081 m2.node.api.group.zkagent.", "1 3 8080 m1.node.api.group.zkagent."}
+	answered(t, srv, dig("_api._tcp.group.zkagent", "SRV")...)
+	answered(t, srv, dig("+tcp", "api.group.zkagent", "SRV")...)
+	answered(t, []string{"10.0.0.2"}, dig("M2.Node.API.group.zkagent")...)
+	answered(t, []string{"10.0.0.1", "10.0.0.2"}, "/usr/bin/python3", "-c", `
+import dns.resolver
+r = dns.resolver.Resolver(configure=False)
+r.nameservers = ["`+ip+`"]
+for s in r.resolve("api.group.zkagent", "SRV"):
+    for a in r.resolve(s.target, "A"):
+        print(a)`)
+	if os.Geteuid() != 0 {
+		t.Fatal("the resolver of the C library is tested in a mount namespace: run as root")
+	}
+	a.write(t, "resolv.conf", "nameserver "+ip+"\noptions timeout:2\n")
+	a.write(t, "nsswitch.conf", "hosts: dns\n")
+	answered(t, []string{"10.0.0.1", "10.0.0.2"}, "unshare", "-m", "sh", "-c", `
+mount --bind "$1/resolv.conf" "$(readlink -f /etc/resolv.conf)" && mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf &&
+getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
+	for name, status := range map[string]string{"nosuch.group.zkagent": "NXDOMAIN", "late.group.zkagent": "NOERROR", "example.org": "REFUSED"} {
+		answered(t, []string{"status: " + status}, "sh", "-c", "dig @"+ip+" "+name+" | grep -o 'status: [A-Z]*'")
+	}
+
+	if err := s.Delete(t.Context(), "/services/api/m2", -1); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
+
+	// The last known good view is written once things have settled; then
+	// ZooKeeper goes, and the agent is killed and started again.
+	eventually(t, "the last good view to be saved", func() bool {
+		saved, _ := os.ReadDir(a.path("state/lastgood"))
+		return len(saved) > 0
+	})
+	zk.Stop(t)
+	a.signal(t, syscall.SIGKILL)
+	<-a.exited
+	a.start(t)
+	answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
+	a.statusHolds(t, "zookeeper-unreachable")
+}
