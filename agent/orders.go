@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/election"
@@ -43,6 +45,49 @@ func (a *Agent) Members() map[string][]view.Member {
 		}
 	}
 	return all
+}
+
+// GroupNames are the names of the groups, sorted: "web", or "SET/CHILD" in a
+// set of groups.
+func (a *Agent) GroupNames() []string {
+	snap := a.loop.snapshot.Load()
+	var names []string
+	for _, s := range snap.declared {
+		if s.Kind == view.KindGroup {
+			names = append(names, s.Name)
+		}
+		if set, ok := snap.view.Groups(s.Name); ok && s.Kind == view.KindGroups {
+			for _, g := range set.Groups {
+				names = append(names, set.Name+"/"+g.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Group returns the newest state of a group, by a name of GroupNames; nil
+// before it has reported. False: there is no such group.
+func (a *Agent) Group(name string) (*view.Group, bool) {
+	snap := a.loop.snapshot.Load()
+	if slices.Contains(snap.declared, view.Source{Kind: view.KindGroup, Name: name}) {
+		g, _ := snap.view.Group(name)
+		return g, true
+	}
+	set, child, _ := strings.Cut(name, "/")
+	if !slices.Contains(snap.declared, view.Source{Kind: view.KindGroups, Name: set}) || child == "" {
+		return nil, false
+	}
+	groups, ok := snap.view.Groups(set)
+	if !ok {
+		return nil, true
+	}
+	return groups.Group(child)
+}
+
+// GroupSet reports whether there is a groups block of that name.
+func (a *Agent) GroupSet(name string) bool {
+	return slices.Contains(a.loop.snapshot.Load().declared, view.Source{Kind: view.KindGroups, Name: name})
 }
 
 // Resign makes this agent give up a term, or its place in the line.

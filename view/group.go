@@ -76,6 +76,30 @@ func isToken(s string) bool {
 	return true
 }
 
+// StatusAny stands for members of every status, where a status is asked for.
+const StatusAny = "any"
+
+// StatusWords are the words by which members of a status are asked for.
+var StatusWords = []string{StatusUp, StatusDraining, StatusMaintenance, StatusDown, StatusAny}
+
+// WithStatus returns the members of a status: one of [StatusWords], or empty
+// for those that may get traffic. False: the word is none of them.
+func WithStatus(members []Member, status string) ([]Member, bool) {
+	if !slices.Contains(StatusWords, cmp.Or(status, StatusUp)) {
+		return nil, false
+	}
+	if status == StatusAny {
+		return members, true
+	}
+	var list []Member
+	for _, m := range members {
+		if status == "" && m.MayServe() || status != "" && m.Status == status {
+			list = append(list, m)
+		}
+	}
+	return list, true
+}
+
 // MayServe reports whether the member may get traffic: its status is up.
 func (m Member) MayServe() bool { return m.Status == StatusUp }
 

@@ -40,6 +40,13 @@ type Source interface {
 	Status() Status
 	// Members returns the members of every group, as the templates see them.
 	Members() map[string][]view.Member
+	// GroupNames are the names of the groups: "web", or "SET/CHILD" in a set.
+	GroupNames() []string
+	// Group returns the newest state of a group; nil before it has reported.
+	// False: there is no such group.
+	Group(name string) (*view.Group, bool)
+	// GroupSet reports whether there is a groups block of that name.
+	GroupSet(name string) bool
 	// State names the current state, and returns a channel that is closed at
 	// the next one.
 	State() (string, <-chan struct{})

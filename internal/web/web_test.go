@@ -57,15 +57,27 @@ type still struct {
 	status  Status
 	http    *HTTPConfig
 	preview func(name string) ([]FileDiff, error)
+	group   func(name string) (*view.Group, bool)
+	next    func() <-chan struct{}
 }
 
 func (s *still) Status() Status                    { return s.status }
 func (s *still) Members() map[string][]view.Member { return nil }
-func (s *still) State() (string, <-chan struct{})  { return "0", nil }
+func (s *still) GroupSet(name string) bool         { return name == "all" }
+func (s *still) GroupNames() []string              { return []string{"web", "all/a", "all/b"} }
 func (s *still) Ping(context.Context) error        { return nil }
 func (s *still) Ready() <-chan struct{}            { return closed }
 func (s *still) Ended() <-chan struct{}            { return nil }
 func (s *still) HTTP() *HTTPConfig                 { return s.http }
+
+func (s *still) State() (string, <-chan struct{}) {
+	if s.next == nil {
+		return "0", nil
+	}
+	return "0", s.next()
+}
+
+func (s *still) Group(name string) (*view.Group, bool) { return s.group(name) }
 
 func (s *still) Session(context.Context) (*session.Session, error) {
 	return nil, errors.New("ZooKeeper is suspended")
@@ -80,7 +92,9 @@ var closed = func() chan struct{} {
 }()
 
 // newServer is a server of a still agent.
-func newServer(src *still) *Server {
+func newServer(src *still) *Server { return serverOf(src) }
+
+func serverOf(src Source) *Server {
 	return New(Config{
 		Source: src, ID: "a1", Events: event.NewRing(), Conditions: &condition.Set{},
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),

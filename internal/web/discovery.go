@@ -1,0 +1,252 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds of a query that waits for a change.
+const (
+	defaultGroupWait = 5 * time.Minute
+	maxGroupWait     = 10 * time.Minute
+)
+
+// groupDocument is one group for programs.
+type groupDocument struct {
+	APIVersion string        `json:"apiVersion"`
+	Group      string        `json:"group"`
+	Status     string        `json:"status"` // which members: up, any, ...
+	Index      string        `json:"index"`  // differs when the members do
+	Held       bool          `json:"held"`   // the guard keeps members that are gone
+	Members    []view.Member `json:"members"`
+}
+
+// targetGroup is one entry of Prometheus' HTTP service discovery.
+type targetGroup struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// discoveryRoutes serves the members of groups to programs that ask for them.
+func (s *Server) discoveryRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/groups", s.serveGroups)
+	mux.HandleFunc("GET /v1/groups/{name...}", s.serveGroup)
+	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
+}
+
+// serveGroups lists the names of the groups.
+func (s *Server) serveGroups(w http.ResponseWriter, _ *http.Request) {
+	names := s.Source.GroupNames()
+	if names == nil {
+		names = []string{}
+	}
+	answer(w, map[string]any{"apiVersion": "v1", "groups": names})
+}
+
+// serveGroup answers with the members of one group. With index it waits until
+// they differ from those of that index; as server-sent events it goes on.
+func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	name, status, index := r.PathValue("name"), q.Get("status"), q.Get("index")
+	wait, err := groupWait(q.Get("wait"))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	doc, next, code, err := s.groupNow(name, status)
+	if err != nil {
+		refuse(w, code, err)
+		return
+	}
+	stream := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	if !stream && doc.Index != index {
+		w.Header().Set("X-Zkagent-Index", doc.Index)
+		answer(w, doc)
+		return
+	}
+	done, ok := s.admit(w, r)
+	if !ok {
+		return
+	}
+	defer done()
+	if stream {
+		s.streamGroup(sse{w, http.NewResponseController(w)}, r, name, status)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	for err == nil && doc.Index == index && s.changed(ctx, next) {
+		doc, next, code, err = s.groupNow(name, status)
+	}
+	if err != nil {
+		refuse(w, code, err)
+		return
+	}
+	w.Header().Set("X-Zkagent-Index", doc.Index)
+	answer(w, doc)
+}
+
+// groupWait reads how long a query may wait: a duration, or seconds.
+func groupWait(text string) (time.Duration, error) {
+	if text == "" {
+		return defaultGroupWait, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if seconds, perr := strconv.Atoi(text); perr == nil && seconds >= 0 {
+		wait, err = time.Duration(min(seconds, int(maxGroupWait/time.Second)))*time.Second, nil
+	}
+	if err != nil || wait < 0 {
+		return 0, fmt.Errorf("wait=%q is not a duration, as 30s", text)
+	}
+	return min(wait, maxGroupWait), nil
+}
+
+// changed waits for the next state; false when ctx or the agent ends first.
+func (s *Server) changed(ctx context.Context, next <-chan struct{}) bool {
+	select {
+	case <-next:
+		return true
+	case <-s.Source.Ended():
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// groupNow is a group as it is, and a channel that is closed at the next state
+// of the agent.
+func (s *Server) groupNow(name, status string) (groupDocument, <-chan struct{}, int, error) {
+	_, next := s.Source.State()
+	g, known := s.Source.Group(name)
+	switch {
+	case !known:
+		return groupDocument{}, nil, http.StatusNotFound, fmt.Errorf("there is no group %q", name)
+	case g == nil:
+		return groupDocument{}, nil, http.StatusServiceUnavailable, fmt.Errorf("group %q has not reported yet", name)
+	}
+	members, ok := view.WithStatus(g.Members, status)
+	if !ok {
+		return groupDocument{}, nil, http.StatusBadRequest, fmt.Errorf("status=%q is none of %s", status, strings.Join(view.StatusWords, ", "))
+	}
+	doc := groupDocument{APIVersion: "v1", Group: name, Status: status, Held: !g.Holding.IsZero(), Members: members}
+	if status == "" {
+		doc.Status = view.StatusUp
+	}
+	if doc.Members == nil {
+		doc.Members = []view.Member{}
+	}
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return groupDocument{}, nil, http.StatusInternalServerError, err
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(data)
+	doc.Index = strconv.FormatUint(sum.Sum64(), 16)
+	return doc, next, 0, nil
+}
+
+// streamGroup sends the group now and at each change.
+func (s *Server) streamGroup(client sse, r *http.Request, name, status string) {
+	alive := time.NewTicker(liveBeat)
+	defer alive.Stop()
+	sent := ""
+	for {
+		doc, next, _, err := s.groupNow(name, status)
+		if err != nil {
+			return
+		}
+		if doc.Index != sent {
+			data, err := json.Marshal(doc)
+			if err != nil || !client.send(fmt.Sprintf("id: %s\nevent: members\ndata: %s\n\n", doc.Index, data)) {
+				return
+			}
+			sent = doc.Index
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.Source.Ended():
+			return
+		case <-next:
+		case <-alive.C:
+			if !client.send(": alive\n\n") {
+				return
+			}
+		}
+	}
+}
+
+// servePrometheus lists the targets of one group, of the groups of a set, or of
+// all, as Prometheus' http_sd_configs reads them.
+func (s *Server) servePrometheus(w http.ResponseWriter, r *http.Request) {
+	names, err := s.targetsOf(r)
+	if err != nil {
+		refuse(w, http.StatusNotFound, err)
+		return
+	}
+	status := r.URL.Query().Get("status")
+	list := []targetGroup{}
+	for _, name := range names {
+		doc, _, code, err := s.groupNow(name, status)
+		if err != nil {
+			// Prometheus keeps the targets that it has when it gets an error.
+			refuse(w, code, err)
+			return
+		}
+		for _, m := range doc.Members {
+			if m.Port > 0 {
+				list = append(list, target(name, m))
+			}
+		}
+	}
+	answer(w, list)
+}
+
+// targetsOf are the groups that a request names.
+func (s *Server) targetsOf(r *http.Request) ([]string, error) {
+	q := r.URL.Query()
+	switch {
+	case q.Has("group"):
+		return q["group"], nil
+	case !q.Has("groups"):
+		return s.Source.GroupNames(), nil
+	}
+	set := q.Get("groups")
+	if !s.Source.GroupSet(set) {
+		return nil, fmt.Errorf("there is no groups block %q", set)
+	}
+	return slices.DeleteFunc(s.Source.GroupNames(), func(n string) bool { return !strings.HasPrefix(n, set+"/") }), nil
+}
+
+// target is one member as Prometheus sees it.
+func target(group string, m view.Member) targetGroup {
+	labels := map[string]string{
+		"__meta_zkagent_group": group, "__meta_zkagent_id": m.ID, "__meta_zkagent_status": m.Status,
+		"__meta_zkagent_weight": strconv.Itoa(m.Weight), "__meta_zkagent_held": strconv.FormatBool(m.Held),
+	}
+	for name, value := range m.Labels {
+		labels["__meta_zkagent_label_"+labelName(name)] = value
+	}
+	for name, port := range m.Ports {
+		labels["__meta_zkagent_port_"+labelName(name)] = strconv.Itoa(port)
+	}
+	return targetGroup{Targets: []string{m.Address()}, Labels: labels}
+}
+
+// labelName writes a name with the characters of Prometheus' label names.
+func labelName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, name)
+}
