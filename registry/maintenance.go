@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // Maintenance takes a service out on purpose, whatever its checks say.
@@ -61,24 +62,8 @@ func (m Maintenance) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode maintenance: %w", err)
 	}
-	if err := replaceFile(path, append(data, '\n')); err != nil {
+	if err := files.Save(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save maintenance: %w", err)
 	}
 	return nil
-}
-
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".maintenance-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // Handoff: one session through many processes.
@@ -165,42 +167,10 @@ func (st *stateStore) save(s *Session, note []byte) error {
 	if err != nil {
 		return fmt.Errorf("session file: %w", err)
 	}
-	if err := st.replace(append(b, '\n')); err != nil {
+	if err := files.Save(filepath.Join(st.dir, stateName), append(b, '\n')); err != nil {
 		return fmt.Errorf("session file: %w", err)
 	}
 	return nil
-}
-
-// replace puts b into the file so that a crash leaves the old or the new one.
-func (st *stateStore) replace(b []byte) (err error) {
-	f, err := os.CreateTemp(st.dir, "."+stateName+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(st.dir, stateName))
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(st.dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // forget removes the file: the session it names has been closed.

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,9 +229,13 @@ func (t *applying) run(ctx context.Context) error {
 	if err := t.render(ctx); err != nil {
 		return err
 	}
+	if err := t.finishFormer(); err != nil {
+		return fail(stageSwap, 5*time.Second, err)
+	}
 	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS}
 	if !t.job.Bundle.atomic() {
 		cfg.StateDir = t.journalDir()
+		cfg.Durable = t.job.Bundle.Config.Check != nil && t.job.Bundle.Config.Check.At == atSwapped
 	}
 	t.tx = files.Begin(cfg)
 	if t.job.First {
@@ -256,6 +261,23 @@ func (t *applying) run(ctx context.Context) error {
 	}
 	err = t.use(ctx)
 	leave(err)
+	return err
+}
+
+// finishFormer puts the old files back that a former apply could not.
+func (t *applying) finishFormer() error {
+	if !files.Pending(t.journalDir(), files.Name(t.name)) {
+		return nil
+	}
+	list, err := files.Recover(files.TxConfig{Bundle: files.Name(t.name), StateDir: t.journalDir(), FS: t.FS})
+	t.Conds.Set("restore-failed", t.name, err)
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		err = errors.Join(err, r.Tx.Restore(), r.Tx.Commit())
+	}
+	t.forgetOutputs()
 	return err
 }
 
@@ -412,7 +434,7 @@ func (e *Engine) Recover(bundles []Config) {
 			_ = os.RemoveAll(dir)
 		}
 	}
-	list, err := files.Recover(e.journalDir())
+	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
 	e.Conds.Set("recover-failed", "", err)
 	for _, r := range list {
 		name := ""
@@ -420,6 +442,10 @@ func (e *Engine) Recover(bundles []Config) {
 			if files.Name(bundles[i].Name) == r.Bundle {
 				name = bundles[i].Name
 			}
+		}
+		if r.Err != nil {
+			e.Conds.Open("restore-failed", cmp.Or(name, r.Bundle), r.Err.Error())
+			continue
 		}
 		e.Log.Warn("change of a former process put right", "template", name, "new", r.New, "reload", r.Reload)
 		if r.Reload && name != "" {

@@ -193,14 +193,11 @@ func (t *applying) stage() error {
 // sweep removes what a process that was killed before its journal was written
 // has left beside the files of this bundle.
 func (t *applying) sweep() {
-	if files.Pending(t.journalDir(), files.Name(t.name)) {
-		return
-	}
 	list := slices.Clone(t.gone)
 	for _, o := range t.outputs {
 		list = append(list, o.dest)
 	}
-	if err := files.Sweep(list...); err != nil {
+	if err := files.Sweep(t.FS, t.journalDir(), list...); err != nil {
 		t.Log.Warn("files of a former process not removed", "template", t.name, "err", err)
 	}
 }

@@ -43,11 +43,11 @@ var allowed = map[string][]string{
 	"internal/zktest":     {"internal/jute", "internal/zktest/raw"},
 	"internal/zktest/raw": {"internal/jute"},
 	"e2e":                 {},
-	"session":             {"internal/jute"},
+	"session":             {"internal/files", "internal/jute"},
 	"recipe":              {"session"},
 	"internal/mirror":     {"session", "view"},
 	"config":              {"view", "session", "internal/mirror", "recipe"},
-	"registry":            {"view", "session", "internal/mirror", "internal/proc"},
+	"registry":            {"view", "session", "internal/files", "internal/mirror", "internal/proc"},
 	"election":            {"view", "session", "recipe"},
 	"template":            {"view"},
 	"fleet":               {"view", "session", "recipe", "config", "election"},
@@ -61,6 +61,9 @@ var allowed = map[string][]string{
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
+	},
+	"internal/files/filestest": {
+		"internal/files",
 	},
 	"internal/doctor":    {"agent", "session", "internal/settings", "internal/term", "internal/web"},
 	"internal/tmpltest":  {"agent", "view", "template", "internal/settings", "internal/term"},

@@ -61,6 +61,9 @@ const (
 // Written returns the record of the file as it is now in place.
 func (s *Staged) Written() (Written, error) {
 	w := Written{Path: s.file.Destination, Digest: s.sum, held: true, data: s.data}
+	if s.dir == nil {
+		return w, fmt.Errorf("look at %s: %w", s.file.Destination, fs.ErrNotExist)
+	}
 	info, err := s.dir.root.Stat(s.base)
 	if err != nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)

@@ -14,11 +14,18 @@ import (
 	"syscall"
 )
 
-// What File.Symlink may be.
+// What File.Symlink may be. By default the file that a link names is replaced,
+// except in a directory that another user can write: there a link is refused.
+// Links on the way to the directory are treated in the same way.
 const (
-	SymlinkFollow = "follow" // default: the file that the link names is replaced
-	SymlinkRefuse = "refuse"
+	SymlinkFollow = "follow" // also in a directory that another user can write
+	SymlinkRefuse = "refuse" // the destination itself must be no link
 )
+
+// maxLinks is how many links one path may lead through.
+const maxLinks = 40
+
+var errCircle = errors.New("destination is a circle of symbolic links")
 
 // defaultMode is the mode of a file that did not exist and has none set.
 const defaultMode = 0o644
@@ -33,21 +40,22 @@ type File struct {
 	// InPlace writes into the present file instead of renaming over it, for
 	// bind mounts. A reader may see a part of it, and a full disk may cut it.
 	InPlace bool
-	Symlink string // SymlinkFollow or SymlinkRefuse
-	FS      *FS    // for tests
+	Symlink string // SymlinkFollow, SymlinkRefuse or empty
+	FS      *FS    // for tests; empty: of the Tx
 	// Known is what this process wrote there last. While the file is as it was
 	// seen then (size, time, inode), it is not read. nil: it is read.
 	Known *Written
 }
 
 // Staged is the new content of one file, durable beside its destination. It
-// is used by one goroutine at a time, and ends in Commit or Discard.
+// is used by one goroutine at a time, and belongs to its Tx.
 type Staged struct {
 	file    File
 	dir     *directory
 	base    string // name in dir; of the target, when the destination is a link
 	temp    string // name in dir; empty: nothing was written
-	prev    string // name in dir of a link to the old file; empty: none
+	prev    string // name in undo of a link to the old file, or of a copy; empty: none
+	undo    *directory
 	copied  string // path of the staged copy of an in-place file
 	data    []byte
 	old     []byte
@@ -61,17 +69,17 @@ type Staged struct {
 	swapped bool
 }
 
-// Stage writes data beside the destination, with mode and owner set, and
+// stage writes data beside the destination, with mode and owner set, and
 // makes it durable. Where the present file already has these bytes, mode and
 // owner, it writes nothing.
-func Stage(f File, data []byte) (*Staged, error) {
+func stage(f File, data []byte) (*Staged, error) {
 	s, err := open(f)
 	if err != nil {
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
 	s.data = data
 	if err := s.prepare(); err != nil {
-		s.Discard()
+		s.discard()
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
 	return s, nil
@@ -82,15 +90,11 @@ func open(f File) (*Staged, error) {
 	if !filepath.IsAbs(f.Destination) {
 		return nil, errors.New("destination is not an absolute path")
 	}
-	path, err := target(f)
+	dir, base, err := locate(f)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(f.FS, filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	s := &Staged{file: f, dir: dir, base: filepath.Base(path)}
+	s := &Staged{file: f, dir: dir, undo: dir, base: base}
 	if err := s.readOld(); err != nil {
 		dir.close()
 		return nil, err
@@ -98,31 +102,33 @@ func open(f File) (*Staged, error) {
 	return s, nil
 }
 
-// target resolves a destination that is a symbolic link, also one whose
-// target does not exist yet.
-func target(f File) (string, error) {
+// locate opens the directory of the file that a destination means, and follows
+// a destination that is a symbolic link, also to a target that does not exist.
+func locate(f File) (*directory, string, error) {
 	path := filepath.Clean(f.Destination)
-	for range 40 {
-		link, isLink := readLink(path)
-		if !isLink {
-			return path, nil
+	for range maxLinks {
+		dir, err := openDirectory(f.FS, filepath.Dir(path), f.Symlink)
+		if err != nil {
+			return nil, "", err
 		}
+		base := filepath.Base(path)
+		link, err := dir.root.Readlink(base)
+		if err != nil { // No link; what is wrong with it shows when it is opened.
+			return dir, base, nil
+		}
+		dir.close()
 		if f.Symlink == SymlinkRefuse {
-			return "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
+			return nil, "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
+		}
+		if dir.shared && f.Symlink != SymlinkFollow {
+			return nil, "", linkError(dir.join(base), link)
 		}
 		if !filepath.IsAbs(link) {
-			link = filepath.Join(filepath.Dir(path), link)
+			link = dir.join(link)
 		}
 		path = filepath.Clean(link)
 	}
-	return "", errors.New("destination is a circle of symbolic links")
-}
-
-// readLink reports no link also for what cannot be read: what is wrong with
-// it shows when it is opened.
-func readLink(path string) (string, bool) {
-	link, err := os.Readlink(path)
-	return link, err == nil
+	return nil, "", errCircle
 }
 
 // recognize takes the present bytes from the record of what was written, if the
@@ -174,10 +180,15 @@ func (s *Staged) readOld() error {
 // noteOld notes that there is a file, and its attributes.
 func (s *Staged) noteOld(info fs.FileInfo) {
 	s.existed = true
-	s.oldAttr = attributes{mode: permissions(info.Mode()), uid: -1, gid: -1}
+	s.oldAttr = attributesOf(info)
+}
+
+func attributesOf(info fs.FileInfo) attributes {
+	a := attributes{mode: permissions(info.Mode()), uid: -1, gid: -1}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.oldAttr.uid, s.oldAttr.gid = int(st.Uid), int(st.Gid)
+		a.uid, a.gid = int(st.Uid), int(st.Gid)
 	}
+	return a
 }
 
 func permissions(m fs.FileMode) fs.FileMode {
@@ -207,20 +218,46 @@ func (s *Staged) prepare() error {
 	if !s.changed {
 		return nil
 	}
+	if err := s.readExtended(); err != nil {
+		return err
+	}
 	if s.file.InPlace && s.existed {
 		return s.stageCopy()
 	}
 	name := tempName(s.base, "new")
-	like := ""
-	if s.existed {
-		like = s.base
-	}
 	s.temp = name
-	err = s.dir.write(name, s.data, s.attr, like)
+	err = s.dir.write(name, s.data, s.attr, false)
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path == name {
 		// The random name would make every try another error.
-		return fmt.Errorf("write a new file into %s as user %d: %w", s.dir.path, os.Geteuid(), pe.Err)
+		return fmt.Errorf("write a new file into %s as user %d: %w%s", s.dir.path, os.Geteuid(), pe.Err, s.inPlaceHint())
 	}
+	return err
+}
+
+// inPlaceHint names in_place where the directory cannot be written and the
+// file can.
+func (s *Staged) inPlaceHint() string {
+	f, err := s.dir.root.OpenFile(s.base, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	_ = f.Close()
+	return "; the file itself can be written: in_place = true does that"
+}
+
+// readExtended reads the access list and the label of the present file, which
+// the new one gets, too.
+func (s *Staged) readExtended() error {
+	if !s.existed {
+		return nil
+	}
+	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	x, err := readExtended(f)
+	s.oldAttr.extended, s.attr.extended = x, x
 	return err
 }
 
@@ -298,42 +335,45 @@ func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }
 // Sweep removes what killed processes left of changes to these files: staged
 // files and links to old ones. Call it after [Recover], while none of the
 // files is staged. Files of other destinations in the same directories, which
-// another program may be about to swap, stay.
-func Sweep(destinations ...string) error {
+// another program may be about to swap, stay; so does what a journal in the
+// state directory names.
+func Sweep(fsys *FS, stateDir string, destinations ...string) error {
+	dirs := map[string]*directory{}
 	bases := map[string]map[string]bool{} // by directory
 	for _, d := range destinations {
-		path, err := target(File{Destination: d})
+		dir, base, err := locate(File{Destination: d, FS: fsys})
 		if err != nil {
-			continue // staging it tells what is wrong.
+			continue // Staging it reports the error.
 		}
-		dir := filepath.Dir(path)
-		if bases[dir] == nil {
-			bases[dir] = map[string]bool{}
+		if dirs[dir.path] == nil {
+			dirs[dir.path], bases[dir.path] = dir, map[string]bool{}
+		} else {
+			dir.close()
 		}
-		bases[dir][tempPrefix(filepath.Base(path))] = true
+		bases[dir.path][tempPrefix(base)] = true
 	}
+	needed := journaled(stateDir)
 	var errs []error
-	for dir, prefixes := range bases {
-		errs = append(errs, sweepDir(dir, prefixes))
+	for path, dir := range dirs {
+		errs = append(errs, dir.sweep(func(prefix string) bool { return bases[path][prefix] }, needed))
+		dir.close()
 	}
 	return errors.Join(errs...)
 }
 
-func sweepDir(dir string, prefixes map[string]bool) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// sweep removes files with our mark whose prefix is wanted, except needed ones.
+func (d *directory) sweep(wanted func(prefix string) bool, needed map[string]bool) error {
+	entries, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
-		return fmt.Errorf("sweep %s: %w", dir, err)
+		return fmt.Errorf("sweep %s: %w", d.path, err)
 	}
 	var errs []error
 	for _, e := range entries {
 		at := strings.LastIndex(e.Name(), tempMark)
-		if at < 0 || !prefixes[e.Name()[:at+len(tempMark)]] || !e.Type().IsRegular() {
+		if at < 0 || !wanted(e.Name()[:at+len(tempMark)]) || !e.Type().IsRegular() || needed[d.join(e.Name())] {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); !errors.Is(err, fs.ErrNotExist) {
+		if err := d.remove(e.Name()); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

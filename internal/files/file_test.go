@@ -43,24 +43,37 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-func stage(t *testing.T, f File, content string) *Staged {
+// change is a change of one file, without a state directory.
+type change struct {
+	*Tx
+	file *Staged
+}
+
+func tryBegin(f File, content string) (change, error) {
+	c := change{Tx: Begin(TxConfig{Bundle: "x", FS: f.FS})}
+	var err error
+	c.file, err = c.Stage(f, []byte(content))
+	return c, err
+}
+
+func begin(t *testing.T, f File, content string) change {
 	t.Helper()
-	s, err := Stage(f, []byte(content))
+	c, err := tryBegin(f, content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return c
 }
 
 func TestStage_SwapRestoreCommit(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.conf")
 	put(t, path, "old")
-	s := stage(t, File{Destination: path, Mode: 0o640}, "new")
+	s := begin(t, File{Destination: path, Mode: 0o640}, "new")
 	want(t, path, "old")
-	want(t, s.Path(), "new")
-	if matched, _ := filepath.Match("*.conf", filepath.Base(s.Path())); matched || s.Path()[len(dir)+1] != '.' {
-		t.Errorf("an include would read the staged file %s", s.Path())
+	want(t, s.file.Path(), "new")
+	if matched, _ := filepath.Match("*.conf", filepath.Base(s.file.Path())); matched || s.file.Path()[len(dir)+1] != '.' {
+		t.Errorf("an include would read the staged file %s", s.file.Path())
 	}
 	if err := s.Swap(); err != nil {
 		t.Fatal(err)
@@ -90,7 +103,7 @@ func TestStage_EqualWritesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
 	put(t, path, "same")
 	calls := 0
-	s := stage(t, File{Destination: path, FS: &FS{Before: func(string, string) error { calls++; return nil }}}, "same")
+	s := begin(t, File{Destination: path, FS: &FS{Before: func(string, string) error { calls++; return nil }}}, "same")
 	if err := errors.Join(s.Swap(), s.Restore(), s.Commit()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +116,7 @@ func TestStage_SystemCalls(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
 	put(t, path, "old")
 	var ops []string
-	s := stage(t, File{Destination: path, FS: &FS{Before: func(op, _ string) error { ops = append(ops, op); return nil }}}, "new")
+	s := begin(t, File{Destination: path, FS: &FS{Before: func(op, _ string) error { ops = append(ops, op); return nil }}}, "new")
 	if err := errors.Join(s.Swap(), s.Commit()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +148,7 @@ func TestStage_Refusals(t *testing.T) {
 		{File{Destination: filepath.Join(dir, "circle")}, "circle of symbolic links"},
 		{File{Destination: filepath.Join(dir, "a"), Owner: "no-such-user-here"}, "no-such-user-here"},
 	} {
-		if _, err := Stage(c.file, []byte("x")); err == nil || !strings.Contains(err.Error(), c.text) {
+		if _, err := tryBegin(c.file, "x"); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: got %v, want %q", c.file.Destination, err, c.text)
 		}
 	}
@@ -151,7 +164,7 @@ func TestStage_FollowsSymlink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, content := range []string{"first", "second"} { // The first time the target is not there.
-		s := stage(t, File{Destination: link}, content)
+		s := begin(t, File{Destination: link}, content)
 		if err := errors.Join(s.Swap(), s.Commit()); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +179,7 @@ func TestStage_Backups(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.conf")
 	for _, content := range []string{"1", "2", "3", "4"} {
-		s := stage(t, File{Destination: path, Backup: 2}, content)
+		s := begin(t, File{Destination: path, Backup: 2}, content)
 		if err := errors.Join(s.Swap(), s.Commit()); err != nil {
 			t.Fatal(err)
 		}
@@ -184,18 +197,17 @@ func TestStage_InPlaceKeepsInode(t *testing.T) {
 	path := filepath.Join(dir, "a.conf")
 	put(t, path, "a longer old text")
 	before, _ := os.Stat(path)
-	s := stage(t, File{Destination: path, InPlace: true, Backup: 1}, "new")
-	want(t, s.Path(), "new")
+	s := begin(t, File{Destination: path, InPlace: true, Backup: 1}, "new")
+	want(t, s.file.Path(), "new")
 	if err := s.Swap(); err != nil {
 		t.Fatal(err)
 	}
 	want(t, path, "new")
-	want(t, path+".bak", "a longer old text")
 	if err := s.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	want(t, path, "a longer old text")
-	copied := s.Path()
+	copied := s.file.Path()
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +225,7 @@ func TestStage_InPlaceKeepsInode(t *testing.T) {
 func TestStage_Owner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
 	put(t, path, "old")
-	s, err := Stage(File{Destination: path, Owner: "65534", Group: "65534"}, []byte("new"))
+	s, err := tryBegin(File{Destination: path, Owner: "65534", Group: "65534"}, "new")
 	if os.Getuid() != 0 {
 		if !errors.Is(err, os.ErrPermission) {
 			t.Errorf("got %v", err)
@@ -224,7 +236,7 @@ func TestStage_Owner(t *testing.T) {
 	if err = errors.Join(err, s.Swap(), s.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	again := stage(t, File{Destination: path}, "newer") // No owner named: it stays.
+	again := begin(t, File{Destination: path}, "newer") // No owner named: it stays.
 	if err := errors.Join(again.Swap(), again.Commit()); err != nil {
 		t.Fatal(err)
 	}
@@ -236,11 +248,11 @@ func TestStage_Owner(t *testing.T) {
 
 func TestWritten_Drift(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
-	s := stage(t, File{Destination: path}, "ours")
+	s := begin(t, File{Destination: path}, "ours")
 	if err := s.Swap(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.Written()
+	w, err := s.file.Written()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,11 +294,11 @@ func later(t *testing.T, path string) {
 // staged and restored is the same.
 func TestStage_Known(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
-	first := stage(t, File{Destination: path}, "one")
+	first := begin(t, File{Destination: path}, "one")
 	if err := first.Swap(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := first.Written()
+	w, err := first.file.Written()
 	if err != nil || w.Digest != "" || w.Sum() != Digest([]byte("one")) {
 		t.Fatalf("got %+v, %v", w, err)
 	}
@@ -309,8 +321,8 @@ func TestStage_Known(t *testing.T) {
 		}, "one", true},
 	} {
 		c.do()
-		s := stage(t, File{Destination: path, Known: &w}, "new")
-		old, existed := s.Old()
+		s := begin(t, File{Destination: path, Known: &w}, "new")
+		old, existed := s.file.Old()
 		if !existed || string(old) != c.old || !s.Changed() {
 			t.Errorf("got %q %v, want %q", old, existed, c.old)
 		}
@@ -332,8 +344,8 @@ func TestStage_Known(t *testing.T) {
 		w.see(info)
 	}
 	_ = os.Remove(path)
-	gone := stage(t, File{Destination: path, Known: &w}, "new")
-	if _, existed := gone.Old(); existed {
+	gone := begin(t, File{Destination: path, Known: &w}, "new")
+	if _, existed := gone.file.Old(); existed {
 		t.Error("a file that is gone is known")
 	}
 	gone.Discard()
@@ -354,7 +366,7 @@ func TestStage_FaultAtEachCall(t *testing.T) {
 				}
 				return nil
 			}}
-			s, err := Stage(File{Destination: path, Mode: 0o600, FS: fsys}, []byte("new"))
+			s, err := tryBegin(File{Destination: path, Mode: 0o600, FS: fsys}, "new")
 			if err == nil {
 				if err = s.Swap(); err != nil {
 					if back := s.Restore(); back != nil {

@@ -2,23 +2,35 @@ package files
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"syscall"
 )
 
-// FS is the one seam of the file operations: Before is called ahead of every
-// system call that changes something or makes it durable, and an error from
-// it is the error of that call. A nil FS or Before changes nothing.
+// FS is the one seam of the file operations. A nil FS, Before or After changes
+// nothing. Package filestest has a disk that fails, is cut off between two
+// calls, and loses what was not made durable.
 type FS struct {
-	// Before gets the operation (create, write, chmod, chown, fsync, link,
-	// rename, remove, fsyncdir, truncate, mkdir) and the path.
+	// Before is called ahead of every system call that changes something or
+	// makes it durable. Its error is the error of the call, which is not made
+	// then. op is create, write, chmod, chown, setxattr, fsync, link, rename,
+	// remove, fsyncdir, truncate or mkdir.
 	Before func(op, path string) error
+	// After is called when the call was made, with or without success.
+	After func(op, path string)
 }
 
-func (fs *FS) do(op, path string, fn func() error) error {
-	if fs != nil && fs.Before != nil {
-		if err := fs.Before(op, path); err != nil {
+func (f *FS) do(op, path string, fn func() error) error {
+	if f == nil {
+		return fn()
+	}
+	if f.Before != nil {
+		if err := f.Before(op, path); err != nil {
 			return fmt.Errorf("%s %s: %w", op, path, err)
 		}
+	}
+	if f.After != nil {
+		defer f.After(op, path)
 	}
 	return fn()
 }
@@ -28,19 +40,36 @@ func (fs *FS) do(op, path string, fn func() error) error {
 // appears between two calls.
 type directory struct {
 	fs   *FS
-	path string
+	path string // without symbolic links
 	root *os.Root
+	// shared says that another user can write to the directory, or to one on
+	// the way to it.
+	shared bool
 }
 
-func openDirectory(fs *FS, path string) (*directory, error) {
-	root, err := os.OpenRoot(path)
+// openDirectory opens the directory that a path leads to under the policy of
+// symlink (see walk).
+func openDirectory(fs *FS, path, symlink string) (*directory, error) {
+	w, err := walk(path, symlink)
 	if os.IsNotExist(err) {
 		return nil, fmt.Errorf("directory %s does not exist: create it, or correct the destination: %w", path, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &directory{fs, path, root}, nil
+	root, err := os.OpenRoot(w.path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := root.Stat(".")
+	if err == nil && w.info != nil && !os.SameFile(info, w.info) {
+		err = fmt.Errorf("directory %s was exchanged while it was opened", path)
+	}
+	if err != nil {
+		_ = root.Close()
+		return nil, err
+	}
+	return &directory{fs, w.path, root, w.shared}, nil
 }
 
 func (d *directory) join(name string) string { return d.path + string(os.PathSeparator) + name }
@@ -59,6 +88,16 @@ func (d *directory) remove(name string) error {
 	return d.fs.do("remove", d.join(name), func() error { return d.root.Remove(name) })
 }
 
+// same reports whether two names are of one file.
+func (d *directory) same(a, b string) bool {
+	x, err := d.root.Lstat(a)
+	if err != nil {
+		return false
+	}
+	y, err := d.root.Lstat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
 // sync makes renames and removals in the directory durable.
 func (d *directory) sync() error {
 	return d.fs.do("fsyncdir", d.path, func() error {
@@ -73,17 +112,18 @@ func (d *directory) sync() error {
 
 // attributes are what a file has beside its bytes.
 type attributes struct {
-	mode     os.FileMode
+	mode     fs.FileMode
 	uid, gid int  // -1: as it comes
 	forced   bool // the settings name an owner: not being able to set it is an error
+	extended extended
 }
 
-// write creates a new file with its mode and owner set, durable before it is
-// closed. O_EXCL: a file or link that somebody put there is never followed.
-func (d *directory) write(name string, data []byte, attr attributes, like string) (err error) {
+// write creates a new file with its attributes set, and durable unless
+// volatile. O_EXCL: a file or link that somebody put there is never followed.
+func (d *directory) write(name string, data []byte, attr attributes, volatile bool) (err error) {
 	var f *os.File
 	err = d.fs.do("create", d.join(name), func() error {
-		f, err = d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err = d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
 	})
 	if err != nil {
@@ -97,14 +137,31 @@ func (d *directory) write(name string, data []byte, attr attributes, like string
 	if err := d.fs.do("write", d.join(name), func() error { _, err := f.Write(data); return err }); err != nil {
 		return err
 	}
-	if err := d.dress(f, name, attr, like); err != nil {
+	if err := d.dress(f, name, attr, 0o600); err != nil {
 		return err
+	}
+	if volatile {
+		return nil
 	}
 	return d.fs.do("fsync", d.join(name), f.Sync)
 }
 
-// dress sets owner, mode and security label of a file before it is renamed.
-func (d *directory) dress(f *os.File, name string, attr attributes, like string) error {
+// dress sets owner, access list, security label and mode of an open file. The
+// list comes before the mode: the group bits of the mode limit it.
+func (d *directory) dress(f *os.File, name string, attr attributes, mode fs.FileMode) error {
+	if err := d.chown(f, name, attr); err != nil {
+		return err
+	}
+	if err := attr.extended.set(d.fs, f, d.join(name)); err != nil {
+		return err
+	}
+	if attr.mode == mode && attr.extended.acl == nil {
+		return nil
+	}
+	return d.fs.do("chmod", d.join(name), func() error { return f.Chmod(attr.mode) })
+}
+
+func (d *directory) chown(f *os.File, name string, attr attributes) error {
 	uid, gid := attr.uid, attr.gid
 	if uid == os.Getuid() {
 		uid = -1
@@ -112,19 +169,37 @@ func (d *directory) dress(f *os.File, name string, attr attributes, like string)
 	if gid == os.Getgid() {
 		gid = -1
 	}
-	if uid >= 0 || gid >= 0 {
-		err := d.fs.do("chown", d.join(name), func() error { return f.Chown(uid, gid) })
-		if err != nil && (attr.forced || !os.IsPermission(err)) {
-			return err
-		}
+	if uid < 0 && gid < 0 {
+		return nil
 	}
-	if attr.mode != 0o600 {
-		if err := d.fs.do("chmod", d.join(name), func() error { return f.Chmod(attr.mode) }); err != nil {
-			return err
-		}
-	}
-	if like != "" {
-		copyLabel(d.join(like), d.join(name))
+	err := d.fs.do("chown", d.join(name), func() error { return f.Chown(uid, gid) })
+	if err != nil && (attr.forced || !os.IsPermission(err)) {
+		return err
 	}
 	return nil
+}
+
+func makeDir(fs *FS, path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	return fs.do("mkdir", path, func() error { return os.MkdirAll(path, 0o700) })
+}
+
+// owner returns the number of the user who owns a file.
+func owner(info fs.FileInfo) (int, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return -1, false
+	}
+	return int(st.Uid), true
+}
+
+// links returns how many names a file has.
+func links(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(st.Nlink) //nolint:unconvert // Its type differs between systems.
 }

@@ -13,15 +13,22 @@ import (
 // The journal of a change is one small file in the state directory. It exists
 // from before the first rename until nothing is owed any more:
 //
-//	swap      the renames have begun. All files new: the change was made, its
-//	          reload is owed. Otherwise it is undone from the links to the old
-//	          files; nothing ran that could have read a part of the new ones.
+//	swap      the renames have begun. All files new: the change was made; its
+//	          check and its reload are owed. Otherwise it is undone from the
+//	          links to the old files, or their copies; no program was told to
+//	          read the new ones.
 //	restore   the old files are being put back, and a reload is owed.
 //
-// A crash of the host loses no more: files and directories are durable before
-// the journal goes. The journal itself is made durable only when several
-// files change (file systems keep the order of links and renames), for after a crash of the host every service starts anew and
-// reads what is there: no reload is owed, only a mixture must be undone.
+// The old file of a rename is kept by a link beside it. The old bytes of a
+// file that is written in place are kept by a copy in the state directory,
+// since the directory of such a file can be read-only.
+//
+// Order, for a crash of the host: new files and copies are durable before the
+// journal, the journal before the first rename or write in place, renames
+// before the change counts as made. One exception: the journal of one renamed
+// file is made durable only where [TxConfig.Durable] asks for it, since the
+// file is whole either way. Links need no sync of their own: a file system
+// keeps the order of the changes in one directory.
 type phase string
 
 const (
@@ -35,9 +42,11 @@ type entry struct {
 	Dir     string    `json:"dir"`
 	Base    string    `json:"base"`
 	Temp    string    `json:"temp,omitempty"`
-	Prev    string    `json:"prev,omitempty"` // empty: there was no old file
-	New     string    `json:"new,omitempty"`  // digest; empty: removed
-	Old     string    `json:"old,omitempty"`  // digest; empty: absent
+	Prev    string    `json:"prev,omitempty"`     // empty: there was no old file
+	PrevDir string    `json:"prev_dir,omitempty"` // empty: Dir
+	New     string    `json:"new,omitempty"`      // digest; empty: removed
+	Old     string    `json:"old,omitempty"`      // digest; empty: absent
+	Backup  int       `json:"backup,omitempty"`
 	OldMode uint32    `json:"old_mode,omitempty"`
 	OldUID  int       `json:"old_uid"`
 	OldGID  int       `json:"old_gid"`
@@ -66,13 +75,16 @@ func (tx *Tx) journal(p phase) error {
 		return nil
 	}
 	j := journalFile{Bundle: tx.cfg.Bundle, Phase: p, Owed: tx.cfg.Owed}
+	durable := tx.cfg.Durable
 	for _, s := range tx.changed() {
 		j.Files = append(j.Files, s.entry())
+		durable = durable || s.inPlace() || len(j.Files) > 1
 	}
 	data, err := json.Marshal(j)
 	if err == nil {
 		tx.phase = p // Before it is written: after an error it may exist all the same.
-		err = tx.writeJournal(data, len(j.Files) > 1)
+		tx.durable = durable
+		err = tx.cfg.FS.replace(filepath.Join(tx.cfg.StateDir, journalName(tx.cfg.Bundle)), data, durable)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal of bundle %s: %w", tx.cfg.Bundle, err)
@@ -80,43 +92,13 @@ func (tx *Tx) journal(p phase) error {
 	return nil
 }
 
-func (tx *Tx) writeJournal(data []byte, durable bool) error {
-	fsys, name := tx.cfg.FS, filepath.Join(tx.cfg.StateDir, journalName(tx.cfg.Bundle))
-	temp := name + ".new"
-	if err := fsys.do("mkdir", tx.cfg.StateDir, func() error { return os.MkdirAll(tx.cfg.StateDir, 0o700) }); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Clean(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	err = fsys.do("write", temp, func() error { return writeTo(f, data) })
-	if err == nil && durable {
-		err = fsys.do("fsync", temp, f.Sync)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	if err = fsys.do("rename", name, func() error { return os.Rename(temp, name) }); err != nil || !durable {
-		return err
-	}
-	d, err := openDirectory(fsys, tx.cfg.StateDir)
-	if err != nil {
-		return err
-	}
-	defer d.close()
-	return d.sync()
-}
-
-func writeTo(f *os.File, data []byte) error {
-	_, err := f.Write(data)
-	return err
-}
-
 func (s *Staged) entry() entry {
 	e := entry{
 		File: fileEntry{s.file.Destination, s.inPlace()}, Dir: s.dir.path, Base: s.base, Temp: s.temp, Prev: s.prev,
-		OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
+		Backup: s.file.Backup, OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
+	}
+	if s.undo != s.dir {
+		e.PrevDir = s.undo.path
 	}
 	if !s.remove {
 		if s.sum == "" {
@@ -143,6 +125,81 @@ func (tx *Tx) forget() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the journal of bundle %s: %w", tx.cfg.Bundle, err)
 	}
+	if err := tx.settleForget(); err != nil {
+		return fmt.Errorf("remove the journal of bundle %s: %w", tx.cfg.Bundle, err)
+	}
 	tx.phase = ""
 	return nil
+}
+
+// settleForget makes the removal of a durable journal durable: one that comes
+// back after a crash of the host would undo later changes.
+func (tx *Tx) settleForget() error {
+	if !tx.durable {
+		return nil
+	}
+	d, err := openDirectory(tx.cfg.FS, tx.cfg.StateDir, SymlinkFollow)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return d.sync()
+}
+
+// readJournals returns the journals in the state directory by their paths, and
+// an error for each that cannot be read.
+func readJournals(stateDir string) (map[string]journalFile, map[string]error) {
+	journals, failed := map[string]journalFile{}, map[string]error{}
+	entries, err := os.ReadDir(stateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		failed[stateDir] = err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(stateDir, entry.Name())
+		if filepath.Ext(name) != journalExt {
+			continue
+		}
+		var j journalFile
+		data, err := os.ReadFile(filepath.Clean(name))
+		if err != nil {
+			failed[name] = err
+			continue
+		}
+		if err := json.Unmarshal(data, &j); err != nil {
+			failed[name] = fmt.Errorf("%w: %w", errDamaged, err)
+			continue
+		}
+		journals[name] = j
+	}
+	return journals, failed
+}
+
+// journaled returns the paths of the files that journals need.
+func journaled(stateDir string) map[string]bool {
+	needed := map[string]bool{}
+	if stateDir == "" {
+		return needed
+	}
+	journals, _ := readJournals(stateDir)
+	for _, j := range journals {
+		for _, e := range j.Files {
+			if e.Prev != "" {
+				needed[filepath.Join(e.prevDir(), e.Prev)] = true
+			}
+			if e.Temp != "" {
+				needed[filepath.Join(e.Dir, e.Temp)] = true
+			}
+		}
+	}
+	return needed
+}
+
+func (e entry) prevDir() string {
+	if e.PrevDir != "" {
+		return e.PrevDir
+	}
+	return e.Dir
 }

@@ -5,65 +5,98 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Recovered is a change that a killed process left, put right: either all of
-// its new files are in place or all of the old ones. The reload that is owed
-// is to be run, then Tx.Commit called; where it fails, Tx.Restore puts the old
-// files back (it does nothing when they already are).
+// its new files are in place or all of the old ones.
+//
+// The caller owns the change from here on, as the process that began it did:
+//
+//	New      run the check of files in place and the reload, then Tx.Commit;
+//	         where one fails, Tx.Restore, the reload of the old files, Tx.Commit
+//	not New  run the reload if Reload says so, then Tx.Commit
+//
+// A caller that cannot do this now calls Tx.Keep: the next Recover returns the
+// change again.
 type Recovered struct {
 	Bundle string
-	// New says that the new files are in place, not the old ones. They may
-	// not have passed their check after the swap.
-	New bool
-	// Reload says that a reload may be owed.
-	Reload bool
+	New    bool            // the new files are in place; no check of them in place is known to have passed
+	Reload bool            // a program may have been told to read the new files
 	Owed   json.RawMessage // of TxConfig
-	Tx     *Tx
+	Tx     *Tx             // nil with Err
+	// Err says why the change cannot be put right now (a full disk). Its
+	// journal and its kept files stay; Recover tries again.
+	Err error
 }
 
-// Recover finishes what the journals in the state directory tell. Call it
-// before anything is staged. A change that cannot be put right (a full disk)
-// is an error, and its journal stays; the others are returned all the same.
-func Recover(stateDir string) ([]Recovered, error) {
-	names, err := filepath.Glob(filepath.Join(stateDir, "*"+journalExt))
-	if err != nil {
-		return nil, fmt.Errorf("look for journals in %s: %w", stateDir, err)
+// errDamaged: a journal that is no JSON.
+var errDamaged = errors.New("the journal is damaged")
+
+// Recover finishes what the journals in the state directory tell: of all
+// bundles, or of the one that cfg names. Call it before anything is staged, and
+// for a bundle whose Swap failed with [ErrPending]. The error joins those of the
+// bundles and of unreadable journals; the others are returned all the same.
+func Recover(cfg TxConfig) ([]Recovered, error) {
+	if cfg.StateDir == "" {
+		return nil, nil
 	}
+	journals, failed := readJournals(cfg.StateDir)
 	var list []Recovered
 	var errs []error
-	for _, name := range names {
-		r, err := recoverOne(stateDir, name)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, err))
+	for _, name := range slices.Sorted(maps.Keys(journals)) {
+		j := journals[name]
+		if cfg.Bundle != "" && j.Bundle != cfg.Bundle {
 			continue
+		}
+		r := recoverOne(cfg, j)
+		if r.Err != nil {
+			errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, r.Err))
 		}
 		list = append(list, r)
 	}
-	return list, errors.Join(errs...)
+	if cfg.Bundle != "" {
+		return list, errors.Join(errs...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[name]
+		if errors.Is(err, errDamaged) {
+			// Journals appear by a rename, so something else damaged this one.
+			// It cannot help any more, and must not stop the agent.
+			err = errors.Join(err, os.Rename(name, name+".damaged"))
+		}
+		errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, err))
+	}
+	return list, errors.Join(append(errs, sweepCopies(cfg))...)
 }
 
-func recoverOne(stateDir, name string) (Recovered, error) {
-	data, err := os.ReadFile(filepath.Clean(name))
+// sweepCopies removes copies of old files that no journal needs.
+func sweepCopies(cfg TxConfig) error {
+	d, err := openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return Recovered{}, err
+		return err
 	}
-	var j journalFile
-	if err := json.Unmarshal(data, &j); err != nil {
-		// Journals appear by a rename, so this one was damaged by others or
-		// by the disk. It cannot help any more, and must not stop the agent.
-		return Recovered{}, errors.Join(err, os.Rename(name, name+".damaged"))
-	}
-	tx := &Tx{cfg: TxConfig{Bundle: j.Bundle, StateDir: stateDir, Owed: j.Owed}, phase: j.Phase}
-	r := Recovered{Bundle: j.Bundle, Owed: j.Owed, Tx: tx}
+	defer d.close()
+	return d.sweep(func(string) bool { return true }, journaled(cfg.StateDir))
+}
+
+func recoverOne(cfg TxConfig, j journalFile) Recovered {
+	cfg.Bundle, cfg.Owed = j.Bundle, j.Owed
+	tx := &Tx{cfg: cfg, phase: j.Phase, durable: true}
+	r := Recovered{Bundle: j.Bundle, Owed: j.Owed}
 	allNew := true
 	for _, e := range j.Files {
-		s, state, err := reopen(e)
+		s, state, err := reopen(cfg.FS, e)
 		if err != nil {
 			tx.Keep()
-			return r, err
+			r.Err = err
+			return r
 		}
 		tx.staged = append(tx.staged, s)
 		allNew = allNew && state != stateOld
@@ -71,27 +104,16 @@ func recoverOne(stateDir, name string) (Recovered, error) {
 	r.New = allNew && j.Phase == phaseSwap
 	r.Reload = r.New || j.Phase == phaseRestore
 	if r.New {
-		tx.onlyWhole()
-		return r, settleAll(tx.changed())
+		r.Err = settleAll(tx.changed())
+	} else {
+		r.Err = restoreAll(tx.staged)
 	}
-	if err := restoreAll(tx.staged); err != nil {
+	if r.Err != nil {
 		tx.Keep()
-		return r, err
+		return r
 	}
-	return r, nil
-}
-
-// onlyWhole gives up restoring when a commit had begun to remove the links to
-// the old files: some alone would be a mixture.
-func (tx *Tx) onlyWhole() {
-	for _, s := range tx.staged {
-		if s.existed && s.prev == "" {
-			for _, s := range tx.staged {
-				s.swapped = false
-			}
-			return
-		}
-	}
+	r.Tx = tx
+	return r
 }
 
 // fileState is what a file of a journal is now.
@@ -103,11 +125,10 @@ const (
 	stateOther           // changed by something else since: left alone
 )
 
-// reopen makes the staged file of a journal entry again, as far as it is
-// needed to restore or commit it.
-func reopen(e entry) (*Staged, fileState, error) {
-	file := File{Destination: e.File.Destination, InPlace: e.File.InPlace}
-	dir, err := openDirectory(nil, e.Dir)
+// reopen makes the staged file of a journal entry again.
+func reopen(fsys *FS, e entry) (*Staged, fileState, error) {
+	file := File{Destination: e.File.Destination, InPlace: e.File.InPlace, Backup: e.Backup, FS: fsys}
+	dir, err := openDirectory(fsys, e.Dir, "")
 	if errors.Is(err, fs.ErrNotExist) { // The directory went away with its files.
 		return &Staged{file: file}, stateOther, nil
 	}
@@ -115,31 +136,47 @@ func reopen(e entry) (*Staged, fileState, error) {
 		return nil, stateOther, err
 	}
 	s := &Staged{
-		file: file, dir: dir, base: e.Base, temp: e.Temp, existed: e.Old != "", remove: e.New == "", changed: true,
-		oldAttr: attributes{mode: fs.FileMode(e.OldMode), uid: e.OldUID, gid: e.OldGID},
+		file: file, dir: dir, undo: dir, base: e.Base, temp: e.Temp, existed: e.Old != "", remove: e.New == "", changed: true,
+		sum: e.New, oldSum: e.Old, oldAttr: attributes{mode: fs.FileMode(e.OldMode), uid: e.OldUID, gid: e.OldGID},
+	}
+	state, err := s.look(fsys, e)
+	if err != nil {
+		s.close()
+	}
+	return s, state, err
+}
+
+// look finds out what is in place, and what is kept.
+func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
+	if e.PrevDir != "" {
+		undo, err := openDirectory(fsys, e.PrevDir, SymlinkFollow)
+		if err != nil {
+			return stateOther, err
+		}
+		s.undo = undo
 	}
 	if e.Prev != "" {
-		if s.old, err = dir.root.ReadFile(e.Prev); err == nil {
-			s.prev = e.Prev
+		old, err := s.undo.root.ReadFile(e.Prev)
+		switch {
+		case err == nil && Digest(old) == e.Old:
+			s.old, s.prev = old, e.Prev
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return stateOther, err
 		}
 	}
 	state, err := s.stateOf(e)
 	if err != nil {
-		dir.close()
-		return nil, stateOther, err
+		return stateOther, err
 	}
 	if state == stateOld && e.Temp != "" {
-		_ = dir.root.Remove(e.Temp)
+		_ = s.dir.remove(e.Temp)
 	}
-	s.swapped = state == stateNew && (s.prev != "" || !s.existed)
-	if e.File.InPlace && state != stateOld && s.prev != "" {
-		// A write in place may have been cut: it is neither new nor old.
-		s.swapped = true
-		if state == stateOther {
-			state = stateOld
-		}
+	s.swapped = state == stateNew
+	if e.File.InPlace && state == stateOther && s.prev != "" {
+		// A write in place was cut: it is neither new nor old.
+		s.swapped, state = true, stateOld
 	}
-	return s, state, nil
+	return state, nil
 }
 
 func (s *Staged) stateOf(e entry) (fileState, error) {
@@ -157,6 +194,7 @@ func (s *Staged) stateOf(e entry) (fileState, error) {
 	staged := e.Temp != "" && statErr == nil
 	switch {
 	case digest == e.New && !staged:
+		s.data = now
 		return stateNew, nil
 	case digest == e.Old || staged:
 		return stateOld, nil

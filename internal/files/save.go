@@ -1,51 +1,45 @@
 package files
 
-import (
-	"errors"
-	"os"
-	"path/filepath"
-)
+import "path/filepath"
 
-// Save replaces one of the agent's own files: temporary file, sync, rename,
-// sync of the directory. The file survives a power loss.
-func Save(path string, data []byte) error {
-	if err := replace(path, data, (*os.File).Sync); err != nil {
+// Save replaces one of our own files: temporary file, sync, rename, sync of the
+// directory. The file has mode 0600 and survives a power loss. Save makes the
+// directory, and follows no link at the name. Files of users go through [Begin].
+func Save(path string, data []byte) error { return (*FS)(nil).Save(path, data) }
+
+// Note replaces one of our own files without a sync. A killed process leaves
+// the file whole; a power loss may bring the old one back.
+func Note(path string, data []byte) error { return (*FS)(nil).Note(path, data) }
+
+// Save is [Save] on a disk of a test.
+func (f *FS) Save(path string, data []byte) error { return f.replace(path, data, true) }
+
+// Note is [Note] on a disk of a test.
+func (f *FS) Note(path string, data []byte) error { return f.replace(path, data, false) }
+
+func (f *FS) replace(path string, data []byte, durable bool) error {
+	if err := makeDir(f, filepath.Dir(path)); err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Dir(path))
-}
-
-// Note replaces one of the agent's own files without a sync. A killed process
-// leaves the file whole; a power loss may lose it.
-func Note(path string, data []byte) error {
-	return replace(path, data, func(*os.File) error { return nil })
-}
-
-func replace(path string, data []byte, sync func(*os.File) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	d, err := openDirectory(f, filepath.Dir(path), SymlinkFollow)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	err = errors.Join(err, sync(f), f.Close())
+	defer d.close()
+	base := filepath.Base(path)
+	temp := tempName(base, "new")
+	err = d.write(temp, data, attributes{mode: 0o600, uid: -1, gid: -1}, !durable)
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = d.rename(temp, base)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // a directory of the agent.
-	if err != nil {
+		_ = d.remove(temp)
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if !durable {
+		return nil
+	}
+	return d.sync()
 }
 
 // StateFile is a file of the agent below its state directory. The name of the

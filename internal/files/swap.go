@@ -6,25 +6,17 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 )
 
-// Swap puts the staged file in place: backups, rename, fsync of the
-// directory. On an error the old file is still there.
-func (s *Staged) Swap() error {
-	if err := s.swap(); err != nil {
-		return err
-	}
-	return s.settle()
-}
-
-// swap is Swap without making it durable.
+// swap puts the staged file in place. On an error the old file is still there,
+// but for one that is written in place.
 func (s *Staged) swap() error {
 	if !s.changed || s.swapped {
 		return nil
 	}
-	err := s.backup()
+	var err error
 	switch {
-	case err != nil:
 	case s.remove:
 		err = s.dir.remove(s.base)
 	case s.temp == "":
@@ -32,6 +24,9 @@ func (s *Staged) swap() error {
 		err = s.overwrite(s.data, s.attr)
 	default:
 		err = s.dir.rename(s.temp, s.base)
+	}
+	if errors.Is(err, syscall.EBUSY) {
+		err = fmt.Errorf("%w: the file is a mount of its own, which cannot be replaced; set in_place = true", err)
 	}
 	if err != nil {
 		return fmt.Errorf("swap %s: %w", s.file.Destination, err)
@@ -53,9 +48,9 @@ func (s *Staged) settle() error {
 
 func (s *Staged) inPlace() bool { return s.file.InPlace && s.existed && !s.remove }
 
-// Restore puts the old file back, or removes the new one when there was none.
-// It is nothing when the file was not swapped.
-func (s *Staged) Restore() error {
+// back puts the old file back, or removes the new one when there was none. It
+// does nothing when the file was not swapped.
+func (s *Staged) back() error {
 	if !s.swapped {
 		return nil
 	}
@@ -85,47 +80,66 @@ func (s *Staged) restore() error {
 			s.prev = ""
 		}
 		return err
+	case s.old == nil:
+		return errors.New("the kept old file is gone")
 	}
 	name := tempName(s.base, "back")
-	if err := s.dir.write(name, s.old, s.oldAttr, ""); err != nil {
-		_ = s.dir.root.Remove(name)
-		return err
+	err := s.dir.write(name, s.old, s.oldAttr, false)
+	if err == nil {
+		err = s.dir.rename(name, s.base)
 	}
-	return s.dir.rename(name, s.base)
+	if err != nil {
+		_ = s.dir.remove(name)
+	}
+	return err
 }
 
-// keep makes a second link to the old file, so that it can be restored
-// without space on the disk, and by another process.
-func (s *Staged) keep() error {
+// keep keeps the old file, so that it can be restored without space on the
+// disk, and by another process: by a second link, or by a copy in the state
+// directory for a file that is written in place.
+func (s *Staged) keep(cfg TxConfig) error {
 	if !s.changed || !s.existed || s.prev != "" {
 		return nil
 	}
-	name := tempName(s.base, "old")
-	err := s.dir.link(s.base, name)
-	if err != nil || s.inPlace() { // No links here, or the one file is overwritten: a copy.
-		_ = s.dir.root.Remove(name)
-		err = s.dir.write(name, s.old, s.oldAttr, s.base)
+	if s.inPlace() && cfg.StateDir == "" {
+		return nil // Nobody else could find the copy.
 	}
+	name := tempName(s.base, "old")
+	err := s.keepAs(name, cfg)
 	if err != nil {
-		_ = s.dir.root.Remove(name)
+		_ = s.undo.remove(name)
 		return fmt.Errorf("keep the old %s: %w", s.file.Destination, err)
 	}
 	s.prev = name
 	return nil
 }
 
-// Commit ends a swap for good: there is nothing left to restore from.
-func (s *Staged) Commit() error {
-	err := s.drop()
-	s.close()
-	return err
+func (s *Staged) keepAs(name string, cfg TxConfig) error {
+	if !s.inPlace() {
+		if s.dir.link(s.base, name) == nil {
+			return nil
+		}
+		return s.dir.write(name, s.old, s.oldAttr, false) // No links here.
+	}
+	err := makeDir(cfg.FS, cfg.StateDir)
+	if err == nil && s.undo == s.dir {
+		var undo *directory
+		if undo, err = openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow); err == nil {
+			s.undo = undo
+		}
+	}
+	if err == nil {
+		err = s.undo.write(name, s.old, attributes{mode: 0o600, uid: -1, gid: -1}, false)
+	}
+	return err // The journal's sync of the directory makes its name durable.
 }
 
+// drop removes what was kept of the old file.
 func (s *Staged) drop() error {
 	if s.prev == "" {
 		return nil
 	}
-	err := s.dir.remove(s.prev)
+	err := s.undo.remove(s.prev)
 	s.prev = ""
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the kept old %s: %w", s.file.Destination, err)
@@ -133,13 +147,13 @@ func (s *Staged) drop() error {
 	return nil
 }
 
-// Discard removes the staged file. After a swap it only lets go of it.
-func (s *Staged) Discard() {
+// discard removes the staged file. After a swap it only lets go of it.
+func (s *Staged) discard() {
 	if s.temp != "" && !s.swapped && s.dir != nil {
-		_ = s.dir.root.Remove(s.temp)
+		_ = s.dir.remove(s.temp)
 	}
-	if s.prev != "" && !s.swapped && s.dir != nil {
-		_ = s.dir.root.Remove(s.prev)
+	if s.prev != "" && !s.swapped && s.undo != nil {
+		_ = s.undo.remove(s.prev)
 	}
 	s.close()
 }
@@ -149,21 +163,36 @@ func (s *Staged) close() {
 		_ = os.Remove(s.copied)
 		s.copied = ""
 	}
+	if s.undo != nil && s.undo != s.dir {
+		s.undo.close()
+	}
 	if s.dir != nil {
 		s.dir.close()
 	}
 }
 
-// backup moves the kept old files on by one and links the present one.
+// backup moves the kept backups on by one and adds the old file. It runs when
+// the change has proved good: a change that fails and is tried again must not
+// push the good ones out.
 func (s *Staged) backup() error {
-	if s.file.Backup <= 0 || !s.existed {
+	if s.file.Backup <= 0 || !s.existed || !s.swapped {
 		return nil
 	}
+	if err := s.rotate(); err != nil {
+		return fmt.Errorf("keep a backup of %s: %w", s.file.Destination, err)
+	}
+	return nil
+}
+
+func (s *Staged) rotate() error {
 	name := func(n int) string {
 		if n == 1 {
 			return s.base + ".bak"
 		}
 		return s.base + ".bak." + strconv.Itoa(n)
+	}
+	if s.prev != "" && s.undo == s.dir && s.dir.same(s.prev, name(1)) {
+		return nil // A process that was killed here has done it.
 	}
 	for n := s.file.Backup - 1; n >= 1; n-- {
 		if _, err := s.dir.root.Lstat(name(n)); err != nil {
@@ -173,22 +202,30 @@ func (s *Staged) backup() error {
 			return err
 		}
 	}
-	_ = s.dir.root.Remove(name(1)) // With one backup it is replaced.
-	if !s.inPlace() && s.dir.link(s.base, name(1)) == nil {
+	if err := s.dir.remove(name(1)); err != nil && !errors.Is(err, fs.ErrNotExist) { // With one backup it is replaced.
+		return err
+	}
+	if s.prev != "" && s.undo == s.dir && s.dir.link(s.prev, name(1)) == nil {
 		return nil
 	}
-	_ = s.dir.root.Remove(name(1))
-	return s.dir.write(name(1), s.old, s.oldAttr, s.base)
+	return s.dir.write(name(1), s.old, s.oldAttr, false)
 }
 
 // overwrite writes into the present file, for bind mounts.
 func (s *Staged) overwrite(data []byte, attr attributes) error {
 	path := s.dir.join(s.base)
-	f, err := s.dir.root.OpenFile(s.base, os.O_WRONLY, 0)
+	f, err := s.dir.root.OpenFile(s.base, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if links(info) > 1 && s.dir.shared {
+		return errors.New("the file has several names and another user can write to its directory: it could be any file of the host")
+	}
 	fsys := s.file.FS
 	if err := fsys.do("write", path, func() error { _, err := f.WriteAt(data, 0); return err }); err != nil {
 		return err
@@ -196,8 +233,9 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 	if err := fsys.do("truncate", path, func() error { return f.Truncate(int64(len(data))) }); err != nil {
 		return err
 	}
-	if attr.differs(s.oldAttr) {
-		if err := s.dir.dress(f, s.base, attr, ""); err != nil {
+	if attr.differs(attributesOf(info)) {
+		attr.extended = extended{} // Those of the file stay.
+		if err := s.dir.dress(f, s.base, attr, permissions(info.Mode())); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,21 @@ type TxConfig struct {
 	// Owed is given back by [Recover], when the process was killed before
 	// Commit: what reload is owed.
 	Owed json.RawMessage
-	FS   *FS // for tests
+	// Durable makes the journal survive a crash of the host also for one
+	// renamed file. Set it where a check follows the swap: without the journal
+	// nobody would know that the check has not passed.
+	Durable bool
+	FS      *FS // for tests
 }
+
+var (
+	// ErrNotRestored: not all of the old files are back. The journal and the
+	// kept files stay, whatever is called then; [Recover] tries again.
+	ErrNotRestored = errors.New("the old files are not all back")
+	// ErrPending: a former change of the bundle could not be undone. Recover
+	// comes first: another change would lose its kept files.
+	ErrPending = errors.New("a former change of the bundle is not finished")
+)
 
 // Tx is a change of several files that happens wholly or not at all:
 //
@@ -32,6 +45,9 @@ type Tx struct {
 	cfg    TxConfig
 	staged []*Staged
 	phase  phase
+	stuck  bool // a restore has failed
+	// durable says that the journal survives a crash of the host.
+	durable bool
 }
 
 // Begin starts a change. It does no I/O.
@@ -42,13 +58,13 @@ func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
 	if f.FS == nil {
 		f.FS = tx.cfg.FS
 	}
-	s, err := Stage(f, data)
+	s, err := stage(f, data)
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range tx.staged {
 		if other.dir.join(other.base) == s.dir.join(s.base) {
-			s.Discard()
+			s.discard()
 			return nil, fmt.Errorf("stage %s: another template of the bundle has the same destination", f.Destination)
 		}
 	}
@@ -75,7 +91,11 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 		return false, nil
 	}
 	s.remove, s.changed = true, s.existed
-	s.file.InPlace = false
+	s.file.InPlace, s.file.Backup = false, 0
+	if err := s.readExtended(); err != nil {
+		s.close()
+		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
+	}
 	tx.staged = append(tx.staged, s)
 	return true, nil
 }
@@ -99,25 +119,29 @@ func (tx *Tx) changed() []*Staged {
 }
 
 // Swap puts all files in place, or none: after an error the old ones are
-// back. The reload is owed from here on.
+// back, unless it is [ErrNotRestored]. The reload is owed from here on.
 func (tx *Tx) Swap() error {
 	list := tx.changed()
 	if len(list) == 0 {
 		return nil
 	}
-	if len(list) > 1 || tx.cfg.StateDir != "" {
-		for _, s := range list {
-			if err := s.keep(); err != nil {
-				return err
-			}
+	if tx.phase == "" && Pending(tx.cfg.StateDir, tx.cfg.Bundle) {
+		return ErrPending
+	}
+	for _, s := range list {
+		if len(list) == 1 && tx.cfg.StateDir == "" && s.file.Backup <= 0 {
+			break // The bytes in memory are enough.
+		}
+		if err := s.keep(tx.cfg); err != nil {
+			return err
 		}
 	}
 	if err := tx.journal(phaseSwap); err != nil {
 		return err
 	}
 	if err := swapAll(list); err != nil {
-		if back := restoreAll(list); back != nil {
-			return errors.Join(err, back) // The journal stays: Recover tries again.
+		if back := tx.restoreAll(list); back != nil {
+			return errors.Join(err, back)
 		}
 		return errors.Join(err, tx.forget())
 	}
@@ -154,36 +178,71 @@ func settleAll(list []*Staged) error {
 func restoreAll(list []*Staged) error {
 	var errs []error
 	for _, s := range slices.Backward(list) {
-		errs = append(errs, s.Restore())
+		errs = append(errs, s.back())
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRestored, err)
+	}
+	return nil
+}
+
+func (tx *Tx) restoreAll(list []*Staged) error {
+	err := restoreAll(list)
+	tx.stuck = err != nil
+	return err
 }
 
 // Restore puts the old files back after a check or reload that failed. The
-// service may have read the new ones, so a reload is owed until Commit.
+// service may have read the new ones, so a reload is owed until Commit. After
+// an error it can be called again.
 func (tx *Tx) Restore() error {
 	list := tx.changed()
 	if len(list) == 0 {
 		return nil
 	}
-	return errors.Join(tx.journal(phaseRestore), restoreAll(list))
+	return errors.Join(tx.journal(phaseRestore), tx.restoreAll(list))
 }
 
-// Commit ends the change: nothing is owed, nothing can be restored.
+// Commit ends the change: nothing is owed, nothing can be restored. While a
+// restore has failed it keeps everything and returns [ErrNotRestored].
+//
+// The journal goes before the kept files: while there is one, they are there.
 func (tx *Tx) Commit() error {
+	if tx.stuck {
+		tx.Keep()
+		return ErrNotRestored
+	}
 	var errs []error
 	for _, s := range tx.staged {
-		errs = append(errs, s.Commit())
+		errs = append(errs, s.backup())
 	}
-	return errors.Join(append(errs, tx.forget())...)
+	err := tx.forget()
+	if err != nil {
+		tx.Keep()
+		return errors.Join(append(errs, err)...)
+	}
+	for _, s := range tx.staged {
+		errs = append(errs, s.drop())
+		s.close()
+	}
+	return errors.Join(errs...)
 }
 
-// Discard ends a change that was not swapped.
+// Discard ends a change that was not swapped, or whose Swap failed. Where old
+// files are not back it keeps everything and returns [ErrNotRestored].
 func (tx *Tx) Discard() error {
-	for _, s := range tx.staged {
-		s.Discard()
+	if tx.stuck {
+		tx.Keep()
+		return ErrNotRestored
 	}
-	return tx.forget()
+	if err := tx.forget(); err != nil {
+		tx.Keep()
+		return err
+	}
+	for _, s := range tx.staged {
+		s.discard()
+	}
+	return nil
 }
 
 // Keep ends the process's part and leaves the journal, so that the reload

@@ -245,7 +245,7 @@ func killedChild(t *testing.T, spec string) {
 
 func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	t.Helper()
-	list, err := Recover(b.state)
+	list, err := Recover(TxConfig{StateDir: b.state})
 	if err != nil {
 		t.Fatalf("call %d: %v", n, err)
 	}
@@ -265,10 +265,10 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	if isNew && len(list) == 0 && restore {
 		t.Errorf("call %d: the files are new and nothing is known of it", n)
 	}
-	if again, err := Recover(b.state); err != nil || len(again) != 0 {
+	if again, err := Recover(TxConfig{StateDir: b.state}); err != nil || len(again) != 0 {
 		t.Errorf("call %d: recovered again: %v %v", n, again, err)
 	}
-	if err := Sweep(filepath.Join(b.dir, "changed"), filepath.Join(b.dir, "created"), filepath.Join(b.dir, "removed")); err != nil {
+	if err := Sweep(nil, b.state, filepath.Join(b.dir, "changed"), filepath.Join(b.dir, "created"), filepath.Join(b.dir, "removed")); err != nil {
 		t.Error(err)
 	}
 	b.clean(t)
@@ -277,10 +277,10 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 func TestRecover_DamagedJournal(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "x.journal"), "{")
-	if _, err := Recover(dir); err == nil {
+	if _, err := Recover(TxConfig{StateDir: dir}); err == nil {
 		t.Error("no error")
 	}
-	if list, err := Recover(dir); err != nil || len(list) != 0 || len(Damaged(dir)) != 1 {
+	if list, err := Recover(TxConfig{StateDir: dir}); err != nil || len(list) != 0 || len(Damaged(dir)) != 1 {
 		t.Errorf("got %v %v, damaged %v", list, err, Damaged(dir))
 	}
 }
