@@ -64,7 +64,7 @@ func (r *reader) fetch(ctx context.Context, names []string) []got {
 			wg.Go(read)
 		}
 	}
-	list, err := r.s.GetManyW(ctx, many, false)
+	list, err := r.s.GetManyW(ctx, many, false, 0)
 	for i, k := range at {
 		results[k].WatchedResult = list[i]
 		if err != nil {

@@ -16,12 +16,17 @@ var errLost = errors.New("connection lost")
 // errMoved ends a connection to a server that the session has left.
 var errMoved = errors.New("session moved to another server")
 
+// maxThrottled is how often a request is sent again that an overloaded server threw
+// away: over about 1.5 s.
+const maxThrottled = 5
+
 // call is one request on one connection.
 type call struct {
 	op    int32
 	frame []byte // whole, with room for the xid at 4
 	watch *Watch // armed by the reply; nil: none
 	done  chan struct{}
+	probe bool             // see probe in takeover.go
 	after func(code int32) // called by the reader for replies of set-up frames; nil: nobody waits
 
 	// Guarded by wire.mu until done is closed.
@@ -40,6 +45,12 @@ type call struct {
 
 // lost reports whether the connection has ended without a reply. done is closed.
 func (c *call) lost() bool { return c.err != nil }
+
+// owed reports whether the server is asked for something, not told what belongs to
+// the connection.
+func (c *call) owed() bool {
+	return c.sent && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
+}
 
 // newFrame encodes a request with room for its length and xid.
 func newFrame(op int32, size int, encode func(*jute.Encoder)) []byte {
@@ -84,6 +95,18 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 	before := w.s.zxid.Load()
 	w.s.heard(c.sentAt, h.Zxid)
 	w.patience()
+	switch {
+	case c.probe:
+		w.proved.Store(true)
+	case c.owed():
+		w.useful.Store(true)
+	}
+	w.refused.Store(h.Err == jute.ErrCodeUnimplemented)
+	if h.Err == jute.ErrCodeUnimplemented {
+		w.able.refuse(c.op)
+	} else {
+		w.able.answered(c.op, len(c.frame)-4)
+	}
 	if c.watch != nil {
 		w.s.watches.settle(w, c.watch, h.Err, before)
 	}
@@ -129,8 +152,11 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 	if len(r.frame)-4 > s.cfg.MaxFrame {
 		return nil, r.fail(fmt.Errorf("%w: request of %d bytes, the limit is %d", ErrTooLarge, len(r.frame)-4, s.cfg.MaxFrame))
 	}
-	for losses := 0; ; {
+	for losses, throttled := 0, 0; ; {
 		w, err := s.connection(ctx)
+		if err == nil {
+			err = w.able.check(r.op, len(r.frame)-4)
+		}
 		if err != nil {
 			return nil, r.fail(err)
 		}
@@ -147,6 +173,14 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 		case <-ctx.Done():
 			c.watch.Stop()
 			return nil, r.fail(r.unknown(context.Cause(ctx)))
+		}
+		if c.err == nil && c.code == jute.ErrCodeThrottled && throttled < maxThrottled {
+			// Not applied: the server threw it away unread.
+			c.watch.Stop()
+			putFrame(c.body)
+			_ = s.Sleep(ctx, minBackoff<<throttled)
+			throttled++
+			continue
 		}
 		if c.err == nil {
 			return r.finish(c)
@@ -197,6 +231,9 @@ func (r *request) finish(c *call) (*Watch, error) {
 	defer putFrame(c.body)
 	r.zxid = c.zxid
 	if err := codeError(c.code); err != nil {
+		if c.code == jute.ErrCodeUnimplemented && r.op == jute.OpCreate2 {
+			err = fmt.Errorf("%w: %w", err, ErrOldServer)
+		}
 		if r.kind != watchExists || !errors.Is(err, ErrNoNode) {
 			c.watch.Stop()
 			return nil, r.fail(err)

@@ -55,7 +55,8 @@ type Config struct {
 	// Identity names this process in logs and in the state file.
 	Identity string
 
-	host func() host // nil: this one
+	host      func() host // nil: this one
+	abilities *abilities  // of the servers, over sessions
 }
 
 // Auth is one credential, such as scheme "digest" and data "user:password".

@@ -15,6 +15,7 @@ var (
 	ErrBadVersion              = errors.New("version conflict")
 	ErrNotEmpty                = errors.New("znode has children")
 	ErrNoChildrenForEphemerals = errors.New("ephemeral znodes cannot have children")
+	ErrThrottled               = errors.New("the server is overloaded and threw the request away")
 
 	// Not applied, and permanent: trying again without a change elsewhere is vain.
 	ErrNoAuth        = errors.New("not permitted by the znode's ACL")
@@ -56,6 +57,7 @@ var codeErrors = map[int32]error{
 	jute.ErrCodeBadArguments:              ErrBadArguments,
 	jute.ErrCodeSessionExpired:            ErrExpired,
 	jute.ErrCodeRuntimeInconsistency:      ErrRolledBack,
+	jute.ErrCodeThrottled:                 ErrThrottled,
 }
 
 // CodeError is an error code of a server that has no name here.

@@ -40,7 +40,10 @@ type hosts struct {
 	servers []string   // in an order of our own
 	next    int
 	again   string          // to be tried first
-	failed  int             // attempts since the last success
+	tries   int             // attempts since the last handshake that succeeded
+	failed  int             // attempts since the last connection that was of use
+	idle    int             // connections in a row that were of no use
+	rest    bool            // the newest was: wait before the next
 	hung    map[string]bool // servers that ended the newest handshake without an answer
 }
 
@@ -89,15 +92,31 @@ func (h *hosts) settle() { h.settleOnce.Do(func() { close(h.settled) }) }
 func (h *hosts) firstTry() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.failed == 1
+	return h.tries == 1
 }
 
-// connected forgets the failures before it.
+// connected notes a handshake that succeeded. It does not end the back-off: that
+// does the use of the connection.
 func (h *hosts) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed = 0
+	h.tries = 0
 	clear(h.hung)
+}
+
+// served notes the end of a connection that was of use.
+func (h *hosts) served() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed, h.idle, h.rest = 0, 0, false
+}
+
+// useless notes the end of a connection that answered nothing, or ended at a request.
+func (h *hosts) useless() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.idle++
+	h.rest = true
 }
 
 // refused notes a handshake that failed.
@@ -143,18 +162,25 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 // pause waits before an attempt, when there is reason to.
 func (h *hosts) pause() error {
 	h.mu.Lock()
-	round := h.failed / len(h.servers)
-	fresh := h.failed%len(h.servers) == 0
+	round := 0
+	if h.failed%len(h.servers) == 0 {
+		round = h.failed / len(h.servers)
+	}
+	if h.rest {
+		round = max(round, h.idle)
+	}
 	h.failed++
+	h.tries++
+	h.rest = false
 	h.mu.Unlock()
-	if round == 0 || !fresh {
+	if round == 0 {
 		return h.ctx.Err()
 	}
 	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
 	d := min(minBackoff<<min(round-1, 10), limit)
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, no secret
 	if h.gone() {
-		h.s.expire("every server serves others but refuses this session")
+		h.s.expire("a server takes new sessions but refuses this one")
 		return errEnded
 	}
 	t := time.NewTimer(d)
@@ -208,28 +234,24 @@ func secure(ctx context.Context, conn net.Conn, server string, settings func() (
 // gone reports whether the servers have lost the session without being able to say
 // so. A server whose newest transaction is older than what we have seen hangs up
 // without a word: when the whole ensemble was replaced by an empty one, that is for
-// ever. A restarting server and one without a quorum hang up too, and a lagging one;
-// so this takes that every server hangs up, that more than 1.5 T and then max(T/2,
-// 2 s) have passed since the last answer, and that one of them takes a session that
-// has seen nothing.
+// ever. A restarting server, one without a quorum and a lagging one hang up too. So
+// this takes that more than 1.5 T and then max(T/2, 2 s) have passed since the last
+// answer, and that a server that hung up on this session takes one that has seen
+// nothing: it has a quorum, and the quorum has had the time to end our session.
+// Servers that cannot be reached, or do not answer, have no say: one of them may
+// never come back.
 func (h *hosts) gone() bool {
-	h.mu.Lock()
-	all := len(h.hung) > 0
-	for _, server := range h.servers {
-		all = all && h.hung[server]
-	}
-	h.mu.Unlock()
 	timeout, last := h.s.Timeout(), h.s.LastAnswer()
 	if last.IsZero() {
 		last = h.s.epoch
 	}
-	if !all || h.s.ID() == 0 {
+	if h.s.ID() == 0 || time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
 		return false
 	}
-	if time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
-		return false
-	}
-	return slices.ContainsFunc(h.servers, h.welcomes)
+	h.mu.Lock()
+	hung := slices.DeleteFunc(slices.Clone(h.servers), func(server string) bool { return !h.hung[server] })
+	h.mu.Unlock()
+	return slices.ContainsFunc(hung, h.welcomes)
 }
 
 // welcomes reports whether server takes a new session. That session is closed.

@@ -51,6 +51,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.abilities = newAbilities()
 	return &Manager{cfg: cfg, changed: make(chan struct{})}, nil
 }
 

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Bounds of one multiRead: its request, and the number of znodes, which bounds the
-// reply as long as their data is of ordinary size. A reply over the limit is asked
-// for again in halves.
+// Bounds of one multiRead: its request, and the number of znodes. What a reply may be
+// is in inflight.go; one over the limit all the same is asked for again in halves.
 const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
@@ -33,8 +33,9 @@ type ListResult struct {
 }
 
 // GetMany reads many znodes with few requests (multiRead, servers from 3.6 on;
-// others are asked one by one). Results are in the order of paths. They are not a
-// snapshot: each is as of its own moment, in order. The error is about the whole.
+// others are asked one by one), and never asks for more than about 4 MB at once.
+// Results are in the order of paths. They are not a snapshot: each is as of its own
+// moment. The error is about the whole.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
 	out := make([]Result, len(paths))
 	err := s.many(ctx, paths, reader{
@@ -44,9 +45,9 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 			out[i].Stat.decode(d)
 		},
 		failed: func(i int, err error) { out[i] = Result{Err: err} },
-		single: func(ctx context.Context, i int) error {
+		single: func(ctx context.Context, i int) (int, error) {
 			out[i].Data, out[i].Stat, out[i].Err = s.Get(ctx, paths[i])
-			return out[i].Err
+			return len(out[i].Data) + jute.StatSize, out[i].Err
 		},
 	})
 	return out, err
@@ -60,9 +61,13 @@ func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResul
 		op:     jute.OpGetChildren,
 		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
-		single: func(ctx context.Context, i int) error {
+		single: func(ctx context.Context, i int) (int, error) {
 			out[i].Names, _, out[i].Err = s.Children(ctx, paths[i])
-			return out[i].Err
+			bytes := 0
+			for _, name := range out[i].Names {
+				bytes += 4 + len(name)
+			}
+			return bytes, out[i].Err
 		},
 	})
 	return out, err
@@ -73,7 +78,7 @@ type reader struct {
 	op     int32
 	decode func(i int, d *jute.Decoder)
 	failed func(i int, err error)
-	single func(ctx context.Context, i int) error
+	single func(ctx context.Context, i int) (bytes int, err error)
 }
 
 // many reads all paths in parts, a few at a time. The first error about the whole
@@ -85,73 +90,122 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	parts := s.split(paths)
-	if len(parts) == 1 {
-		return s.part(ctx, paths, parts[0], r)
-	}
-	return parallel(ctx, len(parts), manyFlights, func(ctx context.Context, i int) error {
-		return s.part(ctx, paths, parts[i], r)
+	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
+		return s.part(ctx, paths, ids, r, seen)
 	})
 }
 
-type span struct{ from, to int }
-
-func (s *Session) split(paths []string) []span {
-	var parts []span
-	size, from := 0, 0
-	for i, p := range paths {
-		n := len(s.cfg.Chroot) + len(p) + 14
-		if i > from && (size+n > manyBytes || i-from == manyPaths) {
-			parts = append(parts, span{from, i})
-			size, from = 0, i
-		}
-		size += n
-	}
-	if from < len(paths) {
-		parts = append(parts, span{from, len(paths)})
-	}
-	return parts
+// plan hands out the paths of one call in parts, in random order.
+type plan struct {
+	s     *Session
+	paths []string
+	order []int
+	seen  *sizes // of this call
 }
 
-// part reads paths[p.from:p.to], with one request if the server allows.
-func (s *Session) part(ctx context.Context, paths []string, p span, r reader) error {
-	if p.to-p.from == 1 || s.noMulti.Load() {
-		return s.oneByOne(ctx, p, r)
+// part takes the next part off the plan and returns it, and how many bytes it is
+// expected to bring.
+func (p *plan) part() ([]int, int64) {
+	n, guess := firstPaths, p.s.seen.guess()
+	if known, _ := p.seen.total(); known > 0 {
+		guess = p.seen.guess()
+		n = int(min(max(manyReply/max(guess, 1), 1), manyPaths))
 	}
-	_, err := s.exchange(ctx, s.multiRead(paths, p, r))
-	switch {
-	case errors.Is(err, ErrUnimplemented):
-		s.noMulti.Store(true)
-		return s.oneByOne(ctx, p, r)
-	case errors.Is(err, ErrTooLarge):
-		mid := (p.from + p.to) / 2
-		if err = s.part(ctx, paths, span{p.from, mid}, r); err != nil {
+	size := 0
+	for i, id := range p.order[:min(n, len(p.order))] {
+		if size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14; size > manyBytes && i > 0 {
+			n = i
+			break
+		}
+	}
+	n = min(n, len(p.order))
+	ids := p.order[:n]
+	p.order = p.order[n:]
+	return ids, int64(n) * guess
+}
+
+// inParts calls read for parts of paths, by their indexes, several at a time, until
+// all are read. read adds what it has seen of their sizes.
+func (s *Session) inParts(ctx context.Context, paths []string, read func(context.Context, []int, *sizes) error) error {
+	p := &plan{s: s, paths: paths, order: make([]int, len(paths)), seen: &sizes{}}
+	for i := range p.order {
+		p.order[i] = i
+	}
+	if len(paths) > firstPaths {
+		rand.Shuffle(len(p.order), func(i, j int) { p.order[i], p.order[j] = p.order[j], p.order[i] }) //nolint:gosec // no secret
+	}
+	var mu sync.Mutex // guards p
+	next := func(ctx context.Context) error {
+		mu.Lock()
+		ids, bytes := p.part()
+		mu.Unlock()
+		if len(ids) == 0 {
+			return nil
+		}
+		give, err := s.inFlight.take(ctx, bytes)
+		if err != nil {
 			return err
 		}
-		return s.part(ctx, paths, span{mid, p.to}, r)
+		defer give()
+		return read(ctx, ids, p.seen)
+	}
+	if err := next(ctx); err != nil || len(p.order) == 0 {
+		return err
+	}
+	return parallel(ctx, manyFlights, manyFlights, func(ctx context.Context, _ int) error {
+		for {
+			mu.Lock()
+			left := len(p.order)
+			mu.Unlock()
+			if left == 0 {
+				return nil
+			}
+			if err := next(ctx); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// part reads the paths with these indexes, with one request if the server allows.
+func (s *Session) part(ctx context.Context, paths []string, ids []int, r reader, seen *sizes) error {
+	if len(ids) == 1 {
+		return s.oneByOne(ctx, ids, r, seen)
+	}
+	_, err := s.exchange(ctx, s.multiRead(paths, ids, r, seen))
+	switch {
+	case errors.Is(err, ErrUnimplemented):
+		return s.oneByOne(ctx, ids, r, seen)
+	case errors.Is(err, ErrTooLarge):
+		mid := len(ids) / 2
+		if err = s.part(ctx, paths, ids[:mid], r, seen); err != nil {
+			return err
+		}
+		return s.part(ctx, paths, ids[mid:], r, seen)
 	}
 	return err
 }
 
-// multiRead returns the request for paths[p.from:p.to].
-func (s *Session) multiRead(paths []string, p span, r reader) *request {
+// multiRead returns the request for the paths with these indexes.
+func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *request {
 	req := &request{op: jute.OpMultiRead}
 	req.frame = newFrame(req.op, manyBytes, func(e *jute.Encoder) {
-		for _, path := range paths[p.from:p.to] {
+		for _, i := range ids {
 			(&jute.MultiHeader{Type: r.op, Err: -1}).Encode(e)
-			e.String(full(s.cfg.Chroot, path))
+			e.String(full(s.cfg.Chroot, paths[i]))
 			e.Bool(false)
 		}
 		(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(e)
 	})
 	req.decode = func(d *jute.Decoder) error {
-		for i := p.from; i < p.to; i++ {
+		all := d.Len()
+		for n, i := range ids {
 			var h jute.MultiHeader
 			switch h.Decode(d); {
 			case d.Err() != nil:
 				return d.Err()
 			case h.Done:
-				return fmt.Errorf("multi-read of %d znodes has %d results", p.to-p.from, i-p.from)
+				return fmt.Errorf("multi-read of %d znodes has %d results", len(ids), n)
 			case h.Type == jute.OpError:
 				if err := codeError(d.Int32()); err != nil {
 					r.failed(i, &Error{Op: jute.OpName(r.op), Path: paths[i], Err: err})
@@ -162,16 +216,25 @@ func (s *Session) multiRead(paths []string, p span, r reader) *request {
 				r.decode(i, d)
 			}
 		}
+		s.sawSizes(seen, len(ids), int64(all-d.Len()))
 		return nil
 	}
 	return req
 }
 
+// sawSizes takes in what some znodes took, for this call and for the first request
+// of the next.
+func (s *Session) sawSizes(seen *sizes, n int, bytes int64) {
+	seen.add(n, bytes)
+	s.seen.add(n, bytes)
+}
+
 // oneByOne reads with a request per znode. What a znode answers is its own affair;
 // an error of the session or ctx is about the whole.
-func (s *Session) oneByOne(ctx context.Context, p span, r reader) error {
-	return parallel(ctx, p.to-p.from, manyReads, func(ctx context.Context, i int) error {
-		err := r.single(ctx, p.from+i)
+func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes) error {
+	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, i int) error {
+		bytes, err := r.single(ctx, ids[i])
+		s.sawSizes(seen, 1, int64(bytes))
 		if err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return err
 		}

@@ -29,21 +29,27 @@ type WatchedResult struct {
 	Kids bool
 }
 
-// watchedSpan is a part of GetManyW.
-type watchedSpan struct {
-	span
+// ErrNotRead is for internal use: what GetManyW left out because of its limit.
+var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
+// watchedPart is a part of GetManyW: the paths with these indexes.
+type watchedPart struct {
 	paths []string
+	ids   []int
 	kids  bool
 	out   []WatchedResult
+	seen  *sizes
 }
 
-// GetManyW is for internal use. It reads many znodes as GetMany does, and watches their data and, with
-// kids, the lists of their children, as they are when the data was read: whoever
-// sees no child in the Stat need not list them. A server that cannot do that is
-// asked one by one, and the children are not watched then. Where the error is not
-// nil nothing is watched.
-func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]WatchedResult, error) {
+// GetManyW is for internal use. It reads many znodes as GetMany does, and watches
+// their data and, with kids, the lists of their children, as they are when the data
+// was read: whoever sees no child in the Stat need not list them. A server that
+// cannot do that is asked one by one, and the children are not watched then. Where
+// the error is not nil nothing is watched.
+//
+// When what was read exceeds limit bytes, the rest is left out with ErrNotRead; 0 is
+// no limit.
+func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
 	out := make([]WatchedResult, len(paths))
 	for _, p := range paths {
 		if err := ValidatePath(p); err != nil {
@@ -53,15 +59,20 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool) ([]Wa
 	if len(paths) == 0 {
 		return out, nil
 	}
-	if len(paths) > 1 && !s.noBulk.Load() && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
+	if len(paths) > 1 && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
 		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return out, fmt.Errorf("read many: %w", err)
 		}
 	}
 	s.watches.reserve(len(paths))
-	parts := s.split(paths)
-	err := parallel(ctx, len(parts), manyFlights, func(ctx context.Context, i int) error {
-		return s.watchPart(ctx, watchedSpan{span: parts[i], paths: paths, kids: kids, out: out})
+	err := s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
+		if _, bytes := seen.total(); limit > 0 && bytes > limit {
+			for _, i := range ids {
+				out[i].Err = ErrNotRead
+			}
+			return nil
+		}
+		return s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen})
 	})
 	if err != nil {
 		for i := range out {
@@ -77,13 +88,13 @@ func (r *WatchedResult) stop() {
 }
 
 // watchPart reads and watches one part.
-func (s *Session) watchPart(ctx context.Context, p watchedSpan) error {
-	if p.to-p.from == 1 || s.noMulti.Load() || s.noBulk.Load() {
-		return s.watchEach(ctx, p)
-	}
+func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 	for losses := 0; ; losses++ {
 		if losses > 3 {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
+		}
+		if able := s.able(); len(p.ids) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
+			return s.watchEach(ctx, p)
 		}
 		err := s.watchOnce(ctx, p)
 		switch {
@@ -91,12 +102,14 @@ func (s *Session) watchPart(ctx context.Context, p watchedSpan) error {
 			return nil
 		case errors.Is(err, errLost):
 			continue
+		case errors.Is(err, ErrThrottled) && losses < maxThrottled:
+			_ = s.Sleep(ctx, minBackoff<<losses)
+			continue
 		case errors.Is(err, ErrUnimplemented):
-			s.noBulk.Store(true)
 			return s.watchEach(ctx, p)
 		case errors.Is(err, ErrTooLarge):
-			mid, low, high := (p.from+p.to)/2, p, p
-			low.to, high.from = mid, mid
+			mid, low, high := len(p.ids)/2, p, p
+			low.ids, high.ids = p.ids[:mid], p.ids[mid:]
 			if err = s.watchPart(ctx, low); err != nil {
 				return err
 			}
@@ -108,8 +121,8 @@ func (s *Session) watchPart(ctx context.Context, p watchedSpan) error {
 
 // watchOnce sends the two requests on one connection and waits for both replies.
 // errLost means that they are to be sent again.
-func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
-	r := s.multiRead(p.paths, p.span, s.watchedReader(p))
+func (s *Session) watchOnce(ctx context.Context, p watchedPart) error {
+	r := s.multiRead(p.paths, p.ids, s.watchedReader(p), p.seen)
 	w, err := s.connection(ctx)
 	if err != nil {
 		return r.fail(err)
@@ -123,9 +136,9 @@ func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
 	}
 	err = errLost
 	if !slices.ContainsFunc(calls, func(c *call) bool { return !w.send(c) }) {
-		err = p.finish(ctx, r, calls)
+		err = p.finish(ctx, w, r, calls)
 	}
-	for i := p.from; i < p.to; i++ {
+	for _, i := range p.ids {
 		if err != nil || p.out[i].Err != nil {
 			p.out[i].stop()
 		}
@@ -134,18 +147,18 @@ func (s *Session) watchOnce(ctx context.Context, p watchedSpan) error {
 }
 
 // begin enters the watches of a part that is sent over w and returns the requests:
-// multiRead, and setWatches unless a cover stands in for all.
-func (p *watchedSpan) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call) {
+// multiRead, and setWatches unless a recursive watch stands in for all.
+func (p *watchedPart) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call) {
 	var batch watchBatch
 	of := watchData.set()
 	if p.kids {
 		of |= watchChild.set()
 	}
-	watches := make([]*Watch, p.to-p.from)
-	for i := range watches {
-		path, ask := full(w.s.cfg.Chroot, p.paths[p.from+i]), false
-		watches[i], ask = w.s.watches.begin(w, path, of)
-		p.out[p.from+i].Watch, p.out[p.from+i].Kids = watches[i], p.kids
+	watches := make([]*Watch, len(p.ids))
+	for n, i := range p.ids {
+		path, ask := full(w.s.cfg.Chroot, p.paths[i]), false
+		watches[n], ask = w.s.watches.begin(w, path, of)
+		p.out[i].Watch, p.out[i].Kids = watches[n], p.kids
 		if ask {
 			batch.put(of, path)
 		}
@@ -158,7 +171,7 @@ func (p *watchedSpan) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call
 }
 
 // finish waits for the replies and decodes what was read.
-func (p *watchedSpan) finish(ctx context.Context, r *request, calls []*call) error {
+func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*call) error {
 	for _, c := range calls {
 		select {
 		case <-c.done:
@@ -177,15 +190,20 @@ func (p *watchedSpan) finish(ctx context.Context, r *request, calls []*call) err
 			return r.fail(set.err)
 		}
 		putFrame(set.body)
-		if err := codeError(set.code); err != nil {
-			// Whatever the server has against it: it is asked one by one.
+		switch err := codeError(set.code); {
+		case err == nil:
+		case errors.Is(err, ErrThrottled):
+			return r.fail(fmt.Errorf("set watches: %w", err))
+		default:
+			// Whatever the server has against it, it is asked one by one.
+			w.able.refuse(bulkWatches)
 			return r.fail(fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err))
 		}
 	}
 	return nil
 }
 
-func (s *Session) watchedReader(p watchedSpan) reader {
+func (s *Session) watchedReader(p watchedPart) reader {
 	return reader{
 		op: jute.OpGetData,
 		decode: func(i int, d *jute.Decoder) {
@@ -198,10 +216,11 @@ func (s *Session) watchedReader(p watchedSpan) reader {
 }
 
 // watchEach asks one by one.
-func (s *Session) watchEach(ctx context.Context, p watchedSpan) error {
-	return parallel(ctx, p.to-p.from, manyReads, func(ctx context.Context, i int) error {
-		r := &p.out[p.from+i]
-		r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[p.from+i])
+func (s *Session) watchEach(ctx context.Context, p watchedPart) error {
+	return parallel(ctx, len(p.ids), manyReads, func(ctx context.Context, n int) error {
+		r := &p.out[p.ids[n]]
+		r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[p.ids[n]])
+		s.sawSizes(p.seen, 1, int64(len(r.Data)+jute.StatSize))
 		if r.Err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return r.Err
 		}

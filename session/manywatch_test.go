@@ -28,15 +28,15 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 		paths := manyZnodes(t, srv, 600)
 		s := dialMem(t, memConfig(srv))
 		defer func() { _ = s.Close() }()
-		results, err := s.GetManyW(t.Context(), append(paths, "/many/none"), true)
+		results, err := s.GetManyW(t.Context(), append(paths, "/many/none"), true, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := results[600]; !errors.Is(got.Err, ErrNoNode) || got.Watch != nil || got.Kids {
 			t.Errorf("missing znode: got %+v", got)
 		}
-		// Two parts with two requests each, and the read before them.
-		if got := s.Requests(); got["multiRead"] != 2 || got["setWatches"] != 2 || got["exists"] != 1 {
+		// Parts that grow, with two requests each, and the read before them.
+		if got := s.Requests(); got["multiRead"] > 20 || got["setWatches"] != got["multiRead"] || got["exists"] != 1 {
 			t.Errorf("got requests %v", got)
 		}
 		queue := NewWatchQueue()
@@ -71,7 +71,7 @@ func TestGetManyW_ChangeInBetweenFires(t *testing.T) {
 		defer func() { _ = s.Close() }()
 		// The connection is lost before setWatches arrives: everything is read again.
 		lost := srv.LoseReply(jute.OpSetWatches, 1, true)
-		results, err := s.GetManyW(t.Context(), paths, false)
+		results, err := s.GetManyW(t.Context(), paths, false, 0)
 		if err != nil || !closed(lost) {
 			t.Fatalf("got %v, lost %v", err, closed(lost))
 		}
@@ -95,7 +95,7 @@ func TestGetManyW_Refused(t *testing.T) {
 			srv.Refuse(op)
 			s := dialMem(t, memConfig(srv))
 			defer func() { _ = s.Close() }()
-			results, err := s.GetManyW(t.Context(), paths, true)
+			results, err := s.GetManyW(t.Context(), paths, true, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,6 +45,9 @@ func TestSession_HungServerCostsNoSession(t *testing.T) {
 		s := dialMem(t, cfg)
 		defer s.Close()
 		for range 10 {
+			if err := s.Sync(t.Context(), "/"); err != nil { // of use: without that the next would wait
+				t.Fatal(err)
+			}
 			changed := s.Changed()
 			srv.DropConnections("good:2181")
 			<-changed
@@ -232,6 +235,65 @@ func TestManager_EnsembleReplacedByAnEmptyOne(t *testing.T) {
 			t.Errorf("cause %v", context.Cause(s.Context()))
 		}
 		if err := mustSession(t, m).Sync(t.Context(), "/"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One listed server is down for good: it neither keeps a session alive that the others
+// do not know, nor makes the next process wait for it.
+func TestManager_EnsembleReplacedWhileOneServerIsDown(t *testing.T) {
+	for _, down := range []func(*memzk.Server, ...string){(*memzk.Server).RefuseDial, (*memzk.Server).Partition} {
+		for _, restart := range []bool{false, true} {
+			bubble(t, func(t *testing.T, srv *memzk.Server) {
+				cfg := memConfig(srv)
+				cfg.Servers, cfg.StateDir = []string{"a:2181", "b:2181", "down:2181"}, t.TempDir()
+				m, stop := manage(t, cfg)
+				s := mustSession(t, m)
+				for i := range 10 {
+					if _, _, err := s.Create(t.Context(), fmt.Sprintf("/n%d", i), nil, Persistent); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if restart {
+					m.HandOver()
+					stop()
+				}
+				srv.Stop()
+				srv.Wipe()
+				down(srv, "down:2181")
+				srv.Start()
+				begin := time.Now()
+				if restart {
+					m, stop = manage(t, cfg)
+				} else {
+					<-s.Done()
+				}
+				defer stop()
+				if next := mustSession(t, m); next.ID() == s.ID() || next.Resumed() {
+					t.Error("still the former session")
+				}
+				if took, limit := time.Since(begin), 4*memConfig(srv).Timeout; took > limit {
+					t.Errorf("a new session after %s", took)
+				}
+			})
+		}
+	}
+}
+
+// A server that cannot be reached is not taken for one that lost the session.
+func TestManager_UnreachableServersEndNoSession(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		cfg := memConfig(srv)
+		cfg.Servers = []string{"a:2181", "b:2181"}
+		s := dialMem(t, cfg)
+		defer s.Close()
+		srv.RefuseDial()
+		srv.Stop()
+		time.Sleep(time.Hour)
+		srv.Heal()
+		srv.Start()
+		if err := s.Sync(t.Context(), "/"); err != nil {
 			t.Error(err)
 		}
 	})

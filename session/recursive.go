@@ -38,8 +38,8 @@ type RecursiveWatch struct {
 }
 
 // WatchRecursive is for internal use. It watches the subtree at path, or adds a user to its cover. Servers that
-// do not know addWatch, or refuse it for whatever reason, give an error that
-// matches ErrUnimplemented; each is asked once.
+// do not know addWatch, or have anything against it, give an error that matches
+// ErrUnimplemented; each is asked once.
 func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWatch, error) {
 	r := &request{op: jute.OpAddWatch, path: path}
 	if err := ValidatePath(path); err != nil {
@@ -54,12 +54,12 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 		if losses > 3 {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
-		if s.noCover.Load() || s.noMulti.Load() {
-			return nil, r.fail(ErrUnimplemented)
-		}
 		w, err := s.connection(ctx)
 		if err != nil {
 			return nil, r.fail(err)
+		}
+		if w.able.refuses(jute.OpAddWatch) || w.able.refuses(jute.OpMultiRead) {
+			return nil, r.fail(ErrUnimplemented)
 		}
 		c, first := s.watches.cover(s, w, p)
 		if !first {
@@ -80,7 +80,6 @@ func (s *Session) ask(ctx context.Context, r *request, c *RecursiveWatch) error 
 	q := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 	q.after = func(code int32) {
 		if code != jute.ErrCodeOK {
-			s.noCover.Store(true)
 			s.watches.uncover(c, zxid)
 			return
 		}
@@ -99,7 +98,12 @@ func (s *Session) ask(ctx context.Context, r *request, c *RecursiveWatch) error 
 		return q.err
 	}
 	putFrame(q.body)
-	if q.code != jute.ErrCodeOK {
+	switch q.code {
+	case jute.ErrCodeOK:
+	case jute.ErrCodeThrottled:
+		return r.fail(ErrThrottled)
+	default:
+		c.w.able.refuse(jute.OpAddWatch)
 		return r.fail(fmt.Errorf("%w: code %d", ErrUnimplemented, q.code))
 	}
 	return nil

@@ -63,7 +63,7 @@ func wantFired(t *testing.T, what string, fired map[*Watch]bool) {
 func TestRecursiveWatch_StandsIn(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		defer mustWatch(t, s, "/many").Release()
-		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002", "/many/k003"}, true)
+		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002", "/many/k003"}, true, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestRecursiveWatch_Lists(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer mustWatch(t, s, "/many").Release()
-		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001"}, true)
+		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001"}, true, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestRecursiveWatch_Reconnect(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		c := mustWatch(t, s, "/many")
 		defer c.Release()
-		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002"}, true)
+		results, err := s.GetManyW(t.Context(), []string{"/many/k000", "/many/k001", "/many/k002"}, true, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +262,7 @@ func TestRecursiveWatch_Refused(t *testing.T) {
 			func() { srv.Refuse(jute.OpAddWatch) },
 			func() { srv.RefuseWith(jute.OpAddWatch, jute.ErrCodeMarshallingError) },
 		} {
-			s.noCover.Store(false)
+			clear(s.able().until) // another server
 			refuse()
 			for range 2 {
 				if c, err := s.WatchRecursive(t.Context(), "/many"); !errors.Is(err, ErrUnimplemented) || c.Live() {

@@ -30,9 +30,8 @@ type Session struct {
 	zxid     atomic.Int64    // newest zxid seen in a reply
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
-	noMulti  atomic.Bool     // the server refuses multiRead
-	noBulk   atomic.Bool     // the server refuses multiRead or setWatches behind it
-	noCover  atomic.Bool     // the server refuses addWatch
+	seen     sizes           // of what was read so far
+	inFlight inFlight        // what reads of many znodes ask for at once
 	up       chan struct{}   // closed at the first connection
 	resumed  bool            // taken over from a former process
 	rebooted bool            // of a former boot: taken over only to be closed
@@ -61,10 +60,14 @@ type counter = atomic.Uint64
 func opIndex(op int32) int { return int(op) & 127 }
 
 func newSession(ctx context.Context, cfg Config) *Session {
+	if cfg.abilities == nil {
+		cfg.abilities = newAbilities()
+	}
 	s := &Session{
 		cfg: cfg, log: cfg.Logger, met: cfg.Metrics,
 		watches:  newWatchBook(cfg.Metrics),
 		epoch:    time.Now().Add(-time.Nanosecond),
+		inFlight: newInFlight(),
 		up:       make(chan struct{}),
 		changed:  make(chan struct{}),
 		since:    time.Now(),
@@ -102,13 +105,16 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	if !s.watches.renew(w.zxid, w.setUp) || !w.open(timeout) {
 		return false
 	}
-	s.cur, s.server, s.lastErr = w, w.server, nil
+	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
 	s.conns++
 	s.hosts.connected()
 	s.setState(Connected)
 	if first {
 		close(s.up)
 	} else {
+		if s.cfg.StateDir != "" {
+			s.probe(w)
+		}
 		s.met.reconnected()
 	}
 	s.log.Info("session connected", "session", hex(s.id), "server", w.server, "timeout", timeout,
@@ -141,8 +147,8 @@ func (s *Session) authCalls() []*call {
 	return calls
 }
 
-// lost notes that w ended in phase was.
-func (s *Session) lost(w *wire, was phase, err error) {
+// lost notes that w ended in phase was, without answering calls.
+func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastErr = fmt.Errorf("%s: %w", w.server, err)
@@ -156,7 +162,16 @@ func (s *Session) lost(w *wire, was phase, err error) {
 	if s.endCause != nil {
 		return
 	}
-	s.kicked(w, err)
+	owed := slices.ContainsFunc(calls, (*call).owed)
+	if owed && hungUp(err) {
+		w.able.hungUp(calls)
+	}
+	if time.Since(s.since) >= hardlyBegun || w.useful.Load() && !owed {
+		s.hosts.served()
+	} else {
+		s.hosts.useless()
+	}
+	s.kicked(w, owed, err)
 	s.setState(Suspended)
 	s.log.Warn("connection lost", "session", hex(s.id), "server", w.server, "err", err)
 }

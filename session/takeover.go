@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // SetNote keeps b, a JSON value, in the state file from the next hand-over on: what
@@ -100,19 +102,35 @@ func (m *Manager) leave(s *Session) error {
 
 // Two processes with one session take it from each other for ever: a server that
 // gets a session from a new connection ends the old one. It looks like this: the
-// server ends a connection that has hardly begun, and the same server takes the
-// session back at once. Twice within T means that somebody else has it.
+// server ends a connection that it has served and that has hardly begun, and the same
+// server takes the session back at once. Twice within T means that somebody else has
+// it. Each further connection begins with a probe, so that one is seen to be served
+// whose session has nothing to ask for.
 
 // hardlyBegun is the life of a connection that another process takes at once.
 const hardlyBegun = time.Second
 
-// kicked notes that the server ended an open connection. s.mu is held.
-func (s *Session) kicked(w *wire, err error) {
+// kicked notes that the server ended an open connection. When it did so instead of
+// an answer, or behind one that it does not know the operation, that is why. s.mu is
+// held.
+func (s *Session) kicked(w *wire, owed bool, err error) {
 	s.kick = ""
-	if s.cfg.StateDir != "" && time.Since(s.since) < hardlyBegun && (hungUp(err) || errors.Is(err, errMoved)) {
+	served := w.useful.Load() || w.proved.Load()
+	theft := hungUp(err) && served && !owed && !w.refused.Load() || errors.Is(err, errMoved)
+	if s.cfg.StateDir != "" && time.Since(s.since) < hardlyBegun && theft {
 		s.kick = w.server
 		s.hosts.prefer(w.server)
 	}
+}
+
+// probe sends a request whose answer shows that w is served.
+func (s *Session) probe(w *wire) {
+	c := &call{op: jute.OpExists, probe: true, done: make(chan struct{}), after: func(int32) {}}
+	c.frame = newFrame(c.op, 8, func(e *jute.Encoder) {
+		e.String("/")
+		e.Bool(false)
+	})
+	w.send(c)
 }
 
 // stolen reports, when w has connected, whether somebody else has the session.

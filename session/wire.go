@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -50,6 +51,11 @@ type wire struct {
 	asked  time.Time     // when the ConnectRequest was handed to the socket
 	zxid   int64         // the last zxid seen that the ConnectRequest told
 	wantID int64         // the session id that the ConnectRequest told
+	able   *ability      // the server's
+
+	useful  atomic.Bool // a request or a ping was answered, not only what sets the connection up
+	proved  atomic.Bool // the probe of takeover.go was answered
+	refused atomic.Bool // the newest answer was "unimplemented": the server closes the connection behind it
 
 	mu       sync.Mutex // guards what follows
 	phase    phase
@@ -73,7 +79,7 @@ const firstXid = -1001 // below every xid with a meaning
 
 func newWire(s *Session, conn net.Conn, server string) *wire {
 	w := &wire{
-		s: s, conn: conn, server: server,
+		s: s, conn: conn, server: server, able: s.cfg.abilities.server(server),
 		kick:    make(chan struct{}, 1),
 		gone:    make(chan struct{}),
 		shut:    make(chan struct{}),

@@ -206,7 +206,7 @@ func (w *wire) fail(err error) {
 	if !ok {
 		return
 	}
-	w.s.lost(w, was, err)
+	w.s.lost(w, was, calls, err)
 	for _, c := range calls {
 		c.finish(w, errLost)
 	}

@@ -224,3 +224,6 @@ func (s *Server) Watches() WatchCounts {
 	}
 	return n
 }
+
+// Handshakes counts the handshakes that were tried.
+func (s *Server) Handshakes() uint64 { return s.Requests()["createSession"] }

@@ -30,6 +30,7 @@ type conn struct {
 	ids               []identity
 	since             time.Time
 	received, sent    uint64
+	unread            int
 }
 
 // packet is what came over a connection: a frame, a four-letter word, or the
@@ -109,6 +110,7 @@ func (c *conn) send() {
 		_ = c.nc.Close()
 		c.s.mu.Lock()
 		delete(c.s.conns, c)
+		c.account(-c.unread)
 		c.s.mu.Unlock()
 	}()
 	for {
@@ -116,7 +118,11 @@ func (c *conn) send() {
 		if !ok || !c.waitUntil(a.at) || !c.pass(serverToClient, c.killed) || a.close {
 			return
 		}
-		if _, err := c.nc.Write(a.frame); err != nil {
+		_, err := c.nc.Write(a.frame)
+		c.s.mu.Lock()
+		c.account(-len(a.frame))
+		c.s.mu.Unlock()
+		if err != nil {
 			return
 		}
 	}
@@ -172,6 +178,7 @@ func (c *conn) push(body []byte, at time.Time) {
 	e.Buffer(body)
 	c.sent++
 	c.out.push(answer{frame: e.Bytes(), at: at})
+	c.account(e.Len())
 }
 
 // notify queues a watch event. It needs Server.mu.

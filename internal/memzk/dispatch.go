@@ -28,9 +28,9 @@ func (c *conn) handle(p packet) bool {
 	s.requests[h.Op]++
 	f := s.faults.take(h.Op)
 	switch {
-	case f.loseBefore:
+	case f.loseBefore, s.faults.hangUp[h.Op], s.faults.hangUp[AnyOp] && h.Op != jute.OpPing:
 		return false
-	case f.refused && f.code == jute.ErrCodeUnimplemented || !known(h.Op):
+	case f.refused && f.code == jute.ErrCodeUnimplemented || !s.knows(h.Op):
 		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, nil, f.until())
 		return false
 	case f.refused:
@@ -70,13 +70,21 @@ func (c *conn) reply(xid int32, zxid int64, code int32, body []byte, at time.Tim
 	c.push(e.Bytes(), at)
 }
 
-// known reports whether a server of 3.8 knows the operation.
-func known(op int32) bool {
+// since is the version that an operation came with, where that is after 3.4.
+var since = map[int32]string{
+	jute.OpCreate2: "3.5", jute.OpReconfig: "3.5", jute.OpCheckWatches: "3.5", jute.OpRemoveWatches: "3.5",
+	jute.OpCreateContainer: "3.5", jute.OpCreateTTL: "3.5",
+	jute.OpMultiRead: "3.6", jute.OpGetEphemerals: "3.6", jute.OpGetAllChildrenNumber: "3.6",
+	jute.OpSetWatches2: "3.6", jute.OpAddWatch: "3.6", jute.OpWhoAmI: "3.7",
+}
+
+// knows reports whether the server knows the operation.
+func (s *Server) knows(op int32) bool {
 	switch op {
 	case jute.OpCreateSession, jute.OpError, jute.OpNotification, jute.OpDeleteContainer:
 		return false
 	}
-	return jute.OpName(op) != "unknown"
+	return jute.OpName(op) != "unknown" && since[op] <= s.opts.Version
 }
 
 // do carries a request out. An error is answered by its code.

@@ -25,6 +25,8 @@ type faults struct {
 	lose             []*loss
 	delays           map[int32]time.Duration
 	refuse           map[int32]int32 // code by operation
+	hangUp           map[int32]bool
+	budget           int // bytes of replies that may wait to be read; 0: any number
 	gates            map[gateKey]chan struct{}
 	refuseDial       map[string]bool
 	silentNewSession bool
@@ -135,8 +137,61 @@ func (s *Server) RefuseWith(op, code int32) {
 	s.faults.refuse[op] = code
 }
 
-// Allow ends Refuse and RefuseWith.
-func (s *Server) Allow(op int32) { s.RefuseWith(op, jute.ErrCodeOK) }
+// HangUp closes every connection that asks for op, without a word, as a proxy does
+// that does not like it. jute.OpCreateSession is answered, and the connection is
+// closed behind the answer.
+func (s *Server) HangUp(op int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.hangUp == nil {
+		s.faults.hangUp = map[int32]bool{}
+	}
+	s.faults.hangUp[op] = true
+}
+
+// Allow ends Refuse, RefuseWith and HangUp.
+func (s *Server) Allow(op int32) {
+	s.RefuseWith(op, jute.ErrCodeOK)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.faults.hangUp, op)
+}
+
+// ByteBudget makes the server die, as one does that runs out of memory, when its
+// replies that no client has read yet take more bytes. 0 ends it.
+func (s *Server) ByteBudget(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults.budget = bytes
+}
+
+// Deaths counts how often the server has died of its ByteBudget.
+func (s *Server) Deaths() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deaths
+}
+
+// MaxUnread returns the most bytes of replies that ever waited to be read.
+func (s *Server) MaxUnread() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.maxUnread
+}
+
+// account notes that bytes wait, or no longer wait, to be read over c. It needs
+// Server.mu.
+func (c *conn) account(bytes int) {
+	s := c.s
+	c.unread += bytes
+	s.unread += bytes
+	s.maxUnread = max(s.maxUnread, s.unread)
+	if bytes <= 0 || s.faults.budget == 0 || s.unread <= s.faults.budget {
+		return
+	}
+	s.deaths++
+	s.stop()
+}
 
 // SilentNewSession answers the next client that wants to take its session up
 // with another, new session, and does not say that the old one is gone.

@@ -7,9 +7,13 @@ import (
 	"time"
 )
 
-// version is what the server calls itself to clients; they choose what they may
+// versions are what the server calls itself to clients; they choose what they may
 // ask for by it.
-const version = "3.8.0-zkagent-memzk, built on 2022-02-25 08:49 UTC"
+var versions = map[string]string{"3.4": "3.4.13", "3.5": "3.5.9", "3.8": "3.8.0", "3.9": "3.9.3"}
+
+func (s *Server) version() string {
+	return versions[s.opts.Version] + "-zkagent-memzk, built on 2022-02-25 08:49 UTC"
+}
 
 var fourLetterWords = []string{"ruok", "srvr", "stat", "mntr", "envi", "conf", "cons", "wchs", "isro", "dump"}
 
@@ -32,7 +36,7 @@ func (s *Server) fourLetterWord(word string) string {
 	case "mntr":
 		return s.mntr()
 	case "envi":
-		return "Environment:\nzookeeper.version=" + version + "\nos.name=go\n"
+		return "Environment:\nzookeeper.version=" + s.version() + "\nos.name=go\n"
 	case "conf":
 		o := s.opts
 		return fmt.Sprintf("clientPort=0\ntickTime=%d\nmaxClientCnxns=0\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nserverId=0\n",
@@ -47,7 +51,7 @@ func (s *Server) srvr(clients string) string {
 	received, sent := s.packets()
 	return fmt.Sprintf("Zookeeper version: %s\n%sLatency min/avg/max: 0/0.0/0\nReceived: %d\nSent: %d\nConnections: %d\n"+
 		"Outstanding: 0\nZxid: 0x%x\nMode: standalone\nNode count: %d\n",
-		version, clients, received, sent, len(s.conns), s.primary.tree.zxid, len(s.primary.tree.nodes))
+		s.version(), clients, received, sent, len(s.conns), s.primary.tree.zxid, len(s.primary.tree.nodes))
 }
 
 // packets counts what came and went over the connections that exist.
@@ -85,7 +89,7 @@ func (s *Server) mntr() string {
 	}
 	var b strings.Builder
 	line := func(key string, value any) { fmt.Fprintf(&b, "zk_%s\t%v\n", key, value) }
-	line("version", version)
+	line("version", s.version())
 	line("server_state", "standalone")
 	line("uptime", time.Since(s.started).Milliseconds())
 	line("znode_count", len(s.primary.tree.nodes))

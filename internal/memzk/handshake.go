@@ -11,6 +11,7 @@ import (
 // handshake handles the first frame; false ends the connection.
 func (c *conn) handshake(frame []byte) bool {
 	s := c.s
+	s.requests[jute.OpCreateSession]++
 	d := jute.NewDecoder(frame)
 	var req jute.ConnectRequest
 	req.Decode(d)
@@ -35,7 +36,7 @@ func (c *conn) handshake(frame []byte) bool {
 		return false
 	}
 	c.push(connectResponse(sess, req.HasReadOnly), f.until())
-	return sess != nil
+	return sess != nil && !s.faults.hangUp[jute.OpCreateSession]
 }
 
 // findSession opens or takes up the session that the client asks for; nil means

@@ -29,6 +29,11 @@ func (s *Server) Resume() {
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stop()
+}
+
+// stop needs Server.mu.
+func (s *Server) stop() {
 	s.down = true
 	for c := range s.conns {
 		c.kill()

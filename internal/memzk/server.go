@@ -34,6 +34,9 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	faults    faults
 	requests  map[int32]uint64
+	unread    int // bytes of replies that no client has read yet
+	maxUnread int
+	deaths    int
 }
 
 // New starts a server with an empty tree. Inside a synctest bubble it must be

@@ -47,7 +47,7 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 
 // discoverMany is discover for znodes that are read together.
 func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	results, err := m.s.GetManyW(ctx, paths(zs), kids)
+	results, err := m.s.GetManyW(ctx, paths(zs), kids, 0)
 	if err != nil {
 		return nil, nil, err
 	}

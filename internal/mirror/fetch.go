@@ -52,7 +52,7 @@ func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
 			return r
 		}), nil
 	}
-	results, err := m.s.GetManyW(ctx, paths(zs), false)
+	results, err := m.s.GetManyW(ctx, paths(zs), false, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// What a server cannot do, as its refusals show. A Manager remembers it for each
+// server, over sessions: who asks again loses the connection again.
+//
+// A server that does not know an operation answers "unimplemented" and closes the
+// connection. A proxy, or a server with a smaller jute.maxbuffer, closes it without a
+// word. Then the requests in flight are suspects: an operation for which there is
+// another way is not used for a while after three such ends in a row, and a large
+// request is not sent again after two.
+
+// ErrOldServer means that the server is older than ZooKeeper 3.5, the least version
+// that this package works with.
+var ErrOldServer = errors.New("the server is older than ZooKeeper 3.5, the least version that is supported")
+
+// bulkWatches stands for setWatches behind a read, among the operations.
+const bulkWatches int32 = -1000
+
+const (
+	refusedFor   = 12 * time.Hour   // how long a refusal counts: the server may be upgraded
+	suspectedFor = 10 * time.Minute // how long a suspicion counts
+	opStrikes    = 3
+	sizeStrikes  = 2
+	largeFrame   = 64 << 10 // smaller requests are never suspected for their size
+)
+
+// replaceable are the operations for which there is another way.
+var replaceable = []int32{jute.OpMultiRead, jute.OpAddWatch, bulkWatches}
+
+// ability is what one server cannot do. Its methods may be called on nil.
+type ability struct {
+	mu      sync.Mutex // guards what follows
+	until   map[int32]time.Time
+	strikes map[int32]int
+	old     bool // it does not know create2
+
+	size       int // requests of so many bytes are suspected, or more; 0: none
+	sizeStruck int
+	sizeUntil  time.Time
+}
+
+// abilities are those of all servers.
+type abilities struct {
+	mu sync.Mutex // guards of
+	of map[string]*ability
+}
+
+func newAbilities() *abilities { return &abilities{of: map[string]*ability{}} }
+
+func (a *abilities) server(name string) *ability {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of[name] == nil {
+		a.of[name] = &ability{until: map[int32]time.Time{}, strikes: map[int32]int{}}
+	}
+	return a.of[name]
+}
+
+// able returns what is known of the server last connected to.
+func (s *Session) able() *ability { return s.cfg.abilities.server(s.Server()) }
+
+// refuses reports whether the server is not to be asked for op.
+func (a *ability) refuses(op int32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.until[op])
+}
+
+// refuse notes that the server does not know op.
+func (a *ability) refuse(op int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until[op] = time.Now().Add(refusedFor)
+	a.old = a.old || op == jute.OpCreate2
+}
+
+// check returns why a request is not to be sent, or nil.
+func (a *ability) check(op int32, size int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	switch {
+	case now.Before(a.until[op]) && op == jute.OpCreate2:
+		return fmt.Errorf("%w: %w", ErrUnimplemented, ErrOldServer)
+	case now.Before(a.until[op]):
+		return ErrUnimplemented
+	case a.size > 0 && size >= a.size && a.sizeStruck >= sizeStrikes && now.Before(a.sizeUntil):
+		return fmt.Errorf("%w: request of %d bytes, the server hung up at one of %d (its jute.maxbuffer is smaller)", ErrTooLarge, size, a.size)
+	}
+	return nil
+}
+
+// answered notes that the server has answered a request.
+func (a *ability) answered(op int32, size int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if op == jute.OpSetWatches {
+		op = bulkWatches
+	}
+	delete(a.strikes, op)
+	if a.size > 0 && size >= a.size {
+		a.size, a.sizeStruck = 0, 0
+	}
+}
+
+// hungUp notes that the server closed the connection while it owed answers.
+func (a *ability) hungUp(calls []*call) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	largest := 0
+	struck := map[int32]bool{}
+	for _, c := range calls {
+		op := c.op
+		if op == jute.OpSetWatches {
+			op = bulkWatches
+		}
+		if c.sent {
+			largest = max(largest, len(c.frame)-4)
+			struck[op] = slices.Contains(replaceable, op)
+		}
+	}
+	for op, is := range struck {
+		if !is {
+			continue
+		}
+		if a.strikes[op]++; a.strikes[op] >= opStrikes {
+			a.until[op] = time.Now().Add(suspectedFor)
+			delete(a.strikes, op)
+		}
+	}
+	if largest < largeFrame {
+		return
+	}
+	if a.size == 0 || time.Now().After(a.sizeUntil) {
+		a.size, a.sizeStruck = largest, 0
+	}
+	a.size = min(a.size, largest)
+	a.sizeStruck++
+	a.sizeUntil = time.Now().Add(suspectedFor)
+}
+
+// warning returns what is wrong with the server, or nil.
+func (a *ability) warning() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.old {
+		return ErrOldServer
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"context"
+	"sync"
+)
+
+// How much a session asks of a server at once. A server builds each reply in memory,
+// and keeps it until the client has read it: thousands of clients that ask for 500
+// large znodes at once end it. ZooKeeper has no request that tells the sizes of many
+// znodes, so they are estimated by those that were read before:
+//
+//   - The first request of a call asks for few znodes, and the next for as many as
+//     would be about 1 MB, if one more znode of 1 MB stood among those seen so far.
+//     So requests grow to their full size within five round trips.
+//   - The order is random. Large znodes that stand beside each other are seen at the
+//     beginning, as often as there are.
+//   - All requests of a session share about 4 MB.
+const (
+	manyReply  = 1 << 20   // bytes of one reply, about
+	manyTokens = 16        // of a session
+	tokenBytes = 256 << 10 // what a token stands for
+	firstPaths = 4         // of the first request
+)
+
+// sizes estimates the size of a znode by those seen.
+type sizes struct {
+	mu    sync.Mutex // guards what follows
+	n     int64
+	bytes int64
+}
+
+// add takes in n znodes of so many bytes together.
+func (z *sizes) add(n int, bytes int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.n += int64(n); z.n > 1<<16 { // it is the newest that count
+		z.n, z.bytes = z.n/2, z.bytes/2
+	}
+	z.bytes += bytes
+}
+
+// total returns the number of znodes and their bytes.
+func (z *sizes) total() (int64, int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.n, z.bytes
+}
+
+// guess returns the size of the next znode, as if one more of 1 MB had been seen.
+func (z *sizes) guess() int64 {
+	n, bytes := z.total()
+	return (bytes + manyReply) / (n + 1)
+}
+
+// inFlight bounds what all requests of a session ask for at once.
+type inFlight struct {
+	turn   chan struct{} // held while tokens are taken, so that a large request gets its turn
+	tokens chan struct{}
+}
+
+func newInFlight() inFlight {
+	return inFlight{turn: make(chan struct{}, 1), tokens: make(chan struct{}, manyTokens)}
+}
+
+// take waits for room for so many bytes. The function that it returns gives it back.
+func (f inFlight) take(ctx context.Context, bytes int64) (func(), error) {
+	n := int(min(max((bytes+tokenBytes-1)/tokenBytes, 1), manyTokens))
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-f.turn }()
+	for got := range n {
+		select {
+		case f.tokens <- struct{}{}:
+		case <-ctx.Done():
+			f.give(got)
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func() { f.give(n) }, nil
+}
+
+func (f inFlight) give(n int) {
+	for range n {
+		<-f.tokens
+	}
+}
