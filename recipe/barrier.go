@@ -50,7 +50,14 @@ func (b *Barrier) Close(ctx context.Context) error {
 
 // Open lets everybody through. It is no error when it is open already.
 func (b *Barrier) Open(ctx context.Context) error {
-	if err := removeOwn(ctx, b.s, b.path); err != nil {
+	stat, closed, err := b.s.Exists(ctx, b.path)
+	if err == nil && !closed {
+		stat, closed, err = lookAgain(ctx, b.s, b.path) // a server that lags must not hide a Close
+	}
+	if err == nil && closed {
+		err = removeExactly(ctx, b.s, b.path, stat.Czxid)
+	}
+	if err != nil {
 		return fmt.Errorf("open barrier: %w", err)
 	}
 	return nil

@@ -178,6 +178,33 @@ func removeOwn(ctx context.Context, s *session.Session, path string) error {
 	}
 }
 
+// removeExactly deletes the znode at path if it still is the one of that czxid. It
+// is for names that somebody else may use again: after a lost reply, or a
+// deletion by a third party, another znode may stand there.
+func removeExactly(ctx context.Context, s *session.Session, path string, czxid int64) error {
+	for {
+		stat, exists, err := lookAgain(ctx, s, path)
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", path, err)
+		}
+		if !exists || stat.Czxid != czxid {
+			return nil
+		}
+		err = s.Delete(ctx, path, stat.Version)
+		switch {
+		case err == nil, errors.Is(err, session.ErrNoNode):
+			return nil
+		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion):
+			return fmt.Errorf("delete %s: %w", path, err)
+		}
+	}
+}
+
+// abandonExactly is removeExactly in the background.
+func abandonExactly(s *session.Session, path string, czxid int64) {
+	inBackground(s, func(ctx context.Context) error { return removeExactly(ctx, s, path, czxid) })
+}
+
 // inBackground runs a clean-up under the session's own life, and waits for it
 // only for a moment: a cancelled caller must not hang while the connection is
 // gone. When the session ends, so does the clean-up, and what it was to delete

@@ -44,6 +44,7 @@ type DoubleBarrier struct {
 	s          *session.Session
 	cfg        DoubleBarrierConfig
 	own, ready string
+	czxid      int64 // of our member; 0: not joined
 }
 
 const readyName = "ready"
@@ -78,11 +79,12 @@ func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
 		watch.Stop()
 		return nil, fmt.Errorf("enter: %w", err)
 	}
+	b.czxid = stat.Czxid
 	if err := b.await(ctx, watch, connection); err != nil {
-		abandon(b.s, b.own)
+		abandonExactly(b.s, b.own, b.czxid)
 		return nil, fmt.Errorf("enter %s: %w", b.cfg.Path, err)
 	}
-	return newHold(ctx, b.s, b.cfg.Path, b.own, stat.Czxid, holdOptions{}), nil
+	return newHold(ctx, b.s, b.cfg.Path, b.own, stat.Czxid, holdOptions{fixed: true}), nil
 }
 
 func (b *DoubleBarrier) join(ctx context.Context) (session.Stat, error) {
@@ -105,6 +107,9 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 		}
 		if len(members) >= b.cfg.N {
 			open, openErr := b.open(ctx, members)
+			if openErr == nil && open {
+				openErr = b.inside(ctx)
+			}
 			if open || openErr != nil {
 				watch.Stop()
 				return openErr
@@ -140,7 +145,7 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 // awaitReady waits for the watch on ready, and for what happens to our own znode:
 // false means that it is to be looked for again.
 func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (bool, error) {
-	own, err := watchData(ctx, b.s, b.own)
+	own, _, err := watchData(ctx, b.s, b.own)
 	if err != nil {
 		return false, err
 	}
@@ -195,7 +200,7 @@ func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error
 // inside checks that we are a member still when the barrier opened.
 func (b *DoubleBarrier) inside(ctx context.Context) error {
 	stat, exists, err := b.s.Exists(ctx, b.own)
-	if err == nil && (!exists || stat.EphemeralOwner != b.s.ID()) {
+	if err == nil && (!exists || stat.Czxid != b.czxid) {
 		err = ErrLost
 	}
 	return err
@@ -219,7 +224,7 @@ func (b *DoubleBarrier) Leave(ctx context.Context, h *Hold) error {
 		return fmt.Errorf("leave %s: %w", b.cfg.Path, ErrNotHeld)
 	}
 	if err := b.leave(ctx); err != nil {
-		abandon(b.s, b.own)
+		abandonExactly(b.s, b.own, b.czxid)
 		return fmt.Errorf("leave %s: %w", b.cfg.Path, err)
 	}
 	return nil
@@ -232,7 +237,7 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 			return err
 		}
 		if len(members) == 0 || len(members) == 1 && members[0] == b.cfg.ID {
-			if err = removeOwn(ctx, b.s, b.own); err != nil {
+			if err = removeExactly(ctx, b.s, b.own, b.czxid); err != nil {
 				return err
 			}
 			return removeOwn(ctx, b.s, b.ready)
@@ -241,12 +246,12 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 		if members[0] != b.cfg.ID {
 			await = members[0]
 			if slices.Contains(members, b.cfg.ID) {
-				if err = removeOwn(ctx, b.s, b.own); err != nil {
+				if err = removeExactly(ctx, b.s, b.own, b.czxid); err != nil {
 					return err
 				}
 			}
 		}
-		watch, err := watchData(ctx, b.s, child(b.cfg.Path, await))
+		watch, _, err := watchData(ctx, b.s, child(b.cfg.Path, await))
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,9 @@ var (
 	// ErrPermits means that a contender disagrees on the number of permits;
 	// the error is a *PermitsError.
 	ErrPermits = errors.New("number of permits differs")
+	// ErrKind means that a path is used as another kind of recipe; the error is
+	// a *KindError.
+	ErrKind = errors.New("the path is used as another kind of recipe")
 	// ErrTooLong means that a queue has too many items to be listed in one
 	// reply. Len, Put and (of a FIFO queue) nothing else still work.
 	ErrTooLong = errors.New("too long to list")
@@ -67,7 +70,7 @@ type PermitsError struct {
 
 // Error implements error.
 func (e *PermitsError) Error() string {
-	return fmt.Sprintf("semaphore %s: this contender says %d permits, the znode says %q", e.Path, e.Want, e.Have)
+	return fmt.Sprintf("this contender says %d permits, %s says %q", e.Want, e.Path, e.Have)
 }
 
 // Is makes the error match ErrPermits.

@@ -110,7 +110,7 @@ func ExampleSemaphore() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// semaphore /permits/reload: this contender says 3 permits, the znode says "2"
+	// semaphore /permits/reload: this contender says 3 permits, /permits/reload says "2"
 }
 
 func ExampleBarrier() {

@@ -28,6 +28,7 @@ type Hold struct {
 	s       *session.Session
 	path    string
 	fence   int64
+	fixed   bool            // others may use the name of our znode, too
 	ctx     context.Context // what is held is a context
 	cancel  context.CancelCauseFunc
 	end     context.CancelFunc
@@ -51,6 +52,7 @@ type held struct {
 // holdOptions tells how a znode of ours is held.
 type holdOptions struct {
 	shared bool
+	fixed  bool
 	// now sets the watch on our own znode at once. Otherwise it is set when
 	// the hold has lasted a sixth of the session timeout: a short hold then
 	// costs no request of its own.
@@ -66,7 +68,7 @@ func newHold(ctx context.Context, s *session.Session, dir, path string, fence in
 	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &held{dir, opts.shared, s, outer}))
 	own, cancel := context.WithCancelCause(leased)
 	h := &Hold{
-		s: s, path: path, fence: fence, ctx: own, cancel: cancel, end: end,
+		s: s, path: path, fence: fence, fixed: opts.fixed, ctx: own, cancel: cancel, end: end,
 		watched: make(chan struct{}), revoked: make(chan struct{}),
 	}
 	go func() {
@@ -146,9 +148,15 @@ func (h *Hold) finish() bool {
 
 // remove deletes our znode, and goes on in the background when ctx ends.
 func (h *Hold) remove(ctx context.Context) error {
-	err := removeOwn(ctx, h.s, h.path)
+	remove := func(ctx context.Context) error {
+		if h.fixed {
+			return removeExactly(ctx, h.s, h.path, h.fence)
+		}
+		return removeOwn(ctx, h.s, h.path)
+	}
+	err := remove(ctx)
 	if err != nil && ctx.Err() != nil {
-		abandon(h.s, h.path)
+		inBackground(h.s, remove)
 	}
 	return err
 }

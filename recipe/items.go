@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -49,8 +51,27 @@ type items struct {
 	// stand before those that are known.
 	fresh bool
 
-	mu   sync.Mutex // mu guards list
-	list []item     // what is left of the last list, in order
+	logger *slog.Logger // nil: discard
+
+	mu      sync.Mutex      // mu guards what follows
+	list    []item          // what is left of the last list, in order
+	skipped map[string]bool // items that may not be read
+}
+
+// skip notes an item that may not be read, and logs it once.
+func (q *items) skip(path string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.skipped[base(path)] {
+		return
+	}
+	if q.skipped == nil {
+		q.skipped = map[string]bool{}
+	}
+	q.skipped[base(path)] = true
+	if q.logger != nil {
+		q.logger.Warn("an item of the queue may not be read and is passed over", "path", path)
+	}
 }
 
 // claimMode tells what a take has to do with claims.
@@ -155,8 +176,11 @@ func (q *items) sorted(names, claimed []string) []item {
 		taken[name] = true
 	}
 	list := make([]item, 0, len(names))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.skipped, func(name string, _ bool) bool { return !slices.Contains(names, name) })
 	for _, name := range names {
-		if it, ok := q.parse(name); ok && !taken[name] {
+		if it, ok := q.parse(name); ok && !taken[name] && !q.skipped[name] {
 			list = append(list, it)
 		}
 	}

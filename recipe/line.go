@@ -191,9 +191,13 @@ func (p *Place) waitFor(ctx context.Context, pred string) error {
 			return fmt.Errorf("watch %s: %w", p.path, err)
 		}
 	}
-	watch, err := watchData(ctx, p.s, child(p.line.Path, pred))
+	watch, stat, err := watchData(ctx, p.s, child(p.line.Path, pred))
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", pred, err)
+	}
+	if watch != nil && stat.EphemeralOwner == 0 {
+		watch.Stop()
+		return fmt.Errorf("%w: %s stands in line, belongs to no session and never leaves by itself: delete it", ErrInTheWay, child(p.line.Path, pred))
 	}
 	if watch == nil {
 		return nil // it left between the list and the read
@@ -217,12 +221,19 @@ func (p *Place) waitFor(ctx context.Context, pred string) error {
 
 // ahead returns whom we wait for; empty when it is our turn.
 func (p *Place) ahead(ctx context.Context) (string, error) {
-	names, _, err := p.s.Children(ctx, p.line.Path)
+	names, stat, err := p.s.Children(ctx, p.line.Path)
 	if errors.Is(err, session.ErrNoNode) {
 		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
 	}
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", p.line.Path, err)
+	}
+	kind := p.line.naming.kind()
+	if err := otherKind(p.line.Path, kind, names); err != nil {
+		return "", err
+	}
+	if err := isSemaphore(ctx, p.s, p.line.Path, kind, stat); err != nil {
+		return "", err
 	}
 	if !slices.Contains(names, base(p.path)) {
 		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
@@ -246,23 +257,23 @@ func (l *Line) warn(foreign []string) {
 // it is not there. It reads instead of asking whether it exists, because that
 // would leave a watch on the missing znode; only when the znode may not be
 // read does it fall back, as an exists needs no permission.
-func watchData(ctx context.Context, s *session.Session, path string) (*session.Watch, error) {
-	_, _, watch, err := s.GetW(ctx, path)
+func watchData(ctx context.Context, s *session.Session, path string) (*session.Watch, session.Stat, error) {
+	_, stat, watch, err := s.GetW(ctx, path)
 	switch {
 	case err == nil:
-		return watch, nil
+		return watch, stat, nil
 	case errors.Is(err, session.ErrNoNode):
-		return nil, nil
+		return nil, stat, nil
 	case !errors.Is(err, session.ErrNoAuth):
-		return nil, err
+		return nil, stat, err
 	}
-	_, exists, watch, err := s.ExistsW(ctx, path)
+	stat, exists, watch, err := s.ExistsW(ctx, path)
 	if err != nil {
-		return nil, err
+		return nil, stat, err
 	}
 	if !exists {
 		watch.Stop()
-		return nil, nil
+		return nil, stat, nil
 	}
-	return watch, nil
+	return watch, stat, nil
 }

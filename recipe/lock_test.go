@@ -43,12 +43,12 @@ func TestHolds_NoHerd(t *testing.T) {
 		{"write lock", 100, func(s *session.Session) func(context.Context) (*Hold, error) {
 			return NewRWLock(s, LockConfig{Path: "/h"}).Lock
 		}, 3},
-		// The lease is deleted, the leases listed, the lock given back; the next
-		// one lists the lock's line, makes its lease, and lists and watches the
-		// leases.
+		// The lease is deleted, the leases listed, the place given back; the next
+		// one lists the line, makes its lease, reads its place and K, and lists and
+		// watches the leases.
 		{"semaphore", 100, func(s *session.Session) func(context.Context) (*Hold, error) {
 			return NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 1}).Acquire
-		}, 8},
+		}, 9},
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) { noHerd(t, w, k.open(w.dial("a")), k.waiters, k.most) })

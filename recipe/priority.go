@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,7 @@ type PriorityQueueConfig struct {
 	// Reserve selects kazoo's LockingQueue layout, from which items can be
 	// reserved. All users of a path must agree.
 	Reserve bool
+	Logger  *slog.Logger // nil: discard
 }
 
 // PriorityQueue delivers lower priorities first. It may be used by many
@@ -48,7 +50,7 @@ type PriorityQueue struct{ items items }
 // NewPriorityQueue returns a priority queue of the session. It does no I/O.
 func NewPriorityQueue(s *session.Session, cfg PriorityQueueConfig) *PriorityQueue {
 	q := &PriorityQueue{items{
-		s: s, dir: cfg.Path, maxLen: cfg.MaxLen, fresh: true,
+		s: s, dir: cfg.Path, maxLen: cfg.MaxLen, fresh: true, logger: cfg.Logger,
 		ops: newOperations(s, cfg.Path), parse: parseEntry,
 	}}
 	if cfg.Reserve {

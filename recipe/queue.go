@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -33,6 +34,7 @@ type QueueConfig struct {
 	// MaxLen is about how many items the queue may hold: a Put that finds
 	// that many returns ErrFull. 0: no bound, and one request less.
 	MaxLen int
+	Logger *slog.Logger // nil: discard
 }
 
 // Queue is a first-in-first-out queue. It may be used by many goroutines at once.
@@ -43,7 +45,7 @@ const fifoPrefix = "qn-"
 // NewQueue returns a queue of the session. It does no I/O.
 func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 	return &Queue{items{
-		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen,
+		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
 		ops: newOperations(s, cfg.Path),
 		parse: func(name string) (item, bool) {
 			seq, ok := ParseSequence(name, fifoPrefix)

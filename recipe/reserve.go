@@ -17,6 +17,8 @@ type Reservation struct {
 	item  string
 	claim string
 	body  []byte
+	// version is the item's data version: how often it has been reserved.
+	version int32
 }
 
 // Body returns what was put.
@@ -46,36 +48,34 @@ func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
 	return r, nil
 }
 
-// reserveItem claims one item; nil means that somebody else has it. The claim's
-// data is a GUID, which tells after a lost reply whether the claim is ours.
+// reserveItem claims one item; nil means that somebody else has it. The item is
+// written back in the claim's multi: its data version counts the reservations, so
+// that an Ack of a former one can be refused.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name)}
-	stat, err := q.claim(ctx, r)
+	body, stat, err := q.s.Get(ctx, r.item)
+	if err != nil {
+		return nil, q.unlessSkipped(r.item, err)
+	}
+	r.body, r.version = body, stat.Version+1
+	claimed, err := q.claim(ctx, r)
 	switch {
-	case isTaken(err):
+	case isTaken(err), errors.Is(err, session.ErrBadVersion):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	body, _, err := q.s.Get(ctx, r.item)
-	if err != nil {
-		abandon(q.s, r.claim)
-		if errors.Is(err, session.ErrNoNode) {
-			return nil, nil // an operator removed it
-		}
-		return nil, err
-	}
-	r.body = body
-	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{})
+	r.hold = newHold(ctx, q.s, q.claims, r.claim, claimed.Czxid, holdOptions{fixed: true})
 	return r, nil
 }
 
-// claim creates the claim of an item that is there.
+// claim creates the claim of an item that is as it was read. The claim's data is
+// a GUID, which tells after a lost reply whether the claim is ours.
 func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
 	token := []byte(newHex())
 	for {
 		results, err := q.s.Multi(ctx,
-			session.CheckOp(r.item, -1),
+			session.SetOp(r.item, r.body, r.version-1),
 			session.CreateOp(r.claim, token, session.Ephemeral))
 		switch {
 		case err == nil:
@@ -91,10 +91,11 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 		stat, ours, err := q.isOurs(ctx, r.claim, token)
 		if err != nil {
 			inBackground(q.s, func(ctx context.Context) error {
-				if _, still, again := q.isOurs(ctx, r.claim, token); again != nil || !still {
+				stat, still, again := q.isOurs(ctx, r.claim, token)
+				if again != nil || !still {
 					return again
 				}
-				return removeOwn(ctx, q.s, r.claim)
+				return removeExactly(ctx, q.s, r.claim, stat.Czxid)
 			})
 			return session.Stat{}, err
 		}
@@ -118,28 +119,44 @@ func (q *items) isOurs(ctx context.Context, claim string, token []byte) (session
 
 // Ack takes the item out of the queue for good. It fails with an error that
 // matches ErrNotHeld when the reservation ended before: the item may then be
-// delivered again.
+// delivered again. The server decides: an Ack while the connection is suspended
+// waits for it, and succeeds if the session lived through it.
 func (r *Reservation) Ack(ctx context.Context) error {
 	cause := r.hold.Err()
 	if !r.hold.finish() {
 		return fmt.Errorf("ack %s: %w", r.item, ErrNotHeld)
 	}
-	if cause != nil {
-		abandon(r.q.s, r.claim)
-		return fmt.Errorf("ack %s: %w: %w", r.item, ErrNotHeld, cause)
-	}
-	err := r.q.ops.do(ctx, session.DeleteOp(r.item, -1), session.DeleteOp(r.claim, -1))
+	err := r.ack(ctx, cause)
 	if err != nil {
-		abandon(r.q.s, r.claim)
+		abandonExactly(r.q.s, r.claim, r.hold.fence)
+		return fmt.Errorf("ack %s: %w", r.item, err)
 	}
-	switch {
-	case err == nil:
-		return nil
-	case isTaken(err):
-		return fmt.Errorf("ack %s: %w: %w", r.item, ErrNotHeld, err)
-	}
-	return fmt.Errorf("ack %s: %w", r.item, err)
+	return nil
 }
+
+func (r *Reservation) ack(ctx context.Context, cause error) error {
+	if cause != nil && !errors.Is(cause, session.ErrSuspended) {
+		return fmt.Errorf("%w: %w", ErrNotHeld, cause)
+	}
+	// Claims of other programs leave the item as it is, so the claim is looked
+	// at, too.
+	stat, exists, err := r.q.s.Exists(ctx, r.claim)
+	if err != nil {
+		return err
+	}
+	if !exists || stat.Czxid != r.hold.fence {
+		return ErrNotHeld
+	}
+	err = r.q.ops.do(ctx, session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
+	if isTaken(err) || !errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrBadVersion) {
+		return fmt.Errorf("%w: %w", ErrNotHeld, err)
+	}
+	return err
+}
+
+// Attempts returns how often the item has been reserved, this time included.
+// Programs that are not of this module do not count.
+func (r *Reservation) Attempts() int { return int(r.version) }
 
 // Return gives the item back, to be delivered again, in its old place.
 func (r *Reservation) Return(ctx context.Context) error {
@@ -170,12 +187,14 @@ func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error)
 	case !ours || stat.EphemeralOwner != q.s.ID():
 		return nil, fmt.Errorf("take over %s: %w", r.item, ErrNotHeld)
 	}
-	if r.body, _, err = q.s.Get(ctx, r.item); err != nil {
+	var of session.Stat
+	if r.body, of, err = q.s.Get(ctx, r.item); err != nil {
 		if errors.Is(err, session.ErrNoNode) {
 			err = ErrNotHeld // an operator removed it
 		}
 		return nil, fmt.Errorf("take over %s: %w", r.item, err)
 	}
-	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{})
+	r.version = of.Version
+	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{fixed: true})
 	return r, nil
 }

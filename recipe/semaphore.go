@@ -7,15 +7,14 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/zkagent/zkagent/session"
 )
 
-// The semaphore: at most K holders.
+// The semaphore: at most K permits are held.
 //
 //	<path>                                     data = K as text
-//	<path>/locks/_c_<uuid>-lock-<sequence>     a lock, held while a permit is taken
+//	<path>/locks/_c_<uuid>-lock-<sequence>     a lock, held while permits are taken
 //	<path>/leases/_c_<uuid>-lease-<sequence>   ephemeral sequential, one per permit
 //
 // and in kazoo's dialect
@@ -24,30 +23,37 @@ import (
 //	<path>-__lock__/<32 hex>__lock__<sequence> the lock
 //	<path>/<32 hex>                            ephemeral, one per permit
 //
-// Steps (Apache Curator, InterProcessSemaphoreV2): take the lock, create a
-// lease, wait until not more than K leases stand, give the lock back. Only the
-// holder of the lock watches the leases, so one release wakes one contender.
+// Where K comes from a counter, the data says "counter <its path>" instead.
+//
+// Steps (Apache Curator, InterProcessSemaphoreV2): take the lock, create the
+// leases, wait until not more than K leases stand, give the lock back. Only the
+// holder of the lock watches the leases, so one release wakes one contender. K is
+// read again by each contender whose turn it is.
 //
 // Guarantees: never more than K permits; permits in the order of arrival;
-// contenders that disagree on K are refused instead of overcommitting. Curator's
-// own semaphore does not look at the data of <path>; there K is by convention.
+// contenders that disagree on K are refused instead of overcommitting; a lock on
+// the same path is refused. A waiter keeps its place over a suspension that its
+// session survives. Curator's own semaphore does not look at the data of <path>;
+// there K is by convention. Not guaranteed: that holders leave when K shrinks.
 
 // SemaphoreConfig describes a semaphore.
 type SemaphoreConfig struct {
-	Path    string
-	K       int    // number of permits, at least 1
+	Path string
+	K    int // number of permits, at least 1
+	// Counter is the path of a counter in the layout of Curator's SharedCount
+	// whose value is K. All contenders follow it. K is 0 then.
+	Counter string
 	Dialect string // Curator (default) or Kazoo
-	Data    []byte // what our lease says, by custom a host name
+	Data    []byte // what our leases say, by custom a host name
 	Logger  *slog.Logger
 }
 
 // Semaphore hands out K permits. It may be used by many goroutines at once.
 type Semaphore struct {
-	s       *session.Session
-	cfg     SemaphoreConfig
-	lock    *Lock
-	leases  string
-	checked atomic.Bool // K stands in the znode, and is ours
+	s      *session.Session
+	cfg    SemaphoreConfig
+	lock   *Lock
+	leases string
 }
 
 // NewSemaphore returns a semaphore of the session. It does no I/O.
@@ -63,50 +69,149 @@ func NewSemaphore(s *session.Session, cfg SemaphoreConfig) *Semaphore {
 
 // Acquire waits until a permit is ours. When ctx ends first its cause is
 // returned and nothing is left behind.
-func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, false) }
-
-// TryAcquire takes a permit when one is free and nobody else is about to take
-// it; otherwise the error matches ErrHeld.
-func (m *Semaphore) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, true) }
-
-func (m *Semaphore) acquire(ctx context.Context, try bool) (*Hold, error) {
-	if err := m.check(ctx); err != nil {
-		return nil, err
-	}
-	take := m.lock.Acquire
-	if try {
-		take = m.lock.TryAcquire
-	}
-	turn, err := take(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("semaphore: %w", err)
-	}
-	h, err := m.lease(ctx, turn, try)
-	rerr := turn.Release(ctx) // in the background when ctx has ended
-	if err == nil && rerr != nil && !errors.Is(rerr, ErrNotHeld) {
-		err = rerr
-	}
-	if err != nil {
-		if h != nil {
-			_ = h.Release(ctx) // the first error is told
-		}
-		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
-	}
-	return h, nil
+func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) {
+	return one(m.acquire(ctx, 1, false))
 }
 
-// lease creates our lease and waits until it is one of K. It is called with
-// the lock held and gives up when the lock is lost: another may count then.
-func (m *Semaphore) lease(ctx context.Context, turn *Hold, try bool) (*Hold, error) {
-	path, stat, err := m.createLease(ctx)
+// TryAcquire takes a permit when one is free; otherwise the error matches
+// ErrHeld.
+func (m *Semaphore) TryAcquire(ctx context.Context) (*Hold, error) {
+	return one(m.acquire(ctx, 1, true))
+}
+
+// AcquireN waits until n permits are ours, all at once.
+func (m *Semaphore) AcquireN(ctx context.Context, n int) (*MultiHold, error) {
+	return m.many(ctx, n, false)
+}
+
+// TryAcquireN takes n permits when so many are free; otherwise it takes none and
+// the error matches ErrHeld.
+func (m *Semaphore) TryAcquireN(ctx context.Context, n int) (*MultiHold, error) {
+	return m.many(ctx, n, true)
+}
+
+func (m *Semaphore) many(ctx context.Context, n int, try bool) (*MultiHold, error) {
+	holds, err := m.acquire(ctx, n, try)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.await(ctx, turn, base(path), try); err != nil {
-		abandon(m.s, path)
+	return newMultiHold(ctx, holds), nil
+}
+
+func one(holds []*Hold, err error) (*Hold, error) {
+	if err != nil {
 		return nil, err
 	}
-	return newHold(ctx, m.s, m.leases, path, stat.Czxid, holdOptions{}), nil
+	return holds[0], nil
+}
+
+func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, error) {
+	if m.cfg.Counter == "" && m.cfg.K < 1 || n < 1 {
+		return nil, fmt.Errorf("semaphore %s: %d of %d permits, at least one is needed: %w", m.cfg.Path, n, m.cfg.K, ErrFormat)
+	}
+	if err := m.agree(ctx); err != nil {
+		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
+	}
+	turn, err := m.turn(ctx, n, try)
+	if err != nil {
+		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
+	}
+	holds, err := m.take(ctx, turn, n, try)
+	if lerr := turn.Leave(ctx); lerr != nil {
+		turn.Abandon() // in the background, for ctx may have ended
+	}
+	if err != nil {
+		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
+	}
+	return holds, nil
+}
+
+// turn waits for our turn in the lock's line. A contender that tries waits only
+// for those who are taking a free permit: while as many leases stand as there are
+// permits, it is refused.
+func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Place, error) {
+	turn, err := m.lock.line.Join(ctx, m.s, m.cfg.Data)
+	if err != nil {
+		return nil, err
+	}
+	if try {
+		err = m.tryTurn(ctx, turn, n)
+	} else {
+		err = turn.Wait(ctx)
+	}
+	if err != nil {
+		turn.Abandon()
+		return nil, err
+	}
+	return turn, nil
+}
+
+func (m *Semaphore) tryTurn(ctx context.Context, turn *Place, n int) error {
+	for {
+		pred, err := turn.ahead(ctx)
+		if err != nil || pred == "" {
+			return err
+		}
+		watch, _, err := watchData(ctx, m.s, child(turn.line.Path, pred))
+		if err != nil {
+			return err
+		}
+		if watch == nil {
+			continue
+		}
+		k, err := m.permits(ctx)
+		if err != nil {
+			watch.Stop()
+			return err
+		}
+		list, leases, err := m.s.ListW(ctx, m.leases)
+		if err == nil && m.count(list.Names)+n > k {
+			err = ErrHeld
+		}
+		if err == nil {
+			err = m.s.WaitAny(ctx, watch, leases)
+		}
+		watch.Stop()
+		leases.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take creates our leases and waits until they are among the K. It is called when
+// it is our turn, and gives up when our place in the line is lost: another may
+// count then.
+func (m *Semaphore) take(ctx context.Context, turn *Place, n int, try bool) ([]*Hold, error) {
+	var own []lease
+	err := error(nil)
+	for range n {
+		var l lease
+		if l.path, l.stat, err = m.createLease(ctx); err != nil {
+			break
+		}
+		own = append(own, l)
+	}
+	if err == nil {
+		err = m.await(ctx, turn, own, try)
+	}
+	if err != nil {
+		for _, l := range own {
+			abandon(m.s, l.path)
+		}
+		return nil, err
+	}
+	holds := make([]*Hold, len(own))
+	for i, l := range own {
+		holds[i] = newHold(ctx, m.s, m.leases, l.path, l.stat.Czxid, holdOptions{})
+	}
+	return holds, nil
+}
+
+// lease is one of our permits.
+type lease struct {
+	path string
+	stat session.Stat
 }
 
 func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, error) {
@@ -119,85 +224,141 @@ func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, erro
 }
 
 // await waits until the leases, ours among them, are not more than K.
-func (m *Semaphore) await(ctx context.Context, turn *Hold, own string, try bool) error {
+func (m *Semaphore) await(ctx context.Context, turn *Place, own []lease, try bool) error {
+	// Nobody else takes a permit while our place is first. It is watched from
+	// here on, so its loss ends the wait.
+	if err := turn.prove(ctx); err != nil {
+		return err
+	}
 	for {
-		names, _, watch, err := m.s.ChildrenW(ctx, m.leases)
+		k, permits, err := m.permitsW(ctx)
 		if err != nil {
-			return fmt.Errorf("list %s: %w", m.leases, err)
-		}
-		count, mine := m.count(names, own)
-		switch {
-		case !mine:
-			err = ErrLost
-		case turn.Err() != nil:
-			err = turn.Err()
-		case count > m.cfg.K && try:
-			err = ErrHeld
-		}
-		if err != nil || count <= m.cfg.K {
-			watch.Stop()
 			return err
 		}
-		if err := m.awaitChange(ctx, turn, watch); err != nil {
+		names, _, leases, err := m.s.ChildrenW(ctx, m.leases)
+		if err == nil {
+			count := m.count(names)
+			switch {
+			case !stand(names, own):
+				err = ErrLost
+			case turn.own.Fired():
+				err = turn.prove(ctx)
+			case len(own) > k:
+				err = fmt.Errorf("%d permits wanted of %d: %w", len(own), k, ErrRange)
+			case count > k && try:
+				err = ErrHeld
+			}
+			if err == nil && count <= k {
+				permits.Stop()
+				leases.Stop()
+				return nil
+			}
+		}
+		if err == nil {
+			err = m.s.WaitAny(ctx, leases, permits, turn.own)
+		}
+		permits.Stop()
+		leases.Stop()
+		if err != nil {
 			return err
 		}
 	}
 }
 
-func (m *Semaphore) awaitChange(ctx context.Context, turn *Hold, watch *session.Watch) error {
-	defer watch.Stop()
-	select {
-	case <-watch.C():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-turn.Context().Done():
-		return turn.Err()
-	}
-}
-
-// count returns the number of leases, and whether ours is among them. In
-// kazoo's layout every child is a lease.
-func (m *Semaphore) count(names []string, own string) (int, bool) {
-	count, mine := 0, false
+// stand reports whether all our leases are in the list.
+func stand(names []string, own []lease) bool {
+	found := 0
 	for _, name := range names {
-		_, lease := ParseSequence(name, "lease-")
-		if lease || m.cfg.Dialect == Kazoo {
+		for _, l := range own {
+			if name == base(l.path) {
+				found++
+			}
+		}
+	}
+	return found == len(own)
+}
+
+// count returns the number of leases. In kazoo's layout every child is one.
+func (m *Semaphore) count(names []string) int {
+	count := 0
+	for _, name := range names {
+		if m.isLease(name) {
 			count++
 		}
-		mine = mine || name == own
 	}
-	return count, mine
+	return count
 }
 
-// check makes sure, once, that the znode and we agree on K.
-func (m *Semaphore) check(ctx context.Context) error {
-	if m.checked.Load() {
-		return nil
+func (m *Semaphore) isLease(name string) bool {
+	_, lease := ParseSequence(name, "lease-")
+	return lease || m.cfg.Dialect == Kazoo
+}
+
+// agree makes sure that the path is a semaphore, and ours.
+func (m *Semaphore) agree(ctx context.Context) error {
+	if err := m.declare(ctx); err != nil {
+		return err
 	}
-	if m.cfg.K < 1 {
-		return fmt.Errorf("semaphore %s: %d permits, at least one is needed: %w", m.cfg.Path, m.cfg.K, ErrFormat)
-	}
-	have, err := m.permits(ctx)
+	names, _, err := m.s.Children(ctx, m.cfg.Path)
 	if err != nil {
-		return fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
+		return fmt.Errorf("list %s: %w", m.cfg.Path, err)
 	}
-	if have != strconv.Itoa(m.cfg.K) {
-		return &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
-	}
-	m.checked.Store(true)
-	return nil
+	return otherKind(m.cfg.Path, kindSemaphore, names)
 }
 
-// permits returns the text of K, which it writes when there is none yet. An
-// empty znode is one that a client without the rule made.
-func (m *Semaphore) permits(ctx context.Context) (string, error) {
-	want := []byte(strconv.Itoa(m.cfg.K))
+// text is what the data of the path says.
+func (m *Semaphore) text() string {
+	if m.cfg.Counter != "" {
+		return "counter " + m.cfg.Counter
+	}
+	return strconv.Itoa(m.cfg.K)
+}
+
+// permits returns K, after a check that all contenders mean the same.
+func (m *Semaphore) permits(ctx context.Context) (int, error) {
+	k, watch, err := m.permitsW(ctx)
+	watch.Stop()
+	return k, err
+}
+
+// permitsW is permits with a watch that tells when to ask again.
+func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
+	data, _, err := m.s.Get(ctx, m.cfg.Path)
+	if err != nil {
+		return 0, nil, err
+	}
+	if have := strings.TrimSpace(string(data)); have != m.text() {
+		return 0, nil, &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
+	}
+	if m.cfg.Counter == "" {
+		return m.cfg.K, nil, nil
+	}
+	c := NewCounter(m.s, CounterConfig{Path: m.cfg.Counter, Dialect: CounterShared})
+	data, _, watch, err := m.s.GetW(ctx, m.cfg.Counter)
+	var k int64
+	if err == nil {
+		if k, err = c.decode(data); err != nil {
+			watch.Stop()
+		}
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("permits of the counter %s: %w", m.cfg.Counter, err)
+	}
+	return int(k), watch, nil
+}
+
+// declare writes K, or where it comes from, into a path that does not say it yet.
+// An empty znode is one that a client without the rule made.
+func (m *Semaphore) declare(ctx context.Context) error {
+	want := []byte(m.text())
 	for {
 		data, stat, err := m.s.Get(ctx, m.cfg.Path)
 		switch {
 		case err == nil && len(data) > 0:
-			return strings.TrimSpace(string(data)), nil
+			if have := strings.TrimSpace(string(data)); have != m.text() {
+				return &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
+			}
+			return nil
 		case err == nil:
 			_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
 		case errors.Is(err, session.ErrNoNode):
@@ -209,9 +370,21 @@ func (m *Semaphore) permits(ctx context.Context) (string, error) {
 		// Somebody else may have been first, or the reply was lost: the
 		// next read tells.
 		if err != nil && (ctx.Err() != nil || !isRace(err)) {
-			return "", err
+			return err
 		}
 	}
+}
+
+// Participants returns who holds permits, by age.
+func (m *Semaphore) Participants(ctx context.Context) ([]Contender, error) {
+	list, err := contenders(ctx, m.s, m.leases, m.isLease)
+	if err != nil {
+		return nil, fmt.Errorf("participants of semaphore %s: %w", m.cfg.Path, err)
+	}
+	for i := range list {
+		list[i].Holder = true
+	}
+	return list, nil
 }
 
 // isRace reports whether a write of create-once data lost, or may have won.

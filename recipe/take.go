@@ -35,12 +35,10 @@ func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) 
 // or that somebody has reserved it.
 func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 	body, _, err := q.s.Get(ctx, child(q.dir, it.name))
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, false, nil
+	if err != nil {
+		return nil, false, q.unlessSkipped(child(q.dir, it.name), err)
 	}
-	if err == nil {
-		err = q.remove(ctx, it.name)
-	}
+	err = q.remove(ctx, it.name)
 	switch {
 	case err == nil:
 		return body, true, nil
@@ -48,6 +46,19 @@ func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 		return nil, false, nil
 	}
 	return nil, false, err
+}
+
+// unlessSkipped drops the error of an item that somebody removed, or that we may
+// not read: it must not block those behind it.
+func (q *items) unlessSkipped(path string, err error) error {
+	switch {
+	case errors.Is(err, session.ErrNoNode):
+		return nil
+	case errors.Is(err, session.ErrNoAuth):
+		q.skip(path)
+		return nil
+	}
+	return err
 }
 
 // remove takes an item out, and makes the directory of claims when it is

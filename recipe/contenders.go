@@ -1,0 +1,77 @@
+package recipe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Contender is one znode in a line: somebody who holds, or who waits.
+type Contender struct {
+	Path     string
+	Data     []byte // what it says of itself, by custom a host name
+	Holder   bool
+	Shared   bool // a reader of a read-write lock
+	Since    time.Time
+	Czxid    int64 // its fencing token
+	Owner    int64 // session; 0: a persistent znode, which never leaves by itself
+	Sequence Sequence
+}
+
+// Contenders returns who stands in the line at path, in order: of a lock, a
+// read-write lock or an election, in any of the layouts that this package knows.
+// A path that does not exist has none.
+func Contenders(ctx context.Context, s *session.Session, path string) ([]Contender, error) {
+	list, err := contenders(ctx, s, path, func(name string) bool {
+		_, ok := parseContender(name)
+		return ok
+	})
+	if err != nil {
+		return nil, fmt.Errorf("contenders of %s: %w", path, err)
+	}
+	shared := true
+	for i := range list {
+		shared = shared && list[i].Shared
+		list[i].Holder = i == 0 || shared
+	}
+	return list, nil
+}
+
+// contenders reads the children that want takes, in the order of their sequences,
+// or else of their creation.
+func contenders(ctx context.Context, s *session.Session, path string, want func(string) bool) ([]Contender, error) {
+	children, err := s.GetChildren(ctx, path)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, err
+	}
+	list := []Contender{}
+	for _, one := range children {
+		switch {
+		case !want(one.Name), errors.Is(one.Err, session.ErrNoNode):
+			continue
+		case one.Err != nil && !errors.Is(one.Err, session.ErrNoAuth):
+			return nil, one.Err
+		}
+		c, _ := parseContender(one.Name)
+		_, c.seq, _ = splitSequence(one.Name)
+		list = append(list, Contender{
+			Path: child(path, one.Name), Data: one.Data, Shared: c.shared, Since: time.UnixMilli(one.Stat.Ctime),
+			Czxid: one.Stat.Czxid, Owner: one.Stat.EphemeralOwner, Sequence: c.seq,
+		})
+	}
+	slices.SortFunc(list, func(a, b Contender) int {
+		switch {
+		case a.Sequence == b.Sequence:
+			return cmp.Compare(a.Czxid, b.Czxid)
+		case a.Sequence.Before(b.Sequence):
+			return -1
+		}
+		return 1
+	})
+	return list, nil
+}

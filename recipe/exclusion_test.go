@@ -1,0 +1,329 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Two recipes of different kinds on one path are never both held, in either
+// order: the second is refused in words.
+func TestOnePathOneKind(t *testing.T) {
+	type acquire = func(s *session.Session) func(context.Context) (*Hold, error)
+	kinds := map[string]acquire{
+		"lock": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewLock(s, LockConfig{Path: "/x"}).Acquire
+		},
+		"write": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewRWLock(s, LockConfig{Path: "/x"}).Lock
+		},
+		"read": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewRWLock(s, LockConfig{Path: "/x"}).RLock
+		},
+		"semaphore": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2}).Acquire
+		},
+		"kazoo semaphore": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2, Dialect: Kazoo}).Acquire
+		},
+		"kazoo lock": func(s *session.Session) func(context.Context) (*Hold, error) {
+			return NewLock(s, LockConfig{Path: "/x", Dialect: Kazoo}).Acquire
+		},
+	}
+	family := func(kind string) string {
+		switch {
+		case strings.Contains(kind, "semaphore"):
+			return "semaphore"
+		case kind == "write", kind == "read":
+			return "rw"
+		}
+		return kind
+	}
+	for first, a := range kinds {
+		for second, b := range kinds {
+			f, g := family(first), family(second)
+			if f == g || strings.HasPrefix(first, "kazoo lock") && g != "semaphore" || strings.HasPrefix(second, "kazoo lock") && f != "semaphore" {
+				continue
+			}
+			t.Run(first+" then "+second, func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *world) {
+					h, err := a(w.dial("a"))(t.Context())
+					must(t, err)
+					_, err = b(w.dial("b"))(t.Context())
+					if kind, ok := errors.AsType[*KindError](err); !ok || !errors.Is(err, ErrKind) || kind.Path != "/x" {
+						t.Errorf("got %v, want a KindError", err)
+					}
+					must(t, h.Release(t.Context()))
+					if left := w.leftovers("/x"); len(left) > 0 {
+						t.Errorf("left behind: %v", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+// As many contenders as permits all get one, however they come: only the count of
+// leases refuses.
+func TestSemaphore_TryRefusesOnlyWhenNoPermitIsFree(t *testing.T) {
+	for _, dialect := range []string{Curator, Kazoo} {
+		bubble(t, func(t *testing.T, w *world) {
+			const k = 8
+			w.Delay(jute.OpCreate2, 50*time.Millisecond)
+			var wg sync.WaitGroup
+			errs := make(chan error, k+2)
+			for range k {
+				s := w.dial("a")
+				wg.Go(func() {
+					_, err := NewSemaphore(s, SemaphoreConfig{Path: "/x", K: k, Dialect: dialect}).TryAcquire(t.Context())
+					errs <- err
+				})
+			}
+			wg.Wait()
+			for range k {
+				if err := <-errs; err != nil {
+					t.Errorf("%s: a permit was free: %v", dialect, err)
+				}
+			}
+			full := NewSemaphore(w.dial("b"), SemaphoreConfig{Path: "/x", K: k, Dialect: dialect})
+			if _, err := full.TryAcquire(t.Context()); !errors.Is(err, ErrHeld) {
+				t.Errorf("%s: none was free: got %v", dialect, err)
+			}
+			// A waiter in the line does not make it hang.
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() { _, _ = full.Acquire(ctx) })
+			synctest.Wait()
+			start := time.Now()
+			if _, err := full.TryAcquire(t.Context()); !errors.Is(err, ErrHeld) || time.Since(start) > time.Second {
+				t.Errorf("%s: behind a waiter: got %v after %v", dialect, err, time.Since(start))
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
+func TestSemaphore_ManyAtOnceAndParticipants(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m := NewSemaphore(w.dial("a"), SemaphoreConfig{Path: "/x", K: 5, Data: []byte("me")})
+		three, err := m.AcquireN(t.Context(), 3)
+		must(t, err)
+		if _, err := m.TryAcquireN(t.Context(), 3); !errors.Is(err, ErrHeld) {
+			t.Errorf("six of five: %v", err)
+		}
+		if _, err := m.AcquireN(t.Context(), 6); !errors.Is(err, ErrRange) {
+			t.Errorf("six at once of five: %v", err)
+		}
+		list, err := m.Participants(t.Context())
+		if err != nil || len(list) != 3 || string(list[0].Data) != "me" || !list[0].Holder || list[0].Since.IsZero() {
+			t.Errorf("participants %+v, %v", list, err)
+		}
+		must(t, three.Release(t.Context()))
+		five, err := m.TryAcquireN(t.Context(), 5)
+		must(t, err)
+		must(t, five.Release(t.Context()))
+		if left := w.leftovers("/x"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}
+
+// The number of permits follows a counter, for those who wait, too. A plain
+// semaphore on the path is refused.
+func TestSemaphore_PermitsFromACounter(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		k := NewCounter(s, CounterConfig{Path: "/k", Dialect: CounterShared})
+		_, err := k.Add(t.Context(), 1)
+		must(t, err)
+		m := NewSemaphore(s, SemaphoreConfig{Path: "/x", Counter: "/k"})
+		_, err = m.Acquire(t.Context())
+		must(t, err)
+		got := make(chan error, 1)
+		go func() {
+			_, err := m.Acquire(t.Context())
+			got <- err
+		}()
+		settle()
+		if len(got) > 0 {
+			t.Fatal("two permits of one")
+		}
+		_, err = k.Add(t.Context(), 1)
+		must(t, err)
+		must(t, <-got)
+		if _, err := NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 9}).Acquire(t.Context()); !errors.Is(err, ErrPermits) {
+			t.Errorf("a plain semaphore: %v", err)
+		}
+	})
+}
+
+// K is looked at each time, not remembered.
+func TestSemaphore_KIsNotRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m := NewSemaphore(w.dial("a"), SemaphoreConfig{Path: "/x", K: 2})
+		h, err := m.Acquire(t.Context())
+		must(t, err)
+		must(t, h.Release(t.Context()))
+		must(t, w.Set("/x", []byte("1")))
+		if _, err := m.Acquire(t.Context()); !errors.Is(err, ErrPermits) {
+			t.Errorf("got %v, want ErrPermits", err)
+		}
+	})
+}
+
+// A waiter keeps its place over a suspension that its session survives.
+func TestSemaphore_WaiterSurvivesASuspension(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		holder := NewSemaphore(w.dial("holder"), SemaphoreConfig{Path: "/x", K: 1})
+		h, err := holder.Acquire(t.Context())
+		must(t, err)
+		got := make(chan error, 1)
+		waiter := NewSemaphore(w.dial("waiter"), SemaphoreConfig{Path: "/x", K: 1})
+		go func() {
+			_, err := waiter.Acquire(t.Context())
+			got <- err
+		}()
+		synctest.Wait()
+		w.Partition("waiter:2181")
+		time.Sleep(memTimeout * 3 / 4)
+		w.Heal()
+		time.Sleep(memTimeout)
+		if len(got) > 0 {
+			t.Fatalf("the waiter gave up: %v", <-got)
+		}
+		must(t, h.Release(t.Context()))
+		must(t, <-got)
+	})
+}
+
+// An Ack whose claim was deleted meanwhile fails, and leaves alone the claim of
+// the next consumer.
+func TestReservation_AckAfterTheClaimWasLost(t *testing.T) {
+	for _, wait := range []time.Duration{0, memTimeout} { // before and after the hold has its watch
+		bubble(t, func(t *testing.T, w *world) {
+			q := func(name string) *Queue { return NewQueue(w.dial(name), QueueConfig{Path: "/q"}) }
+			must(t, q("p").Put(t.Context(), []byte("one")))
+			a, err := q("a").Reserve(t.Context())
+			must(t, err)
+			must(t, w.Delete("/q-taken/"+a.Name()))
+			b, err := q("b").Reserve(t.Context())
+			must(t, err)
+			time.Sleep(wait)
+			if err := a.Ack(t.Context()); !errors.Is(err, ErrNotHeld) {
+				t.Errorf("ack after %v: got %v, want ErrNotHeld", wait, err)
+			}
+			settle()
+			if _, err := q("c").TryReserve(t.Context()); !errors.Is(err, ErrEmpty) {
+				t.Errorf("a third consumer: got %v, want ErrEmpty", err)
+			}
+			if b.Attempts() != 2 {
+				t.Errorf("%d attempts, want 2", b.Attempts())
+			}
+			must(t, b.Ack(t.Context()))
+		})
+	}
+}
+
+// A Return after the claim was lost leaves the next claim alone, too.
+func TestReservation_ReturnAfterTheClaimWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		q := func(name string) *Queue { return NewQueue(w.dial(name), QueueConfig{Path: "/q"}) }
+		must(t, q("p").Put(t.Context(), []byte("one")))
+		a, err := q("a").Reserve(t.Context())
+		must(t, err)
+		must(t, w.Delete("/q-taken/"+a.Name()))
+		b, err := q("b").Reserve(t.Context())
+		must(t, err)
+		_ = a.Return(t.Context())
+		settle()
+		must(t, b.Ack(t.Context()))
+	})
+}
+
+// An Ack of work that was finished while the connection was suspended is decided
+// by the server: the session lived, so the item is done.
+func TestReservation_AckOverASuspension(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		q := NewQueue(w.dial("a"), QueueConfig{Path: "/q"})
+		must(t, q.Put(t.Context(), []byte("one")))
+		r, err := q.Reserve(t.Context())
+		must(t, err)
+		w.Partition("a:2181")
+		time.Sleep(memTimeout * 3 / 4)
+		if !errors.Is(context.Cause(r.Context()), session.ErrSuspended) {
+			t.Fatalf("the lease has not run out: %v", context.Cause(r.Context()))
+		}
+		time.AfterFunc(memTimeout/12, func() { w.Heal() })
+		must(t, r.Ack(t.Context()))
+		if n, err := q.Len(t.Context()); n != 0 || err != nil {
+			t.Errorf("%d items are left, %v", n, err)
+		}
+	})
+}
+
+// Opening a barrier whose reply is lost does not open it again after somebody
+// else has closed it.
+func TestBarrier_OpenWithALostReply(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		b := NewBarrier(w.dial("a"), "/b")
+		must(t, b.Close(t.Context()))
+		struck := w.LoseReply(jute.OpDelete, 1, false)
+		done := make(chan error, 1)
+		go func() { done <- b.Open(t.Context()) }()
+		<-struck
+		must(t, w.Create("/b", nil)) // closed again, before the reply is missed
+		must(t, <-done)
+		if !w.Exists("/b") {
+			t.Error("the later Close was undone")
+		}
+	})
+}
+
+// A persistent znode with a contender's name is named, not waited for in silence.
+func TestLock_PersistentContender(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		must(t, w.Create("/x", nil))
+		must(t, w.Create("/x/_c_restored-lock-0000000000", []byte("old")))
+		must(t, w.SetSequence("/x", 1))
+		s := w.dial("a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := NewLock(s, LockConfig{Path: "/x"}).Acquire(ctx)
+		if !errors.Is(err, ErrInTheWay) || !strings.Contains(err.Error(), "/x/_c_restored-lock-0000000000") {
+			t.Errorf("got %v, want ErrInTheWay with the path", err)
+		}
+		list, err := Contenders(t.Context(), s, "/x")
+		if err != nil || len(list) != 1 || list[0].Owner != 0 || string(list[0].Data) != "old" {
+			t.Errorf("contenders %+v, %v", list, err)
+		}
+	})
+}
+
+// An item that may not be read does not block those behind it.
+func TestQueue_AnItemThatMayNotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		q := NewQueue(s, QueueConfig{Path: "/q"})
+		must(t, q.Put(t.Context(), []byte("x")))
+		_, err := s.SetACL(t.Context(), "/q/qn-0000000000", []session.ACL{{Perms: session.PermAll &^ session.PermRead, Scheme: "world", ID: "anyone"}}, -1)
+		must(t, err)
+		must(t, q.Put(t.Context(), []byte("one")))
+		must(t, q.Put(t.Context(), []byte("two")))
+		body, err := q.TryTake(t.Context())
+		if err != nil || string(body) != "one" {
+			t.Errorf("took %q, %v", body, err)
+		}
+		r, err := q.TryReserve(t.Context())
+		if err != nil || string(r.Body()) != "two" {
+			t.Fatalf("reserved %+v, %v", r, err)
+		}
+		must(t, r.Ack(t.Context()))
+	})
+}

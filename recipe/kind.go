@@ -1,0 +1,110 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// One path, one kind of recipe. Apache Curator's locks and read-write locks look
+// only at contenders of their own kind, and nothing that contends for a lock
+// looks at the leases of a semaphore. Two recipes of different kinds on one path
+// would therefore both be held. Each of ours makes its own znode first and looks
+// then, so of two that come together at least one sees the other.
+
+// KindError says that a path is used as another kind of recipe. It matches
+// ErrKind.
+type KindError struct {
+	Path  string
+	Want  string // what this contender wants of the path
+	Have  string // what the path is used as
+	Child string // the znode that shows it
+}
+
+// Error implements error.
+func (e *KindError) Error() string {
+	return fmt.Sprintf("%s is used as a %s (%s), so it cannot be used as a %s", e.Path, e.Have, e.Child, e.Want)
+}
+
+// Is makes the error match ErrKind.
+func (e *KindError) Is(target error) bool { return target == ErrKind }
+
+// What a path may be used as.
+const (
+	kindLock      = "lock"
+	kindRW        = "read-write lock"
+	kindElection  = "election"
+	kindSemaphore = "semaphore"
+)
+
+// kind returns what contenders of this naming take part in.
+func (n naming) kind() string {
+	switch n.mark {
+	case "__READ__", "__WRIT__":
+		return kindRW
+	case "latch-":
+		return kindElection
+	case "lock-":
+		return kindLock
+	}
+	return "" // kazoo's locks see each other, and the kinds of its own family
+}
+
+// childKind returns what a child shows its parent to be; empty: nothing.
+func childKind(name string) string {
+	head, _, ok := splitSequence(name)
+	switch {
+	case name == "leases" || name == "locks":
+		return kindSemaphore
+	case !ok:
+		return ""
+	case strings.HasSuffix(head, "__READ__"), strings.HasSuffix(head, "__WRIT__"):
+		return kindRW
+	case strings.HasSuffix(head, "lock-"):
+		return kindLock
+	}
+	return ""
+}
+
+// otherKind returns an error when a child shows that the path is of another
+// kind. Elections meet locks on one path, because Curator's LeaderSelector is one.
+func otherKind(path, want string, names []string) error {
+	if want == "" || want == kindElection {
+		return nil
+	}
+	for _, name := range names {
+		have := childKind(name)
+		if _, ok := parseContender(name); ok && want == kindSemaphore && have == "" {
+			have = kindLock // kazoo's
+		}
+		if have != "" && have != want {
+			return &KindError{Path: path, Want: want, Have: have, Child: name}
+		}
+	}
+	return nil
+}
+
+var permitsText = regexp.MustCompile(`^\s*[0-9]{1,9}\s*$`)
+
+// isSemaphore returns an error when the data of a lock's path is the number of
+// permits of a semaphore. Few paths have data, so few are read.
+func isSemaphore(ctx context.Context, s *session.Session, path, want string, stat session.Stat) error {
+	if stat.DataLength == 0 || stat.DataLength > 16 || want == kindElection {
+		return nil
+	}
+	data, _, err := s.Get(ctx, path)
+	if errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNoAuth) {
+		return nil
+	}
+	if want == "" {
+		want = kindLock
+	}
+	if err == nil && permitsText.Match(data) {
+		err = &KindError{Path: path, Want: want, Have: kindSemaphore, Child: "its data " + strings.TrimSpace(string(data))}
+	}
+	return err
+}
