@@ -151,7 +151,7 @@ func (a *Agent) build(cfg *Config) {
 // dnsKeeper makes what keeps the DNS listener.
 func (a *Agent) dnsKeeper() *dns.Keeper {
 	k := dns.NewKeeper()
-	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, dns.NewMetrics(a.registry)
+	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, a.metrics.dns
 	k.State = func() dns.State {
 		s := a.loop.snapshot.Load()
 		return dns.State{Key: s, View: s.view, Declared: s.declared}

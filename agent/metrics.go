@@ -9,6 +9,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -37,6 +38,7 @@ type Metrics struct {
 	config   *config.Metrics
 	registry *registry.Metrics
 	election *election.Metrics
+	dns      *dns.Metrics
 }
 
 // NewMetrics registers the agent's metrics and those of every package it
@@ -61,6 +63,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.session, m.config = session.NewMetrics(reg), config.NewMetrics(reg)
 	m.registry, m.election = registry.NewMetrics(reg), election.NewMetrics(reg)
+	m.dns = dns.NewMetrics(reg)
 	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
 		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
 		m.settingsHash, m.bundleState, m.unitErrors, m.info)

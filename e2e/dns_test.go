@@ -2,6 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -103,4 +107,55 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 	a.start(t)
 	answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
 	a.statusHolds(t, "zookeeper-unreachable")
+}
+
+// Prometheus scrapes a member after its join, and no longer after its leave.
+func TestPrometheusDiscovery(t *testing.T) {
+	zk := zookeeper(t)
+	s := dialZK(t, zk.Addr())
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = io.WriteString(w, "answer 42\n")
+	}))
+	t.Cleanup(target.Close)
+	at := netip.MustParseAddrPort(target.Listener.Addr().String())
+	putMember(t, s, "/services/web", "m1", "127.0.0.1", int(at.Port()), 1)
+	listen := "127.0.0.1:" + freePort(t)
+	a := startAgent(t, "host-1", `
+zookeeper { servers = ["`+zk.Addr()+`"] }
+groups "all" { path = "/services" }
+http { listen = "`+listen+`" }
+`)
+	prom := "127.0.0.1:" + freePort(t)
+	a.write(t, "prometheus.yml", `
+global: {scrape_interval: 1s}
+scrape_configs:
+  - job_name: zkagent
+    http_sd_configs: [{url: "http://`+listen+`/sd/prometheus?groups=all", refresh_interval: 1s}]
+    relabel_configs:
+      - {source_labels: [__meta_zkagent_group], target_label: group}
+`)
+	p := exec.Command("prometheus", "--config.file="+a.path("prometheus.yml"), "--storage.tsdb.path="+a.path("tsdb"), "--web.listen-address="+prom)
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	scraped := func() string {
+		resp, err := http.Get("http://" + prom + "/api/v1/query?query=answer")
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return string(body)
+	}
+	eventually(t, "the member to be scraped", func() bool { return strings.Contains(scraped(), `"group":"all/web"`) })
+	if err := s.Delete(t.Context(), "/services/web/m1", -1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the member to be scraped no longer", func() bool { return strings.Contains(scraped(), `"result":[]`) })
 }
