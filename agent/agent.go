@@ -244,7 +244,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("group-empty", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
-	if !a.loop.do(ctx, func() { a.loop.set(declaredSources(&cfg), bundles) }) {
+	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
 		return errors.New("the agent is stopping")
 	}
 	a.sup.apply(ctx, a.unitSpecs(&cfg))
@@ -265,11 +265,11 @@ func hasBundle(cfg *Config, name string) bool {
 // parseBundles parses the templates of the settings. The bundles are returned
 // even when some of them cannot be parsed.
 func parseBundles(cfg *Config) ([]*bundle, error) {
-	declared := declaredSources(cfg)
+	declared := cfg.Sources()
 	var bundles []*bundle
 	var errs []error
 	for _, bc := range cfg.Bundles {
-		b := newBundle(bc, declared, cfg.Syntax)
+		b := newBundle(bc, declared)
 		bundles, errs = append(bundles, b), append(errs, b.Err)
 	}
 	return bundles, errors.Join(errs...)
@@ -288,7 +288,7 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 		}
 	}
 	a.loop.do(ctx, func() {
-		a.loop.set(declaredSources(cfg), bundles)
+		a.loop.set(cfg.Sources(), bundles)
 		a.loop.publish() // before the conditions that tell of it
 	})
 	for _, b := range bundles {

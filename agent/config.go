@@ -43,9 +43,6 @@ type Config struct {
 	Files []string
 	// Hash is a digest of the settings files, for status and metrics.
 	Hash string
-	// Syntax are parsers of rendered bytes that package template does not
-	// bring itself (hcl), by name.
-	Syntax map[string]func([]byte) error
 
 	Logger *slog.Logger `json:"-"`
 

@@ -83,9 +83,9 @@ type bundle struct {
 }
 
 // newBundle parses a bundle.
-func newBundle(cfg BundleConfig, declared []view.Source, syntax map[string]func([]byte) error) *bundle {
+func newBundle(cfg BundleConfig, declared []view.Source) *bundle {
 	return &bundle{
-		Bundle: apply.Parse(cfg, declared, syntax), settle: apply.Settle{Min: cfg.WaitMin, Max: cfg.WaitMax},
+		Bundle: apply.Parse(cfg, declared), settle: apply.Settle{Min: cfg.WaitMin, Max: cfg.WaitMax},
 		report: bundleReport{State: "waiting"},
 	}
 }

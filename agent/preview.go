@@ -31,7 +31,7 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 		if bc.Name != name {
 			continue
 		}
-		b := apply.Parse(bc, declaredSources(cfg), cfg.Syntax)
+		b := apply.Parse(bc, cfg.Sources())
 		if b.Err != nil {
 			return nil, b.Err
 		}

@@ -102,7 +102,7 @@ func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
 	v := snap.view.With(tree)
 	var reasons []string
 	for _, bc := range cfg.Bundles {
-		b := apply.Parse(bc, declaredSources(cfg), cfg.Syntax)
+		b := apply.Parse(bc, cfg.Sources())
 		if b.Err != nil || !slices.Contains(b.Sources, tree.Source()) {
 			continue // one that cannot be parsed is not made worse
 		}

@@ -147,8 +147,8 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 	}
 }
 
-// declaredSources lists the sources of the settings.
-func declaredSources(c *Config) []view.Source {
+// Sources lists the sources of the settings.
+func (c *Config) Sources() []view.Source {
 	var list []view.Source
 	for _, x := range c.Configs {
 		list = append(list, view.Source{Kind: view.KindConfig, Name: x.Name})

@@ -19,9 +19,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/doctor"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 

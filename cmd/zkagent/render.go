@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"bytes"
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -81,12 +84,13 @@ func (g *globals) render(ctx context.Context, args []string, o renderOptions) er
 	if err != nil {
 		return err
 	}
+	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
 	differs := false
 	var errs []error
 	for _, b := range bundles {
-		changed, err := g.renderBundle(ctx, b, &v, o)
+		changed, err := g.renderBundle(ctx, engine, b, v, o)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", b.cfg.Name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", b.Config.Name, err))
 		}
 		differs = differs || changed
 	}
@@ -99,60 +103,73 @@ func (g *globals) render(ctx context.Context, args []string, o renderOptions) er
 	return nil
 }
 
-// bundle is a bundle with its parsed templates.
-type bundle struct {
-	cfg       agent.BundleConfig
-	templates []*template.Template
-}
-
 // parseBundles parses the templates of the named bundles.
-func parseBundles(c *agent.Config, args []string) ([]bundle, error) {
+func parseBundles(c *agent.Config, args []string) ([]*apply.Bundle, error) {
 	for _, name := range args {
-		if !slices.ContainsFunc(c.Bundles, func(b agent.BundleConfig) bool { return b.Name == name }) {
+		if !slices.ContainsFunc(c.Bundles, func(b apply.Config) bool { return b.Name == name }) {
 			return nil, fail(exitUsage, fmt.Errorf("there is no template or bundle %q", name), fmt.Sprintf("the settings have %v", bundleNames(c)))
 		}
 	}
-	var list []bundle
+	var list []*apply.Bundle
 	for _, cfg := range c.Bundles {
 		if len(args) > 0 && !slices.Contains(args, cfg.Name) {
 			continue
 		}
-		b := bundle{cfg: cfg}
-		for _, t := range cfg.Templates {
-			parsed, err := parseTemplate(c, t)
-			if err != nil {
-				return nil, err
-			}
-			b.templates = append(b.templates, parsed)
+		b := apply.Parse(cfg, c.Sources())
+		if b.Err != nil {
+			return nil, b.Err
 		}
 		list = append(list, b)
 	}
 	return list, nil
 }
 
-func parseTemplate(c *agent.Config, t agent.TemplateConfig) (*template.Template, error) {
-	text, dir := t.Contents, ""
-	if t.Source != "" {
-		data, err := os.ReadFile(t.Source)
-		if err != nil {
-			return nil, err
+// renderBundle renders one bundle, and writes it unless the options say
+// otherwise. It reports whether a file differs from what was rendered.
+func (g *globals) renderBundle(ctx context.Context, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
+	if !o.diff && !o.stdout && !o.dryRun {
+		written, err := e.Once(ctx, b, v)
+		for _, path := range written {
+			g.Say("%s: written", path)
 		}
-		text, dir = string(data), filepath.Dir(t.Source)
-	} else if len(c.Files) > 0 {
-		dir = filepath.Dir(c.Files[0])
+		if len(written) == 0 && err == nil {
+			g.Say("%s: nothing changed", b.Config.Name)
+		}
+		return len(written) > 0, err
 	}
-	name := t.Name
-	if t.Source != "" {
-		name = t.Source
+	list, _, err := e.Preview(ctx, b, v)
+	if err != nil {
+		return false, err
 	}
-	return template.Parse(template.Config{
-		Name: name, Source: text, Dir: dir, Allow: t.Allow, ErrorOnMissingKey: !t.MissingKeyOK,
-		MaxOutput: t.MaxSize, Timeout: t.Timeout, Syntax: t.Syntax, Syntaxes: c.Syntax,
-	})
+	differs := false
+	for _, f := range list {
+		before, err := os.ReadFile(f.Destination)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return differs, err
+		}
+		existed := err == nil
+		changed := !existed || !bytes.Equal(before, f.Data)
+		differs = differs || changed
+		switch {
+		case o.stdout && !o.diff:
+			if len(list) > 1 {
+				g.Say("> %s", f.Destination)
+			}
+			_, err = g.Out.Write(f.Data)
+		case o.diff && changed:
+			err = g.PrintDiff(term.Diff(f.Destination, before, existed, f.Data))
+		case !o.diff && changed:
+			_, err = fmt.Fprintf(g.Out, "%s would change\n", f.Destination)
+		}
+		if err != nil {
+			return differs, err
+		}
+	}
+	return differs, nil
 }
 
 // renderView is the data to render with.
-func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []bundle, o renderOptions) (view.View, error) {
+func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []*apply.Bundle, o renderOptions) (view.View, error) {
 	v := view.View{Agent: view.Agent{ID: c.ID, Host: c.Host}}
 	switch {
 	case o.data != "":
@@ -178,7 +195,7 @@ func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []bun
 		}
 		return v, nil
 	}
-	list := followers(c, used(c, bundles))
+	list := followers(c, used(bundles))
 	if len(list) == 0 {
 		return v, nil
 	}
@@ -191,19 +208,8 @@ func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []bun
 }
 
 // used tells which sources the bundles use.
-func used(c *agent.Config, bundles []bundle) func(view.Source) bool {
-	var declared []view.Source
-	for _, f := range followers(c, func(view.Source) bool { return true }) {
-		declared = append(declared, f.source)
+func used(bundles []*apply.Bundle) func(view.Source) bool {
+	return func(s view.Source) bool {
+		return slices.ContainsFunc(bundles, func(b *apply.Bundle) bool { return slices.Contains(b.Sources, s) })
 	}
-	var sources []view.Source
-	for _, b := range bundles {
-		if b.cfg.ForEach != nil {
-			sources = append(sources, *b.cfg.ForEach)
-		}
-		for _, t := range b.templates {
-			sources = append(sources, t.Uses().Sources(declared)...)
-		}
-	}
-	return func(s view.Source) bool { return slices.Contains(sources, s) }
 }

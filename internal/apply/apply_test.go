@@ -72,7 +72,7 @@ func (b *applyBed) file(name, contents string) Config {
 
 func (b *applyBed) bundle(c Config) *testBundle {
 	b.t.Helper()
-	x := Parse(c, []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroups, Name: "all"}}, nil)
+	x := Parse(c, []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroups, Name: "all"}})
 	if x.Err != nil {
 		b.t.Fatal(x.Err)
 	}

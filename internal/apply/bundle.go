@@ -2,9 +2,6 @@ package apply
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -36,11 +33,11 @@ type file struct {
 
 // Parse reads and parses the templates of a bundle. One that cannot be parsed
 // is kept with its error: its files stay, and the others work.
-func Parse(cfg Config, declared []view.Source, syntax map[string]func([]byte) error) *Bundle {
+func Parse(cfg Config, declared []view.Source) *Bundle {
 	b := &Bundle{Config: cfg}
 	var errs []error
 	for _, tc := range cfg.Templates {
-		t, err := parseTemplate(tc, syntax)
+		t, err := tc.Parse()
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -61,24 +58,6 @@ func Parse(cfg Config, declared []view.Source, syntax map[string]func([]byte) er
 	b.Err = errors.Join(errs...)
 	b.findNamed()
 	return b
-}
-
-// parseTemplate reads and parses one template.
-func parseTemplate(tc FileConfig, syntax map[string]func([]byte) error) (*template.Template, error) {
-	text, dir, name := tc.Contents, "", tc.Name
-	if tc.Source != "" {
-		data, err := os.ReadFile(tc.Source)
-		if err != nil {
-			return nil, fmt.Errorf("read template: %w", err)
-		}
-		text, dir, name = string(data), filepath.Dir(tc.Source), filepath.Base(tc.Source)
-	} else if file, _, ok := strings.Cut(tc.Position, ":"); ok {
-		dir = filepath.Dir(file)
-	}
-	return template.Parse(template.Config{
-		Name: name, Source: text, Dir: dir, Allow: tc.Allow, ErrorOnMissingKey: !tc.MissingKeyOK,
-		MaxOutput: tc.MaxSize, Timeout: tc.Timeout, Syntax: tc.Syntax, Syntaxes: syntax,
-	})
 }
 
 // Inherit takes over what the bundle of the same name of the settings before

@@ -1,10 +1,15 @@
 package apply
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -42,6 +47,9 @@ type FileConfig struct {
 	Name     string
 	Source   string // path of the template file; empty when Contents is set
 	Contents string
+	// Dir is where inline contents find files: the directory of the settings
+	// file that holds the block.
+	Dir string
 	// Destination evaluates the path of the file for one element (nil
 	// without for_each).
 	Destination     func(*command.Each) (string, error) `json:"-"`
@@ -59,6 +67,67 @@ type FileConfig struct {
 	MaxSize         int64    // bytes; 0: default
 	Timeout         time.Duration
 	Position        string // file:line of the block
+
+	// Syntaxes are parsers of rendered bytes that package template does not
+	// bring itself, by name.
+	Syntaxes map[string]func([]byte) error `json:"-"`
+	// LookupEnv looks up environment variables; nil is os.LookupEnv.
+	LookupEnv func(string) (string, bool) `json:"-"`
+}
+
+// Template is the file as package template wants it, with the given text.
+// Every door takes it from here.
+func (c *FileConfig) Template(text string) template.Config {
+	t := template.Config{
+		Name: c.Name, Source: text, Dir: c.Dir, Allow: c.Allow, ErrorOnMissingKey: !c.MissingKeyOK,
+		MaxOutput: c.MaxSize, Timeout: c.Timeout, Syntax: c.Syntax, Syntaxes: c.Syntaxes, LookupEnv: c.LookupEnv,
+	}
+	if c.Source != "" {
+		t.Name, t.Dir = c.Source, filepath.Dir(c.Source)
+	}
+	return t
+}
+
+// Text is the text of the template.
+func (c *FileConfig) Text() (string, error) {
+	if c.Source == "" {
+		return c.Contents, nil
+	}
+	data, err := os.ReadFile(c.Source)
+	if err != nil {
+		return "", fmt.Errorf("read template: %w", err)
+	}
+	return string(data), nil
+}
+
+// Parse reads and parses the template.
+func (c *FileConfig) Parse() (*template.Template, error) {
+	text, err := c.Text()
+	if err != nil {
+		return nil, err
+	}
+	return template.Parse(c.Template(text))
+}
+
+// Path is where the file of one element is written; nil without for_each. The
+// key of an element comes from ZooKeeper: it must not lead the file elsewhere.
+func (c *FileConfig) Path(e *command.Each) (string, error) {
+	dest, err := c.Destination(e)
+	if err != nil {
+		return "", fmt.Errorf("destination: %w", err)
+	}
+	if !filepath.IsAbs(dest) || filepath.Clean(dest) != dest {
+		return "", fmt.Errorf("destination %q is not a clean absolute path", dest)
+	}
+	if e == nil {
+		return dest, nil
+	}
+	for part := range strings.SplitSeq(e.Key, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
+			return "", fmt.Errorf("element %q cannot be part of a file name", e.Key)
+		}
+	}
+	return dest, nil
 }
 
 // CheckConfig is a check block.

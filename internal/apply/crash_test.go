@@ -72,7 +72,7 @@ func (c crash) engine(fsys *files.FS) (*Engine, *Bundle) {
 		})
 	}
 	e := New(Options{AgentID: "a1", StateDir: path("state"), Run: proc.Run, FS: fsys})
-	return e, Parse(cfg, []view.Source{{Kind: view.KindConfig, Name: "web"}}, nil)
+	return e, Parse(cfg, []view.Source{{Kind: view.KindConfig, Name: "web"}})
 }
 
 // apply is what the loop does with the first view.

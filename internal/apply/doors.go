@@ -3,6 +3,9 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
@@ -49,6 +52,37 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 		list = append(list, Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data})
 	}
 	return list, t.gone, nil
+}
+
+// Once renders, stages, checks and swaps a bundle, and reloads nothing. The
+// bundle must be a fresh one. It returns the files that changed, also with an
+// error after the swap.
+//
+// The program that does this runs beside the agent. So its journal stands in a
+// directory of its own, and one such program at a time uses it.
+func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, error) {
+	own := *e
+	own.StateDir = ""
+	if dir := filepath.Join(e.StateDir, "render"); e.StateDir != "" && os.MkdirAll(dir, 0o700) == nil {
+		unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
+		if err != nil {
+			return nil, fmt.Errorf("wait for another render: %w", err)
+		}
+		defer unlock()
+		own.StateDir = dir
+		own.Recover(nil)
+	}
+	t := own.fresh(b, v)
+	err := plain(t.run(ctx))
+	var written []string
+	if t.changed > 0 {
+		for _, s := range t.tx.Files() {
+			if s.Changed() {
+				written = append(written, s.Destination())
+			}
+		}
+	}
+	return written, err
 }
 
 // fresh is an apply of a bundle that was not applied before.

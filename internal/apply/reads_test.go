@@ -21,9 +21,9 @@ func TestBundle_Reads(t *testing.T) {
 		`{{ version "web" }}{{ key "web/k3" }}`, `{{ key (printf "web/%s" "k4") }}`, `{{ key "db/k1" }}`, `{{ members "api" }}{{ key "web/d/k5" }}`,
 		`{{ $k := "web/k1" }}{{ key $k }}`, `{{ "web/k6" | key }}`, `text`,
 	} {
-		bundles = append(bundles, Parse(Config{Name: fmt.Sprint(i), Templates: []FileConfig{{Name: "t", Contents: text}}}, declared, nil))
+		bundles = append(bundles, Parse(Config{Name: fmt.Sprint(i), Templates: []FileConfig{{Name: "t", Contents: text}}}, declared))
 	}
-	bundles = append(bundles, Parse(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{Name: "t", Contents: `{{ key "web/k1" }}`}}}, declared, nil))
+	bundles = append(bundles, Parse(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{Name: "t", Contents: `{{ key "web/k1" }}`}}}, declared))
 	r := rand.New(rand.NewPCG(3, 4))
 	v := view.View{}
 	skipped := 0

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
@@ -103,13 +102,7 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 		return o, nil
 	}
 	var err error
-	if o.dest, err = tmpl.cfg.Destination(o.each); err != nil {
-		return nil, fmt.Errorf("destination: %w", err)
-	}
-	if !filepath.IsAbs(o.dest) || filepath.Clean(o.dest) != o.dest {
-		return nil, fmt.Errorf("destination %q is not a clean absolute path", o.dest)
-	}
-	if err = plainKey(o); err != nil {
+	if o.dest, err = tmpl.cfg.Path(o.each); err != nil {
 		return nil, err
 	}
 	o.data, err = tmpl.tmpl.Render(ctx, &t.job.View, e)
@@ -120,20 +113,6 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 	t.Observer.Rendered(t.name, "ok")
 	o.new = known == nil || known.dest != o.dest || string(known.data) != string(o.data)
 	return o, nil
-}
-
-// plainKey refuses elements whose key would lead the file elsewhere: names of
-// znodes are data.
-func plainKey(o *output) error {
-	if o.each == nil {
-		return nil
-	}
-	for part := range strings.SplitSeq(o.each.Key, "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
-			return fmt.Errorf("element %q cannot be part of a file name", o.each.Key)
-		}
-	}
-	return nil
 }
 
 // findGone lists the files that former applies wrote and that are no longer

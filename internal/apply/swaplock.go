@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"errors"
 	"github.com/zkagent/zkagent/internal/pace"
 )
 
@@ -81,22 +82,28 @@ const hostPatience = 30 * time.Second
 
 // host takes the lock file, waiting for other agents of this host.
 func (l *swapLock) host(ctx context.Context) func() {
-	nothing := func() {}
 	if l.path == "" {
-		return nothing
+		return func() {}
 	}
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	ctx, cancel := context.WithTimeout(ctx, hostPatience)
+	defer cancel()
+	release, err := lockFile(ctx, l.path)
 	if err != nil {
-		return nothing
+		return func() {}
 	}
-	for end := time.Now().Add(hostPatience); time.Now().Before(end); {
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			return func() { _ = f.Close() }
-		}
+	return release
+}
+
+// lockFile takes a lock that ends with the process.
+func lockFile(ctx context.Context, path string) (func(), error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		if !pace.Sleep(ctx, 10*time.Millisecond) {
-			break
+			return nil, errors.Join(context.Cause(ctx), f.Close())
 		}
 	}
-	_ = f.Close()
-	return nothing
+	return func() { _ = f.Close() }, nil
 }

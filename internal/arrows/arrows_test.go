@@ -66,10 +66,10 @@ var allowed = map[string][]string{
 		"internal/files",
 	},
 	"internal/doctor":    {"agent", "session", "internal/settings", "internal/term", "internal/web"},
-	"internal/tmpltest":  {"agent", "view", "template", "internal/settings", "internal/term"},
+	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply",
 	},
 }
 

@@ -119,7 +119,6 @@ func (s *Settings) load(names []string, data map[string][]byte) {
 	sources := s.parse(names, data)
 	s.Config.Files = names
 	s.Config.Logger = s.opts.Logger
-	s.Config.Syntax = Syntaxes()
 	all := &root{}
 	for _, src := range sources {
 		var r root

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -134,7 +135,7 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.Te
 	dest := r.destination(&b.Destination, forEach)
 	t := agent.TemplateConfig{
 		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
-		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
+		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Dir: filepath.Dir(b.At.Filename), Syntaxes: Syntaxes(), LookupEnv: s.opts.Env, Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
 		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),
 		InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
 	}
@@ -150,10 +151,10 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.Te
 		if data, err := readFile(t.Source, maxTemplate); err != nil {
 			s.errorAt(r.where(&b.Source), "Template cannot be read", "%v.", err)
 		} else if t.Source != "" {
-			s.parseTemplate(t, string(data), origin{file: t.Source, at: r.where(&b.Source)})
+			s.parseTemplate(&t, string(data), origin{file: t.Source, at: r.where(&b.Source)})
 		}
 	default:
-		s.parseTemplate(t, t.Contents, s.contentsOrigin(r, &b.Contents))
+		s.parseTemplate(&t, t.Contents, s.contentsOrigin(r, &b.Contents))
 	}
 	return t
 }

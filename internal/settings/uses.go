@@ -2,13 +2,12 @@ package settings
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -86,15 +85,8 @@ func (s *Settings) declared() []view.Source {
 
 // parseTemplate parses a template as the agent will, and reports what is
 // wrong with it and which undeclared names it uses.
-func (s *Settings) parseTemplate(t agent.TemplateConfig, text string, o origin) {
-	dir := filepath.Dir(o.file)
-	if o.file == "" {
-		dir = filepath.Dir(o.at.Filename)
-	}
-	parsed, err := template.Parse(template.Config{
-		Name: t.Name, Source: text, Dir: dir, Allow: t.Allow, ErrorOnMissingKey: !t.MissingKeyOK,
-		MaxOutput: t.MaxSize, Timeout: t.Timeout, Syntax: t.Syntax, Syntaxes: Syntaxes(), LookupEnv: s.opts.Env,
-	})
+func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
+	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
 		s.templateErrors(t.Name, err, o)
 		return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
@@ -152,37 +153,23 @@ func (r *testRun) template(c *testCase) (*template.Template, *agent.BundleConfig
 		env = map[string]string{}
 	}
 	maps.Copy(env, c.Env)
-	cfg := template.Config{LookupEnv: lookup(env), Syntaxes: settings.Syntaxes()}
-	if c.Template == "" {
-		cfg.Name, cfg.Source, cfg.Dir = c.Source, c.Contents, filepath.Dir(r.file.path)
-		cfg.Allow, cfg.Syntax, cfg.ErrorOnMissingKey = c.Allow, c.Syntax, c.Missing == nil || *c.Missing
-		if c.Source != "" {
-			text, err := os.ReadFile(r.file.at(c.Source))
-			if err != nil {
-				return nil, nil, err
-			}
-			cfg.Source, cfg.Dir = string(text), filepath.Dir(r.file.at(c.Source))
-		} else {
-			cfg.Name = "contents"
-		}
-		t, err := template.Parse(cfg)
-		return t, nil, err
+	var b *agent.BundleConfig
+	tc := &apply.FileConfig{
+		Name: "contents", Contents: c.Contents, Dir: filepath.Dir(r.file.path), Allow: c.Allow, Syntax: c.Syntax,
+		MissingKeyOK: c.Missing != nil && !*c.Missing, Syntaxes: settings.Syntaxes(),
 	}
-	b, tc, err := r.find(c.Template)
-	if err != nil {
-		return nil, nil, err
+	if c.Source != "" {
+		tc.Source = r.file.at(c.Source)
 	}
-	cfg.Name, cfg.Source, cfg.Dir = tc.Name, tc.Contents, filepath.Dir(r.config.Files[0])
-	cfg.Allow, cfg.Syntax, cfg.ErrorOnMissingKey = tc.Allow, tc.Syntax, !tc.MissingKeyOK
-	cfg.MaxOutput, cfg.Timeout = tc.MaxSize, tc.Timeout
-	if tc.Source != "" {
-		text, err := os.ReadFile(tc.Source)
-		if err != nil {
+	if c.Template != "" {
+		var err error
+		if b, tc, err = r.find(c.Template); err != nil {
 			return nil, nil, err
 		}
-		cfg.Name, cfg.Source, cfg.Dir = tc.Source, string(text), filepath.Dir(tc.Source)
 	}
-	t, err := template.Parse(cfg)
+	mine := *tc
+	mine.LookupEnv = lookup(env)
+	t, err := mine.Parse()
 	return t, b, err
 }
 
@@ -244,7 +231,7 @@ func (r *testRun) destination(c *testCase, b *agent.BundleConfig, v view.View) s
 	if e != nil {
 		each = &agent.Each{Key: e.Key, Value: e.Value}
 	}
-	got, err := tc.Destination(each)
+	got, err := tc.Path(each)
 	if err != nil {
 		return err.Error()
 	}
