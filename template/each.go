@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 
@@ -14,8 +15,8 @@ type Each struct {
 	// Value is []view.Member for groups, view.Member for a group and the
 	// text of the key for a config.
 	Value any
-	// OnEmpty is what happens when Value is a list without members: keep
-	// (also ""), render or fail.
+	// OnEmpty is what happens when Value is a list without members: keep, render
+	// or fail; empty means that the template says it.
 	OnEmpty string
 }
 
@@ -26,7 +27,7 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 	case *view.Groups:
 		list := make([]Each, len(u.Groups))
 		for i, g := range u.Groups {
-			list[i] = Each{Key: g.Name, Value: g.Members, OnEmpty: g.OnEmpty}
+			list[i] = Each{Key: g.Name, Value: serving(g.Members), OnEmpty: g.OnEmpty}
 		}
 		return list, nil
 	case *view.Group:
@@ -44,17 +45,18 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 	return nil, fmt.Errorf("for_each takes a config, a group or groups, not %s", source)
 }
 
-// memberElements are the members of a group; with on_empty keep an empty
-// group is an error, so that no file is removed for it.
+// memberElements are the members of a group that may get traffic. That there is
+// none is an error unless on_empty is render, so that no file is removed for it.
 func memberElements(g *view.Group) ([]Each, error) {
-	if len(g.Members) == 0 {
-		if err := emptyGroup(g.Name, g.OnEmpty); err != nil {
+	members := serving(g.Members)
+	if len(members) == 0 {
+		if err := emptyGroup(g.Name, g.OnEmpty, false); err != nil {
 			return nil, err
 		}
 	}
-	list := make([]Each, len(g.Members))
-	for i, m := range g.Members {
-		list[i] = Each{Key: cmpOr(m.ID, m.Node), Value: m}
+	list := make([]Each, len(members))
+	for i, m := range members {
+		list[i] = Each{Key: cmp.Or(m.ID, m.Node), Value: m}
 	}
 	return list, nil
 }
@@ -79,12 +81,12 @@ func (e *Each) Equal(o *Each) bool {
 }
 
 // empty is the error of an element whose group has no members.
-func (e *Each) empty() error {
+func (e *Each) empty(hasElse bool) error {
 	if e == nil {
 		return nil
 	}
 	if members, ok := e.Value.([]view.Member); !ok || len(members) > 0 {
 		return nil
 	}
-	return emptyGroup(e.Key, e.OnEmpty)
+	return emptyGroup(e.Key, e.OnEmpty, hasElse)
 }

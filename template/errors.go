@@ -8,9 +8,12 @@ import (
 
 // Errors of [Parse] and [Template.Render] that callers branch on.
 var (
-	// ErrEmptyGroup: a group that the template uses has no member and its
-	// on_empty is "keep": the present file stays.
+	// ErrEmptyGroup: a group that the template uses has no member that is up, and
+	// nothing says what to write then: the present file stays.
 	ErrEmptyGroup = errors.New("group has no members")
+	// ErrNoKey: a key of a config that is not there. The present file stays, and
+	// the first one waits for the key.
+	ErrNoKey = fmt.Errorf("%w: key", ErrMissing)
 	// ErrMissing: a key, a map entry or a group member that is not there.
 	ErrMissing = errors.New("no such value")
 	// ErrUnknown: a config, group or election that is not in the view.

@@ -102,7 +102,7 @@ func (st *state) plain(text string, err error) error {
 	if strings.HasPrefix(text, "map has no entry for key ") || strings.HasPrefix(text, "nil data; no entry for key ") {
 		class = ErrMissing
 	}
-	for _, s := range []error{ErrMissing, ErrUnknown, ErrEmptyGroup} {
+	for _, s := range []error{ErrMissing, ErrNoKey, ErrUnknown, ErrEmptyGroup} {
 		if errors.Is(err, s) {
 			class = s
 		}

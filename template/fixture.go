@@ -84,14 +84,14 @@ func LoadFixture(data []byte) (view.View, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Groups)) {
-		g, err := f.Groups[name].group(name, "keep")
+		g, err := f.Groups[name].group(name)
 		errs = append(errs, err)
 		v = v.With(g)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.GroupSets)) {
 		set := &view.Groups{Name: name, Path: "/" + name}
 		for _, child := range slices.Sorted(maps.Keys(f.GroupSets[name])) {
-			g, err := f.GroupSets[name][child].group(child, "")
+			g, err := f.GroupSets[name][child].group(child)
 			errs = append(errs, err)
 			set.Groups = append(set.Groups, g)
 		}
@@ -139,8 +139,8 @@ func flatten(keys map[string]string, prefix string, m yaml.MapSlice) error {
 	return nil
 }
 
-func (f fixtureGroup) group(name, onEmpty string) (*view.Group, error) {
-	g := &view.Group{Name: name, Path: "/" + name, OnEmpty: cmp.Or(f.OnEmpty, onEmpty)}
+func (f fixtureGroup) group(name string) (*view.Group, error) {
+	g := &view.Group{Name: name, Path: "/" + name, OnEmpty: f.OnEmpty}
 	for i, m := range f.Members {
 		if m.Host == "" {
 			return g, fmt.Errorf("group %q: member %d has no host", name, i+1)

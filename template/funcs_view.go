@@ -1,18 +1,10 @@
 package template
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/view"
 )
-
-// Group is one group of a set as the function groups returns it.
-type Group struct {
-	Name    string
-	Path    string
-	Members []view.Member
-}
 
 // viewFunctions read the view.
 func viewFunctions() map[string]function {
@@ -69,11 +61,13 @@ func (st *state) lookup(path string) (string, bool, error) {
 	return string(k.Value), found, nil
 }
 
+// key returns a value that must be there: while it is not, the file stays as it
+// is, whatever error_on_missing_key says of maps.
 func (st *state) key(path string) (string, error) {
 	value, found, err := st.lookup(path)
-	if err == nil && !found && st.t.cfg.ErrorOnMissingKey {
+	if err == nil && !found {
 		name, key, _ := strings.Cut(strings.Trim(path, "/"), "/")
-		return "", failf(ErrMissing, path, "config %q has no key %q%s", name, key, st.meantKey(name, key))
+		return "", failf(ErrNoKey, path, "config %q has no key %q%s", name, key, st.meantKey(name, key))
 	}
 	return value, err
 }
@@ -158,77 +152,7 @@ func (st *state) notEmpty(path string, deep bool) ([]Pair, error) {
 }
 
 func noKeyBelow(path string) error {
-	return failf(ErrMissing, path, "there is no key below %q", path)
-}
-
-// group returns a group by its name, or "set/group" of a set of groups.
-func (st *state) group(name string) (*view.Group, error) {
-	if g, ok := st.view.Group(name); ok {
-		return g, nil
-	}
-	if set, child, ok := strings.Cut(name, "/"); ok {
-		if gs, known := st.view.Groups(set); known {
-			if g, found := gs.Group(child); found {
-				return g, nil
-			}
-			if st.t.cfg.ErrorOnMissingKey {
-				return nil, failf(ErrMissing, name, "groups %q has no group %q", set, child)
-			}
-			return &view.Group{Name: child, OnEmpty: onEmptyRender}, nil
-		}
-	}
-	return nil, st.unknown(view.KindGroup, name)
-}
-
-// members returns the members of a group, all of them or those with one of
-// the statuses. What happens when there is none is the group's on_empty.
-func (st *state) members(name string, statuses ...string) ([]view.Member, error) {
-	g, err := st.group(name)
-	if err != nil {
-		return nil, err
-	}
-	members := g.Members
-	if len(statuses) > 0 {
-		members = []view.Member{}
-		for _, m := range g.Members {
-			if slices.Contains(statuses, m.Status) {
-				members = append(members, m)
-			}
-		}
-	}
-	if len(members) == 0 {
-		err = emptyGroup(name, g.OnEmpty)
-	}
-	return members, err
-}
-
-// What a group's OnEmpty may be.
-const (
-	onEmptyKeep   = "keep"
-	onEmptyRender = "render"
-	onEmptyFail   = "fail"
-)
-
-func emptyGroup(name, onEmpty string) error {
-	switch onEmpty {
-	case onEmptyRender:
-		return nil
-	case onEmptyFail:
-		return failf(nil, "", "group %q has no members (on_empty = \"fail\")", name)
-	}
-	return failf(ErrEmptyGroup, "", "group %q has no members: the file stays as it is (on_empty = %q)", name, onEmptyKeep)
-}
-
-func (st *state) groups(name string) ([]Group, error) {
-	gs, ok := st.view.Groups(name)
-	if !ok {
-		return nil, st.unknown(view.KindGroups, name)
-	}
-	list := make([]Group, len(gs.Groups))
-	for i, g := range gs.Groups {
-		list[i] = Group{Name: g.Name, Path: g.Path, Members: g.Members}
-	}
-	return list, nil
+	return failf(ErrNoKey, path, "there is no key below %q", path)
 }
 
 func (st *state) leader(name string) (view.Leader, error) {

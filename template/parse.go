@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,7 +51,7 @@ func guessColumn(cfg Config, line int) int {
 	if line < 1 || line > len(lines) {
 		return 1
 	}
-	left, right := cmpOr(cfg.Left, "{{"), cmpOr(cfg.Right, "}}")
+	left, right := cmp.Or(cfg.Left, "{{"), cmp.Or(cfg.Right, "}}")
 	text, first := lines[line-1], 0
 	for at := 0; ; {
 		i := strings.Index(text[at:], left)
@@ -73,13 +74,6 @@ func guessColumn(cfg Config, line int) int {
 		}
 		at += end
 	}
-}
-
-func cmpOr(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }
 
 // at returns the position of a node.

@@ -86,7 +86,7 @@ type result struct {
 // time is left behind, at most one per template: until it ends the template
 // renders no more.
 func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte, error) {
-	if err := each.empty(); err != nil {
+	if err := each.empty(t.elses.each); err != nil {
 		return nil, &Error{Template: t.cfg.Name, Err: err}
 	}
 	e, err := t.take()

@@ -30,9 +30,10 @@ type Config struct {
 	Source string   // text of the template
 	Dir    string   // directory below which the function file may read
 	Allow  []string // AllowEnv, AllowFile
-	// ErrorOnMissingKey makes a missing config key or map entry an error;
-	// without it a missing key is empty and a missing entry "<no value>".
-	// A config, group or election that does not exist is always an error.
+	// ErrorOnMissingKey makes a missing map entry an error; without it such an
+	// entry is "<no value>". A missing key of a config is always an error of the
+	// class ErrNoKey, and so is a config, group or election that does not exist
+	// one of the class ErrUnknown.
 	ErrorOnMissingKey bool
 	MaxOutput         int64         // bytes; 0: DefaultMaxOutput
 	Timeout           time.Duration // 0: DefaultTimeout
@@ -59,6 +60,7 @@ type Template struct {
 	bodies   []*parse.Tree // of those loops whose body is a template of its own
 	names    []string
 	uses     Deps
+	elses    elses
 	warnings []Warning
 	check    func([]byte) error // syntax; nil: none
 
@@ -102,7 +104,7 @@ func Parse(cfg Config) (*Template, error) {
 	if t.names, err = t.checkNames(); err != nil {
 		return nil, err
 	}
-	t.uses = findUses(t)
+	t.uses, t.elses = findUses(t), findElses(t)
 	t.instrument()
 	e, err := t.newExecutor()
 	if err != nil {

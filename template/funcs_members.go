@@ -1,0 +1,145 @@
+package template
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// A template gets the members that may get traffic: those whose status is up.
+// Others have to be asked for by name. What happens when it gets none is the
+// group's on_empty; where that is not set, the template itself says it: one with
+// an else for the group is rendered, for another the file stays as it is.
+
+// Group is one group of a set as the function groups returns it.
+type Group struct {
+	Name    string
+	Path    string
+	Members []view.Member
+}
+
+// statusAny asks for the members of every status.
+const statusAny = "any"
+
+// statuses are the words that members may be asked for with.
+var statuses = []string{statusAny, view.StatusUp, view.StatusDraining, view.StatusMaintenance, view.StatusDown}
+
+// checkStatus is the error of a word that is no status.
+func checkStatus(word string) error {
+	if slices.Contains(statuses, word) {
+		return nil
+	}
+	return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus(word))
+}
+
+// meantStatus translates the words of other programs.
+func meantStatus(word string) string {
+	switch word {
+	case "passing":
+		return `; members that are up are what members gives without a word`
+	case "drain":
+		return `; did you mean "draining"?`
+	case "maint":
+		return `; did you mean "maintenance"?`
+	case "critical", "warning":
+		return `; did you mean "down"?`
+	}
+	return ""
+}
+
+// group returns a group by its name, or "set/group" of a set of groups. A group
+// that a set does not have is one without members.
+func (st *state) group(name string) (*view.Group, error) {
+	if g, ok := st.view.Group(name); ok {
+		return g, nil
+	}
+	if set, child, ok := strings.Cut(name, "/"); ok {
+		if gs, known := st.view.Groups(set); known {
+			if g, found := gs.Group(child); found {
+				return g, nil
+			}
+			return &view.Group{Name: child}, nil
+		}
+	}
+	return nil, st.unknown(view.KindGroup, name)
+}
+
+// members returns the members of a group that may get traffic, or those with
+// one of the statuses.
+func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
+	for _, word := range wanted {
+		if err := checkStatus(word); err != nil {
+			return nil, err
+		}
+	}
+	g, err := st.group(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(wanted) > 0 && !slices.Contains(wanted, statusAny) && !slices.Contains(wanted, view.StatusUp) {
+		return withStatus(g.Members, wanted), nil // That nobody is draining is as it should be.
+	}
+	members := g.Members
+	switch {
+	case len(wanted) == 0:
+		members = serving(members)
+	case !slices.Contains(wanted, statusAny):
+		members = withStatus(members, wanted)
+	}
+	if len(members) == 0 {
+		err = emptyGroup(name, g.OnEmpty, st.t.elses.of(name))
+	}
+	return members, err
+}
+
+// serving are the members that may get traffic.
+func serving(all []view.Member) []view.Member {
+	if !slices.ContainsFunc(all, func(m view.Member) bool { return !m.MayServe() }) {
+		return all
+	}
+	return withStatus(all, []string{view.StatusUp})
+}
+
+func withStatus(all []view.Member, wanted []string) []view.Member {
+	members := []view.Member{}
+	for _, m := range all {
+		if slices.Contains(wanted, m.Status) {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// What a group's OnEmpty may be; empty means that the template says it.
+const (
+	onEmptyKeep   = "keep"
+	onEmptyRender = "render"
+	onEmptyFail   = "fail"
+)
+
+// emptyGroup is the error of a group without members; nil where they are not
+// needed.
+func emptyGroup(name, onEmpty string, hasElse bool) error {
+	switch {
+	case onEmpty == onEmptyRender, onEmpty == "" && hasElse:
+		return nil
+	case onEmpty == onEmptyFail:
+		return failf(nil, "", "group %q has no members that are up (on_empty = \"fail\")", name)
+	case onEmpty == "":
+		return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (no {{ else }} says what to write)", name)
+	}
+	return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (on_empty = %q)", name, onEmptyKeep)
+}
+
+func (st *state) groups(name string) ([]Group, error) {
+	gs, ok := st.view.Groups(name)
+	if !ok {
+		return nil, st.unknown(view.KindGroups, name)
+	}
+	list := make([]Group, len(gs.Groups))
+	for i, g := range gs.Groups {
+		list[i] = Group{Name: g.Name, Path: g.Path, Members: serving(g.Members)}
+	}
+	return list, nil
+}
