@@ -27,11 +27,44 @@ func TestApply_EmptyGroupKeeps(t *testing.T) {
 	a.condition("group-empty", "web.conf", true)
 	a.condition("template-failed", "web.conf", false)
 	st := a.Status()
-	if got := st.Templates[0]; got.State != "kept" || !strings.Contains(got.Error, "on_empty") || !strings.Contains(st.Summary, "1 kept") {
+	if got := st.Templates[0]; got.State != "kept" || !strings.Contains(got.Error, "stays as it is") || !strings.Contains(st.Summary, "1 kept") {
 		t.Errorf("got %+v, %s", got, st.Summary)
 	}
 	fileIs(t, b.path("web.conf"), "as it was")
 	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80}`)
 	fileIs(t, b.path("web.conf"), "10.0.0.1:80")
 	a.condition("group-empty", "web.conf", false)
+}
+
+// TestApply_MissingKeyHolds: a key that is deleted lets the file be as it is, and
+// says for which key it waits.
+func TestApply_MissingKeyHolds(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []BundleConfig{b.file("web.conf", `port={{ key "web/port" }}`), b.file("new.conf", `host={{ key "web/host" }}`)}
+	for i := range c.Bundles {
+		c.Bundles[i].Templates[0].MissingKeyOK = true // It concerns maps only.
+	}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("web.conf"), "port=80")
+	a.condition("key-missing", "new.conf", true)
+	if _, err := os.Stat(b.path("new.conf")); !os.IsNotExist(err) {
+		t.Errorf("a file was written without its key: %v", err)
+	}
+	for _, key := range []string{"ready", "port"} {
+		b.sure(func() error { return b.s.Delete(t.Context(), "/config/web/"+key, -1) })
+	}
+	b.tree(map[string]string{"host": "h"})
+	fileIs(t, b.path("new.conf"), "host=h")
+	a.condition("key-missing", "new.conf", false)
+	a.condition("key-missing", "web.conf", true)
+	a.condition("template-failed", "web.conf", false)
+	for _, st := range a.Status().Templates {
+		if st.Name == "web.conf" && (st.State != "kept" || !strings.Contains(st.Error, `has no key "port"`)) {
+			t.Errorf("got %+v", st)
+		}
+	}
+	fileIs(t, b.path("web.conf"), "port=80")
 }

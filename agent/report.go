@@ -39,12 +39,14 @@ func (b *bundle) record(r *apply.Result) bool {
 func (l *loop) tell(b *bundle, r *apply.Result) {
 	name := b.Config.Name
 	l.conds.Set("template-failed", name, r.Failure())
-	if !r.Kept() {
-		l.conds.Close("group-empty", name)
+	for _, code := range []string{"group-empty", "key-missing"} {
+		if code != r.KeptFor() {
+			l.conds.Close(code, name)
+		}
 	}
 	switch {
 	case r.Kept():
-		l.conds.Open("group-empty", name, r.Err.Error())
+		l.conds.Open(r.KeptFor(), name, r.Err.Error())
 		l.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
 		l.log.Warn("file kept", "template", name, "err", r.Err)
 	case r.Err != nil:

@@ -214,12 +214,13 @@ func (m *subscription) settled(ctx context.Context, tree *view.Tree) (*snapshot,
 	}
 }
 
-// verdict is the error of the bundles that use the tree.
+// verdict is the error of the bundles that use the tree. A version without a key
+// that a bundle needs is one, though the files stay as they are.
 func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
 	var reasons []string
 	for _, name := range snap.order {
 		r := snap.bundles[name]
-		if !slices.Contains(snap.sources[name], tree.Source()) || r.State != "failed" || errors.Is(r.Err, template.ErrEmptyGroup) {
+		if !slices.Contains(snap.sources[name], tree.Source()) || r.State != "failed" && !errors.Is(r.Err, template.ErrNoKey) {
 			continue
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %v", name, r.Err))

@@ -29,7 +29,7 @@ type GroupConfig struct {
 	Path string // group znode
 
 	Format  string         // see [Decode]; empty: auto
-	OnEmpty string         // keep (default), render or fail
+	OnEmpty string         // keep, render or fail; empty: the template says it
 	Allow   []netip.Prefix // subnets that members may be in; empty: all
 	Guard   GuardConfig
 	// NoDamping shows every flap of a member.
@@ -100,9 +100,6 @@ type Group struct {
 // NewGroup returns the follower of a group. It does no I/O and starts nothing;
 // what is wrong with cfg is returned by Run.
 func NewGroup(cfg GroupConfig) *Group {
-	if cfg.OnEmpty == "" {
-		cfg.OnEmpty = OnEmptyKeep
-	}
 	if cfg.MaxMembers <= 0 {
 		cfg.MaxMembers = DefaultMaxMembers
 	}

@@ -48,6 +48,9 @@ func meantStatus(word string) string {
 	return ""
 }
 
+// absent is a group that a set does not have.
+var absent = &view.Group{}
+
 // group returns a group by its name, or "set/group" of a set of groups. A group
 // that a set does not have is one without members.
 func (st *state) group(name string) (*view.Group, error) {
@@ -59,7 +62,7 @@ func (st *state) group(name string) (*view.Group, error) {
 			if g, found := gs.Group(child); found {
 				return g, nil
 			}
-			return &view.Group{Name: child}, nil
+			return absent, nil
 		}
 	}
 	return nil, st.unknown(view.KindGroup, name)
@@ -89,6 +92,10 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 	}
 	if len(members) == 0 {
 		err = emptyGroup(name, g.OnEmpty, st.t.elses.of(name))
+	}
+	if err != nil && g == absent {
+		set, child, _ := strings.Cut(name, "/")
+		err = failf(ErrEmptyGroup, "", "groups %q has no group %q: the file stays as it is", set, child)
 	}
 	return members, err
 }

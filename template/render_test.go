@@ -57,7 +57,7 @@ func TestRender_ErrorsWithPlace(t *testing.T) {
 		{`{{ key "wbe/x" }}`, `t.tmpl:1:4: config "wbe" is not declared; did you mean "web"?`, ErrUnknown},
 		{`{{ key "web" }}`, `t.tmpl:1:4: key "web" names a config and no key: write "web/KEY"`, ErrMissing},
 		{`{{ members "aip" }}`, `t.tmpl:1:4: group "aip" is not declared; did you mean "api"?`, ErrUnknown},
-		{`{{ members "all/x" }}`, `t.tmpl:1:4: groups "all" has no group "x"`, ErrMissing},
+		{`{{ members "all/x" }}`, `t.tmpl:1:4: groups "all" has no group "x": the file stays as it is`, ErrEmptyGroup},
 		{`{{ leader "x" }}`, `t.tmpl:1:4: election "x" is not declared`, ErrUnknown},
 		{`{{ safeLs "web/none" }}`, `t.tmpl:1:4: there is no key below "web/none"`, ErrMissing},
 		{`{{ (key "web/json" | parseJSON).prot }}`, `t.tmpl:1:22: map has no entry for key "prot"`, ErrMissing},
@@ -79,9 +79,12 @@ func TestRender_ErrorsWithPlace(t *testing.T) {
 
 func TestRender_MissingKeyAllowed(t *testing.T) {
 	v := ExampleView()
-	got, err := render(t, Config{Source: `[{{ key "web/none" }}][{{ .none }}]`}, &v, nil)
+	got, err := render(t, Config{Source: `[{{ keyOrDefault "web/none" "" }}][{{ .none }}]`}, &v, nil)
 	if err != nil || got != "[][<no value>]" {
 		t.Errorf("got %q %v", got, err)
+	}
+	if _, err := render(t, Config{Source: `{{ key "web/none" }}`}, &v, nil); !errors.Is(err, ErrNoKey) {
+		t.Errorf("a key that is not there: %v", err)
 	}
 	if _, err := render(t, Config{Source: `{{ key "none/x" }}`}, &v, nil); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a config that is not there: %v", err)
@@ -248,7 +251,7 @@ func TestRender_OnEmpty(t *testing.T) {
 func TestRender_Labels(t *testing.T) {
 	const hostile = "x; } server { listen 1;"
 	v := view.View{}.With(&view.Group{Name: "api", Members: []view.Member{
-		{Node: "a", Host: "10.0.0.1", Port: 80, Labels: map[string]string{"zone": hostile}},
+		{Node: "a", Host: "10.0.0.1", Port: 80, Status: view.StatusUp, Labels: map[string]string{"zone": hostile}},
 	}})
 	for _, source := range []string{
 		`{{ range members "api" }}{{ .Labels.zone }}{{ end }}`,

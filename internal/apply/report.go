@@ -7,9 +7,20 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// Kept reports whether the files stay as they are because a group is empty, which
-// is what the settings want then.
-func (r *Result) Kept() bool { return errors.Is(r.Err, template.ErrEmptyGroup) }
+// Kept reports whether the files stay as they are because the data for new ones
+// are not there: a group is empty, or a key is missing.
+func (r *Result) Kept() bool { return r.KeptFor() != "" }
+
+// KeptFor is the condition that keeps the files as they are; empty when none does.
+func (r *Result) KeptFor() string {
+	switch {
+	case errors.Is(r.Err, template.ErrEmptyGroup):
+		return "group-empty"
+	case errors.Is(r.Err, template.ErrNoKey):
+		return "key-missing"
+	}
+	return ""
+}
 
 // Failure is the error of an apply that went wrong.
 func (r *Result) Failure() error {

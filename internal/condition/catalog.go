@@ -50,9 +50,9 @@ func Catalog() []Entry {
 			"Edits need `zkagent reload` until it closes. Often the limit of inotify instances is reached: raise `fs.inotify.max_user_instances`.",
 		},
 		{
-			"group-empty", "template or bundle", "A group that the template uses has no members, and `on_empty = \"keep\"`, the default, lets the file be as it is.",
+			"group-empty", "template or bundle", "A group that the template uses has no members that are up, and neither `on_empty = \"render\"` nor an `{{ else }}` says what to write then.",
 			"The file as it was; none, if there was none.",
-			"Nothing, if nobody is meant to be there. Else look why nobody is registered, with `zkagent members` and on the hosts of the members. `on_empty = \"render\"` writes a file without members.",
+			"Nothing, if nobody is meant to be there. Else look why nobody is up, with `zkagent members` and on the hosts of the members. `on_empty = \"render\"` writes a file without members.",
 		},
 		{
 			"guards-running", "", "Commands that a former process of this agent started as leader are still running.",
@@ -88,6 +88,11 @@ func Catalog() []Entry {
 			"http-not-listening", "address", "The page, the metrics and the health checks cannot be served at the address of `http.listen`.",
 			"Everything else; after a reload also the listener that was there before.",
 			"Another program has the port (`ss -ltnp` names it), or the address is not of this host. Correct `http.listen`, or end the other program: it is tried again by itself.",
+		},
+		{
+			"key-missing", "template or bundle", "A key that the template needs is not in its config.",
+			"The file as it was; none, if there was none.",
+			"Publish the key, or ask for it with `keyOrDefault` or `keyExists` where it may be missing.",
 		},
 		{
 			"last-good-damaged", "", "The newest saved view in the state directory cannot be read.",

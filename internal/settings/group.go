@@ -13,7 +13,7 @@ type groupBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
 	Path    hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
 	Format  hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"How the members' data is read; auto looks at each member."`
-	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" default:"keep" enum:"keep|render|fail" doc:"What templates do when there is no member: keep the present file, render without members, or fail."`
+	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
 	Allow   hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
 	Guard   *guardBlock    `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
 }
@@ -23,7 +23,7 @@ type groupsBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
 	Path    hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
 	Format  hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"As in a group block."`
-	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" default:"keep" enum:"keep|render|fail" doc:"As in a group block."`
+	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"As in a group block."`
 	Allow   hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"As in a group block."`
 	Guard   *guardBlock    `hcl:"guard,block" doc:"As in a group block, for each group."`
 }

@@ -304,7 +304,7 @@ service "s" {
 }
 `)
 	g, h, check := s.Config.Groups[0], s.Config.Groups[1], s.Config.Services[0].Checks[0]
-	if g.Guard.Off || g.Guard.MaxLoss != 0.3 || g.Guard.MinMembers != 3 || g.Guard.Window != 30*time.Second || g.Guard.Hold != 10*time.Minute || g.OnEmpty != "keep" {
+	if g.Guard.Off || g.Guard.MaxLoss != 0.3 || g.Guard.MinMembers != 3 || g.Guard.Window != 30*time.Second || g.Guard.Hold != 10*time.Minute || g.OnEmpty != "" {
 		t.Errorf("got guard %+v, on_empty %q", g.Guard, g.OnEmpty)
 	}
 	if h.Guard.Hold >= 0 {

@@ -1,0 +1,156 @@
+package template
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// statusView has a group with one member of each status, one that is held, and a
+// group of which nobody is up.
+func statusView(t *testing.T) view.View {
+	t.Helper()
+	v, err := LoadFixture([]byte(`
+groups:
+  api:
+    members:
+      - {id: a, host: 10.0.0.1, port: 80}
+      - {id: b, host: 10.0.0.2, port: 80, status: draining, weight: 0}
+      - {id: c, host: 10.0.0.3, port: 80, status: maintenance}
+      - {id: d, host: 10.0.0.4, port: 80, status: down}
+      - {id: e, host: 10.0.0.5, port: 80, held: true}
+      - {id: f, host: 10.0.0.6, port: 80, held: true, status: draining}
+  away: {members: [{id: b, host: 10.0.0.2, port: 80, status: draining}]}
+  none: {}
+  keep: {on_empty: keep}
+  fail: {on_empty: fail}
+  render: {on_empty: render}
+group_sets:
+  all: {api: {members: [{id: a, host: h, port: 1}, {id: b, host: h, port: 2, status: down}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestMembers_Status: a template gets what may get traffic, and the rest by name.
+func TestMembers_Status(t *testing.T) {
+	v := statusView(t)
+	for _, c := range []struct{ source, want string }{
+		{`{{ range members "api" }}{{ .ID }}{{ end }}`, "ae"},
+		{`{{ range service "api" }}{{ .ID }}{{ if .Held }}!{{ end }}{{ end }}`, "ae!"},
+		{`{{ range members "api" "any" }}{{ .ID }}{{ end }}`, "abcdef"},
+		{`{{ range members "api" "draining" }}{{ .ID }}{{ end }}`, "bf"},
+		{`{{ range members "api" "up" "draining" }}{{ .ID }}{{ end }}`, "abef"},
+		{`{{ range members "api" "maintenance" "down" }}{{ .ID }}{{ end }}`, "cd"},
+		{`[{{ range members "none" "draining" }}{{ .ID }}{{ end }}]`, "[]"}, // nobody drains: nothing is wrong
+		{`{{ range groups "all" }}{{ .Name }}{{ range .Members }}{{ .ID }}{{ end }}{{ end }}`, "apia"},
+		{`{{ range members "all/api" }}{{ .ID }}{{ end }}`, "a"},
+	} {
+		if got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: true}, &v, nil); err != nil || got != c.want {
+			t.Errorf("%s: got %q %v, want %q", c.source, got, err, c.want)
+		}
+	}
+	for _, c := range []struct{ word, want string }{
+		{"passing", "members that are up are what"}, {"drain", `"draining"`}, {"maint", `"maintenance"`}, {"nothing", "any, up, draining, maintenance, down"},
+	} {
+		_, err := render(t, Config{Source: `{{ members "api" "` + c.word + `" }}`}, &v, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.word, err)
+		}
+	}
+}
+
+// TestMembers_Else: a template with an else for a group is rendered when nobody
+// is up, and one without keeps its file.
+func TestMembers_Else(t *testing.T) {
+	v := statusView(t)
+	for _, c := range []struct {
+		source, want string
+		class        error
+	}{
+		{`{{ range members "none" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range members "away" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ with members "none" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ if members "none" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ if gt (len (service "none")) 0 }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range $z, $m := members "none" | byLabel "zone" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ $m := members "none" }}{{ range $m }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range members (print "no" "ne") }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ "none" | members | len }}{{ range members "none" }}{{ else }}{{ end }}`, "0", nil},
+		{`{{ range members "all/none" }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range members "render" }}x{{ end }}`, "", nil},
+		{`{{ range members "none" }}x{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range members "away" }}x{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range members "api" }}x{{ else }}y{{ end }}{{ range members "none" }}x{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range members (print "api") }}x{{ else }}y{{ end }}{{ range members "none" }}x{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range members "keep" }}x{{ else }}down{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range members "all/none" }}x{{ end }}`, "", ErrEmptyGroup},
+	} {
+		got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: true}, &v, nil)
+		if got != c.want || !errors.Is(err, c.class) {
+			t.Errorf("%s: got %q %v, want %q %v", c.source, got, err, c.want, c.class)
+		}
+	}
+	if _, err := render(t, Config{Source: `{{ range members "fail" }}x{{ else }}y{{ end }}`}, &v, nil); err == nil || errors.Is(err, ErrEmptyGroup) {
+		t.Errorf("on_empty = fail: %v", err)
+	}
+}
+
+// TestMembers_Each: for_each goes over who may get traffic, and an element
+// without members is rendered where the template has an else.
+func TestMembers_Each(t *testing.T) {
+	v := statusView(t)
+	list, err := Elements(&v, view.Source{Kind: view.KindGroup, Name: "api"})
+	if err != nil || len(list) != 2 || list[0].Key != "a" || list[1].Key != "e" {
+		t.Errorf("elements of a group: %v %v", list, err)
+	}
+	if _, err = Elements(&v, view.Source{Kind: view.KindGroup, Name: "away"}); !errors.Is(err, ErrEmptyGroup) {
+		t.Errorf("elements of a group in which nobody is up: %v", err)
+	}
+	empty := &Each{Key: "web", Value: []view.Member{}}
+	for _, c := range []struct {
+		source, want string
+		class        error
+	}{
+		{`{{ range .Value }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range $.Value }}x{{ else }}down{{ end }}`, "down", nil},
+		{`{{ range .Value }}x{{ end }}`, "", ErrEmptyGroup},
+		{`{{ range .Value }}{{ if .Value }}x{{ else }}y{{ end }}{{ end }}`, "", ErrEmptyGroup},
+	} {
+		got, err := render(t, Config{Source: c.source}, &v, empty)
+		if got != c.want || !errors.Is(err, c.class) {
+			t.Errorf("%s: got %q %v, want %q %v", c.source, got, err, c.want, c.class)
+		}
+	}
+}
+
+// TestKey_Holds: a key that is not there is of a class of its own, whatever
+// error_on_missing_key says.
+func TestKey_Holds(t *testing.T) {
+	v := view.View{}.With(view.TreeOf("web", "/web", map[string]string{"a": "", "b/c": "1"}))
+	for _, missing := range []bool{false, true} {
+		for _, c := range []struct {
+			source, want string
+			class        error
+		}{
+			{`{{ key "web/a" }}.`, ".", nil},
+			{`{{ keyOrDefault "web/x" "d" }}`, "d", nil},
+			{`{{ keyExists "web/x" }}`, "false", nil},
+			{`{{ key "web/x" }}`, "", ErrNoKey},
+			{`{{ with key "web/x" }}{{ . }}{{ end }}`, "", ErrNoKey},
+			{`{{ define "x" }}{{ key "web/x" }}{{ end }}{{ executeTemplate "x" }}`, "", ErrNoKey},
+			{`{{ safeLs "web/x" }}`, "", ErrNoKey},
+			{`{{ safeTree "web/x" }}`, "", ErrNoKey},
+			{`{{ range safeTree "web/x" }}{{ .Key }}{{ end }}`, "", ErrNoKey},
+		} {
+			got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: missing}, &v, nil)
+			if got != c.want || !errors.Is(err, c.class) {
+				t.Errorf("%s (%v): got %q %v, want %q %v", c.source, missing, got, err, c.want, c.class)
+			}
+		}
+	}
+}
