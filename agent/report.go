@@ -39,14 +39,10 @@ func (b *bundle) record(r *apply.Result) bool {
 func (l *loop) tell(b *bundle, r *apply.Result) {
 	name := b.Config.Name
 	l.conds.Set("template-failed", name, r.Failure())
-	for _, code := range []string{"group-empty", "key-missing"} {
-		if code != r.KeptFor() {
-			l.conds.Close(code, name)
-		}
-	}
+	l.conds.Set("group-empty", name, r.Empty())
+	l.conds.Set("key-missing", name, r.MissingKey())
 	switch {
 	case r.Kept():
-		l.conds.Open(r.KeptFor(), name, r.Err.Error())
 		l.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
 		l.log.Warn("file kept", "template", name, "err", r.Err)
 	case r.Err != nil:

@@ -8,18 +8,20 @@ import (
 )
 
 // Kept reports whether the files stay as they are because the data for new ones
-// are not there: a group is empty, or a key is missing.
-func (r *Result) Kept() bool { return r.KeptFor() != "" }
+// are not there.
+func (r *Result) Kept() bool { return r.Empty() != nil || r.MissingKey() != nil }
 
-// KeptFor is the condition that keeps the files as they are; empty when none does.
-func (r *Result) KeptFor() string {
-	switch {
-	case errors.Is(r.Err, template.ErrEmptyGroup):
-		return "group-empty"
-	case errors.Is(r.Err, template.ErrNoKey):
-		return "key-missing"
+// Empty is the error of a group that keeps the files as they are.
+func (r *Result) Empty() error { return r.of(template.ErrEmptyGroup) }
+
+// MissingKey is the error of a key that keeps the files as they are.
+func (r *Result) MissingKey() error { return r.of(template.ErrNoKey) }
+
+func (r *Result) of(class error) error {
+	if errors.Is(r.Err, class) {
+		return r.Err
 	}
-	return ""
+	return nil
 }
 
 // Failure is the error of an apply that went wrong.
