@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
@@ -249,20 +248,5 @@ func TestExec_EndOfTheProgramEndsTheAgent(t *testing.T) {
 	e, ok := errors.AsType[*ExecError](err)
 	if !ok || e.ExitCode() != 42 {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestFleetStatus_Bounds(t *testing.T) {
-	st := fleet.Record{Version: "1", Templates: map[string]string{}, Error: strings.Repeat("é", 1000)}
-	var order []string
-	for i := range 200 {
-		name := "template-" + strconv.Itoa(i)
-		order = append(order, name)
-		st.Templates[name] = "ok@123456"
-	}
-	text := fit(st, order)
-	var got fleet.Record
-	if err := json.Unmarshal([]byte(text), &got); err != nil || len(text) > fleetMax || got.More == 0 || got.Templates[order[0]] == "" {
-		t.Errorf("got %d bytes, %+v, %v", len(text), got, err)
 	}
 }

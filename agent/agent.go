@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
@@ -56,16 +57,18 @@ type Agent struct {
 	hooks    *hook.Engine
 	execs    *execSet
 
-	reloading sync.Mutex // one reload of the settings at a time
-	settings  atomic.Pointer[settingsState]
-	stopOnce  sync.Once
-	stopMode  chan stopMode // size 1: how to stop
-	failed    chan error    // size 1: why Run is to end with an error
-	saved     *lastGoodSaver
-	hostMaint *hostMaintenance
-	life      string // names this process, unlike any other
-	web       *web.Server
-	dns       *dns.Keeper
+	reloading   sync.Mutex // one reload of the settings at a time
+	settings    atomic.Pointer[settingsState]
+	stopOnce    sync.Once
+	stopMode    chan stopMode // size 1: how to stop
+	failed      chan error    // size 1: why Run is to end with an error
+	saved       *lastGoodSaver
+	retold      chan struct{} // size 1: the record of this host may be another
+	serviceNews chan struct{} // size 1: a service, or its checks, changed
+	hostMaint   *hostMaintenance
+	life        string // names this process, unlike any other
+	web         *web.Server
+	dns         *dns.Keeper
 }
 
 // settingsState is how the last load of the settings went.
@@ -89,12 +92,13 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: event.NewRing(), notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), life: rand.Text(),
+		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), retold: make(chan struct{}, 1), serviceNews: make(chan struct{}, 1), life: rand.Text(),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
 	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
+		pace.Poke(a.retold)
 		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
@@ -192,6 +196,7 @@ func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.metrics.condition(c, isOpen)
+	pace.Poke(a.retold)
 	kind, text := "condition-closed", "after "+time.Since(c.Since).Round(time.Millisecond).String()
 	if isOpen {
 		kind, text = "condition-opened", c.Text
@@ -243,6 +248,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.use(&cfg)
 	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("group-empty", func(s string) bool { return hasBundle(&cfg, s) })
+	a.conds.Retain("reload-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
 		return errors.New("the agent is stopping")

@@ -12,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -48,11 +50,16 @@ func (b *browser) since(before map[string]float64, what string) map[string]float
 // hosts500 puts 500 hosts beside those of the page's bed.
 func hosts500(b *bed) {
 	b.t.Helper()
+	for i := range config.Shards {
+		if err := b.s.CreateParents(b.t.Context(), fmt.Sprintf("%s/%02x/x", fleet.AgentsPath, i)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 	for i := range 5 {
 		ops := make([]session.Op, 100)
 		for j := range ops {
-			ops[j] = session.CreateOp(fmt.Sprintf("/zkagent/agents/host-%03d", i*100+j),
-				[]byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`), session.Ephemeral)
+			ops[j] = session.CreateOp(fleet.AgentPath(fmt.Sprintf("host-%03d", i*100+j)),
+				[]byte(`{"version":"1.2.3","health":"ok","since":"2026-01-02T03:04:05Z","files":{"nginx":"ok@118","haproxy":"ok@118"}}`), session.Ephemeral)
 		}
 		if _, err := b.s.Multi(b.t.Context(), ops...); err != nil {
 			b.t.Fatal(err)
@@ -90,7 +97,7 @@ func TestBrowser_Hosts500(t *testing.T) {
 	if n := eval[int](w, `window.rows.filter(r => !r.isConnected).length`); n != 0 {
 		t.Errorf("%d rows were made again though nothing changed", n)
 	}
-	if _, err := b.s.Set(t.Context(), "/zkagent/agents/host-250", []byte(`{"version":"1.2.3","templates":{"nginx":"failed"},"error":"a new one"}`), -1); err != nil {
+	if _, err := b.s.Set(t.Context(), fleet.AgentPath("host-250"), []byte(`{"version":"1.2.3","health":"failing","files":{"nginx":"failed"},"faults":[{"code":"a new one"}]}`), -1); err != nil {
 		t.Fatal(err)
 	}
 	for !eval[bool](w, `document.body.textContent.includes("a new one")`) {

@@ -1,131 +1,181 @@
 package agent
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
-// Bounds of what each agent tells the fleet.
-const (
-	fleetMax   = 1000            // bytes
-	fleetEvery = 5 * time.Second // between two writes, but for a failure
-)
+// fleetUnit makes the unit that keeps this host's record in ZooKeeper.
+func (a *Agent) fleetUnit(id string) unitParts {
+	return unitParts{unit: announcing{a, fleet.NewAnnouncer(fleet.AnnouncerConfig{
+		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.retold, Logger: a.log,
+		Rival: func(text string) {
+			if text == "" {
+				a.conds.Close("agent-id-taken", "")
+				return
+			}
+			a.conds.Open("agent-id-taken", "", text)
+		},
+	})}}
+}
 
-// fleetStatus keeps the znode up to date: at most one write in five seconds,
-// at once for a failure.
-type fleetStatus struct {
-	agent *Agent
-	id    string
-
-	made  fleet.Record // what the newest text was made of; only Run touches these
-	turns int          // of the snapshot that it was made of
-	data  string
+// announcing is the unit; what every start waits for is no news.
+type announcing struct {
+	*Agent
+	announcer *fleet.Announcer
 }
 
 // Run implements Unit.
-func (f *fleetStatus) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
-	path := session.JoinPath(fleet.AgentsPath, f.id)
-	if err := session.ValidatePath(path); err != nil {
-		return err
-	}
-	select { // what every start waits for is no news
+func (u announcing) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.Done():
 		return context.Cause(s.Context())
-	case <-f.agent.loop.ready:
+	case <-u.loop.ready:
 	}
-	var last string
-	failing := false
-	version := int32(-1) // of the znode, as this session left it; -1: not yet
-	for {
-		snap := f.agent.loop.snapshot.Load()
-		data, failed := f.text(snap), snap.failed()
-		if data != last {
-			var err error
-			if version, err = rewrite(ctx, s, path, []byte(data), version); err != nil {
-				return fmt.Errorf("write fleet status: %w", err)
-			}
-			last, failing = data, failed
-			if !f.rest(ctx, s, failing) {
-				return nil
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.Done():
-			return context.Cause(s.Context())
-		case <-snap.next:
-		}
-	}
+	return u.announcer.Run(ctx, s)
 }
 
-// rest keeps the distance between two writes; a new failure ends it.
-func (f *fleetStatus) rest(ctx context.Context, s *session.Session, failing bool) bool {
-	timer := time.NewTimer(fleetEvery)
-	defer timer.Stop()
-	for {
-		snap := f.agent.loop.snapshot.Load()
-		if snap.failed() && !failing {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-s.Done():
-			return false
-		case <-timer.C:
-			return true
-		case <-snap.next:
-		}
+// record is what this host says of itself, in the words that every view uses.
+func (a *Agent) record() fleet.Record {
+	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
+	r := fleet.Record{
+		Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second),
+		Configs: map[string]fleet.ConfigUse{}, Files: map[string]string{}, Services: map[string]fleet.ServiceUse{},
 	}
-}
-
-// rewrite writes the znode: with one request when it is as this session left it, at
-// version, for the whole fleet does so at each change. It returns the new version.
-func rewrite(ctx context.Context, s *session.Session, path string, data []byte, version int32) (int32, error) {
-	if version >= 0 {
-		if st, err := s.Set(ctx, path, data, version); err == nil {
-			return st.Version, nil
+	r.Maintenance, _ = a.hostMaint.reason()
+	open := a.conds.List()
+	r.Health, r.At = healthOf(open, r.Maintenance != "")
+	for _, c := range open {
+		sum := sha256.Sum256([]byte(c.Text))
+		f := fleet.Fault{Code: c.Code, Subject: c.Subject, Since: c.Since.UTC().Truncate(time.Second), Exit: c.Exit, Digest: hex.EncodeToString(sum[:4])}
+		if b := snap.report(c.Subject); c.Code == "template-failed" {
+			f.Stage = b.Stage
 		}
+		r.Faults = append(r.Faults, f)
 	}
-	return put(ctx, s, path, data)
-}
-
-// put writes the znode, which may be there from before in a resumed session,
-// or as a rest of a former one. It returns its version.
-func put(ctx context.Context, s *session.Session, path string, data []byte) (int32, error) {
-	for {
-		st, ok, err := s.Exists(ctx, path)
-		if err != nil {
-			return -1, err
+	for _, name := range snap.order {
+		word := a.templateState(snap.report(name), name)
+		if v := snap.bundles[name].Version; v != "" {
+			word += "@" + v
 		}
-		var now session.Stat
-		switch {
-		case !ok:
-			if err = s.CreateParents(ctx, path); err == nil {
-				_, now, err = s.Create(ctx, path, data, session.Ephemeral)
+		r.Files[name] = word
+	}
+	for _, c := range cfg.Configs {
+		if w, ok := a.sup.value("config", c.Name).(*config.Watcher); ok {
+			use := fleet.ConfigUse{Known: w.Status().Generation}
+			if t, ok := snap.view.Tree(c.Name); ok {
+				use.Accepted = t.Generation
 			}
-		case st.EphemeralOwner == s.ID():
-			now, err = s.Set(ctx, path, data, -1)
-		default:
-			_, err = s.Multi(ctx, session.DeleteOp(path, st.Version), session.CreateOp(path, data, session.Ephemeral))
-		}
-		if err == nil {
-			return now.Version, nil
-		}
-		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
-		if !again || !pace.Sleep(ctx, 50*time.Millisecond) {
-			return -1, err
+			if use != (fleet.ConfigUse{}) {
+				r.Configs[c.Name] = use
+			}
 		}
 	}
+	for _, s := range a.services() {
+		use := fleet.ServiceUse{State: s.State, Since: s.Since.UTC().Truncate(time.Second)}
+		if c := failedCheck(s); c != nil {
+			use.Check, use.Since, use.Exit = cmp.Or(c.Name, c.Kind), c.Since.UTC().Truncate(time.Second), c.Exit
+			use.State = registry.StateCritical
+		}
+		r.Services[s.Name] = use
+	}
+	for _, e := range cfg.Elections {
+		if l, ok := snap.view.Leader(e.Name); ok && l.Mine {
+			r.Leads = append(r.Leads, e.Name)
+		}
+	}
+	for _, src := range snap.view.Sources() {
+		if g, ok := snap.view.Group(src.Name); ok && src.Kind == view.KindGroup && !g.Holding.IsZero() {
+			r.Holds = append(r.Holds, g.Name)
+		}
+	}
+	return r
+}
+
+// health is the health of this host.
+func (a *Agent) health() fleet.Health {
+	reason, _ := a.hostMaint.reason()
+	h, _ := healthOf(a.conds.List(), reason != "")
+	return h
+}
+
+// healthOf is the worst that the open conditions say, and since when.
+func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.Time) {
+	health, at := fleet.OK, time.Time{}
+	if maintained {
+		health = fleet.Maintenance
+	}
+	for _, c := range open {
+		word := fleet.Degraded
+		if c.Failing() {
+			word = fleet.Failing
+		}
+		if word.Rank() < health.Rank() {
+			health, at = word, c.Since.UTC().Truncate(time.Second)
+		}
+	}
+	return health, at
+}
+
+// templateState is the state of a bundle in one word: a reload that is being
+// retried, or is owed, is not ok.
+func (a *Agent) templateState(r bundleReport, name string) string {
+	switch {
+	case r.State == "":
+		return "waiting"
+	case r.State != "ok":
+		return r.State
+	}
+	last := a.engine.LastReload(name)
+	switch {
+	case last != nil && last.Error != "":
+		return "reload-failed"
+	case !a.engine.OwedSince(name).IsZero() && a.reloadsHere(name):
+		return "reloading"
+	}
+	return r.State
+}
+
+// reloadsHere reports whether this host runs the reload of a bundle: one that the
+// leader runs for all is owed by the other hosts until they see that it was done.
+func (a *Agent) reloadsHere(name string) bool {
+	for _, b := range a.cfg.Load().Bundles {
+		if b.Name == name && b.Reload != nil && b.Reload.Leader != "" {
+			return a.hooks.Term(b.Reload.Leader) != 0
+		}
+	}
+	return true
+}
+
+// services are the services of the settings, as their registrars tell.
+func (a *Agent) services() []registry.ServiceStatus {
+	list := []registry.ServiceStatus{}
+	for _, c := range a.cfg.Load().Services {
+		if r, ok := a.sup.value("service", c.Name).(*registry.Registrar); ok {
+			list = append(list, r.Status())
+		}
+	}
+	return list
+}
+
+// failedCheck is the first check of a service that has fallen; nil: none has.
+func failedCheck(s registry.ServiceStatus) *registry.CheckStatus {
+	for i, c := range s.Checks {
+		if c.State == registry.Critical {
+			return &s.Checks[i]
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -37,10 +38,10 @@ func pageBed(t *testing.T) (*bed, *started) {
 	b.tree(map[string]string{"port": "80"})
 	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80,"labels":{"zone":"a"}}`)
 	b.ephemeral("/services/web/"+strings.ReplaceAll(hostile, "/", "_"), `{"host":"10.0.0.2;}","port":80}`)
-	b.ephemeral("/zkagent/agents/garbage", "\x00\xff{not json")
-	b.ephemeral("/zkagent/agents/future", `{"version":"99.1","templates":{"web":"ok@7"},"unknown":{"a":[1]},"since":"2026-01-02T03:04:05Z"}`)
-	b.ephemeral("/zkagent/agents/wrong", `{"version":17,"templates":"x"}`)
-	b.ephemeral("/zkagent/agents/broken", `{"version":"1","templates":{"`+jsonText(hostile)+`":"failed"},"error":"nginx -t: unknown directive"}`)
+	b.ephemeral(fleet.AgentPath("garbage"), "\x00\xff{not json")
+	b.ephemeral(fleet.AgentPath("future"), `{"version":"99.1","health":"ok","files":{"web":"ok@7"},"unknown":{"a":[1]},"since":"2026-01-02T03:04:05Z"}`)
+	b.ephemeral(fleet.AgentPath("wrong"), `{"version":17,"files":"x"}`)
+	b.ephemeral(fleet.AgentPath("broken"), `{"version":"1","health":"failing","files":{"`+jsonText(hostile)+`":"failed"},"faults":[{"code":"template-failed","subject":"nginx","stage":"check","exit":3}]}`)
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
@@ -65,7 +66,7 @@ func jsonText(s string) string {
 func TestPage_EverySection(t *testing.T) {
 	_, a := pageBed(t)
 	want := map[string][]string{
-		"/":          {"garbage", "unreadable", "99.1", "unknown directive", "problems first", "open conditions"},
+		"/":          {"garbage", "not one that this version understands", "99.1", "check failed with exit status 3", "the worst first", "open conditions"},
 		"/services":  {"10.0.0.1:80", "&lt;script&gt;", "rejected"},
 		"/templates": {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only what everybody may read"},
 		"/rollouts":  {"No rollouts"},

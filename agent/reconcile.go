@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
@@ -152,7 +153,7 @@ type wanted struct {
 
 // wantedOf lists what units would take over, or use again, in session s.
 func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Logger) (*wanted, error) {
-	w := &wanted{paths: map[string]bool{session.JoinPath(agentsPath, cfg.ID): true}, lines: map[string]string{}}
+	w := &wanted{paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, lines: map[string]string{}}
 	for _, c := range cfg.Services {
 		path, err := c.Own(ctx, s)
 		if _, asked := errors.AsType[*session.Error](err); asked && !session.IsPermanent(err) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -76,8 +77,8 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 		{"/elections/e/" + guid + "lock-0000000001", "a1", false},
 		{"/elections/k/0123456789abcdef0123456789abcdef__lock__0000000000", "a1", true},
 		{"/elections/old/" + guid + "latch-0000000000", "a1", false},
-		{"/zkagent/agents/a1", "{}", true},
-		{"/zkagent/agents/a2", "{}", false},
+		{fleet.AgentPath("a1"), "{}", true},
+		{fleet.AgentPath("a2"), "{}", false},
 		{"/config/web/subscribers/a1", "{}", true},
 		{"/config/old/subscribers/a1", "{}", false},
 		{"/config/web/rollouts/r-0000000001/permits/leases/" + guid + "lease-0000000000", "", false},

@@ -17,7 +17,9 @@ func (b *bundle) record(r *apply.Result) bool {
 	was := b.report.Err
 	b.report.LastApply, b.report.Took = time.Now(), r.Took
 	b.report.Stage, b.report.Err = r.Stage, r.Err
-	b.report.Version = command.ConfigVersion(r.View, b.Sources)
+	if r.Err == nil { // what is refused is not in use.
+		b.report.Version = command.ConfigVersion(r.View, b.Sources)
+	}
 	if r.Changed > 0 {
 		b.report.LastChange = b.report.LastApply
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -15,11 +16,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Paths of what all agents share.
-const (
-	agentsPath  = "/zkagent/agents"
-	rollingPath = "/zkagent/rolling"
-)
+// rollingPath is where rolling reloads keep their permits.
+const rollingPath = "/zkagent/rolling"
 
 // reloadFleet is the agent as the reloads of bundles see it.
 type reloadFleet Agent
@@ -82,9 +80,9 @@ func permits(ctx context.Context, s *session.Session, path, text string) (int, e
 	} else if !errors.Is(err, session.ErrNoNode) {
 		return 0, err
 	}
-	agents, _, err := s.Children(ctx, agentsPath)
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
+	agents, err := fleet.Live(ctx, s)
+	if err != nil {
 		return 0, err
 	}
-	return max(int(float64(len(agents))*n/100), 1), nil
+	return max(int(float64(agents)*n/100), 1), nil
 }

@@ -85,6 +85,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.watchFiles(life) })
 	wg.Go(func() { a.tellReady(life) })
 	wg.Go(func() { a.followConnection(life) })
+	wg.Go(func() { a.followServices(life) })
 	wg.Go(func() { listen(life) })
 	wg.Go(func() { a.dns.Run(life) })
 

@@ -25,6 +25,7 @@ func (a *Agent) Status() web.Status {
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
 		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execs.status(),
 	}
+	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
 	st := a.settings.Load()
 	s.Settings = web.SettingsStatus{Hash: st.hash, Loaded: st.loaded, Files: st.files}
@@ -102,9 +103,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []web.TemplateStatus
 		if r.Err != nil {
 			t.Error = r.Err.Error()
 		}
-		if t.State == "" {
-			t.State = "waiting"
-		}
+		t.State = a.templateState(r, b.Name)
 		list = append(list, t)
 	}
 	return list
@@ -124,7 +123,7 @@ func newestFile(files []string) time.Time {
 
 // unitStatus asks the units themselves.
 func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
-	s.Configs, s.Services, s.Groups = []web.ConfigStatus{}, []registry.ServiceStatus{}, []registry.GroupStatus{}
+	s.Configs, s.Groups = []web.ConfigStatus{}, []registry.GroupStatus{}
 	s.GroupSets, s.Elections = []registry.GroupsStatus{}, []web.ElectionStatus{}
 	for _, c := range cfg.Configs {
 		if w, ok := a.sup.value("config", c.Name).(*config.Watcher); ok {
@@ -135,11 +134,7 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 			s.Configs = append(s.Configs, st)
 		}
 	}
-	for _, c := range cfg.Services {
-		if r, ok := a.sup.value("service", c.Name).(*registry.Registrar); ok {
-			s.Services = append(s.Services, r.Status())
-		}
-	}
+	s.Services = a.services()
 	for _, c := range cfg.Groups {
 		if g, ok := a.sup.value("group", c.Name).(*registry.Group); ok {
 			s.Groups = append(s.Groups, g.Status())

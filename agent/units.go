@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -40,7 +41,7 @@ func (a *Agent) unitSpecs(c *Config) []unitSpec {
 	}
 	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: a.left} }})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
-		return unitParts{unit: &fleetStatus{agent: a, id: c.ID}}
+		return a.fleetUnit(c.ID)
 	}})
 }
 
@@ -95,6 +96,7 @@ func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
 // takes over its znode and what its checks know.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.registry, a.checkRun
+	c.Changed = func() { pace.Poke(a.serviceNews) }
 	if a.stateDir != "" && c.StateFile == "" {
 		c.StateFile = files.StateFile(a.stateDir, "maintenance", c.Name)
 	}

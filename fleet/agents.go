@@ -1,18 +1,485 @@
 package fleet
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
 
-// AgentsPath is where each agent says how it is.
-const AgentsPath = "/zkagent/agents"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
 
-// Record is what an agent tells the fleet: the data of the ephemeral
-// znode /zkagent/agents/<id>. Readers must expect garbage and other versions.
+// The record of a host: what each agent says of itself in ZooKeeper.
+//
+//	/zkagent/agents/<h>/<id>        (E) the record of a running agent
+//	/zkagent/known/<h>/<id>         (P) that the host exists, and how it left
+//	/zkagent/known/<h>/<id>/rival   (E) a second agent has the same id
+//
+// h is the shard of the id, as config.Shard computes it. The command line, the
+// page, the metrics and the monitoring check are functions of this record, so
+// that they agree. Nobody watches all records: they are read when somebody looks.
+//
+// Guarantees: a record has at most 1 kB, and counts what it leaves out; it never
+// has the output of a command; a record of another session is never deleted.
+//
+// Not guaranteed: the moment at which a host was lost. ZooKeeper does not keep it,
+// so the first reader that misses the record notes the time.
+const (
+	AgentsPath = "/zkagent/agents"
+	KnownPath  = "/zkagent/known"
+)
+
+// AgentPath is the record of an agent.
+func AgentPath(id string) string { return AgentsPath + "/" + config.Shard(id) + "/" + id }
+
+// knownAs is the znode that says that the host exists.
+func knownAs(id string) string { return KnownPath + "/" + config.Shard(id) + "/" + id }
+
+// ForgetAfter is how long a host that stopped or was lost stays known.
+const ForgetAfter = 7 * 24 * time.Hour
+
+// recordMax bounds a record, and foreignMax the bytes of one that are looked at.
+const (
+	recordMax  = 1000
+	foreignMax = 64 << 10
+)
+
+// Health is how a host is, in one word. Every view uses these words alone.
+type Health string
+
+// The words of health.
+const (
+	Lost        Health = "lost"        // it was running, and its session has ended without a stop
+	Failing     Health = "failing"     // something that is wanted is not in place
+	Degraded    Health = "degraded"    // it serves, and something is held, kept or about to fail
+	Maintenance Health = "maintenance" // taken out of rollouts on purpose
+	Stopped     Health = "stopped"     // its agent was stopped on purpose
+	OK          Health = "ok"
+)
+
+// Healths are the words of health, the worst first.
+var Healths = []Health{Lost, Failing, Degraded, Maintenance, Stopped, OK}
+
+// Rank orders the words of health, the worst first.
+func (h Health) Rank() int {
+	if i := slices.Index(Healths, h); i >= 0 {
+		return i
+	}
+	return slices.Index(Healths, Failing)
+}
+
+// Record is what an agent says of itself. Readers must expect garbage and other
+// versions.
 type Record struct {
-	Version   string            `json:"version"`
-	Since     time.Time         `json:"since"`
-	Templates map[string]string `json:"templates,omitempty"` // name -> state, or state@version
-	Leads     []string          `json:"leads,omitempty"`
-	Holds     []string          `json:"holds,omitempty"` // groups whose guard holds members
-	Error     string            `json:"error,omitempty"` // of the oldest open condition
-	More      int               `json:"more,omitempty"`  // templates that did not fit
+	Version     string                `json:"version"` // of the program
+	Since       time.Time             `json:"since"`   // when the process began
+	Health      Health                `json:"health"`
+	At          time.Time             `json:"at,omitzero"` // when Health became what it is
+	Maintenance string                `json:"maintenance,omitempty"`
+	Configs     map[string]ConfigUse  `json:"configs,omitempty"`
+	Files       map[string]string     `json:"files,omitempty"` // template or bundle -> state, or state@version in use
+	Services    map[string]ServiceUse `json:"services,omitempty"`
+	Leads       []string              `json:"leads,omitempty"`
+	Holds       []string              `json:"holds,omitempty"` // groups whose guard holds members
+	Faults      []Fault               `json:"faults,omitempty"`
+	More        map[string]int        `json:"more,omitempty"` // what did not fit, by field
+}
+
+// ConfigUse is how far a host is with the versions of a config.
+type ConfigUse struct {
+	Known    int64 `json:"known"`              // the newest that it has read
+	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
+}
+
+// ServiceUse is one service of a host.
+type ServiceUse struct {
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"`
+	Check string    `json:"check,omitempty"` // that has failed
+	Exit  int       `json:"exit,omitempty"`  // of that check's command
+}
+
+// Fault is an open condition without the text, which may have the output of a
+// command: the text stays on the host.
+type Fault struct {
+	Code    string    `json:"code"`
+	Subject string    `json:"subject,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Stage   string    `json:"stage,omitempty"`  // of an apply: render, check, reload, ...
+	Exit    int       `json:"exit,omitempty"`   // status of the command that failed
+	Digest  string    `json:"digest,omitempty"` // of the text: equal faults have equal ones
+}
+
+// String is the fault in words.
+func (f Fault) String() string {
+	text := f.Code
+	if f.Subject != "" {
+		text += " " + f.Subject
+	}
+	switch {
+	case f.Stage != "" && f.Exit != 0:
+		text += fmt.Sprintf(": %s failed with exit status %d", f.Stage, f.Exit)
+	case f.Stage != "":
+		text += ": " + f.Stage + " failed"
+	case f.Exit != 0:
+		text += fmt.Sprintf(": exit status %d", f.Exit)
+	}
+	return text
+}
+
+// HostStatus is one host of the fleet, as its record and what is known of it say.
+type HostStatus struct {
+	Record
+
+	ID     string    `json:"id"`
+	Asof   time.Time `json:"asof,omitzero"` // when the record was written
+	Detail string    `json:"detail,omitempty"`
+}
+
+// encode returns the record within its bound. What is wrong comes first; files and
+// faults are the first to be cut.
+func (r Record) encode() []byte {
+	base := r
+	base.Configs, base.Files, base.Services, base.Leads, base.Holds, base.Faults, base.More = nil, nil, nil, nil, nil, nil, nil
+	base.Version, base.Maintenance = Clip(r.Version, 60), Clip(r.Maintenance, 100)
+	out, more := base, map[string]int{}
+	room := recordMax - size(base) - 160 // for the names of the fields and the counts
+	add := func(field string, bytes int, put func()) {
+		if bytes+1 > room {
+			more[field]++
+			return
+		}
+		room -= bytes + 1
+		put()
+	}
+	fault := func(f Fault) {
+		f.Subject = Clip(f.Subject, 80)
+		add("faults", size(f), func() { out.Faults = append(out.Faults, f) })
+	}
+	if len(r.Faults) > 0 {
+		fault(r.Faults[0])
+	}
+	service := func(well bool) {
+		for _, name := range slices.Sorted(maps.Keys(r.Services)) {
+			if use := r.Services[name]; (use.State == "registered") == well {
+				add("services", size(name)+1+size(use), func() { out.Services = with(out.Services, name, use) })
+			}
+		}
+	}
+	service(false)
+	for _, name := range slices.Sorted(maps.Keys(r.Configs)) {
+		add("configs", size(name)+1+size(r.Configs[name]), func() { out.Configs = with(out.Configs, name, r.Configs[name]) })
+	}
+	for _, name := range r.Leads {
+		add("leads", size(name), func() { out.Leads = append(out.Leads, name) })
+	}
+	for _, name := range r.Holds {
+		add("holds", size(name), func() { out.Holds = append(out.Holds, name) })
+	}
+	for _, f := range r.Faults[min(1, len(r.Faults)):] {
+		fault(f)
+	}
+	service(true)
+	file := func(well bool) {
+		for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+			if word, _, _ := strings.Cut(r.Files[name], "@"); (word == "ok") == well {
+				add("files", size(name)+1+size(r.Files[name]), func() { out.Files = with(out.Files, name, r.Files[name]) })
+			}
+		}
+	}
+	file(false)
+	file(true)
+	if len(more) > 0 {
+		out.More = more
+	}
+	data, err := json.Marshal(out)
+	if err != nil || len(data) > recordMax {
+		data, _ = json.Marshal(base)
+	}
+	return data
+}
+
+func with[V any](m map[string]V, name string, v V) map[string]V {
+	if m == nil {
+		m = map[string]V{}
+	}
+	m[name] = v
+	return m
+}
+
+func size(v any) int {
+	data, _ := json.Marshal(v)
+	return len(data)
+}
+
+// Clip cuts a text that others may have written, between two characters.
+func Clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit] + " …"
+}
+
+// decodeHost reads a record, which may be of another version, or garbage: the host
+// is shown all the same.
+func decodeHost(id string, data []byte) HostStatus {
+	h := HostStatus{ID: id}
+	err := errors.New("too large")
+	if len(data) <= foreignMax {
+		err = json.Unmarshal(data, &h.Record)
+	}
+	if err != nil {
+		return HostStatus{ID: id, Record: Record{Health: Failing}, Detail: "its record is not one that this version understands"}
+	}
+	if !slices.Contains(Healths, h.Health) {
+		h.Detail = fmt.Sprintf("its record has no health that this version knows (%q)", Clip(string(h.Health), 40))
+		h.Health = Failing
+		return h
+	}
+	var parts []string
+	for _, f := range h.Faults {
+		parts = append(parts, f.String())
+	}
+	if n := h.More["faults"]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", n))
+	}
+	if h.Maintenance != "" {
+		parts = append(parts, "maintenance: "+h.Maintenance)
+	}
+	h.Detail = Clip(strings.Join(parts, "; "), 500)
+	return h
+}
+
+// knownHost is the data of what is known of a host.
+type knownHost struct {
+	First   time.Time `json:"first"`            // start of its first agent
+	Stopped time.Time `json:"stopped,omitzero"` // a clean stop
+	Lost    time.Time `json:"lost,omitzero"`    // when a reader first missed its record
+}
+
+func (k *knownHost) gone() time.Time {
+	if !k.Stopped.IsZero() {
+		return k.Stopped
+	}
+	return k.Lost
+}
+
+var shardName = regexp.MustCompile(`^[0-3][0-9a-f]$`)
+
+// namesBelow lists what stands below the shards of a root.
+func namesBelow(ctx context.Context, s *session.Session, root string, shards ...string) ([]string, error) {
+	if len(shards) == 0 {
+		names, _, err := s.Children(ctx, root)
+		if errors.Is(err, session.ErrNoNode) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", root, err)
+		}
+		if shards = slices.DeleteFunc(names, func(n string) bool { return !shardName.MatchString(n) }); len(shards) == 0 {
+			return nil, nil
+		}
+	}
+	paths := make([]string, len(shards))
+	for i, h := range shards {
+		paths[i] = root + "/" + h
+	}
+	lists, err := s.ChildrenMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for i, l := range lists {
+		switch {
+		case errors.Is(l.Err, session.ErrNoNode):
+		case l.Err != nil:
+			return nil, fmt.Errorf("read %s: %w", paths[i], l.Err)
+		default:
+			all = append(all, l.Names...)
+		}
+	}
+	return all, nil
+}
+
+// Live is the number of agents that run.
+func Live(ctx context.Context, s *session.Session) (int, error) {
+	list, err := namesBelow(ctx, s, AgentsPath)
+	return len(list), err
+}
+
+// Agents reads every host of the fleet, the worst first: those that run, and those
+// that are known and do not.
+func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
+	live, err := namesBelow(ctx, s, AgentsPath)
+	if err != nil {
+		return nil, err
+	}
+	known, err := namesBelow(ctx, s, KnownPath)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := readLive(ctx, s, live)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hosts {
+		if i := slices.Index(known, h.ID); i >= 0 {
+			known = slices.Delete(known, i, i+1)
+		}
+	}
+	gone, err := readGone(ctx, s, known)
+	if err != nil {
+		return nil, err
+	}
+	hosts = append(hosts, gone...)
+	slices.SortFunc(hosts, func(a, b HostStatus) int {
+		return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(a.ID, b.ID))
+	})
+	return hosts, nil
+}
+
+// readLive reads the records of agents that run.
+func readLive(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
+	paths := make([]string, len(list))
+	for i, id := range list {
+		paths[i] = AgentPath(id)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]HostStatus, 0, len(list))
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode): // it went meanwhile.
+		case r.Err != nil:
+			hosts = append(hosts, HostStatus{ID: list[i], Record: Record{Health: Failing}, Detail: "its record cannot be read: " + r.Err.Error()})
+		default:
+			h := decodeHost(list[i], r.Data)
+			h.Asof = time.UnixMilli(r.Stat.Mtime)
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts, nil
+}
+
+// readGone reads what is known of hosts without a record, and notes the time for
+// those that nobody has missed before.
+func readGone(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	paths := make([]string, len(list))
+	for i, id := range list {
+		paths[i] = knownAs(id)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	var hosts []HostStatus
+	for i, r := range results {
+		if errors.Is(r.Err, session.ErrNoNode) {
+			continue // forgotten meanwhile
+		}
+		var k knownHost
+		_ = json.Unmarshal(r.Data, &k) // garbage is a host of which nothing is known
+		h := HostStatus{ID: list[i], Record: Record{Health: Stopped, At: k.Stopped}, Detail: "its agent was stopped"}
+		if k.Stopped.IsZero() {
+			h.Health, h.Detail = Lost, "its session has ended without a stop"
+			if k.Lost.IsZero() && r.Err == nil {
+				k.Lost = time.Now().UTC().Truncate(time.Second)
+				note(ctx, s, paths[i], k, r.Stat.Version)
+			}
+			h.At = k.Lost
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// note keeps the time at which a host was missed first. A reader that may not
+// write, or is not the first, does without.
+func note(ctx context.Context, s *session.Session, path string, k knownHost, version int32) {
+	if data, err := json.Marshal(k); err == nil {
+		_, _ = s.Set(ctx, path, data, version)
+	}
+}
+
+// ErrLive says that a host cannot be forgotten, because its agent runs.
+var ErrLive = errors.New("its agent is running")
+
+// Forget removes a host that stopped or was lost from what is known.
+func Forget(ctx context.Context, s *session.Session, id string) error {
+	if _, ok, err := s.Exists(ctx, AgentPath(id)); err != nil || ok {
+		return cmp.Or(err, fmt.Errorf("forget %s: %w", id, ErrLive))
+	}
+	if err := s.Delete(ctx, knownAs(id), -1); err != nil {
+		return fmt.Errorf("forget %s: %w", id, err)
+	}
+	return nil
+}
+
+// sweep forgets the hosts of a shard that have been gone for long. An agent looks
+// after its own shard and after the following ones up to the next that has an agent:
+// so every shard has its turn, and in a large fleet each agent reads one or two.
+func sweep(ctx context.Context, s *session.Session, id string, now time.Time) error {
+	var first int
+	if _, err := fmt.Sscanf(config.Shard(id), "%x", &first); err != nil {
+		return err
+	}
+	for i := range config.Shards {
+		h := fmt.Sprintf("%02x", (first+i)%config.Shards)
+		live, err := namesBelow(ctx, s, AgentsPath, h)
+		if err != nil || i > 0 && len(live) > 0 {
+			return err
+		}
+		known, err := namesBelow(ctx, s, KnownPath, h)
+		if err != nil {
+			return err
+		}
+		known = slices.DeleteFunc(known, func(n string) bool { return slices.Contains(live, n) })
+		if err := forgetOld(ctx, s, known, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func forgetOld(ctx context.Context, s *session.Session, list []string, now time.Time) error {
+	for _, id := range list {
+		data, st, err := s.Get(ctx, knownAs(id))
+		if errors.Is(err, session.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var k knownHost
+		_ = json.Unmarshal(data, &k)
+		if k.gone().IsZero() {
+			k.Lost = now.UTC().Truncate(time.Second)
+			note(ctx, s, knownAs(id), k, st.Version)
+			continue
+		}
+		if now.Sub(k.gone()) < ForgetAfter {
+			continue
+		}
+		err = s.Delete(ctx, knownAs(id), st.Version)
+		if err != nil && !errors.Is(err, session.ErrNoNode) && !errors.Is(err, session.ErrBadVersion) {
+			return err
+		}
+	}
+	return nil
 }

@@ -24,9 +24,19 @@ func (c execCheck) Run(ctx context.Context) (string, error) {
 	case err != nil:
 		return output, fmt.Errorf("run %s: %w", c.args[0], err)
 	case code != 0:
-		return output, fmt.Errorf("command %s: exit status %d", c.args[0], code)
+		return output, &exitError{c.args[0], code}
 	}
 	return output, nil
+}
+
+// exitError says that the command of a check ended with a status.
+type exitError struct {
+	program string
+	code    int
+}
+
+func (e *exitError) Error() string {
+	return fmt.Sprintf("command %s: exit status %d", e.program, e.code)
 }
 
 // plainRun is the runner of programs that give none. The command gets a

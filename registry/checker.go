@@ -28,7 +28,8 @@ type CheckStatus struct {
 	Last    time.Time     `json:"last,omitzero"`  // newest result
 	OK      bool          `json:"ok"`             // newest result
 	Warning bool          `json:"warning,omitempty"`
-	Output  string        `json:"output"` // of the newest result
+	Output  string        `json:"output"`         // of the newest result
+	Exit    int           `json:"exit,omitempty"` // of the newest result of a command
 	Took    time.Duration `json:"took"`
 	Results uint64        `json:"results"` // count
 }
@@ -54,6 +55,7 @@ type result struct {
 	ok      bool
 	warning bool
 	output  string
+	exit    int
 	took    time.Duration
 }
 
@@ -127,7 +129,11 @@ func (k *checker) once(ctx context.Context) result {
 	if err != nil {
 		output = err.Error() + "\n" + output
 	}
-	return result{ok: err == nil, output: clip(output), took: time.Since(start)}
+	res := result{ok: err == nil, output: clip(output), took: time.Since(start)}
+	if e, failed := errors.AsType[*exitError](err); failed {
+		res.exit = e.code
+	}
+	return res
 }
 
 // runTTL waits for reports; without one for the ttl the check fails.
@@ -173,7 +179,7 @@ func (k *checker) add(r result) {
 		k.status.Since = now
 	}
 	s := &k.status
-	s.State, s.Last, s.OK, s.Warning, s.Output, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.took
+	s.State, s.Last, s.OK, s.Warning, s.Output, s.Exit, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.exit, r.took
 	s.Results++
 	state := s.State
 	k.mu.Unlock()

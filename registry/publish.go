@@ -10,6 +10,7 @@ import (
 
 // publish makes the present state visible, and ends leaving when it is done.
 func (r *Registrar) publish(m *membership, w want) {
+	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.status
@@ -43,6 +44,7 @@ func (r *Registrar) publish(m *membership, w want) {
 
 // fail shows an error until it is overcome.
 func (r *Registrar) fail(err error) {
+	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Error = err.Error()

@@ -126,7 +126,9 @@ func TestGuard(t *testing.T) {
 			{0, upTo(6), 6, 0, nil}, {1, []int{-1, -2, -3, -4, 5, 6}, 6, 0, nil}, {2, []int{5, 6}, 2, 0, nil}, {3, []int{5, 6}, 2, 0, nil},
 		}},
 		{"some draining and gone, then most of the rest lost", GuardConfig{}, []at{
-			{0, upTo(10), 10, 0, nil}, {1, []int{-1, -2, 3, 4, 5, 6, 7, 8, 9, 10}, 10, 0, nil}, {2, []int{3, 4, 5, 6, 7, 8, 9, 10}, 8, 0, nil},
+			{0, upTo(10), 10, 0, nil},
+			{1, []int{-1, -2, 3, 4, 5, 6, 7, 8, 9, 10}, 10, 0, nil},
+			{2, []int{3, 4, 5, 6, 7, 8, 9, 10}, 8, 0, nil},
 			{3, []int{9, 10}, 8, 6, nil},
 		}},
 		{"off", GuardConfig{Off: true}, []at{{0, upTo(12), 12, 0, nil}, {1, nil, 0, 0, nil}}},

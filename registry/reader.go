@@ -39,8 +39,8 @@ type reader struct {
 	over    []string             // names beyond the limit
 	dirty   map[string]bool
 	bell    *session.WatchQueue // rings for the watches of the members
-	round   int           // lists read
-	last    int64         // largest zxid seen
+	round   int                 // lists read
+	last    int64               // largest zxid seen
 
 	// What members returned last, and what has changed since: names, with the
 	// member that set has of them.

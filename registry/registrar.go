@@ -86,7 +86,7 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 		r.log = slog.New(slog.DiscardHandler)
 	}
 	for _, c := range cfg.Checks {
-		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, r.poke)
+		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.poke(); r.changed() })
 		if err != nil {
 			r.fault = errors.Join(r.fault, err)
 			continue
@@ -94,6 +94,13 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 		r.checkers = append(r.checkers, k)
 	}
 	return r
+}
+
+// changed tells whoever asked that the status may be another.
+func (r *Registrar) changed() {
+	if r.cfg.Changed != nil {
+		r.cfg.Changed()
+	}
 }
 
 // poke makes Run look again.
@@ -181,6 +188,7 @@ func (r *Registrar) enter(id int64) bool {
 }
 
 func (r *Registrar) exit() {
+	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--

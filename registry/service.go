@@ -76,6 +76,9 @@ type ServiceConfig struct {
 	Checks []CheckConfig
 	// StateFile keeps maintenance over restarts; empty: it is forgotten.
 	StateFile string
+	// Changed is called after each result of a check and each change of the state;
+	// it must not block. nil: nobody asks.
+	Changed func() `json:"-"`
 
 	Run     RunFunc      `json:"-"` // runs exec checks; nil: a plain one
 	Logger  *slog.Logger `json:"-"` // nil: discard

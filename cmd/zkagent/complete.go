@@ -22,7 +22,7 @@ func completeNames(g *globals, root *cobra.Command) {
 		"members": groupNames, "resign": electionNames, "elect": electionNames, "render": bundleNames,
 		"config get": configNames, "config diff": configNames, "config history": configNames, "config rollback": configNames,
 		"config edit": configNames, "config freeze": configNames, "config unfreeze": configNames, "config export": configNames,
-		"config convert": configNames, "config gc": configNames, "hooks run": hookNames, "hooks log": hookNames,
+		"config convert": configNames, "config gc": configNames, "hooks run": hookNames, "hooks log": hookNames, "fleet": configNames,
 	} {
 		if c := find(root, path); c != nil {
 			c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

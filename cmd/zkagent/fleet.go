@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,116 +19,150 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// agentsPath is where each agent says how it is.
-const agentsPath = "/zkagent/agents"
-
-// fleetAgent is one agent as the fleet sees it.
-type fleetAgent struct {
-	ID string `json:"id"`
-	fleet.Record
-	State string `json:"state"` // ok, failing or unreadable
-}
-
 func newFleetCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "fleet [NAME|PATH]...", Short: "List all agents: version, state, last error; with configs, who uses which version",
-		Long: `List the agents that are connected to ZooKeeper, from what each of them says
-there. With names or paths of configs, list the subscribers of those: which
-version each uses, and why one does not.`,
+	var watch bool
+	c := &cobra.Command{
+		Use: "fleet [NAME|PATH]...", Short: "List all hosts: health, version, what is wrong; with configs, who uses which version",
+		Long: `List every host of the fleet, the worst first: those whose agent runs, from
+what each says of itself in ZooKeeper, and those that were lost or stopped in
+the last seven days. With names or paths of configs, list the subscribers of
+those: the version that each knows, the one that it has accepted, and its
+files that use another one.
+
+Health is one of: lost (its session ended without a stop), failing (something
+that is wanted is not in place), degraded (it serves, and something is held or
+kept), maintenance, stopped, ok.`,
+		Example: `  zkagent fleet
+  zkagent fleet --watch
+  zkagent fleet site
+  zkagent fleet forget web-07`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				if watch {
+					return g.watchFleet(ctx, s, conf, args)
+				}
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
-				if len(args) == 0 {
-					return g.listAgents(ctx, s)
-				}
-				return g.listSubscribers(ctx, s, conf, args)
+				return g.showFleet(ctx, s, conf, args)
 			})
 		},
 	}
+	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds")
+	c.AddCommand(&cobra.Command{
+		Use: "forget HOST...", Short: "Forget hosts that were lost or stopped",
+		Long: `Forget hosts that are shown as lost or stopped. Agents forget them by
+themselves after seven days. A host whose agent runs is not forgotten.`,
+		Example: `  zkagent fleet forget web-07`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				ctx, cancel := g.patience(ctx, 0)
+				defer cancel()
+				for _, id := range args {
+					if err := fleet.Forget(ctx, s, id); err != nil {
+						if errors.Is(err, session.ErrNoNode) {
+							return &term.Hinted{Err: fmt.Errorf("no host %q is known", id), Hint: "zkagent fleet lists the hosts"}
+						}
+						return err
+					}
+					g.Say("%s is forgotten", id)
+				}
+				return nil
+			})
+		},
+	})
+	return c
 }
 
-// listAgents shows what the agents say of themselves.
-func (g *globals) listAgents(ctx context.Context, s *session.Session) error {
-	agents, err := readAgents(ctx, s)
+// watchFleet draws the fleet again and again, until ctx ends.
+func (g *globals) watchFleet(ctx context.Context, s *session.Session, conf *agent.Config, args []string) error {
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for {
+		if err := g.redraw(func() error { return g.showFleet(ctx, s, conf, args) }); err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (g *globals) showFleet(ctx context.Context, s *session.Session, conf *agent.Config, args []string) error {
+	if len(args) == 0 {
+		return g.listHosts(ctx, s)
+	}
+	return g.listSubscribers(ctx, s, conf, args)
+}
+
+// listHosts shows every host, the worst first.
+func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
+	hosts, err := fleet.Agents(ctx, s)
 	if err != nil {
 		return err
 	}
 	if g.IsJSON() {
-		return term.PrintList(&g.Console, "agents", agents)
+		return term.PrintList(&g.Console, "agents", hosts)
 	}
-	tab := &term.Table{Header: []string{"AGENT", "STATE", "VERSION", "UP", "TEMPLATES", "LEADS", "LAST ERROR"}}
-	failing := 0
-	for _, a := range agents {
-		if a.State != config.StateOK {
-			failing++
+	tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
+	for _, h := range hosts {
+		since := h.Since
+		if h.Since.IsZero() {
+			since = h.At
 		}
-		tab.Add(a.ID, g.agentState(a.State), orWord(a.Version, "-"), term.Age(a.Since), templatesWord(a.Record), orWord(strings.Join(a.Leads, ","), "-"), a.Error)
+		tab.Add(h.ID, g.healthWord(h.Health), orWord(h.Version, "-"), term.Age(since), filesWord(&h.Record), orWord(strings.Join(h.Leads, ","), "-"), h.Detail)
 	}
 	if err := g.PrintTable(tab); err != nil {
 		return err
 	}
-	g.Say("%s, %d of them not well", term.Count(len(agents), "agent"), failing)
+	g.Say("%s", fleetSummary(hosts))
 	return nil
 }
 
-// readAgents reads what all agents say, sorted by their ids. An agent that
-// leaves meanwhile is left out.
-func readAgents(ctx context.Context, s *session.Session) ([]fleetAgent, error) {
-	ids, _, err := s.Children(ctx, agentsPath)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil
+// fleetSummary says how many hosts are how.
+func fleetSummary(hosts []fleet.HostStatus) string {
+	counts := map[fleet.Health]int{}
+	for _, h := range hosts {
+		counts[h.Health]++
 	}
-	if err != nil {
-		return nil, err
+	total := term.Count(len(hosts), "host")
+	if counts[fleet.OK] == len(hosts) {
+		return total + ", all healthy"
 	}
-	slices.Sort(ids)
-	paths := make([]string, len(ids))
-	for i, id := range ids {
-		paths[i] = session.JoinPath(agentsPath, id)
-	}
-	results, err := s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	agents := make([]fleetAgent, 0, len(ids))
-	for i, r := range results {
-		if errors.Is(r.Err, session.ErrNoNode) {
-			continue
+	var parts []string
+	for _, word := range fleet.Healths {
+		if n := counts[word]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		a := fleetAgent{ID: ids[i], State: config.StateOK}
-		if err := json.Unmarshal(r.Data, &a.Record); err != nil {
-			a.State, a.Error = "unreadable", err.Error()
-		} else if a.Error != "" {
-			a.State = "failing"
-		}
-		agents = append(agents, a)
 	}
-	return agents, nil
+	return total + ": " + strings.Join(parts, ", ")
 }
 
-// templatesWord sums up an agent's templates: how many, and which have failed.
-func templatesWord(st fleet.Record) string {
-	var failed []string
-	for name, state := range st.Templates {
-		if strings.HasPrefix(state, "failed") {
-			failed = append(failed, name)
+// filesWord sums up the files of a host: how many, and which are not well.
+func filesWord(r *fleet.Record) string {
+	var bad []string
+	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+		if word, version, _ := strings.Cut(r.Files[name], "@"); word != "ok" {
+			text := name + " " + word
+			if version != "" {
+				text += ", " + version + " in use"
+			}
+			bad = append(bad, text)
 		}
 	}
-	slices.Sort(failed)
-	total := strconv.Itoa(len(st.Templates) + st.More)
-	if len(failed) == 0 {
+	total := strconv.Itoa(len(r.Files) + r.More["files"])
+	if len(bad) == 0 {
 		return total
 	}
-	return total + ", failed " + strings.Join(failed, ",")
+	return total + ": " + strings.Join(bad, "; ")
 }
 
-func (g *globals) agentState(state string) string {
-	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", "failing": "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
-	return g.Colored(g.Out, code, state)
+// healthWord colours a word of health.
+func (g *globals) healthWord(h fleet.Health) string {
+	code := map[fleet.Health]string{fleet.OK: "32", fleet.Lost: "31", fleet.Failing: "31", fleet.Degraded: "33", fleet.Maintenance: "33", fleet.Stopped: "33"}[h]
+	return g.Colored(g.Out, code, string(h))
 }
 
 // subscriberRow is one agent's use of one config.
@@ -135,12 +170,23 @@ type subscriberRow struct {
 	Config string `json:"config"`
 	Agent  string `json:"agent"`
 	config.Subscription
-	Behind bool `json:"behind"` // another version than the one that ready names
+	Behind bool              `json:"behind"`          // another version than the one that ready names
+	Known  int64             `json:"known,omitempty"` // the newest version that the host has read
+	Files  map[string]string `json:"files,omitempty"` // of the host: state@version in use
+	Health fleet.Health      `json:"health,omitempty"`
 }
 
 // listSubscribers shows who uses which version of the configs.
 func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf *agent.Config, names []string) error {
 	var rows []subscriberRow
+	hosts, err := fleet.Agents(ctx, s)
+	if err != nil {
+		return err
+	}
+	records := map[string]fleet.HostStatus{}
+	for _, h := range hosts {
+		records[h.ID] = h
+	}
 	for _, name := range names {
 		t, err := targetOf(conf, name)
 		if err != nil {
@@ -155,19 +201,36 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 			return explain(err, t)
 		}
 		for _, sub := range subscribers {
-			rows = append(rows, subscriberRow{Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version})
+			h := records[sub.ID]
+			rows = append(rows, subscriberRow{
+				Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version,
+				Known: h.Configs[t.name].Known, Files: h.Files, Health: h.Health,
+			})
 		}
 	}
 	if g.IsJSON() {
 		return term.PrintList(&g.Console, "subscribers", rows)
 	}
-	tab := &term.Table{Header: []string{"CONFIG", "AGENT", "VERSION", "STATE", "ERROR"}}
+	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "FILES", "DETAIL"}}
 	for _, r := range rows {
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
 			version += " (behind)"
 		}
-		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), r.Error)
+		files := "-"
+		if len(r.Files) > 0 {
+			files = filesWord(&fleet.Record{Files: r.Files})
+		}
+		detail := r.Error
+		if r.Known > r.Version {
+			detail = joined([]string{fmt.Sprintf("knows v%d", r.Known), detail}, "; ")
+		}
+		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), files, detail)
 	}
 	return g.PrintTable(tab)
+}
+
+func (g *globals) agentState(state string) string {
+	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
+	return g.Colored(g.Out, code, state)
 }

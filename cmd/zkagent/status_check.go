@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -48,34 +48,19 @@ func (g *globals) checkStatus(ctx context.Context) error {
 	return codeError(code)
 }
 
-// judge is critical when something that is in use does not work, and a warning
-// for every other open condition.
+// judge makes the health of the host, in the words of every view, a state of the
+// monitoring system. Maintenance is on purpose.
 func judge(s *web.Status) (int, string) {
-	code, texts := pluginOK, []string(nil)
-	for _, t := range s.Templates {
-		if t.State == "failed" {
-			code = pluginCritical
-			texts = append(texts, "template "+t.Name+": "+t.Error)
-		}
+	code := map[fleet.Health]int{fleet.OK: pluginOK, fleet.Maintenance: pluginOK, fleet.Degraded: pluginWarning, fleet.Failing: pluginCritical}[s.Health]
+	if s.Health == "" {
+		return pluginUnknown, "the agent does not say how it is: it is of another version"
 	}
-	if z := s.ZooKeeper; z.State != "connected" {
-		code = max(code, pluginWarning)
-		texts = append(texts, "zookeeper "+strings.TrimSuffix(z.State+": "+z.LastError, ": "))
-	}
+	var texts []string
 	for _, c := range s.Conditions {
-		if c.Code == "zookeeper-unreachable" || c.Code == "template-failed" && failedTemplate(s, c.Subject) {
-			continue // it has been said.
-		}
-		code = max(code, pluginWarning)
 		texts = append(texts, c.Name()+": "+c.Text)
 	}
 	if len(texts) == 0 {
-		return pluginOK, s.Summary
+		return code, s.Summary
 	}
 	return code, strings.Join(texts, "; ")
-}
-
-// failedTemplate reports whether the status itself shows the failure.
-func failedTemplate(s *web.Status, name string) bool {
-	return slices.ContainsFunc(s.Templates, func(t web.TemplateStatus) bool { return t.Name == name && t.State == "failed" })
 }

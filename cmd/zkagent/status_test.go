@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -145,7 +146,7 @@ func statusText(t *testing.T, s *web.Status, output string) string {
 // TestStatus_Check judges for a monitoring system: word, text and exit code.
 func TestStatus_Check(t *testing.T) {
 	healthy := func(change func(*web.Status)) http.Handler {
-		s := &web.Status{Summary: "2 templates ok", ZooKeeper: web.ZooKeeperStatus{State: "connected"}}
+		s := &web.Status{Health: fleet.OK, Summary: "2 templates ok", ZooKeeper: web.ZooKeeperStatus{State: "connected"}}
 		change(s)
 		return statusHandler(s)
 	}
@@ -157,17 +158,20 @@ func TestStatus_Check(t *testing.T) {
 		"ok": {healthy(func(*web.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
 		"outage": {healthy(func(s *web.Status) {
 			s.ZooKeeper = web.ZooKeeperStatus{State: "suspended", LastError: "refused"}
-			s.Conditions = []web.Condition{{Code: "zookeeper-unreachable", Text: "said once"}}
-		}), 1, "ZKAGENT WARNING - zookeeper suspended: refused\n"},
+			s.Health, s.Conditions = fleet.Degraded, []web.Condition{{Code: "zookeeper-unreachable", Text: "suspended: refused"}}
+		}), 1, "ZKAGENT WARNING - zookeeper-unreachable: suspended: refused\n"},
 		"condition": {healthy(func(s *web.Status) {
-			s.Conditions = []web.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
+			s.Health, s.Conditions = fleet.Degraded, []web.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
 		}), 1, "ZKAGENT WARNING - members-held api: 4 of 5 are gone\n"},
 		"failed": {healthy(func(s *web.Status) {
 			s.Templates = []web.TemplateStatus{{Name: "web", State: "failed", Error: "no"}, {Name: "b", State: "ok"}}
+			s.Health = fleet.Failing
 			s.Conditions = []web.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
-		}), 2, "ZKAGENT CRITICAL - template web: no; drift f: x\n"},
-		"refused": {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
-		"garbage": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},
+		}), 2, "ZKAGENT CRITICAL - template-failed web: no; drift f: x\n"},
+		"former version": {healthy(func(s *web.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - the agent does not say how it is"},
+		"maintenance":    {healthy(func(s *web.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT OK - 2 templates ok\n"},
+		"refused":        {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
+		"garbage":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

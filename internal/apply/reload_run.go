@@ -52,6 +52,11 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 
 // note keeps the newest run of a bundle's command.
 func (r *reloads) note(bundle string, s ReloadStatus) {
+	var err error
+	if s.Error != "" {
+		err = &reloadError{s.Error, s.Code}
+	}
+	r.engine.Conds.Set("reload-failed", bundle, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runs == nil {
@@ -59,6 +64,15 @@ func (r *reloads) note(bundle string, s ReloadStatus) {
 	}
 	r.runs[bundle] = s
 }
+
+// reloadError is why the newest run of a reload failed.
+type reloadError struct {
+	text string
+	code int
+}
+
+func (e *reloadError) Error() string   { return e.text }
+func (e *reloadError) ExitStatus() int { return e.code }
 
 // share notes the run of one bundle for another with the same command.
 func (r *reloads) share(from, to string) {

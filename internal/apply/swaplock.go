@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -9,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"errors"
 	"github.com/zkagent/zkagent/internal/pace"
 )
 

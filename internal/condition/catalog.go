@@ -14,6 +14,33 @@ type Entry struct {
 	Do      string // what to do about it
 }
 
+// failing are the codes of what is wanted and not in place. The others leave the
+// host degraded: it serves, and something is held or kept.
+var failing = []string{
+	"agent-id-taken",
+	"dns-not-listening",
+	"hook-failed",
+	"hook-ledger",
+	"hook-schedule",
+	"hook-unknown",
+	"http-not-listening",
+	"key-missing",
+	"recover-failed",
+	"reload-failed",
+	"reload-owed",
+	"restore-failed",
+	"rollout-failed",
+	"rollouts-not-followed",
+	"service-critical",
+	"service-not-registered",
+	"template-failed",
+	"unit-failed",
+	"waiting-for-sources",
+}
+
+// Failing reports whether something that is wanted is not in place.
+func (c Condition) Failing() bool { return slices.Contains(failing, c.Code) }
+
 // About returns what is known of the kind of a condition, with the name of its
 // subject in the commands that it advises; false for a code that is not in the
 // catalog.
@@ -34,6 +61,11 @@ func (c Condition) About() (Entry, bool) {
 // order of their codes.
 func Catalog() []Entry {
 	return []Entry{
+		{
+			"agent-id-taken", "", "Another agent of the fleet has the id of this one. Both tell it.",
+			"The agent that came first has the record of the host. Members and candidates of both stay.",
+			"Give each agent an `id` of its own in the block `agent`. A cloned machine brings a copied state directory: remove it there.",
+		},
 		{
 			"dns-not-listening", "address", "DNS queries cannot be answered at the address of `dns.listen`.",
 			"Everything else; programs that ask get no answer.",
@@ -120,6 +152,11 @@ func Catalog() []Entry {
 			"The text names the file. Correct its directory's permissions or free space, then restart the agent.",
 		},
 		{
+			"reload-failed", "template or bundle", "The newest run of the reload has failed; it is tried again.",
+			"The new files; the service still has the old ones in memory.",
+			"The text has the words of the command. Run it by hand to see more.",
+		},
+		{
 			"reload-owed", "template or bundle", "New files are in place, and the reload that belongs to them has not succeeded yet.",
 			"The new files; the service still has the old ones in memory.",
 			"Run the reload by hand to see why it fails. The agent tries again, also after a restart.",
@@ -138,6 +175,16 @@ func Catalog() []Entry {
 			"rollouts-not-followed", "config", "The agent cannot take part in the rollouts of the config.",
 			"The version that is in use.",
 			"Usually an ACL: agents need to create below the config's `subscribers` and `rollouts`. Rollouts wait for this host until then.",
+		},
+		{
+			"service-critical", "service", "A check of the service has failed, so that its member is out of ZooKeeper, or marked as down.",
+			"The other members of the group.",
+			"The text has the check and its last words. `zkagent status -o wide` shows every check of the service with its newest result.",
+		},
+		{
+			"service-not-registered", "service", "The service is well, and its member is not in ZooKeeper.",
+			"The other members of the group.",
+			"The text has ZooKeeper's answer. A refusal names the path: `zkagent doctor` compares its ACL with the identity of the agent. A znode of another session goes with that session.",
 		},
 		{
 			"settings-invalid", "", "The newest settings or templates on disk are refused.",

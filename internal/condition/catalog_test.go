@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var opened = regexp.MustCompile(`[cC]ond(?:s|itions)\.(?:Open|Set)\(\s*"([a-z-]+)"`)
+var opened = regexp.MustCompile(`[cC]ond(?:s|itions)\.(?:Open|OpenWith|Set)\(\s*"([a-z-]+)"`)
 
 // TestCatalog_IsWhole: every code that the agent opens is described, no other
 // is, and the descriptions are sentences.
@@ -39,6 +39,11 @@ func TestCatalog_IsWhole(t *testing.T) {
 			if !strings.HasSuffix(s, ".") {
 				t.Errorf("%s: %q is no sentence", e.Code, s)
 			}
+		}
+	}
+	for _, code := range failing {
+		if !slices.Contains(got, code) {
+			t.Errorf("%s is not in the catalog", code)
 		}
 	}
 	if !slices.Equal(got, want) {

@@ -9,6 +9,7 @@ package condition
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type Condition struct {
 	Subject string    `json:"subject,omitempty"` // what it is about, such as the name of a template
 	Since   time.Time `json:"since"`
 	Text    string    `json:"text"`
+	Exit    int       `json:"exit,omitempty"` // status of the command that failed; 0: none did
 }
 
 // Name is the code with the subject, if it has one.
@@ -46,18 +48,21 @@ type Set struct {
 }
 
 // Open opens a condition or changes its text.
-func (s *Set) Open(code, subject, text string) {
+func (s *Set) Open(code, subject, text string) { s.OpenWith(code, subject, text, 0) }
+
+// OpenWith is Open with the exit status of the command that failed.
+func (s *Set) OpenWith(code, subject, text string, exit int) {
 	k := key{code, subject}
 	s.mu.Lock()
 	c, was := s.open[k]
-	if was && c.Text == text {
+	if was && c.Text == text && c.Exit == exit {
 		s.mu.Unlock()
 		return
 	}
 	if !was {
 		c = Condition{Code: code, Subject: subject, Since: time.Now()}
 	}
-	c.Text = text
+	c.Text, c.Exit = text, exit
 	if s.open == nil {
 		s.open = map[key]Condition{}
 	}
@@ -90,7 +95,14 @@ func (s *Set) Set(code, subject string, err error) {
 		s.Close(code, subject)
 		return
 	}
-	s.Open(code, subject, err.Error())
+	exit := 0
+	if e, ok := errors.AsType[interface {
+		error
+		ExitStatus() int
+	}](err); ok {
+		exit = e.ExitStatus()
+	}
+	s.OpenWith(code, subject, err.Error(), exit)
 }
 
 // Retain closes every condition of the code whose subject keep refuses, for

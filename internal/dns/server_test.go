@@ -69,7 +69,7 @@ func start(t *testing.T, cfg Config, state func() State) *Server {
 	return s
 }
 
-func query(t *testing.T, s *Server, network, name string, rrtype uint16, edns uint16) *dns.Msg {
+func query(t *testing.T, s *Server, network, name string, rrtype, edns uint16) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg).SetQuestion(name, rrtype)
 	if edns > 0 {

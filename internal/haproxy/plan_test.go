@@ -116,8 +116,10 @@ func TestParseSlots(t *testing.T) {
 	const head = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_port\n"
 	got, err := parseSlots(head + "3 web 1 slot1 127.0.0.1 0 5 1 1\n3 web 2 slot2 10.0.0.1 2 0 7 8080\n3 web 3 slot3 ::1 2 8 7 80\n3 web 4 slot4 - 2 32 7 0\n\n")
 	want := []Slot{
-		{"slot1", netip.MustParseAddrPort("127.0.0.1:1"), 1, Maint}, {"slot2", netip.MustParseAddrPort("10.0.0.1:8080"), 7, Ready},
-		{"slot3", netip.MustParseAddrPort("[::1]:80"), 7, Drain}, {"slot4", netip.AddrPort{}, 7, Maint},
+		{"slot1", netip.MustParseAddrPort("127.0.0.1:1"), 1, Maint},
+		{"slot2", netip.MustParseAddrPort("10.0.0.1:8080"), 7, Ready},
+		{"slot3", netip.MustParseAddrPort("[::1]:80"), 7, Drain},
+		{"slot4", netip.AddrPort{}, 7, Maint},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)

@@ -84,6 +84,9 @@ func (e *ExitError) Error() string {
 	return b.String()
 }
 
+// ExitStatus is the status that the command ended with by itself; 0: it did not.
+func (e *ExitError) ExitStatus() int { return e.Result.Code }
+
 // Unwrap gives the cause.
 func (e *ExitError) Unwrap() error { return e.Cause }
 

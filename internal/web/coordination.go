@@ -240,7 +240,7 @@ func readLine(ctx context.Context, s *session.Session, kind, name, path string) 
 	for i, r := range results {
 		if r.Err == nil && r.Stat.EphemeralOwner != 0 {
 			byFence[r.Stat.Czxid] = contenderView{
-				ID: shorten(string(r.Data), 200), Node: names[i], Fence: r.Stat.Czxid, Since: time.UnixMilli(r.Stat.Ctime),
+				ID: fleet.Clip(string(r.Data), 200), Node: names[i], Fence: r.Stat.Czxid, Since: time.UnixMilli(r.Stat.Ctime),
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/registry"
@@ -16,6 +17,7 @@ type Condition = condition.Condition
 // Status is everything that the agent tells about itself.
 type Status struct {
 	Agent      AgentStatus              `json:"agent"`
+	Health     fleet.Health             `json:"health"`
 	Summary    string                   `json:"summary"`
 	ZooKeeper  ZooKeeperStatus          `json:"zookeeper"`
 	Conditions []Condition              `json:"conditions"`

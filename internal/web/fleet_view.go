@@ -19,12 +19,21 @@ const tallyShown = 4
 type fleetView struct {
 	Fleet
 
-	Rows                             []fleetRow
-	Rollouts                         []rolloutView // that are not over
-	Live, Failed, Held               int
-	FirstFailed, FirstHeld           string
-	Program, Versions, Leaders       string
+	Rows                       []fleetRow
+	Services                   []serviceRow
+	Rollouts                   []rolloutView // that are not over
+	Live, Held                 int
+	Healths                    []healthCount // that occur, the worst first
+	FirstHeld                  string
+	Program, Versions, Leaders string
+
 	programs, versions, leads, holds tally
+}
+
+// healthCount is how many hosts are of one health.
+type healthCount struct {
+	Health fleet.Health
+	Count  int
 }
 
 // tally counts how often words occur.
@@ -52,8 +61,14 @@ type fleetRow struct {
 	Key, ID, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
 }
 
+// serviceRow is one service of one host.
+type serviceRow struct {
+	Key, Service, Host, Class, State, Detail string
+	Since                                    time.Time
+}
+
 func (s *Server) fleetPage(r *http.Request, _ *Status) any {
-	v := viewFleet(s.fleet.read(r.Context()), time.Now())
+	v := s.viewFleet(s.fleet.read(r.Context()), time.Now())
 	list, _ := s.rollouts.get(r.Context(), s.readRollouts) // its own page says what is wrong.
 	for _, one := range list {
 		if one.Done == nil && one.Err() == nil || one.Phase() == fleet.PhaseHalted {
@@ -63,42 +78,48 @@ func (s *Server) fleetPage(r *http.Request, _ *Status) any {
 	return v
 }
 
-func viewFleet(f Fleet, now time.Time) fleetView {
+func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 	v := fleetView{Fleet: f, programs: tally{}, versions: tally{}, leads: tally{}, holds: tally{}}
+	counts := map[fleet.Health]int{}
 	for _, h := range v.Hosts {
-		v.Rows = append(v.Rows, rowOf(h, now))
-		if h.State != "gone" {
+		v.Rows = append(v.Rows, rowOf(h, now, f.Error != "", h.ID == s.ID))
+		v.Services = append(v.Services, servicesOf(h)...)
+		counts[h.Health]++
+		if !gone(h) {
 			v.count(&h)
 		}
 	}
+	for _, word := range fleet.Healths {
+		if counts[word] > 0 {
+			v.Healths = append(v.Healths, healthCount{word, counts[word]})
+		}
+	}
+	slices.SortStableFunc(v.Services, func(a, b serviceRow) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(serviceRank(a.State), serviceRank(b.State)), cmp.Compare(a.Host, b.Host))
+	})
 	v.FirstHeld = v.holds.String()
 	v.Program, v.Versions, v.Leaders = v.programs.String(), cmp.Or(v.versions.String(), "–"), cmp.Or(v.leaders(), "–")
 	return v
 }
 
+// gone reports whether a host has no agent that runs.
+func gone(h fleet.HostStatus) bool { return h.Health == fleet.Lost || h.Health == fleet.Stopped }
+
 // count takes a host into the numbers of the cards.
-func (v *fleetView) count(h *HostStatus) {
+func (v *fleetView) count(h *fleet.HostStatus) {
 	v.Live++
-	if h.State == "failed" {
-		v.Failed++
-		v.FirstFailed = cmp.Or(v.FirstFailed, h.ID)
-	}
 	v.Held += len(h.Holds)
 	for _, name := range h.Holds {
-		v.holds[shorten(name, 40)]++
+		v.holds[fleet.Clip(name, 40)]++
 	}
 	if h.Version != "" {
-		v.programs[shorten(h.Version, 40)]++
+		v.programs[fleet.Clip(h.Version, 40)]++
 	}
-	used := map[string]bool{}
-	for _, state := range h.Templates {
-		if _, version, ok := strings.Cut(state, "@"); ok && !used[version] {
-			used[version] = true
-			v.versions[shorten(version, 40)]++
-		}
+	for name, use := range h.Configs {
+		v.versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
 	}
 	for _, name := range h.Leads {
-		v.leads[shorten(name, 40)+": "+shorten(h.ID, 60)]++
+		v.leads[fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60)]++
 	}
 }
 
@@ -111,33 +132,74 @@ func (v *fleetView) leaders() string {
 	return strings.Join(list, ", ")
 }
 
-func rowOf(h HostStatus, now time.Time) fleetRow {
+func rowOf(h fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
 	row := fleetRow{
-		Key: h.ID, ID: h.ID, Class: stateClass(h.State), State: h.State, Leads: shorten(strings.Join(h.Leads, ", "), 200),
-		Version: shorten(h.Version, 40), Detail: h.Detail,
+		Key: h.ID, ID: h.ID, Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
+		Version: fleet.Clip(h.Version, 40), Detail: h.Detail, Templates: filesText(&h.Record),
 	}
-	var b strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(h.Templates)) {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(name + " " + h.Templates[name])
+	since := h.Since
+	if gone(h) {
+		since = h.At
 	}
-	if h.More > 0 {
-		fmt.Fprintf(&b, ", %d more", h.More)
-	}
-	row.Templates = shorten(b.String(), 500)
-	if !h.Since.IsZero() {
-		row.Since, row.Age = h.Since.UTC().Format(time.RFC3339), ago(now.Sub(h.Since))
+	if !since.IsZero() {
+		row.Since, row.Age = since.UTC().Format(time.RFC3339), ago(now.Sub(since))
 	}
 	if len(h.Holds) > 0 {
-		row.Holds = "holds " + shorten(strings.Join(h.Holds, ", "), 200)
+		row.Holds = "holds " + fleet.Clip(strings.Join(h.Holds, ", "), 200)
 	}
-	if h.State == "gone" {
+	if stale || gone(h) {
 		row.Row = "stale"
 	}
-	if h.Self {
+	if self {
 		row.ID += " (this)"
 	}
 	return row
+}
+
+// filesText is the state, and the version in use, of each template. Versions that
+// a host knows and does not use are said once for each config.
+func filesText(r *fleet.Record) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r.Configs)) {
+		if use := r.Configs[name]; use.Known != use.Accepted {
+			parts = append(parts, fmt.Sprintf("%s v%d known, v%d accepted", name, use.Known, use.Accepted))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+		parts = append(parts, name+" "+r.Files[name])
+	}
+	if n := r.More["files"]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", n))
+	}
+	return fleet.Clip(strings.Join(parts, ", "), 500)
+}
+
+// servicesOf are the services of a host; of one that is gone they are down.
+func servicesOf(h fleet.HostStatus) []serviceRow {
+	var rows []serviceRow
+	for _, name := range slices.Sorted(maps.Keys(h.Services)) {
+		s := h.Services[name]
+		row := serviceRow{
+			Key: name + " " + h.ID, Service: name, Host: h.ID, State: s.State, Class: stateClass(s.State), Since: s.Since,
+		}
+		if s.Check != "" {
+			row.Detail = "check " + s.Check + " has failed"
+			if s.Exit != 0 {
+				row.Detail += fmt.Sprintf(" with exit status %d", s.Exit)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// serviceRank puts what is down first.
+func serviceRank(state string) int {
+	switch stateClass(state) {
+	case "bad":
+		return 0
+	case "warn":
+		return 1
+	}
+	return 2
 }

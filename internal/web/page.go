@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -136,7 +137,7 @@ var pageFuncs = template.FuncMap{
 		return ago(time.Since(t))
 	},
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"class":    stateClass,
+	"class":    func(state any) string { return stateClass(fmt.Sprint(state)) },
 	"word":     stateWord,
 	"hex":      func(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) },
 	"diffline": diffClass,
@@ -207,24 +208,22 @@ func stateClass(state string) string {
 	switch state {
 	case "ok", "connected", "running", "done", "up", "passing", "leader", "registered":
 		return "ok"
-	case "failed", "expired", "closed", "down", "critical", "halted", "aborted", "exited", "template-failed", "restore-failed", "rollout-failed":
+	case "lost", "failing", "failed", "expired", "closed", "down", "critical", "blocked", "halted", "aborted", "rolled back", "refused", "exited",
+		"reload-failed":
 		return "bad"
-	case "drain", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting", "stopping", "held", "kept", "unreadable", "owed":
+	case "degraded", "drain", "draining", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting",
+		"stopping", "stopped", "held", "kept", "reloading", "baking":
 		return "warn"
-	}
-	if slices.Contains([]string{"started", "rolling", "voting"}, state) {
+	case "started", "rolling", "voting", "granted":
 		return "acc"
 	}
-	if strings.Contains(state, "-") {
-		return "warn" // the code of a condition
+	if c := (Condition{Code: state}); c.Failing() {
+		return "bad"
+	} else if _, ok := c.About(); ok {
+		return "warn"
 	}
 	return "mut"
 }
 
 // stateWord is a state as the page spells it.
-func stateWord(state string) string {
-	if state == "" {
-		return "unknown"
-	}
-	return state
-}
+func stateWord(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") }

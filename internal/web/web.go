@@ -101,7 +101,7 @@ type Server struct {
 // New returns a Server; it listens nowhere yet.
 func New(c Config) *Server {
 	s := &Server{Config: c, relisten: make(chan struct{}, 1)}
-	s.fleet.self, s.fleet.session = c.ID, c.Source.Session
+	s.fleet.session = c.Source.Session
 	return s
 }
 

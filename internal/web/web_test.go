@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/session"
@@ -179,15 +180,17 @@ func TestEvents_ClientThatDoesNotRead(t *testing.T) {
 
 // BenchmarkPage_Fleet500 renders the fleet page of 500 hosts.
 func BenchmarkPage_Fleet500(b *testing.B) {
-	hosts := make([]HostStatus, 500)
+	hosts := make([]fleet.HostStatus, 500)
 	for i := range hosts {
-		hosts[i] = decodeHost(fmt.Sprintf("host-%03d", i), []byte(`{"version":"1.2.3","since":"2026-01-02T03:04:05Z","templates":{"nginx":"ok@118","haproxy":"ok@118"}}`))
+		hosts[i] = fleet.HostStatus{ID: fmt.Sprintf("host-%03d", i), Record: fleet.Record{
+			Version: "1.2.3", Since: time.Now(), Health: fleet.OK, Files: map[string]string{"nginx": "ok@118", "haproxy": "ok@118"},
+		}}
 	}
 	t, err := pageTemplates()
 	if err != nil {
 		b.Fatal(err)
 	}
-	data := pageData{Title: "Fleet", Path: "/", Sections: sections, Body: viewFleet(Fleet{Hosts: hosts}, time.Now())}
+	data := pageData{Title: "Fleet", Path: "/", Sections: sections, Body: newServer(&still{}).viewFleet(Fleet{Hosts: hosts}, time.Now())}
 	var out bytes.Buffer
 	for b.Loop() {
 		out.Reset()

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/registry"
+)
+
+// followServices keeps the conditions of services in step with their registrars,
+// and the record of this host with its maintenance.
+func (a *Agent) followServices(ctx context.Context) {
+	former := ""
+	for {
+		list := a.services()
+		a.tellServices(list)
+		reason, maintained := a.hostMaint.reason()
+		var b strings.Builder
+		b.WriteString(reason)
+		for _, s := range list {
+			fmt.Fprintf(&b, "\x00%s %s %d", s.Name, s.State, s.Since.Unix())
+		}
+		if b.String() != former { // most news is one more result of a check
+			former = b.String()
+			pace.Poke(a.retold)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.serviceNews:
+		case <-maintained:
+		}
+	}
+}
+
+// tellServices opens a condition for each service that its checks have given up,
+// and for each that is well and not in ZooKeeper, for a reason that is known.
+func (a *Agent) tellServices(list []registry.ServiceStatus) {
+	var critical, missing []string
+	for _, s := range list {
+		if c := failedCheck(s); c != nil && s.Maintenance == nil {
+			critical = append(critical, s.Name)
+			a.conds.OpenWith("service-critical", s.Name, checkText(c), c.Exit)
+			continue
+		}
+		if !s.Registered && s.Error != "" && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
+			missing = append(missing, s.Name)
+			a.conds.Open("service-not-registered", s.Name, s.Error)
+		}
+	}
+	a.conds.Retain("service-critical", func(name string) bool { return slices.Contains(critical, name) })
+	a.conds.Retain("service-not-registered", func(name string) bool { return slices.Contains(missing, name) })
+}
+
+// checkText says which check has failed, and its last words.
+func checkText(c *registry.CheckStatus) string {
+	return strings.TrimSuffix("check "+cmp.Or(c.Name, c.Kind)+" has failed: "+strings.Join(strings.Fields(c.Output), " "), ": ")
+}

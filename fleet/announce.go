@@ -1,0 +1,246 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// How an agent announces itself.
+const (
+	announceEvery = time.Second     // between two writes of a record
+	sweepEvery    = 24 * time.Hour  // between two looks at hosts that are gone
+	rivalMargin   = 5 * time.Second // beyond the session timeout, before another session is a rival
+	farewellLimit = 5 * time.Second // for the note of a clean stop
+)
+
+// AnnouncerConfig is what an Announcer needs.
+type AnnouncerConfig struct {
+	ID string
+	// Host names this agent to another one with the same id.
+	Host string
+	// Record is the present record.
+	Record func() Record
+	// Health is the health of that record; it is asked for more often.
+	Health func() Health
+	// Changed is received from when Record may be another.
+	Changed <-chan struct{}
+	// Rival is called when another agent has the same id, with what is known of
+	// it, and with an empty text when that is over.
+	Rival  func(text string)
+	Logger *slog.Logger
+}
+
+// Announcer keeps the record of one agent. Run it once per session.
+type Announcer struct {
+	cfg AnnouncerConfig
+}
+
+// NewAnnouncer returns an Announcer; it does no I/O.
+func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Announcer{cfg: cfg}
+}
+
+// Run keeps the record until ctx or the session ends. When ctx ends the agent
+// stops on purpose: that is noted before the record goes, so that no reader takes
+// the host for lost.
+func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
+	path := AgentPath(a.cfg.ID)
+	if err := session.ValidatePath(path); err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: a.cfg.Record().encode(), Logger: a.cfg.Logger})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	ended := make(chan error, 1)
+	wg.Go(func() { ended <- node.Run(life, s) })
+	wg.Go(func() { a.others(life, s, node.Created()) })
+	spread := announceEvery
+	select {
+	case <-node.Created():
+		if err := a.remember(ctx, s); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if names, err := namesBelow(ctx, s, AgentsPath, config.Shard(a.cfg.ID)); err == nil {
+			spread = max(spread, time.Duration(len(names)*config.Shards)*time.Millisecond)
+		}
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+	wg.Go(func() { a.sweeps(life, s) })
+	err := a.keep(ctx, s, node, spread, ended)
+	if ctx.Err() != nil && s.Context().Err() == nil {
+		a.farewell(s)
+		return nil
+	}
+	return err
+}
+
+// keep passes on what changes. What is worse is written at once, everything else at
+// a random moment within spread, folded: a publish changes the record of every host.
+func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, spread time.Duration, ended <-chan error) error {
+	record := a.cfg.Record()
+	written := string(record.encode())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		case err := <-ended:
+			return err
+		case <-a.cfg.Changed:
+		}
+		timer := time.NewTimer(rand.N(spread)) //nolint:gosec // chance, no secret.
+		for due := false; !due; {
+			if a.cfg.Health().Rank() < record.Health.Rank() {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				due = true
+			case <-s.Done():
+				due = true
+			case <-timer.C:
+				due = true
+			case <-a.cfg.Changed:
+			}
+		}
+		timer.Stop()
+		record = a.cfg.Record()
+		if data := record.encode(); string(data) != written {
+			node.SetData(data)
+			written = string(data)
+			if err := s.Sleep(ctx, announceEvery); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// remember writes that the host exists, and that its agent is not stopped.
+func (a *Announcer) remember(ctx context.Context, s *session.Session) error {
+	path := knownAs(a.cfg.ID)
+	for {
+		data, st, err := s.Get(ctx, path)
+		if errors.Is(err, session.ErrNoNode) {
+			data, _ = json.Marshal(knownHost{First: time.Now().UTC().Truncate(time.Second)})
+			if err = s.CreateParents(ctx, path); err == nil {
+				_, _, err = s.Create(ctx, path, data, session.Persistent)
+			}
+		} else if err == nil {
+			var k knownHost
+			if json.Unmarshal(data, &k) == nil && k.gone().IsZero() {
+				return nil
+			}
+			data, _ = json.Marshal(knownHost{First: k.First})
+			_, err = s.Set(ctx, path, data, st.Version)
+		}
+		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
+		if !again {
+			return err
+		}
+	}
+}
+
+// farewell notes a clean stop.
+func (a *Announcer) farewell(s *session.Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
+	defer cancel()
+	path := knownAs(a.cfg.ID)
+	data, _, err := s.Get(ctx, path)
+	if err == nil {
+		var k knownHost
+		_ = json.Unmarshal(data, &k)
+		data, _ = json.Marshal(knownHost{First: k.First, Stopped: time.Now().UTC().Truncate(time.Second)})
+		_, err = s.Set(ctx, path, data, -1)
+	}
+	if err != nil {
+		a.cfg.Logger.Warn("stop not noted in ZooKeeper: the fleet will show this host as lost", "path", path, "err", err)
+	}
+}
+
+// sweeps looks after hosts that are gone, once a day at a random hour.
+func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
+	for s.Sleep(ctx, sweepEvery/2+rand.N(sweepEvery)) == nil { //nolint:gosec // chance, no secret.
+		if err := sweep(ctx, s, a.cfg.ID, time.Now()); err != nil && ctx.Err() == nil {
+			a.cfg.Logger.Debug("hosts that are gone not looked at", "err", err)
+		}
+	}
+}
+
+// others tells of a second agent with this id. The one that holds the record
+// watches for a rival; the other one becomes the rival when the record has stayed
+// with another session for longer than a session lasts without its agent.
+func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan struct{}) {
+	defer a.cfg.Rival("")
+	path := knownAs(a.cfg.ID) + "/rival"
+	timer := time.NewTimer(s.Timeout() + rivalMargin)
+	defer timer.Stop()
+	select {
+	case <-mine:
+	case <-ctx.Done():
+		return
+	case <-s.Done():
+		return
+	case <-timer.C:
+		if !a.complain(ctx, s, path, mine) {
+			return
+		}
+	}
+	for {
+		_, found, watch, err := s.ExistsW(ctx, path)
+		if err != nil {
+			return // the record's own writes tell what is wrong
+		}
+		text := ""
+		if found {
+			if data, _, err := s.Get(ctx, path); err == nil {
+				text = fmt.Sprintf("%s has the same agent id", Clip(string(data), 200))
+			}
+		}
+		a.cfg.Rival(text)
+		if watch.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// complain stands as the rival until the record is this session's.
+func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, mine <-chan struct{}) bool {
+	st, found, err := s.Exists(ctx, AgentPath(a.cfg.ID))
+	if err == nil && found {
+		a.cfg.Rival(fmt.Sprintf("another agent has the same id: session 0x%x; this one is not in the fleet", uint64(st.EphemeralOwner))) // #nosec G115 -- its bits are what is shown
+	}
+	rival, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: []byte(a.cfg.Host), Logger: slog.New(slog.DiscardHandler)})
+	wg.Go(func() { _ = node.Run(rival, s) })
+	select {
+	case <-mine:
+		return true
+	case <-ctx.Done():
+	case <-s.Done():
+	}
+	return false
+}
