@@ -61,6 +61,10 @@ func TestScripts(t *testing.T) {
 			"code":       code,
 			"eventually": eventually,
 			"waitfile":   waitFile,
+			"zkcreate": func(ts *testscript.TestScript, _ bool, args []string) {
+				data := []byte(strings.Join(args[1:], " "))
+				ts.Check(server.Create(ts.Value("chroot").(string)+args[0], data))
+			},
 			"zkdelete": func(ts *testscript.TestScript, _ bool, args []string) {
 				deleteChildren(ts, server, ts.Value("chroot").(string)+args[0])
 			},

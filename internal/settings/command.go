@@ -23,11 +23,11 @@ func (v vars) unknown() map[string]cty.Value {
 	m := map[string]cty.Value{}
 	if v.staged {
 		for _, name := range []string{"staged", "staged_dir", "destination"} {
-			m[name] = cty.UnknownVal(cty.String)
+			m[name] = foreign(name, cty.UnknownVal(cty.String))
 		}
 	}
 	if v.each {
-		m["each"] = cty.ObjectVal(map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal})
+		m["each"] = foreign("each", cty.ObjectVal(map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal}))
 	}
 	return m
 }
@@ -36,12 +36,12 @@ func (v vars) unknown() map[string]cty.Value {
 func (v vars) known(now agent.Vars) map[string]cty.Value {
 	m := map[string]cty.Value{}
 	if v.staged {
-		m["staged"] = cty.StringVal(now.Staged)
+		m["staged"] = foreign("staged", cty.StringVal(now.Staged))
 		m["staged_dir"] = cty.StringVal(now.StagedDir)
-		m["destination"] = cty.StringVal(now.Destination)
+		m["destination"] = foreign("destination", cty.StringVal(now.Destination))
 	}
 	if v.each && now.Each != nil {
-		m["each"] = eachValue(now.Each)
+		m["each"] = foreign("each", eachValue(now.Each))
 	}
 	return m
 }
@@ -71,6 +71,11 @@ func (r *reader) command(p *hcl.Expression, v vars) agent.Command {
 // commandShape checks that the value can be an argument list.
 func (r *reader) commandShape(p *hcl.Expression, got cty.Value) bool {
 	ru := r.rule(p)
+	got, scripted := plainCommand(got)
+	if scripted != nil {
+		r.s.errorAt(r.where(p), "Data in a script", "%s.", scripted)
+		return false
+	}
 	ty := got.Type()
 	if ty != cty.DynamicPseudoType && !ty.IsTupleType() && !ty.IsListType() {
 		r.s.errorAt(r.where(p), "Incorrect value type", "%q must be %s.", ru.name, typeName(ru, ty))
@@ -105,6 +110,10 @@ func arguments(expr hcl.Expression, ctx *hcl.EvalContext) ([]string, error) {
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {
 		return nil, fmt.Errorf("evaluate command: %s", Line(diags[0]))
+	}
+	v, scripted := plainCommand(v)
+	if scripted != nil {
+		return nil, fmt.Errorf("evaluate command at %s: %w", place(expr.Range()), scripted)
 	}
 	if v.IsNull() || !v.IsWhollyKnown() {
 		return nil, fmt.Errorf("evaluate command at %s: it has no value", place(expr.Range()))

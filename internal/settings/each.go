@@ -87,6 +87,7 @@ func (r *reader) destination(p *hcl.Expression, forEach bool) destination {
 		return d
 	}
 	d.text = r.s.text(expr.Range())
+	got, _ = got.UnmarkDeep()
 	got, err := convert.Convert(got, cty.String)
 	if err != nil || got.IsKnown() && got.IsNull() {
 		r.s.errorAt(d.at, "Incorrect value type", "%q must be a string.", r.rule(p).name)

@@ -187,7 +187,7 @@ template "one" {
 template "two" {
   contents    = "x"
   destination = "/etc/two.conf"
-  reload { command = concat(["sh", "-c"], ["echo ${basename}"]) }
+  reload { command = concat(["sh", "-c"], ["echo \"$1\"", "sh", "${basename}"]) }
 }
 `
 
@@ -211,7 +211,7 @@ func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	got, err = s.Config.Bundles[1].Reload.Command.Args(agent.Vars{Destination: "/etc/two.conf"})
-	if want := []string{"sh", "-c", "echo two.conf"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"sh", "-c", `echo "$1"`, "sh", "two.conf"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	// What cannot be evaluated is an error of this run.
@@ -315,5 +315,53 @@ service "s" {
 	}
 	if got, want := s.Config.ZooKeeper.Timeout, 10*time.Second; got != want {
 		t.Errorf("got session timeout %s, want %s", got, want)
+	}
+}
+
+// TestCommand_NoDataInScripts: what comes from ZooKeeper is no part of a script,
+// also through another program, a function or a condition.
+func TestCommand_NoDataInScripts(t *testing.T) {
+	for command, ok := range map[string]bool{
+		`["sh", "-c", "touch ${each.key}"]`:                                   false,
+		`["/bin/bash", "-ec", "touch ${each.value[0].host}"]`:                 false,
+		`["env", "-i", "A=b", "bash", "-o", "pipefail", "-c", upper(staged)]`: false,
+		`["nice", "-n", "5", "dash", "-c", "cat ${destination}"]`:             false,
+		`["zsh", "-x", "-c", join(" ", ["a", each.key])]`:                     false,
+		`["ksh", "-c${each.key}"]`:                                            false,
+		`["env", "-S", "sh -c ${each.key}"]`:                                  false,
+		`["sh", each.key, "x"]`:                                               false,
+		`["sh", "-${each.key}", "x"]`:                                         false,
+		`each.key == "a" ? ["sh", "-c", "a"] : ["sh", "-c", each.key]`:        false,
+		`concat(["sh", "-c"], [for m in each.value : "touch ${m.host}"])`:     false,
+		`["python3", "-c", "print('${each.key}')"]`:                           false,
+		`["su", "-", "www", "-c", "touch ${each.key}"]`:                       false,
+		`[each.key]`: false,
+		`["sh", "-c", "touch \"$1\"", "sh", each.key]`:                       true,
+		`["sh", "-ec", "A=b; cat \"$1\" \"$2\"", "sh", staged, destination]`: true,
+		`["env", "KEY=${each.key}", "sh", "-c", "touch \"$KEY\""]`:           true,
+		`["sh", "/usr/lib/check", each.key]`:                                 true,
+		`["nginx", "-t", "-c", staged]`:                                      true,
+	} {
+		text := `zookeeper { servers = ["zk1"] }
+groups "all" { path = "/services" }
+template "t" {
+  contents    = "x"
+  destination = "/etc/one/${each.key}.conf"
+  for_each    = groups.all
+  check { command = ` + command + ` }
+}`
+		path := filepath.Join(t.TempDir(), "zkagent.hcl")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load([]string{path}, testOptions())
+		if err == nil && s.Config.Bundles != nil {
+			// What cannot be known before is refused when it runs.
+			each := &agent.Each{Key: "; touch x", Value: []view.Member{{Host: "$(id)"}}}
+			_, err = s.Config.Bundles[0].Check.Command.Args(agent.Vars{Staged: "/s", Destination: "/d", Each: each})
+		}
+		if got := err == nil; got != ok {
+			t.Errorf("%s: got %v", command, err)
+		}
 	}
 }
