@@ -188,9 +188,21 @@ func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 // Nothing of the host is touched: not the file that the settings name, and not
 // what the reload would tell.
 func TestDev_WritesBelowItsOwnDirectory(t *testing.T) {
-	dir := t.TempDir()
-	d := startDev(t, []string{"DIR=" + dir}, "--members", "web=2", "../examples/haproxy")
-	d.says(t, "web-2\n")
+	dir, settings := t.TempDir(), t.TempDir()
+	text := `
+zookeeper { servers = ["127.0.0.1:2181"] }
+group "api" { path = "/services/api" }
+template "servers" {
+  contents    = "{{ range members \"api\" }}{{ .ID }}\n{{ end }}"
+  destination = "${env("DIR")}/servers"
+  reload { command = ["touch", "${env("DIR")}/reloaded"] }
+}
+`
+	if err := os.WriteFile(filepath.Join(settings, "zkagent.hcl"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, []string{"DIR=" + dir}, "--members", "api=2", settings)
+	d.says(t, "api-2\n")
 	d.says(t, "would run (reload): ")
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("%v was written", left)
@@ -241,7 +253,6 @@ func openDirs(t *testing.T, dir string) {
 }
 
 func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
-	python := "/usr/bin/python3"
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Fatalf("haproxy is not installed: %v; run scripts/setup-tests", err)
 	}
@@ -250,21 +261,8 @@ func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	conf, err := os.ReadFile("../examples/haproxy/haproxy.cfg.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
 	front := &nginxProcess{dir: dir, port: freePort(t)}
-	text := strings.NewReplacer("DIR", dir, "PORT", front.port).Replace(string(conf))
-	cfg := filepath.Join(dir, "haproxy.cfg")
-	if err := os.WriteFile(cfg, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	proxy := startTalking(t, "haproxy", nil, "-f", cfg)
-	apply, err := filepath.Abs("../examples/haproxy/apply.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := startTalking(t, "haproxy", []string{"DIR=" + dir, "PORT=" + front.port}, "-db", "-f", "../examples/haproxy/haproxy.cfg")
 	eventually(t, "haproxy to answer", func() bool {
 		_, err := front.get()
 		return err == nil || strings.Contains(err.Error(), "status")
@@ -274,7 +272,7 @@ func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
 	two, _ := backend(t, "two")
 	startAgent(t, "one", haproxyService(zk, "one", portOf(one)))
 	second := startAgent(t, "two", haproxyService(zk, "two", portOf(two)))
-	lb := startTalking(t, binary, []string{"DIR=" + dir, "ZK=" + zk, "PYTHON=" + python, "APPLY=" + apply}, "run", "--config", "../examples/haproxy")
+	lb := startTalking(t, binary, []string{"DIR=" + dir, "ZK=" + zk, "ZKAGENT=" + binary}, "run", "--config", "../examples/haproxy")
 	onlyFrom(t, front, "one", "two")
 	// The servers themselves go on: no request has a reason to be lost, on new
 	// connections or on kept ones.

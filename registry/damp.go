@@ -59,6 +59,7 @@ func (d *damper) charge(now time.Time, actual members) {
 	d.last.changes(actual, func(was, is *view.Member) {
 		serves := func(m *view.Member) bool { return m != nil && m.MayServe() }
 		switch seen := cmp.Or(is, was); {
+		case was == nil && d.flaps[keyOf(is)] == nil: // a first appearance is no flap
 		case serves(was) != serves(is):
 			d.add(now, penaltyPresence, seen)
 		case was == nil || is == nil || !sameData(was, is):

@@ -45,6 +45,7 @@ var commands = []struct {
 	{groupScript, newQueueCommand},
 	{groupScript, newTxnCommand},
 	{groupScript, newWatchCommand},
+	{groupScript, newHAProxyCommand},
 	{groupScript, newExecCommand},
 	{groupScript, newZKCommand},
 	{groupOther, newManCommand},

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/internal/haproxy"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+type haproxyOptions struct {
+	backend haproxy.Backend
+	once    bool
+}
+
+func newHAProxyCommand(g *globals) *cobra.Command {
+	var o haproxyOptions
+	c := &cobra.Command{
+		Use:   "haproxy --socket SOCKET --backend BACKEND GROUP|PATH",
+		Short: "Keep the servers of a HAProxy backend those of a group, without a reload",
+		Long: `Put the members of a group into the server slots of a HAProxy backend through
+HAProxy's runtime API, now and at each change. The backend needs slots:
+
+    backend web
+      server-template slot 20 127.0.0.1:1 disabled
+
+and HAProxy a socket of level admin (stats socket /run/haproxy/admin.sock level
+admin). A member keeps its slot while it stays. A draining member drains; the
+slot of a member that is gone, down or in maintenance is in maintenance. HAProxy
+is asked every 10 s what it has, so that it gets its servers back after a
+restart. When ZooKeeper cannot be reached, HAProxy keeps what it has.
+
+GROUP is a group block of the settings, whose guard and filters hold; PATH the
+znode of a group.`,
+		Example: `  zkagent haproxy --socket /run/haproxy/admin.sock --backend web web
+  zkagent haproxy --socket /run/haproxy/admin.sock --backend web --once /services/web`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := haproxy.CheckName(o.backend.Name); err != nil {
+				return fail(exitUsage, err, "name it by --backend")
+			}
+			if o.backend.Socket == "" {
+				return usagef("--socket is missing: the path of HAProxy's stats socket")
+			}
+			return g.haproxy(c.Context(), args[0], o)
+		},
+	}
+	c.Flags().StringVar(&o.backend.Socket, "socket", "", "path of HAProxy's stats socket, whose level is admin")
+	c.Flags().StringVar(&o.backend.Name, "backend", "", "name of the backend")
+	c.Flags().BoolVar(&o.once, "once", false, "apply the members once and end")
+	return c
+}
+
+// haproxy follows the group, over sessions, and applies its members.
+func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) error {
+	zk, conf, err := g.zkConfig()
+	if err != nil {
+		return err
+	}
+	group := registry.GroupConfig{Name: name, Path: name}
+	if !strings.HasPrefix(name, "/") {
+		if group, err = groupNamed(conf, name); err != nil {
+			return err
+		}
+	} else if err := session.ValidatePath(name); err != nil {
+		return fail(exitUsage, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	manager, err := session.New(zk)
+	if err != nil {
+		return err
+	}
+	lists := make(chan []view.Member, 1) // size 1: the newest
+	follower := registry.NewGroup(group)
+	ended := make(chan error, 2)
+	go func() { ended <- manager.Run(ctx) }()
+	go func() { ended <- followOver(ctx, manager, follower, newest(lists)) }()
+	if o.once {
+		err = g.haproxyOnce(ctx, o.backend, lists)
+	} else {
+		o.backend.Follow(ctx, lists, g.haproxyDone(&o.backend))
+		err = context.Cause(ctx)
+	}
+	cancel()
+	for range 2 {
+		if e := <-ended; err == nil && e != nil && !errors.Is(e, context.Canceled) {
+			err = e
+		}
+	}
+	return err
+}
+
+// followOver runs the follower in each session until ctx ends.
+func followOver(ctx context.Context, m *session.Manager, follower *registry.Group, up func(view.Update)) error {
+	for {
+		s, err := m.Session(ctx)
+		if err != nil {
+			return err
+		}
+		if err := follower.Run(ctx, s, up); err != nil && s.Context().Err() == nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// newest keeps the newest list of members in a channel of size 1.
+func newest(lists chan []view.Member) func(view.Update) {
+	return func(u view.Update) {
+		grp, ok := u.(*view.Group)
+		if !ok || grp.Missing {
+			return // without the group's znode nothing is known of its members
+		}
+		select {
+		case <-lists:
+		default:
+		}
+		lists <- grp.Members
+	}
+}
+
+// haproxyOnce applies the members once.
+func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-chan []view.Member) error {
+	ctx, cancel := g.patience(ctx, 0)
+	defer cancel()
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the members of the group; --timeout ends it") })
+	defer notice.Stop()
+	select {
+	case members := <-lists:
+		r, err := b.Apply(ctx, members)
+		if err == nil {
+			g.haproxyDone(&b)(r, nil)
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// haproxyDone says what was done.
+func (g *globals) haproxyDone(b *haproxy.Backend) func(haproxy.Result, error) {
+	return func(r haproxy.Result, err error) {
+		if err != nil {
+			g.Say("%v", err)
+			return
+		}
+		g.Say("backend %s: %d servers take traffic, %d commands", b.Name, r.Ready, r.Commands)
+		if len(r.Left) > 0 {
+			g.Say("%d members have no slot or no address: %s", len(r.Left), firstFew(r.Left))
+		}
+	}
+}
+
+// firstFew lists a few of many.
+func firstFew(list []string) string {
+	const most = 10
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}
