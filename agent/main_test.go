@@ -256,3 +256,17 @@ func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !os.IsNotExist(err)
 }
+
+// refuse makes the check of a test fail, or pass.
+func (b *bed) refuse(on bool) {
+	b.t.Helper()
+	var err error
+	if on {
+		err = os.WriteFile(b.path("refuse"), nil, 0o600)
+	} else {
+		err = os.Remove(b.path("refuse"))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -17,6 +17,7 @@ type snapshot struct {
 	complete bool
 	cached   bool
 	busy     map[view.Source]bool // sources whose bundles are not yet applied
+	refused  map[view.Source]bool // sources with a bundle whose newest apply failed
 	bundles  map[string]*bundleReport
 	turns    int // differs when the state or version of a bundle does
 	order    []string
@@ -27,7 +28,7 @@ type snapshot struct {
 
 // forHooks is the snapshot as hooks see it.
 func (s *snapshot) forHooks() hook.State {
-	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] }, Next: s.next}
+	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
 }
 
 // report returns that of a bundle; the zero value before there is one.
@@ -43,10 +44,15 @@ func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, bundles: l.reports, turns: l.turns, sources: l.sources, order: l.order,
+		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, turns: l.turns, sources: l.sources, order: l.order,
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {
+		if b.report.State == "failed" {
+			for _, src := range b.Sources {
+				s.refused[src] = true
+			}
+		}
 		if b.Err == nil && (b.inFlight && !b.drifting || b.settle.Pending()) {
 			for _, src := range b.Sources {
 				s.busy[src] = true

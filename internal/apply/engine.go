@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
@@ -57,6 +58,7 @@ type LeaderReload struct {
 	Election string
 	Bundle   string
 	Zxids    map[string]int64 // of the sources that were rendered
+	Digest   string           // of the files that are in place
 }
 
 // Engine applies bundles. What a bundle must remember is in the [Bundle]. It
@@ -369,6 +371,9 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 		bundle: t.name, cfg: cfg, lists: lists, trigger: ev, splay: t.job.Bundle.Config.Splay,
 		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
 	}
+	if cfg.Leader != "" {
+		req.digest = t.filesDigest()
+	}
 	t.arrive(ctx, req)
 	select {
 	case err = <-req.done:
@@ -402,6 +407,16 @@ func (e *Engine) journalDir() string {
 		return ""
 	}
 	return filepath.Join(e.StateDir, "journal")
+}
+
+// filesDigest tells the contents of the bundle's files apart from any others,
+// wherever a host keeps the files.
+func (t *applying) filesDigest() string {
+	var list strings.Builder
+	for _, o := range t.outputs {
+		fmt.Fprintf(&list, "%q %s\n", o.eachKey(), files.Digest(o.data))
+	}
+	return files.Digest([]byte(list.String()))
 }
 
 // zxids are the changes that a leader-only reload accounts for.

@@ -22,6 +22,7 @@ type reloadRequest struct {
 	trigger command.Trigger
 	splay   time.Duration
 	zxids   map[string]int64 // the changes that a leader-only reload accounts for
+	digest  string           // of the files that are in place
 	// restore puts the old files back; nil when there is nothing to restore.
 	restore func() error
 	done    chan error // size 1: the result
@@ -191,7 +192,7 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []strin
 	if req.cfg.Leader == "" {
 		return r.rolled(ctx, req, args)
 	}
-	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids})
+	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest})
 	if err != nil || done {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,7 @@ type Engine struct {
 	Options
 
 	terms       terms
+	seen        zxids
 	history     *history
 	set         atomic.Pointer[set]
 	deposing    sync.WaitGroup // on_deposed hooks that run
@@ -73,7 +75,7 @@ func New(o Options) *Engine {
 	if o.StateDir != "" {
 		dir = filepath.Join(o.StateDir, "hooks")
 	}
-	e := &Engine{Options: o, terms: terms{in: map[string]*term{}}, history: newHistory(dir)}
+	e := &Engine{Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}}, history: newHistory(dir)}
 	e.set.Store(&set{next: make(chan struct{})})
 	return e
 }
@@ -87,6 +89,9 @@ func (e *Engine) Set(hooks []Config, elections map[string]string) {
 // Run runs the hooks of every host until ctx ends; no command of theirs is left
 // when it returns.
 func (e *Engine) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { e.follow(ctx) })
 	p := &place{engine: e, scope: scope{run: e.plain, newLedger: func(hook string) ledger {
 		if e.StateDir == "" {
 			return &localLedger{}
@@ -94,6 +99,41 @@ func (e *Engine) Run(ctx context.Context) {
 		return &localLedger{path: files.StateFile(e.StateDir, "ledger", hook)}
 	}}}
 	p.run(ctx)
+}
+
+// follow notes every state, also while this agent leads nothing.
+func (e *Engine) follow(ctx context.Context) {
+	for {
+		s := e.State()
+		e.seen.note(s.View)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Next:
+		}
+	}
+}
+
+// zxids are the largest zxids that this process has seen. It is safe for
+// concurrent use.
+type zxids struct {
+	mu     sync.Mutex // mu guards newest.
+	newest map[string]int64
+}
+
+func (z *zxids) note(v view.View) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, s := range v.Sources() {
+		name := s.String()
+		z.newest[name] = max(z.newest[name], v.Get(s).Zxid())
+	}
+}
+
+func (z *zxids) of(source string) int64 {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.newest[source]
 }
 
 // RunNow runs a hook because somebody asked for it. A leader-only hook runs only
@@ -131,16 +171,21 @@ func (e *Engine) NextSlot(c Config) time.Time {
 }
 
 // schedule parses the hook's schedule. Its hashed fields depend on the
-// election's path and the hook's name, so that every candidate agrees.
+// election's path and the hook's name, so that every candidate agrees; a leader-only one without a zone is in UTC.
 func (e *Engine) schedule(c Config) (Schedule, error) {
 	if c.Schedule == "" {
 		return Schedule{}, nil
 	}
-	path, led := e.set.Load().elections[c.Leader]
-	if !led {
-		path = e.Agent
+	line, path := c.Schedule, e.Agent
+	if c.Leader != "" {
+		path = e.set.Load().elections[c.Leader]
+		if !strings.Contains(line, "TZ=") {
+			// Candidates may be set to different zones: with the host's own, a
+			// slot would run once in each of them.
+			line = "CRON_TZ=UTC " + line
+		}
 	}
-	return ParseSchedule(c.Schedule, path+"\x00"+c.Name)
+	return ParseSchedule(line, path+"\x00"+c.Name)
 }
 
 // plain runs a command that needs no lease.

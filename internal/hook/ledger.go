@@ -23,12 +23,36 @@ var errNotLeader = errors.New("not the leader any more")
 
 // entry is what the ledger knows about one run.
 type entry struct {
-	Zxid  int64     `json:"zxid,omitempty"` // of a change
-	Slot  time.Time `json:"at,omitzero"`    // of a schedule
-	State string    `json:"state"`
-	Term  int64     `json:"term,omitempty"`
-	Time  time.Time `json:"time"`
-	Run   string    `json:"run,omitempty"` // names this run, for lost replies
+	Zxid   int64     `json:"zxid,omitempty"`   // of a change
+	Digest string    `json:"digest,omitempty"` // of the content, for reloads of the files; former versions wrote none
+	Slot   time.Time `json:"at,omitzero"`      // of a schedule
+	State  string    `json:"state"`
+	Term   int64     `json:"term,omitempty"`
+	Time   time.Time `json:"time"`
+	Run    string    `json:"run,omitempty"` // names this run, for lost replies
+}
+
+// standing compares the state of a source with what the ledger says.
+type standing int
+
+const (
+	current standing = iota // the ledger is about this content
+	changed                 // the content is another one
+	behind                  // the ledger is about a newer state than this one
+)
+
+// compare orders by zxid and decides by digest. seen is the largest zxid that
+// this process has seen of the source: a state that is older than the ledger's
+// is a way back if the process has seen the ledger's state, and else a view that
+// lags. ordered is false where zxids may count from the start again.
+func (e entry) compare(zxid int64, digest string, seen int64, ordered bool) standing {
+	switch {
+	case e.Digest == digest, e.Digest == "" && e.Zxid == zxid:
+		return current
+	case ordered && zxid < e.Zxid && seen < e.Zxid:
+		return behind
+	}
+	return changed
 }
 
 // record is the ledger of one hook: which change, slot and term were last
@@ -61,9 +85,8 @@ type ledger interface {
 	load(ctx context.Context) (record, error)
 	// store writes it if nobody else did since the last load or store.
 	store(ctx context.Context, r record) error
-	// newer reports whether a change z is one that was not yet run, when the
-	// newest one that was is known.
-	newer(z, known int64) bool
+	// ordered reports whether a smaller zxid is an older state.
+	ordered() bool
 }
 
 // decodeRecord reads a record; garbage is an error, never an empty record:

@@ -2,11 +2,9 @@ package hook
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
-	"github.com/zkagent/zkagent/internal/proc"
 )
 
 // Reload is a leader-only reload that is due on this host.
@@ -14,6 +12,7 @@ type Reload struct {
 	Election string
 	Bundle   string
 	Zxids    map[string]int64 // state of each source, as "kind.name"
+	Digest   string           // of the files that are in place
 }
 
 // BeginReload opens the ledger of a leader-only reload: a change that was put in
@@ -30,13 +29,13 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 	if err != nil {
 		return false, nil, err
 	}
-	if !newerThan(rec, req.Zxids) {
+	if e.reloaded(rec, req) {
 		return true, nil, nil
 	}
 	put := func(ctx context.Context, state, run string) error {
 		next := rec.clone()
-		for s, z := range req.Zxids {
-			next.Changes[s] = entry{Zxid: z, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
+		for s, z := range req.sources() {
+			next.Changes[s] = entry{Zxid: z, Digest: req.Digest, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
 		}
 		return l.store(ctx, next)
 	}
@@ -45,12 +44,9 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 		return false, nil, err
 	}
 	finish = func(err error) {
-		if ctx.Err() != nil || errors.Is(err, proc.ErrLease) {
-			return // its end is not known, and stays started.
-		}
-		state := stateDone
-		if err != nil {
-			state = stateFailed
+		state := endOf(ctx, err)
+		if state == "" {
+			return // the ledger goes on saying that it was started.
 		}
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 		defer cancel()
@@ -61,14 +57,34 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 	return false, finish, nil
 }
 
-// newerThan reports whether any change is newer than the ledger, or was
-// started without an end: reloading once more does no harm.
-func newerThan(rec record, zxids map[string]int64) bool {
-	for s, z := range zxids {
-		e, ok := rec.Changes[s]
-		if !ok || z > e.Zxid || (z == e.Zxid && e.State != stateDone) {
-			return true
+// noSource stands for the sources of a bundle that has none.
+const noSource = "files"
+
+// sources are the states that the ledger is about.
+func (r Reload) sources() map[string]int64 {
+	if len(r.Zxids) == 0 {
+		return map[string]int64{noSource: 0}
+	}
+	return r.Zxids
+}
+
+// reloaded reports whether a leader has reloaded these files, or newer ones. A
+// reload without a known end is not counted: to reload once more does no harm.
+func (e *Engine) reloaded(rec record, req Reload) bool {
+	for s, z := range req.sources() {
+		known, was := rec.Changes[s]
+		if !was {
+			return false
+		}
+		switch known.compare(z, req.Digest, e.seen.of(s), true) {
+		case behind: // the next view brings what the ledger is about.
+		case changed:
+			return false
+		case current:
+			if known.State != stateDone {
+				return false
+			}
 		}
 	}
-	return len(zxids) == 0
+	return true
 }

@@ -25,14 +25,8 @@ func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Tim
 	if err := r.write(ctx, e, put); err != nil {
 		return err
 	}
-	err := r.attempts(ctx, ev, slot)
-	if err != nil && (ctx.Err() != nil || errors.Is(err, proc.ErrLease)) {
-		// Ended from outside: what it did is not known, and stays started.
-		return nil
-	}
-	e.State = stateDone
-	if err != nil {
-		e.State = stateFailed
+	if e.State = endOf(ctx, r.attempts(ctx, ev, slot)); e.State == "" {
+		return nil // the ledger goes on saying that it was started.
 	}
 	e.Time = time.Now().UTC()
 	r.finished[e.Run] = e.State
@@ -45,6 +39,18 @@ func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Tim
 	}
 	delete(r.finished, e.Run)
 	return nil
+}
+
+// endOf is the state of a run that ended with err; empty when it was ended from
+// outside, so that nobody knows what it did.
+func endOf(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return stateDone
+	case ctx.Err() != nil, errors.Is(err, proc.ErrLease):
+		return ""
+	}
+	return stateFailed
 }
 
 // ledgerGrace bounds the write that records the end of a run.
@@ -70,7 +76,7 @@ func (r *runner) attempts(ctx context.Context, ev command.Trigger, slot time.Tim
 		if err = r.once(ctx, ev, slot, try); err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || errors.Is(err, proc.ErrLease) {
+		if endOf(ctx, err) == "" {
 			return err
 		}
 	}

@@ -34,11 +34,13 @@ type runner struct {
 	scope    scope
 	log      *slog.Logger
 
-	ledger  ledger
-	rec     record
-	begun   time.Time
-	seen    view.View // the view whose changes were handled last
-	unknown map[string]bool
+	ledger   ledger
+	rec      record
+	begun    time.Time
+	shown    view.View                 // the view whose changes were handled last
+	lags     map[view.Source]time.Time // since when the view is behind the ledger
+	contents map[view.Source]content   // of the newest states
+	unknown  map[string]bool
 	// finished are runs of this process whose end the ledger does not say
 	// yet, because it could not be written: run -> done or failed.
 	finished map[string]string
@@ -49,6 +51,7 @@ type runner struct {
 // ledger are tried again with back-off: without it nothing may run.
 func (r *runner) run(ctx context.Context) {
 	r.begun, r.unknown, r.finished = time.Now(), map[string]bool{}, map[string]string{}
+	r.lags, r.contents = map[view.Source]time.Time{}, map[view.Source]content{}
 	r.ledger = r.scope.newLedger(r.cfg.Name)
 	r.running = newSlotRuns()
 	defer r.running.stop()
@@ -86,8 +89,11 @@ func (r *runner) serve(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		now := r.engine.State()
+		r.engine.seen.note(now.View)
+		lag := clockStep
 		if r.settled(now) {
-			if err := r.changed(ctx, now.View); err != nil {
+			var err error
+			if lag, err = r.changed(ctx, now.View); err != nil {
 				return err
 			}
 		}
@@ -98,7 +104,7 @@ func (r *runner) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		timer.Reset(wait)
+		timer.Reset(min(wait, lag))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -130,45 +136,94 @@ func (r *runner) elected(ctx context.Context) error {
 		}
 	}
 	ev := command.Trigger{Event: command.EventElected}
-	return r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) { rec.Elected = &e })
+	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) { rec.Elected = &e })
+	if e := r.rec.Elected; err == nil && ctx.Err() == nil && e.State == stateStarted && r.mayRepeat("elected", e.Run, "on_elected of this term") {
+		return errEndUnknown
+	}
+	return err
 }
 
-// changed runs the hook for the sources that are newer than the ledger.
-func (r *runner) changed(ctx context.Context, v view.View) error {
+// errEndUnknown makes an idempotent hook run again, after a while.
+var errEndUnknown = errors.New("the lease ran out while the hook ran")
+
+// behindLimit is how long a leader's view may be older than the ledger before
+// that counts as a way back. A view that only lags has caught up by then: the
+// lease ends long before when the connection does.
+const behindLimit = time.Minute
+
+// changed runs the hook for the sources whose content is another one than the
+// ledger's, and returns how long to wait for those whose view lags.
+func (r *runner) changed(ctx context.Context, v view.View) (time.Duration, error) {
 	var fresh []view.Source
+	wait := clockStep
 	for _, s := range r.cfg.OnChange {
 		u := v.Get(s)
 		if u == nil {
 			continue
 		}
 		known, was := r.rec.Changes[s.String()]
+		at := changed
+		if was {
+			at = known.compare(u.Zxid(), r.contentOf(u), r.engine.seen.of(s.String()), r.ledger.ordered())
+		}
+		if at != behind {
+			delete(r.lags, s)
+		}
 		switch {
-		case !was || r.ledger.newer(u.Zxid(), known.Zxid):
+		case at == behind:
+			since, lags := r.lags[s]
+			if !lags {
+				since = time.Now()
+				r.lags[s] = since
+			}
+			if left := behindLimit - time.Since(since); left > 0 {
+				wait = min(wait, left)
+				continue
+			}
+			fresh = append(fresh, s)
+		case at == changed:
 			if known.State == stateStarted {
-				// The run for the newer change takes its place; what became
+				// The run for the newer content takes its place. What became
 				// of this one is still to be told.
 				r.report(s.String(), known.Run, "change of "+s.String())
 			}
 			fresh = append(fresh, s)
-		case known.State == stateStarted && known.Zxid == u.Zxid():
+		case known.State == stateStarted:
 			if r.mayRepeat(s.String(), known.Run, "change of "+s.String()) {
 				fresh = append(fresh, s)
 			}
 		}
 	}
 	if len(fresh) == 0 {
-		r.seen = v
-		return nil
+		r.shown = v
+		return wait, nil
 	}
 	ev := command.Trigger{Event: command.EventChange, Changes: r.changeList(v, fresh), Version: command.ConfigVersion(v, fresh)}
 	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) {
 		for _, s := range fresh {
-			e.Zxid = v.Get(s).Zxid()
+			u := v.Get(s)
+			e.Zxid, e.Digest = u.Zxid(), r.contentOf(u)
 			rec.Changes[s.String()] = e
 		}
 	})
-	r.seen = v
-	return err
+	r.shown = v
+	return wait, err
+}
+
+// contentOf is contentOf, computed once for each state.
+func (r *runner) contentOf(u view.Update) string {
+	c := r.contents[u.Source()]
+	if c.of != u {
+		c = content{u, contentOf(u)}
+		r.contents[u.Source()] = c
+	}
+	return c.digest
+}
+
+// content is the digest of a state.
+type content struct {
+	of     view.Update
+	digest string
 }
 
 // changeList tells from what to what: from the view this process saw, else
@@ -177,7 +232,7 @@ func (r *runner) changeList(v view.View, fresh []view.Source) []command.Change {
 	list := make([]command.Change, 0, len(fresh))
 	for _, s := range fresh {
 		c := command.Change{Kind: string(s.Kind), Name: s.Name, To: command.Version(v.Get(s))}
-		if o := r.seen.Get(s); o != nil {
+		if o := r.shown.Get(s); o != nil {
 			c.From = command.Version(o)
 		} else if e, ok := r.rec.Changes[s.String()]; ok && s.Kind != view.KindConfig {
 			c.From = strconv.FormatInt(e.Zxid, 10)

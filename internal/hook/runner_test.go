@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,11 +26,12 @@ type hookBed struct {
 	conds  *condition.Set
 	runner *runner
 
-	mu   sync.Mutex // mu guards what follows.
-	view view.View
-	next chan struct{}
-	runs []string // event and slot of each run
-	run  func(ctx context.Context) error
+	mu    sync.Mutex // mu guards what follows.
+	view  view.View
+	stale bool // the files do not show the view yet
+	next  chan struct{}
+	runs  []string // event and slot of each run
+	run   func(ctx context.Context) error
 }
 
 // memLedger is a ledger that outlives runners, as ZooKeeper's does.
@@ -68,7 +70,7 @@ func (l *memLedger) refuseWith(err error) {
 	l.refuse = err
 }
 
-func (*memLedger) newer(z, known int64) bool { return z > known }
+func (*memLedger) ordered() bool { return true }
 
 func newHookBed(t *testing.T, c Config) *hookBed {
 	t.Helper()
@@ -107,7 +109,8 @@ func argv(args ...string) command.Command {
 func (b *hookBed) state() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return State{View: b.view, Complete: true, InPlace: func(view.Source) bool { return true }, Next: b.next}
+	inPlace := !b.stale
+	return State{View: b.view, Complete: true, InPlace: func(view.Source) bool { return inPlace }, Next: b.next}
 }
 
 func (b *hookBed) exec(ctx context.Context, c proc.Command) (proc.Result, error) {
@@ -130,6 +133,15 @@ func (b *hookBed) update(u view.Update) {
 	b.next = make(chan struct{})
 }
 
+// files says whether the files show the view.
+func (b *hookBed) files(inPlace bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stale = !inPlace
+	close(b.next)
+	b.next = make(chan struct{})
+}
+
 func (b *hookBed) count(want int, what string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -140,7 +152,7 @@ func (b *hookBed) count(want int, what string) {
 }
 
 func tree(zxid int64) *view.Tree {
-	t := view.TreeOf("web", "/web", map[string]string{"k": "v"})
+	t := view.TreeOf("web", "/web", map[string]string{"k": strconv.FormatInt(zxid, 10)})
 	t.Last, t.Generation = zxid, zxid
 	return t
 }

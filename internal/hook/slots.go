@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 	if !r.schedule.Set() {
 		return time.Hour, nil
 	}
-	if e := r.rec.Slot; e.State == stateStarted && !r.running.has(e.Run) && r.mayRepeat("slot", e.Run, "slot "+e.Slot.Format(time.RFC3339)) {
+	if e := r.rec.Slot; e.State == stateStarted && r.running.state(e.Run) == "" && r.mayRepeat("slot", e.Run, "slot "+e.Slot.Format(time.RFC3339)) {
 		if err := r.slot(ctx, e.Slot); err != nil {
 			return 0, err
 		}
@@ -80,8 +81,8 @@ func (r *runner) finishSlot(ctx context.Context) error {
 	if r.rec.Slot == nil || r.rec.Slot.State != stateStarted {
 		return nil
 	}
-	state := r.running.end(r.rec.Slot.Run)
-	if state == "" {
+	state := r.running.state(r.rec.Slot.Run)
+	if state == "" || state == stateStarted {
 		return nil
 	}
 	e := *r.rec.Slot
@@ -137,52 +138,57 @@ func (r *runner) slot(ctx context.Context, slot time.Time) error {
 
 // slotRuns are the runs of slots that may overlap.
 type slotRuns struct {
-	wg     sync.WaitGroup
-	cancel []context.CancelFunc
-	ids    map[string]bool
-	wake   chan struct{} // size 1: a run has ended
+	wg   sync.WaitGroup
+	wake chan struct{} // size 1: a run has ended
 
-	mu    sync.Mutex        // mu guards ended.
-	ended map[string]string // run -> done or failed
+	mu   sync.Mutex // mu guards runs and everything in it.
+	runs map[string]*slotRun
+}
+
+// slotRun is one run, until the next one begins after its end.
+type slotRun struct {
+	cancel context.CancelFunc
+	state  string // started, done or failed; empty: its end is not known
 }
 
 func newSlotRuns() *slotRuns {
-	return &slotRuns{ids: map[string]bool{}, wake: make(chan struct{}, 1), ended: map[string]string{}}
+	return &slotRuns{wake: make(chan struct{}, 1), runs: map[string]*slotRun{}}
 }
-
-// has reports whether this process started the run, so that its end will be
-// known here.
-func (s *slotRuns) has(id string) bool { return s.ids[id] }
 
 func (s *slotRuns) start(ctx context.Context, id string, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s.cancel = append(s.cancel, cancel)
-	s.ids[id] = true
+	s.mu.Lock()
+	maps.DeleteFunc(s.runs, func(_ string, r *slotRun) bool { return r.state != stateStarted })
+	r := &slotRun{cancel, stateStarted}
+	s.runs[id] = r
+	s.mu.Unlock()
 	s.wg.Go(func() {
 		defer cancel()
-		state := stateDone
-		if err := run(ctx); err != nil {
-			state = stateFailed
-		}
+		state := endOf(ctx, run(ctx))
 		s.mu.Lock()
-		s.ended[id] = state
+		r.state = state
 		s.mu.Unlock()
 		pace.Poke(s.wake)
 	})
 }
 
-// end tells how the run ended; empty: not yet.
-func (s *slotRuns) end(id string) string {
+// state tells how the run of this process stands: started, done or failed. It
+// is empty for a run of another process, and when the end is not known.
+func (s *slotRuns) state(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended[id]
+	if r := s.runs[id]; r != nil {
+		return r.state
+	}
+	return ""
 }
 
 // stop ends the runs and waits for them.
 func (s *slotRuns) stop() {
-	for _, cancel := range s.cancel {
-		cancel()
+	s.mu.Lock()
+	for _, r := range s.runs {
+		r.cancel()
 	}
-	s.cancel = nil
+	s.mu.Unlock()
 	s.wg.Wait()
 }

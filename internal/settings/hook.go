@@ -10,8 +10,8 @@ type hookBlock struct {
 	Name       string         `hcl:"name,label"`
 	At         hcl.Range      `hcl:",def_range"`
 	Leader     hcl.Expression `hcl:"leader,optional" is:"reference" doc:"The election whose leader runs it, fenced by the term; without it every host does."`
-	OnChange   hcl.Expression `hcl:"on_change,optional" is:"list of references" doc:"Configs, groups, sets of groups and elections whose changes run it."`
-	Schedule   hcl.Expression `hcl:"schedule,optional" is:"string" doc:"A cron line of five fields, with ~ for a value that is spread over the hooks by their names, @daily and its kind, and a leading CRON_TZ=. A time of the day that the clocks skip or repeat runs once."`
+	OnChange   hcl.Expression `hcl:"on_change,optional" is:"list of references" doc:"Configs, groups, sets of groups and elections whose changes run it: once for each content that is accepted and whose files are in place. A content that is replaced before may be skipped."`
+	Schedule   hcl.Expression `hcl:"schedule,optional" is:"string" doc:"A cron line of five fields, with ~ for a value that is spread over the hooks by their names, @daily and its kind, and a leading CRON_TZ=. Without a zone it is in UTC with a leader, for hosts may differ, and else in the time zone of the host. A time of the day that the clocks skip or repeat runs once."`
 	OnElected  hcl.Expression `hcl:"on_elected,optional" is:"bool" default:"false" doc:"Run when this agent begins to lead."`
 	OnDeposed  hcl.Expression `hcl:"on_deposed,optional" is:"bool" default:"false" doc:"Run when this agent has ceased to lead."`
 	Command    hcl.Expression `hcl:"command" is:"command" doc:"What runs: a list of arguments, without a shell."`

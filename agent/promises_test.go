@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/view"
+)
+
+// A hook waits for the file that a check refuses, and runs when it is in place.
+func TestHook_WaitsForAFileThatItsCheckRefuses(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	file := b.file("web.conf", `{{ key "web/port" }}`)
+	file.Check = &apply.CheckConfig{Command: script(`test ! -e %s`, b.path("refuse")), At: "staged"}
+	c.Bundles = []BundleConfig{file}
+	c.Hooks = []hook.Config{{
+		Name: "h", OnChange: []view.Source{source(view.KindConfig, "web")}, Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")),
+	}}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "80")
+	b.refuse(true)
+	b.set("/config/web/port", "81")
+	a.condition("template-failed", "web.conf", true)
+	if got := read(t, b.path("log")); got != "80" {
+		t.Errorf("the hook ran beside the old file: %q", got)
+	}
+	b.refuse(false)
+	a.RenderAll(t.Context())
+	fileIs(t, b.path("log"), "8081")
+}
+
+// The ledger of a leader-only reload knows the files, not only their sources.
+func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	bundle := func(text string) BundleConfig {
+		f := b.file("web.conf", text)
+		f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
+		return f
+	}
+	c.Bundles = []BundleConfig{bundle(`{{ key "web/port" }}`)}
+	edited := c
+	edited.Bundles = []BundleConfig{bundle(`edited {{ key "web/port" }}`)}
+	c.Load = func() (Config, error) { return edited, nil }
+	a := b.start(c)
+	fileIs(t, b.path("log"), "80")
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fileIs(t, b.path("log"), "80edited 80")
+}
