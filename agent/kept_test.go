@@ -68,3 +68,18 @@ func TestApply_MissingKeyHolds(t *testing.T) {
 	}
 	fileIs(t, b.path("web.conf"), "port=80")
 }
+
+// TestApply_CreateDirs: the directories of a destination are made where the
+// template says so.
+func TestApply_CreateDirs(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []BundleConfig{b.file("a/b/made.conf", `<<key "web/port">>`), b.file("c/none.conf", "x")}
+	f := &c.Bundles[0].Templates[0]
+	f.CreateDirs, f.Left, f.Right = true, "<<", ">>"
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("a/b/made.conf"), "80")
+	a.condition("template-failed", "c/none.conf", true)
+}

@@ -14,10 +14,20 @@ func exampleDir(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "motd"), []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "db"), []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
-func exampleEnv(name string) (string, bool) { return "west", name == "ZONE" }
+func exampleEnv(dir string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if name == "CREDENTIALS_DIRECTORY" {
+			return dir, true
+		}
+		return "west", name == "ZONE"
+	}
+}
 
 // TestFunctions_Examples runs the example of every function, under its own
 // and its second name.
@@ -26,7 +36,7 @@ func TestFunctions_Examples(t *testing.T) {
 	run := func(f Function, text string) {
 		t.Helper()
 		tmpl, err := Parse(Config{
-			Name: f.Name, Source: text, Dir: dir, Allow: []string{AllowEnv, AllowFile}, LookupEnv: exampleEnv, ErrorOnMissingKey: true,
+			Name: f.Name, Source: text, Dir: dir, Allow: []string{AllowEnv, AllowFile, AllowCredential}, LookupEnv: exampleEnv(dir), ErrorOnMissingKey: true,
 		})
 		if err != nil {
 			t.Errorf("%s: %v", f.Name, err)

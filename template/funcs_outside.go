@@ -17,6 +17,7 @@ func outsideFunctions() map[string]function {
 		"env":             {allow: AllowEnv, make: func(st *state) any { return st.env }},
 		"mustEnv":         {allow: AllowEnv, make: func(st *state) any { return st.mustEnv }},
 		"envOrDefault":    {allow: AllowEnv, make: func(st *state) any { return st.envOrDefault }},
+		"credential":      {allow: AllowCredential, make: func(st *state) any { return st.credential }},
 		"file":            {allow: AllowFile, make: func(st *state) any { return st.file }},
 		"executeTemplate": {make: func(st *state) any { return st.executeTemplate }},
 		"scratch":         {make: func(st *state) any { return st.scratchPad }},
@@ -59,6 +60,29 @@ func (st *state) envOrDefault(name, def string) string {
 		return v
 	}
 	return def
+}
+
+// credential returns a credential that systemd gave the agent, without its last
+// line break.
+func (st *state) credential(name string) (string, error) {
+	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
+		return "", failf(nil, "", "credential %q: that is not the name of a credential", name)
+	}
+	dir, _ := st.lookupEnv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return "", failf(ErrMissing, "", "credential %q: $CREDENTIALS_DIRECTORY is not set; give the unit a LoadCredential=%s:... line", name, name)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", failf(ErrMissing, "", "credential %q: %v", name, err)
+	}
+	defer func() { _ = root.Close() }()
+	v, err := readRegular(root, name)
+	if err != nil {
+		return "", failf(ErrMissing, "", "credential %q: %v", name, err)
+	}
+	st.readText(v)
+	return strings.TrimSuffix(strings.TrimSuffix(v, "\n"), "\r"), nil
 }
 
 // file returns the content of a regular file below the template's directory;

@@ -21,6 +21,7 @@ func parseFunctions() map[string]any {
 		"parseUint":             parseUint,
 		"parseFloat":            parseFloat,
 		"parseJSON":             parseJSON,
+		"decodeJSON":            decodeJSON,
 		"parseYAML":             parseYAML,
 		"toJSON":                toJSON,
 		"toJSONPretty":          toJSONPretty,
@@ -70,6 +71,45 @@ func parseJSON(s string) (any, error) {
 		return nil, &inputError{s, "value is not JSON" + jsonPlace(s, err)}
 	}
 	return v, weigh(v)
+}
+
+// decodeJSON is parseJSON with integers: a number without a fraction or exponent
+// that fits into 64 bits is one.
+func decodeJSON(s string) (any, error) {
+	if s == "" {
+		return map[string]any{}, nil
+	}
+	if _, err := parseJSON(s); err != nil {
+		return nil, err
+	}
+	var v any
+	dec := json.NewDecoder(strings.NewReader(s))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, &inputError{s, "value is not JSON" + jsonPlace(s, err)}
+	}
+	return integers(v), nil
+}
+
+// integers makes numbers of what the decoder left as text.
+func integers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64() // parseJSON has read it.
+		return f
+	case map[string]any:
+		for k, e := range v {
+			v[k] = integers(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = integers(e)
+		}
+	}
+	return v
 }
 
 // jsonPlace tells where JSON is wrong, without showing it.

@@ -2,6 +2,8 @@ package template
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -152,5 +154,80 @@ func TestKey_Holds(t *testing.T) {
 				t.Errorf("%s (%v): got %q %v, want %q %v", c.source, missing, got, err, c.want, c.class)
 			}
 		}
+	}
+}
+
+// TestLabels_Maps: sprig's functions on maps take the labels of a member.
+func TestLabels_Maps(t *testing.T) {
+	v, err := LoadFixture([]byte(`groups: {api: {members: [{id: a, host: h, port: 1, labels: {zone: eu, rack: r1}}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ source, want, wrong string }{
+		{`{{ get .Labels "zone" }}`, "eu", ""},
+		{`{{ get .Labels "none" }}`, "", ""},
+		{`{{ hasKey .Labels "zone" }} {{ hasKey .Labels "none" }}`, "true false", ""},
+		{`{{ keys .Labels | join "," }}`, "rack,zone", ""},
+		{`{{ values .Labels | toJSON }}`, `["r1","eu"]`, ""},
+		{`{{ dig "zone" "none" .Labels }} {{ dig "x" "none" .Labels }}`, "eu none", ""},
+		{`{{ pick .Labels "zone" | toJSON }}`, `{"zone":"eu"}`, ""},
+		{`{{ merge (dict "a" "b") .Labels | toJSON }}`, `{"a":"b","rack":"r1","zone":"eu"}`, ""},
+		{`{{ dig "a" "x" "none" (dict "a" .Labels) }}`, "none", ""},
+		{`{{ dig "zone" "b" "none" .Labels }}`, "", "a map is wanted"},
+		{`{{ dig 1 "none" .Labels }}`, "", "the keys of dig are texts"},
+		{`{{ dig .Labels "none" }}`, "", "dig takes keys, a default and a map"},
+		{`{{ get "x" "zone" }}`, "", "a map is wanted"},
+	} {
+		got, err := render(t, Config{Source: `{{ range members "api" }}` + c.source + `{{ end }}`}, &v, nil)
+		if got != c.want || (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: got %q %v, want %q %q", c.source, got, err, c.want, c.wrong)
+		}
+		if err != nil && strings.Contains(err.Error(), "interface") {
+			t.Errorf("%s: the error names Go's types: %v", c.source, err)
+		}
+	}
+}
+
+// TestDecodeJSON: integers stay integers, and parseJSON stays as it is.
+func TestDecodeJSON(t *testing.T) {
+	for _, c := range []struct{ source, want string }{
+		{`{{ (parseJSON "{\"n\":10000000}").n }}`, "1e+07"},
+		{`{{ (decodeJSON "{\"n\":10000000}").n }}`, "10000000"},
+		{`{{ (decodeJSON "{\"n\":[{\"m\":9007199254740993}]}").n }}`, "[map[m:9007199254740993]]"},
+		{`{{ (decodeJSON "{\"n\":1.5,\"e\":1e3}") | toJSON }}`, `{"e":1000,"n":1.5}`},
+		{`{{ decodeJSON "" }}`, "map[]"},
+		{`{{ (decodeJSON "{\"n\":99999999999999999999}").n }}`, "1e+20"},
+	} {
+		if got, err := render(t, Config{Source: c.source}, &view.View{}, nil); err != nil || got != c.want {
+			t.Errorf("%s: got %q %v, want %q", c.source, got, err, c.want)
+		}
+	}
+	if _, err := render(t, Config{Source: `{{ decodeJSON "{" }}`}, &view.View{}, nil); err == nil || !strings.Contains(err.Error(), "not JSON") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCredential: a credential of the unit, where the template is allowed to.
+func TestCredential(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "db"), []byte("s3cret-word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := func(name string) (string, bool) { return dir, name == "CREDENTIALS_DIRECTORY" }
+	got, err := render(t, Config{Source: `{{ credential "db" }}.`, Allow: []string{AllowCredential}, LookupEnv: env}, &view.View{}, nil)
+	if err != nil || got != "s3cret-word." {
+		t.Errorf("got %q %v", got, err)
+	}
+	for _, name := range []string{"none", "../x", "", ".."} {
+		if _, err = render(t, Config{Source: `{{ credential "` + name + `" }}`, Allow: []string{AllowCredential}, LookupEnv: env}, &view.View{}, nil); err == nil {
+			t.Errorf("%q: no error", name)
+		}
+	}
+	if _, err = Parse(Config{Source: `{{ credential "db" }}`, Allow: []string{AllowEnv, AllowFile}}); !errors.Is(err, ErrNotAllowed) {
+		t.Errorf("without allow: %v", err)
+	}
+	_, err = render(t, Config{Source: `{{ credential "db" | parseInt }}`, Allow: []string{AllowCredential}, LookupEnv: env}, &view.View{}, nil)
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("the error shows the credential: %v", err)
 	}
 }

@@ -34,6 +34,7 @@ func sprigFunctions() map[string]any {
 		funcs[name] = weighed(funcs[name])
 	}
 	maps.Copy(funcs, map[string]any{
+		"dig":       dig,
 		"keys":      sortedKeys,
 		"values":    sortedValues,
 		"repeat":    repeat,
@@ -54,6 +55,9 @@ func sprigFunctions() map[string]any {
 		}
 		funcs[name("regexReplaceAll")] = sprigReplace(true)
 		funcs[name("regexReplaceAllLiteral")] = sprigReplace(false)
+	}
+	for name, fn := range funcs {
+		funcs[name] = takesTextMaps(fn)
 	}
 	return funcs
 }

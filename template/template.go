@@ -19,8 +19,9 @@ const (
 
 // What the allow setting of a template may name.
 const (
-	AllowEnv  = "env"
-	AllowFile = "file"
+	AllowEnv        = "env"
+	AllowFile       = "file"
+	AllowCredential = "credential"
 )
 
 // Config describes one template. Name and Source are needed; the zero value
@@ -29,7 +30,7 @@ type Config struct {
 	Name   string   // how errors name the template, such as its file name
 	Source string   // text of the template
 	Dir    string   // directory below which the function file may read
-	Allow  []string // AllowEnv, AllowFile
+	Allow  []string // AllowEnv, AllowFile, AllowCredential
 	// ErrorOnMissingKey makes a missing map entry an error; without it such an
 	// entry is "<no value>". A missing key of a config is always an error of the
 	// class ErrNoKey, and so is a config, group or election that does not exist

@@ -58,7 +58,9 @@ type FileConfig struct {
 	Owner           string                              // user name or number; empty: unchanged
 	Group           string
 	Backup          int      // number of old files kept
-	Allow           []string // env, file
+	Allow           []string // env, file, credential
+	Left, Right     string   // delimiters of actions; empty: {{ and }}
+	CreateDirs      bool     // make the directories of the destination
 	Syntax          string   // none, json, yaml, toml, xml, hcl or ini
 	MissingKeyOK    bool     // error_on_missing_key = false
 	InPlace         bool     // write into the file (bind mounts) instead of renaming over it
@@ -80,7 +82,7 @@ type FileConfig struct {
 func (c *FileConfig) Template(text string) template.Config {
 	t := template.Config{
 		Name: c.Name, Source: text, Dir: c.Dir, Allow: c.Allow, ErrorOnMissingKey: !c.MissingKeyOK,
-		MaxOutput: c.MaxSize, Timeout: c.Timeout, Syntax: c.Syntax, Syntaxes: c.Syntaxes, LookupEnv: c.LookupEnv,
+		MaxOutput: c.MaxSize, Timeout: c.Timeout, Syntax: c.Syntax, Syntaxes: c.Syntaxes, LookupEnv: c.LookupEnv, Left: c.Left, Right: c.Right,
 	}
 	if c.Source != "" {
 		t.Name, t.Dir = c.Source, filepath.Dir(c.Source)

@@ -35,7 +35,9 @@ func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	if err == nil && t.tx.Changed() {
 		err = t.check(ctx, false)
 	}
-	return plain(errors.Join(err, t.tx.Discard()))
+	err = errors.Join(err, t.tx.Discard())
+	files.RemoveDirs(t.made)
+	return plain(err)
 }
 
 // Preview renders a bundle, and touches nothing. The bundle must be a fresh

@@ -213,6 +213,7 @@ type applying struct {
 	outputs []*output // all that the bundle renders now
 	staged  []*output // those that are in tx
 	gone    []string  // destinations that are no longer wanted
+	made    []string  // directories, the newest first
 	arrived bool
 	changed int
 }

@@ -156,6 +156,13 @@ func (t *applying) stage() error {
 		if w, ok := b.written[o.dest]; ok && !look {
 			f.Known = &w
 		}
+		if o.tmpl.cfg.CreateDirs {
+			made, err := files.MakeDirs(filepath.Dir(f.Destination), f.Owner, f.Group)
+			t.made = append(made, t.made...)
+			if err != nil {
+				return fail(stageStage, time.Second, err)
+			}
+		}
 		if _, err := t.tx.Stage(f, o.data); err != nil {
 			return fail(stageStage, time.Second, err)
 		}

@@ -394,3 +394,35 @@ func TestStage_FaultAtEachCall(t *testing.T) {
 		}
 	}
 }
+
+// TestMakeDirs: what is missing is made with the mode and told; what is there is
+// left as it is.
+func TestMakeDirs(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "a", "b")
+	made, err := MakeDirs(dir, "", "")
+	if err != nil || len(made) != 2 || made[0] != dir {
+		t.Fatalf("got %v %v", made, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("got %v %v", info, err)
+	}
+	if again, err := MakeDirs(dir, "", ""); err != nil || len(again) != 0 {
+		t.Errorf("again: %v %v", again, err)
+	}
+	file := filepath.Join(base, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MakeDirs(filepath.Join(file, "x"), "", ""); err == nil {
+		t.Error("a directory below a file was made")
+	}
+	if _, err := MakeDirs(filepath.Join(base, "c"), "no such user of zkagent", ""); err == nil {
+		t.Error("an owner that does not exist was taken")
+	}
+	RemoveDirs(made)
+	if _, err := os.Stat(filepath.Join(base, "a")); !os.IsNotExist(err) {
+		t.Errorf("not removed: %v", err)
+	}
+}

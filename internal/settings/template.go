@@ -26,9 +26,11 @@ type fileBlock struct {
 	Owner       hcl.Expression `hcl:"owner,optional" is:"string" doc:"User that owns the file: a name or a number."`
 	Group       hcl.Expression `hcl:"group,optional" is:"string" doc:"Group of the file: a name or a number."`
 	Backup      hcl.Expression `hcl:"backup,optional" is:"number" default:"0" min:"0" max:"100" doc:"How many old files are kept beside it."`
-	Allow       hcl.Expression `hcl:"allow,optional" is:"list of strings" enum:"env|file" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory."`
+	Allow       hcl.Expression `hcl:"allow,optional" is:"list of strings" enum:"env|file|credential" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`
+	Delimiters  hcl.Expression `hcl:"delimiters,optional" is:"list of strings" doc:"What actions begin and end with, instead of [\"{{\", \"}}\"]."`
+	CreateDirs  hcl.Expression `hcl:"create_dirs,optional" is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`
 	Syntax      hcl.Expression `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
-	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether a key that does not exist is an error, or the empty string."`
+	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
 	InPlace     hcl.Expression `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
 	Symlink     hcl.Expression `hcl:"symlink,optional" is:"string" default:"follow" enum:"follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail."`
 	Drift       hcl.Expression `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
@@ -48,6 +50,8 @@ type templateBlock struct {
 	Group       hcl.Expression `hcl:"group,optional"`
 	Backup      hcl.Expression `hcl:"backup,optional"`
 	Allow       hcl.Expression `hcl:"allow,optional"`
+	Delimiters  hcl.Expression `hcl:"delimiters,optional"`
+	CreateDirs  hcl.Expression `hcl:"create_dirs,optional"`
 	Syntax      hcl.Expression `hcl:"syntax,optional"`
 	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional"`
 	InPlace     hcl.Expression `hcl:"in_place,optional"`
@@ -78,7 +82,7 @@ type bundleBlock struct {
 func (b *templateBlock) file() *fileBlock {
 	return &fileBlock{
 		At: b.At, Name: b.Name, Source: b.Source, Contents: b.Contents, Destination: b.Destination, Mode: b.Mode, Owner: b.Owner,
-		Group: b.Group, Backup: b.Backup, Allow: b.Allow, Syntax: b.Syntax, MissingKey: b.MissingKey, InPlace: b.InPlace,
+		Group: b.Group, Backup: b.Backup, Allow: b.Allow, Delimiters: b.Delimiters, CreateDirs: b.CreateDirs, Syntax: b.Syntax, MissingKey: b.MissingKey, InPlace: b.InPlace,
 		Symlink: b.Symlink, Drift: b.Drift, MaxSize: b.MaxSize, Timeout: b.Timeout,
 	}
 }
@@ -137,8 +141,9 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.Te
 		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
 		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Dir: filepath.Dir(b.At.Filename), Syntaxes: Syntaxes(), LookupEnv: s.opts.Env, Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
 		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),
-		InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+		CreateDirs: r.boolean(&b.CreateDirs), InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
 	}
+	t.Left, t.Right = s.delimiters(r, &b.Delimiters)
 	s.claim(dest, full)
 	s.checkOwner(r, b, t)
 	source, contents := r.isSet(&b.Source), r.isSet(&b.Contents)
@@ -157,6 +162,19 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.Te
 		s.parseTemplate(&t, t.Contents, s.contentsOrigin(r, &b.Contents))
 	}
 	return t
+}
+
+// delimiters are what actions begin and end with; empty without the argument.
+func (s *Settings) delimiters(r *reader, p *hcl.Expression) (left, right string) { //nolint:nonamedreturns // two texts need names.
+	list := r.strings(p)
+	if list == nil {
+		return "", ""
+	}
+	if len(list) != 2 || list[0] == "" || list[1] == "" || list[0] == list[1] {
+		s.errorAt(r.where(p), "Wrong delimiters", "delimiters are two different texts, as in [\"[[\", \"]]\"].")
+		return "", ""
+	}
+	return list[0], list[1]
 }
 
 // claim remembers a fixed destination; two templates must not share one.
