@@ -43,7 +43,7 @@ func pageBed(t *testing.T) (*bed, *started) {
 	b.ephemeral(fleet.AgentPath("wrong"), `{"version":17,"files":"x"}`)
 	b.ephemeral(fleet.AgentPath("broken"), `{"version":"1","health":"failing","files":{"`+jsonText(hostile)+`":"failed"},"faults":[{"code":"template-failed","subject":"nginx","stage":"check","exit":3}]}`)
 	c := b.config()
-	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
+	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0", ShowOutput: true}
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
 	broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# "+hostile+"\n")
 	broken.Check = &CheckConfig{Command: script("echo broken '%s' >&2; exit 1", "<i>here</i>")}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -63,7 +64,7 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	mode := o.Config.Mode
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if mode != 0 && mode&0o004 == 0 {
+		if mode != 0 && mode&0o004 == 0 || closedDir(d.Path) {
 			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.Data))
 			return d, true
 		}
@@ -86,7 +87,7 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	if string(old) == string(o.Data) {
 		return d, false
 	}
-	if info.Mode()&0o004 == 0 || mode != 0 && mode&0o004 == 0 {
+	if info.Mode()&0o004 == 0 || mode != 0 && mode&0o004 == 0 || closedDir(d.Path) {
 		d.Note = "differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it"
 		return d, true
 	}
@@ -113,4 +114,16 @@ func withLines(d web.FileDiff, old, next []byte) web.FileDiff {
 		d.Lines = d.Lines[:diffMaxLines]
 	}
 	return d
+}
+
+// closedDir reports whether a directory above the file keeps others out of it.
+func closedDir(file string) bool {
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
 }

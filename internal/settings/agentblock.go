@@ -35,6 +35,8 @@ type httpBlock struct {
 	At     hcl.Range      `hcl:",def_range"`
 	Listen hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote; every address at once is refused."`
 	Hosts  hcl.Expression `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
+	Most   hcl.Expression `hcl:"max_connections,optional" is:"number" default:"128" min:"4" max:"10000" doc:"Connections at the same time, streams of live updates among them. Beyond it the one that has been idle for the longest is closed."`
+	Output hcl.Expression `hcl:"show_output,optional" is:"bool" default:"false" doc:"Show what commands print, their arguments and pending diffs on the page and in its JSON. The admin socket always shows them."`
 	Remote hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
 }
 
@@ -115,6 +117,7 @@ func (s *Settings) resolveHTTP(b *httpBlock) *web.HTTPConfig {
 	r := s.read(b, b.At)
 	c := &web.HTTPConfig{Hosts: r.strings(&b.Hosts)}
 	remote := r.boolean(&b.Remote)
+	c.ShowOutput, c.MaxConnections = r.boolean(&b.Output), r.integer(&b.Most)
 	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
 	s.exposed(r.where(&b.Listen), c.Listen, remote, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
 	return c

@@ -14,7 +14,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // Handler is what the TCP listener serves: reading only.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	s.readRoutes(mux)
+	s.readRoutes(mux, s.public)
 	s.pageRoutes(mux)
 	return mux
 }

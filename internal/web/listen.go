@@ -34,10 +34,11 @@ func (s *Server) Listen(ctx context.Context) (run func(context.Context), stop fu
 		}
 		l.socket = s.Socket
 		l.own, _ = os.Lstat(l.socket)
-		l.serve(ln, &http.Server{
-			Handler: s.adminMux(), ReadHeaderTimeout: 10 * time.Second,
+		admin := &http.Server{
+			Handler: s.adminMux(), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 			ConnContext: withPeer,
-		})
+		}
+		l.serve(bounded(ln, admin, func() int { return mostConnections(0) }), admin)
 	}
 	l.page.apply(ctx)
 	return l.page.run, l.stop, nil
@@ -125,10 +126,10 @@ func (p *pageServer) open(ctx context.Context, listen string) error {
 	}
 	p.s.httpAddr.Store(ln.Addr().String())
 	p.server = &http.Server{
-		Handler: p.s.guarded(listen, p.s.Handler()), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: p.s.guarded(listen, p.s.Handler()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 	}
-	server := p.server
+	server, ln := p.server, bounded(ln, p.server, p.s.mostHTTP)
 	p.wg.Go(func() { _ = server.Serve(ln) })
 	return nil
 }

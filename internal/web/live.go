@@ -10,10 +10,9 @@ import (
 
 // How the streams of the listeners are bounded.
 const (
-	maxFollowers = 100              // open streams of one listener
-	liveEvery    = time.Second      // between two messages of /live
-	liveBeat     = 15 * time.Second // so that dead clients are noticed
-	writeLimit   = 20 * time.Second // a client that does not read is dropped
+	liveEvery  = time.Second      // between two messages of /live
+	liveBeat   = 15 * time.Second // so that dead clients are noticed
+	writeLimit = 20 * time.Second // a client that does not read is dropped
 )
 
 var errTooManyFollowers = errors.New("too many followers")
@@ -22,11 +21,11 @@ var errTooManyFollowers = errors.New("too many followers")
 // let in.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	// Whoever may use the admin socket is not locked out by browsers.
-	n := &s.followers
+	n, most := &s.followers, s.mostStreams()
 	if peer(r.Context()) != "" {
-		n = &s.localFollowers
+		n, most = &s.localFollowers, DefaultMaxConnections*3/4
 	}
-	if n.Add(1) > maxFollowers {
+	if n.Add(1) > most {
 		n.Add(-1)
 		w.Header().Set("Retry-After", "30")
 		w.Header().Set("Connection", "close")

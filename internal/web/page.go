@@ -85,7 +85,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Stat
 		return
 	}
 	at := s.stateMark() // before what is shown is read: what comes meanwhile is told
-	st := s.Source.Status()
+	st := s.public().status()
 	data := pageData{Title: p.Title, Path: p.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, p.name+".html", data); err != nil {
@@ -100,7 +100,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Stat
 
 // timelinePage lists the kept events, the newest first.
 func (s *Server) timelinePage(*http.Request, *Status) any {
-	list, _ := s.Events.Since(0)
+	list, _ := s.public().events(0)
 	slices.Reverse(list)
 	return list
 }

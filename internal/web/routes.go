@@ -21,7 +21,7 @@ import (
 // may open the socket may give them; peers are named in the log.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	s.readRoutes(mux)
+	s.readRoutes(mux, s.whole)
 	for path, fn := range s.Orders {
 		s.post(mux, path, fn)
 	}
@@ -30,12 +30,12 @@ func (s *Server) adminMux() *http.ServeMux {
 }
 
 // readRoutes is what both listeners serve.
-func (s *Server) readRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Status()) })
-	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Status().Hooks) })
+func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status()) })
+	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status().Hooks) })
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Members()) })
 	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, s.fleet.read(r.Context())) })
-	mux.HandleFunc("GET /events", s.serveEvents)
+	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) { s.serveEvents(w, r, to) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", s.serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
@@ -113,13 +113,13 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 }
 
 // serveEvents lists recent events, or follows them as server-sent events.
-func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() reader) {
 	since, _ := strconv.ParseInt(r.URL.Query().Get("since"), 10, 64)
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		since, _ = strconv.ParseInt(id, 10, 64)
 	}
 	if r.URL.Query().Get("follow") == "" {
-		list, _ := s.Events.Since(since)
+		list, _ := to().events(since)
 		if list == nil {
 			list = []event.Event{}
 		}
@@ -131,15 +131,15 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	s.stream(sse{w, http.NewResponseController(w)}, r, since)
+	s.stream(sse{w, http.NewResponseController(w)}, r, since, to)
 }
 
 // stream writes events until the client or the agent goes.
-func (s *Server) stream(client sse, r *http.Request, since int64) {
+func (s *Server) stream(client sse, r *http.Request, since int64, to func() reader) {
 	alive := time.NewTicker(liveBeat)
 	defer alive.Stop()
 	for {
-		list, next := s.Events.Since(since)
+		list, next := to().events(since)
 		var text strings.Builder
 		for _, e := range list {
 			data, err := json.Marshal(e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
@@ -48,9 +49,8 @@ func (s *Server) templatesPage(r *http.Request, st *Status) any {
 			good = append(good, v)
 			continue
 		}
-		var err error
-		if v.Diffs, err = s.Source.Preview(ctx, t.Name); err != nil {
-			v.Fault = err.Error()
+		if s.public().all {
+			v.Diffs, v.Fault = s.previews.of(ctx, s.Source, t.Name)
 		}
 		bad = append(bad, v)
 	}
@@ -68,4 +68,37 @@ func diffClass(line string) string {
 		return "hunk"
 	}
 	return "same"
+}
+
+// previews keeps what was rendered for the page: a reader who asks again for the
+// same state renders nothing. It is safe for concurrent use.
+type previews struct {
+	mu    sync.Mutex // mu guards what follows, and is held while one renders.
+	state string
+	kept  map[string]previewed
+}
+
+type previewed struct {
+	diffs []FileDiff
+	fault string
+}
+
+// of is the preview of a template in the present state, and why there is none.
+func (p *previews) of(ctx context.Context, src Source, name string) ([]FileDiff, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state, _ := src.State(); state != p.state || p.kept == nil {
+		p.state, p.kept = state, map[string]previewed{}
+	}
+	v, ok := p.kept[name]
+	if !ok {
+		var err error
+		if v.diffs, err = src.Preview(ctx, name); err != nil {
+			v.fault = err.Error()
+		}
+		if ctx.Err() == nil { // who went away says nothing of the template.
+			p.kept[name] = v
+		}
+	}
+	return v.diffs, v.fault
 }

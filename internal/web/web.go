@@ -27,6 +27,10 @@ type HTTPConfig struct {
 	Listen string
 	// Hosts are further names that the Host header may carry.
 	Hosts []string
+	// MaxConnections bounds the connections, streams among them; 0: the default.
+	MaxConnections int
+	// ShowOutput shows what commands print, their arguments, and pending diffs.
+	ShowOutput bool
 }
 
 // AdminConfig is the admin block.
@@ -96,6 +100,7 @@ type Server struct {
 	fleet          fleetReader
 	rollouts       cached[[]rolloutView]
 	lines          cached[[]lineView]
+	previews       previews
 }
 
 // New returns a Server; it listens nowhere yet.

@@ -102,8 +102,8 @@ func serverOf(src Source) *Server {
 	})
 }
 
-// served listens until the test ends and returns the address.
-func served(t *testing.T, s *Server) string {
+// listening listens until the test ends and returns the address.
+func listening(t *testing.T, s *Server) string {
 	t.Helper()
 	run, stop, err := s.Listen(t.Context())
 	if err != nil {
@@ -135,14 +135,14 @@ func TestLive_ManyClients(t *testing.T) {
 			codes <- w.Code
 		})
 	}
-	for range cap(codes) - maxFollowers {
+	for range cap(codes) - DefaultMaxConnections*3/4 {
 		if code := <-codes; code != http.StatusServiceUnavailable {
 			t.Fatalf("got %d, want %d", code, http.StatusServiceUnavailable)
 		}
 	}
 	cancel()
 	wg.Wait()
-	for range maxFollowers {
+	for range DefaultMaxConnections * 3 / 4 {
 		if code := <-codes; code != http.StatusOK {
 			t.Errorf("got %d, want 200", code)
 		}
@@ -156,7 +156,7 @@ func TestLive_ManyClients(t *testing.T) {
 // nothing holds up nobody but itself.
 func TestEvents_ClientThatDoesNotRead(t *testing.T) {
 	s := newServer(&still{http: &HTTPConfig{Listen: "127.0.0.1:0"}})
-	addr := served(t, s)
+	addr := listening(t, s)
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,118 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/hook"
+)
+
+// Every local user may open the page, and more when a proxy stands before it. What
+// commands print, and their arguments, may have secrets: they are shown on the admin
+// socket alone, unless the settings say `show_output = true`.
+
+// elsewhere stands where a text is left out.
+const elsewhere = "the text is on the host: `zkagent status`"
+
+// reader shows a status to somebody: all of it, or what everybody may read.
+type reader struct {
+	s   *Server
+	all bool
+}
+
+// whole is for the admin socket.
+func (s *Server) whole() reader { return reader{s, true} }
+
+// public is for the HTTP listener.
+func (s *Server) public() reader {
+	c := s.Source.HTTP()
+	return reader{s, c != nil && c.ShowOutput}
+}
+
+// status is the status as the reader may see it.
+func (r reader) status() Status {
+	st := r.s.Source.Status()
+	if r.all {
+		return st
+	}
+	st.Conditions = slices.Clone(st.Conditions)
+	for i, c := range st.Conditions {
+		st.Conditions[i] = withoutOutput(c)
+	}
+	st.Services = slices.Clone(st.Services)
+	for i, s := range st.Services {
+		st.Services[i].Checks = slices.Clone(s.Checks)
+		for j := range s.Checks {
+			st.Services[i].Checks[j].Output = ""
+		}
+	}
+	st.Templates = slices.Clone(st.Templates)
+	for i, t := range st.Templates {
+		if t.Error != "" && t.State != "kept" {
+			st.Templates[i].Error = strings.TrimSpace(t.Stage+" failed") + "; " + elsewhere
+		}
+		if t.LastReload != nil && t.LastReload.Error != "" {
+			last := *t.LastReload
+			last.Error = exitText(last.Code)
+			st.Templates[i].LastReload = &last
+		}
+	}
+	st.Hooks = slices.Clone(st.Hooks)
+	for i, h := range st.Hooks {
+		st.Hooks[i].Command = ""
+		st.Hooks[i].Runs = slices.Clone(h.Runs)
+		for j, run := range h.Runs {
+			st.Hooks[i].Runs[j] = withoutText(run)
+		}
+	}
+	st.Execs = slices.Clone(st.Execs)
+	for i, e := range st.Execs {
+		if e.Error != "" {
+			st.Execs[i].Error = exitText(e.Code)
+		}
+	}
+	return st
+}
+
+// withoutText is a run without what its command printed.
+func withoutText(run hook.Run) hook.Run {
+	run.Output = ""
+	if run.Error != "" {
+		run.Error = exitText(run.Code)
+	}
+	return run
+}
+
+func exitText(code int) string {
+	if code == 0 {
+		return "failed; " + elsewhere
+	}
+	return fmt.Sprintf("exit status %d; %s", code, elsewhere)
+}
+
+// withoutOutput is a condition without the words of a command.
+func withoutOutput(c condition.Condition) condition.Condition {
+	if c.TellsOutput() {
+		c.Text = exitText(c.Exit)
+	}
+	return c
+}
+
+// events are the kept events after seq as the reader may see them, and a channel
+// that is closed at the next one.
+func (r reader) events(seq int64) ([]event.Event, <-chan struct{}) {
+	list, next := r.s.Events.Since(seq)
+	if !r.all {
+		for i, e := range list {
+			code, _, _ := strings.Cut(e.Subject, " ")
+			opened := strings.HasPrefix(e.Kind, "condition-") && condition.Condition{Code: code}.TellsOutput()
+			if opened || e.Kind == "apply-failed" || strings.HasPrefix(e.Kind, "hook-") {
+				list[i].Text = ""
+			}
+		}
+	}
+	return list, next
+}
