@@ -127,7 +127,7 @@ func (a *Agent) build(cfg *Config) {
 	})
 	a.engine = apply.New(apply.Options{
 		AgentID: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conds: a.conds, Events: a.events, Observer: a.metrics,
-		Run: a.plainRun, Gate: cfg.Gate, Fleet: (*reloadFleet)(a),
+		Run: a.plainRun, Fleet: (*reloadFleet)(a),
 	})
 	a.loop = &loop{
 		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
@@ -135,7 +135,7 @@ func (a *Agent) build(cfg *Config) {
 		startWait: defaultStartWait, startLimit: defaultStartLimit,
 		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
 		done: make(chan struct{}), ready: make(chan struct{}),
-		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{},
+		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.sup = &supervisor{
@@ -253,6 +253,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
 		return errors.New("the agent is stopping")
 	}
+	a.engine.Retain(cfg.Bundles)
 	a.sup.apply(ctx, a.unitSpecs(&cfg))
 	a.left.add(old, &cfg)
 	a.execs.set(cfg.Execs)

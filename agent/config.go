@@ -51,8 +51,6 @@ type Config struct {
 	Load func() (Config, error) `json:"-"`
 	// Run runs a command; nil: proc.Run. Tests in virtual time replace it.
 	Run RunFunc `json:"-"`
-	// Gate is asked before a bundle is swapped; nil: always.
-	Gate apply.Gate `json:"-"`
 	// Version of the program, for status and the page.
 	Version string
 }

@@ -57,6 +57,7 @@ type loop struct {
 	sources  map[string][]view.Source // of each bundle; likewise
 	reports  map[string]*bundleReport // of each bundle; likewise
 	turns    int                      // how often a report got another state or version
+	leaving  map[*bundle]bool         // in flight, and of settings that had another bundle
 	applies  sync.WaitGroup
 	stopping bool
 	isReady  bool
@@ -78,8 +79,19 @@ type bundle struct {
 	force    bool      // compare every file with the disk
 	failures int
 	retryAt  time.Time // zero: nothing to try again
+	reload   bool      // the retry is to reload only
 	report   bundleReport
-	former   *bundle // of the settings before, until this one is applied first
+	former   *bundle            // the newest one of this name that was applied, until this one is
+	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
+}
+
+// last is the newest bundle of this name that was applied: this one, or the one
+// that it has replaced and that may still be in flight.
+func (b *bundle) last() *bundle {
+	if b.former != nil {
+		return b.former
+	}
+	return b
 }
 
 // newBundle parses a bundle.
@@ -249,11 +261,19 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	now := time.Now()
 	for _, b := range bundles {
 		if o := old[b.Config.Name]; o != nil {
-			b.report, b.former = o.report, o
+			b.report, b.former = o.report, o.last()
 		}
 		b.force = true
 		b.settle.Note(now)
 		l.bundles[b.Config.Name] = b
+	}
+	for _, o := range old {
+		if o = o.last(); o.inFlight {
+			o.replaced()
+			if l.bundles[o.Config.Name] == nil {
+				l.leaving[o] = true
+			}
+		}
 	}
 	l.list()
 	for _, s := range l.v.Sources() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/view"
 )
 
 // eligible reports whether the bundle may be rendered: from a whole view at
@@ -18,6 +19,9 @@ func (l *loop) eligible(b *bundle) bool {
 	}
 	if !l.complete && !l.cached {
 		return false
+	}
+	if b.former == nil && !b.applied && len(l.leaving) > 0 {
+		return false // It may write the same files under another name.
 	}
 	return l.v.Has(b.Sources...)
 }
@@ -55,11 +59,13 @@ func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 // job is the next apply of the bundle. What is pending is taken into it.
 func (l *loop) job(b *bundle) *apply.Job {
 	job := &apply.Job{Bundle: b.Bundle, View: l.v, Old: b.seen, First: !b.applied, Force: b.force || !b.retryAt.IsZero()}
-	b.settle.Take()
-	b.force, b.retryAt = false, time.Time{}
-	if !l.complete {
+	if b.reload && !b.settle.Pending() && !b.force {
+		job.Mode = apply.ModeReload
+	} else if !l.complete {
 		job.Mode = apply.ModeCached
 	}
+	b.settle.Take()
+	b.force, b.retryAt, b.reload = false, time.Time{}, false
 	return job
 }
 
@@ -71,6 +77,8 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 		b.former = nil
 	}
 	b.inFlight, b.drifting = true, job.Mode == apply.ModeDrift
+	job.Replaced, b.replaced = context.WithCancel(ctx)
+	job.Newest = func() view.View { return l.snapshot.Load().view }
 	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
 	l.applies.Go(func() {
 		r := applied{b, l.engine.Run(ctx, job)}
@@ -95,6 +103,8 @@ func (l *loop) note(b *bundle) {
 func (l *loop) result(r applied) {
 	b := r.bundle
 	b.inFlight = false
+	b.replaced()
+	delete(l.leaving, b)
 	l.dirty = l.dirty || r.Mode != apply.ModeDrift || r.Drifted
 	if l.bundles[b.Config.Name] != b {
 		return // replaced by a reload of the settings.
@@ -104,6 +114,10 @@ func (l *loop) result(r applied) {
 			b.force = true
 			b.settle.Note(time.Now())
 		}
+		return
+	}
+	if r.Mode == apply.ModeReload {
+		l.reloaded(b, &r.Result)
 		return
 	}
 	b.applied, b.seen = true, r.View
@@ -118,8 +132,25 @@ func (l *loop) result(r applied) {
 		b.failures = 0
 		return
 	}
+	l.retry(b, &r.Result)
+}
+
+// retry notes when a failed apply is tried again, and how.
+func (l *loop) retry(b *bundle, r *apply.Result) {
 	b.failures++
 	if r.Retry > 0 {
-		b.retryAt = time.Now().Add(pace.Backoff(b.failures, r.Retry, 5*time.Minute))
+		b.retryAt, b.reload = time.Now().Add(pace.Backoff(b.failures, r.Retry, 5*time.Minute)), r.ReloadOnly
 	}
+}
+
+// reloaded takes in how the reload of restored files ended. The version that
+// was refused stays refused.
+func (l *loop) reloaded(b *bundle, r *apply.Result) {
+	l.tellOwed(b)
+	if r.Err != nil {
+		r.ReloadOnly = true
+		l.retry(b, r)
+		return
+	}
+	b.failures = 0
 }

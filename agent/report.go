@@ -54,6 +54,12 @@ func (l *loop) tell(b *bundle, r *apply.Result) {
 		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.Changed, b.report.Version)})
 		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
+	l.tellOwed(b)
+}
+
+// tellOwed opens or closes the condition of a reload that is owed.
+func (l *loop) tellOwed(b *bundle) {
+	name := b.Config.Name
 	if !l.engine.OwedSince(name).IsZero() && (b.Config.Reload == nil || b.Config.Reload.Leader == "") {
 		l.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")
 	} else {

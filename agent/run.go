@@ -91,7 +91,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	mode, err := a.wait(ctx, sessionErr)
 	a.log.Info("stopping", "mode", mode.String())
-	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Wait() }, func() { endSessions(); sessionDone.Wait() })
+	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Close() }, func() { endSessions(); sessionDone.Wait() })
 	end()
 	wg.Wait()
 	unlisten()

@@ -21,8 +21,10 @@ type Bundle struct {
 	templates []*file
 	named     map[view.Source][]string // the keys, of configs of which only those are read
 
-	outputs map[string]*output       // by template and element
-	written map[string]files.Written // by destination; nil: not loaded yet
+	outputs  map[string]*output       // by template and element
+	rendered view.View                // that the outputs show
+	look     bool                     // what is in place may not be the outputs: compare with the disk
+	written  map[string]files.Written // by destination; nil: not loaded yet
 }
 
 // file is one template of a bundle.

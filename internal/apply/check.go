@@ -26,21 +26,30 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	for _, vars := range t.stagedVars(dir) {
-		args, err := c.Command.Args(vars)
-		if err != nil {
-			return fail(stageCheck, 0, err)
-		}
-		cmd := t.trigger(command.EventCheck).Command(args)
-		cmd.Timeout = c.Timeout
-		if cmd.Timeout <= 0 {
-			cmd.Timeout = DefaultCheckTimeout
-		}
-		if _, err := t.Options.Run(ctx, cmd); err != nil {
-			return fail(stageCheck, 5*time.Second, err)
+		if err := t.runCheck(ctx, vars); err != nil {
+			return err
 		}
 		if t.job.Bundle.Config.ForEach == nil {
 			break
 		}
+	}
+	return nil
+}
+
+// runCheck runs the check once.
+func (t *applying) runCheck(ctx context.Context, vars command.Vars) error {
+	c := t.job.Bundle.Config.Check
+	args, err := c.Command.Args(vars)
+	if err != nil {
+		return fail(stageCheck, 0, err)
+	}
+	cmd := t.trigger(command.EventCheck).Command(args)
+	cmd.Timeout = c.Timeout
+	if cmd.Timeout <= 0 {
+		cmd.Timeout = DefaultCheckTimeout
+	}
+	if _, err := t.Options.Run(ctx, cmd); err != nil {
+		return fail(stageCheck, 5*time.Second, err)
 	}
 	return nil
 }
@@ -80,27 +89,13 @@ func (t *applying) stagedVars(dir string) []command.Vars {
 	return list
 }
 
-// touched are the elements whose files changed, or nil for the bundle as one.
-func (t *applying) touched() []*command.Each {
-	if t.job.Bundle.Config.ForEach == nil {
-		return []*command.Each{nil}
+// lists evaluates the distinct argument lists of the reload: for the elements
+// whose files changed, or for all when a reload was owed before.
+func (t *applying) lists(c command.Command) ([][]string, error) {
+	elements, removed, err := t.touched()
+	if err != nil {
+		return nil, err
 	}
-	var list []*command.Each
-	seen := map[string]bool{}
-	for _, o := range t.outputs {
-		if !seen[o.eachKey()] {
-			seen[o.eachKey()] = true
-			list = append(list, o.each)
-		}
-	}
-	if len(list) == 0 {
-		list = append(list, nil)
-	}
-	return list
-}
-
-// lists evaluates the distinct argument lists of a command.
-func (t *applying) lists(c command.Command, elements []*command.Each) ([][]string, error) {
 	var lists [][]string
 	seen := map[string]bool{}
 	for _, e := range elements {
@@ -113,5 +108,39 @@ func (t *applying) lists(c command.Command, elements []*command.Each) ([][]strin
 			lists = append(lists, args)
 		}
 	}
+	if removed {
+		// A command that names no element tells the program of a file that is
+		// gone. One that does has no element left to name.
+		if args, err := c.Args(command.Vars{}); err == nil && !seen[strings.Join(args, "\x00")] {
+			lists = append(lists, args)
+		}
+	}
 	return lists, nil
+}
+
+// touched are the elements to reload, or one nil for a bundle without for_each.
+// removed says that files of elements were removed.
+func (t *applying) touched() (list []*command.Each, removed bool, err error) { //nolint:nonamedreturns // a list and a bool need names.
+	if t.job.Bundle.Config.ForEach == nil {
+		return []*command.Each{nil}, false, nil
+	}
+	if t.job.owed || t.tx == nil {
+		elements, err := t.elements()
+		for _, e := range elements {
+			list = append(list, &command.Each{Key: e.Key, Value: e.Value})
+		}
+		return list, true, err
+	}
+	seen := map[string]bool{}
+	for i, s := range t.tx.Files() {
+		switch {
+		case !s.Changed():
+		case i >= len(t.staged):
+			removed = true // removals come last.
+		case !seen[t.staged[i].eachKey()]:
+			seen[t.staged[i].eachKey()] = true
+			list = append(list, t.staged[i].each)
+		}
+	}
+	return list, removed, nil
 }

@@ -43,9 +43,9 @@ func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 // Preview renders a bundle, and touches nothing. The bundle must be a fresh
 // one. It also returns the files that would be removed.
 func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output, []string, error) {
-	quiet := *e
-	quiet.Observer = nobody{}
-	t := quiet.fresh(b, v)
+	o := e.Options
+	o.Observer = nobody{}
+	t := (&Engine{Options: o}).fresh(b, v)
 	if err := t.render(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -63,17 +63,19 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 // The program that does this runs beside the agent. So its journal stands in a
 // directory of its own, and one such program at a time uses it.
 func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, error) {
-	own := *e
-	own.StateDir = ""
+	o := e.Options
+	o.StateDir, o.Observer = "", nobody{}
 	if dir := filepath.Join(e.StateDir, "render"); e.StateDir != "" && os.MkdirAll(dir, 0o700) == nil {
 		unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
 		if err != nil {
 			return nil, fmt.Errorf("wait for another render: %w", err)
 		}
 		defer unlock()
-		own.StateDir = dir
-		own.Recover(nil)
+		o.StateDir = dir
 	}
+	own := New(o)
+	own.Recover([]Config{b.Config})
+	defer own.Close()
 	t := own.fresh(b, v)
 	err := plain(t.run(ctx))
 	var written []string

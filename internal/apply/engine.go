@@ -1,12 +1,10 @@
 package apply
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,8 +13,10 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
+	"sync"
 )
 
 // Options are what an engine works with. Only Run is needed.
@@ -28,7 +28,6 @@ type Options struct {
 	Events   *event.Ring
 	Observer Observer
 	Run      command.Run
-	Gate     Gate
 	Fleet    Fleet
 	FS       *files.FS // for tests
 }
@@ -49,8 +48,9 @@ type Fleet interface {
 	// Ledger reports whether the fleet has done a leader-only reload already.
 	// If not, the caller tells finish how it ended.
 	Ledger(ctx context.Context, r LeaderReload) (done bool, finish func(error), err error)
-	// Permit waits for a permit of a rolling reload.
-	Permit(ctx context.Context, bundle string, cfg *RollingConfig) (release func(error), err error)
+	// Permit waits for a permit of a rolling reload. The caller gives it back
+	// by release, once. An error that it passes halts the bundle on all hosts.
+	Permit(ctx context.Context, bundle string, cfg *RollingConfig) (release func(failed error), err error)
 }
 
 // LeaderReload is a reload that only the leader runs.
@@ -69,6 +69,9 @@ type Engine struct {
 	reloads *reloads
 	owed    *owed
 	lock    *swapLock
+
+	mu        sync.Mutex                 // mu guards recovered.
+	recovered map[string]files.Recovered // changes of a former process, by bundle, for its first apply
 }
 
 // New makes an engine. It reads what a former process owes.
@@ -85,10 +88,7 @@ func New(o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	if o.Gate == nil {
-		o.Gate = open{}
-	}
-	e := &Engine{Options: o, owed: newOwed(o.StateDir), lock: newSwapLock(o.StateDir)}
+	e := &Engine{Options: o, owed: newOwed(o.StateDir), lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }
@@ -105,7 +105,7 @@ const (
 	stageRender = "render"
 	stageStage  = "stage"
 	stageCheck  = "check"
-	stageGate   = "gate"
+	stagePermit = "permit"
 	stageSwap   = "swap"
 	stageReload = "reload"
 )
@@ -118,6 +118,7 @@ const (
 	ModeView   Mode = iota // a view, from ZooKeeper
 	ModeCached             // the last known good view: only files that are missing
 	ModeDrift              // look whether something else changed our files
+	ModeReload             // reload what is in place, because that is owed
 )
 
 // Job is one apply.
@@ -128,6 +129,12 @@ type Job struct {
 	First  bool      // there was none
 	Force  bool      // compare every file with the disk
 	Mode   Mode
+	// Newest returns the newest view; nil: View stays it. It is asked after a
+	// wait for a permit, so that no stale version is put in use.
+	Newest func() view.View
+	// Replaced ends when other settings take the place of the bundle; nil:
+	// never. It ends a wait for a permit.
+	Replaced context.Context
 
 	owed bool   // a reload is owed whether or not files change
 	key  string // reload queue that was joined; empty: none
@@ -135,15 +142,18 @@ type Job struct {
 
 // Result is how an apply ended.
 type Result struct {
-	View    view.View // that was applied
-	Mode    Mode
-	Err     error
-	Stage   string        // where it failed
-	Retry   time.Duration // when to try again at first; 0: not before the inputs change
-	Drifted bool          // something else changed files that are to be repaired
-	Changed int           // files
-	Took    time.Duration
-	Files   []string // that the bundle renders now
+	View  view.View // that was applied
+	Mode  Mode
+	Err   error
+	Stage string        // where it failed
+	Retry time.Duration // when to try again at first; 0: not before the inputs change
+	// ReloadOnly: the retry is to reload only. The files are back, and the
+	// program has not read them.
+	ReloadOnly bool
+	Drifted    bool // something else changed files that are to be repaired
+	Changed    int  // files
+	Took       time.Duration
+	Files      []string // that the bundle renders now
 }
 
 // failure is an error of an apply with its stage.
@@ -151,13 +161,16 @@ type failure struct {
 	stage string
 	err   error
 	retry time.Duration // 0: not before the inputs change
+	// reload: only the reload is to be tried again. The files are the old ones,
+	// which the program has not read yet.
+	reload bool
 }
 
 func (f *failure) Error() string { return f.stage + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 func fail(stage string, retry time.Duration, err error) error {
-	return &failure{stage, err, retry}
+	return &failure{stage: stage, err: err, retry: retry}
 }
 
 // Join announces jobs of bundles that begin together, before the first of them
@@ -183,10 +196,19 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 	job.owed = e.owed.has(job.Bundle.Config.Name)
 	t := &applying{Engine: e, job: job, name: job.Bundle.Config.Name}
 	defer t.arrive(ctx, nil)
-	r.Err = plain(t.run(ctx))
+	if job.Mode == ModeReload {
+		r.Err = plain(t.reload(ctx, nil))
+	} else {
+		r.Err = plain(t.pay(ctx, t.run(ctx)))
+	}
+	if r.View = t.job.View; r.Err != nil {
+		// What was rendered may not be what is in place: the next apply
+		// renders and compares everything.
+		job.Bundle.outputs, job.Bundle.look = nil, true
+	}
 	r.Changed, r.Took, r.Files = t.changed, time.Since(began), job.Bundle.files()
 	if f, ok := errors.AsType[*failure](r.Err); ok {
-		r.Stage, r.Retry = f.stage, f.retry
+		r.Stage, r.Retry, r.ReloadOnly = f.stage, f.retry, f.reload
 	}
 	if ctx.Err() == nil {
 		e.Observer.Applied(t.name, r.Took, r.Failure() == nil)
@@ -216,6 +238,8 @@ type applying struct {
 	made    []string  // directories, the newest first
 	arrived bool
 	changed int
+	release func(failed error) // of the permit; nil: there is none
+	failed  error              // halts a rolling reload
 }
 
 // arrive tells the reload queue that was joined, once.
@@ -229,59 +253,123 @@ func (t *applying) arrive(ctx context.Context, req *reloadRequest) {
 // run is the apply, step by step. Nothing in use changes before every check
 // that can run without it has passed.
 func (t *applying) run(ctx context.Context) error {
+	defer func() {
+		if t.release != nil {
+			t.release(t.failed)
+		}
+	}()
+	if err := t.finishFormer(ctx); err != nil {
+		return err
+	}
+	for {
+		if err := t.prepare(ctx); err != nil {
+			return err
+		}
+		if !t.tx.Changed() {
+			err := t.tx.Discard()
+			t.remember()
+			if err != nil || !t.job.owed {
+				return err
+			}
+			if _, err = t.permit(ctx); err != nil {
+				return err
+			}
+			return t.afterSwap(ctx, nil)
+		}
+		waited, err := t.permit(ctx)
+		if err != nil {
+			return errors.Join(err, t.tx.Discard())
+		}
+		if !waited || !t.newer() {
+			break
+		}
+		if err := t.tx.Discard(); err != nil {
+			return err
+		}
+	}
+	return t.use(ctx)
+}
+
+// pay runs a reload that was owed before the apply, when the apply failed
+// before its own: the program has not read what is in place.
+func (t *applying) pay(ctx context.Context, err error) error {
+	f, failed := errors.AsType[*failure](err)
+	if err == nil || failed && (f.stage == stageReload || f.stage == stagePermit) || ctx.Err() != nil || t.job.Mode == ModeCached {
+		return err
+	}
+	if !t.job.owed || !t.owed.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
+		return err
+	}
+	if t.arrived {
+		t.reloads.join(t.job.key)
+		t.arrived = false
+	}
+	return errors.Join(err, t.reload(ctx, nil))
+}
+
+// prepare renders, stages and checks.
+func (t *applying) prepare(ctx context.Context) error {
+	t.outputs, t.staged, t.gone = nil, nil, nil
 	if err := t.render(ctx); err != nil {
 		return err
 	}
-	if err := t.finishFormer(); err != nil {
-		return fail(stageSwap, 5*time.Second, err)
-	}
-	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS}
-	if !t.job.Bundle.atomic() {
+	b := t.job.Bundle
+	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: b.Config.Check != nil && b.Config.Check.At == atSwapped}
+	if !b.atomic() {
 		cfg.StateDir = t.journalDir()
-		cfg.Durable = t.job.Bundle.Config.Check != nil && t.job.Bundle.Config.Check.At == atSwapped
 	}
 	t.tx = files.Begin(cfg)
-	if t.job.First {
-		t.sweep()
-	}
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
 	if !t.tx.Changed() {
-		err := t.tx.Discard()
-		t.remember()
-		if err == nil && t.job.owed {
-			err = t.reload(ctx, nil)
-		}
-		return err
+		return nil
 	}
 	if err := t.check(ctx, false); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
-	leave, err := t.Gate.Enter(ctx, t.name, t.job.View)
-	if err != nil {
-		return errors.Join(fail(stageGate, 5*time.Second, err), t.tx.Discard())
-	}
-	err = t.use(ctx)
-	leave(err)
-	return err
+	return nil
 }
 
-// finishFormer puts the old files back that a former apply could not.
-func (t *applying) finishFormer() error {
-	if !files.Pending(t.journalDir(), files.Name(t.name)) {
-		return nil
+// permit takes the permit of a rolling reload before anything in use changes:
+// a host that must not start keeps its old file. It reports whether it waited
+// for one. The other bundles of the same command do not wait for this one.
+func (t *applying) permit(ctx context.Context) (bool, error) {
+	r := t.job.Bundle.Config.Reload
+	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil {
+		return false, nil
 	}
-	list, err := files.Recover(files.TxConfig{Bundle: files.Name(t.name), StateDir: t.journalDir(), FS: t.FS})
-	t.Conds.Set("restore-failed", t.name, err)
+	t.arrive(ctx, nil)
+	wait, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if t.job.Replaced != nil {
+		stop := context.AfterFunc(t.job.Replaced, func() { cancel(errReplaced) })
+		defer stop()
+	}
+	release, err := t.Fleet.Permit(wait, t.name, r.Rolling)
 	if err != nil {
-		return err
+		return false, fail(stagePermit, 5*time.Second, fmt.Errorf("wait for a permit: %w", err))
 	}
-	for _, r := range list {
-		err = errors.Join(err, r.Tx.Restore(), r.Tx.Commit())
+	t.release = release
+	t.reloads.join(t.job.key)
+	t.arrived = false
+	return true, nil
+}
+
+// errReplaced ends a wait of a bundle that has other settings now.
+var errReplaced = errors.New("the settings of the bundle were replaced")
+
+// newer takes the newest view; it reports whether that concerns the bundle.
+func (t *applying) newer() bool {
+	if t.job.Newest == nil {
+		return false
 	}
-	t.forgetOutputs()
-	return err
+	v := t.job.Newest()
+	if !v.Has(t.job.Bundle.Sources...) || !t.job.Bundle.Concerns(t.job.View, v) {
+		return false
+	}
+	t.job.View = v
+	return true
 }
 
 // use puts the staged files in use: swap, check, reload.
@@ -295,18 +383,89 @@ func (t *applying) use(ctx context.Context) error {
 			t.Log.Info("file written", "template", t.name, "file", s.Destination())
 		}
 	}
-	err := t.reload(ctx, t.restore())
-	if restored, ok := errors.AsType[*restoredError](err); ok {
-		t.forgetOutputs()
-		return errors.Join(fail(stageReload, 0, restored), t.tx.Commit())
+	return t.afterSwap(ctx, t.restore())
+}
+
+// afterSwap makes the program read the files in place, and ends the change:
+// reload, and for a rolling one the pause and the post_check. When one fails
+// and restore is not nil, the old files come back and the program reads them.
+func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
+	err := t.reload(ctx, restore)
+	restored, isRestored := errors.AsType[*restoredError](err)
+	if err == nil {
+		err = t.settled(ctx)
+		if err != nil && ctx.Err() == nil && restore != nil {
+			restored = t.back(ctx, err, restore)
+			err, isRestored = restored, true
+		}
 	}
 	if ctx.Err() != nil && err != nil {
 		// We are stopping: the journal and the owed list tell the next process.
 		t.tx.Keep()
 		return err
 	}
+	if err != nil {
+		t.failed = err
+	}
+	if isRestored {
+		if restored.stuck {
+			t.Conds.Open("restore-failed", t.name, err.Error())
+		} else {
+			t.Conds.Close("restore-failed", t.name)
+		}
+		retry := time.Duration(0)
+		if !restored.clean {
+			retry = reloadRetry
+		}
+		return errors.Join(&failure{stage: stageReload, err: restored, retry: retry, reload: !restored.clean && !restored.stuck}, t.tx.Commit())
+	}
 	t.remember()
 	return errors.Join(err, t.tx.Commit())
+}
+
+// reloadRetry is when a failed reload is tried again at first.
+const reloadRetry = 10 * time.Second
+
+// settled is what follows the reload of a rolling one: the pause, then the
+// post_check.
+func (t *applying) settled(ctx context.Context) error {
+	r := t.job.Bundle.Config.Reload
+	if t.release == nil || r.Rolling == nil {
+		return nil
+	}
+	if !pace.Sleep(ctx, r.Rolling.Pause) {
+		return context.Cause(ctx)
+	}
+	if !r.Rolling.PostCheck.Set() {
+		return nil
+	}
+	args, err := r.Rolling.PostCheck.Args(t.job.Bundle.vars(nil))
+	if err == nil {
+		c := t.trigger(command.EventPostCheck).Command(args)
+		c.Timeout = DefaultReloadTimeout
+		_, err = t.Options.Run(ctx, c)
+	}
+	if err != nil {
+		return fail(stageReload, 0, fmt.Errorf("post_check: %w", err))
+	}
+	return nil
+}
+
+// back puts the old files back after a failed post_check, and has the program
+// read them.
+func (t *applying) back(ctx context.Context, failed error, restore func() error) *restoredError {
+	if err := t.owed.add(t.name); err != nil {
+		return &restoredError{err: errors.Join(failed, err), stuck: true}
+	}
+	if err := restore(); err != nil {
+		return &restoredError{err: errors.Join(failed, fmt.Errorf("restore files of %s: %w", t.name, err)), stuck: true}
+	}
+	t.reloads.join(t.job.key)
+	t.arrived = false
+	if err := t.reload(ctx, nil); err != nil {
+		return &restoredError{err: errors.Join(failed, fmt.Errorf("reload of the restored files: %w", err))}
+	}
+	return &restoredError{err: failed, clean: true}
 }
 
 // swapAndCheck swaps and runs a check that needs the files in place. When it
@@ -325,9 +484,18 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 		}
 	}
 	if err := t.tx.Swap(); err != nil {
+		if errors.Is(err, files.ErrNotRestored) {
+			t.Conds.Open("restore-failed", t.name, err.Error())
+		}
 		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.unowe())
 	}
 	if err := t.check(ctx, true); err != nil {
+		if ctx.Err() != nil {
+			// We are stopping in the middle of the check: the next process
+			// finishes it.
+			t.tx.Keep()
+			return err
+		}
 		back := t.tx.Restore()
 		if back != nil {
 			t.Conds.Open("restore-failed", t.name, back.Error())
@@ -363,13 +531,12 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 		return nil
 	}
 	cfg := t.job.Bundle.Config.Reload
-	lists, err := t.lists(cfg.Command, t.touched())
+	lists, err := t.lists(cfg.Command)
 	if err != nil {
-		return fail(stageReload, 0, err)
+		return fail(stageReload, reloadRetry, err)
 	}
-	ev := t.trigger(command.EventReload)
 	req := &reloadRequest{
-		bundle: t.name, cfg: cfg, lists: lists, trigger: ev, splay: t.job.Bundle.Config.Splay,
+		bundle: t.name, cfg: cfg, lists: lists, trigger: t.trigger(command.EventReload), splay: t.job.Bundle.Config.Splay,
 		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
 	}
 	if cfg.Leader != "" {
@@ -391,7 +558,7 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 	if isRestored {
 		return err
 	}
-	return fail(stageReload, 10*time.Second, err)
+	return fail(stageReload, reloadRetry, err)
 }
 
 // trigger is what the bundle's commands are told.
@@ -429,50 +596,4 @@ func zxids(v view.View, sources []view.Source) map[string]int64 {
 		}
 	}
 	return z
-}
-
-// Recover puts right what a killed process left: files of a bundle that were
-// swapped in part, and reloads that it owed. It is called once, before the
-// first job.
-func (e *Engine) Recover(bundles []Config) {
-	if e.StateDir == "" {
-		return
-	}
-	for _, dir := range []string{"journal", "staged", "files"} {
-		if err := os.MkdirAll(filepath.Join(e.StateDir, dir), 0o700); err != nil {
-			e.Conds.Open("state-dir", e.StateDir, err.Error())
-			return
-		}
-	}
-	// Copies for checks of a former process are of no use to anybody.
-	if left, err := filepath.Glob(filepath.Join(e.StateDir, "staged", "bundle-*")); err == nil {
-		for _, dir := range left {
-			_ = os.RemoveAll(dir)
-		}
-	}
-	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
-	e.Conds.Set("recover-failed", "", err)
-	for _, r := range list {
-		name := ""
-		for i := range bundles {
-			if files.Name(bundles[i].Name) == r.Bundle {
-				name = bundles[i].Name
-			}
-		}
-		if r.Err != nil {
-			e.Conds.Open("restore-failed", cmp.Or(name, r.Bundle), r.Err.Error())
-			continue
-		}
-		e.Log.Warn("change of a former process put right", "template", name, "new", r.New, "reload", r.Reload)
-		if r.Reload && name != "" {
-			if err := e.owed.add(name); err != nil {
-				e.Log.Warn("reload that is owed not noted", "template", name, "err", err)
-				r.Tx.Keep()
-				continue
-			}
-		}
-		if err := r.Tx.Commit(); err != nil {
-			e.Log.Warn("journal not removed", "template", name, "err", err)
-		}
-	}
 }

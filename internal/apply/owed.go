@@ -2,8 +2,10 @@ package apply
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +69,13 @@ func (o *owed) has(bundle string) bool {
 	defer o.mu.Unlock()
 	_, ok := o.since[bundle]
 	return ok
+}
+
+// all lists the bundles whose reload is owed.
+func (o *owed) all() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.since))
 }
 
 // at is since when the bundle's reload is owed; zero: it is not.

@@ -1,15 +1,14 @@
 package apply
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/pace"
-
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -99,35 +98,37 @@ func (r *reloads) next(ctx context.Context, q *reloadQueue) {
 	})
 }
 
-// batch runs the command once for all of the requests; if it fails, all that
-// want it are restored and it runs again.
+// batch runs the command once for all of the requests. If it fails, the files
+// of all that want it are restored, and it runs again.
 func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequest) {
 	batch = r.leading(batch)
 	if len(batch) == 0 {
 		return
 	}
-	err := r.pace(ctx, q, batch)
+	failed, err := map[*reloadRequest]error{}, r.pace(ctx, q, batch)
 	if err == nil {
-		err = r.locked(ctx, q, batch)
+		failed, err = r.locked(ctx, q, batch)
 	}
 	for _, req := range batch {
-		r.engine.Observer.Reloaded(req.bundle, result(err))
-		req.done <- err
+		end := cmp.Or(err, failed[req])
+		r.engine.Observer.Reloaded(req.bundle, result(end))
+		req.done <- end
 	}
 }
 
 // locked reloads while no bundle of the same command has unchecked files in
-// place.
-func (r *reloads) locked(ctx context.Context, q *reloadQueue, batch []*reloadRequest) error {
+// place. It returns the errors of the requests that failed.
+func (r *reloads) locked(ctx context.Context, q *reloadQueue, batch []*reloadRequest) (map[*reloadRequest]error, error) {
 	release, err := r.engine.lock.command(ctx, "key\x00"+q.key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
-	if err = r.all(ctx, batch); err != nil && ctx.Err() == nil {
-		err = r.restore(ctx, batch, err)
+	failed := r.all(ctx, batch)
+	if len(failed) > 0 && ctx.Err() == nil {
+		r.restore(ctx, batch, failed)
 	}
-	return err
+	return failed, nil
 }
 
 // leading answers the requests that are another host's work.
@@ -167,78 +168,47 @@ func (r *reloads) pace(ctx context.Context, q *reloadQueue, batch []*reloadReque
 	return nil
 }
 
-// all runs each distinct argument list of the batch.
-func (r *reloads) all(ctx context.Context, batch []*reloadRequest) error {
-	ran := map[string]string{} // the bundle for which a command ran
+// all runs each distinct argument list of the batch once. It returns the errors
+// of the requests that name a command which failed.
+func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRequest]error {
+	type run struct {
+		by  string // the bundle for which it ran
+		err error
+	}
+	ran := map[string]run{}
+	failed := map[*reloadRequest]error{}
 	for _, req := range batch {
 		for _, args := range req.lists {
 			key := strings.Join(args, "\x00")
-			if by, ok := ran[key]; ok {
-				r.share(by, req.bundle)
-				continue
+			known, ok := ran[key]
+			if ok {
+				r.share(known.by, req.bundle)
+			} else {
+				known = run{req.bundle, r.ledgered(ctx, req, args)}
+				ran[key] = known
 			}
-			ran[key] = req.bundle
-			if err := r.ledgered(ctx, req, args); err != nil {
-				return err
+			if known.err != nil {
+				failed[req] = known.err
+				break
 			}
 		}
 	}
-	return nil
+	return failed
 }
 
 // ledgered runs one command; a leader-only one between two writes of its
 // ledger, and not when a former leader has run it for these changes.
 func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []string) error {
 	if req.cfg.Leader == "" {
-		return r.rolled(ctx, req, args)
+		return r.retried(ctx, req, args)
 	}
 	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest})
 	if err != nil || done {
 		return err
 	}
-	err = r.rolled(ctx, req, args)
+	err = r.retried(ctx, req, args)
 	finish(err)
 	return err
-}
-
-// rolled runs one command within a permit when the reload is a rolling one.
-func (r *reloads) rolled(ctx context.Context, req *reloadRequest, args []string) error {
-	if req.cfg.Rolling == nil || r.engine.Fleet == nil {
-		return r.retried(ctx, req, args)
-	}
-	release, err := r.engine.Fleet.Permit(ctx, req.bundle, req.cfg.Rolling)
-	if err != nil {
-		return fmt.Errorf("wait for a permit: %w", err)
-	}
-	err = r.retried(ctx, req, args)
-	if err == nil {
-		err = r.postCheck(ctx, req)
-	}
-	if err == nil && req.cfg.Rolling.Pause > 0 {
-		pace.Sleep(ctx, req.cfg.Rolling.Pause)
-	}
-	release(err)
-	return err
-}
-
-// postCheck asks whether the host serves again.
-func (r *reloads) postCheck(ctx context.Context, req *reloadRequest) error {
-	check := req.cfg.Rolling.PostCheck
-	if !check.Set() {
-		return nil
-	}
-	args, err := check.Args(command.Vars{})
-	if err != nil {
-		return fmt.Errorf("post_check: %w", err)
-	}
-	t := req.trigger
-	t.Event = command.EventPostCheck
-	c := t.Command(args)
-	c.Timeout = DefaultReloadTimeout
-	if _, err := r.run(ctx, "", c); err != nil {
-		return fmt.Errorf("post_check: %w", err)
-	}
-	return nil
 }
 
 // errorText is the text of an error; empty for none.

@@ -4,38 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
-// restore puts back the files of all that ask for it and reloads again. The
-// returned error is the first one, with what became of the restoring.
-func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed error) error {
-	var restored []*reloadRequest
-	var errs []error
+// restore puts back the files of the failed requests that ask for it, and runs
+// the commands of all failed ones again. It notes in failed how each of them
+// ended. A request that keeps its files has succeeded when this run succeeds:
+// the program has read them.
+func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed map[*reloadRequest]error) {
+	var again []*reloadRequest
+	restored := map[*reloadRequest]error{} // the first error
 	for _, req := range batch {
+		first, bad := failed[req]
+		if !bad {
+			continue
+		}
 		if req.restore == nil {
+			again = append(again, req)
 			continue
 		}
 		if err := req.restore(); err != nil {
-			errs = append(errs, fmt.Errorf("restore files of %s: %w", req.bundle, err))
+			failed[req] = &restoredError{err: errors.Join(first, fmt.Errorf("restore files of %s: %w", req.bundle, err)), stuck: true}
 			continue
 		}
-		restored = append(restored, req)
+		restored[req] = first
+		req.digest = files.Digest([]byte("restored " + req.digest))
+		again = append(again, req)
 	}
 	if len(restored) == 0 {
-		return errors.Join(append([]error{failed}, errs...)...)
+		return
 	}
-	// One more run tells the program of the old files. Its failure leaves
-	// the reload owed.
-	if err := r.all(ctx, restored); err != nil {
-		errs = append(errs, fmt.Errorf("reload of the restored files: %w", err))
+	second := r.all(ctx, again)
+	for _, req := range again {
+		first, back := restored[req]
+		switch err := second[req]; {
+		case back && err != nil:
+			// The program has not read the old files: the reload stays owed.
+			failed[req] = &restoredError{err: errors.Join(first, fmt.Errorf("reload of the restored files: %w", err))}
+		case back:
+			failed[req] = &restoredError{err: first, clean: true}
+		case err == nil:
+			delete(failed, req)
+		}
 	}
-	return &restoredError{err: errors.Join(append([]error{failed}, errs...)...), clean: len(errs) == 0}
 }
 
 // restoredError is a failed reload after which the old files are in use again.
 type restoredError struct {
 	err   error
 	clean bool // the reload of the old files succeeded: nothing is owed
+	stuck bool // the old files are not all back
 }
 
 func (e *restoredError) Error() string {

@@ -48,7 +48,7 @@ func (t *applying) render(ctx context.Context) error {
 	next := make(map[string]*output, len(elements)*len(b.templates))
 	taken := map[string]string{}
 	for i, tmpl := range b.templates {
-		stale := t.job.First || b.outputs == nil || tmpl.tmpl.Stale(&t.job.Old, &t.job.View)
+		stale := b.outputs == nil || tmpl.tmpl.Stale(&b.rendered, &t.job.View)
 		for _, e := range elements {
 			o, err := t.one(ctx, i, tmpl, e, stale)
 			if err != nil {
@@ -63,7 +63,7 @@ func (t *applying) render(ctx context.Context) error {
 		}
 	}
 	t.findGone(taken)
-	b.outputs = next
+	b.outputs, b.rendered = next, t.job.View
 	return nil
 }
 
@@ -124,7 +124,7 @@ func (t *applying) findGone(wanted map[string]string) {
 		return
 	}
 	if b.written == nil {
-		b.written = t.loadWritten()
+		b.written = t.loadWritten(t.name)
 	}
 	for dest := range b.written {
 		if _, ok := wanted[dest]; !ok {
@@ -138,9 +138,9 @@ func (t *applying) findGone(wanted map[string]string) {
 func (t *applying) stage() error {
 	b := t.job.Bundle
 	if b.written == nil {
-		b.written = t.loadWritten()
+		b.written = t.loadWritten(t.name)
 	}
-	look := t.job.First || t.job.Force || t.job.owed // whatever is believed to be there
+	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
 	whole := look || (b.Config.Check != nil && b.Config.Check.At != atSwapped)
 	for _, o := range t.outputs {
 		if !whole && !o.new {
@@ -174,18 +174,6 @@ func (t *applying) stage() error {
 		}
 	}
 	return nil
-}
-
-// sweep removes what a process that was killed before its journal was written
-// has left beside the files of this bundle.
-func (t *applying) sweep() {
-	list := slices.Clone(t.gone)
-	for _, o := range t.outputs {
-		list = append(list, o.dest)
-	}
-	if err := files.Sweep(t.FS, t.journalDir(), list...); err != nil {
-		t.Log.Warn("files of a former process not removed", "template", t.name, "err", err)
-	}
 }
 
 // stageRemoval removes a file that is no longer wanted, unless something else
@@ -231,6 +219,7 @@ func exists(path string) bool {
 // remember records what is in place now, for drift and for removals. After a
 // cached apply nothing is known about files that were left alone.
 func (t *applying) remember() {
+	t.job.Bundle.look = false
 	w := t.job.Bundle.written
 	for i, s := range t.tx.Files() {
 		if i >= len(t.staged) {
@@ -257,21 +246,17 @@ func (b *Bundle) digestOf(dest string) string {
 	return sum
 }
 
-// forgetOutputs makes the next apply render and compare everything: what was
-// rendered last is not what is in place.
-func (t *applying) forgetOutputs() { t.job.Bundle.outputs = nil }
-
-func (t *applying) writtenPath() string {
-	if t.StateDir == "" {
+func (e *Engine) writtenPath(name string) string {
+	if e.StateDir == "" {
 		return ""
 	}
-	return filepath.Join(t.StateDir, "files", files.Name(t.name)+".json")
+	return filepath.Join(e.StateDir, "files", files.Name(name)+".json")
 }
 
 // loadWritten reads what a former process wrote; nothing when it cannot.
-func (t *applying) loadWritten() map[string]files.Written {
+func (e *Engine) loadWritten(name string) map[string]files.Written {
 	w := map[string]files.Written{}
-	if p := t.writtenPath(); p != "" {
+	if p := e.writtenPath(name); p != "" {
 		if data, err := os.ReadFile(p); err == nil { //nolint:gosec // below our state directory.
 			_ = json.Unmarshal(data, &w)
 		}
@@ -282,7 +267,7 @@ func (t *applying) loadWritten() map[string]files.Written {
 // saveWritten keeps the record for the next process, where that has a use for
 // it: to remove files, and to leave edited ones alone.
 func (t *applying) saveWritten() {
-	p := t.writtenPath()
+	p := t.writtenPath(t.name)
 	c := t.job.Bundle.Config
 	reports := slices.ContainsFunc(c.Templates, func(t FileConfig) bool { return t.Drift == driftReport })
 	if p == "" || !t.tx.Changed() || c.ForEach == nil && !reports {

@@ -1,0 +1,236 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+)
+
+// A process that is killed between swap and reload leaves new files that no
+// check may have passed, and a program that may have read them. The journal
+// keeps the old files. [Engine.Recover] makes the files all new or all old. The
+// first apply of the bundle then ends the change as the former process would
+// have: check, reload, and commit or restore.
+
+// Recover puts right what a killed process left. It is called once, before the
+// first job, with the bundles of the settings.
+func (e *Engine) Recover(bundles []Config) {
+	if e.StateDir == "" {
+		return
+	}
+	for _, dir := range []string{"journal", "staged", "files"} {
+		if err := os.MkdirAll(filepath.Join(e.StateDir, dir), 0o700); err != nil {
+			e.Conds.Open("state-dir", e.StateDir, err.Error())
+			return
+		}
+	}
+	// Copies for checks of a former process are of no use to anybody.
+	if left, err := filepath.Glob(filepath.Join(e.StateDir, "staged", "bundle-*")); err == nil {
+		for _, dir := range left {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
+	e.Conds.Set("recover-failed", "", err)
+	for i := range list {
+		e.take(bundles, list[i])
+	}
+	for i := range bundles {
+		e.sweep(&bundles[i])
+	}
+	e.Retain(bundles)
+}
+
+// take keeps a recovered change for the first apply of its bundle. The change
+// of a bundle that the settings no longer have ends here.
+func (e *Engine) take(bundles []Config, r files.Recovered) {
+	if r.Err != nil {
+		return // The journal stays, and the first apply tries again.
+	}
+	for i := range bundles {
+		if files.Name(bundles[i].Name) != r.Bundle {
+			continue
+		}
+		e.Log.Warn("change of a former process put right", "template", bundles[i].Name, "new", r.New, "reload", r.Reload)
+		e.recovered[bundles[i].Name] = r
+		return
+	}
+	e.Log.Warn("change of a bundle that the settings do not have put right", "bundle", r.Bundle, "new", r.New)
+	if err := r.Tx.Commit(); err != nil {
+		e.Log.Warn("journal not removed", "bundle", r.Bundle, "err", err)
+	}
+}
+
+// sweep removes what a process that was killed before its journal was written
+// has left beside the files of a bundle. This is done before the first job
+// only: later on, votes and applies have staged files there.
+func (e *Engine) sweep(c *Config) {
+	if files.Pending(e.journalDir(), files.Name(c.Name)) {
+		return
+	}
+	var list []string
+	for i := range c.Templates {
+		if c.ForEach == nil && c.Templates[i].Destination != nil {
+			if dest, err := c.Templates[i].Path(nil); err == nil {
+				list = append(list, dest)
+			}
+		}
+	}
+	if c.ForEach != nil {
+		for dest := range e.loadWritten(c.Name) {
+			list = append(list, dest)
+		}
+	}
+	if err := files.Sweep(e.FS, e.journalDir(), list...); err != nil {
+		e.Log.Warn("files of a former process not removed", "template", c.Name, "err", err)
+	}
+}
+
+// Retain forgets the owed reloads of bundles that the settings do not have, or
+// that have no reload command any more.
+func (e *Engine) Retain(bundles []Config) {
+	reloads := map[string]bool{}
+	for i := range bundles {
+		if r := bundles[i].Reload; r != nil && r.Command.Set() {
+			reloads[bundles[i].Name] = true
+		}
+	}
+	for _, name := range e.owed.all() {
+		if reloads[name] {
+			continue
+		}
+		if err := e.owed.clear(name); err != nil {
+			e.Log.Warn("note of an owed reload not removed", "template", name, "err", err)
+		}
+	}
+}
+
+// Close lets go of changes of a former process that no apply has ended. The
+// next process finds them again.
+func (e *Engine) Close() {
+	e.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.recovered {
+		r.Tx.Keep()
+	}
+	clear(e.recovered)
+}
+
+// former returns the unfinished change of the bundle, if there is one: of a
+// former process, or one of this process whose restore failed.
+func (t *applying) former() (files.Recovered, bool, error) {
+	t.mu.Lock()
+	r, ok := t.recovered[t.name]
+	delete(t.recovered, t.name)
+	t.mu.Unlock()
+	if ok || t.job.Bundle.atomic() || !files.Pending(t.journalDir(), files.Name(t.name)) {
+		return r, ok, nil
+	}
+	list, err := files.Recover(files.TxConfig{StateDir: t.journalDir(), Bundle: files.Name(t.name), FS: t.FS})
+	if err != nil || len(list) == 0 {
+		return files.Recovered{}, false, err
+	}
+	t.Conds.Close("restore-failed", t.name)
+	return list[0], true, nil
+}
+
+// finishFormer ends a change that was left unfinished. An error means that this
+// bundle has to wait: nothing else may happen to its files.
+func (t *applying) finishFormer(ctx context.Context) error {
+	r, ok, err := t.former()
+	if err != nil {
+		return fail(stageSwap, 5*time.Second, fmt.Errorf("finish a former change: %w", err))
+	}
+	if !ok {
+		return nil
+	}
+	t.tx, t.job.Bundle.look = r.Tx, true
+	defer func() { t.tx = nil }()
+	if err := t.finish(ctx, r); err != nil {
+		return fmt.Errorf("finish a former change: %w", err)
+	}
+	return nil
+}
+
+func (t *applying) finish(ctx context.Context, r files.Recovered) error {
+	again := func(err error) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.recovered[t.name] = r
+		return err
+	}
+	if !r.New && !r.Reload || t.job.key == "" && !r.New {
+		return t.tx.Commit()
+	}
+	if t.job.key != "" {
+		if err := t.owed.add(t.name); err != nil {
+			return again(fail(stageSwap, time.Second, err))
+		}
+		t.job.owed = true
+	}
+	if _, err := t.permit(ctx); err != nil {
+		return again(err)
+	}
+	restore := t.restore()
+	var refused error
+	if r.New {
+		if refused = t.checkFormer(ctx); refused != nil {
+			if ctx.Err() != nil {
+				return again(refused)
+			}
+			if err := t.tx.Restore(); err != nil {
+				t.Conds.Open("restore-failed", t.name, err.Error())
+				t.tx.Keep()
+				return errors.Join(refused, err)
+			}
+			restore = nil
+		}
+	} else {
+		restore = nil
+	}
+	err := t.afterSwap(ctx, restore)
+	t.job.Bundle.look = true
+	if err == nil && t.job.key != "" {
+		// The program has read what is in place. The reload queue is joined
+		// again, in case that the newest view differs.
+		t.job.owed = t.owed.has(t.name)
+		t.reloads.join(t.job.key)
+		t.arrived = false
+	}
+	return errors.Join(refused, err)
+}
+
+// checkFormer runs the check of files in place for a change of a former
+// process: whether it has passed is not known.
+func (t *applying) checkFormer(ctx context.Context) error {
+	c := t.job.Bundle.Config.Check
+	if c == nil || !c.Command.Set() || c.At != atSwapped {
+		return nil
+	}
+	release, err := t.lock.acquire(ctx, t.job.key, true)
+	if err != nil {
+		return fail(stageCheck, time.Second, err)
+	}
+	defer release()
+	elements, err := t.elements()
+	if err != nil {
+		return fail(stageCheck, 5*time.Second, err)
+	}
+	for _, e := range elements {
+		var each *command.Each
+		if e != nil {
+			each = &command.Each{Key: e.Key, Value: e.Value}
+		}
+		if err := t.runCheck(ctx, t.job.Bundle.vars(each)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
