@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -47,7 +48,7 @@ type watchedPart struct {
 // cannot do that is asked one by one, and the children are not watched then. Where
 // the error is not nil nothing is watched.
 //
-// When what was read exceeds limit bytes, the rest is left out with ErrNotRead; 0 is
+// When the data that was read exceeds limit bytes, the rest is left out with ErrNotRead; 0 is
 // no limit.
 func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
 	out := make([]WatchedResult, len(paths))
@@ -65,14 +66,19 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit
 		}
 	}
 	s.watches.reserve(len(paths))
+	var data atomic.Int64
 	err := s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
-		if _, bytes := seen.total(); limit > 0 && bytes > limit {
+		if limit > 0 && data.Load() > limit {
 			for _, i := range ids {
 				out[i].Err = ErrNotRead
 			}
 			return nil
 		}
-		return s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen})
+		err := s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen})
+		for _, i := range ids {
+			data.Add(int64(len(out[i].Data)))
+		}
+		return err
 	})
 	if err != nil {
 		for i := range out {

@@ -20,7 +20,7 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	if err := m.coverAll(ctx, len(zs)); err != nil {
 		return nil, nil, err
 	}
-	if len(zs) <= fewReads {
+	if len(zs) <= fewReads || m.hollow {
 		data := make(map[*znode]struct{}, len(zs))
 		var lists []*znode
 		for _, z := range zs {
@@ -47,20 +47,31 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 
 // discoverMany is discover for znodes that are read together.
 func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	results, err := m.s.GetManyW(ctx, paths(zs), kids, 0)
-	if err != nil {
+	results, err := m.s.GetManyW(ctx, paths(zs), kids, m.room())
+	if err != nil && m.ended(ctx) {
 		return nil, nil, err
 	}
+	whole := err
 	var lists, parents []*znode
+	left := map[*znode]struct{}{}
 	for i, z := range zs {
 		r := results[i]
+		if whole != nil {
+			r.Err = whole
+		}
 		switch {
 		case r.Err == nil:
 		case errors.Is(r.Err, session.ErrNoNode):
 			m.vanished(z)
 			continue
+		case errors.Is(r.Err, session.ErrNotRead):
+			left[z] = struct{}{}
+			if kids {
+				lists = append(lists, z)
+			}
+			continue
 		default:
-			if err = m.failed(ctx, z, r.Err); err != nil {
+			if err = m.failed(ctx, z, false, r.Err); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -75,6 +86,12 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			if r.Stat.NumChildren > 0 {
 				parents = append(parents, z)
 			}
+		}
+	}
+	if len(left) > 0 {
+		m.empty()
+		if err = m.fetch(ctx, left); err != nil {
+			return nil, nil, err
 		}
 	}
 	switch err = m.watchLists(ctx, parents); {
@@ -93,19 +110,23 @@ func (m *Mirror) listMany(ctx context.Context, zs []*znode) ([]*znode, error) {
 		return nil, nil
 	}
 	results, err := m.s.ChildrenMany(ctx, paths(zs))
-	if err != nil {
+	if err != nil && m.ended(ctx) {
 		return nil, err
 	}
 	var found []*znode
 	for i, z := range zs {
 		r := results[i]
+		if err != nil {
+			r.Err = err
+		}
 		switch {
 		case r.Err == nil:
+			m.fine(z, true)
 			found = append(found, m.listed(z, r.Names)...)
 		case errors.Is(r.Err, session.ErrNoNode):
 			m.vanished(z)
 		default:
-			if err := m.failed(ctx, z, r.Err); err != nil {
+			if err := m.failed(ctx, z, true, r.Err); err != nil {
 				return nil, err
 			}
 		}

@@ -17,11 +17,14 @@ func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	if err != nil {
 		return err
 	}
+	left := map[*znode]struct{}{}
 	for i, z := range known {
 		r := replies[i]
 		switch {
 		case r.err == nil:
 			m.fetched(z, r)
+		case errors.Is(r.err, session.ErrNotRead):
+			left[z] = struct{}{}
 		case errors.Is(r.err, session.ErrNoNode):
 			// It went after its parent was listed, so the parent's watch fires.
 			m.vanished(z)
@@ -29,10 +32,14 @@ func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 				m.arm(z, false, r.watch)
 			}
 		default:
-			if err := m.failed(ctx, z, r.err); err != nil {
+			if err := m.failed(ctx, z, false, r.err); err != nil {
 				return err
 			}
 		}
+	}
+	if len(left) > 0 {
+		m.empty()
+		return m.fetch(ctx, left)
 	}
 	return nil
 }
@@ -42,6 +49,9 @@ const fewReads = 4
 
 // fetchAll reads and watches the data of the znodes.
 func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
+	if m.hollow {
+		return m.each(zs, func(z *znode) reply { return m.size(ctx, z) }), nil
+	}
 	if len(zs) <= fewReads || zs[0] == m.top {
 		return m.each(zs, func(z *znode) reply {
 			var r reply
@@ -52,12 +62,15 @@ func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
 			return r
 		}), nil
 	}
-	results, err := m.s.GetManyW(ctx, paths(zs), false, 0)
-	if err != nil {
+	results, err := m.s.GetManyW(ctx, paths(zs), false, m.opt.MaxBytes)
+	if err != nil && m.ended(ctx) {
 		return nil, err
 	}
 	replies := make([]reply, len(zs))
 	for i, r := range results {
+		if err != nil {
+			r.Err = err
+		}
 		replies[i] = reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err}
 	}
 	return replies, nil
@@ -80,11 +93,8 @@ func (m *Mirror) awaitRoot(ctx context.Context) reply {
 func (m *Mirror) fetched(z *znode, r reply) {
 	m.arm(z, false, r.watch)
 	m.see(r.stat)
-	if _, ok := m.errs[m.rel(z)]; ok {
-		delete(m.errs, m.rel(z))
-		m.note(z)
-	}
-	if z == m.top && z.kids == nil { // It came after the list.
+	m.fine(z, false)
+	if z == m.top && z.kids == nil && m.errs[mark{kids: true}] == nil { // It came after the list.
 		m.todo.mark(mark{})
 	}
 	if !z.isRead() {
@@ -93,5 +103,6 @@ func (m *Mirror) fetched(z *znode, r reply) {
 	if z.mzxid != r.stat.Mzxid {
 		m.note(z)
 	}
-	z.data, z.mzxid = r.data, r.stat.Mzxid
+	m.bytes += int64(r.stat.DataLength) - int64(z.size)
+	z.data, z.mzxid, z.size = r.data, r.stat.Mzxid, r.stat.DataLength
 }

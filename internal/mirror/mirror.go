@@ -4,21 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
 
-// DefaultConcurrency is how many requests are in flight at most. A server is
-// saturated by 16; more hides the latency of a distant one.
-const DefaultConcurrency = 64
-
-// Bounds of the back-off for znodes that cannot be read.
-const (
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
+// DefaultConcurrency is how many requests for one znode each are in flight at most.
+// A server is saturated by them; what each brings may be large.
+const DefaultConcurrency = 16
 
 // Options say what of the subtree is copied.
 type Options struct {
@@ -34,6 +27,9 @@ type Options struct {
 	// Quiet says that what is skipped changes so seldom that its events may be
 	// received, too; nil: never. See cover.
 	Quiet func(rel string) bool
+	// MaxBytes bounds the data that is kept; 0: no bound. A subtree with more has its
+	// znodes watched and their sizes known, and no data: see Snapshot.TooLarge.
+	MaxBytes int64
 
 	coverFrom int // set by tests; 0 means coverFrom
 }
@@ -46,16 +42,21 @@ type Mirror struct {
 	opt  Options
 	todo *marks
 
-	top  *znode // the root
-	n    int    // znodes that have been read
-	errs map[string]error
-	last int64
+	top   *znode // the root
+	pzxid int64  // of the root, as of its newest list
+	n     int    // znodes that have been read
+	bytes int64  // of their data
+	errs  map[mark]*trouble
+	last  int64
+
+	hollow bool // the data is more than MaxBytes: it is not kept
 
 	cover *session.RecursiveWatch // of the root; nil: none
 	loud  bool                    // what is skipped must not be watched
 
-	retry   *time.Timer
-	backoff time.Duration
+	timer   *time.Timer // wakes up for what is due next, see retry.go
+	wakeAt  time.Time
+	recheck recheck
 	changed map[string]struct{} // of the present Refresh
 }
 
@@ -72,16 +73,17 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 	}
 	m := &Mirror{
 		s: s, root: root, opt: opt, todo: newMarks(),
-		top: &znode{path: root, mzxid: unread}, errs: map[string]error{},
+		top: &znode{path: root, mzxid: unread}, errs: map[mark]*trouble{},
 	}
+	m.recheck.plan()
 	m.todo.mark(mark{})
 	return m
 }
 
 // Close forgets all watches and ends what the mirror started.
 func (m *Mirror) Close() {
-	if m.retry != nil {
-		m.retry.Stop()
+	if m.timer != nil {
+		m.timer.Stop()
 	}
 	m.top.disarm()
 	m.cover.Release()
@@ -98,9 +100,17 @@ func (m *Mirror) Dirty() <-chan struct{} { return m.todo.queue.C() }
 //
 // After an error nothing is lost: what was not read stays marked.
 func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
+	err := m.look(ctx)
 	marks := m.todo.take(m.root)
 	m.changed = map[string]struct{}{}
-	if err := m.read(ctx, marks); err != nil {
+	if err == nil {
+		m.due(marks)
+		err = m.read(ctx, marks)
+	}
+	if err == nil {
+		err = m.fill(ctx)
+	}
+	if err != nil {
 		for k := range marks {
 			m.todo.mark(k)
 		}
@@ -108,13 +118,13 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 		m.forgetAll()
 		return nil, nil, err
 	}
-	m.planRetry()
+	m.setTimer()
 	changed := make([]string, 0, len(m.changed))
 	for rel := range m.changed {
 		changed = append(changed, rel)
 	}
 	m.changed = nil
-	return &Snapshot{Root: m.root, Last: m.last, top: m.top, n: m.n, errs: maps.Clone(m.errs)}, changed, nil
+	return &Snapshot{Root: m.root, Last: m.last, Bytes: m.bytes, TooLarge: m.hollow, top: m.top, n: m.n, errs: m.errors()}, changed, nil
 }
 
 // forgetAll makes the next Refresh read everything again: after an error in the
@@ -122,30 +132,8 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 // session ends, and then hardly anybody calls again.
 func (m *Mirror) forgetAll() {
 	m.top.disarm()
-	m.top, m.n = &znode{path: m.root, mzxid: unread}, 0
+	m.top, m.n, m.bytes = &znode{path: m.root, mzxid: unread}, 0, 0
 	clear(m.errs)
-}
-
-// planRetry marks what could not be read after a back-off.
-func (m *Mirror) planRetry() {
-	if len(m.errs) == 0 {
-		m.backoff = 0
-		return
-	}
-	m.backoff = min(max(2*m.backoff, firstRetry), lastRetry)
-	rels := make([]string, 0, len(m.errs))
-	for rel := range m.errs {
-		rels = append(rels, rel)
-	}
-	if m.retry != nil {
-		m.retry.Stop()
-	}
-	m.retry = time.AfterFunc(m.backoff, func() {
-		for _, rel := range rels {
-			m.todo.mark(mark{rel: rel})
-			m.todo.mark(mark{rel: rel, kids: true})
-		}
-	})
 }
 
 // Ended returns what a Run returns for err: nil when its context ended, the

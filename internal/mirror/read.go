@@ -129,16 +129,23 @@ func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
 		case r.err == nil:
 			m.see(r.stat)
 			m.arm(z, true, r.watch)
+			m.fine(z, true)
+			if z == m.top {
+				m.pzxid = r.stat.Pzxid
+			}
 			if !z.isRead() {
 				m.n++
 				z.mzxid = r.stat.Mzxid
 				m.note(z)
 			}
 			found = append(found, m.listed(z, r.names)...)
+			if z.inner != nil {
+				z.inner.pzxid = r.stat.Pzxid
+			}
 		case errors.Is(r.err, session.ErrNoNode):
 			m.vanished(z)
 		default:
-			if err := m.failed(ctx, z, r.err); err != nil {
+			if err := m.failed(ctx, z, true, r.err); err != nil {
 				return nil, err
 			}
 		}
@@ -180,28 +187,13 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		m.note(z)
 	}
 	if z.inner = nil; len(next) > 0 {
-		z.inner = &inner{next}
+		z.inner = &inner{children: next}
 	}
 	return found
 }
 
 // note notes that a znode has changed.
 func (m *Mirror) note(z *znode) { m.changed[m.rel(z)] = struct{}{} }
-
-// failed takes in an error that is not "does not exist". It returns it when the
-// context or the session has ended, and else tells it in the snapshot: the znode
-// keeps its last state and is tried again after a back-off.
-func (m *Mirror) failed(ctx context.Context, z *znode, err error) error {
-	if ctx.Err() != nil || m.s.Context().Err() != nil {
-		return err
-	}
-	rel := m.rel(z)
-	if _, ok := m.errs[rel]; !ok {
-		m.opt.Logger.Warn("znode cannot be read", "path", z.path, "err", err)
-	}
-	m.errs[rel] = err
-	return nil
-}
 
 // vanished takes a znode and all below out of the copy. The root stays known.
 func (m *Mirror) vanished(z *znode) {
@@ -210,9 +202,12 @@ func (m *Mirror) vanished(z *znode) {
 	}
 	if z.isRead() {
 		m.n--
+		m.bytes -= int64(z.size)
 		m.note(z)
 	}
-	delete(m.errs, m.rel(z))
+	for _, kids := range []bool{false, true} {
+		delete(m.errs, mark{m.rel(z), kids})
+	}
 	z.watch.Stop()
 	z.kids.Stop()
 	*z = znode{path: z.path, mzxid: gone}

@@ -46,13 +46,17 @@ type sim struct {
 }
 
 func simulate(t *testing.T, seed uint64) {
-	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond, SeparateWatches: seed%3 == 0})
+	version := []string{"3.5", "3.8", "3.8", "3.9"}[seed%4]
+	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond, Version: version, SeparateWatches: seed%3 == 0})
 	defer z.Close()
 	if seed%5 == 0 {
 		z.Refuse(jute.OpAddWatch) // until faults are cleared
 	}
 	w := &sim{t: t, z: z, rng: rand.New(rand.NewPCG(seed, 11)), history: map[string]string{}}
 	w.opt.Depth, w.opt.Concurrency, w.opt.coverFrom = max(w.rng.IntN(5)-2, 0), 1+w.rng.IntN(4), 1+w.rng.IntN(8)
+	if seed%7 == 0 {
+		w.opt.MaxBytes = 1 + w.rng.Int64N(200)
+	}
 	w.others = rand.New(rand.NewPCG(seed, 12))
 	w.write(20)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +72,9 @@ func simulate(t *testing.T, seed uint64) {
 	z.ClearFaults()
 	z.Start()
 	z.CatchUp("r:2181", "q:2181")
-	for end := time.Now().Add(2 * time.Minute); !w.equal() && time.Now().Before(end); {
+	w.reopen()
+	// An event that an ACL has swallowed is found when its znode has its turn.
+	for end := time.Now().Add(30 * time.Minute); !w.equal() && time.Now().Before(end); {
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
@@ -111,7 +117,7 @@ func stamp(path string, mzxid int64) string { return fmt.Sprint(path, " at ", mz
 // fault injects one fault, or ends all.
 func (w *sim) fault() {
 	ops := []int32{jute.OpGetData, jute.OpGetChildren2, jute.OpExists, jute.OpMultiRead, jute.OpSetWatches, jute.OpAddWatch, jute.OpRemoveWatches, memzk.AnyOp}
-	switch w.rng.IntN(13) {
+	switch w.rng.IntN(21) {
 	case 0, 1:
 		w.z.DropConnections()
 	case 2:
@@ -134,8 +140,38 @@ func (w *sim) fault() {
 		w.z.Lag([]string{"r:2181", "q:2181"}[w.rng.IntN(2)])
 	case 11:
 		w.z.CatchUp("r:2181", "q:2181")
+	case 12:
+		codes := []int32{jute.ErrCodeThrottled, jute.ErrCodeNoAuth, jute.ErrCodeSessionMoved}
+		w.z.RefuseWith(ops[w.rng.IntN(len(ops)-1)], codes[w.rng.IntN(len(codes))])
+	case 13:
+		w.z.RefuseWith(jute.OpGetChildren2, jute.ErrCodeThrottled)
+		w.z.RefuseWith(jute.OpGetChildren, jute.ErrCodeThrottled)
+	case 14:
+		w.z.HangUp(ops[w.rng.IntN(len(ops)-1)])
+	case 15, 16, 17:
+		w.close()
+	case 18:
+		w.reopen()
 	default:
 		w.z.ClearFaults()
+	}
+}
+
+// close lets nobody read a znode.
+func (w *sim) close() {
+	for path := range w.z.Tree() {
+		if strings.HasPrefix(path, simRoot) && w.rng.IntN(3) == 0 {
+			must(w.t, w.z.SetACL(path, []jute.ACL{{Perms: jute.PermAll &^ jute.PermRead, Scheme: "world", ID: "anyone"}}))
+		}
+	}
+}
+
+// reopen lets everybody read everything.
+func (w *sim) reopen() {
+	for path := range w.z.Tree() {
+		if strings.HasPrefix(path, simRoot) {
+			must(w.t, w.z.SetACL(path, []jute.ACL{{Perms: jute.PermAll, Scheme: "world", ID: "anyone"}}))
+		}
 	}
 }
 
@@ -194,7 +230,23 @@ func (w *sim) check(before, snap *Snapshot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = snap
+	if size := int64(0); w.opt.MaxBytes > 0 {
+		snap.Walk(func(_ string, n *Node) bool {
+			size += int64(len(n.Data))
+			return true
+		})
+		if size > w.opt.MaxBytes || snap.TooLarge != (snap.Bytes > w.opt.MaxBytes) {
+			w.t.Errorf("%d bytes kept, %d in all, too large %v; the limit is %d", size, snap.Bytes, snap.TooLarge, w.opt.MaxBytes)
+		}
+	}
+	if snap.TooLarge {
+		return
+	}
+	errs := snap.Errors()
 	snap.Walk(func(rel string, n *Node) bool {
+		if errs[rel] != nil {
+			return true // it has its former state, or none
+		}
 		path := strings.TrimSuffix(simRoot+"/"+rel, "/")
 		if want, ok := w.history[stamp(path, n.Stat.Mzxid)]; !ok || want != string(n.Data) {
 			w.t.Errorf("%s holds %q at %d; it held %q (%v)", path, n.Data, n.Stat.Mzxid, want, ok)
@@ -235,7 +287,17 @@ func (w *sim) tree() map[string]string {
 
 func (w *sim) equal() bool {
 	snap := w.newest()
-	return snap != nil && is(w.tree())(snap)
+	if snap == nil {
+		return false
+	}
+	size := int64(0)
+	for _, data := range w.tree() {
+		size += int64(len(data))
+	}
+	if w.opt.MaxBytes > 0 && size > w.opt.MaxBytes {
+		return snap.TooLarge && snap.Bytes == size
+	}
+	return is(w.tree())(snap)
 }
 
 func must(t *testing.T, err error) {

@@ -22,6 +22,11 @@ type Snapshot struct {
 	Root string
 	// Last is the largest czxid, mzxid or pzxid that was read.
 	Last int64
+	// Bytes is the size of all data.
+	Bytes int64
+	// TooLarge says that Bytes is more than Options.MaxBytes allows. Then the znodes
+	// have no data here.
+	TooLarge bool
 
 	top  *znode
 	n    int
@@ -62,5 +67,5 @@ func (s *Snapshot) Walk(fn func(rel string, n *Node) bool) {
 	}
 }
 
-// Errors returns the znodes that exist and cannot be read, with the reasons.
+// Errors returns the znodes that exist and cannot be read or listed, with the reasons.
 func (s *Snapshot) Errors() map[string]error { return maps.Clone(s.errs) }

@@ -19,13 +19,17 @@ type znode struct {
 	path  string
 	data  []byte
 	mzxid int64
+	size  int32 // of the data, also where that is not kept
 	inner *inner         // nil: no children
 	watch *session.Watch // of the data, and perhaps of the children
 	kids  *session.Watch // of the children; may be the same as watch
 }
 
 // inner is what a znode with children has besides.
-type inner struct{ children []*znode } // sorted by path
+type inner struct {
+	children []*znode // sorted by path
+	pzxid    int64    // as of the list; 0: not known
+}
 
 func (z *znode) isRead() bool { return z.mzxid >= 0 }
 

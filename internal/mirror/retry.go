@@ -1,0 +1,209 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// What is read without an event.
+//
+// A znode that cannot be read or listed is tried again after a back-off of its own,
+// which other znodes and their events do not disturb.
+//
+// Servers from 3.8.4 and 3.9.2 on keep events of znodes from sessions that may not
+// read them, and use the watch up all the same: when an ACL is closed, the znode is
+// set and the ACL is opened again, nothing tells of it. So every 30 to 60 seconds the
+// mirror asks for the Stat of the root and of a few other znodes, each in its turn.
+// That is not more for a large tree: there it takes longer until each had its turn.
+
+// Bounds of the back-off for znodes that cannot be read.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// trouble is a znode that cannot be read, or not listed.
+type trouble struct {
+	err     error
+	backoff time.Duration
+	at      time.Time // when it is tried again
+}
+
+// ended reports whether nothing can be read any more.
+func (m *Mirror) ended(ctx context.Context) bool { return ctx.Err() != nil || m.s.Context().Err() != nil }
+
+// failed takes in an error that is not "does not exist", of the data or of the list.
+// It returns it when the context or the session has ended, and else tells it in the
+// snapshot: the znode keeps its last state and is tried again after a back-off.
+func (m *Mirror) failed(ctx context.Context, z *znode, kids bool, err error) error {
+	if m.ended(ctx) {
+		return err
+	}
+	k := mark{m.rel(z), kids}
+	t := m.errs[k]
+	if t == nil {
+		m.opt.Logger.Warn("znode cannot be read", "path", z.path, "list", kids, "err", err)
+		t = &trouble{}
+		m.errs[k] = t
+	}
+	t.err = err
+	if now := time.Now(); !now.Before(t.at) {
+		t.backoff = min(max(2*t.backoff, firstRetry), lastRetry)
+		t.at = now.Add(t.backoff)
+	}
+	return nil
+}
+
+// fine takes in that the data of a znode, or its list, could be read.
+func (m *Mirror) fine(z *znode, kids bool) {
+	if len(m.errs) == 0 {
+		return
+	}
+	if k := (mark{m.rel(z), kids}); m.errs[k] != nil {
+		delete(m.errs, k)
+		m.note(z)
+	}
+}
+
+// due adds what is to be tried again now to the marks. A znode that has not been read
+// at all is listed, too.
+func (m *Mirror) due(marks map[mark]struct{}) {
+	now := time.Now()
+	for k, t := range m.errs {
+		if now.Before(t.at) {
+			continue
+		}
+		marks[k] = struct{}{}
+		if z := m.top.find(k.rel); z != nil && z.kids == nil && m.watchesKids(z) {
+			marks[mark{k.rel, true}] = struct{}{}
+		}
+	}
+}
+
+// errors are the troubles by path.
+func (m *Mirror) errors() map[string]error {
+	errs := make(map[string]error, len(m.errs))
+	for k, t := range m.errs {
+		switch {
+		case !k.kids:
+			errs[k.rel] = t.err
+		case errs[k.rel] == nil:
+			errs[k.rel] = fmt.Errorf("list: %w", t.err)
+		}
+	}
+	return errs
+}
+
+// setTimer makes Dirty receive when something is due. A timer that runs is left
+// alone unless something is due before it.
+func (m *Mirror) setTimer() {
+	next := m.recheck.at
+	for _, t := range m.errs {
+		if t.at.Before(next) {
+			next = t.at
+		}
+	}
+	if m.timer != nil && m.wakeAt.After(time.Now()) && !next.Before(m.wakeAt) {
+		return
+	}
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.wakeAt = next
+	m.timer = time.AfterFunc(time.Until(next), m.todo.queue.Wake)
+}
+
+// How often znodes are looked at without an event, and how many besides the root.
+const (
+	recheckMin = 30 * time.Second
+	recheckMax = time.Minute
+	recheckFew = 8
+)
+
+// recheck is what is looked at without an event.
+type recheck struct {
+	at   time.Time
+	left []string // paths of znodes that have yet to get their turn
+}
+
+func (r *recheck) plan() {
+	r.at = time.Now().Add(RecheckAfter())
+}
+
+// RecheckAfter is when what is watched is to be looked at next without an event.
+func RecheckAfter() time.Duration {
+	return recheckMin + rand.N(recheckMax-recheckMin) //nolint:gosec // It spreads load and is no secret.
+}
+
+// look looks at the root and a few other znodes when it is time, and marks what is
+// not as it was read.
+func (m *Mirror) look(ctx context.Context) error {
+	if time.Now().Before(m.recheck.at) {
+		return nil
+	}
+	m.recheck.plan()
+	zs := []*znode{m.top}
+	for range recheckFew {
+		if z := m.turn(); z != nil {
+			zs = append(zs, z)
+		}
+	}
+	zs = sorted(zs)
+	replies := m.each(zs, func(z *znode) reply {
+		var r reply
+		var ok bool
+		if r.stat, ok, r.err = m.s.Exists(ctx, z.path); r.err == nil && !ok {
+			r.stat.Mzxid = unread
+		}
+		return r
+	})
+	for i, z := range zs {
+		switch r := replies[i]; {
+		case r.err != nil && m.ended(ctx):
+			return r.err
+		case r.err != nil:
+		case r.stat.Mzxid != z.mzxid:
+			m.todo.mark(mark{rel: m.rel(z)})
+		}
+		if r := replies[i]; r.err == nil && m.watchesKids(z) && !m.sameList(z, r.stat) {
+			m.todo.mark(mark{m.rel(z), true})
+		}
+	}
+	return nil
+}
+
+// sameList reports whether the list of a znode is the newest, by its Stat.
+func (m *Mirror) sameList(z *znode, st session.Stat) bool {
+	switch {
+	case st.Mzxid == unread: // it is gone
+		return true
+	case z == m.top:
+		return st.Pzxid == m.pzxid
+	case z.inner == nil:
+		return st.NumChildren == 0
+	}
+	return st.Pzxid == z.inner.pzxid
+}
+
+// turn returns the next znode to be looked at, nil if there is none.
+func (m *Mirror) turn() *znode {
+	r := &m.recheck
+	if len(r.left) == 0 {
+		m.top.walk(func(z *znode) bool {
+			if z != m.top {
+				r.left = append(r.left, z.path)
+			}
+			return true
+		})
+	}
+	if len(r.left) == 0 {
+		return nil
+	}
+	path := r.left[0]
+	r.left = r.left[1:]
+	return m.top.find(relative(m.root, path))
+}
