@@ -35,6 +35,7 @@ func (b *bed) ephemeral(path, data string) {
 func pageBed(t *testing.T) (*bed, *started) {
 	t.Helper()
 	b := newBed(t)
+	everybody(t, b.dir)
 	b.tree(map[string]string{"port": "80"})
 	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80,"labels":{"zone":"a"}}`)
 	b.ephemeral("/services/web/"+strings.ReplaceAll(hostile, "/", "_"), `{"host":"10.0.0.2;}","port":80}`)
@@ -132,8 +133,23 @@ func TestPage_Locks(t *testing.T) {
 	}
 }
 
+// everybody opens a test's directory to others.
+func everybody(t *testing.T, dir string) string {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 func TestCompareFile(t *testing.T) {
-	dir := t.TempDir()
+	closed := t.TempDir()
+	if d, _ := compareFile(apply.Output{Destination: filepath.Join(closed, "new"), Config: &apply.FileConfig{}, Data: []byte("secret")}); !strings.Contains(d.Note, "everybody may read") || d.Lines != nil {
+		t.Errorf("a file in a closed directory is shown: %+v", d)
+	}
+	dir := everybody(t, t.TempDir())
 	out := func(name, data string) apply.Output {
 		return apply.Output{Config: &apply.FileConfig{}, Destination: filepath.Join(dir, name), Data: []byte(data)}
 	}
