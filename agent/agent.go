@@ -57,7 +57,10 @@ type Agent struct {
 	hooks    *hook.Engine
 	execs    *execSet
 
-	reloading   sync.Mutex // one reload of the settings at a time
+	reloading   sync.Mutex    // one start, reload or stop of what the settings want at a time
+	stopping    bool          // guarded by reloading
+	up          chan struct{} // closed when the first settings are in use
+	down        chan struct{} // closed when Run has returned
 	settings    atomic.Pointer[settingsState]
 	stopOnce    sync.Once
 	stopMode    chan stopMode // size 1: how to stop
@@ -93,6 +96,7 @@ func New(cfg Config) (*Agent, error) {
 		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
 		events: event.NewRing(), notify: systemd.NewNotifier(), started: time.Now(),
 		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), retold: make(chan struct{}, 1), serviceNews: make(chan struct{}, 1), life: rand.Text(),
+		up: make(chan struct{}), down: make(chan struct{}),
 	}
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = NewMetrics(a.registry)
@@ -213,8 +217,19 @@ func (a *Agent) Reload(ctx context.Context) error {
 	if a.load == nil {
 		return errors.New("reload: there is nothing to load settings from")
 	}
+	// Settings that are loaded before the first ones are in use would be
+	// replaced by them.
+	select {
+	case <-a.up:
+	case <-a.down:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
+	if a.stopping {
+		return errStopping
+	}
 	_ = a.notify.Reloading()
 	err := a.reload(ctx)
 	_ = a.notify.Ready(a.Summary())
@@ -231,6 +246,9 @@ func (a *Agent) Reload(ctx context.Context) error {
 	a.log.Info("settings loaded", "hash", a.cfg.Load().Hash)
 	return nil
 }
+
+// errStopping says that settings come too late.
+var errStopping = errors.New("the agent is stopping")
 
 func (a *Agent) reload(ctx context.Context) error {
 	cfg, err := a.load()
@@ -251,10 +269,10 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.conds.Retain("reload-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
-		return errors.New("the agent is stopping")
+		return errStopping
 	}
 	a.engine.Retain(cfg.Bundles)
-	a.sup.apply(ctx, a.unitSpecs(&cfg))
+	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
 	a.left.add(old, &cfg)
 	a.execs.set(cfg.Execs)
 	return nil
@@ -284,7 +302,7 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 
 // setLoop gives the first settings to the loop. A bundle that cannot be
 // parsed is shown as failed, and the others work.
-func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
+func (a *Agent) setLoop(ctx context.Context, cfg *Config) []*bundle {
 	bundles, err := parseBundles(cfg)
 	if err != nil {
 		a.log.Error("templates not usable", "err", err)
@@ -303,6 +321,7 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) {
 			a.conds.Open("template-failed", b.Config.Name, b.Err.Error())
 		}
 	}
+	return bundles
 }
 
 // plainRun runs a command that needs no lease.

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -53,4 +56,66 @@ func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	fileIs(t, b.path("log"), "80edited 80")
+}
+
+// A signal that comes before the first settings are in use loads the settings
+// after them: the newest win.
+func TestReload_BeforeTheStart(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []BundleConfig{b.file("web.conf", "first")}
+	edited := c
+	edited.Bundles = []BundleConfig{b.file("web.conf", "edited")}
+	var a *Agent
+	early := make(chan bool, 1)
+	c.Load = func() (Config, error) {
+		early <- a.sup.value("config", "web") == nil
+		return edited, nil
+	}
+	loaded := make(chan error, 1)
+	b.start(c, func(x *Agent) {
+		a = x
+		go func() { loaded <- a.Reload(t.Context()) }()
+		time.Sleep(50 * time.Millisecond) // let it come as far as it can
+	})
+	if err := <-loaded; err != nil {
+		t.Fatal(err)
+	}
+	if <-early {
+		t.Error("the settings were loaded before the first ones were in use")
+	}
+	fileIs(t, b.path("web.conf"), "edited")
+}
+
+// A stop waits for the reload that is under way, and refuses any other.
+func TestReload_MeetsTheStop(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	loading, ended := make(chan struct{}), atomic.Bool{}
+	next := c
+	c.Load = func() (Config, error) {
+		close(loading)
+		time.Sleep(300 * time.Millisecond) // longer than a stop takes
+		ended.Store(true)
+		return next, nil
+	}
+	a := b.start(c)
+	a.ready()
+	loaded := make(chan error, 1)
+	go func() { loaded <- a.Reload(t.Context()) }()
+	<-loading
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !ended.Load() {
+		t.Error("the agent ended beside a reload of its settings")
+	}
+	if err := <-loaded; err != nil && !errors.Is(err, errStopping) {
+		t.Error(err)
+	}
+	if err := a.Reload(t.Context()); !errors.Is(err, errStopping) {
+		t.Errorf("a reload after the stop: got %v", err)
+	}
 }

@@ -57,6 +57,7 @@ func (a *Agent) stop(m stopMode) { a.stopOnce.Do(func() { a.stopMode <- m }) }
 // Run runs the agent until ctx ends (then it stops as on_stop says) or Leave,
 // HandOver or Upgrade is called. When it has returned, nothing of it is left.
 func (a *Agent) Run(ctx context.Context) error {
+	defer close(a.down)
 	a.engine.Recover(a.cfg.Load().Bundles)
 	listen, unlisten, err := a.web.Listen(ctx)
 	if err != nil {
@@ -77,8 +78,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	sessionDone.Go(func() { sessionErr <- a.sessions.Run(sessions) })
 	a.loadLastGood()
 	wg.Go(func() { a.loop.run(loop) })
-	a.setLoop(life, cfg)
-	a.sup.apply(life, a.unitSpecs(cfg))
+	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)))
 	hooksDone.Go(func() { a.hooks.Run(hooks) })
 	a.execs.begin(hooks, cfg.Execs)
 	wg.Go(func() { a.saved.run(life) })
@@ -89,7 +89,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { listen(life) })
 	wg.Go(func() { a.dns.Run(life) })
 
+	close(a.up)
+
 	mode, err := a.wait(ctx, sessionErr)
+	a.reloading.Lock() // after the reload that is under way, and before any other
+	a.stopping = true
+	a.reloading.Unlock()
 	a.log.Info("stopping", "mode", mode.String())
 	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Close() }, func() { endSessions(); sessionDone.Wait() })
 	end()

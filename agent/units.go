@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
@@ -20,7 +21,7 @@ import (
 const drainMargin = 5 * time.Second
 
 // unitSpecs makes the units that the settings want.
-func (a *Agent) unitSpecs(c *Config) []unitSpec {
+func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	var specs []unitSpec
 	for _, x := range c.Configs {
 		specs = append(specs, unitSpec{kind: "config", name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
@@ -35,9 +36,8 @@ func (a *Agent) unitSpecs(c *Config) []unitSpec {
 		specs = append(specs, unitSpec{kind: "service", name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})
 	}
 	for _, x := range c.Elections {
-		specs = append(specs, unitSpec{kind: "election", name: x.Name, key: electionKey{x, c.ID, observes(c, x.Name)}, make: func(any) unitParts {
-			return a.electionUnit(electionKey{x, c.ID, observes(c, x.Name)})
-		}})
+		k := electionKey{x, c.ID, observes(c.Hooks, bundles, x.Name)}
+		specs = append(specs, unitSpec{kind: "election", name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
 	}
 	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: a.left} }})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
@@ -54,15 +54,10 @@ type electionKey struct {
 
 // observes reports whether anything wants to know who leads while another
 // does: that costs a wake-up of every candidate at each change.
-func observes(c *Config, election string) bool {
+func observes(hooks []hook.Config, bundles []*bundle, election string) bool {
 	source := view.Source{Kind: view.KindElection, Name: election}
-	for _, h := range c.Hooks {
-		if slices.Contains(h.OnChange, source) {
-			return true
-		}
-	}
-	bundles, _ := parseBundles(c)
-	return slices.ContainsFunc(bundles, func(b *bundle) bool { return slices.Contains(b.Sources, source) })
+	return slices.ContainsFunc(hooks, func(h hook.Config) bool { return slices.Contains(h.OnChange, source) }) ||
+		slices.ContainsFunc(bundles, func(b *bundle) bool { return slices.Contains(b.Sources, source) })
 }
 
 // sameUnit compares the configurations of two units. Functions and loggers
