@@ -61,6 +61,12 @@ func TestScripts(t *testing.T) {
 			"code":       code,
 			"eventually": eventually,
 			"waitfile":   waitFile,
+			"waitgone": func(ts *testscript.TestScript, _ bool, args []string) {
+				await(ts, func() bool {
+					_, err := os.Stat(ts.MkAbs(args[0]))
+					return os.IsNotExist(err)
+				}, func() string { return args[0] + " to be removed" })
+			},
 			"zkcreate": func(ts *testscript.TestScript, _ bool, args []string) {
 				data := []byte(strings.Join(args[1:], " "))
 				ts.Check(server.Create(ts.Value("chroot").(string)+args[0], data))

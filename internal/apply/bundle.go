@@ -25,6 +25,7 @@ type Bundle struct {
 	rendered view.View                // that the outputs show
 	look     bool                     // what is in place may not be the outputs: compare with the disk
 	written  map[string]files.Written // by destination; nil: not loaded yet
+	taken    map[string]bool          // destinations that something else wrote
 }
 
 // file is one template of a bundle.
@@ -64,7 +65,7 @@ func Parse(cfg Config, declared []view.Source) *Bundle {
 
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
-func (b *Bundle) Inherit(former *Bundle) { b.written = former.written }
+func (b *Bundle) Inherit(former *Bundle) { b.written, b.taken = former.written, former.taken }
 
 // Concerns reports whether the difference between two views can change what
 // the bundle renders.

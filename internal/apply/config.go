@@ -64,7 +64,9 @@ type FileConfig struct {
 	Syntax          string   // none, json, yaml, toml, xml, hcl or ini
 	MissingKeyOK    bool     // error_on_missing_key = false
 	InPlace         bool     // write into the file (bind mounts) instead of renaming over it
-	Symlink         string   // follow or refuse
+	Symlink         string   // auto, follow or refuse
+	AllowSubdirs    bool     // the key of an element may hold "/"
+	Adopt           bool     // with for_each: take over files that something else wrote
 	Drift           string   // repair or report
 	MaxSize         int64    // bytes; 0: default
 	Timeout         time.Duration
@@ -125,9 +127,12 @@ func (c *FileConfig) Path(e *command.Each) (string, error) {
 		return dest, nil
 	}
 	for part := range strings.SplitSeq(e.Key, "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
-			return "", fmt.Errorf("element %q cannot be part of a file name", e.Key)
+		if part == "" || part[0] == '.' || strings.ContainsRune(part, 0) {
+			return "", fmt.Errorf("element %q cannot be part of a file name: it is empty or begins with a dot", e.Key)
 		}
+	}
+	if !c.AllowSubdirs && strings.Contains(e.Key, "/") {
+		return "", fmt.Errorf("element %q cannot be part of a file name: it holds a slash; allow_subdirs = true lets keys name directories", e.Key)
 	}
 	return dest, nil
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
+// renderDir is the state directory of Once, below that of the agent.
+const renderDir = "render"
+
 // Output is one file as a bundle renders it now.
 type Output struct {
 	Destination string
@@ -32,6 +35,9 @@ func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	}
 	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.Config.Name), StateDir: e.journalDir(), FS: e.FS})
 	err := t.stage()
+	if err == nil {
+		err = t.takenError()
+	}
 	if err == nil && t.tx.Changed() {
 		err = t.check(ctx, false)
 	}
@@ -65,7 +71,7 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, error) {
 	o := e.Options
 	o.StateDir, o.Observer = "", nobody{}
-	if dir := filepath.Join(e.StateDir, "render"); e.StateDir != "" && os.MkdirAll(dir, 0o700) == nil {
+	if dir := filepath.Join(e.StateDir, renderDir); e.StateDir != "" && os.MkdirAll(dir, 0o700) == nil {
 		unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
 		if err != nil {
 			return nil, fmt.Errorf("wait for another render: %w", err)
@@ -77,7 +83,7 @@ func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, er
 	own.Recover([]Config{b.Config})
 	defer own.Close()
 	t := own.fresh(b, v)
-	err := plain(t.run(ctx))
+	err := plain(errors.Join(t.run(ctx), t.takenError()))
 	var written []string
 	if t.changed > 0 {
 		for _, s := range t.tx.Files() {

@@ -234,6 +234,7 @@ type applying struct {
 	tx      *files.Tx
 	outputs []*output // all that the bundle renders now
 	staged  []*output // those that are in tx
+	taken   []string  // destinations that something else wrote
 	gone    []string  // destinations that are no longer wanted
 	made    []string  // directories, the newest first
 	arrived bool
@@ -287,6 +288,9 @@ func (t *applying) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.claim(); err != nil {
+		return errors.Join(fail(stageStage, time.Second, err), t.tx.Discard())
+	}
 	return t.use(ctx)
 }
 
@@ -309,7 +313,7 @@ func (t *applying) pay(ctx context.Context, err error) error {
 
 // prepare renders, stages and checks.
 func (t *applying) prepare(ctx context.Context) error {
-	t.outputs, t.staged, t.gone = nil, nil, nil
+	t.outputs, t.staged, t.gone, t.taken = nil, nil, nil, nil
 	if err := t.render(ctx); err != nil {
 		return err
 	}
@@ -322,6 +326,7 @@ func (t *applying) prepare(ctx context.Context) error {
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
+	t.tellTaken()
 	if !t.tx.Changed() {
 		return nil
 	}

@@ -143,13 +143,16 @@ func (t *applying) stage() error {
 	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
 	whole := look || (b.Config.Check != nil && b.Config.Check.At != atSwapped)
 	for _, o := range t.outputs {
-		if !whole && !o.new {
+		if !whole && !o.new && !b.taken[o.dest] {
 			continue
 		}
 		if t.job.Mode == ModeCached && exists(o.dest) {
 			continue // the file may be newer than the view that was kept.
 		}
 		if t.leftAlone(o) {
+			continue
+		}
+		if t.foreign(o) {
 			continue
 		}
 		f := o.file()
@@ -255,13 +258,11 @@ func (e *Engine) writtenPath(name string) string {
 
 // loadWritten reads what a former process wrote; nothing when it cannot.
 func (e *Engine) loadWritten(name string) map[string]files.Written {
-	w := map[string]files.Written{}
-	if p := e.writtenPath(name); p != "" {
-		if data, err := os.ReadFile(p); err == nil { //nolint:gosec // below our state directory.
-			_ = json.Unmarshal(data, &w)
-		}
+	p := e.writtenPath(name)
+	if p == "" {
+		return map[string]files.Written{}
 	}
-	return w
+	return readWritten(p)
 }
 
 // saveWritten keeps the record for the next process, where that has a use for

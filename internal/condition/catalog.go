@@ -18,6 +18,7 @@ type Entry struct {
 // host degraded: it serves, and something is held or kept.
 var failing = []string{
 	"agent-id-taken",
+	"destination-taken",
 	"dns-not-listening",
 	"hook-failed",
 	"hook-ledger",
@@ -74,6 +75,11 @@ func Catalog() []Entry {
 			"agent-id-taken", "", "Another agent of the fleet has the id of this one. Both tell it.",
 			"The agent that came first has the record of the host. Members and candidates of both stay.",
 			"Give each agent an `id` of its own in the block `agent`. A cloned machine brings a copied state directory: remove it there.",
+		},
+		{
+			"destination-taken", "file", "A key of a `for_each` names a file that exists and that the agent did not write.",
+			"That file, as it is. The agent never replaces or removes it.",
+			"Rename the key in ZooKeeper, or move the file away. `adopt = true` in the template takes such files over. Then `zkagent reload`.",
 		},
 		{
 			"dns-not-listening", "address", "DNS queries cannot be answered at the address of `dns.listen`.",

@@ -32,7 +32,9 @@ type fileBlock struct {
 	Syntax      hcl.Expression `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
 	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
 	InPlace     hcl.Expression `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
-	Symlink     hcl.Expression `hcl:"symlink,optional" is:"string" default:"follow" enum:"follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail."`
+	Symlink     hcl.Expression `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
+	Subdirs     hcl.Expression `hcl:"allow_subdirs,optional" is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`
+	Adopt       hcl.Expression `hcl:"adopt,optional" is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`
 	Drift       hcl.Expression `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
 	MaxSize     hcl.Expression `hcl:"max_size,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`
 	Timeout     hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
@@ -56,6 +58,8 @@ type templateBlock struct {
 	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional"`
 	InPlace     hcl.Expression `hcl:"in_place,optional"`
 	Symlink     hcl.Expression `hcl:"symlink,optional"`
+	Subdirs     hcl.Expression `hcl:"allow_subdirs,optional"`
+	Adopt       hcl.Expression `hcl:"adopt,optional"`
 	Drift       hcl.Expression `hcl:"drift,optional"`
 	MaxSize     hcl.Expression `hcl:"max_size,optional"`
 	Timeout     hcl.Expression `hcl:"timeout,optional"`
@@ -83,7 +87,7 @@ func (b *templateBlock) file() *fileBlock {
 	return &fileBlock{
 		At: b.At, Name: b.Name, Source: b.Source, Contents: b.Contents, Destination: b.Destination, Mode: b.Mode, Owner: b.Owner,
 		Group: b.Group, Backup: b.Backup, Allow: b.Allow, Delimiters: b.Delimiters, CreateDirs: b.CreateDirs, Syntax: b.Syntax, MissingKey: b.MissingKey, InPlace: b.InPlace,
-		Symlink: b.Symlink, Drift: b.Drift, MaxSize: b.MaxSize, Timeout: b.Timeout,
+		Symlink: b.Symlink, Subdirs: b.Subdirs, Adopt: b.Adopt, Drift: b.Drift, MaxSize: b.MaxSize, Timeout: b.Timeout,
 	}
 }
 
@@ -141,7 +145,7 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.Te
 		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
 		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Dir: filepath.Dir(b.At.Filename), Syntaxes: Syntaxes(), LookupEnv: s.opts.Env, Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
 		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),
-		CreateDirs: r.boolean(&b.CreateDirs), InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+		CreateDirs: r.boolean(&b.CreateDirs), InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), AllowSubdirs: r.boolean(&b.Subdirs), Adopt: r.boolean(&b.Adopt), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
 	}
 	t.Left, t.Right = s.delimiters(r, &b.Delimiters)
 	s.claim(dest, full)

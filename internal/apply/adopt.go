@@ -1,0 +1,135 @@
+package apply
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/files"
+)
+
+// Whoever writes znodes chooses the keys of a for_each, and so the names of its
+// files. A key must not take a file that somebody else wrote:
+//
+//   - a file that no record says the agent wrote stays as it is, and is never
+//     removed (condition destination-taken); adopt = true takes it over
+//   - the record is durable before the first rename, so a killed process does
+//     not forget its own files; it counts only for the bytes that were meant
+//     until the file was seen in place
+//   - a file with the rendered bytes is fine, and still not ours to remove
+//
+// A template without for_each names its file in the settings, and takes it.
+
+// foreign reports whether the file of an output is somebody else's. It is then
+// left alone.
+func (t *applying) foreign(o *output) bool {
+	b := t.job.Bundle
+	if b.Config.ForEach == nil || o.tmpl.cfg.Adopt {
+		return false
+	}
+	w, recorded := b.written[o.dest]
+	if recorded && w.Inode != 0 {
+		return false
+	}
+	now, err := os.ReadFile(o.dest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err == nil {
+		if recorded && w.Holds(now) || t.otherDoorWrote(o.dest) {
+			return false
+		}
+		if bytes.Equal(now, o.data) {
+			return true
+		}
+	}
+	t.taken = append(t.taken, o.dest)
+	return true
+}
+
+// otherDoorWrote reports whether `zkagent render` wrote the file, or for it the
+// agent.
+func (t *applying) otherDoorWrote(dest string) bool {
+	if t.StateDir == "" {
+		return false
+	}
+	other := filepath.Join(t.StateDir, renderDir)
+	if filepath.Base(t.StateDir) == renderDir {
+		other = filepath.Dir(t.StateDir)
+	}
+	_, ok := readWritten(filepath.Join(other, "files", files.Name(t.name)+".json"))[dest]
+	return ok
+}
+
+// tellTaken opens a condition for each destination that is taken, and closes
+// those that no longer are.
+func (t *applying) tellTaken() {
+	b := t.job.Bundle
+	for dest := range b.taken {
+		if !slices.Contains(t.taken, dest) {
+			t.Conds.Close("destination-taken", dest)
+			delete(b.taken, dest)
+		}
+	}
+	for _, dest := range t.taken {
+		t.Conds.Open("destination-taken", dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
+		if b.taken == nil {
+			b.taken = map[string]bool{}
+		}
+		b.taken[dest] = true
+	}
+}
+
+// takenError is the error of the doors that open no condition; nil: no
+// destination is taken.
+func (t *applying) takenError() error {
+	if len(t.taken) == 0 {
+		return nil
+	}
+	return fail(stageStage, 0, fmt.Errorf("%s: something else wrote this file, and a key of for_each must not take it; "+
+		"move it away, or set adopt = true in the template", strings.Join(t.taken, ", ")))
+}
+
+// claim notes the files that a swap is about to make.
+func (t *applying) claim() error {
+	b, p := t.job.Bundle, t.writtenPath(t.name)
+	if b.Config.ForEach == nil || p == "" {
+		return nil
+	}
+	list := maps.Clone(b.written)
+	for i, s := range t.tx.Files()[:len(t.staged)] {
+		if _, ok := list[t.staged[i].dest]; !ok && s.Changed() {
+			list[t.staged[i].dest] = files.Written{Path: t.staged[i].dest, Digest: files.Digest(s.Data())}
+		}
+	}
+	if len(list) == len(b.written) {
+		return nil
+	}
+	for dest := range b.written {
+		b.digestOf(dest)
+		list[dest] = b.written[dest]
+	}
+	data, err := json.Marshal(list)
+	if err == nil {
+		err = t.FS.Save(p, data)
+	}
+	if err != nil {
+		return fmt.Errorf("note the files to be written: %w", err)
+	}
+	return nil
+}
+
+func readWritten(path string) map[string]files.Written {
+	w := map[string]files.Written{}
+	if data, err := os.ReadFile(filepath.Clean(path)); err == nil {
+		_ = json.Unmarshal(data, &w)
+	}
+	return w
+}
