@@ -118,6 +118,7 @@ func New(cfg Config) (*Agent, error) {
 		log.Error("maintenance not known", "err", err)
 	}
 	a.build(&cfg)
+	a.metrics.healthNow = a.health
 	a.use(&cfg)
 	return a, nil
 }

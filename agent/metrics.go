@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -33,6 +34,7 @@ type Metrics struct {
 	bundleState  *prometheus.GaugeVec
 	unitErrors   *prometheus.CounterVec
 	info         *prometheus.GaugeVec
+	healthNow    func() fleet.Health // asked at each scrape; nil: not known yet
 
 	session  *session.Metrics
 	config   *config.Metrics
@@ -60,6 +62,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		bundleState:  gaugeVec("template_ok", "Whether the newest apply of a template was successful.", "template"),
 		unitErrors:   counterVec("unit_errors_total", "Units that ended with an error and were run again.", "kind", "name"),
 		info:         gaugeVec("build_info", "The version of the program; always 1.", "version"),
+	}
+	for _, word := range fleet.Healths {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "zkagent_health", Help: "The health of the host: 1 for the word that holds now.", ConstLabels: prometheus.Labels{"health": string(word)},
+		}, func() float64 { return bool01(m.healthNow != nil && m.healthNow() == word) }))
 	}
 	m.session, m.config = session.NewMetrics(reg), config.NewMetrics(reg)
 	m.registry, m.election = registry.NewMetrics(reg), election.NewMetrics(reg)

@@ -5,17 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
-)
-
-// Exit codes of a monitoring plugin.
-const (
-	pluginOK = iota
-	pluginWarning
-	pluginCritical
-	pluginUnknown
 )
 
 // checkStatus is status for a monitoring system.
@@ -28,11 +19,11 @@ func (g *globals) checkStatus(ctx context.Context) error {
 		s, err = client.Status(ctx)
 		return err
 	})
-	code, text := pluginUnknown, ""
+	code, text := web.CheckUnknown, ""
 	if err != nil {
 		text = "no answer: " + err.Error()
 	} else {
-		code, text = judge(s)
+		code, text = s.Check()
 	}
 	word := []string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
 	if g.IsJSON() {
@@ -42,25 +33,8 @@ func (g *globals) checkStatus(ctx context.Context) error {
 	} else {
 		_, _ = fmt.Fprintf(g.Out, "ZKAGENT %s - %s\n", word, term.Printable(text))
 	}
-	if code == pluginOK {
+	if code == web.CheckOK {
 		return nil
 	}
 	return codeError(code)
-}
-
-// judge makes the health of the host, in the words of every view, a state of the
-// monitoring system. Maintenance is on purpose.
-func judge(s *web.Status) (int, string) {
-	code := map[fleet.Health]int{fleet.OK: pluginOK, fleet.Maintenance: pluginOK, fleet.Degraded: pluginWarning, fleet.Failing: pluginCritical}[s.Health]
-	if s.Health == "" {
-		return pluginUnknown, "the agent does not say how it is: it is of another version"
-	}
-	var texts []string
-	for _, c := range s.Conditions {
-		texts = append(texts, c.Name()+": "+c.Text)
-	}
-	if len(texts) == 0 {
-		return code, s.Summary
-	}
-	return code, strings.Join(texts, "; ")
 }

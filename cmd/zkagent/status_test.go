@@ -168,7 +168,7 @@ func TestStatus_Check(t *testing.T) {
 			s.Health = fleet.Failing
 			s.Conditions = []web.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
 		}), 2, "ZKAGENT CRITICAL - template-failed web: no; drift f: x\n"},
-		"former version": {healthy(func(s *web.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - the agent does not say how it is"},
+		"former version": {healthy(func(s *web.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - the agent says that it is \"\""},
 		"maintenance":    {healthy(func(s *web.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT OK - 2 templates ok\n"},
 		"refused":        {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
 		"garbage":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},

@@ -139,7 +139,6 @@ var pageFuncs = template.FuncMap{
 	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"class":    func(state any) string { return stateClass(fmt.Sprint(state)) },
 	"word":     stateWord,
-	"hex":      func(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) },
 	"diffline": diffClass,
 	"plural":   plural,
 	"short":    short,

@@ -115,7 +115,7 @@ async function refresh() {
     const next = doc.getElementById("content");
     if (!next) throw new Error("no content");
     place(next);
-    patch(document.getElementById("state"), doc.getElementById("state"));
+    for (const id of ["state", "health"]) patch(document.getElementById(id), doc.getElementById(id));
     patch(document.querySelector("[data-clock]"), doc.querySelector("[data-clock]"));
     document.documentElement.dataset.refreshes = Number(document.documentElement.dataset.refreshes || 0) + 1;
   } catch {
