@@ -21,6 +21,14 @@ type Unit interface {
 	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
 }
 
+// unitFunc is a unit that is a function.
+type unitFunc func(ctx context.Context, s *session.Session, up func(view.Update)) error
+
+// Run implements [Unit].
+func (f unitFunc) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	return f(ctx, s, up)
+}
+
 // unitSpec is a unit as the settings want it.
 type unitSpec struct {
 	kind, name string

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -73,13 +75,13 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.registry
 	g := registry.NewGroup(c)
-	return a.followGroup(g, g, c.Name)
+	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }
 
 func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.registry
 	g := registry.NewGroups(c)
-	return a.followGroup(g, g, c.Name)
+	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }
 
 func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
@@ -100,8 +102,9 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 		r.Inherit(former)
 	}
 	return unitParts{
-		unit: r, value: r,
-		life: func(ctx context.Context) { _ = r.RunChecks(ctx) },
+		unit:  unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return r.Run(ctx, s) }),
+		value: r,
+		life:  func(ctx context.Context) { _ = r.RunChecks(ctx) },
 		leave: func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain+drainMargin)
 			defer cancel()
@@ -128,12 +131,13 @@ func (a *Agent) checkRun(ctx context.Context, args []string, limit int) (output 
 func (a *Agent) electionUnit(k electionKey) unitParts {
 	e := k.ElectionConfig
 	c := election.New(election.Config{
-		Name: e.Name, Path: e.Path, ID: k.ID, Dialect: e.Dialect, Priority: e.Priority, Observe: k.Observe,
-		Logger: a.log, Metrics: a.metrics.election,
+		Name: e.Name, Path: e.Path, ID: k.ID, Dialect: e.Dialect, Observe: k.Observe, Keep: true,
+		JoinDelay: time.Duration(e.Priority) * cmp.Or(a.first.ZooKeeper.Timeout, session.DefaultTimeout),
+		Logger:    a.log, Metrics: a.metrics.election,
 		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
 	})
 	return unitParts{
-		unit: c, value: c,
+		unit: unitFunc(view.Untyped(c.Run)), value: c,
 		leave: func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMargin)
 			defer cancel()

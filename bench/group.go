@@ -63,11 +63,7 @@ func (e *env) follow(ctx context.Context, path string, n int) (*followed, error)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = g.Run(run, f.s, func(u view.Update) {
-			if g, ok := u.(*view.Group); ok {
-				f.news <- len(g.Members)
-			}
-		})
+		_ = g.Run(run, f.s, func(g *view.Group) { f.news <- len(g.Members) })
 	}()
 	f.stop = func() {
 		cancel()

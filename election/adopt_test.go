@@ -8,7 +8,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // A process that resumes a session keeps the candidate of its own id. One of
@@ -32,12 +31,12 @@ func TestAdopt_OnlyTheOwnID(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := make(chan int64, 1)
-				c := New(Config{Name: "e", Path: "/e", ID: id, Lead: func(ctx context.Context, t Term) {
+				c := New(Config{Name: "e", Path: "/e", ID: id, Keep: true, Lead: func(ctx context.Context, t Term) {
 					began <- t.ID
 					<-ctx.Done()
 				}})
 				unit, end := context.WithCancel(ctx)
-				go func() { _ = c.Run(unit, s, func(view.Update) {}); done <- struct{}{} }()
+				go func() { _ = c.Run(unit, s, nil); done <- struct{}{} }()
 				term = <-began
 				m.HandOver()
 				end()

@@ -18,7 +18,7 @@ func BenchmarkFailover(b *testing.B) {
 			s := dialReal(b)
 			path := "/bench-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 			join := func(behind int) *runner {
-				r := run(b, s, Config{Name: "e", Path: path, ID: "c", Leave: true})
+				r := run(b, s, Config{Name: "e", Path: path, ID: "c"})
 				inLine(b, s, path, behind+1)
 				return r
 			}

@@ -26,7 +26,7 @@ func (c *Candidate) campaign(ctx context.Context, s *session.Session, line *reci
 			return err
 		}
 		c.cfg.Logger.Info("candidacy ended", "path", c.cfg.Path, "err", err)
-		if err := rest(ctx, s, s.Timeout()/3); err != nil {
+		if err := s.Sleep(ctx, s.Timeout()/3); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (c *Candidate) leave(ctx context.Context, s *session.Session, place *recipe
 	switch {
 	case s.Context().Err() != nil, errors.Is(why, recipe.ErrLost):
 		return nil // it is gone
-	case ctx.Err() != nil && !c.cfg.Leave && !errors.Is(why, ErrResigned):
+	case ctx.Err() != nil && c.cfg.Keep && !errors.Is(why, ErrResigned):
 		c.mu.Lock()
 		c.old = &kept{s, place}
 		c.mu.Unlock()
@@ -138,18 +138,4 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.
 	why := context.Cause(term)
 	c.cfg.Logger.Info("term ended", "path", place.Path(), "term", place.Fence(), "err", why)
 	return why
-}
-
-// rest waits, unless ctx or the session ends first.
-func rest(ctx context.Context, s *session.Session, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.Done():
-		return context.Cause(s.Context())
-	}
 }

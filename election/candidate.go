@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
@@ -24,17 +25,17 @@ type Config struct {
 	// Dialect is recipe.Curator (LeaderLatch, the default),
 	// recipe.CuratorSelector (LeaderSelector) or recipe.Kazoo.
 	Dialect string
-	// Priority delays joining by that many session timeouts, so that of
-	// candidates that start together lower ones stand first. Nobody who
+	// JoinDelay is how long the candidate waits before it joins the line, so
+	// that of candidates that start together others stand first. Nobody who
 	// leads is deposed.
-	Priority int
+	JoinDelay time.Duration
 	// Observe makes updates tell who leads while another does. Each change of
 	// the leader then wakes every candidate that observes.
 	Observe bool
-	// Leave makes Run delete the candidate when its context ends. Otherwise
-	// the znode stays for a process that resumes the session, and goes with
-	// the session.
-	Leave bool
+	// Keep leaves the candidate's znode standing when the context of Run ends,
+	// for a later Run, or for a process that takes the session over. It still
+	// stands in line, and may lead with nobody at work, until the session ends.
+	Keep bool
 	// Lead is called for the length of each term. Its context ends, with a
 	// cause, when the term does; it must return within a third of the session
 	// timeout after that. If it returns earlier, the candidate resigns.
@@ -75,10 +76,11 @@ func New(cfg Config) *Candidate {
 }
 
 // Run campaigns, leads, and campaigns again, until ctx or the session ends. It
-// calls up with a *view.Leader at once and on each change, from one goroutine.
+// calls up with who leads, at once and on each change, from one goroutine; up may
+// be nil.
 // It returns nil when ctx is done, and an error when it cannot go on in this
 // session.
-func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
 	line, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
 	if err != nil {
 		return fmt.Errorf("election %s: %w", c.cfg.Name, err)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
 // enter returns our place in line: one that this session owns already, or a
-// new one after the delay of our priority.
+// new one after the delay.
 func (c *Candidate) enter(ctx context.Context, s *session.Session, line *recipe.Line, old *kept) (*recipe.Place, error) {
 	if old != nil && old.s == s {
 		return old.place, nil // Run goes on where the last one ended
@@ -24,8 +23,8 @@ func (c *Candidate) enter(ctx context.Context, s *session.Session, line *recipe.
 			return place, err
 		}
 	}
-	if c.cfg.Priority > 0 {
-		if err := rest(ctx, s, time.Duration(c.cfg.Priority)*s.Timeout()); err != nil {
+	if c.cfg.JoinDelay > 0 {
+		if err := s.Sleep(ctx, c.cfg.JoinDelay); err != nil {
 			return nil, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 func ExampleCandidate() {
@@ -35,7 +34,7 @@ func ExampleCandidate() {
 			<-ctx.Done()
 		},
 	})
-	fmt.Println(c.Run(ctx, s, func(view.Update) {}))
+	fmt.Println(c.Run(ctx, s, nil))
 	// Output:
 	// leading: true <nil>
 	// <nil>

@@ -12,7 +12,6 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // interruptions are ways for a session to be interrupted. Each returns after
@@ -74,7 +73,7 @@ func (m *sim) stands(ctx context.Context, id string) {
 		if err != nil {
 			return
 		}
-		_ = New(Config{Name: "e", Path: "/e", ID: id, Lead: m.lead(id)}).Run(ctx, s, func(view.Update) {})
+		_ = New(Config{Name: "e", Path: "/e", ID: id, Lead: m.lead(id)}).Run(ctx, s, nil)
 		_ = s.Close()
 	}
 }
@@ -181,7 +180,7 @@ func TestKillSessionThenClose(t *testing.T) {
 		var last int64
 		for range 5 {
 			s := dialMem(t, w, "a")
-			a := run(t, s, Config{Name: "e", Path: "/e", ID: "a", Leave: true})
+			a := run(t, s, Config{Name: "e", Path: "/e", ID: "a"})
 			last = grows(t, last, <-a.terms)
 			w.ExpireSession(s.ID())
 			start := time.Now()

@@ -11,7 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/history"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // TestHistory_Porcupine lets candidates campaign while their network is
@@ -77,7 +76,7 @@ func recordCampaign(ctx context.Context, h *history.Log, w *memzk.Server, i int)
 		if err != nil {
 			continue
 		}
-		_ = c.Run(ctx, s, func(view.Update) {})
+		_ = c.Run(ctx, s, nil)
 		_ = s.Close()
 	}
 }

@@ -31,7 +31,7 @@ func leadInTurn(t *testing.T, p *peers.Peer, kind, dialect string, both bool) {
 	ctx, s, path := testContext(t), dialReal(t), zktest.Root(t)+"/"+kind
 	p.Tell(t, "acquire %s %s", kind, path)
 	p.Expect(ctx, t, "held "+kind)
-	ours := run(t, s, Config{Name: "e", Path: path, ID: "ours", Dialect: dialect, Leave: true})
+	ours := run(t, s, Config{Name: "e", Path: path, ID: "ours", Dialect: dialect})
 	peers.AwaitChildren(ctx, t, s, path, 2)
 	if len(ours.terms) > 0 {
 		t.Fatalf("%s: ours leads beside the peer", kind)

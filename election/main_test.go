@@ -61,7 +61,7 @@ func run(t testing.TB, s *session.Session, cfg Config) *runner {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() {
-		done <- r.Run(ctx, s, func(u view.Update) { r.updates <- *u.(*view.Leader) })
+		done <- r.Run(ctx, s, func(u *view.Leader) { r.updates <- *u })
 	}()
 	stopped := false
 	r.stop = func() error {

@@ -64,7 +64,7 @@ func TestFailover_WakesOne(t *testing.T) {
 				terms <- term
 				<-ctx.Done()
 			}})
-			wg.Go(func() { _ = c.Run(ctx, s, func(view.Update) {}) })
+			wg.Go(func() { _ = c.Run(ctx, s, nil) })
 			synctest.Wait()
 		}
 		w.ResetRequests()
@@ -189,7 +189,7 @@ func TestNoAuthOnElectionPath(t *testing.T) {
 	bubble(t, func(t *testing.T, w *memzk.Server) {
 		must(t, w.CreateWith("/e", nil, jute.FlagPersistent, []jute.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}))
 		c := New(Config{Name: "e", Path: "/e", ID: "a"})
-		if err := c.Run(t.Context(), dialMem(t, w, "a"), func(view.Update) {}); !errors.Is(err, session.ErrNoAuth) {
+		if err := c.Run(t.Context(), dialMem(t, w, "a"), nil); !errors.Is(err, session.ErrNoAuth) {
 			t.Errorf("got %v, want ErrNoAuth", err)
 		}
 	})
@@ -208,9 +208,9 @@ func TestExpiryEndsRun(t *testing.T) {
 	})
 }
 
-func TestPriorityJoinsLater(t *testing.T) {
+func TestJoinDelay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *memzk.Server) {
-		low := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "low", Priority: 1})
+		low := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "low", JoinDelay: memTimeout})
 		time.Sleep(memTimeout / 2)
 		high := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "high"})
 		<-high.terms
@@ -235,7 +235,7 @@ func TestObserve(t *testing.T) {
 		if l := <-seen; l.ID != "" || l.Term != 0 {
 			t.Errorf("without candidates: got %+v", l)
 		}
-		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a", Leave: true})
+		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})
 		first := <-a.terms
 		if l := <-seen; l.ID != "a" || l.Term != first.ID {
 			t.Errorf("got %+v, want a in term %d", l, first.ID)

@@ -16,7 +16,6 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // pausedLeader is set, to the server's address and the root, in the environment
@@ -42,7 +41,7 @@ func TestPauseClientSIGSTOP(t *testing.T) {
 	first := lineOf(ctx, t, lines, "leads ")
 	lineOf(ctx, t, lines, "acted")
 
-	b := run(t, s, Config{Name: "e", Path: root + "/e", ID: "b", Leave: true})
+	b := run(t, s, Config{Name: "e", Path: root + "/e", ID: "b"})
 	must(t, child.Process.Signal(syscall.SIGSTOP))
 	second := recv(ctx, t, b.terms)
 	ours := strconv.FormatInt(second.ID, 10)
@@ -146,7 +145,7 @@ func leadUntilTold(t *testing.T, env string) {
 		if err != nil {
 			continue
 		}
-		_ = c.Run(ctx, s, func(view.Update) {})
+		_ = c.Run(ctx, s, nil)
 		_ = s.Close()
 	}
 }

@@ -50,11 +50,11 @@ func TestReal_ResignPassesOn(t *testing.T) {
 func TestReal_RunAgainKeepsThePlace(t *testing.T) {
 	ctx, path := testContext(t), zktest.Root(t)+"/election"
 	s := dialReal(t)
-	r := run(t, s, Config{Name: "e", Path: path, ID: "a"})
+	r := run(t, s, Config{Name: "e", Path: path, ID: "a", Keep: true})
 	first := recv(ctx, t, r.terms)
 	must(t, r.stop())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, s, func(view.Update) {}) }()
+	go func() { done <- r.Run(ctx, s, nil) }()
 	if second := recv(ctx, t, r.terms); second.ID != first.ID {
 		t.Errorf("term after Run was called again: got %d, want %d", second.ID, first.ID)
 	}

@@ -14,7 +14,7 @@ type state struct {
 // report turns states into updates: our own term counts first, then what was
 // seen. It sends only what differs from the update before, and returns when
 // states is closed.
-func (c *Candidate) report(states <-chan state, up func(view.Update)) {
+func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 	nobody := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path}
 	mine, seen, observed := nobody, nobody, !c.cfg.Observe
 	var last *view.Leader
@@ -35,7 +35,9 @@ func (c *Candidate) report(states <-chan state, up func(view.Update)) {
 		}
 		last = &now
 		c.cfg.Metrics.leads(c.cfg.Name, now.Mine)
-		up(last)
+		if up != nil {
+			up(last)
+		}
 	}
 	c.cfg.Metrics.leads(c.cfg.Name, false)
 }

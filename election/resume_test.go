@@ -36,7 +36,7 @@ func TestHandOver_KeepsTheTerm(t *testing.T) {
 	bubble(t, func(t *testing.T, w *memzk.Server) {
 		dir := t.TempDir()
 		s, handOver := manager(t, w, dir)
-		cfg := Config{Name: "e", Path: "/e", ID: "a"}
+		cfg := Config{Name: "e", Path: "/e", ID: "a", Keep: true}
 		a := run(t, s, cfg)
 		first := <-a.terms
 		b := run(t, dialMem(t, w, "b"), Config{Name: "e", Path: "/e", ID: "b"})

@@ -13,7 +13,6 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // TestSeeds runs candidates in virtual time under random faults: lost replies,
@@ -87,7 +86,7 @@ func (m *sim) candidate(ctx context.Context, i int, rng *rand.Rand) {
 		if err != nil {
 			continue
 		}
-		c := New(Config{Name: "e", Path: "/e", ID: id, Observe: i%2 == 0, Leave: n%2 == 0, Lead: m.lead(id)})
+		c := New(Config{Name: "e", Path: "/e", ID: id, Observe: i%2 == 0, Keep: n%2 != 0, Lead: m.lead(id)})
 		life, end := context.WithCancel(ctx)
 		dies := time.AfterFunc(time.Duration(rng.Int64N(int64(20*memTimeout))), func() {
 			if ctx.Err() == nil {
@@ -95,7 +94,7 @@ func (m *sim) candidate(ctx context.Context, i int, rng *rand.Rand) {
 			}
 			end()
 		})
-		_ = c.Run(life, s, func(view.Update) {})
+		_ = c.Run(life, s, nil)
 		dies.Stop()
 		end()
 		_ = s.Close()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // maxContenders bounds how many agents contend for the coordinator's part.
@@ -47,7 +46,7 @@ func (p *Participant) contend(ctx context.Context, s *session.Session, name stri
 			p.insist(ctx, s, name, "coordinate", func(ctx context.Context, _ *session.Session, _ string) error { return c.run(ctx) })
 		},
 	})
-	err = candidate.Run(ctx, s, func(view.Update) {})
+	err = candidate.Run(ctx, s, nil)
 	// A candidate keeps its place when its context ends; ours must not stand
 	// before those of the next rollout.
 	resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())

@@ -10,7 +10,6 @@ import (
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // holding is what a lock of any kind gives.
@@ -304,7 +303,7 @@ func elections(ctx context.Context, all []*session.Session, path string) error {
 	return together(ctx, all, func(ctx context.Context, s *session.Session, i int) error {
 		own, done := context.WithCancelCause(ctx)
 		defer done(nil)
-		c := election.New(election.Config{Name: "e", Path: path, ID: fmt.Sprint(i), Leave: true, Lead: func(term context.Context, t election.Term) {
+		c := election.New(election.Config{Name: "e", Path: path, ID: fmt.Sprint(i), Lead: func(term context.Context, t election.Term) {
 			mu.Lock()
 			if term.Err() == nil && (leader >= 0 || t.ID <= last) {
 				done(fmt.Errorf("%d leads in term %d beside %d in term %d", i, t.ID, leader, last))
@@ -318,7 +317,7 @@ func elections(ctx context.Context, all []*session.Session, path string) error {
 			done(nil)
 			<-term.Done()
 		}})
-		err := c.Run(own, s, func(view.Update) {})
+		err := c.Run(own, s, nil)
 		if own.Err() != nil && ctx.Err() == nil {
 			if cause := context.Cause(own); cause != context.Canceled { //nolint:errorlint // it is that very one
 				return cause

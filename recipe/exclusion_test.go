@@ -327,3 +327,82 @@ func TestQueue_AnItemThatMayNotBeRead(t *testing.T) {
 		must(t, r.Ack(t.Context()))
 	})
 }
+
+// A lock that is named twice would wait for itself.
+func TestMultiLock_OnePathTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		l := func(path string) *Lock { return NewLock(s, LockConfig{Path: path}) }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := NewMultiLock(l("/x"), l("/y"), l("/x")).Acquire(ctx); !errors.Is(err, ErrReentrant) {
+			t.Errorf("got %v, want ErrReentrant", err)
+		}
+	})
+}
+
+// A read lock inside a read lock is refused for what it is, and not as an upgrade.
+func TestRWLock_NestedRead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		l := NewRWLock(w.dial("a"), LockConfig{Path: "/x"})
+		h, err := l.RLock(t.Context())
+		must(t, err)
+		if _, err := l.RLock(h.Context()); !errors.Is(err, ErrReentrant) || errors.Is(err, ErrUpgrade) {
+			t.Errorf("a read lock inside one: %v", err)
+		}
+		if _, err := l.Lock(h.Context()); !errors.Is(err, ErrUpgrade) {
+			t.Errorf("an upgrade: %v", err)
+		}
+		must(t, h.Release(t.Context()))
+	})
+}
+
+// A deferred Release under a context without an end does not wait for as long as
+// ZooKeeper is away.
+func TestHold_ReleaseIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		h, err := NewLock(w.dial("a"), LockConfig{Path: "/x"}).Acquire(t.Context())
+		must(t, err)
+		w.Partition("a:2181")
+		start := time.Now()
+		if err := h.Release(context.WithoutCancel(t.Context())); err == nil {
+			t.Error("released without a server")
+		}
+		if took := time.Since(start); took > memTimeout+cleanupWait {
+			t.Errorf("Release took %v", took)
+		}
+	})
+}
+
+// A coordinator reads each vote when it comes, and all of them before it decides.
+func TestTxn_CoordinatorReadsEachVoteOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const n = 60
+		var sites []string
+		for i := range n {
+			sites = append(sites, string(rune('A'+i/26))+string(rune('a'+i%26)))
+		}
+		x := NewTxn(w.dial("a"), "/t")
+		must(t, x.Propose(t.Context(), Proposal{Sites: sites, Deadline: time.Now().Add(time.Hour)}))
+		c := w.dial("c")
+		done := make(chan Decision, 1)
+		go func() {
+			d, err := NewTxn(c, "/t").Coordinate(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			done <- d
+		}()
+		for _, site := range sites {
+			_, err := x.Vote(t.Context(), site, Commit)
+			must(t, err)
+			synctest.Wait()
+		}
+		if d := <-done; d != Commit {
+			t.Errorf("decided %q", d)
+		}
+		if got := total(c); got > 5*n {
+			t.Errorf("%d requests for %d votes: %v", got, n, c.Requests())
+		}
+	})
+}

@@ -79,13 +79,13 @@ func newHold(ctx context.Context, s *session.Session, dir, path string, fence in
 }
 
 // waitsForItself returns an error when the caller of ctx holds dir already.
-func waitsForItself(ctx context.Context, s *session.Session, dir string) error {
+func waitsForItself(ctx context.Context, s *session.Session, dir string, shared bool) error {
 	h, _ := ctx.Value(heldKey{}).(*held)
 	for ; h != nil; h = h.outer {
 		if h.path != dir || h.s != s {
 			continue
 		}
-		if h.shared {
+		if h.shared && !shared {
 			return fmt.Errorf("lock %s: %w", dir, ErrUpgrade)
 		}
 		return fmt.Errorf("lock %s: %w", dir, ErrReentrant)
@@ -115,13 +115,17 @@ func (h *Hold) Err() error { return context.Cause(h.ctx) }
 
 // Release gives it back: its context ends and its znode is deleted. It returns
 // an error that matches ErrNotHeld when it had been lost or given back before,
-// and the error of the delete when ctx ended first; the delete then goes on in
-// the background for as long as the session lives.
+// and the error of the delete when ctx ended first, or when nothing was heard of
+// ZooKeeper for a session timeout; the delete then goes on in the background for
+// as long as the session lives. A deferred Release may therefore run under
+// context.WithoutCancel(ctx).
 func (h *Hold) Release(ctx context.Context) error {
 	cause := context.Cause(h.ctx)
 	if !h.finish() {
 		return fmt.Errorf("release %s: %w", h.path, ErrNotHeld)
 	}
+	ctx, cancel := h.bound(ctx)
+	defer cancel()
 	err := h.remove(ctx)
 	switch {
 	case cause != nil:
@@ -130,6 +134,18 @@ func (h *Hold) Release(ctx context.Context) error {
 		return fmt.Errorf("release %w", err)
 	}
 	return nil
+}
+
+// bound ends the wait of a Release when the session can have ended without our
+// knowledge: T after the newest answer, but not before a sixth of T from now.
+// So a deferred Release under a context without an end does not wait for as long
+// as ZooKeeper is away.
+func (h *Hold) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	end := h.s.LastAnswer().Add(h.s.Timeout())
+	if least := time.Now().Add(h.s.Timeout() / 6); end.Before(least) {
+		end = least
+	}
+	return context.WithDeadlineCause(ctx, end, session.ErrSuspended)
 }
 
 // Keep ends the hold and leaves its znode standing, for a successor in the same

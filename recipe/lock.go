@@ -88,7 +88,7 @@ func (l *Lock) acquire(ctx context.Context, wait func(*Place) error) (*Hold, err
 	if l.err != nil {
 		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, l.err)
 	}
-	if err := waitsForItself(ctx, l.s, l.cfg.Path); err != nil {
+	if err := waitsForItself(ctx, l.s, l.cfg.Path, l.opts.shared); err != nil {
 		return nil, err
 	}
 	place, err := l.line.Join(ctx, l.s, l.cfg.Data)

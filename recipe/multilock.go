@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -53,6 +54,11 @@ func (m *MultiLock) TryAcquire(ctx context.Context) (*MultiHold, error) {
 
 func (m *MultiLock) acquire(ctx context.Context, one func(*Lock, context.Context) (*Hold, error)) (*MultiHold, error) {
 	var holds []*Hold
+	for i, l := range m.locks {
+		if i > 0 && l.cfg.Path == m.locks[i-1].cfg.Path {
+			return nil, fmt.Errorf("multi-lock: %s is named twice, and would wait for itself: %w", l.cfg.Path, ErrReentrant)
+		}
+	}
 	for _, l := range m.locks {
 		h, err := one(l, ctx)
 		if err == nil {

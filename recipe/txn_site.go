@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -137,8 +136,8 @@ func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
 // coordinate counts votes until it can decide. Two of it at once do no harm: the
 // result is set once.
 func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
-	late := time.NewTimer(time.Until(p.Deadline))
-	defer late.Stop()
+	bounded, cancel := context.WithDeadlineCause(ctx, p.Deadline, errDeadline)
+	defer cancel()
 	seen := map[string]bool{}
 	for {
 		names, _, watch, err := x.s.ChildrenW(ctx, x.path)
@@ -150,16 +149,10 @@ func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
 			watch.Stop()
 			return d, err
 		}
-		select {
-		case <-watch.C():
-		case <-late.C:
-			watch.Stop()
+		if err := watch.Wait(bounded); errors.Is(err, errDeadline) && ctx.Err() == nil {
 			return x.Abort(ctx)
-		case <-ctx.Done():
-			watch.Stop()
-			return Undecided, context.Cause(ctx)
-		case <-x.s.Done():
-			return Undecided, context.Cause(x.s.Context())
+		} else if err != nil {
+			return Undecided, err
 		}
 	}
 }
@@ -173,28 +166,62 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	for _, name := range names {
 		present[name] = true
 	}
+	var fresh []string
+	for _, site := range p.Sites {
+		switch {
+		case seen[site] && !present[site]:
+			return x.Abort(ctx) // it died between its vote and the decision
+		case present[site] && !seen[site]:
+			fresh = append(fresh, site)
+		}
+	}
+	if ok, err := x.commits(ctx, fresh); err != nil {
+		return Undecided, err
+	} else if !ok {
+		return x.Abort(ctx)
+	}
+	for _, site := range fresh {
+		seen[site] = true
+	}
+	if len(seen) < len(p.Sites) {
+		return Undecided, nil
+	}
+	// A site that began again may have voted anew: all votes are read once more.
+	if ok, err := x.commits(ctx, p.Sites); err != nil {
+		return Undecided, err
+	} else if !ok {
+		return x.Abort(ctx)
+	}
 	checks := make([]session.Op, 0, len(p.Sites))
 	for _, site := range p.Sites {
-		data, _, err := x.s.Get(ctx, x.vote(site))
-		switch {
-		case errors.Is(err, session.ErrNoNode) && (seen[site] || present[site]):
-			return x.Abort(ctx) // it died between its vote and the decision
-		case errors.Is(err, session.ErrNoNode):
-			continue
-		case err != nil:
-			return Undecided, fmt.Errorf("read vote of %s: %w", site, err)
-		case Decision(data) != Commit:
-			return x.Abort(ctx)
-		}
-		seen[site] = true
 		checks = append(checks, session.CheckOp(x.vote(site), 0))
-	}
-	if len(checks) < len(p.Sites) {
-		return Undecided, nil
 	}
 	d, err := x.decide(ctx, Commit, checks...)
 	if err == nil && d == Undecided {
 		return x.Abort(ctx) // a vote vanished in between
 	}
 	return d, err
+}
+
+// commits reports whether the votes of the sites stand and say commit.
+func (x *Txn) commits(ctx context.Context, sites []string) (bool, error) {
+	paths := make([]string, len(sites))
+	for i, site := range sites {
+		paths[i] = x.vote(site)
+	}
+	results, err := x.s.GetMany(ctx, paths)
+	if err != nil {
+		return false, fmt.Errorf("read votes: %w", err)
+	}
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode):
+			return false, nil
+		case r.Err != nil:
+			return false, fmt.Errorf("read vote of %s: %w", sites[i], r.Err)
+		case Decision(r.Data) != Commit:
+			return false, nil
+		}
+	}
+	return true, nil
 }

@@ -49,6 +49,9 @@ func plainRun(ctx context.Context, args []string, limit int) (string, int, error
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it ended with 0; a child of its own keeps the output open
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out.data), exit.ExitCode(), nil
 	}

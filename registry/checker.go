@@ -86,13 +86,13 @@ func (k *checker) run(ctx context.Context) {
 	// The first runs of many services are spread a little.
 	timer := time.NewTimer(time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval)))
 	defer timer.Stop()
-	results := make(chan result)
+	results := make(chan result, 1) // size 1: a run that ignores its context ends some time
 	running, started := false, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			if running {
-				<-results // one owner waits for each run
+				awaitRun(results)
 			}
 			return
 		case r := <-results:
@@ -111,6 +111,20 @@ func (k *checker) run(ctx context.Context) {
 			running, started = true, time.Now()
 			go func() { results <- k.once(ctx) }()
 		}
+	}
+}
+
+// runGrace is how long the end of the checks waits for a run whose context has
+// ended.
+const runGrace = 2 * time.Second
+
+// awaitRun waits for a run, but not for one that ignores its context.
+func awaitRun(results <-chan result) {
+	timer := time.NewTimer(runGrace)
+	defer timer.Stop()
+	select {
+	case <-results:
+	case <-timer.C:
 	}
 }
 

@@ -49,7 +49,7 @@ func (h *host) join(port int) {
 			if err != nil {
 				return
 			}
-			_ = r.Run(h.ctx, s, nil)
+			_ = r.Run(h.ctx, s)
 		}
 	})
 }

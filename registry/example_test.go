@@ -43,11 +43,11 @@ func Example() {
 	run, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = web.RunChecks(run) })
-	wg.Go(func() { _ = web.Run(run, s, nil) })
+	wg.Go(func() { _ = web.Run(run, s) })
 	wg.Go(func() {
-		_ = group.Run(run, s, func(u view.Update) {
+		_ = group.Run(run, s, func(g *view.Group) {
 			select {
-			case updates <- u.(*view.Group):
+			case updates <- g:
 			case <-run.Done():
 			}
 		})

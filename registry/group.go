@@ -84,6 +84,7 @@ type Group struct {
 	dec   decoder
 	wake  chan struct{} // size 1: accept was called
 
+	failed func() // nil, or called when the group could not be read
 	// Stages that the members pass, in this order; only Run touches them.
 	damper damper
 	guard  guard
@@ -142,11 +143,11 @@ func (g *Group) Status() GroupStatus {
 	return g.status
 }
 
-// Run sends the group on up after each change of what is to be used,
-// beginning with the present one, until ctx or the session ends. In a later
+// Run calls up with the group after each change of what is to be used, beginning
+// with the present one, until ctx or the session ends; up may be nil. In a later
 // session only a real difference is sent. It returns nil when ctx ends, the
 // session's cause when that has ended, and an error when it cannot go on.
-func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group)) error {
 	if g.fault != nil {
 		return fmt.Errorf("group %s: %w", g.cfg.Name, g.fault)
 	}
@@ -166,7 +167,7 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(view.Update
 // step passes what was read through the stages, sends it when it differs from
 // what was sent last, and returns when to be called again though nothing was
 // read (zero: never).
-func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view.Update)) time.Time {
+func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(*view.Group)) time.Time {
 	actual, rejected := r.members()
 	set, t1 := g.damper.step(now, actual)
 	if g.takeAccept() {
@@ -189,7 +190,9 @@ func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(view
 	g.tell(u, held)
 	if g.sent == nil || !g.sent.Equal(u) {
 		g.sent = u
-		up(u)
+		if up != nil {
+			up(u)
+		}
 	}
 	return earliest(t1, t2)
 }

@@ -103,12 +103,12 @@ func (g *Groups) Status() GroupsStatus {
 // Run sends the set on up after each change, beginning with the present one
 // once every group of it has been read, until ctx or the session ends. It
 // returns as [Group.Run] does.
-func (g *Groups) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Groups)) error {
 	if err := g.cfg.Validate(); err != nil {
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
 	}
 	runCtx, cancel := context.WithCancel(ctx)
-	f := &groupsRun{g: g, s: s, up: up, updates: make(chan *view.Group), ended: make(chan string), latest: map[string]*view.Group{}, running: map[string]context.CancelFunc{}}
+	f := &groupsRun{g: g, s: s, up: up, updates: make(chan *view.Group), failing: make(chan string), unreadable: map[string]bool{}, ended: make(chan string), latest: map[string]*view.Group{}, running: map[string]context.CancelFunc{}}
 	err := f.loop(runCtx)
 	cancel()
 	f.drain()
@@ -126,7 +126,7 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(view.Updat
 type groupsRun struct {
 	g  *Groups
 	s  *session.Session
-	up func(view.Update)
+	up func(*view.Groups)
 
 	list    *session.Watch
 	listed  map[string]bool // nil: not yet listed
@@ -134,7 +134,10 @@ type groupsRun struct {
 	updates chan *view.Group
 	ended   chan string // names of groups whose goroutine has ended
 	latest  map[string]*view.Group
-	running map[string]context.CancelFunc
+	failing chan string
+	// unreadable are groups that could not be read when they were tried first.
+	unreadable map[string]bool
+	running    map[string]context.CancelFunc
 }
 
 func (f *groupsRun) loop(ctx context.Context) error {
@@ -156,6 +159,9 @@ func (f *groupsRun) loop(ctx context.Context) error {
 			return context.Cause(f.s.Context())
 		case u := <-f.updates:
 			f.latest[u.Name] = u
+			delete(f.unreadable, u.Name)
+		case name := <-f.failing:
+			f.unreadable[name] = true
 		case name := <-f.ended:
 			f.hasEnded(ctx, name)
 		case <-f.fired():
@@ -211,10 +217,16 @@ func (f *groupsRun) follow(ctx context.Context, name string) {
 	ctx, f.running[name] = context.WithCancel(ctx)
 	group := f.g.group(name)
 	group.sent = nil // this run has not been told anything yet
+	group.failed = func() {
+		select {
+		case f.failing <- name:
+		case <-ctx.Done():
+		}
+	}
 	go func() {
-		if err := group.Run(ctx, f.s, func(u view.Update) {
+		if err := group.Run(ctx, f.s, func(u *view.Group) {
 			select {
-			case f.updates <- u.(*view.Group): //nolint:forcetypeassert // a Group sends nothing else
+			case f.updates <- u:
 			case <-ctx.Done():
 			}
 		}); err != nil && ctx.Err() == nil {
@@ -229,6 +241,7 @@ func (f *groupsRun) hasEnded(ctx context.Context, name string) {
 	f.running[name]()
 	delete(f.running, name)
 	delete(f.latest, name)
+	delete(f.unreadable, name)
 	if ctx.Err() != nil || f.s.Context().Err() != nil {
 		return // the memory is for the next session
 	}
@@ -255,6 +268,9 @@ func (f *groupsRun) emit() {
 	set := &view.Groups{Name: f.g.cfg.Name, Path: f.g.cfg.Path, Last: f.last, Groups: []*view.Group{}}
 	for name, stop := range f.running {
 		u := f.latest[name]
+		if u == nil && f.unreadable[name] {
+			continue // it must not hide the others
+		}
 		if u == nil {
 			return
 		}
@@ -271,7 +287,9 @@ func (f *groupsRun) emit() {
 		return
 	}
 	f.g.sent = set
-	f.up(set)
+	if f.up != nil {
+		f.up(set)
+	}
 }
 
 // group returns the follower of that name, with the memory of former sessions.

@@ -53,8 +53,11 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	}
 	r.g.log.Warn("group not readable", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
 	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
 	r.g.status.Error = err.Error()
+	r.g.mu.Unlock()
+	if r.g.failed != nil && !r.known {
+		r.g.failed()
+	}
 	return nil
 }
 

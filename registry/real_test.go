@@ -64,7 +64,7 @@ func start(t *testing.T, s *session.Session, c ServiceConfig) (*Registrar, func(
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.RunChecks(ctx) })
-	wg.Go(func() { _ = r.Run(ctx, s, nil) })
+	wg.Go(func() { _ = r.Run(ctx, s) })
 	return r, sync.OnceFunc(func() { cancel(); wg.Wait() })
 }
 
@@ -164,7 +164,7 @@ func TestReal_500ServicesComeBack(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_ = all[i].Run(ctx, s, nil)
+				_ = all[i].Run(ctx, s)
 			}
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // States of a service as status shows them.
@@ -159,9 +158,7 @@ func (r *Registrar) RunChecks(ctx context.Context) error {
 // It leaves the znode as it is when it returns: a hand-over writes nothing,
 // [Registrar.Drain] removes it. It returns nil when ctx ends, the session's
 // cause when that has ended, and an error when the configuration is not valid.
-// up is not used: a member of this host is seen through its group.
-func (r *Registrar) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
-	_ = up
+func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	if r.fault != nil {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
 	}

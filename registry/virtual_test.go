@@ -34,9 +34,15 @@ func memConfig(srv *memzk.Server) session.Config {
 	return session.Config{Servers: []string{"a:2181"}, Dial: srv.Dial, Timeout: 12 * time.Second}
 }
 
-// unit is what runs in each session: a registrar, a group or groups.
-type unit interface {
-	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
+// runUnit runs a registrar, a group or groups in one session.
+func runUnit(ctx context.Context, u any, s *session.Session, up func(view.Update)) error {
+	switch u := u.(type) {
+	case *Registrar:
+		return u.Run(ctx, s)
+	case *Group:
+		return view.Untyped(u.Run)(ctx, s, up)
+	}
+	return view.Untyped(u.(*Groups).Run)(ctx, s, up)
 }
 
 // runner runs a unit in one session after the other, as the agent does.
@@ -48,7 +54,7 @@ type runner struct {
 	updates []view.Update
 }
 
-func run(t *testing.T, cfg session.Config, u unit) *runner {
+func run(t *testing.T, cfg session.Config, u any) *runner {
 	t.Helper()
 	m, err := session.New(cfg)
 	if err != nil {
@@ -70,7 +76,7 @@ func run(t *testing.T, cfg session.Config, u unit) *runner {
 			if err != nil {
 				return
 			}
-			err = u.Run(unitCtx, s, r.up)
+			err = runUnit(unitCtx, u, s, r.up)
 			if err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
 				t.Errorf("run: %v", err)
 				return
@@ -668,7 +674,7 @@ func TestRegistrar_Inherit(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			var wg sync.WaitGroup
 			wg.Go(func() { _ = r.RunChecks(ctx) })
-			wg.Go(func() { _ = r.Run(ctx, s, nil) })
+			wg.Go(func() { _ = r.Run(ctx, s) })
 			return func() { cancel(); wg.Wait() }
 		}
 		old := NewRegistrar(c)
@@ -689,7 +695,7 @@ func TestRegistrar_Inherit(t *testing.T) {
 
 func TestRegistrar_InvalidConfig(t *testing.T) {
 	c := ServiceConfig{Name: "x", Group: "no path", Port: 70000, Address: "a b", MemberID: "a/b", Format: "x", OnCritical: "x", Checks: []CheckConfig{{Kind: "x"}, {Kind: "x"}}}
-	err := NewRegistrar(c).Run(t.Context(), nil, nil)
+	err := NewRegistrar(c).Run(t.Context(), nil)
 	if err == nil {
 		t.Fatal("taken")
 	}
@@ -724,7 +730,7 @@ func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
 					if err != nil {
 						return
 					}
-					_ = all[i].Run(ctx, s, nil)
+					_ = all[i].Run(ctx, s)
 				}
 			})
 		}

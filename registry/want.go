@@ -73,8 +73,12 @@ func (r *Registrar) wantUp(now time.Time) want {
 	return w
 }
 
+// leaveNotice is how long a member that leaves is at least shown as draining, so
+// that followers see that it leaves and is not lost.
+const leaveNotice = 100 * time.Millisecond
+
 func (r *Registrar) wantLeaving(now time.Time) want {
-	if end := r.left.Add(r.cfg.Drain); r.cfg.Drain > 0 && now.Before(end) && r.status.Registered {
+	if end := r.left.Add(max(r.cfg.Drain, leaveNotice)); now.Before(end) && r.status.Registered {
 		return want{present: true, status: view.StatusDraining, weight: r.cfg.Weight, state: StateDraining, next: end}
 	}
 	return want{state: StateLeft, left: true}

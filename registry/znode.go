@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +33,9 @@ func (m *membership) identify(ctx context.Context) error {
 	if host == "" {
 		if host, err = localAddress(ctx, m.s.Server()); err != nil {
 			return fmt.Errorf("find the local address that reaches %s: %w", m.s.Server(), err)
+		}
+		if addr, err := netip.ParseAddr(host); err == nil && addr.IsLoopback() {
+			return fmt.Errorf("the address that reaches ZooKeeper is %s, which other hosts cannot use: set the address of the service (it may be %s)", host, host)
 		}
 	}
 	if host, err = ParseHost(host); err != nil {
@@ -104,6 +109,12 @@ func (m *membership) found(data []byte, was bool) {
 		m.since = time.Now()
 		m.keep = m.since.Add(keepFor(m.r.checkers))
 		m.r.adopt(data)
+	}
+	if was && m.data != nil && !bytes.Equal(data, m.data) {
+		// Another registrar of this session has the same id, or an operator wrote.
+		m.since = time.Now()
+		m.delay(false)
+		m.r.log.Warn("member written by somebody else", "service", m.r.cfg.Name, "path", m.path, "retry_in", m.back)
 	}
 	m.mine, m.data = true, data
 }
@@ -266,6 +277,7 @@ func (m *membership) adoptCreated(ctx context.Context, created string) error {
 
 func (m *membership) set(ctx context.Context, data []byte) error {
 	if _, err := m.s.Set(ctx, m.path, data, -1); err != nil {
+		m.data = nil // not known
 		if errors.Is(err, session.ErrNoNode) {
 			return errLookAgain
 		}

@@ -10,6 +10,7 @@
 package view
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -165,4 +166,12 @@ func (v View) Groups(name string) (*Groups, bool) {
 func (v View) Leader(name string) (*Leader, bool) {
 	l, ok := v.updates[Source{KindElection, name}].(*Leader)
 	return l, ok
+}
+
+// Untyped makes the Run of a source, which calls up with its own kind of update,
+// one that takes any: for a program that collects many sources in one place.
+func Untyped[S any, U Update](run func(context.Context, S, func(U)) error) func(context.Context, S, func(Update)) error {
+	return func(ctx context.Context, s S, up func(Update)) error {
+		return run(ctx, s, func(u U) { up(u) })
+	}
 }

@@ -18,12 +18,12 @@ import (
 )
 
 type electOptions struct {
-	observe  bool
-	once     bool
-	priority int
-	id       string
-	dialect  string
-	wait     time.Duration
+	observe   bool
+	once      bool
+	joinDelay time.Duration
+	id        string
+	dialect   string
+	wait      time.Duration
 }
 
 func newElectCommand(g *globals) *cobra.Command {
@@ -56,7 +56,7 @@ below ` + electionsRoot + `.`,
 	f := c.Flags()
 	f.BoolVar(&o.observe, "observe", false, "show who leads, without being a candidate")
 	f.BoolVar(&o.once, "once", false, "print the present leader and end")
-	f.IntVar(&o.priority, "priority", 0, "higher numbers join later")
+	f.DurationVar(&o.joinDelay, "join-delay", 0, "join so much later, so that others lead rather; nobody is deposed")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
 	f.DurationVarP(&o.wait, "wait", "w", 0, "fail when not elected in this time (0: wait for ever)")
@@ -98,7 +98,7 @@ func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect st
 	terms := make(chan leading)
 	campaign, stop := context.WithCancel(ctx)
 	c := election.New(election.Config{
-		Name: path, Path: path, ID: o.id, Dialect: dialect, Priority: o.priority, Logger: g.logger(),
+		Name: path, Path: path, ID: o.id, Dialect: dialect, JoinDelay: o.joinDelay, Logger: g.logger(),
 		Lead: func(ctx context.Context, t election.Term) {
 			// The term lasts until this returns.
 			select {
@@ -110,7 +110,7 @@ func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect st
 	})
 	var wg sync.WaitGroup
 	failed := make(chan error, 1) // size 1: Run ends once
-	wg.Go(func() { failed <- c.Run(campaign, s, func(view.Update) {}) })
+	wg.Go(func() { failed <- c.Run(campaign, s, nil) })
 	defer func() {
 		stop()
 		wg.Wait()

@@ -105,7 +105,7 @@ func followOver(ctx context.Context, m *session.Manager, follower *registry.Grou
 		if err != nil {
 			return err
 		}
-		if err := follower.Run(ctx, s, up); err != nil && s.Context().Err() == nil && ctx.Err() == nil {
+		if err := view.Untyped(follower.Run)(ctx, s, up); err != nil && s.Context().Err() == nil && ctx.Err() == nil {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -34,10 +34,10 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 		add(view.KindConfig, v.Name, config.NewWatcher(v).Run)
 	}
 	for _, v := range c.Groups {
-		add(view.KindGroup, v.Name, registry.NewGroup(v).Run)
+		add(view.KindGroup, v.Name, view.Untyped(registry.NewGroup(v).Run))
 	}
 	for _, v := range c.GroupSets {
-		add(view.KindGroups, v.Name, registry.NewGroups(v).Run)
+		add(view.KindGroups, v.Name, view.Untyped(registry.NewGroups(v).Run))
 	}
 	for _, v := range c.Elections {
 		add(view.KindElection, v.Name, func(ctx context.Context, s *session.Session, up func(view.Update)) error {

@@ -43,12 +43,12 @@ func (g *globals) watchGroup(ctx context.Context, s *session.Session, conf *agen
 	done := make(chan error, 1)
 	go func() {
 		defer close(done)
-		done <- registry.NewGroup(c).Run(ctx, s, func(u view.Update) {
+		done <- registry.NewGroup(c).Run(ctx, s, func(u *view.Group) {
 			select {
 			case <-news:
 			default:
 			}
-			news <- u.(*view.Group) //nolint:forcetypeassert // a Group sends nothing else
+			news <- u
 		})
 	}()
 	err = g.eachState(ctx, news, done, command, o)

@@ -11,7 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // memberConfig tells where the simulated members of a name register.
@@ -125,7 +124,7 @@ func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
 		if err != nil {
 			return // only ctx ends the wait for a server
 		}
-		_ = registry.NewRegistrar(cfg).Run(ctx, sess, func(view.Update) {})
+		_ = registry.NewRegistrar(cfg).Run(ctx, sess)
 		_ = sess.Close()
 	}
 }

@@ -24,7 +24,7 @@ type contender struct {
 
 func newContender(id string, ran chan string) *contender {
 	c := &contender{ran: ran}
-	c.cand = election.New(election.Config{Name: "e", Path: "/e", ID: id, Lead: func(ctx context.Context, t election.Term) {
+	c.cand = election.New(election.Config{Name: "e", Path: "/e", ID: id, Keep: true, Lead: func(ctx context.Context, t election.Term) {
 		c.lead(ctx, id, t)
 	}})
 	return c
@@ -68,7 +68,7 @@ func TestFailover_ThreeRequests(t *testing.T) {
 			defer func() { _ = s.Close() }()
 			for j := range each {
 				c := newContender(strconv.Itoa(i*each+j), ran)
-				wg.Go(func() { _ = c.cand.Run(ctx, s, func(view.Update) {}) })
+				wg.Go(func() { _ = c.cand.Run(ctx, s, nil) })
 				synctest.Wait()
 				if first == nil {
 					first = c

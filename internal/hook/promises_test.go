@@ -225,14 +225,14 @@ func leading(t *testing.T, w *memzk.Server, host, stateDir string, fn func(e *En
 		State: func() State { return State{Next: make(chan struct{})} },
 	})
 	e.Set(nil, map[string]string{"e": "/e"})
-	c := election.New(election.Config{Name: "e", Path: "/e", ID: host, Leave: true, Lead: func(ctx context.Context, term election.Term) {
+	c := election.New(election.Config{Name: "e", Path: "/e", ID: host, Lead: func(ctx context.Context, term election.Term) {
 		e.Lead(ctx, "e", "/e", term)
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.Run(ctx, s, func(view.Update) {})
+		_ = c.Run(ctx, s, nil)
 	}()
 	<-began
 	fn(e)

@@ -83,7 +83,7 @@ func (s *sim) live(ctx context.Context, id string, seed uint64) {
 
 // process is one process: a session after the other until it is killed.
 func (h *simHost) process(rng *rand.Rand) {
-	h.cand = election.New(election.Config{Name: "e", Path: "/e", ID: h.id, Lead: h.lead})
+	h.cand = election.New(election.Config{Name: "e", Path: "/e", ID: h.id, Keep: true, Lead: h.lead})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { h.follow(rng) })
@@ -92,7 +92,7 @@ func (h *simHost) process(rng *rand.Rand) {
 		if err != nil {
 			continue
 		}
-		_ = h.cand.Run(h.ctx, s, func(view.Update) {})
+		_ = h.cand.Run(h.ctx, s, nil)
 		if h.ctx.Err() != nil {
 			h.w.ExpireSession(s.ID()) // as its end would in time
 		}

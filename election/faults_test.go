@@ -1,0 +1,29 @@
+package election
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// The end of Run's context takes the candidate out of the line, unless it is kept
+// for a successor. A callback is not needed.
+func TestRun_EndLeavesTheLine(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *memzk.Server) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := dialMem(t, w, "a")
+			done := make(chan error)
+			go func() { done <- New(Config{Name: "e", Path: "/e", ID: "a", Keep: kept}).Run(ctx, s, nil) }()
+			synctest.Wait()
+			cancel()
+			must(t, <-done)
+			names, _ := w.Children("/e")
+			if got := len(names) == 1; got != kept {
+				t.Errorf("keep %v: candidates %v", kept, names)
+			}
+		})
+	}
+}
