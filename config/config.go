@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,8 @@ const (
 	// MaxRatio is how many times larger or smaller than the tree in use a new
 	// one may be without being forced.
 	MaxRatio = 5
+	// DefaultMaxBytes is how much data a tree that is followed may have.
+	DefaultMaxBytes = 64 << 20
 	// MaxKeyLength is the longest key in bytes.
 	MaxKeyLength = 2048
 
@@ -66,10 +69,24 @@ type Config struct {
 	// NoDelta takes contents only from versions and objects, which publishers
 	// alone may write, and never from the difference in ready.
 	NoDelta bool
-	Logger  *slog.Logger // nil: discard
-	Metrics *Metrics     // nil: not counted
+	// MaxBytes is how much data the tree may have; 0 means DefaultMaxBytes, a
+	// negative number no bound. Beyond it the last good tree stays, and Status says
+	// by how much.
+	MaxBytes int64
+	Logger   *slog.Logger // nil: discard
+	Metrics  *Metrics     // nil: not counted
 
 	concurrency int // requests in flight; 0: the mirror's default. For tests.
+}
+
+// maxBytes is the bound of the data; 0: none.
+func (c *Config) maxBytes() int64 { return max(cmp.Or(c.MaxBytes, DefaultMaxBytes), 0) }
+
+// tooLarge is the error of a tree with so much data.
+func tooLarge(bytes int64, count int, what string, limit int64) error {
+	const mib = 1 << 20
+	return fmt.Errorf("the tree has %.1f MiB in %d %s, %.1f MiB more than max_bytes allows (%.1f MiB); the last good tree stays in use: %w",
+		float64(bytes)/mib, count, what, float64(bytes-limit)/mib, float64(limit)/mib, ErrBounds)
 }
 
 // Errors that callers branch on.

@@ -78,10 +78,14 @@ func loadManifest(ctx context.Context, s *session.Session, root string, n int64)
 }
 
 // load reads a version: only the buckets that differ from those of prev (nil
-// when there is none), and only the values that these did not have.
-func load(ctx context.Context, s *session.Session, root string, n int64, prev *content) (*content, error) {
+// when there is none), and only the values that these did not have. It refuses more
+// than limit bytes; 0 is no limit.
+func load(ctx context.Context, s *session.Session, root string, n int64, prev *content, limit int64) (*content, error) {
 	m, err := loadManifest(ctx, s, root, n)
 	if err != nil {
+		return nil, err
+	}
+	if err = withinLimit(n, m.Count, m.Size, limit); err != nil {
 		return nil, err
 	}
 	if prev != nil && prev.sum == m.sum {
@@ -95,6 +99,14 @@ func load(ctx context.Context, s *session.Session, root string, n int64, prev *c
 		return nil, fmt.Errorf("read version %d: %w", n, err)
 	}
 	return l.next, nil
+}
+
+// withinLimit returns an error for a version with more than limit bytes.
+func withinLimit(n int64, count int, size, limit int64) error {
+	if limit > 0 && size > limit {
+		return fmt.Errorf("version %d: %w", n, tooLarge(size, count, "keys", limit))
+	}
+	return nil
 }
 
 // loader reads one version.

@@ -2,9 +2,11 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
@@ -64,7 +66,7 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 			err = f.standing(ctx, conn, st, watch)
 		} else {
 			w.wait("for " + w.readyPath() + ", which does not exist")
-			err = w.pause(ctx, watch, false)
+			err = w.await(ctx, s, watch, session.Stat{})
 		}
 		watch.Stop()
 		if err != nil {
@@ -75,10 +77,12 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 
 // standing passes on what there is and what changes, as long as ready stands.
 func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch *session.Watch) error {
-	if err := f.checkLayout(ctx, st); err != nil {
+	if good, err := f.checkLayout(ctx, st, watch); err != nil || !good {
 		return err
 	}
 	f.ready = st
+	look := time.NewTimer(mirror.RecheckAfter())
+	defer look.Stop()
 	for {
 		snap, changed, err := f.m.Refresh(ctx)
 		if err != nil {
@@ -96,6 +100,11 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		case <-f.m.Dirty():
 		case <-watch.C():
 			return nil
+		case <-look.C:
+			if f.w.moved(ctx, f.s, st) {
+				return nil
+			}
+			look.Reset(mirror.RecheckAfter())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-f.s.Done():
@@ -107,28 +116,39 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 	}
 }
 
-// checkLayout looks at ready's data when there is any: it may be a versioned
-// tree's. One request, and none for an empty ready or one that was looked at.
-func (f *flat) checkLayout(ctx context.Context, st session.Stat) error {
+// checkLayout reports whether ready is that of a flat tree. When it is not, or cannot
+// be read, the last tree stays, and checkLayout waits until it is to be looked at
+// again. One request, and none for an empty ready or one that was looked at.
+func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.Watch) (bool, error) {
 	if st.DataLength == 0 || st.Mzxid == f.ready.Mzxid {
-		return nil
+		return true, nil
 	}
-	data, _, err := f.s.Get(ctx, f.w.readyPath())
+	data, now, err := f.s.Get(ctx, f.w.readyPath())
 	if err != nil {
-		return f.w.failedRead(ctx, f.s, err)
+		if err = f.w.failedRead(ctx, f.s, fmt.Errorf("read ready: %w", err)); err == nil {
+			f.w.wait("for " + f.w.readyPath() + " to be readable")
+			_, err = watch.WaitFor(ctx, retryPause)
+		}
+		return false, err
 	}
-	if _, versioned, _ := ParseReady(data); versioned && f.w.auto() {
-		return errLayout
+	_, versioned, _ := ParseReady(data)
+	switch {
+	case !versioned:
+		return now.Mzxid == st.Mzxid, nil // else it has changed in between
+	case f.w.auto():
+		return false, errLayout
 	}
-	return nil
+	f.w.setErr(errors.New("ready names a version of a versioned tree, the settings say flat"))
+	f.w.wait("for a flat tree")
+	return false, f.w.await(ctx, f.s, watch, now)
 }
 
 // pass passes on the copy, which is a good one.
 func (f *flat) pass(snap *mirror.Snapshot) {
-	if err := unreadable(snap); err != nil {
+	if err := f.w.unreadable(snap); err != nil {
 		// A tree without one of its keys is not the tree: the last stays.
 		f.w.setErr(err)
-		f.w.wait("for every key to be readable")
+		f.w.wait(waitFor(snap))
 		return
 	}
 	keys := f.keys.update(snap, f.touched)
@@ -139,8 +159,19 @@ func (f *flat) pass(snap *mirror.Snapshot) {
 	}, keys))
 }
 
+// waitFor says what is waited for when a copy cannot be used.
+func waitFor(snap *mirror.Snapshot) string {
+	if snap.TooLarge {
+		return "for a smaller tree"
+	}
+	return "for every key to be readable"
+}
+
 // unreadable returns what cannot be read of a copy, nil when all can.
-func unreadable(snap *mirror.Snapshot) error {
+func (w *Watcher) unreadable(snap *mirror.Snapshot) error {
+	if snap.TooLarge {
+		return tooLarge(snap.Bytes, snap.Len(), "znodes", w.cfg.maxBytes())
+	}
 	errs := snap.Errors()
 	if len(errs) == 0 {
 		return nil

@@ -24,10 +24,10 @@ func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 		for _, rel := range changed {
 			touched[rel] = struct{}{}
 		}
-		switch err := unreadable(snap); {
+		switch err := w.unreadable(snap); {
 		case err != nil:
 			w.setErr(err)
-			w.wait("for every key to be readable")
+			w.wait(waitFor(snap))
 		case !snap.Exists():
 			// The last tree stays: a root that is gone is not an empty tree.
 			w.wait("for " + w.cfg.Path + ", which does not exist")

@@ -42,8 +42,12 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			continue
 		}
 		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid))
-		if err == nil {
-			err = w.pause(ctx, watch, retry)
+		switch {
+		case err != nil:
+		case retry:
+			_, err = watch.WaitFor(ctx, retryPause)
+		default:
+			err = w.await(ctx, s, watch, st)
 		}
 		watch.Stop()
 		if err == nil && !retry {
@@ -83,6 +87,10 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 		if errors.Is(err, errGone) {
 			w.torn()
 		}
+		if errors.Is(err, ErrBounds) {
+			w.wait("for a smaller tree")
+			return false, w.failedRead(ctx, s, err)
+		}
 		w.wait(fmt.Sprintf("for version %d to be readable", r.Version))
 		return true, w.failedRead(ctx, s, err)
 	}
@@ -95,7 +103,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 // only as far as it differs from the one that is: a fleet that votes on a version
 // reads what changed and no more. It may be called at any time.
 func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) (*view.Tree, error) {
-	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n))
+	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
 	}
@@ -134,14 +142,14 @@ func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum 
 		}
 		c, err := have.apply(d, n, want)
 		if err == nil {
-			return c, nil
+			return c, withinLimit(c.number, c.Count, c.Size, w.cfg.maxBytes())
 		}
 		w.cfg.Metrics.badDelta(w.cfg.Name)
 		if w.badDelta.Swap(n) != n {
 			w.log.Warn("difference not used, the version is read", "path", w.cfg.Path, "version", n, "err", err)
 		}
 	}
-	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n))
+	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
 	if err == nil && c.sum != want {
 		err = fmt.Errorf("version %d is %s, %s is wanted: %w", n, c.sum, want, ErrDigest)
 	}
@@ -179,5 +187,5 @@ func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
 		return nil
 	}
 	w.wait("for " + w.readyPath() + ", which does not exist")
-	return w.pause(ctx, watch, false)
+	return w.await(ctx, s, watch, session.Stat{})
 }

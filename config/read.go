@@ -41,7 +41,7 @@ func ReadPlain(ctx context.Context, s *session.Session, root string) (*view.Tree
 
 // ReadVersion reads one version of a versioned tree.
 func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) (*view.Tree, error) {
-	c, err := load(ctx, s, root, n, nil)
+	c, err := load(ctx, s, root, n, nil, 0)
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	}
@@ -166,7 +166,7 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 	st := &state{exists: true, layout: LayoutFlat, ready: r, stat: stat, last: max(stat.Czxid, stat.Mzxid)}
 	if versioned {
 		st.layout = LayoutVersioned
-		st.content, err = load(ctx, s, root, r.Version, nil)
+		st.content, err = load(ctx, s, root, r.Version, nil, 0)
 		if errors.Is(err, errGone) {
 			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && (now.Version != r.Version || now.Digest != r.Digest) {
 				return st, true, nil

@@ -62,7 +62,7 @@ func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, 
 	if to == 0 {
 		return Result{}, fmt.Errorf("config %s: there is no version before %d: %w", root, st.ready.Version, ErrNoVersion)
 	}
-	old, err := load(ctx, p.s, root, to, st.content)
+	old, err := load(ctx, p.s, root, to, st.content, 0)
 	if err != nil {
 		return Result{}, fmt.Errorf("config %s: %w", root, err)
 	}

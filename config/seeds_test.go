@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,6 +69,7 @@ func (w *world) run() {
 	w.z.ClearFaults()
 	w.z.Start()
 	w.z.CatchUp("r:2181")
+	w.setACL(openACL, 1)
 	stop()
 	writers.Wait()
 	w.settle()
@@ -140,7 +142,8 @@ func (w *world) settle() {
 
 // fault injects one fault, or ends all.
 func (w *world) fault() {
-	switch w.rng.IntN(11) {
+	ops := []int32{jute.OpGetData, jute.OpGetChildren2, jute.OpGetChildren, jute.OpExists, jute.OpMultiRead, jute.OpSetWatches, jute.OpAddWatch}
+	switch w.rng.IntN(16) {
 	case 0:
 		w.z.DropConnections()
 	case 1:
@@ -162,8 +165,26 @@ func (w *world) fault() {
 		w.z.Lag("r:2181")
 	case 9:
 		w.z.CatchUp("r:2181")
+	case 10:
+		codes := []int32{jute.ErrCodeThrottled, jute.ErrCodeNoAuth, jute.ErrCodeSystemError, jute.ErrCodeSessionMoved}
+		w.z.RefuseWith(ops[w.rng.IntN(len(ops))], codes[w.rng.IntN(len(codes))])
+	case 11:
+		w.z.HangUp(ops[w.rng.IntN(len(ops))])
+	case 12, 13:
+		w.setACL(closedACL, 4)
+	case 14:
+		w.setACL(openACL, 1)
 	default:
 		w.z.ClearFaults()
+	}
+}
+
+// setACL changes the ACL of one znode in n of the tree.
+func (w *world) setACL(acl []jute.ACL, n int) {
+	for path := range w.z.Tree() {
+		if strings.HasPrefix(path, "/c/") && w.rng.IntN(n) == 0 {
+			must(w.t, w.z.SetACL(path, acl))
+		}
 	}
 }
 

@@ -45,6 +45,9 @@ func (w *Watcher) Status() Status { return w.board.load() }
 // errLayout ends the following of one layout: the tree has another one now.
 var errLayout = errors.New("tree has another layout")
 
+// errSettings says that the Config is wrong.
+var errSettings = errors.New("layout is unknown")
+
 // Run calls up with the tree after every completed change, beginning with the
 // present one. A tree that equals the last one, of a former session too, is not
 // passed on. Run returns nil when ctx ends, and the cause when the session ends;
@@ -70,10 +73,17 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 	}
 	for {
 		err := w.follow(ctx, s)
-		if errors.Is(err, errLayout) {
+		switch {
+		case errors.Is(err, errLayout):
 			continue
+		case err == nil || errors.Is(err, errSettings) || ctx.Err() != nil || s.Context().Err() != nil:
+			return mirror.Ended(ctx, s, err)
 		}
-		return mirror.Ended(ctx, s, err)
+		// Whatever it is, the session lives: it may be better in a while.
+		w.setErr(err)
+		if err = s.Sleep(ctx, retryPause); err != nil {
+			return mirror.Ended(ctx, s, err)
+		}
 	}
 }
 
@@ -96,7 +106,7 @@ func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 		}
 		return w.followFlat(ctx, s)
 	}
-	return fmt.Errorf("config %s: layout %q is unknown", w.cfg.Name, w.cfg.Layout)
+	return fmt.Errorf("config %s: %w: %q", w.cfg.Name, errSettings, w.cfg.Layout)
 }
 
 // auto reports whether the layout may change under way.
@@ -119,24 +129,37 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 			}
 		}
 		_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
-		if err != nil {
-			return false, err
+		if err == nil && ok { // It cannot be read, or has come in between.
+			_, err = watch.WaitFor(ctx, retryPause)
+			watch.Stop()
+		} else if err == nil {
+			err = w.await(ctx, s, watch, session.Stat{})
 		}
-		if err := w.pause(ctx, watch, ok); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}
 }
 
-// pause waits for a watch; with retry it also ends after a while.
-func (w *Watcher) pause(ctx context.Context, watch *session.Watch, retry bool) error {
+// await waits until the watch of ready fires, and stops it. Servers filter events by
+// ACL: so it looks now and then without one, and returns when ready is not as it was;
+// a zero Stat says that there was none.
+func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.Watch, was session.Stat) error {
 	defer watch.Stop()
-	limit := time.Duration(0)
-	if retry {
-		limit = retryPause
+	for {
+		if fired, err := watch.WaitFor(ctx, mirror.RecheckAfter()); fired || err != nil {
+			return err
+		}
+		if w.moved(ctx, s, was) {
+			return nil
+		}
 	}
-	_, err := watch.WaitFor(ctx, limit)
-	return err
+}
+
+// moved looks whether ready is not as it was.
+func (w *Watcher) moved(ctx context.Context, s *session.Session, was session.Stat) bool {
+	st, _, err := s.Exists(ctx, w.readyPath())
+	return err == nil && (st.Czxid != was.Czxid || st.Mzxid != was.Mzxid)
 }
 
 // retryPause is how long is waited before what failed is tried again without
@@ -196,7 +219,7 @@ func (w *Watcher) pass(t *view.Tree) {
 
 // options is how the mirror of a flat or plain tree copies it.
 func (w *Watcher) options() mirror.Options {
-	return mirror.Options{Skip: IsReserved, Quiet: isQuiet, Concurrency: w.cfg.concurrency, Logger: w.log}
+	return mirror.Options{Skip: IsReserved, Quiet: isQuiet, Concurrency: w.cfg.concurrency, MaxBytes: w.cfg.maxBytes(), Logger: w.log}
 }
 
 // isQuiet reports whether a reserved key has nothing below that many hosts write.

@@ -34,7 +34,9 @@ type trouble struct {
 }
 
 // ended reports whether nothing can be read any more.
-func (m *Mirror) ended(ctx context.Context) bool { return ctx.Err() != nil || m.s.Context().Err() != nil }
+func (m *Mirror) ended(ctx context.Context) bool {
+	return ctx.Err() != nil || m.s.Context().Err() != nil
+}
 
 // failed takes in an error that is not "does not exist", of the data or of the list.
 // It returns it when the context or the session has ended, and else tells it in the

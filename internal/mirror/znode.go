@@ -19,7 +19,7 @@ type znode struct {
 	path  string
 	data  []byte
 	mzxid int64
-	size  int32 // of the data, also where that is not kept
+	size  int32          // of the data, also where that is not kept
 	inner *inner         // nil: no children
 	watch *session.Watch // of the data, and perhaps of the children
 	kids  *session.Watch // of the children; may be the same as watch
