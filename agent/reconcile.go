@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -177,6 +178,11 @@ func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Lo
 	}
 	for _, c := range cfg.Configs {
 		w.paths[session.JoinPath(c.Path, "subscribers/"+cfg.ID)] = true
+	}
+	for _, b := range cfg.Bundles {
+		if b.Reload != nil && b.Reload.Rolling != nil {
+			w.paths[rolling.HostPath(b.Name, cfg.ID)] = true
+		}
 	}
 	// Permits of rolling reloads and of rollouts are not adopted: whoever still
 	// needs one asks again, and one that is kept would block the fleet.

@@ -2,22 +2,18 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"log/slog"
+	"time"
 
-	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
-
-// rollingPath is where rolling reloads keep their permits.
-const rollingPath = "/zkagent/rolling"
 
 // reloadFleet is the agent as the reloads of bundles see it.
 type reloadFleet Agent
@@ -35,54 +31,60 @@ func (f *reloadFleet) Ledger(ctx context.Context, r apply.LeaderReload) (bool, f
 	return f.hooks.BeginReload(ctx, hook.Reload(r))
 }
 
-// Permit implements apply.Fleet: a lease of the semaphore that all hosts with
-// a bundle of this name share.
-func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *RollingConfig) (func(error), error) {
+// Permit implements apply.Fleet.
+func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig) (func(error), error) {
 	a := (*Agent)(f)
-	s, err := a.sessions.Session(ctx)
+	s, err := a.sup.sessions.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	path := session.JoinPath(rollingPath, files.Name(bundle))
-	k, err := permits(ctx, s, path, cfg.Permits)
+	c := rolling.Config{Agent: a.first.ID, Bundle: bundle, Permits: cfg.Permits, Logger: a.log, Halted: func(h *rolling.Halt) { a.halted(bundle, h) }}
+	p, err := rolling.Acquire(ctx, s, c)
 	if err != nil {
+		a.halted(bundle, nil)
 		return nil, err
 	}
-	hold, err := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: k, Data: []byte(a.first.ID), Logger: a.log}).Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return func(error) {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())
+	return func(failed error) {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 		defer cancel()
-		if err := hold.Release(last); err != nil {
+		err := p.Release(last, failed)
+		for err != nil && failed != nil && last.Err() == nil {
+			// The session may have ended. The halt matters more than the permit.
+			if s, err = a.sup.sessions.Session(last); err == nil {
+				err = rolling.Stop(last, s, c, failed)
+			}
+			if err != nil && !pace.Sleep(last, time.Second) {
+				break
+			}
+		}
+		if err != nil {
 			a.log.Warn("permit not given back", "template", bundle, "err", err)
 		}
 	}, nil
 }
 
-// permits is K as a number. A share is of the agents that are there when the
-// semaphore is first used; the number is then fixed in ZooKeeper.
-func permits(ctx context.Context, s *session.Session, path, text string) (int, error) {
-	share, isShare := strings.CutSuffix(strings.TrimSpace(text), "%")
-	n, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("permits %q is not a number or a share", text)
+// releaseLimit is how long a host tries to halt the others and to give its
+// permit back.
+const releaseLimit = time.Minute
+
+// halted opens and closes the condition of a host that must not start.
+func (a *Agent) halted(bundle string, h *rolling.Halt) {
+	if h == nil {
+		a.conds.Close("reload-halted", bundle)
+		return
 	}
-	if !isShare {
-		return max(int(n), 1), nil
-	}
-	data, _, err := s.Get(ctx, path)
-	if err == nil {
-		if k, bad := strconv.Atoi(strings.TrimSpace(string(data))); bad == nil && k > 0 {
-			return k, nil
-		}
-	} else if !errors.Is(err, session.ErrNoNode) {
-		return 0, err
-	}
-	agents, err := fleet.Live(ctx, s)
-	if err != nil {
-		return 0, err
-	}
-	return max(int(float64(agents)*n/100), 1), nil
+	a.conds.Open("reload-halted", bundle, fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts go on",
+		h.Host, h.Time.Format(time.RFC3339), h.Reason, bundle))
+}
+
+// rollingHost keeps this agent among the hosts that have a bundle: shares are
+// counted from them.
+type rollingHost struct {
+	bundle, agent string
+	log           *slog.Logger
+}
+
+// Run implements [Unit].
+func (r *rollingHost) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	return rolling.Hosts(r.bundle, r.agent, r.log).Run(ctx, s)
 }

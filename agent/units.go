@@ -41,6 +41,13 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 		k := electionKey{x, c.ID, observes(c.Hooks, bundles, x.Name)}
 		specs = append(specs, unitSpec{kind: "election", name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
 	}
+	for _, b := range c.Bundles {
+		if b.Reload != nil && b.Reload.Rolling != nil {
+			specs = append(specs, unitSpec{kind: "rolling", name: b.Name, key: c.ID, make: func(any) unitParts {
+				return unitParts{unit: &rollingHost{b.Name, c.ID, a.log}}
+			}})
+		}
+	}
 	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: a.left} }})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
 		return a.fleetUnit(c.ID)

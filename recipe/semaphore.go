@@ -43,6 +43,12 @@ type SemaphoreConfig struct {
 	// Counter is the path of a counter in the layout of Curator's SharedCount
 	// whose value is K. All contenders follow it. K is 0 then.
 	Counter string
+	// Text is what <path> says instead of K, and Permits computes K from such a
+	// text at each take. Contenders may disagree on the text: the one in <path>
+	// is in force, and a contender writes its own when nobody holds a permit. K
+	// is 0 then.
+	Text    string
+	Permits func(ctx context.Context, text string) (int, error)
 	Dialect string // Curator (default) or Kazoo
 	Data    []byte // what our leases say, by custom a host name
 	Logger  *slog.Logger
@@ -106,7 +112,7 @@ func one(holds []*Hold, err error) (*Hold, error) {
 }
 
 func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, error) {
-	if m.cfg.Counter == "" && m.cfg.K < 1 || n < 1 {
+	if m.cfg.Counter == "" && m.cfg.Permits == nil && m.cfg.K < 1 || n < 1 {
 		return nil, fmt.Errorf("semaphore %s: %d of %d permits, at least one is needed: %w", m.cfg.Path, n, m.cfg.K, ErrFormat)
 	}
 	if err := m.agree(ctx); err != nil {
@@ -236,6 +242,9 @@ func (m *Semaphore) await(ctx context.Context, turn *Place, own []lease, try boo
 			return err
 		}
 		names, _, leases, err := m.s.ChildrenW(ctx, m.leases)
+		if err == nil && m.cfg.Permits != nil && m.count(names) == len(own) {
+			k, err = m.takeOver(ctx)
+		}
 		if err == nil {
 			count := m.count(names)
 			switch {
@@ -263,6 +272,18 @@ func (m *Semaphore) await(ctx context.Context, turn *Place, own []lease, try boo
 			return err
 		}
 	}
+}
+
+// takeOver makes our text the one in force, when nobody else holds a permit.
+func (m *Semaphore) takeOver(ctx context.Context) (int, error) {
+	data, stat, err := m.s.Get(ctx, m.cfg.Path)
+	if err == nil && string(data) != m.cfg.Text {
+		_, err = m.s.Set(ctx, m.cfg.Path, []byte(m.cfg.Text), stat.Version)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.cfg.Permits(ctx, m.cfg.Text)
 }
 
 // stand reports whether all our leases are in the list.
@@ -308,6 +329,9 @@ func (m *Semaphore) agree(ctx context.Context) error {
 
 // text is what the data of the path says.
 func (m *Semaphore) text() string {
+	if m.cfg.Permits != nil {
+		return m.cfg.Text
+	}
 	if m.cfg.Counter != "" {
 		return "counter " + m.cfg.Counter
 	}
@@ -327,7 +351,12 @@ func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if have := strings.TrimSpace(string(data)); have != m.text() {
+	have := strings.TrimSpace(string(data))
+	if m.cfg.Permits != nil {
+		k, err := m.cfg.Permits(ctx, have)
+		return k, nil, err
+	}
+	if have != m.text() {
 		return 0, nil, &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
 	}
 	if m.cfg.Counter == "" {
@@ -355,7 +384,7 @@ func (m *Semaphore) declare(ctx context.Context) error {
 		data, stat, err := m.s.Get(ctx, m.cfg.Path)
 		switch {
 		case err == nil && len(data) > 0:
-			if have := strings.TrimSpace(string(data)); have != m.text() {
+			if have := strings.TrimSpace(string(data)); have != m.text() && m.cfg.Permits == nil {
 				return &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
 			}
 			return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -118,6 +119,14 @@ func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
 		return err
 	}
 	g.Say("%s", fleetSummary(hosts))
+	halts, err := rolling.Halts(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, h := range halts {
+		g.Say("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)",
+			h.Bundle, term.Age(h.Time), h.Host, h.Reason, h.Bundle)
+	}
 	return nil
 }
 

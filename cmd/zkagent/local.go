@@ -11,8 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/session"
 )
 
 // socket finds where the agent of this host listens.
@@ -85,7 +88,12 @@ func newReloadCommand(g *globals) *cobra.Command {
 		"Make the agent load its settings again, and wait until it has. Invalid settings\nare kept out: the command then says why and ends with 78, and the old ones stay\nin use.",
 		"/reload", "settings are loaded", cobra.NoArgs, nothing)
 	run := c.RunE
+	var halted string
+	c.Flags().StringVar(&halted, "clear-halt", "", "lift the halt of this template's rolling reload on all hosts, and do nothing else")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if halted != "" {
+			return g.clearHalt(c.Context(), halted)
+		}
 		err := run(c, args)
 		if e := classify(err); err != nil && e.code == exitFailed {
 			return fail(exitConfig, fmt.Errorf("the settings were refused, the old ones stay in use: %w", err), "\"zkagent validate\" shows every error")
@@ -95,6 +103,22 @@ func newReloadCommand(g *globals) *cobra.Command {
 	c.Flags().Bool("wait", true, "wait for the result (always)")
 	_ = c.Flags().MarkHidden("wait")
 	return c
+}
+
+// clearHalt lets the hosts go on with a rolling reload.
+func (g *globals) clearHalt(ctx context.Context, bundle string) error {
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+		ctx, cancel := g.patience(ctx, 0)
+		defer cancel()
+		err := rolling.Clear(ctx, s, bundle)
+		if errors.Is(err, session.ErrNoNode) {
+			return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", bundle), "\"zkagent fleet\" shows every halt")
+		}
+		if err == nil {
+			g.Say("the rolling reload of %s goes on", bundle)
+		}
+		return err
+	})
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {

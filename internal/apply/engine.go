@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
@@ -16,7 +17,6 @@ import (
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
-	"sync"
 )
 
 // Options are what an engine works with. Only Run is needed.

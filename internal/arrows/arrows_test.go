@@ -51,13 +51,15 @@ var allowed = map[string][]string{
 	"election":            {"view", "session", "recipe"},
 	"template":            {"view"},
 	"fleet":               {"view", "session", "recipe", "config", "election"},
+	"internal/rolling":    {"session", "recipe", "internal/files"},
 	"internal/web": {
+		"internal/rolling",
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event", "internal/hook",
 	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/apply", "internal/hook", "internal/pace", "internal/dns",
+		"internal/apply", "internal/hook", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
@@ -69,7 +71,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling",
 	},
 }
 

@@ -172,6 +172,11 @@ func Catalog() []Entry {
 			"The text has the words of the command. Run it by hand to see more.",
 		},
 		{
+			"reload-halted", "template or bundle", "Another host failed its rolling reload, so this host does not begin its own.",
+			"The files and the service as they were before that version.",
+			"The text names the host and the reason. Repair it or publish another version, then run `zkagent reload --clear-halt BUNDLE`.",
+		},
+		{
 			"reload-owed", "template or bundle", "New files are in place, and the reload that belongs to them has not succeeded yet.",
 			"The new files; the service still has the old ones in memory.",
 			"Run the reload by hand to see why it fails. The agent tries again, also after a restart.",

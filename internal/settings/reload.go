@@ -4,6 +4,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/rolling"
 )
 
 type waitBlock struct {
@@ -62,11 +63,11 @@ func (s *Settings) resolveWork(c *agent.BundleConfig, w *waitBlock, k *checkBloc
 		c.Check = &agent.CheckConfig{Command: r.command(&k.Command, v), At: r.str(&k.When), Timeout: r.duration(&k.Timeout)}
 	}
 	if l != nil {
-		c.Reload = s.resolveReload(l, v)
+		c.Reload = s.resolveReload(l, c.Name, v)
 	}
 }
 
-func (s *Settings) resolveReload(b *reloadBlock, v vars) *agent.ReloadConfig {
+func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *agent.ReloadConfig {
 	r := s.read(b, b.At)
 	leader, _ := r.ref(&b.Leader, "election")
 	c := &agent.ReloadConfig{
@@ -75,6 +76,9 @@ func (s *Settings) resolveReload(b *reloadBlock, v vars) *agent.ReloadConfig {
 	}
 	if b.Rolling != nil {
 		rr := s.read(b.Rolling, b.Rolling.At)
+		if rolling.Reserved(bundle) {
+			s.errorAt(b.Rolling.At, "Reserved name", "A bundle with a rolling reload must not end in -halt or -hosts, as %q does: ZooKeeper keeps the state of another bundle under that name. Rename it.", bundle)
+		}
 		c.Rolling = &agent.RollingConfig{
 			Permits: rr.checked(&b.Rolling.Permits, "Invalid permits", checkPermits),
 			Pause:   rr.duration(&b.Rolling.Pause), PostCheck: rr.command(&b.Rolling.PostCheck, v),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -198,6 +200,9 @@ func (w *Server) readLines(ctx context.Context) ([]lineView, error) {
 		}
 		slices.Sort(names)
 		for _, n := range names[:min(len(names), locksShown)] {
+			if root != lockRoots[0] && rolling.Reserved(n) {
+				continue
+			}
 			kind := "lock"
 			if root != lockRoots[0] {
 				kind = "rolling reload"
@@ -207,7 +212,14 @@ func (w *Server) readLines(ctx context.Context) ([]lineView, error) {
 			}
 		}
 	}
-	return lines, nil
+	halts, err := rolling.Halts(ctx, s)
+	for _, h := range halts {
+		lines = append(lines, lineView{
+			Kind: "rolling reload", Name: h.Bundle, Path: session.JoinPath(rolling.Root, h.Bundle),
+			Error: fmt.Sprintf("halted by %s: %s; \"zkagent reload --clear-halt %s\" lets it go on", h.Host, h.Reason, h.Bundle),
+		})
+	}
+	return lines, err
 }
 
 // readLine reads who stands in line at a path, in the order of creation. The

@@ -1,0 +1,272 @@
+// Package rolling lets a few hosts of the fleet at a time reload a bundle, and
+// stops all others at the first failure.
+//
+//	/zkagent/rolling/<bundle>                     data = permits ("3", "10%"); Curator's SemaphoreV2
+//	/zkagent/rolling/<bundle>/leases/_c_...       ephemeral, one per permit
+//	/zkagent/rolling/<bundle>-halt                persistent, JSON: host, reason, time
+//	/zkagent/rolling/<bundle>-hosts/<agent id>    ephemeral: this agent's settings have the bundle
+//
+// Steps: take a lease; then in one transaction check that the lease is there and
+// that no halt is (create and delete it). Only then the host changes its files.
+// A host that fails creates the halt before it gives its lease back.
+//
+// Guaranteed: while sessions live, at most K hosts are between start and end.
+// After a halt no host starts. A newer version lifts no halt; only [Clear] does.
+// A share is of the hosts that have the bundle now, counted at each take. A
+// changed number is in force when nobody holds a permit.
+//
+// Not guaranteed: a host whose session ends in the middle of its turn goes on
+// without its permit, because its files have changed already.
+package rolling
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Root is where the semaphores stand.
+const Root = "/zkagent/rolling"
+
+// The ends of names that no bundle with a rolling reload may have.
+const (
+	haltEnd  = "-halt"
+	hostsEnd = "-hosts"
+)
+
+// Reserved reports whether the name of a bundle is that of another one's halt
+// or hosts.
+func Reserved(bundle string) bool {
+	return strings.HasSuffix(bundle, haltEnd) || strings.HasSuffix(bundle, hostsEnd)
+}
+
+func path(bundle string) string { return session.JoinPath(Root, files.Name(bundle)) }
+
+// HostPath is the znode by which an agent says that its settings have a bundle.
+func HostPath(bundle, agent string) string {
+	return session.JoinPath(path(bundle)+hostsEnd, files.Name(agent))
+}
+
+// Halt says why no host starts a rolling reload of a bundle.
+type Halt struct {
+	Bundle string    `json:"bundle"`
+	Host   string    `json:"host"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// maxReason bounds the reason of a halt.
+const maxReason = 512
+
+// Config describes one host's part.
+type Config struct {
+	Agent  string
+	Bundle string
+	// Permits is a number, or a share such as "10%".
+	Permits string
+	// Halted is called when the host must wait because of a halt, and with nil
+	// when it no longer must.
+	Halted func(*Halt)
+	Logger *slog.Logger
+}
+
+// Permit is the right to reload a bundle now.
+type Permit struct {
+	s    *session.Session
+	cfg  Config
+	hold *recipe.Hold
+}
+
+// Acquire waits until this host may start.
+func Acquire(ctx context.Context, s *session.Session, cfg Config) (*Permit, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Halted == nil {
+		cfg.Halted = func(*Halt) {}
+	}
+	if err := s.CreateParents(ctx, path(cfg.Bundle)); err != nil {
+		return nil, err
+	}
+	m := recipe.NewSemaphore(s, recipe.SemaphoreConfig{
+		Path: path(cfg.Bundle), Data: []byte(cfg.Agent), Logger: cfg.Logger, Text: cfg.Permits,
+		Permits: func(ctx context.Context, text string) (int, error) { return permits(ctx, s, cfg.Bundle, text) },
+	})
+	for {
+		if err := awaitNoHalt(ctx, s, cfg); err != nil {
+			return nil, err
+		}
+		hold, err := m.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p := &Permit{s, cfg, hold}
+		err = p.start(ctx)
+		if err == nil {
+			return p, nil
+		}
+		if failed := p.giveBack(ctx); failed != nil {
+			cfg.Logger.Warn("permit not given back", "template", cfg.Bundle, "err", failed)
+		}
+		if !errors.Is(err, session.ErrNodeExists) {
+			return nil, err
+		}
+	}
+}
+
+// start is the transaction that lets this host begin.
+func (p *Permit) start(ctx context.Context) error {
+	halt := path(p.cfg.Bundle) + haltEnd
+	for {
+		_, err := p.s.Multi(ctx, p.hold.Guard(), session.CreateOp(halt, nil, session.Persistent), session.DeleteOp(halt, -1))
+		if !errors.Is(err, session.ErrUnknown) {
+			return err
+		}
+		// Whether it was applied or not, nothing stands: ask again.
+	}
+}
+
+// awaitNoHalt waits until no halt stands.
+func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
+	for {
+		_, there, watch, err := s.ExistsW(ctx, path(cfg.Bundle)+haltEnd)
+		if err != nil {
+			return err
+		}
+		if !there {
+			watch.Stop()
+			cfg.Halted(nil)
+			return nil
+		}
+		h, err := read(ctx, s, path(cfg.Bundle)+haltEnd)
+		if err == nil {
+			if h != nil {
+				cfg.Halted(h)
+			}
+			err = s.WaitAny(ctx, watch)
+		}
+		watch.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Release gives the permit back. With an error it halts the bundle first, on all
+// hosts.
+func (p *Permit) Release(ctx context.Context, failed error) error {
+	if failed != nil {
+		if err := Stop(ctx, p.s, p.cfg, failed); err != nil {
+			// The lease stays until the session ends: nobody starts in our place.
+			return fmt.Errorf("halt the rolling reload of %s: %w", p.cfg.Bundle, err)
+		}
+	}
+	return p.giveBack(ctx)
+}
+
+func (p *Permit) giveBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.Timeout())
+	defer cancel()
+	return p.hold.Release(ctx)
+}
+
+// Stop halts a bundle on all hosts. A halt that stands already is as good.
+func Stop(ctx context.Context, s *session.Session, cfg Config, failed error) error {
+	reason := failed.Error()
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	}
+	data, err := json.Marshal(Halt{Bundle: cfg.Bundle, Host: cfg.Agent, Reason: reason, Time: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	for {
+		_, _, err = s.Create(ctx, path(cfg.Bundle)+haltEnd, data, session.Persistent)
+		switch {
+		case errors.Is(err, session.ErrNodeExists):
+			return nil
+		case !errors.Is(err, session.ErrUnknown):
+			return err
+		}
+	}
+}
+
+// read returns a halt; nil when there is none.
+func read(ctx context.Context, s *session.Session, path string) (*Halt, error) {
+	data, st, err := s.Get(ctx, path)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil //nolint:nilnil // no halt is no error.
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &Halt{}
+	if json.Unmarshal(data, h) != nil || h.Bundle == "" {
+		h = &Halt{Bundle: strings.TrimSuffix(path[len(Root)+1:], haltEnd), Reason: string(data), Time: time.UnixMilli(st.Ctime)}
+	}
+	return h, nil
+}
+
+// Halts lists the halts of all bundles.
+func Halts(ctx context.Context, s *session.Session) ([]Halt, error) {
+	names, _, err := s.Children(ctx, Root)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	var list []Halt
+	for _, name := range names {
+		if !strings.HasSuffix(name, haltEnd) {
+			continue
+		}
+		h, err := read(ctx, s, session.JoinPath(Root, name))
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			list = append(list, *h)
+		}
+	}
+	return list, nil
+}
+
+// Clear lifts the halt of a bundle. Without one the error matches
+// session.ErrNoNode.
+func Clear(ctx context.Context, s *session.Session, bundle string) error {
+	return s.Delete(ctx, path(bundle)+haltEnd, -1)
+}
+
+// permits is K as a number, of the hosts that have the bundle now.
+func permits(ctx context.Context, s *session.Session, bundle, text string) (int, error) {
+	share, isShare := strings.CutSuffix(strings.TrimSpace(text), "%")
+	n, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("permits %q is not a number or a share", text)
+	}
+	if !isShare {
+		return max(int(n), 1), nil
+	}
+	hosts, _, err := s.Children(ctx, path(bundle)+hostsEnd)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return 0, err
+	}
+	return max(int(float64(len(hosts))*n/100), 1), nil
+}
+
+// Hosts keeps this agent among the hosts of a bundle, for one session.
+func Hosts(bundle, agent string, log *slog.Logger) *recipe.Node {
+	return recipe.NewNode(recipe.NodeConfig{Path: HostPath(bundle, agent), Data: []byte(agent), Logger: log})
+}

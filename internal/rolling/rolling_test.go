@@ -1,0 +1,185 @@
+package rolling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// bed is hosts of a fleet in virtual time.
+type bed struct {
+	t   *testing.T
+	srv *memzk.Server
+}
+
+func bubble(t *testing.T, f func(t *testing.T, b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t, memzk.New(memzk.Options{TickTime: time.Second})}
+		defer b.srv.Close()
+		f(t, b)
+	})
+}
+
+func (b *bed) dial(host string) *session.Session {
+	b.t.Helper()
+	s, err := session.Dial(b.t.Context(), session.Config{Servers: []string{host + ":2181"}, Timeout: 12 * time.Second, Dial: b.srv.Dial})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// begin asks for a permit in the background; the channel gets it.
+func (b *bed) begin(ctx context.Context, s *session.Session, host, permits string) chan *Permit {
+	got := make(chan *Permit, 1)
+	go func() {
+		if p, err := Acquire(ctx, s, Config{Agent: host, Bundle: "web", Permits: permits}); err == nil {
+			got <- p
+		}
+	}()
+	synctest.Wait()
+	return got
+}
+
+func (b *bed) release(p *Permit, failed error) {
+	b.t.Helper()
+	if err := p.Release(b.t.Context(), failed); err != nil {
+		b.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// TestAcquire_HaltStopsEveryStart has four hosts and one permit. The first one
+// fails: no other host starts until the halt is lifted.
+func TestAcquire_HaltStopsEveryStart(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		var hosts []chan *Permit
+		for i := range 4 {
+			host := fmt.Sprintf("h%d", i)
+			hosts = append(hosts, b.begin(t.Context(), b.dial(host), host, "1"))
+		}
+		b.release(<-hosts[0], errors.New("the port does not answer"))
+		time.Sleep(time.Hour)
+		for i, h := range hosts[1:] {
+			if len(h) > 0 {
+				t.Errorf("host %d started after the halt", i+1)
+			}
+		}
+		desk := b.dial("desk")
+		halts, err := Halts(t.Context(), desk)
+		if err != nil || len(halts) != 1 || halts[0].Bundle != "web" || halts[0].Host != "h0" || halts[0].Reason != "the port does not answer" {
+			t.Errorf("got %+v, %v", halts, err)
+		}
+		if err := Clear(t.Context(), desk, "web"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		started := 0
+		for _, h := range hosts[1:] {
+			started += len(h)
+		}
+		if started != 1 {
+			t.Errorf("%d hosts started after the halt was lifted, want 1", started)
+		}
+		if err := Clear(t.Context(), desk, "web"); !errors.Is(err, session.ErrNoNode) {
+			t.Errorf("got %v for a bundle that is not halted", err)
+		}
+	})
+}
+
+// TestStart_HaltBetweenTheLookAndTheLease puts the halt where only the
+// transaction sees it: after the host has looked, while it waits for its lease.
+func TestStart_HaltBetweenTheLookAndTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		s := b.dial("h1")
+		first := <-b.begin(t.Context(), b.dial("h0"), "h0", "1")
+		second := b.begin(t.Context(), s, "h1", "1")
+		if err := Stop(t.Context(), s, Config{Agent: "h9", Bundle: "web"}, errors.New("bad")); err != nil {
+			t.Fatal(err)
+		}
+		b.release(first, nil)
+		if len(second) != 0 {
+			t.Error("a host started although the halt stood")
+		}
+	})
+}
+
+// TestAcquire_ChangedPermits: another number is in force as soon as nobody holds
+// a permit, and not before.
+func TestAcquire_ChangedPermits(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		old := <-b.begin(t.Context(), b.dial("h0"), "h0", "1")
+		var hosts []chan *Permit
+		for i := range 3 {
+			host := fmt.Sprintf("n%d", i)
+			hosts = append(hosts, b.begin(t.Context(), b.dial(host), host, "2"))
+		}
+		if len(hosts[0])+len(hosts[1])+len(hosts[2]) != 0 {
+			t.Error("a host started beside the holder of the only permit")
+		}
+		b.release(old, nil)
+		if got := len(hosts[0]) + len(hosts[1]) + len(hosts[2]); got != 2 {
+			t.Errorf("%d hosts started with two permits", got)
+		}
+	})
+}
+
+// TestAcquire_ShareOfTheHostsThatAreThere counts a share anew at each take.
+func TestAcquire_ShareOfTheHostsThatAreThere(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		hosts := func(n int) (end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			for i := range n {
+				host := fmt.Sprintf("m%d", i)
+				s := b.dial(host)
+				go func() { _ = Hosts("web", host, nil).Run(ctx, s) }()
+			}
+			synctest.Wait()
+			return func() { cancel(); synctest.Wait() }
+		}
+		count := func() int {
+			ctx, cancel := context.WithCancel(t.Context())
+			var taken []*Permit
+			for i := range 8 {
+				host := fmt.Sprintf("h%d", i)
+				got := b.begin(ctx, b.dial(host), host, "50%")
+				if len(got) == 1 {
+					taken = append(taken, <-got)
+				}
+			}
+			cancel() // the others wait no longer
+			synctest.Wait()
+			for _, p := range taken {
+				b.release(p, nil)
+			}
+			return len(taken)
+		}
+		end := hosts(4)
+		if n := count(); n != 2 {
+			t.Errorf("%d of 4 hosts may start, want 2", n)
+		}
+		end()
+		synctest.Wait()
+		end = hosts(6)
+		if n := count(); n != 3 {
+			t.Errorf("%d of 6 hosts may start, want 3", n)
+		}
+		end()
+	})
+}
+
+func TestReserved(t *testing.T) {
+	for name, want := range map[string]bool{"web": false, "web-halt": true, "web-hosts": true, "halted": false} {
+		if Reserved(name) != want {
+			t.Errorf("%s: got %v", name, !want)
+		}
+	}
+}
