@@ -35,6 +35,8 @@ type Config struct {
 	Timeout time.Duration
 	// Auth is presented on every connection, before anything else.
 	Auth []Auth
+	// SASL, when not nil, proves an identity before Auth is presented.
+	SASL SASLMechanism
 	// TLS, when not nil, is called at every dial, so that renewed certificates are
 	// used. An empty ServerName becomes the host name of the server dialed.
 	TLS func() (*tls.Config, error)
@@ -152,7 +154,7 @@ func (c Config) complete() (Config, error) {
 	}
 	c.MaxReply = max(c.MaxReply, minFrame)
 	if len(c.ACL) == 0 {
-		c.ACL = defaultACL(len(c.Auth) > 0)
+		c.ACL = defaultACL(len(c.Auth) > 0 || c.SASL != nil)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

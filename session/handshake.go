@@ -1,6 +1,8 @@
 package session
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,10 +42,24 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server answered with another session, " + hex(r.SessionID))
 		return nil, nil
 	}
+	if err := w.prove(); err != nil {
+		return nil, w.s.unproven(w.server, err)
+	}
 	if !w.s.attach(w, r) {
 		return nil, nil
 	}
 	return withLength(frame), nil
+}
+
+// unproven handles an identity that was not proven to a server. A session that is
+// new ends when the identity is refused: another try needs another credential. One
+// that exists tries on, for it may own znodes.
+func (s *Session) unproven(server string, err error) error {
+	s.log.Error("authentication failed", "server", server, "err", err)
+	if errors.Is(err, ErrAuthFailed) && s.ID() == 0 {
+		s.end(Closed, fmt.Errorf("%w: %s: %w", ErrClosed, server, err))
+	}
+	return err
 }
 
 // setUp queues a frame that must come before all requests. It reports false when
@@ -71,3 +87,6 @@ func (w *wire) open(timeout time.Duration) bool {
 	_ = w.conn.SetReadDeadline(time.Now().Add(timeout/3 + pingLimit(timeout)))
 	return true
 }
+
+// putXid numbers a frame that newFrame made.
+func putXid(frame []byte, xid int32) { binary.BigEndian.PutUint32(frame[4:], uint32(xid)) }

@@ -139,7 +139,11 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	if err := h.pause(); err != nil {
 		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
 	}
-	conn, err := h.open(server, handshakeLimit(h.s.Timeout()))
+	var conn net.Conn
+	err := h.prepare(server)
+	if err == nil {
+		conn, err = h.open(server, handshakeLimit(h.s.Timeout()))
+	}
 	if h.ctx.Err() != nil {
 		if err == nil {
 			_ = conn.Close()

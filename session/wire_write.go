@@ -184,7 +184,7 @@ func (w *wire) put(c *call) {
 			w.xid = firstXid // wrapped
 		}
 	}
-	binary.BigEndian.PutUint32(c.frame[4:], uint32(c.xid))
+	putXid(c.frame, c.xid)
 	if c.xid == jute.XidAuth {
 		w.auths = append(w.auths, c)
 	} else {

@@ -1,0 +1,82 @@
+package session
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest"
+)
+
+// The example of RFC 2831, 4, with the names that ZooKeeper uses is not there;
+// this one was computed with Java's client.
+func TestDigestMD5_Directives(t *testing.T) {
+	t.Parallel()
+	got, err := parseDirectives(`realm="zk-sasl-md5",nonce="a\"b\\c",qop="auth, auth-int",charset=utf-8 , algorithm=md5-sess`)
+	if err != nil || got["realm"] != "zk-sasl-md5" || got["nonce"] != `a"b\c` || got["qop"] != "auth, auth-int" || got["charset"] != "utf-8" || got["algorithm"] != "md5-sess" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, bad := range []string{"x", `realm="a`, `nonce="a\`, "=,,=\"" + `\`} {
+		if got, err := parseDirectives(bad); err == nil {
+			t.Errorf("%q: %q", bad, got)
+		}
+	}
+}
+
+func FuzzDigestMD5(f *testing.F) {
+	f.Add(`realm="zk-sasl-md5",nonce="n",qop="auth",charset=utf-8,algorithm=md5-sess`)
+	f.Fuzz(func(_ *testing.T, challenge string) {
+		x, _ := DigestMD5("u", "p").Begin("h")
+		_, _, _ = x.Step(nil)
+		_, _, _ = x.Step([]byte(challenge))
+		_, _, _ = x.Step([]byte(challenge))
+	})
+}
+
+// A real server takes the identity, on the first connection and on the next, and
+// keeps its ACLs by it; wrong passwords and servers without SASL are told apart.
+func TestDigestMD5_RealServer(t *testing.T) {
+	t.Parallel()
+	o := zktest.WithSASL(t, zktest.Options{}, zktest.DigestSection(map[string]string{"agent": `se"c\ret`, "other": "x"}))
+	server := zktest.Start(t, o)
+	proxy := zktest.NewProxy(t, server.Addr())
+	cfg := Config{Servers: []string{proxy.Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5("agent", `se"c\ret`)}
+	s, err := Dial(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	only := ACL{Perms: PermAll, Scheme: "sasl", ID: "agent"}
+	if _, _, err := s.Create(t.Context(), "/secret", []byte("v"), Persistent, only); err != nil {
+		t.Fatal(err)
+	}
+	proxy.DropConnections()
+	if data, _, err := s.Get(t.Context(), "/secret"); err != nil || string(data) != "v" {
+		t.Errorf("over the next connection: %q, %v", data, err)
+	}
+	cfg.SASL = DigestMD5("other", "x")
+	other, err := Dial(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, _, err := other.Get(t.Context(), "/secret"); !errors.Is(err, ErrNoAuth) {
+		t.Errorf("another identity: %v", err)
+	}
+	for _, user := range []string{"agent", "nobody"} {
+		cfg.SASL = DigestMD5(user, "wrong")
+		if _, err := Dial(t.Context(), cfg); !errors.Is(err, ErrAuthFailed) || strings.Contains(err.Error(), "wrong") {
+			t.Errorf("%s with a wrong password: %v", user, err)
+		}
+	}
+}
+
+func TestDigestMD5_ServerWithoutSASL(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	_, err := Dial(t.Context(), Config{Servers: []string{server.Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5("agent", "x")})
+	if !errors.Is(err, ErrAuthFailed) || !errors.Is(err, errNoSASL) {
+		t.Errorf("got %v", err)
+	}
+}
