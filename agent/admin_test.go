@@ -213,7 +213,7 @@ func TestExec_StartsSignalsAndRestarts(t *testing.T) {
 		Name: "sig", OnChange: execSignal, Signal: "USR1",
 		Command: script(`trap "echo signal >> %[1]s" USR1; echo started $(cat %[2]s) >> %[1]s; while :; do sleep 0.1; done`, b.path("sig"), b.path("web.conf")),
 	}, {
-		Name: "env", Env: map[string]string{"SECRET": "web/secret"}, After: []string{},
+		Name: "env", EnvFrom: map[string]string{"SECRET": "web/secret"}, After: []string{},
 		Command: script(`echo started $SECRET >> %s; exec sleep 1000`, b.path("env")),
 	}}
 	a := b.start(c)

@@ -22,6 +22,7 @@ type Config struct {
 	Host     string        // host name
 	StateDir string        // empty: no handoff, no cache
 	OnStop   string        // auto, leave or hand_over
+	Env      command.Env   // of every command
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	Log      LogConfig
 	HTTP     *web.HTTPConfig // nil: no listener
@@ -91,11 +92,12 @@ type ElectionConfig struct {
 type ExecConfig struct {
 	Name        string
 	Command     Command
-	Env         map[string]string // variable -> "config/key" reference
+	EnvFrom     map[string]string // variable -> "config/key" reference
 	After       []string          // bundles that must be rendered first
 	OnChange    string            // restart, signal or ignore
 	Signal      string
 	Splay       time.Duration
+	KillSignal  string // empty: TERM
 	KillTimeout time.Duration
 	Position    string
 }

@@ -27,7 +27,7 @@ const (
 	execIgnore = "ignore"
 )
 
-// DefaultKillTimeout is the time between TERM and KILL for a supervised
+// DefaultKillTimeout is the time between kill_signal and KILL for a supervised
 // program.
 const DefaultKillTimeout = 30 * time.Second
 
@@ -153,8 +153,8 @@ func (r *execRunner) inputs() (mark string, env []string, ok bool, next <-chan s
 		}
 		fmt.Fprintf(&b, "%s=%d;", name, rep.LastChange.UnixNano())
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.cfg.Env)) {
-		value, found := lookupKey(snap.view, r.cfg.Env[name])
+	for _, name := range slices.Sorted(maps.Keys(r.cfg.EnvFrom)) {
+		value, found := lookupKey(snap.view, r.cfg.EnvFrom[name])
 		if !found {
 			return "", nil, false, snap.next
 		}
@@ -251,6 +251,15 @@ func (a *Agent) programEnded(name string, res proc.Result, err error) {
 	}
 }
 
+// killSignal is what ends the program.
+func (c ExecConfig) killSignal() syscall.Signal {
+	sig, err := proc.ParseSignal(c.KillSignal)
+	if err != nil {
+		return syscall.SIGTERM
+	}
+	return sig
+}
+
 // errChanged ends a program that is to be started with new inputs.
 var errChanged = errors.New("inputs changed")
 
@@ -268,7 +277,7 @@ func (r *execRunner) once(ctx context.Context, mark string, env []string) (proc.
 	}
 	var pid atomic.Int64
 	r.starts++
-	c := proc.Command{Args: args, Env: env, Grace: grace, Tee: os.Stdout, Started: func(p int) {
+	c := proc.Command{Args: args, Env: append(r.cfg.Command.Env.List(), env...), Stop: r.cfg.killSignal(), Grace: grace, Tee: os.Stdout, Started: func(p int) {
 		pid.Store(int64(p))
 		r.tell("running", p, 0, nil)
 		r.a.log.Info("supervised program started", "exec", r.cfg.Name, "pid", p)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // TestExec_StartsRestartsAndEndsTheAgent is a supervised program: it starts
@@ -18,7 +20,7 @@ func TestExec_StartsRestartsAndEndsTheAgent(t *testing.T) {
 	c := b.config()
 	c.Bundles = []BundleConfig{b.file("web.conf", `port {{ key "web/port" }}`)}
 	c.Execs = []ExecConfig{{
-		Name: "main", Env: map[string]string{"PORT": "web/port"}, OnChange: "restart", KillTimeout: time.Minute,
+		Name: "main", EnvFrom: map[string]string{"PORT": "web/port"}, OnChange: "restart", KillTimeout: time.Minute,
 		Command: script(`echo "$(cat %s) $PORT" >> %s; while ! test -e %s; do sleep 0.05; done; exit 7`, b.path("web.conf"), b.path("log"), b.path("end")),
 	}}
 	a := b.start(c)
@@ -58,4 +60,21 @@ func TestExec_SignalsAndKills(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Errorf("the agent ended with %v", err)
 	}
+}
+
+// TestExec_KillSignalAndEnvironment is a program that ends well at QUIT, and gets
+// the variables of the settings.
+func TestExec_KillSignalAndEnvironment(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	main := script(`trap 'echo quit >> %s; exit 0' QUIT; echo $MODE >> %s; while :; do sleep 0.05; done`, b.path("log"), b.path("log"))
+	main.Env = command.Env{Set: map[string]string{"MODE": "quiet"}}
+	c.Execs = []ExecConfig{{Name: "main", KillSignal: "QUIT", KillTimeout: time.Minute, Command: main}}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "quiet\n")
+	if err := a.stop(); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+	fileIs(t, b.path("log"), "quiet\nquit\n")
 }

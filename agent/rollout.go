@@ -242,7 +242,7 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
 		}
 		ev := trigger{Event: command.EventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
-		cmd := ev.Command(args)
+		cmd := ev.Command(bc.Reload.Rolling.PostCheck, args)
 		cmd.Timeout = apply.DefaultCheckTimeout
 		if _, err := m.agent.plainRun(ctx, cmd); err != nil {
 			return fmt.Errorf("%s: post_check: %w", bc.Name, err)

@@ -84,19 +84,20 @@ func (b *Bundle) Concerns(old, next view.View) bool {
 	return false
 }
 
-// reloadKey names the reload queue of the bundle: the distinct argument list,
-// or its text where the list depends on the element. Empty: no reload.
+// reloadKey names the reload queue of the bundle: the environment with the argument
+// list, or with its text where the list depends on the element. Empty: no reload.
 func (b *Bundle) reloadKey() string {
 	r := b.Config.Reload
 	if r == nil || !r.Command.Set() {
 		return ""
 	}
+	env := strings.Join(append(r.Command.Env.List(), ""), "\x00")
 	if b.Config.ForEach == nil {
 		if args, err := r.Command.Args(b.vars(nil)); err == nil {
-			return strings.Join(args, "\x00")
+			return env + strings.Join(args, "\x00")
 		}
 	}
-	return "text\x00" + r.Command.Text
+	return env + "text\x00" + r.Command.Text
 }
 
 // atomic reports whether one rename is all that a change of the bundle does:

@@ -43,7 +43,7 @@ func (t *applying) runCheck(ctx context.Context, vars command.Vars) error {
 	if err != nil {
 		return fail(stageCheck, 0, err)
 	}
-	cmd := t.trigger(command.EventCheck).Command(args)
+	cmd := t.trigger(command.EventCheck).Command(c.Command, args)
 	cmd.Timeout = c.Timeout
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = DefaultCheckTimeout

@@ -446,7 +446,7 @@ func (t *applying) settled(ctx context.Context) error {
 	}
 	args, err := r.Rolling.PostCheck.Args(t.job.Bundle.vars(nil))
 	if err == nil {
-		c := t.trigger(command.EventPostCheck).Command(args)
+		c := t.trigger(command.EventPostCheck).Command(r.Rolling.PostCheck, args)
 		c.Timeout = DefaultReloadTimeout
 		_, err = t.Options.Run(ctx, c)
 	}

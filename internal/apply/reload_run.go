@@ -28,7 +28,7 @@ func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string
 // once runs one command and, where the settings ask for it, waits until the
 // master has new workers.
 func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) error {
-	c := req.trigger.Command(args)
+	c := req.trigger.Command(req.cfg.Command, args)
 	c.Timeout = req.cfg.Timeout
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultReloadTimeout

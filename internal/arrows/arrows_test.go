@@ -71,7 +71,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/command", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling",
 	},
 }
 

@@ -17,6 +17,8 @@ type Command struct {
 	Text string
 	// Args evaluates the arguments; nil means that there is no command.
 	Args func(Vars) ([]string, error) `json:"-"`
+	// Env is what it gets beside PATH, HOME and LANG.
+	Env Env
 }
 
 // Set reports whether there is a command.

@@ -61,8 +61,9 @@ func (t Trigger) env() []string {
 	return env
 }
 
-// Command is the command with the trigger's environment and input.
-func (t Trigger) Command(args []string) proc.Command {
+// Command is the run of c with these arguments: with its own environment, and the
+// trigger's environment and input.
+func (t Trigger) Command(c Command, args []string) proc.Command {
 	if t.Changes == nil {
 		t.Changes = []Change{}
 	}
@@ -70,7 +71,7 @@ func (t Trigger) Command(args []string) proc.Command {
 	if err != nil {
 		in = []byte("{}") // plain strings and numbers always marshal.
 	}
-	return proc.Command{Args: args, Env: t.env(), Stdin: append(in, '\n')}
+	return proc.Command{Args: args, Env: append(c.Env.List(), t.env()...), Stdin: append(in, '\n')}
 }
 
 // Changes lists what differs between two views for the given sources.

@@ -91,7 +91,7 @@ func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, t
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
 	}
-	c := ev.Command(args)
+	c := ev.Command(r.cfg.Command, args)
 	c.Timeout = r.cfg.Timeout
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultTimeout

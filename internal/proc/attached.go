@@ -79,7 +79,7 @@ func (g Guard) attach(c Command, files Streams) (*guarded, error) {
 		out: &output{tail: newTail(0), r: null}, // nothing is read from it
 	}
 	run.wg.Go(run.readStatus)
-	spec := guardSpec{Args: c.Args, Env: c.Env, Dir: c.Dir, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	spec := guardSpec{Args: c.Args, Env: c.Env, Dir: c.Dir, Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
 	_ = run.send(spec, 10*time.Second)
 	return run, nil
 }

@@ -31,7 +31,9 @@ type Command struct {
 	Stdin []byte
 	// Timeout bounds the run; 0 means that only the context does.
 	Timeout time.Duration
-	// Grace is the time between TERM and KILL; 0 means DefaultGrace.
+	// Stop is the signal that ends the command; 0 means TERM.
+	Stop syscall.Signal
+	// Grace is the time between Stop and KILL; 0 means DefaultGrace.
 	Grace time.Duration
 	// OutputLimit is how many bytes of the output's end are kept; 0 means
 	// DefaultOutputLimit.

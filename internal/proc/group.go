@@ -26,10 +26,13 @@ func waitExited(pid int) {
 	}
 }
 
-// endGroup sends TERM to the group and KILL after grace unless exited is
+// endGroup sends stop, TERM when it is 0, to the group and KILL after grace unless exited is
 // closed before.
-func endGroup(pid int, grace time.Duration, exited <-chan struct{}) {
-	signalGroup(pid, syscall.SIGTERM)
+func endGroup(pid int, stop syscall.Signal, grace time.Duration, exited <-chan struct{}) {
+	if stop == 0 {
+		stop = syscall.SIGTERM
+	}
+	signalGroup(pid, stop)
 	// A stopped process would see TERM only when it is continued.
 	signalGroup(pid, syscall.SIGCONT)
 	timer := time.NewTimer(grace)

@@ -42,11 +42,12 @@ type Guard struct {
 
 // guardSpec is the first line on the control pipe.
 type guardSpec struct {
-	Args     []string      `json:"args"`
-	Env      []string      `json:"env"`
-	Dir      string        `json:"dir"`
-	Grace    time.Duration `json:"grace"`
-	Deadline int64         `json:"deadline"`
+	Args     []string       `json:"args"`
+	Env      []string       `json:"env"`
+	Dir      string         `json:"dir"`
+	Stop     syscall.Signal `json:"stop,omitempty"`
+	Grace    time.Duration  `json:"grace"`
+	Deadline int64          `json:"deadline"`
 }
 
 // guardOrder is every further line on the control pipe.
@@ -140,7 +141,7 @@ func (g Guard) start(c Command) (*guarded, error) {
 	if dir == "" {
 		dir = "/"
 	}
-	spec := guardSpec{Args: c.Args, Env: CleanEnv(c.Env), Dir: dir, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	spec := guardSpec{Args: c.Args, Env: CleanEnv(c.Env), Dir: dir, Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
 	if run.out, err = start(cmd, c); err != nil {
 		return nil, errors.Join(err, controlW.Close(), statusR.Close())
 	}

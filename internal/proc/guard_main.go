@@ -117,10 +117,10 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, go
 		case <-exited:
 			return false
 		case <-gone:
-			endGroup(pid, m.spec.Grace, exited)
+			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
 			return false
 		case <-signals:
-			endGroup(pid, m.spec.Grace, exited)
+			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
 			return false
 		case deadline = <-orders:
 			timer.Reset(untilBoot(deadline))
@@ -129,7 +129,7 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, go
 				timer.Reset(untilBoot(deadline))
 				continue
 			}
-			endGroup(pid, m.spec.Grace, exited)
+			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
 			return true
 		}
 	}

@@ -41,7 +41,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	if c.Started != nil {
 		c.Started(cmd.Process.Pid)
 	}
-	cause := supervise(ctx, cmd, c.grace())
+	cause := supervise(ctx, cmd, c.Stop, c.grace())
 	_ = cmd.Wait()
 	out.finish()
 	r := result(cmd.ProcessState)
@@ -130,7 +130,7 @@ func stdin(data []byte) (*os.File, error) {
 
 // supervise waits for the command's end or ends it; it returns the cause when
 // it ended it. The group is gone afterwards, the leader not yet reaped.
-func supervise(ctx context.Context, cmd *exec.Cmd, grace time.Duration) error {
+func supervise(ctx context.Context, cmd *exec.Cmd, stop syscall.Signal, grace time.Duration) error {
 	pid := cmd.Process.Pid
 	exited := make(chan struct{})
 	go func() {
@@ -142,7 +142,7 @@ func supervise(ctx context.Context, cmd *exec.Cmd, grace time.Duration) error {
 	case <-exited:
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
-		endGroup(pid, grace, exited)
+		endGroup(pid, stop, grace, exited)
 	}
 	signalGroup(pid, syscall.SIGKILL)
 	return cause

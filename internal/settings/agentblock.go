@@ -22,6 +22,8 @@ type agentBlock struct {
 	ID       hcl.Expression `hcl:"id,optional" is:"string" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
 	StateDir hcl.Expression `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
 	OnStop   hcl.Expression `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
+	Env      hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables of every command (checks, reloads, hooks, exec): NAME = \"value\"."`
+	PassEnv  hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that every command gets: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
 	Splay    hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
 }
 
@@ -73,6 +75,7 @@ func (s *Settings) resolveAgent(all *root) {
 		c.StateDir, _, _ = strings.Cut(dirs, ":")
 	}
 	c.OnStop = r.str(&b.OnStop)
+	c.Env = r.env(&b.Env, &b.PassEnv)
 	c.Splay = r.duration(&b.Splay)
 
 	l, _ := one(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })

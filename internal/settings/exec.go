@@ -15,12 +15,15 @@ type execBlock struct {
 	Name        string         `hcl:"name,label"`
 	At          hcl.Range      `hcl:",def_range"`
 	Command     hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
-	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\"."`
+	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block."`
+	PassEnv     hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
+	EnvFrom     hcl.Expression `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env."`
 	After       hcl.Expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
 	OnChange    hcl.Expression `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
 	Signal      hcl.Expression `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
 	Splay       hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`
-	KillTimeout hcl.Expression `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between TERM and KILL when it is stopped."`
+	KillSignal  hcl.Expression `hcl:"kill_signal,optional" is:"signal" default:"SIGTERM" doc:"What stops it; nginx wants SIGQUIT."`
+	KillTimeout hcl.Expression `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`
 }
 
 func (s *Settings) resolveExecs(blocks []*execBlock) {
@@ -30,16 +33,22 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 	for _, b := range blocks {
 		r := s.read(b, b.At)
 		c := agent.ExecConfig{
-			Name: b.Name, Position: position(b.At), Command: r.command(&b.Command, vars{}), Env: r.strmap(&b.Env),
+			Name: b.Name, Position: position(b.At), Command: r.command(&b.Command, vars{}), EnvFrom: r.strmap(&b.EnvFrom),
 			OnChange: r.str(&b.OnChange), Signal: r.checked(&b.Signal, "Unknown signal", checkSignal),
-			Splay: r.duration(&b.Splay), KillTimeout: r.duration(&b.KillTimeout),
+			Splay: r.duration(&b.Splay), KillSignal: r.checked(&b.KillSignal, "Unknown signal", checkSignal), KillTimeout: r.duration(&b.KillTimeout),
 		}
 		for _, src := range r.refs(&b.After, "template", "bundle") {
 			c.After = append(c.After, src.Name)
 		}
-		for _, name := range sortedKeys(c.Env) {
-			if err := s.checkEnv(name, c.Env[name]); err != nil {
-				s.errorAt(r.where(&b.Env), "Invalid environment variable", "%s", sentence(err.Error()))
+		c.Command.Env = r.env(&b.Env, &b.PassEnv)
+		for _, name := range sortedKeys(c.EnvFrom) {
+			if err := s.checkEnvFrom(name, c.EnvFrom[name]); err != nil {
+				s.errorAt(r.where(&b.EnvFrom), "Invalid environment variable", "%s", sentence(err.Error()))
+			}
+		}
+		for name, value := range r.strmap(&b.Env) {
+			if s.checkEnvFrom(name, value) == nil {
+				s.warnAt(r.where(&b.Env), "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)
 			}
 		}
 		if c.OnChange != "signal" && r.isSet(&b.Signal) {
@@ -49,10 +58,10 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 	}
 }
 
-// checkEnv checks a variable and the key that it comes from.
-func (s *Settings) checkEnv(name, key string) error {
-	if name == "" || strings.ContainsAny(name, "=\x00") {
-		return fmt.Errorf("%q is not the name of an environment variable", name)
+// checkEnvFrom checks a variable and the key that it comes from.
+func (s *Settings) checkEnvFrom(name, key string) error {
+	if err := checkVariable(name); err != nil {
+		return err
 	}
 	cfg, rest, ok := strings.Cut(key, "/")
 	if !ok || rest == "" {

@@ -20,6 +20,8 @@ type hookBlock struct {
 	Jitter     hcl.Expression `hcl:"jitter,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a run."`
 	Overlap    hcl.Expression `hcl:"overlap,optional" is:"string" default:"forbid" enum:"forbid|allow|replace" doc:"What a trigger does while a run is under way: wait for its end, run beside it, or end it."`
 	CatchUp    hcl.Expression `hcl:"catch_up,optional" is:"string" default:"latest" enum:"latest|all|skip" doc:"Which of the scheduled runs that were missed are made good."`
+	Env        hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block."`
+	PassEnv    hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
 	Idempotent hcl.Expression `hcl:"idempotent,optional" is:"bool" default:"false" doc:"A run whose outcome is unknown after a failover may be run again."`
 }
 
@@ -37,6 +39,7 @@ func (s *Settings) resolveHook(b *hookBlock) hook.Config {
 		Command: r.command(&b.Command, vars{}), Timeout: r.duration(&b.Timeout), Retries: r.integer(&b.Retries), Jitter: r.duration(&b.Jitter),
 		Overlap: r.str(&b.Overlap), CatchUp: r.str(&b.CatchUp), Idempotent: r.boolean(&b.Idempotent),
 	}
+	h.Command.Env = r.env(&b.Env, &b.PassEnv)
 	leader, led := r.ref(&b.Leader, "election")
 	h.Leader = leader.Name
 	if (h.OnElected || h.OnDeposed) && !led && isNull(b.Leader) {

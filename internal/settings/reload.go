@@ -17,6 +17,8 @@ type checkBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
 	Command hcl.Expression `hcl:"command" is:"command" doc:"What is run; it may use staged, staged_dir, destination and each."`
 	When    hcl.Expression `hcl:"at,optional" is:"string" default:"staged" enum:"staged|swapped" doc:"staged tests the new file before it is in place; swapped tests with it in place and puts the old one back when it fails, for files that cannot be tested alone."`
+	Env     hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block."`
+	PassEnv hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
 	Timeout hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"1h" doc:"When the check is ended and counts as failed."`
 }
 
@@ -28,6 +30,8 @@ type reloadBlock struct {
 	Retry       hcl.Expression `hcl:"retry,optional" is:"number" default:"3" min:"0" max:"20" doc:"How often a failed reload is tried again, with back-off, before on_failure."`
 	OnFailure   hcl.Expression `hcl:"on_failure,optional" is:"string" default:"restore" enum:"restore|keep" doc:"restore puts the old files back and reloads again; keep leaves the new ones."`
 	Leader      hcl.Expression `hcl:"leader,optional" is:"reference" doc:"The election whose leader runs it; without it every host does."`
+	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block, and are those of post_check, too."`
+	PassEnv     hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
 	Rolling     *rollingBlock  `hcl:"rolling,block" doc:"Reload only a few hosts of the fleet at a time."`
 	Verify      *verifyBlock   `hcl:"verify,block" doc:"Do not believe the exit code: wait until the workers are new."`
 }
@@ -61,6 +65,7 @@ func (s *Settings) resolveWork(c *agent.BundleConfig, w *waitBlock, k *checkBloc
 	if k != nil {
 		r := s.read(k, k.At)
 		c.Check = &agent.CheckConfig{Command: r.command(&k.Command, v), At: r.str(&k.When), Timeout: r.duration(&k.Timeout)}
+		c.Check.Command.Env = r.env(&k.Env, &k.PassEnv)
 	}
 	if l != nil {
 		c.Reload = s.resolveReload(l, c.Name, v)
@@ -74,6 +79,7 @@ func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *agent.R
 		Command: r.command(&b.Command, v), Timeout: r.duration(&b.Timeout), MinInterval: r.duration(&b.MinInterval),
 		Retry: r.integer(&b.Retry), OnFailure: r.str(&b.OnFailure), Leader: leader.Name,
 	}
+	c.Command.Env = r.env(&b.Env, &b.PassEnv)
 	if b.Rolling != nil {
 		rr := s.read(b.Rolling, b.Rolling.At)
 		if rolling.Reserved(bundle) {
@@ -83,6 +89,7 @@ func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *agent.R
 			Permits: rr.checked(&b.Rolling.Permits, "Invalid permits", checkPermits),
 			Pause:   rr.duration(&b.Rolling.Pause), PostCheck: rr.command(&b.Rolling.PostCheck, v),
 		}
+		c.Rolling.PostCheck.Env = c.Command.Env
 	}
 	if b.Verify != nil {
 		vr := s.read(b.Verify, b.Verify.At)

@@ -25,9 +25,9 @@ template "t" {
   for_each    = election.nightly
 }
 exec "app" {
-  command = ["app"]
-  env     = { A = "web/a", B = "wep/b", C = "web" }
-  after   = [template.t, template.u]
+  command  = ["app"]
+  env_from = { A = "web/a", B = "wep/b", C = "web" }
+  after    = [template.t, template.u]
 }
 exec "other" {
   command = ["app"]

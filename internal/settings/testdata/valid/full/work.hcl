@@ -12,7 +12,10 @@ hook "led" {
 }
 exec "app" {
   command      = ["app", "--flag"]
-  env          = { DB = "web.v2/db/url" }
+  env          = { MODE = "quiet" }
+  pass_env     = ["DATABASE_URL", "APP_*"]
+  env_from     = { DB = "web.v2/db/url" }
+  kill_signal  = "QUIT"
   after        = [template.verify]
   on_change    = "signal"
   signal       = "USR1"
