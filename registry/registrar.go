@@ -284,6 +284,36 @@ func (r *Registrar) Drain(ctx context.Context) error {
 	}
 }
 
+// Serve does all that a service needs, in one call: it runs the checks, keeps the
+// member registered in each session of m, and when ctx ends it shows the member
+// as draining and removes it. It returns nil then, and an error when it cannot go
+// on. Run of the Manager must be running, and go on until Serve has returned.
+func (r *Registrar) Serve(ctx context.Context, m *session.Manager) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = r.RunChecks(life) })
+	stop := context.AfterFunc(ctx, func() {
+		bounded, cancel := context.WithTimeout(life, r.cfg.Drain+serveMargin)
+		defer cancel()
+		if err := r.Drain(bounded); err != nil && life.Err() == nil {
+			r.log.Warn("service not drained", "service", r.cfg.Name, "err", err)
+		}
+		end()
+	})
+	err := m.Each(life, r.Run)
+	if !stop() {
+		<-life.Done()
+		err = nil
+	}
+	end()
+	wg.Wait()
+	return err
+}
+
+// serveMargin is how long Serve waits for the removal of a member beyond its
+// drain time.
+const serveMargin = 5 * time.Second
+
 // finishLeaving closes gone once. r.mu is held.
 func (r *Registrar) finishLeaving() {
 	select {

@@ -64,6 +64,9 @@ type ServiceConfig struct {
 	// "<member id>_" and a number.
 	Sequential bool
 
+	// ACL is for the member's znode; empty: that of the session.
+	ACL []session.ACL `json:"-"`
+
 	OnCritical string        // remove (default) or status
 	Drain      time.Duration // how long a leaving member is shown as draining
 	// WarmUp is the time in which the weight climbs from 1 to Weight after

@@ -163,7 +163,7 @@ func (m *membership) replace(ctx context.Context, stat session.Stat, w want) err
 	if err != nil {
 		return fmt.Errorf("encode member: %w", err)
 	}
-	_, err = m.s.Multi(ctx, session.DeleteOp(m.path, stat.Version), session.CreateOp(m.path, data, session.Ephemeral))
+	_, err = m.s.Multi(ctx, session.DeleteOp(m.path, stat.Version), session.CreateOp(m.path, data, session.Ephemeral, m.r.cfg.ACL...))
 	switch {
 	case err == nil:
 		return m.adoptCreated(ctx, m.path)
@@ -238,12 +238,12 @@ func (m *membership) create(ctx context.Context, data []byte) error {
 	if m.sequential() {
 		target, mode = session.JoinPath(m.r.cfg.Group, m.prefix()), session.EphemeralSequential
 	}
-	created, _, err := m.s.Create(ctx, target, data, mode)
+	created, _, err := m.s.Create(ctx, target, data, mode, m.r.cfg.ACL...)
 	if errors.Is(err, session.ErrNoNode) {
 		if err = m.s.CreateParents(ctx, target); err != nil {
 			return fmt.Errorf("create group: %w", err)
 		}
-		created, _, err = m.s.Create(ctx, target, data, mode)
+		created, _, err = m.s.Create(ctx, target, data, mode, m.r.cfg.ACL...)
 	}
 	if errors.Is(err, session.ErrNodeExists) {
 		return errLookAgain

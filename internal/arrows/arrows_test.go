@@ -42,6 +42,7 @@ var allowed = map[string][]string{
 	"internal/memzk":      {"internal/jute"},
 	"internal/zktest":     {"internal/jute", "internal/zktest/raw"},
 	"internal/zktest/raw": {"internal/jute"},
+	"zktest":              {"session", "internal/jute", "internal/memzk"},
 	"e2e":                 {},
 	"session":             {"internal/files", "internal/jute"},
 	"recipe":              {"session"},
@@ -108,7 +109,7 @@ func TestArrows(t *testing.T) {
 			if target, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(may, target) {
 				t.Errorf("%s imports %s: the arrows allow it only %v", name, target, may)
 			}
-			if imported == "testing" && name != "internal/peers" && name != "internal/history" && name != "internal/zktest" && !strings.HasPrefix(name, "internal/zktest/") {
+			if imported == "testing" && name != "internal/peers" && name != "internal/history" && name != "internal/zktest" && name != "zktest" && !strings.HasPrefix(name, "internal/zktest/") {
 				t.Errorf("%s imports testing outside of tests", name)
 			}
 		}

@@ -1,0 +1,84 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Pauses of Each between two tries in one session.
+const (
+	eachFirst = 100 * time.Millisecond
+	eachLast  = 30 * time.Second
+	eachCalm  = time.Minute // a try that lasted so long begins anew
+)
+
+// Each gives fn a life over sessions: it calls fn in each session, one after the
+// other. Registrars, groups, candidates, nodes and followers all have a Run(ctx, s)
+// that fits.
+//
+// What fn returns decides how it goes on:
+//
+//   - nil: Each returns nil.
+//   - An error, and ctx has ended: Each returns it.
+//   - An error, and the session has ended: fn is called in the next session.
+//   - An error that time may mend (ErrUnknown, ErrNoServer, ErrThrottled,
+//     ErrSuspended): fn is called again in the same session, after a pause that
+//     grows from 100 ms to 30 s.
+//   - Any other error: Each returns it.
+//
+// Run of the Manager must be running. Each returns when that has ended, too.
+func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
+	pause := eachFirst
+	for {
+		s, err := m.Session(ctx)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		err = fn(ctx, s)
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return err
+		case s.Context().Err() != nil:
+			continue
+		case !mends(err):
+			return err
+		}
+		if time.Since(began) >= eachCalm {
+			pause = eachFirst
+		}
+		if err := s.Sleep(ctx, pause); err != nil && ctx.Err() != nil {
+			return err
+		}
+		pause = min(2*pause, eachLast)
+	}
+}
+
+// mends reports whether an error may be gone the next time without anybody's help.
+func mends(err error) bool {
+	for _, e := range []error{ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended} {
+		if errors.Is(err, e) {
+			return !IsPermanent(err)
+		}
+	}
+	return false
+}
+
+// Each opens a session, calls fn in it and in those that follow, as
+// [Manager.Each] does, and closes the last one.
+func Each(ctx context.Context, cfg Config, fn func(ctx context.Context, s *Session) error) error {
+	m, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(run) }()
+	err = m.Each(ctx, fn)
+	stop()
+	if end := <-done; err == nil {
+		err = end
+	}
+	return err
+}

@@ -1,0 +1,237 @@
+// Package zktest is an embedded ZooKeeper for the tests of programs that use this
+// library: no Java, no ports, no waiting.
+//
+//	func TestWorker(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			zk := zktest.NewServer(t)
+//			s := zk.Session(t, "a")
+//			...
+//			zk.Partition("a") // a cannot reach the server
+//			time.Sleep(time.Minute)
+//			zk.Heal("a")
+//		})
+//	}
+//
+// The server speaks ZooKeeper's wire protocol over pipes in memory, so it runs
+// inside a testing/synctest bubble: sessions expire and leases run out in virtual
+// time, and an hour of faults takes milliseconds. It works outside of a bubble,
+// too, in real time.
+//
+// Every client has a name. The name stands for the client's network: Partition,
+// CutReplies, DropConnections and Heal take it.
+//
+// # Guarantees
+//
+// Replies, errors, watches and their order are those of ZooKeeper 3.8; this
+// module's tests compare them with a real server. When the test has ended, nothing
+// of the server is left.
+//
+// # Not here
+//
+// Quorums, TLS, SASL and disks: what depends on them is tested against a real
+// ensemble. The server is for tests only.
+package zktest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Op is a kind of request, for [Server.LoseReply] and [Server.Delay].
+type Op int32
+
+// Kinds of requests.
+const (
+	AnyRequest = Op(memzk.AnyOp)
+	Create     = Op(jute.OpCreate2)
+	Set        = Op(jute.OpSetData)
+	Delete     = Op(jute.OpDelete)
+	Get        = Op(jute.OpGetData)
+	Exists     = Op(jute.OpExists)
+	Children   = Op(jute.OpGetChildren2)
+	Multi      = Op(jute.OpMulti)
+	Sync       = Op(jute.OpSync)
+)
+
+// Server is a ZooKeeper in memory. Its methods may be called from any goroutine.
+type Server struct {
+	zk *memzk.Server
+}
+
+// Options configure a server. The zero value of a field means its default.
+type Options struct {
+	// TickTime is what expiries are rounded up to; 2 s. A server grants session
+	// timeouts of 2 to 20 ticks.
+	TickTime time.Duration
+	// Version is "3.5", "3.8" (the default) or "3.9": which operations it has.
+	Version string
+}
+
+// NewServer starts a server that ends with the test.
+func NewServer(t testing.TB, opts ...Options) *Server {
+	t.Helper()
+	var o Options
+	if len(opts) > 0 {
+		o = opts[0]
+	}
+	s := &Server{zk: memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version})}
+	t.Cleanup(s.zk.Close)
+	return s
+}
+
+// Config is how the client of that name reaches the server. The session timeout is
+// the library's default; a test may change it and every other field.
+func (s *Server) Config(client string) session.Config {
+	return session.Config{Servers: []string{address(client)}, Dial: s.zk.Dial}
+}
+
+func address(client string) string { return client + ":2181" }
+
+func addresses(clients []string) []string {
+	list := make([]string, len(clients))
+	for i, c := range clients {
+		list[i] = address(c)
+	}
+	return list
+}
+
+// Session opens a session for the client of that name. It is closed when the test
+// ends.
+func (s *Server) Session(t testing.TB, client string) *session.Session {
+	t.Helper()
+	z, err := session.Dial(t.Context(), s.Config(client))
+	if err != nil {
+		t.Fatalf("zktest: %v", err)
+	}
+	t.Cleanup(func() { _ = z.Close() })
+	return z
+}
+
+// Manager starts a session manager for the client of that name: its sessions
+// follow one another until the test ends.
+func (s *Server) Manager(t testing.TB, client string) *session.Manager {
+	t.Helper()
+	m, err := session.New(s.Config(client))
+	if err != nil {
+		t.Fatalf("zktest: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = m.Run(ctx) // its error ends with the test
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return m
+}
+
+// Listen makes the server reachable by TCP on a free port of 127.0.0.1, for other
+// clients, and returns host:port. Not for use in a bubble.
+func (s *Server) Listen(t testing.TB) string {
+	t.Helper()
+	addr, err := s.zk.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("zktest: %v", err)
+	}
+	return addr.String()
+}
+
+// Partition makes packets between the clients and the server vanish in both
+// directions, until Heal. Without names it concerns all clients.
+func (s *Server) Partition(clients ...string) { s.zk.Partition(addresses(clients)...) }
+
+// CutReplies makes packets from the server to the clients vanish, until Heal: the
+// server still does what it is asked.
+func (s *Server) CutReplies(clients ...string) { s.zk.CutServerToClient(addresses(clients)...) }
+
+// DropConnections ends the connections of the clients. They connect again.
+func (s *Server) DropConnections(clients ...string) { s.zk.DropConnections(addresses(clients)...) }
+
+// Heal ends Partition and CutReplies.
+func (s *Server) Heal(clients ...string) { s.zk.Heal(addresses(clients)...) }
+
+// Stop stops the server as a power failure does; sessions and znodes are kept
+// until Start. While it is stopped no session expires.
+func (s *Server) Stop() { s.zk.Stop() }
+
+// Start ends Stop.
+func (s *Server) Start() { s.zk.Start() }
+
+// Expire ends a session now, as if its client had been silent for its timeout.
+func (s *Server) Expire(z *session.Session) { s.zk.ExpireSession(z.ID()) }
+
+// LoseReply loses the reply to the nth request of the kind from now on, counted
+// from 1, and drops that connection: applied says whether the server does what
+// the request asks. The channel is closed when it has happened.
+func (s *Server) LoseReply(op Op, n int, applied bool) <-chan struct{} {
+	return s.zk.LoseReply(int32(op), n, !applied)
+}
+
+// Delay holds back the replies to requests of the kind; 0 ends it. The request
+// is applied at once.
+func (s *Server) Delay(op Op, d time.Duration) { s.zk.Delay(int32(op), d) }
+
+// Put creates the znode, with its parents, or sets its data, as another client
+// would.
+func (s *Server) Put(t testing.TB, path, data string) {
+	t.Helper()
+	err := s.zk.Set(path, []byte(data))
+	if err != nil {
+		for i := 1; i < len(path); i++ {
+			if path[i] == '/' && !s.zk.Exists(path[:i]) {
+				if err = s.zk.Create(path[:i], nil); err != nil {
+					t.Fatalf("zktest: create %s: %v", path[:i], err)
+				}
+			}
+		}
+		err = s.zk.Create(path, []byte(data))
+	}
+	if err != nil {
+		t.Fatalf("zktest: put %s: %v", path, err)
+	}
+}
+
+// Remove deletes the znode, as another client would.
+func (s *Server) Remove(t testing.TB, path string) {
+	t.Helper()
+	if err := s.zk.Delete(path); err != nil {
+		t.Fatalf("zktest: delete %s: %v", path, err)
+	}
+}
+
+// Data returns what the znode holds; ok is false when there is none.
+func (s *Server) Data(path string) (data string, ok bool) { //nolint:nonamedreturns // the second tells of the first
+	n, err := s.zk.Get(path)
+	return string(n.Data), err == nil
+}
+
+// List returns the names of the children, in order.
+func (s *Server) List(path string) []string {
+	names, _ := s.zk.Children(path) // a missing znode has none
+	return names
+}
+
+// Owner returns the id of the session that the ephemeral znode belongs to; 0 for
+// any other, and for none.
+func (s *Server) Owner(path string) int64 {
+	n, err := s.zk.Get(path)
+	if err != nil {
+		return 0
+	}
+	return n.Stat.EphemeralOwner
+}
+
+// Requests returns how many requests of each kind the server has received.
+func (s *Server) Requests() map[string]uint64 { return s.zk.Requests() }
+
+// String names the server in messages.
+func (s *Server) String() string { return fmt.Sprintf("zktest server at zxid %d", s.zk.Zxid()) }

@@ -1,0 +1,130 @@
+package zktest_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/zktest"
+)
+
+// A partition, an expiry and a lost reply in virtual time.
+func TestServer_FaultsInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t)
+		a, b := zk.Session(t, "a"), zk.Session(t, "b")
+		hold, err := recipe.NewLock(a, recipe.LockConfig{Path: "/locks/x"}).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		zk.Partition("a")
+		next, err := recipe.NewLock(b, recipe.LockConfig{Path: "/locks/x"}).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hold.Err() == nil {
+			t.Error("both hold the lock")
+		}
+		if next.Fence() <= hold.Fence() {
+			t.Error("the fence did not grow")
+		}
+		zk.LoseReply(zktest.Delete, 1, true)
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		zk.Put(t, "/config/app/timeout", "5s")
+		if data, ok := zk.Data("/config/app/timeout"); !ok || data != "5s" {
+			t.Errorf("data %q, %v", data, ok)
+		}
+		zk.Remove(t, "/config/app/timeout")
+		if len(zk.List("/config/app")) != 0 || zk.Owner("/config/app") != 0 {
+			t.Error("not removed")
+		}
+	})
+}
+
+// Each goes on in the next session, tries again what time may mend, and returns
+// everything else.
+func TestEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t)
+		m := zk.Manager(t, "a")
+		var seen []int64
+		errApp := errors.New("application")
+		err := m.Each(t.Context(), func(ctx context.Context, s *session.Session) error {
+			seen = append(seen, s.ID())
+			switch len(seen) {
+			case 1:
+				zk.Expire(s)
+				<-s.Done()
+				return context.Cause(s.Context())
+			case 2, 3:
+				return session.ErrUnknown
+			}
+			return errApp
+		})
+		if !errors.Is(err, errApp) || len(seen) != 4 || seen[0] == seen[1] || seen[1] != seen[2] || seen[2] != seen[3] {
+			t.Errorf("sessions %x, %v", seen, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		node := recipe.NewNode(recipe.NodeConfig{Path: "/n"})
+		time.AfterFunc(10*time.Second, func() {
+			for s := zk.Owner("/n"); s != 0; s = 0 {
+				z, err := m.Session(ctx)
+				if err == nil {
+					zk.Expire(z)
+				}
+			}
+		})
+		if err := m.Each(ctx, node.Run); err != nil {
+			t.Errorf("a node over sessions: %v", err)
+		}
+	})
+}
+
+// A module of its own imports the library and this package, and its test passes.
+func TestOutsideModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a module")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The versions that this module needs, so that nothing is downloaded.
+	text := strings.Replace(string(mod), "module github.com/zkagent/zkagent", "module example.org/worker", 1)
+	text += "\nrequire github.com/zkagent/zkagent v0.0.0\n\nreplace github.com/zkagent/zkagent => " + root + "\n"
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, err := os.ReadFile(filepath.Join("testdata", "worker_test.go.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"go.mod": []byte(text), "go.sum": sum, "worker_test.go": test} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-mod=mod", ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOPROXY=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
