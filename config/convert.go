@@ -2,7 +2,9 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -10,8 +12,9 @@ import (
 // Convert makes a versioned tree of a flat one, with the same keys. Readers of
 // layout auto go over to it by themselves. Then the flat keys are deleted, unless
 // keep says that programs that know only the flat layout still read them: those
-// see no change after that. Of cfg, the path and what describes the version are
-// used, and Check.
+// see no change after that. A change that a tool made without the publishers' lock
+// meanwhile is an error that matches [ErrConflict]; one of a flat key after that keeps
+// the key. Of cfg, the path and what describes the version are used, and Check.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
 	cfg.Keys = nil
 	if err := cfg.fill(); err != nil {
@@ -56,15 +59,76 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 		return Result{}, err
 	}
 	res := Result{Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size, Changes: []Change{}}
+	p.steady = st
 	if res, err = p.finish(ctx, st, m, res, true); err != nil || keep {
 		return res, err
 	}
-	var paths []string
-	for rel := range st.nodes {
-		if rel != "" {
-			paths = append(paths, root+"/"+rel)
+	return res, p.deleteRows(ctx, st)
+}
+
+// maxChecks bounds the checks in the multi that flips.
+const maxChecks = 4 * multiOps
+
+// checks returns what makes the flip fail when a flat key is not as it was read. They
+// cannot see new keys, and there may be too many for one multi: so the tree is read
+// once more before.
+func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
+	if p.steady == nil {
+		return nil, nil
+	}
+	root := p.cfg.Path
+	nodes, _, err := walk(ctx, p.s, root)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", root, err)
+	}
+	if !p.steady.sameRows(&state{nodes: nodes}) {
+		return nil, fmt.Errorf("config %s: another tool changed a key at the same time: %w", root, ErrConflict)
+	}
+	var ops []session.Op
+	for rel, row := range nodes {
+		if rel != "" && len(ops) < maxChecks {
+			ops = append(ops, session.CheckOp(root+"/"+rel, row.stat.Version))
 		}
 	}
-	deepestFirst(paths)
-	return res, deleteAll(ctx, p.s, []session.Op{p.guard}, paths)
+	return ops, nil
+}
+
+// deleteRows deletes the znodes of a flat tree that are as they were read, and what is
+// left above them. One that is not stays, and is told.
+func (p *publisher) deleteRows(ctx context.Context, st *state) error {
+	var rels, kept []string
+	for rel := range st.nodes {
+		if rel != "" {
+			rels = append(rels, rel)
+		}
+	}
+	deepestFirst(rels)
+	for len(rels) > 0 {
+		ops := []session.Op{p.guard}
+		for _, rel := range rels[:min(len(rels), multiOps)] {
+			ops = append(ops, session.DeleteOp(p.cfg.Path+"/"+rel, st.nodes[rel].stat.Version))
+		}
+		_, err := p.s.Multi(ctx, ops...)
+		var multi *session.MultiError
+		switch {
+		case err == nil:
+			rels = rels[len(ops)-1:]
+		case errors.Is(err, session.ErrUnknown): // a second time it finds those that are gone
+			if err = p.s.Sync(ctx, p.cfg.Path); err != nil {
+				return fmt.Errorf("delete flat keys: %w", err)
+			}
+		case errors.As(err, &multi) && multi.Index > 0 && p.otherTool(err):
+			if !errors.Is(err, session.ErrNoNode) {
+				kept = append(kept, rels[multi.Index-1])
+			}
+			rels = slices.Delete(rels, multi.Index-1, multi.Index)
+		default:
+			return fmt.Errorf("delete flat keys: %w", err)
+		}
+	}
+	if len(kept) > 0 {
+		return fmt.Errorf("config %s is versioned now; its flat key %q and %d more were changed by another tool meanwhile and stay: %w",
+			p.cfg.Path, kept[0], len(kept)-1, ErrConflict)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -32,9 +33,16 @@ func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
 		return err
 	}
 	for range maxTries {
-		_, err := p.s.Multi(ctx, append([]session.Op{p.guard}, FlipOps(root, r, have)...)...)
-		if err == nil {
+		checks, err := p.checks(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = p.s.Multi(ctx, slices.Concat([]session.Op{p.guard}, FlipOps(root, r, have), checks)...)
+		switch {
+		case err == nil:
 			return nil
+		case p.otherTool(err):
+			return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", root, ErrConflict, err)
 		}
 		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {
 			return flipError(ctx, p.s, root, err)

@@ -44,6 +44,7 @@ type PublishConfig struct {
 	// step, if not nil, is called before each write, with a name for it. Tests
 	// end the publisher there.
 	step func(name string) error
+	base *state // what an edit began with; nil: no edit
 }
 
 // Result tells what a publish did.
@@ -161,6 +162,8 @@ type publisher struct {
 	s     *session.Session
 	cfg   *PublishConfig
 	guard session.Op
+
+	steady *state // a flat tree whose keys must not have changed at the flip; nil: none
 }
 
 func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
@@ -226,6 +229,9 @@ func hasKeys(nodes map[string]*flatRow) bool {
 func (c *PublishConfig) check(st *state) error {
 	if c.Check != nil && *c.Check != st.generation() {
 		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.generation()}
+	}
+	if c.base != nil && !c.base.sameRows(st) {
+		return fmt.Errorf("config %s: another tool changed a key at the same time: %w", c.Path, ErrConflict)
 	}
 	if st.damaged != nil && !c.Force {
 		return fmt.Errorf("config %s: %w", c.Path, st.damaged)

@@ -26,6 +26,9 @@ import (
 //
 // A lost reply makes the step unknown. Then what is there is read again, and the
 // rest of the changes is computed anew: nobody else writes while the lock holds.
+// Tools that know nothing of the lock do: keys are set and deleted at the versions
+// that were read. Where one has changed, the rest is computed anew, too, and a publish
+// that expects a certain tree is refused as long as nothing was changed.
 
 // flatSize is what an operation adds to a multi besides path and data.
 const flatSize = 160
@@ -49,7 +52,8 @@ func (p *publisher) flat(ctx context.Context, st *state) (Result, error) {
 	touched := !st.exists && hasKeys(st.nodes)
 	for range maxTries {
 		err := p.flatOnce(ctx, st, &touched)
-		if err != nil && !errors.Is(err, session.ErrUnknown) {
+		again := errors.Is(err, session.ErrUnknown) || p.otherTool(err) && (touched || p.cfg.Check == nil)
+		if err != nil && !again {
 			return Result{}, p.flatError(ctx, err, touched)
 		}
 		if st, err = readState(ctx, p.s, p.cfg.Path); err != nil {
@@ -68,7 +72,28 @@ func (p *publisher) flatError(ctx context.Context, err error, touched bool) erro
 	if touched {
 		return fmt.Errorf("%w: %w", unfinishedError(p.cfg.Path), err)
 	}
+	if p.otherTool(err) {
+		return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", p.cfg.Path, ErrConflict, err)
+	}
 	return flipError(ctx, p.s, p.cfg.Path, err)
+}
+
+// otherTool reports whether a multi failed because a key is not as it was read.
+func (p *publisher) otherTool(err error) bool {
+	var multi *session.MultiError
+	if !errors.As(err, &multi) {
+		return false
+	}
+	rel, below := strings.CutPrefix(multi.Path, p.cfg.Path+"/")
+	if !below || IsReserved(rel) {
+		return false
+	}
+	for _, e := range []error{session.ErrBadVersion, session.ErrNoNode, session.ErrNodeExists, session.ErrNotEmpty} {
+		if errors.Is(multi.Err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // flatOnce makes the tree what it is to be, beginning with the state st.
@@ -149,7 +174,7 @@ func (p *publisher) flatOps(st *state) *sizedOps {
 	deepestFirst(gone)
 	ops := &sizedOps{}
 	for _, rel := range gone {
-		ops.add(session.DeleteOp(p.cfg.Path+"/"+rel, -1), 0)
+		ops.add(session.DeleteOp(p.cfg.Path+"/"+rel, st.nodes[rel].stat.Version), 0)
 	}
 	for _, rel := range slices.Sorted(maps.Keys(want)) {
 		row, path := st.nodes[rel], p.cfg.Path+"/"+rel
@@ -157,7 +182,7 @@ func (p *publisher) flatOps(st *state) *sizedOps {
 		case row == nil:
 			ops.add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
 		case !bytes.Equal(row.data, want[rel]):
-			ops.add(session.SetOp(path, want[rel], -1), len(want[rel]))
+			ops.add(session.SetOp(path, want[rel], row.stat.Version), len(want[rel]))
 		}
 	}
 	return ops

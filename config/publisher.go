@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-
-	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // PublisherConfig describes a [Publisher]. Only Path is required.
@@ -76,8 +73,15 @@ func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map
 			return Result{}, fmt.Errorf("edit: %w", err)
 		}
 		cfg := p.request(message)
-		if cfg.Keys, cfg.Check, err = keysToEdit(ctx, s, p.cfg.Path); err != nil {
+		if cfg.base, err = readState(ctx, s, p.cfg.Path); err != nil {
 			return Result{}, fmt.Errorf("edit: %w", err)
+		}
+		generation := cfg.base.generation()
+		cfg.Check, cfg.Keys = &generation, map[string][]byte{}
+		if cfg.base.exists {
+			for key, k := range cfg.base.keys().All() {
+				cfg.Keys[key] = append([]byte{}, k.Value...)
+			}
 		}
 		if err = edit(cfg.Keys); err != nil {
 			return Result{}, err
@@ -88,24 +92,6 @@ func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map
 		}
 	}
 	return Result{}, fmt.Errorf("edit config %s: others were faster %d times: %w", p.cfg.Path, maxEdits, ErrConflict)
-}
-
-// keysToEdit returns the keys in use, and the generation that they are of.
-func keysToEdit(ctx context.Context, s *session.Session, root string) (map[string][]byte, *int64, error) {
-	keys, generation := map[string][]byte{}, int64(0)
-	tree, err := Read(ctx, s, root)
-	if errors.Is(err, ErrNotReady) {
-		return keys, &generation, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	generation = tree.Generation
-	tree.Walk("", func(key string, k view.Key) bool {
-		keys[key] = append([]byte{}, k.Value...)
-		return true
-	})
-	return keys, &generation, nil
 }
 
 // Rollback makes the content of an older version the one in use, as a new

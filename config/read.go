@@ -111,6 +111,14 @@ func (st *state) tree(root string) *view.Tree {
 	return view.NewTree(view.Tree{Path: root, Layout: LayoutFlat, Generation: st.stat.Czxid, Last: st.last}, keysOf(st.nodes))
 }
 
+// sameRows reports whether the znodes of a flat tree are the same at the same
+// versions; a versioned tree has none.
+func (st *state) sameRows(o *state) bool {
+	return maps.EqualFunc(st.nodes, o.nodes, func(a, b *flatRow) bool {
+		return a.stat.Czxid == b.stat.Czxid && a.stat.Version == b.stat.Version
+	})
+}
+
 // keys returns the keys in use; empty when there are none.
 func (st *state) keys() *view.Keys {
 	if st.content != nil {

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Other tools know nothing of the publishers' lock: they set, delete and create flat
+// keys at any moment. No change of theirs is lost to an edit.
+func TestPublisher_EditBesideAnotherTool(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		foreign func(z *memzk.Server) error
+		want    map[string]string
+	}{
+		"sets the same key":  {func(z *memzk.Server) error { return z.Set("/c/a", []byte("7")) }, map[string]string{"a": "8", "b": "2"}},
+		"sets another key":   {func(z *memzk.Server) error { return z.Set("/c/b", []byte("7")) }, map[string]string{"a": "2", "b": "7"}},
+		"deletes a key":      {func(z *memzk.Server) error { return z.Delete("/c/b") }, map[string]string{"a": "2"}},
+		"creates a key":      {func(z *memzk.Server) error { return z.Create("/c/d", []byte("4")) }, map[string]string{"a": "2", "b": "2", "d": "4"}},
+		"changes and leaves": {func(*memzk.Server) error { return nil }, map[string]string{"a": "2", "b": "2"}},
+	} {
+		bubble(t, func(t *testing.T, z *memzk.Server) {
+			s := join(t, z)
+			mustPublish(t, s, "/c", LayoutFlat, map[string]string{"a": "1", "b": "2"})
+			p := NewPublisher(In(s), PublisherConfig{Path: "/c", Force: true})
+			calls := 0
+			_, err := p.Edit(t.Context(), "", func(keys map[string][]byte) error {
+				if calls++; calls == 1 {
+					must(t, c.foreign(z))
+				}
+				keys["a"] = []byte{keys["a"][0] + 1}
+				return nil
+			})
+			tree, readErr := Read(t.Context(), s, "/c")
+			if err != nil || readErr != nil || !has(c.want)(tree) {
+				t.Errorf("%s: %v, %v, got %s after %d calls", name, err, readErr, show(tree), calls)
+			}
+			must(t, s.Close())
+		})
+	}
+}
+
+// The same between the reading under the lock and the multi that changes: an edit
+// begins anew, a publish that expects the tree is refused, and one that does not goes
+// on from what is there.
+func TestPublish_BesideAnotherTool(t *testing.T) {
+	t.Parallel()
+	for _, checked := range []bool{true, false} {
+		for _, step := range []string{"all", "begin", "keys", "ready"} {
+			bubble(t, func(t *testing.T, z *memzk.Server) {
+				s := join(t, z)
+				n := 2
+				if step != "all" {
+					n = 5000 // more than one multi
+				}
+				mustPublish(t, s, "/c", LayoutFlat, numbered(n, "1"))
+				cfg := PublishConfig{Path: "/c", Layout: LayoutFlat, Keys: bytesOf(numbered(n, "2")), Force: true}
+				if checked {
+					generation := z.Tree()["/c/ready"].Stat.Czxid
+					cfg.Check = &generation
+				}
+				done := false
+				cfg.step = func(name string) error {
+					if name == step && !done {
+						done = true
+						return errors.Join(z.Set("/c/dir0/key0000", []byte("foreign")), z.Set("/c/dir1/key0001", []byte("foreign")))
+					}
+					return nil
+				}
+				_, err := Publish(t.Context(), s, cfg)
+				value := string(z.Tree()["/c/dir1/key0001"].Data)
+				switch refused := checked && step == "all"; {
+				case !done:
+					t.Errorf("no step %q", step)
+				case refused && (!errors.Is(err, ErrConflict) || value != "foreign"):
+					t.Errorf("checked %v, %s: %v, value %q", checked, step, err, value)
+				case !refused && (err != nil || value != "2"):
+					t.Errorf("checked %v, %s: %v, value %q", checked, step, err, value)
+				}
+				must(t, s.Close())
+			})
+		}
+	}
+}
+
+// A conversion does not lose what another tool does meanwhile: before the flip it is
+// refused, after it the key stays and is told.
+func TestConvert_BesideAnotherTool(t *testing.T) {
+	t.Parallel()
+	for name, foreign := range map[string]func(z *memzk.Server) error{
+		"sets":    func(z *memzk.Server) error { return z.Set("/c/dir1/key0001", []byte("foreign")) },
+		"deletes": func(z *memzk.Server) error { return z.Delete("/c/dir1/key0001") },
+		"creates": func(z *memzk.Server) error { return z.Create("/c/dir1/new", []byte("foreign")) },
+	} {
+		bubble(t, func(t *testing.T, z *memzk.Server) {
+			s := join(t, z)
+			mustPublish(t, s, "/c", LayoutFlat, numbered(20, "1"))
+			before := len(z.Tree())
+			cfg := PublishConfig{Path: "/c", Force: true}
+			cfg.step = func(step string) error {
+				if step == "flip" {
+					return foreign(z)
+				}
+				return nil
+			}
+			_, err := Convert(t.Context(), s, cfg, false)
+			if _, _, readErr := ReadReady(t.Context(), s, "/c"); !errors.Is(err, ErrConflict) || readErr == nil {
+				t.Errorf("%s: %v, ready: %v", name, err, readErr)
+			}
+			if tree, err := Read(t.Context(), s, "/c"); err != nil || tree.Len() < 19 || len(z.Tree()) < before-1 {
+				t.Errorf("%s: the flat tree is %s, %v", name, show(tree), err)
+			}
+			must(t, s.Close())
+		})
+	}
+}
+
+func TestConvert_KeyChangedAfterTheFlipStays(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		mustPublish(t, s, "/c", LayoutFlat, numbered(20, "1"))
+		p := &publisher{s: s, cfg: &PublishConfig{Path: "/c"}}
+		st, err := readState(t.Context(), s, "/c")
+		must(t, err)
+		must(t, z.Create("/guard", nil))
+		p.guard = session.CheckOp("/guard", 0)
+		must(t, z.Set("/c/dir1/key0001", []byte("foreign")))
+		if err := p.deleteRows(t.Context(), st); !errors.Is(err, ErrConflict) {
+			t.Errorf("got %v", err)
+		}
+		for path := range z.Tree() {
+			if path == "/c/dir1/key0001" || path == "/c/dir1" || path == "/c" || path == "/c/ready" {
+				continue
+			}
+			if len(path) > 3 && path[:3] == "/c/" && path[:6] == "/c/dir" {
+				t.Errorf("%s is left", path)
+			}
+		}
+		if got := string(z.Tree()["/c/dir1/key0001"].Data); got != "foreign" {
+			t.Errorf("the changed key holds %q", got)
+		}
+		must(t, s.Close())
+	})
+}
