@@ -159,7 +159,7 @@ func Catalog() []Entry {
 		{
 			"members-held", "group", "Many members of the group have vanished from ZooKeeper at once, which the guard does not believe.",
 			"The group as it was; members that come meanwhile are added.",
-			"Look at them with `zkagent members GROUP --here`: do they still answer? `zkagent members accept GROUP` believes the loss; it is believed by itself when `hold` is over, and with `probe = true` when they cannot be reached.",
+			"Look at them with `zkagent members NAME --here`: do they still answer? `zkagent members accept NAME` believes the loss; it is believed by itself when `hold` is over, and with `probe = true` when they cannot be reached.",
 		},
 		{
 			"recover-failed", "", "What a former process left half done (a swap of files, a reload that was owed) could not be put in order.",
@@ -189,7 +189,7 @@ func Catalog() []Entry {
 		{
 			"rollout-failed", "config", "This host refused a version that a rollout brought.",
 			"The version before.",
-			"The text has the words of the check or reload. Publish a corrected version, or `zkagent rollout rollback`.",
+			"The text has the words of the check or reload. Publish a corrected version, or `zkagent rollout rollback NAME`.",
 		},
 		{
 			"rollouts-not-followed", "config", "The agent cannot take part in the rollouts of the config.",

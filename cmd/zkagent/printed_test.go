@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// troubles is an agent with something of every kind, all named "one", of which most
+// is not well.
+const troubles = `
+agent {
+  id        = "host-one"
+  state_dir = "%[1]s/state"
+}
+admin { socket = "%[1]s/sock" }
+zookeeper { servers = ["%[2]s"] }
+config "one" {
+  path   = "/config/one"
+}
+group "one" { path = "/services/one" }
+election "one" { path = "/elections/one" }
+service "one" {
+  group   = "/services/one"
+  address = "127.0.0.1"
+  port    = 80
+  check "exec" {
+    command  = ["false"]
+    interval = "100ms"
+    fall     = 1
+  }
+}
+template "one" {
+  contents    = "{{ key \"one/port\" }}\n"
+  destination = "%[1]s/one.conf"
+  check { command = ["false"] }
+}
+hook "one" {
+  leader     = election.one
+  on_elected = true
+  command    = ["false"]
+}
+`
+
+// printed is the commands that conditions and the page tell people to run, with the
+// names of their subjects filled in.
+func printed(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	quoted := regexp.MustCompile("`(zkagent [^`]*)`")
+	for _, e := range condition.Catalog() {
+		c := condition.Condition{Code: e.Code}
+		if e.Subject != "" {
+			c.Subject = "one"
+		}
+		about, _ := c.About()
+		for _, m := range quoted.FindAllStringSubmatch(about.Do, -1) {
+			found[m[1]] = "condition " + e.Code
+		}
+	}
+	code := regexp.MustCompile(`<code>(zkagent [^<]*)</code>`)
+	field := regexp.MustCompile(`\{\{[^}]*\}\}`)
+	err := filepath.WalkDir("../../internal/web/page", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".html" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for _, m := range code.FindAllStringSubmatch(string(data), -1) {
+			found[field.ReplaceAllString(m[1], "one")] = filepath.Base(path)
+		}
+		return err
+	})
+	if err != nil || len(found) < 10 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	return found
+}
+
+// TestPrintedCommands_Run runs every command that a condition or the page prints,
+// beside an agent that is in trouble: none is misspelt, lacks an argument, or names
+// what does not exist.
+func TestPrintedCommands_Run(t *testing.T) {
+	server := memzk.New(memzk.Options{})
+	t.Cleanup(server.Close)
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/config", "/config/one", "/config/one/port", "/config/one/ready", "/services", "/services/one"} {
+		if err := server.Create(path, []byte("80")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Dir(socketPath(t))
+	file := filepath.Join(dir, "zkagent.hcl")
+	if err := os.WriteFile(file, fmt.Appendf(nil, troubles, dir, addr), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	zkagent := func(args ...string) (int, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "zkagent", args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return exit.ExitCode(), string(out)
+		}
+		if err != nil {
+			t.Fatalf("zkagent %v: %v", args, err)
+		}
+		return 0, string(out)
+	}
+	agent := exec.Command("zkagent", "run")
+	var log bytes.Buffer
+	agent.Env, agent.Stdout, agent.Stderr = env, &log, &log
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = agent.Process.Signal(os.Interrupt)
+		_ = agent.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	deadline := time.Now().Add(limit/3)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, out := zkagent("status")
+		missing := ""
+		for _, code := range []string{"service-critical one", "template-failed one", "hook-failed one"} {
+			if !strings.Contains(out, code) {
+				missing = code
+			}
+		}
+		if missing == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s:\n%s\n%s", missing, out, log.String())
+		}
+		<-tick.C
+	}
+	if code, out := zkagent("status", "--check"); code != 2 || !strings.Contains(out, "service-critical one") {
+		t.Errorf("the check of an agent in trouble: %d %s", code, out)
+	}
+	wrong := regexp.MustCompile(`(?i)unknown (command|flag|shorthand)|accepts |requires |usage:|no (config|group|template|hook|election|service|bundle) (named )?"?one|does not exist`)
+	for command, where := range printed(t) {
+		if strings.Contains(command, "zkagent run") || strings.Contains(command, "zkagent rollout") {
+			continue // it runs already; rollouts have tests of their own
+		}
+		code, out := zkagent(strings.Fields(command)[1:]...)
+		if code == exitUsage || wrong.MatchString(out) {
+			t.Errorf("%s prints %q, which ends with %d:\n%s", where, command, code, out)
+		}
+	}
+	for command, where := range printed(t) { // every one has the form that its command wants
+		args := strings.Fields(command)[1:]
+		root := newRoot(newGlobals(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
+		c, rest, err := root.Find(args)
+		if err == nil {
+			err = c.ParseFlags(rest)
+		}
+		if err == nil && c.Runnable() {
+			err = c.ValidateArgs(c.Flags().Args())
+		}
+		if err != nil || !c.Runnable() {
+			t.Errorf("%s prints %q: %v", where, command, err)
+		}
+	}
+}
