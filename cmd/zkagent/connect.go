@@ -145,10 +145,15 @@ func (g *globals) overrideZK(c *session.Config) error {
 	}
 	if auth := os.Getenv("ZKAGENT_AUTH"); auth != "" {
 		scheme, data, ok := strings.Cut(auth, ":")
-		if !ok {
-			return usagef("$ZKAGENT_AUTH must be scheme:credential, as in digest:user:password")
+		user, password, pair := strings.Cut(data, ":")
+		switch {
+		case !ok || scheme == "sasl" && !pair:
+			return usagef("$ZKAGENT_AUTH must be scheme:credential, as in digest:user:password or sasl:user:password")
+		case scheme == "sasl":
+			c.SASL = session.DigestMD5(user, password)
+		default:
+			c.Auth = append(c.Auth, session.Auth{Scheme: scheme, Data: []byte(data)})
 		}
-		c.Auth = append(c.Auth, session.Auth{Scheme: scheme, Data: []byte(data)})
 	}
 	return nil
 }

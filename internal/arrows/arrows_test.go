@@ -45,6 +45,7 @@ var allowed = map[string][]string{
 	"zktest":              {"session", "internal/jute", "internal/memzk"},
 	"e2e":                 {},
 	"session":             {"internal/files", "internal/jute"},
+	"session/kerberos":    {"session"},
 	"recipe":              {"session"},
 	"internal/mirror":     {"session", "view"},
 	"config":              {"view", "session", "internal/mirror", "recipe"},
@@ -72,7 +73,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/command", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling",
+		"agent", "view", "session", "recipe", "config", "registry", "election", "template", "internal/command", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "session/kerberos",
 	},
 }
 

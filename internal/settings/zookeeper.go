@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/session/kerberos"
 )
 
 // Session timeouts outside of these are legal and seldom meant: a server
@@ -28,14 +29,20 @@ type zookeeperBlock struct {
 	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so that a typing error cannot found another world."`
 	Timeout hcl.Expression `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
 	ACL     hcl.Expression `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
-	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme, such as digest."`
+	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too."`
 	TLS     *tlsBlock      `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
 }
 
 type authBlock struct {
 	Scheme     string         `hcl:"scheme,label"`
 	At         hcl.Range      `hcl:",def_range"`
-	Credential hcl.Expression `hcl:"credential" is:"secret" doc:"user:password for digest; write credential(\"NAME\") to keep it out of this file."`
+	Credential hcl.Expression `hcl:"credential,optional" is:"secret" doc:"user:password, for digest and for sasl with DIGEST-MD5; write credential(\"NAME\") to keep it out of this file."`
+	Mechanism  hcl.Expression `hcl:"mechanism,optional" is:"string" enum:"DIGEST-MD5|GSSAPI" doc:"Of sasl: DIGEST-MD5 with a user of the servers' JAAS file, or GSSAPI with Kerberos."`
+	Principal  hcl.Expression `hcl:"principal,optional" is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`
+	Keytab     hcl.Expression `hcl:"keytab,optional" is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`
+	Cache      hcl.Expression `hcl:"credential_cache,optional" is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`
+	Service    hcl.Expression `hcl:"service,optional" is:"string" default:"zookeeper" doc:"Of GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, in which _HOST is the host."`
+	Krb5Conf   hcl.Expression `hcl:"krb5_conf,optional" is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`
 }
 
 type tlsBlock struct {
@@ -71,6 +78,13 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		s.warnAt(r.where(&b.Timeout), "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
 	}
 	for _, a := range b.Auth {
+		if a.Scheme == "sasl" {
+			if c.SASL != nil {
+				s.errorAt(a.At, "Duplicate auth block", "Only one auth \"sasl\" block is allowed: a connection has one SASL identity.")
+			}
+			c.SASL = s.sasl(a)
+			continue
+		}
 		c.Auth = append(c.Auth, s.auth(a))
 	}
 	if b.TLS != nil {
@@ -131,10 +145,72 @@ func (s *Settings) auth(b *authBlock) session.Auth {
 	if b.Scheme == "" {
 		s.errorAt(b.At, "Missing scheme", "The label of an auth block is the scheme, such as \"digest\".")
 	}
-	if user, _, ok := strings.Cut(text, ":"); b.Scheme == "digest" && text != "" && (!ok || user == "") {
+	if !r.isSet(&b.Credential) {
+		s.errorAt(b.At, "Missing credential", "An auth block of scheme %q needs a credential.", b.Scheme)
+	}
+	s.saslOnly(r, b, &b.Mechanism, &b.Principal, &b.Keytab, &b.Cache, &b.Krb5Conf)
+	s.userPassword(r, b, b.Scheme == "digest", text)
+	return session.Auth{Scheme: b.Scheme, Data: []byte(text)}
+}
+
+// userPassword checks a credential that must be user:password.
+func (s *Settings) userPassword(r *reader, b *authBlock, must bool, text string) (string, string) {
+	user, password, ok := strings.Cut(text, ":")
+	if must && text != "" && (!ok || user == "") {
 		s.errorAt(r.where(&b.Credential), "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
 	}
-	return session.Auth{Scheme: b.Scheme, Data: []byte(text)}
+	return user, password
+}
+
+// saslOnly reports arguments that are of another scheme or mechanism.
+func (s *Settings) saslOnly(r *reader, b *authBlock, list ...*hcl.Expression) {
+	for _, p := range list {
+		if r.isSet(p) {
+			s.errorAt(r.where(p), "Argument of another mechanism", "The scheme %q has no use for it here; see the reference of the auth block.", b.Scheme)
+		}
+	}
+}
+
+// sasl makes the mechanism of an auth "sasl" block; nil when it is invalid.
+func (s *Settings) sasl(b *authBlock) session.SASLMechanism {
+	r := s.read(b, b.At)
+	switch mechanism := r.str(&b.Mechanism); mechanism {
+	case "DIGEST-MD5":
+		s.saslOnly(r, b, &b.Principal, &b.Keytab, &b.Cache, &b.Krb5Conf)
+		text := r.text(&b.Credential)
+		if !r.isSet(&b.Credential) {
+			s.errorAt(b.At, "Missing credential", "DIGEST-MD5 needs a credential, user:password.")
+		}
+		return session.DigestMD5(s.userPassword(r, b, true, text))
+	case "GSSAPI":
+		s.saslOnly(r, b, &b.Credential)
+		m, err := kerberos.New(kerberos.Config{
+			Principal: r.str(&b.Principal), Keytab: r.file(&b.Keytab), CredentialCache: r.file(&b.Cache),
+			Service: r.str(&b.Service), Conf: r.file(&b.Krb5Conf),
+		})
+		if err != nil {
+			s.errorAt(b.At, "Incomplete identity", "%s", sentence(strings.TrimPrefix(err.Error(), "kerberos: ")))
+			return nil
+		}
+		for _, p := range []*hcl.Expression{&b.Keytab, &b.Cache, &b.Krb5Conf} {
+			s.readable(r, p)
+		}
+		return m
+	case "":
+		if !r.isSet(&b.Mechanism) {
+			s.errorAt(b.At, "Missing mechanism", "An auth \"sasl\" block needs the mechanism: DIGEST-MD5 or GSSAPI.")
+		}
+	}
+	return nil
+}
+
+// readable warns of a file that is not there.
+func (s *Settings) readable(r *reader, p *hcl.Expression) {
+	if path := r.file(p); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			s.warnAt(r.where(p), "File cannot be read", "%v; connections will fail until it is there.", err)
+		}
+	}
 }
 
 // tls returns what makes the TLS configuration of one connection.
@@ -145,11 +221,7 @@ func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
 		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
 	}
 	for _, p := range []*hcl.Expression{&b.CAFile, &b.CertFile, &b.KeyFile} {
-		if path := r.file(p); path != "" {
-			if _, err := os.Stat(path); err != nil {
-				s.warnAt(r.where(p), "File cannot be read", "%v; connections will fail until it is there.", err)
-			}
-		}
+		s.readable(r, p)
 	}
 	return func() (*tls.Config, error) { return tlsConfig(ca, cert, key, name) }
 }
