@@ -88,7 +88,8 @@ func New(o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	e := &Engine{Options: o, owed: newOwed(o.StateDir), lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
+	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
+	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS })
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }
@@ -209,6 +210,8 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 	r.Changed, r.Took, r.Files = t.changed, time.Since(began), job.Bundle.files()
 	if f, ok := errors.AsType[*failure](r.Err); ok {
 		r.Stage, r.Retry, r.ReloadOnly = f.stage, f.retry, f.reload
+	} else if r.Err != nil {
+		r.Stage, r.Retry = stageSwap, 5*time.Second // A file of our own could not be written.
 	}
 	if ctx.Err() == nil {
 		e.Observer.Applied(t.name, r.Took, r.Failure() == nil)
@@ -267,8 +270,8 @@ func (t *applying) run(ctx context.Context) error {
 			return err
 		}
 		if !t.tx.Changed() {
-			err := t.tx.Discard()
 			t.remember()
+			err := t.tx.Discard()
 			if err != nil || !t.job.owed {
 				return err
 			}

@@ -17,14 +17,15 @@ import (
 // agent which dies in between makes it good. It is safe for concurrent use.
 type owed struct {
 	path string // empty: memory only
+	fs   func() *files.FS
 
 	mu    sync.Mutex // mu guards since.
 	since map[string]time.Time
 }
 
 // newOwed reads what a former process owes.
-func newOwed(stateDir string) *owed {
-	o := &owed{since: map[string]time.Time{}}
+func newOwed(stateDir string, fs func() *files.FS) *owed {
+	o := &owed{fs: fs, since: map[string]time.Time{}}
 	if stateDir == "" {
 		return o
 	}
@@ -46,7 +47,7 @@ func (o *owed) add(bundle string) error {
 		return nil
 	}
 	o.since[bundle] = time.Now()
-	return o.save(files.Save)
+	return o.save((*files.FS).Save)
 }
 
 // clear notes that nothing is owed any more.
@@ -58,9 +59,9 @@ func (o *owed) clear(bundle string) error {
 	}
 	delete(o.since, bundle)
 	if len(o.since) > 0 {
-		return o.save(files.Save)
+		return o.save((*files.FS).Save)
 	}
-	return o.save(files.Note) // What a crash of the host may bring back is one reload more.
+	return o.save((*files.FS).Note) // What a crash of the host may bring back is one reload more.
 }
 
 // has reports whether the bundle's reload is owed.
@@ -86,7 +87,7 @@ func (o *owed) at(bundle string) time.Time {
 }
 
 // save writes the file with the given function. o.mu is held.
-func (o *owed) save(write func(path string, data []byte) error) error {
+func (o *owed) save(write func(fs *files.FS, path string, data []byte) error) error {
 	if o.path == "" {
 		return nil
 	}
@@ -94,5 +95,5 @@ func (o *owed) save(write func(path string, data []byte) error) error {
 	if err != nil {
 		return err
 	}
-	return write(o.path, data)
+	return write(o.fs(), o.path, data)
 }

@@ -71,9 +71,6 @@ func (e *Engine) take(bundles []Config, r files.Recovered) {
 // has left beside the files of a bundle. This is done before the first job
 // only: later on, votes and applies have staged files there.
 func (e *Engine) sweep(c *Config) {
-	if files.Pending(e.journalDir(), files.Name(c.Name)) {
-		return
-	}
 	var list []string
 	for i := range c.Templates {
 		if c.ForEach == nil && c.Templates[i].Destination != nil {
@@ -152,14 +149,25 @@ func (t *applying) finishFormer(ctx context.Context) error {
 		return nil
 	}
 	t.tx, t.job.Bundle.look = r.Tx, true
-	defer func() { t.tx = nil }()
-	if err := t.finish(ctx, r); err != nil {
+	refused, err := t.finish(ctx, r)
+	t.tx, t.job.Bundle.look = nil, true
+	if err != nil {
 		return fmt.Errorf("finish a former change: %w", err)
+	}
+	if refused != nil {
+		// The old files are back. The newest view decides what comes next.
+		t.Log.Warn("change of a former process refused", "template", t.name, "err", refused)
+	}
+	if t.job.owed = t.owed.has(t.name); t.arrived {
+		t.reloads.join(t.job.key)
+		t.arrived = false
 	}
 	return nil
 }
 
-func (t *applying) finish(ctx context.Context, r files.Recovered) error {
+// finish ends a former change. refused is why its files were not kept; err is
+// why it has not ended.
+func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err error) { //nolint:nonamedreturns // two errors need names.
 	again := func(err error) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -167,44 +175,38 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) error {
 		return err
 	}
 	if !r.New && !r.Reload || t.job.key == "" && !r.New {
-		return t.tx.Commit()
+		return nil, t.tx.Commit()
 	}
 	if t.job.key != "" {
 		if err := t.owed.add(t.name); err != nil {
-			return again(fail(stageSwap, time.Second, err))
+			return nil, again(fail(stageSwap, time.Second, err))
 		}
 		t.job.owed = true
 	}
 	if _, err := t.permit(ctx); err != nil {
-		return again(err)
+		return nil, again(err)
 	}
 	restore := t.restore()
-	var refused error
 	if r.New {
 		if refused = t.checkFormer(ctx); refused != nil {
 			if ctx.Err() != nil {
-				return again(refused)
+				return nil, again(refused)
 			}
 			if err := t.tx.Restore(); err != nil {
 				t.Conds.Open("restore-failed", t.name, err.Error())
 				t.tx.Keep()
-				return errors.Join(refused, err)
+				return nil, errors.Join(refused, err)
 			}
 			restore = nil
 		}
 	} else {
 		restore = nil
 	}
-	err := t.afterSwap(ctx, restore)
-	t.job.Bundle.look = true
-	if err == nil && t.job.key != "" {
-		// The program has read what is in place. The reload queue is joined
-		// again, in case that the newest view differs.
-		t.job.owed = t.owed.has(t.name)
-		t.reloads.join(t.job.key)
-		t.arrived = false
+	err = t.afterSwap(ctx, restore)
+	if ctx.Err() != nil || errors.Is(err, files.ErrNotRestored) {
+		return refused, err
 	}
-	return errors.Join(refused, err)
+	return errors.Join(refused, err), nil
 }
 
 // checkFormer runs the check of files in place for a change of a former

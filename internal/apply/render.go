@@ -279,7 +279,7 @@ func (t *applying) saveWritten() {
 	}
 	data, err := json.Marshal(t.job.Bundle.written)
 	if err == nil {
-		err = files.Note(p, data) // After a crash of the host everything is compared anew.
+		err = t.FS.Note(p, data) // After a crash of the host everything is compared anew.
 	}
 	if err != nil {
 		t.Log.Warn("record of written files not saved", "template", t.name, "err", err)

@@ -58,7 +58,8 @@ const (
 	DriftOwner   Drift = "owner"
 )
 
-// Written returns the record of the file as it is now in place.
+// Written returns the record of the file that was put in place. An edit by
+// something else since then shows as drift.
 func (s *Staged) Written() (Written, error) {
 	w := Written{Path: s.file.Destination, Digest: s.sum, held: true, data: s.data}
 	if s.dir == nil {
@@ -68,7 +69,13 @@ func (s *Staged) Written() (Written, error) {
 	if err != nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
 	}
-	w.see(info)
+	now, err := s.dir.root.ReadFile(s.base)
+	if err != nil {
+		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
+	}
+	if bytes.Equal(now, s.data) {
+		w.see(info)
+	}
 	w.Mode = permissions(info.Mode())
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		w.UID, w.GID = int(st.Uid), int(st.Gid)

@@ -105,8 +105,12 @@ func recoverOne(cfg TxConfig, j journalFile) Recovered {
 	r.Reload = r.New || j.Phase == phaseRestore
 	if r.New {
 		r.Err = settleAll(tx.changed())
-	} else {
-		r.Err = restoreAll(tx.staged)
+	} else if r.Err = restoreAll(tx.staged); r.Err == nil {
+		for _, s := range tx.staged {
+			if s.temp != "" && s.dir != nil {
+				_ = s.dir.remove(s.temp) // A power loss may have brought it back.
+			}
+		}
 	}
 	if r.Err != nil {
 		tx.Keep()
