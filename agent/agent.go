@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
@@ -22,6 +24,7 @@ import (
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -267,6 +270,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.use(&cfg)
 	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("group-empty", func(s string) bool { return hasBundle(&cfg, s) })
+	a.conds.Retain("source-unusable", func(s string) bool { return hasSource(&cfg, s) })
 	a.conds.Retain("reload-failed", func(s string) bool { return hasBundle(&cfg, s) })
 	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
@@ -277,6 +281,13 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.left.add(old, &cfg)
 	a.execs.set(cfg.Execs)
 	return nil
+}
+
+// hasSource reports whether a config tree or a group of the settings has the name
+// that conditions have for it.
+func hasSource(cfg *Config, subject string) bool {
+	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
+		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name })
 }
 
 func hasBundle(cfg *Config, name string) bool {

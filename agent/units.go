@@ -75,12 +75,14 @@ func sameUnit(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.config
+	c.Problem = func(err error) { a.conds.Set("source-unusable", "config "+c.Name, err) }
 	w := config.NewWatcher(c)
 	return unitParts{unit: &configTree{agent: a, cfg: c, watcher: w}, value: w}
 }
 
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.registry
+	c.Problem = func(err error) { a.conds.Set("source-unusable", "group "+c.Name, err) }
 	g := registry.NewGroup(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }

@@ -73,8 +73,11 @@ type Config struct {
 	// negative number no bound. Beyond it the last good tree stays, and Status says
 	// by how much.
 	MaxBytes int64
-	Logger   *slog.Logger // nil: discard
-	Metrics  *Metrics     // nil: not counted
+	// Problem, when not nil, is called when Status.Err changes: with why the newest
+	// state cannot be used, or with nil. It must not block.
+	Problem func(error)  `json:"-"`
+	Logger  *slog.Logger // nil: discard
+	Metrics *Metrics     // nil: not counted
 
 	concurrency int // requests in flight; 0: the mirror's default. For tests.
 }

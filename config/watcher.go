@@ -184,6 +184,9 @@ func (w *Watcher) setErr(err error) {
 	}
 	w.cfg.Metrics.setFailed(w.cfg.Name, err)
 	w.board.edit(func(s *Status) { s.Err = err })
+	if w.cfg.Problem != nil && (err != nil || old != nil) {
+		w.cfg.Problem(err)
+	}
 }
 
 // wait notes what is waited for.

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,9 @@ const (
 // DefaultMaxMembers bounds the members of one group.
 const DefaultMaxMembers = 10000
 
+// DefaultMaxBytes bounds the data of the members of one group.
+const DefaultMaxBytes = 64 << 20
+
 // GroupConfig describes one group to follow. The zero value of an optional
 // field means its default.
 type GroupConfig struct {
@@ -35,6 +39,12 @@ type GroupConfig struct {
 	// NoDamping shows every flap of a member.
 	NoDamping  bool
 	MaxMembers int // 0: 10,000
+	// MaxBytes is how much data all members may have; 0 means DefaultMaxBytes, a
+	// negative number no bound. Beyond it the last good members stay.
+	MaxBytes int64
+	// Problem, when not nil, is called when the group becomes too large, and with nil
+	// when it is not any more. It must not block.
+	Problem func(error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
@@ -101,6 +111,7 @@ type Group struct {
 // NewGroup returns the follower of a group. It does no I/O and starts nothing;
 // what is wrong with cfg is returned by Run.
 func NewGroup(cfg GroupConfig) *Group {
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.MaxMembers <= 0 {
 		cfg.MaxMembers = DefaultMaxMembers
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -496,4 +497,53 @@ func TestGroups_ComeAndGo(t *testing.T) {
 		}
 		eventually(t, time.Minute, "back", set(2, 1, 0))
 	})
+}
+
+// A group over max_bytes is not used: the last good members stay, and it comes back
+// when it is small enough, also where it was too large from the start.
+func TestGroup_MaxBytes(t *testing.T) {
+	for _, small := range []bool{true, false} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			large := append(record(9)[:len(record(9))-1], []byte(`,"x":"`+strings.Repeat("x", 10_000)+`"}`)...)
+			join(t, srv, 1, 2)
+			grow := func() {
+				for i := range 20 {
+					if err := srv.Create(fmt.Sprintf("%s/large%02d", groupPath, i), large); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if !small {
+				grow()
+			}
+			var problems []error
+			c := webGroup()
+			c.MaxBytes, c.Problem = 100_000, func(err error) { problems = append(problems, err) }
+			g := NewGroup(c)
+			m := run(t, memConfig(srv), g)
+			defer m.stop()
+			if small {
+				eventually(t, 10*time.Second, "two", m.shows(1, 2))
+				grow()
+			}
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			if small && !m.shows(1, 2)() || !small && m.group() != nil {
+				t.Errorf("small first %v: passed on %+v", small, m.group())
+			}
+			if len(problems) != 1 || !errors.Is(problems[0], ErrTooLarge) || !strings.Contains(g.Status().Error, "of its 22 children") {
+				t.Errorf("small first %v: problems %v, status %q", small, problems, g.Status().Error)
+			}
+			for i := range 20 {
+				if err := srv.Delete(fmt.Sprintf("%s/large%02d", groupPath, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			join(t, srv, 3)
+			eventually(t, 2*rereadAfter, "three", m.shows(1, 2, 3))
+			if len(problems) != 2 || problems[1] != nil {
+				t.Errorf("problems %v", problems)
+			}
+		})
+	}
 }

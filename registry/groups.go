@@ -28,6 +28,7 @@ type GroupsConfig struct {
 	Guard      GuardConfig
 	NoDamping  bool
 	MaxMembers int
+	MaxBytes   int64 // of each group
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
@@ -39,7 +40,7 @@ func (c GroupsConfig) Validate() error { return c.group("x").Validate() }
 func (c GroupsConfig) group(name string) GroupConfig {
 	return GroupConfig{
 		Name: name, Path: session.JoinPath(c.Path, name), Format: c.Format, OnEmpty: c.OnEmpty, Allow: c.Allow, Guard: c.Guard,
-		NoDamping: c.NoDamping, MaxMembers: c.MaxMembers, Logger: c.Logger, Metrics: c.Metrics,
+		NoDamping: c.NoDamping, MaxMembers: c.MaxMembers, MaxBytes: c.MaxBytes, Logger: c.Logger, Metrics: c.Metrics,
 	}
 }
 

@@ -39,6 +39,9 @@ type reader struct {
 	over    []string             // names beyond the limit
 	dirty   map[string]bool
 	bell    *session.WatchQueue // rings for the watches of the members
+	bytes   int64               // of the data of all members
+	unread  int                 // members that were left out
+	large   bool                // the group is too large
 	round   int                 // lists read
 	last    int64               // largest zxid seen
 
@@ -54,6 +57,8 @@ type reader struct {
 // child is one child of the group.
 type child struct {
 	member *view.Member // nil: it is none
+	size   int          // bytes of its data
+	unread bool         // left out because of GroupConfig.MaxBytes
 	watch  *session.Watch
 	round  int // of the newest list that has it
 }
@@ -82,7 +87,7 @@ func (r *reader) loop(ctx context.Context, step func(now time.Time) time.Time) e
 			return err
 		}
 		var next time.Time
-		if r.known {
+		if r.known && !r.tooLarge() {
 			next = step(time.Now())
 		}
 		timer.Reset(r.pause(next))

@@ -95,6 +95,7 @@ func (r *reader) compare(names []string) {
 func (r *reader) drop(name string) {
 	if c := r.nodes[name]; c != nil {
 		c.watch.Stop()
+		r.forget(c)
 		r.touch(name, c.member)
 		delete(r.nodes, name)
 	}

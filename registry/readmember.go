@@ -31,6 +31,9 @@ func (r *reader) reread(ctx context.Context) error {
 	}
 	names := slices.Sorted(maps.Keys(r.dirty))
 	clear(r.dirty)
+	if r.room() < 0 { // What is known may shrink; the rest waits for that.
+		names = slices.DeleteFunc(names, r.leaveOut)
+	}
 	var first error
 	for _, g := range r.fetch(ctx, names) {
 		if err := r.take(ctx, g); err != nil && first == nil {
@@ -64,7 +67,7 @@ func (r *reader) fetch(ctx context.Context, names []string) []got {
 			wg.Go(read)
 		}
 	}
-	list, err := r.s.GetManyW(ctx, many, false, 0)
+	list, err := r.s.GetManyW(ctx, many, false, r.room())
 	for i, k := range at {
 		results[k].WatchedResult = list[i]
 		if err != nil {
@@ -86,12 +89,21 @@ func (r *reader) take(ctx context.Context, g got) error {
 	case g.Err != nil && (ctx.Err() != nil || r.s.Context().Err() != nil):
 		return g.Err
 	}
-	c := &child{watch: g.Watch, round: r.round}
+	if errors.Is(g.Err, session.ErrNotRead) {
+		if old := r.nodes[g.name]; old != nil && !old.unread {
+			r.drop(g.name)
+		}
+		r.leaveOut(g.name)
+		return nil
+	}
+	c := &child{watch: g.Watch, round: r.round, size: len(g.Data)}
 	var was *view.Member
 	if old := r.nodes[g.name]; old != nil {
 		old.watch.Stop()
 		was = old.member
+		r.forget(old)
 	}
+	r.bytes += int64(c.size)
 	r.touch(g.name, was)
 	r.nodes[g.name] = c
 	delete(r.retry, g.name)

@@ -33,7 +33,6 @@ var allowed = map[string][]string{
 	"internal/files":      {},
 	"internal/history":    {},
 	"internal/peers":      {"session"},
-	"internal/pause":      {},
 	"internal/systemd":    {},
 	"internal/proc":       {},
 	"internal/dns":        {"view"},

@@ -232,6 +232,11 @@ func Catalog() []Entry {
 			"The text names the sources. A config waits for its `ready` znode: publish it, or set `layout = \"plain\"`; a session that is not connected: see `zkagent status`.",
 		},
 		{
+			"source-unusable", "config or group", "The newest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
+			"The last good state. Nothing is rendered from it where there was none yet.",
+			"Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config` or `group`.",
+		},
+		{
 			"zookeeper-unreachable", "", "No server of the ensemble answers; the text has the newest reason.",
 			"All files and the last view. Members stay for the session timeout.",
 			"`zkagent doctor` asks each server by itself. Bring the quorum back, or correct the servers in the settings; the agent goes on by itself.",

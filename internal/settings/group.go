@@ -9,23 +9,25 @@ import (
 )
 
 type groupBlock struct {
-	Name    string         `hcl:"name,label"`
-	At      hcl.Range      `hcl:",def_range"`
-	Path    hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
-	Format  hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"How the members' data is read; auto looks at each member."`
-	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
-	Allow   hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
-	Guard   *guardBlock    `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
+	Name     string         `hcl:"name,label"`
+	At       hcl.Range      `hcl:",def_range"`
+	Path     hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
+	Format   hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"How the members' data is read; auto looks at each member."`
+	OnEmpty  hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
+	Allow    hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
+	MaxBytes hcl.Expression `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data all members may have. Beyond it the last good members stay in use, and the condition source-unusable says by how much."`
+	Guard    *guardBlock    `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
 }
 
 type groupsBlock struct {
-	Name    string         `hcl:"name,label"`
-	At      hcl.Range      `hcl:",def_range"`
-	Path    hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
-	Format  hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"As in a group block."`
-	OnEmpty hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"As in a group block."`
-	Allow   hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"As in a group block."`
-	Guard   *guardBlock    `hcl:"guard,block" doc:"As in a group block, for each group."`
+	Name     string         `hcl:"name,label"`
+	At       hcl.Range      `hcl:",def_range"`
+	Path     hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
+	Format   hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"As in a group block."`
+	OnEmpty  hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"As in a group block."`
+	Allow    hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"As in a group block."`
+	MaxBytes hcl.Expression `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"As in a group block, for each group."`
+	Guard    *guardBlock    `hcl:"guard,block" doc:"As in a group block, for each group."`
 }
 
 type guardBlock struct {
@@ -43,14 +45,14 @@ func (s *Settings) resolveGroups(all *root) {
 		r := s.read(b, b.At)
 		s.Config.Groups = append(s.Config.Groups, registry.GroupConfig{
 			Name: b.Name, Path: s.groupPath(r, &b.Path), Format: r.str(&b.Format), OnEmpty: r.str(&b.OnEmpty),
-			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), Logger: s.opts.Logger,
+			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), MaxBytes: r.size(&b.MaxBytes), Logger: s.opts.Logger,
 		})
 	}
 	for _, b := range all.GroupSets {
 		r := s.read(b, b.At)
 		s.Config.GroupSets = append(s.Config.GroupSets, registry.GroupsConfig{
 			Name: b.Name, Path: r.znode(&b.Path), Format: r.str(&b.Format), OnEmpty: r.str(&b.OnEmpty),
-			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), Logger: s.opts.Logger,
+			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), MaxBytes: r.size(&b.MaxBytes), Logger: s.opts.Logger,
 		})
 	}
 }

@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A group that is too large: what its members hold together is bounded, so that one
+// group cannot take the memory of the agent. Members are read up to the bound, and the
+// others wait; nothing is passed on meanwhile, for a group without some of its members
+// is not the group.
+
+// ErrTooLarge is matched by the error of a group with more data than GroupConfig.MaxBytes.
+var ErrTooLarge = errors.New("the group is too large")
+
+// room is how many bytes may still be read; 0: any number, negative: none.
+func (r *reader) room() int64 {
+	switch limit := r.g.cfg.MaxBytes; {
+	case limit < 0:
+		return 0
+	case r.bytes >= limit:
+		return -1
+	default:
+		return limit - r.bytes
+	}
+}
+
+// leaveOut notes a member that is not read because there is no room, to be looked at
+// later, and reports that it is one. A member that was read is not left out.
+func (r *reader) leaveOut(name string) bool {
+	old := r.nodes[name]
+	if old != nil && !old.unread {
+		return false
+	}
+	if old == nil {
+		r.nodes[name] = &child{round: r.round, unread: true}
+		r.unread++
+	}
+	r.retry[name] = time.Now().Add(rereadAfter)
+	return true
+}
+
+// forget takes a child out of the sums.
+func (r *reader) forget(c *child) {
+	r.bytes -= int64(c.size)
+	if c.unread {
+		r.unread--
+	}
+}
+
+// tooLarge reports whether the group is too large to be passed on, and tells when that
+// has changed.
+func (r *reader) tooLarge() bool {
+	limit := r.g.cfg.MaxBytes
+	large := limit > 0 && (r.unread > 0 || r.bytes > limit)
+	if large == r.large && !large {
+		return false
+	}
+	var err error
+	if large {
+		const mib = 1 << 20
+		err = fmt.Errorf("%w: %.1f MiB in %d of its %d children, max_bytes allows %.1f MiB; the last good members stay in use",
+			ErrTooLarge, float64(r.bytes)/mib, len(r.nodes)-r.unread, len(r.nodes), float64(limit)/mib)
+		r.g.mu.Lock()
+		r.g.status.Error = err.Error()
+		r.g.mu.Unlock()
+	}
+	if large != r.large {
+		if large {
+			r.g.log.Error("group not used", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
+		}
+		if r.g.cfg.Problem != nil {
+			r.g.cfg.Problem(err)
+		}
+		if large && r.g.failed != nil {
+			r.g.failed()
+		}
+	}
+	r.large = large
+	return large
+}
