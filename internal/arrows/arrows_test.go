@@ -68,7 +68,7 @@ var allowed = map[string][]string{
 	"internal/files/filestest": {
 		"internal/files",
 	},
-	"internal/doctor":    {"agent", "session", "internal/settings", "internal/term", "internal/web"},
+	"internal/doctor":    {"agent", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {

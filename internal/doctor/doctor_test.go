@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
@@ -170,7 +171,7 @@ func TestDoctor_Destination(t *testing.T) {
 		{"/proc/a.conf", LevelFail, "/proc"},
 	} {
 		d := &doctor{}
-		d.destination("template web", c.dest, false)
+		d.destination("template web", files.File{Destination: c.dest})
 		if got := d.list[len(d.list)-1]; len(d.list) != 1 || got.Level != c.level || !strings.Contains(got.Text, c.text) {
 			t.Errorf("%s: got %+v, want %s with %q", c.dest, d.list, c.level, c.text)
 		}

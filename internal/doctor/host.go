@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // destinations finds out whether each file can be written.
@@ -24,12 +25,13 @@ func (d *doctor) destinations() {
 				d.add(LevelFail, "file", about, err.Error())
 				continue
 			}
-			d.destination(about, dest, t.InPlace)
+			d.destination(about, files.File{Destination: dest, InPlace: t.InPlace, Symlink: t.Symlink})
 		}
 	}
 }
 
-func (d *doctor) destination(about, dest string, inPlace bool) {
+func (d *doctor) destination(about string, f files.File) {
+	dest := f.Destination
 	about += " " + dest
 	dir := filepath.Dir(dest)
 	info, err := os.Stat(dir)
@@ -42,7 +44,7 @@ func (d *doctor) destination(about, dest string, inPlace bool) {
 		d.add(LevelFail, "file", about, dir+" is not a directory")
 		return
 	}
-	if inPlace {
+	if f.InPlace {
 		f, err := os.OpenFile(dest, os.O_WRONLY, 0)
 		if err == nil {
 			err = f.Close()
@@ -51,6 +53,16 @@ func (d *doctor) destination(about, dest string, inPlace bool) {
 			d.result(LevelFail, "file", about, err, "can be written")
 			return
 		}
+	}
+	shared, err := files.Shared(f)
+	if err != nil {
+		d.add(LevelFail, "file", about, err.Error())
+		return
+	}
+	if shared && os.Geteuid() == 0 {
+		d.add(LevelWarn, "file", about, "another user can write to "+dir+": symbolic links there are refused, and that user can replace the file")
+		d.hint("give the directory to root and mode 0755, or run the agent as the user who owns it")
+		return
 	}
 	if !d.result(LevelFail, "file", about, writable(dir), "can be written") {
 		d.hint("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())

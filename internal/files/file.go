@@ -131,6 +131,18 @@ func locate(f File) (*directory, string, error) {
 	return nil, "", errCircle
 }
 
+// Shared reports whether another user can write the directory of a file, or one
+// on the way to it, so that its links are refused. The error is that of staging
+// the file there.
+func Shared(f File) (bool, error) {
+	dir, _, err := locate(f)
+	if err != nil {
+		return false, err
+	}
+	dir.close()
+	return dir.shared, nil
+}
+
 // recognize takes the present bytes from the record of what was written, if the
 // file is still that one.
 func (s *Staged) recognize() bool {
