@@ -14,27 +14,66 @@ const maxValue = DefaultMaxOutput
 // maxNesting bounds how deeply lists and maps contain each other.
 const maxNesting = 200
 
-// bounded wraps a function so that a text it returns is not longer than
-// maxValue. The common shapes are wrapped without reflection.
-func bounded(fn any) any {
-	switch f := fn.(type) {
-	case func(string) string:
-		return func(a string) string { return short(f(a)) }
-	case func(string) (string, error):
-		return func(a string) (string, error) { s, err := f(a); return short(s), err }
-	case func(string, string) string:
-		return func(a, b string) string { return short(f(a, b)) }
-	case func(string, string) (string, error):
-		return func(a, b string) (string, error) { s, err := f(a, b); return short(s), err }
-	case func(any) string:
-		return func(a any) string { return short(f(a)) }
-	case func(any) (string, error):
-		return func(a any) (string, error) { s, err := f(a); return short(s), err }
-	case func(...any) string:
-		return func(a ...any) string { short2(argsLen(a)); return short(f(a...)) }
+// The texts that one execution makes, together: an execution can hold all of
+// them. Large ones count on their own, since few of them fill the memory of the
+// host; what comes from the view is there already and does not count.
+const (
+	maxTexts  = 1 << 30
+	maxLarge  = 256 << 20
+	largeText = 64 << 10
+	// parsedFactor is how much memory a parsed text takes, at most.
+	parsedFactor = 16
+)
+
+// spend counts a text that a function made, and panics when it is too long or
+// the execution has made too much: text/template makes an error of it.
+func (st *state) spend(s string) string {
+	short2(len(s))
+	st.charge(len(s))
+	return s
+}
+
+func (st *state) charge(n int) {
+	st.texts += n
+	if n >= largeText {
+		st.large += n
 	}
+	if st.texts > maxTexts || st.large > maxLarge {
+		panic(fmt.Errorf("the values of one execution are %w: more than %d bytes in large values, or %d in all", ErrTooLarge, maxLarge, maxTexts))
+	}
+}
+
+// bounded wraps a function so that a text it returns is not longer than
+// maxValue, and counts for the execution. The common shapes are wrapped without
+// reflection.
+func bounded(fn any) func(*state) any {
+	return func(st *state) any {
+		switch f := fn.(type) {
+		case func(string) string:
+			return func(a string) string { return st.spend(f(a)) }
+		case func(string) (string, error):
+			return func(a string) (string, error) { s, err := f(a); return st.spend(s), err }
+		case func(string, string) string:
+			return func(a, b string) string { return st.spend(f(a, b)) }
+		case func(string, string) (string, error):
+			return func(a, b string) (string, error) { s, err := f(a, b); return st.spend(s), err }
+		case func(any) string:
+			return func(a any) string { return st.spend(f(a)) }
+		case func(any) (string, error):
+			return func(a any) (string, error) { s, err := f(a); return st.spend(s), err }
+		case func(...any) string:
+			return func(a ...any) string { short2(argsLen(a)); return st.spend(f(a...)) }
+		case func(string) (any, error): // A parser.
+			return func(a string) (any, error) { st.charge(parsedFactor * len(a)); return f(a) }
+		}
+		return st.boundedValue(fn)
+	}
+}
+
+// boundedValue wraps a function of another shape.
+func (st *state) boundedValue(fn any) any {
 	t := reflect.TypeOf(fn)
-	if t.NumOut() == 0 || t.Out(0).Kind() != reflect.String || t.Out(0) != reflect.TypeFor[string]() {
+	if t.NumOut() == 0 || t.Out(0) != reflect.TypeFor[string]() {
 		return fn
 	}
 	v := reflect.ValueOf(fn)
@@ -44,17 +83,12 @@ func bounded(fn any) any {
 			call = v.CallSlice
 		}
 		out := call(args)
-		short(out[0].String())
+		st.spend(out[0].String())
 		return out
 	}).Interface()
 }
 
-// short panics when a text is too long: text/template makes an error of it.
-func short(s string) string {
-	short2(len(s))
-	return s
-}
-
+// short2 panics when a text is too long.
 func short2(n int) {
 	if n > maxValue {
 		panic(tooLarge(n))
@@ -148,17 +182,17 @@ func weighed(fn any) any {
 // make any amount of text in one call.
 func (st *state) print(args ...any) string {
 	short2(argsLen(args))
-	return short(fmt.Sprint(args...))
+	return st.spend(fmt.Sprint(args...))
 }
 
 func (st *state) println(args ...any) string {
 	short2(argsLen(args))
-	return short(fmt.Sprintln(args...))
+	return st.spend(fmt.Sprintln(args...))
 }
 
 func (st *state) printf(format string, args ...any) string {
 	short2(formatWidth(format, args))
-	return short(fmt.Sprintf(format, args...))
+	return st.spend(fmt.Sprintf(format, args...))
 }
 
 // formatWidth is an upper bound of the padding that a format asks for,

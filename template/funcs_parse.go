@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -65,6 +66,9 @@ func parseFloat(s string) (float64, error) {
 func parseJSON(s string) (any, error) {
 	if s == "" {
 		return map[string]any{}, nil
+	}
+	if err := CheckNesting(s); err != nil {
+		return nil, err
 	}
 	var v any
 	if err := json.Unmarshal([]byte(s), &v); err != nil {
@@ -129,6 +133,9 @@ func parseYAML(s string) (any, error) {
 	if s == "" {
 		return map[string]any{}, nil
 	}
+	if err := CheckNesting(s); err != nil {
+		return nil, err
+	}
 	var v any
 	if err := yaml.Unmarshal([]byte(s), &v); err != nil {
 		return nil, &inputError{s, "value is not YAML" + yamlPlace(err)}
@@ -155,6 +162,9 @@ func toJSON(v any) (string, error) {
 }
 
 func toJSONPretty(v any) (string, error) {
+	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
+		return "", tooLarge(n)
+	}
 	b, err := json.MarshalIndent(textKeys(v), "", "  ")
 	return string(bytes.TrimSpace(b)), err
 }
@@ -164,6 +174,9 @@ func toUnescapedJSON(v any) (string, error) { return unescapedJSON(v, "") }
 func toUnescapedJSONPretty(v any) (string, error) { return unescapedJSON(v, "  ") }
 
 func unescapedJSON(v any, indent string) (string, error) {
+	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
+		return "", tooLarge(n)
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

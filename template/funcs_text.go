@@ -48,22 +48,23 @@ func join(sep string, list []string) (string, error) {
 
 // split cuts the text, without the space around it, at each separator; an
 // empty text has no parts.
-func split(sep, s string) []string {
+func split(sep, s string) ([]string, error) {
 	if s = strings.TrimSpace(s); s == "" {
-		return []string{}
+		return []string{}, nil
 	}
-	return strings.Split(s, sep)
+	return parts(s, sep)
 }
 
 // splitToMap splits twice; parts without the second separator are dropped.
-func splitToMap(sep, assign, s string) map[string]string {
+func splitToMap(sep, assign, s string) (map[string]string, error) {
 	m := map[string]string{}
-	for _, part := range split(sep, s) {
+	list, err := split(sep, s)
+	for _, part := range list {
 		if k, v, ok := strings.Cut(part, assign); ok {
 			m[k] = v
 		}
 	}
-	return m
+	return m, err
 }
 
 func replaceAll(from, to, s string) (string, error) {

@@ -24,7 +24,7 @@ func (f function) bind(st *state) any {
 var functionTable = sync.OnceValue(func() map[string]function {
 	table := map[string]function{}
 	for name, fn := range sprigFunctions() {
-		f := function{fn: bounded(fn)}
+		f := function{make: bounded(fn)}
 		table["sprig_"+name] = f
 		if !builtins[name] {
 			table[name] = f
@@ -37,7 +37,7 @@ var functionTable = sync.OnceValue(func() map[string]function {
 		maps.Copy(own, group)
 	}
 	for name, fn := range own {
-		table[name] = function{fn: bounded(fn)}
+		table[name] = function{make: bounded(fn)}
 	}
 	maps.Copy(table, viewFunctions())
 	maps.Copy(table, outsideFunctions())

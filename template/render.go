@@ -29,6 +29,8 @@ type state struct {
 	tmpl    *texttemplate.Template
 	view    *view.View
 	depth   int
+	texts   int // bytes that functions have made
+	large   int // of them, in large texts
 	last    int // place of the newest guard, -1 before
 	scratch *Scratch
 	reads   []read   // what was read, to keep it out of errors
@@ -185,6 +187,7 @@ func (st *state) begin(v *view.View) {
 	}
 	st.view = v
 	st.stop.Store(nil)
+	st.texts, st.large = 0, 0
 	st.depth, st.last, st.scratch, st.reads = 0, -1, nil, st.reads[:0]
 	st.memo, st.printed = st.t.memo.Load(), nil
 }

@@ -56,6 +56,7 @@ func sprigFunctions() map[string]any {
 		funcs[name("regexReplaceAll")] = sprigReplace(true)
 		funcs[name("regexReplaceAllLiteral")] = sprigReplace(false)
 	}
+	maps.Copy(funcs, guardedParsers(funcs))
 	for name, fn := range funcs {
 		funcs[name] = takesTextMaps(fn)
 	}

@@ -19,7 +19,12 @@ import (
 var syntaxes = map[string]func([]byte) error{
 	"json": checkJSON,
 	"yaml": checkYAML,
-	"toml": func(b []byte) error { return toml.Unmarshal(b, &map[string]any{}) },
+	"toml": func(b []byte) error {
+		if err := checkKeys(string(b)); err != nil {
+			return err
+		}
+		return toml.Unmarshal(b, &map[string]any{})
+	},
 	"xml":  checkXML,
 	"ini":  checkINI,
 }
@@ -36,15 +41,28 @@ func CheckSyntax(name string, data []byte, more map[string]func([]byte) error) e
 	return check(data)
 }
 
+// guarded looks at a text before it is parsed.
+func guarded(check func([]byte) error) func([]byte) error {
+	return func(b []byte) error {
+		if len(b) > maxChecked {
+			return fmt.Errorf("%d bytes are %w: a syntax is checked up to %d", len(b), ErrTooLarge, maxChecked)
+		}
+		if err := CheckNesting(string(b)); err != nil {
+			return err
+		}
+		return check(b)
+	}
+}
+
 func syntaxCheck(name string, more map[string]func([]byte) error) (func([]byte) error, error) {
 	if name == "" || name == "none" {
 		return nil, nil
 	}
 	if check, ok := more[name]; ok {
-		return check, nil
+		return guarded(check), nil
 	}
 	if check, ok := syntaxes[name]; ok {
-		return check, nil
+		return guarded(check), nil
 	}
 	names := slices.Sorted(maps.Keys(more))
 	names = append(append(names, Syntaxes()...), "none")
@@ -53,7 +71,7 @@ func syntaxCheck(name string, more map[string]func([]byte) error) (func([]byte) 
 
 func checkJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
-	var v any
+	var v json.RawMessage // The values are not needed.
 	if err := dec.Decode(&v); err != nil {
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			p := placeOf(string(b), int(syntax.Offset)-1)

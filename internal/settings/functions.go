@@ -22,7 +22,7 @@ var pure = map[string]function.Function{
 	"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc,
 	"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc,
 	"format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc, "indent": stdlib.IndentFunc,
-	"join": stdlib.JoinFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
+	"join": stdlib.JoinFunc, "jsondecode": jsonDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
 	"keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "lower": stdlib.LowerFunc,
 	"max": stdlib.MaxFunc, "merge": stdlib.MergeFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc,
 	"range": stdlib.RangeFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
@@ -32,6 +32,40 @@ var pure = map[string]function.Function{
 	"trimprefix": stdlib.TrimPrefixFunc, "trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc,
 	"upper": stdlib.UpperFunc, "values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 }
+
+// maxDecoded bounds what jsondecode reads: a znode holds no more.
+const maxDecoded = 1 << 20
+
+// jsonDecodeFunc is the jsondecode of HCL behind bounds: it can be given a value
+// from ZooKeeper, and takes memory by the square of the depth.
+var jsonDecodeFunc = function.New(&function.Spec{
+	Params: stdlib.JSONDecodeFunc.Params(),
+	Type: func(args []cty.Value) (cty.Type, error) {
+		if arg := args[0]; arg.IsKnown() && !arg.IsNull() {
+			text := arg.AsString()
+			if len(text) > maxDecoded {
+				return cty.NilType, function.NewArgErrorf(0, "%d bytes are too large: the limit is %d", len(text), maxDecoded)
+			}
+			depth := 0
+			for _, c := range []byte(text) {
+				switch c {
+				case '[', '{':
+					depth++
+				case ']', '}':
+					depth--
+				}
+				if depth > maxDepth {
+					return cty.NilType, function.NewArgErrorf(0, "nested deeper than %d", maxDepth)
+				}
+			}
+		}
+		return stdlib.JSONDecodeFunc.ReturnTypeForValues(args)
+	},
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return stdlib.JSONDecode(args[0]) },
+})
+
+// maxDepth is how deep lists and objects may contain each other.
+const maxDepth = 100
 
 // context returns what expressions of the file may use: the functions, and
 // the variables of the moment.

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -119,10 +121,39 @@ func (s *Settings) templateErrors(name string, err error, o origin) {
 // bring itself.
 func Syntaxes() map[string]func([]byte) error {
 	return map[string]func([]byte) error{"hcl": func(data []byte) error {
+		if err := checkHCL(data); err != nil {
+			return err
+		}
 		_, diags := hclsyntax.ParseConfig(data, "rendered", hcl.InitialPos)
 		if diags.HasErrors() {
 			return errors.New(Line(diags[0]))
 		}
 		return nil
 	}}
+}
+
+// The parser of HCL recurses into conditions and directives, which nest without
+// brackets, and takes some hundred bytes for each byte.
+const (
+	maxHCL        = 4 << 20
+	maxConditions = 1000  // in one line
+	maxDirectives = 10000 // in one text
+)
+
+// checkHCL refuses a rendered text before the parser could take the memory or
+// the stack of the agent. Brackets were looked at before.
+func checkHCL(data []byte) error {
+	if len(data) > maxHCL {
+		return fmt.Errorf("%d bytes are too large: HCL is checked up to %d", len(data), maxHCL)
+	}
+	if bytes.Count(data, []byte("%{")) > maxDirectives {
+		return fmt.Errorf("there are more than %d directives", maxDirectives)
+	}
+	number := 0
+	for line := range bytes.Lines(data) {
+		if number++; bytes.Count(line, []byte("?")) > maxConditions {
+			return fmt.Errorf("line %d has more than %d conditions", number, maxConditions)
+		}
+	}
+	return nil
 }

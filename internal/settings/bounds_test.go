@@ -1,0 +1,71 @@
+package settings
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/zkagent/zkagent/template"
+)
+
+// hostileBudget is the memory that one hostile text of 1 MB may take.
+const hostileBudget = 400 << 20
+
+func allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestSyntax_HostileHCL: a rendered text cannot overflow the stack of the agent,
+// which would end it at each start again.
+func TestSyntax_HostileHCL(t *testing.T) {
+	const mb = 1 << 20
+	for _, text := range []string{
+		"a = " + strings.Repeat("(", mb), "a = " + strings.Repeat("!", mb), "a = " + strings.Repeat("-", mb),
+		"a = " + strings.Repeat("b ? c : ", mb/8), "a = \"" + strings.Repeat("%{if a}", mb/7), "a = \"" + strings.Repeat("${\"", mb/3),
+		"a = " + strings.Repeat("[", mb), strings.Repeat("a {\n", mb/4), strings.Repeat("a=1\n", 2*mb),
+	} {
+		var err error
+		n := allocated(func() { err = template.CheckSyntax("hcl", []byte(text), Syntaxes()) })
+		if err == nil || n > hostileBudget {
+			t.Errorf("%.20q: %d MB, error %v", text, n>>20, err)
+		}
+	}
+	if err := template.CheckSyntax("hcl", []byte("a = [for x in b : x ? 1 : -2]\n"), Syntaxes()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJSONDecode_HostileValue(t *testing.T) {
+	for text, ok := range map[string]bool{
+		strings.Repeat("[", 1<<20):                                  false,
+		strings.Repeat("[", 5000) + strings.Repeat("]", 5000):       false,
+		"[" + strings.Repeat("0,", 1<<20) + "0]":                    false,
+		`{"a": [1, {"b": "c"}]}`:                                    true,
+		strings.Repeat(`{"a":`, 90) + "1" + strings.Repeat("}", 90): true,
+	} {
+		var err error
+		n := allocated(func() { _, err = jsonDecodeFunc.Call([]cty.Value{cty.StringVal(text)}) })
+		if (err == nil) != ok || n > hostileBudget {
+			t.Errorf("%.20q: %d MB, error %v", text, n>>20, err)
+		}
+	}
+}
+
+// FuzzHCL parses hostile rendered texts within a budget of memory.
+func FuzzHCL(f *testing.F) {
+	for _, s := range []string{"a = ", "(", "!", "b ? c : ", "%{if a}", "${\"", "a {\n", "<<A\n", "a[*].b"} {
+		f.Add("a = ", s, 1000)
+	}
+	f.Fuzz(func(t *testing.T, prefix, text string, times int) {
+		data := []byte(prefix + strings.Repeat(text, min(max(times, 1), 1<<18/max(len(text), 1))))
+		if n := allocated(func() { _ = template.CheckSyntax("hcl", data, Syntaxes()) }); n > hostileBudget {
+			t.Fatalf("%d MB for %d bytes", n>>20, len(data))
+		}
+	})
+}

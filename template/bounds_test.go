@@ -1,0 +1,127 @@
+package template
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// memoryBudget is what one hostile value of 1 MB may take.
+const memoryBudget = 200 << 20
+
+// allocated returns how many bytes fn allocates, freed ones included.
+func allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// renderValue renders with the value as web/k.
+func renderValue(t *testing.T, source, value string) (error, uint64) { //nolint:revive,staticcheck // the error is what is looked at first.
+	t.Helper()
+	tmpl, err := Parse(Config{Name: "t", Source: source, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := view.View{}.With(view.TreeOf("web", "/web", map[string]string{"k": value}))
+	n := allocated(func() { _, err = tmpl.Render(t.Context(), &v, nil) })
+	return err, n
+}
+
+// TestRender_HostileValues: one value of 1 MB makes no function take the memory
+// of the host.
+func TestRender_HostileValues(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct{ source, value string }{
+		{`{{ key "web/k" | parseYAML }}`, strings.Repeat("[", mb)},
+		{`{{ key "web/k" | parseYAML }}`, strings.Repeat("- ", mb/2)},
+		{`{{ key "web/k" | parseYAML }}`, strings.Repeat("? ", mb/2)},
+		{`{{ key "web/k" | parseJSON }}`, strings.Repeat("[", mb)},
+		{`{{ key "web/k" | mustFromJson | toPrettyJson }}`, strings.Repeat("[", 9000) + strings.Repeat("]", 9000)},
+		{`{{ key "web/k" | wrapWith 1 (key "web/k") }}`, strings.Repeat("a", mb)},
+		{`{{ key "web/k" | splitList "" }}`, strings.Repeat("a", mb+1)},
+		{`{{ key "web/k" | split "a" }}`, strings.Repeat("a", mb+1)},
+		{`{{ key "web/k" | sprig_split "" }}`, strings.Repeat("a", mb+1)},
+		{strings.Repeat(`{{ $x := repeat 15 (key "web/k") }}`, 60), strings.Repeat("a", mb)},
+		{strings.Repeat(`{{ $x := key "web/k" | parseJSON }}`, 60), "[" + strings.Repeat(`"aaaaaaaaaaaaaaaa",`, 50000) + "1]"},
+	} {
+		err, n := renderValue(t, c.source, c.value)
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%.60s: got %v, want %v", c.source, err, ErrTooLarge)
+		}
+		if limit := uint64(memoryBudget); n > limit+maxLarge*uint64(min(strings.Count(c.source, "$x"), 1)) {
+			t.Errorf("%.60s: %d MB", c.source, n>>20)
+		}
+	}
+}
+
+// TestSyntax_HostileTexts: the same for the syntaxes.
+func TestSyntax_HostileTexts(t *testing.T) {
+	const mb = 1 << 20
+	for syntax, texts := range map[string][]string{
+		"toml": {strings.Repeat("[", mb), "a=" + strings.Repeat("[", mb), strings.Repeat("a.", mb/2) + "a=1", strings.Repeat("a={", mb/3)},
+		"yaml": {strings.Repeat("[", mb), strings.Repeat("- ", mb/2), strings.Repeat("{a: ", mb/4)},
+		"json": {strings.Repeat("[", mb), strings.Repeat(`{"a":`, mb/5)},
+		"xml":  {strings.Repeat("<a>", mb/3)},
+	} {
+		for _, text := range texts {
+			var err error
+			n := allocated(func() { err = CheckSyntax(syntax, []byte(text), nil) })
+			if err == nil || n > memoryBudget {
+				t.Errorf("%s %.10q: %d MB, error %v", syntax, text, n>>20, err)
+			}
+		}
+	}
+	// What is wide or long is fine.
+	for syntax, text := range map[string]string{
+		"toml": "a=[" + strings.Repeat("0.5,", 10000) + "0]\nb=\"" + strings.Repeat("a. ", 900) + "\"",
+		"json": "[" + strings.Repeat("1.5,", 10000) + "0]",
+		"yaml": strings.Repeat("- a.b.c\n", 10000) + "# " + strings.Repeat("-", 200),
+	} {
+		if err := CheckSyntax(syntax, []byte(text), nil); err != nil {
+			t.Errorf("%s: %v", syntax, err)
+		}
+	}
+}
+
+// FuzzSyntax parses hostile texts within a budget of memory.
+func FuzzSyntax(f *testing.F) {
+	for _, s := range []string{"", "[", "a=[[1]]", "- - - a", "? ? a", "a.b.c=1", "<a><b/></a>", "[a]\nb=1", "&a [*a,*a]"} {
+		f.Add(s, 100)
+	}
+	f.Fuzz(func(t *testing.T, text string, times int) {
+		times = min(max(times, 1), 1<<20/max(len(text), 1))
+		data := []byte(strings.Repeat(text, max(times, 1)))
+		for _, syntax := range Syntaxes() {
+			if n := allocated(func() { _ = CheckSyntax(syntax, data, nil) }); n > 2*memoryBudget {
+				t.Fatalf("%s: %d MB for %d bytes", syntax, n>>20, len(data))
+			}
+		}
+	})
+}
+
+// FuzzParsers gives hostile values to the functions that parse and multiply.
+func FuzzParsers(f *testing.F) {
+	sources := []string{
+		`{{ key "web/k" | parseYAML | toYAML | len }}`, `{{ key "web/k" | parseJSON | toJSONPretty | len }}`, `{{ key "web/k" | decodeJSON | toUnescapedJSONPretty | len }}`,
+		`{{ key "web/k" | mustFromJson | toPrettyJson | len }}`, `{{ key "web/k" | wrapWith 3 (key "web/k") | len }}`, `{{ key "web/k" | splitList "," | len }}`,
+		`{{ regexFindAll "." (key "web/k") -1 | len }}`, `{{ key "web/k" | replaceAll "" (key "web/k") | len }}`, `{{ key "web/k" | indent 100 | len }}`,
+	}
+	for _, s := range []string{"", "[[1]]", "a,b", "- a: [1]", `{"a":{"b":1}}`, "&a [*a]"} {
+		f.Add(s, 100)
+	}
+	f.Fuzz(func(t *testing.T, text string, times int) {
+		value := strings.Repeat(text, min(max(times, 1), 1<<16/max(len(text), 1)))
+		for _, source := range sources {
+			if err, n := renderValue(t, source, value); n > memoryBudget {
+				t.Fatalf("%s: %d MB for %d bytes, error %v", source, n>>20, len(value), err)
+			}
+		}
+	})
+}
