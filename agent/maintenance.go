@@ -144,7 +144,11 @@ func (a *Agent) maintainHost(o web.Args) error {
 	if err := a.hostMaint.set(m); err != nil {
 		return err
 	}
-	a.log.Info("maintenance of the host changed", "on", on, "reason", m.Reason, "until", m.Until)
+	log := a.log.With("on", on, "reason", m.Reason)
+	if !m.Until.IsZero() {
+		log = log.With("until", m.Until)
+	}
+	log.Info("maintenance of the host changed")
 	a.events.Add(event.Event{Kind: "maintenance", Subject: map[bool]string{true: "on", false: "off"}[on], Text: m.Reason})
 	return nil
 }

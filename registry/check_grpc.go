@@ -64,7 +64,7 @@ func (c grpcCheck) transport() (*http.Transport, string, error) {
 
 func judgeGRPC(resp *http.Response, body []byte) (string, error) {
 	if resp.StatusCode != http.StatusOK {
-		return resp.Status, fmt.Errorf("status %s is not wanted", resp.Status)
+		return "", fmt.Errorf("the answer is %s", resp.Status)
 	}
 	// A call that fails at once has its status in the headers.
 	status, message := resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")

@@ -99,7 +99,7 @@ func (c *httpCheck) judge(resp *http.Response, body []byte) (string, error) {
 		good = good || r.from <= resp.StatusCode && resp.StatusCode <= r.to
 	}
 	if !good {
-		return output, fmt.Errorf("status %s is not wanted", resp.Status)
+		return output[len(resp.Status)+1:], fmt.Errorf("the answer is %s", resp.Status)
 	}
 	if c.body != nil && !c.body.Match(body) {
 		return output, errors.New("body does not match")

@@ -242,7 +242,11 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, err)
 	}
 	r.maint = m
-	r.log.Info("maintenance changed", "service", r.cfg.Name, "on", m.On, "reason", m.Reason, "until", m.Until)
+	log := r.log.With("service", r.cfg.Name, "on", m.On, "reason", m.Reason)
+	if !m.Until.IsZero() {
+		log = log.With("until", m.Until)
+	}
+	log.Info("maintenance changed")
 	r.poke()
 	return nil
 }

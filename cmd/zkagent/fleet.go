@@ -220,7 +220,7 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 	if g.IsJSON() {
 		return term.PrintList(&g.Console, "subscribers", rows)
 	}
-	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "FILES", "DETAIL"}}
+	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "DETAIL", "FILES"}}
 	for _, r := range rows {
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
@@ -234,7 +234,7 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 		if r.Known > r.Version {
 			detail = joined([]string{fmt.Sprintf("knows v%d", r.Known), detail}, "; ")
 		}
-		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), files, detail)
+		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), orWord(detail, "-"), files)
 	}
 	return g.PrintTable(tab)
 }

@@ -41,7 +41,7 @@ may be checked on another host than the one that they are for.`,
 			c := s.Config
 			g.Say("settings are valid: %s, %s, %s, %s, %s, %s, %s", term.Count(len(c.Files), "file"), term.Count(len(c.Services), "service"),
 				term.Count(len(c.Configs), "config"), term.Count(len(c.Groups)+len(c.GroupSets), "group"), term.Count(len(c.Elections), "election"),
-				term.Count(len(c.Bundles), "bundle"), term.Count(len(c.Hooks), "hook"))
+				term.Count(len(c.Bundles), "template"), term.Count(len(c.Hooks), "hook"))
 			return nil
 		},
 	}

@@ -167,7 +167,7 @@ type failure struct {
 	reload bool
 }
 
-func (f *failure) Error() string { return f.stage + ": " + f.err.Error() }
+func (f *failure) Error() string { return f.stage + " failed: " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 func fail(stage string, retry time.Duration, err error) error {

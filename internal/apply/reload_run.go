@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/pace"
@@ -39,7 +38,6 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	took := time.Since(began)
 	if err != nil {
 		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
-		err = fmt.Errorf("reload: %w", err)
 	} else {
 		r.engine.Log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
 		if req.cfg.VerifyPIDFile != "" {
