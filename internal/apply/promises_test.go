@@ -1,0 +1,534 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/view"
+)
+
+// programs are commands that a test plays: what each does, and what ran.
+type programs struct {
+	mu  sync.Mutex // mu guards ran.
+	ran []string
+	do  func(args []string) error
+}
+
+func (p *programs) run(_ context.Context, c proc.Command) (proc.Result, error) {
+	p.mu.Lock()
+	p.ran = append(p.ran, strings.Join(c.Args, " "))
+	p.mu.Unlock()
+	if p.do == nil {
+		return proc.Result{}, nil
+	}
+	return proc.Result{}, p.do(c.Args)
+}
+
+// took returns what ran since the last call.
+func (p *programs) took() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ran := p.ran
+	p.ran = nil
+	return ran
+}
+
+// newPlayBed is an apply bed whose commands are played.
+func newPlayBed(t *testing.T) (*applyBed, *programs) {
+	t.Helper()
+	p := &programs{}
+	b := newApplyBed(t)
+	b.Options.Run = p.run
+	return b, p
+}
+
+// crashAt makes a process of its own that ends when a command runs: the disk
+// refuses everything from then on.
+func crashAt(t *testing.T, b *applyBed, c Config, when string) {
+	t.Helper()
+	dead := false
+	e := New(Options{AgentID: "a1", StateDir: b.StateDir, FS: &files.FS{Before: func(string, string) error {
+		if dead {
+			return errors.New("killed")
+		}
+		return nil
+	}}, Run: func(_ context.Context, c proc.Command) (proc.Result, error) {
+		if c.Args[0] == when {
+			dead = true
+		}
+		if dead {
+			return proc.Result{}, errors.New("killed")
+		}
+		return proc.Result{}, nil
+	}})
+	e.Recover([]Config{c})
+	x := Parse(c, []view.Source{{Kind: view.KindConfig, Name: "web"}})
+	job := Job{Bundle: x, View: b.view, First: true}
+	e.Join(&job)
+	if r := e.Run(t.Context(), job); r.Err == nil {
+		t.Fatal("the process was not killed")
+	}
+	e.Close()
+}
+
+// TestRecover_ChecksWhatWasSwapped: a process was killed in the middle of the
+// check of files in place. The next one runs the check: it refuses them, and the
+// old files come back and are reloaded.
+func TestRecover_ChecksWhatWasSwapped(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]bool{"refused": true, "good": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, p := newPlayBed(t)
+			c := b.file("web", `{{ key "web/v" }}`)
+			c.Check = &CheckConfig{At: atSwapped, Command: argv("check")}
+			c.Reload = &ReloadConfig{Command: argv("reload")}
+			b.keys(map[string]string{"v": "1"})
+			b.good(b.bundle(c))
+			p.took()
+			b.keys(map[string]string{"v": "2"})
+			crashAt(t, b, c, "check")
+			b.is("web", "2") // nobody could put it back
+			p.do = func(args []string) error {
+				if refused && args[0] == "check" && read(t, b.path("web")) == "2" {
+					return errors.New("refused")
+				}
+				return nil
+			}
+			next := New(b.Options)
+			next.Recover([]Config{c})
+			b.Engine = next
+			x := b.bundle(c)
+			b.apply(x)
+			want, ran := "2", "check,reload"
+			if refused {
+				want, ran = "1", "check,reload,check"
+			}
+			b.is("web", want)
+			if got := strings.Join(p.took(), ","); got != ran {
+				t.Errorf("ran %s, want %s", got, ran)
+			}
+			if next.owed.has("web") {
+				t.Error("a reload is owed")
+			}
+		})
+	}
+}
+
+// TestRecover_RestoresWhatTheProgramRefuses: a process was killed in the reload.
+// The next one reloads; when the program refuses, the old files come back.
+func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{Command: argv("reload")}
+	b.keys(map[string]string{"v": "1"})
+	b.good(b.bundle(c))
+	b.keys(map[string]string{"v": "2"})
+	crashAt(t, b, c, "reload")
+	b.is("web", "2")
+	p.do = func([]string) error {
+		if read(t, b.path("web")) == "2" {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	b.Engine = New(b.Options)
+	b.Recover([]Config{c})
+	b.apply(b.bundle(c))
+	b.is("web", "1")
+	if b.Engine.owed.has("web") {
+		t.Error("a reload is owed")
+	}
+}
+
+// TestRecover_WithoutAReloadNothingIsOwed kills between the swap and the end of
+// a bundle of two files that has no reload.
+func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
+	t.Parallel()
+	b, _ := newPlayBed(t)
+	c := b.file("one", `{{ key "web/v" }}`)
+	c.Templates = append(c.Templates, b.file("two", `{{ key "web/v" }}`).Templates...)
+	c.Check = &CheckConfig{At: atSwapped, Command: argv("check")}
+	b.keys(map[string]string{"v": "1"})
+	crashAt(t, b, c, "check")
+	b.Engine = New(b.Options)
+	b.Recover([]Config{c})
+	if b.Engine.owed.has("one") {
+		t.Error("a reload is owed, and there is none")
+	}
+	b.good(b.bundle(c))
+	if files.Pending(b.journalDir(), "one") {
+		t.Error("the change has no end")
+	}
+}
+
+// TestRetain_ForgetsReloadsThatAreNoMore: the settings dropped the reload.
+func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
+	t.Parallel()
+	b, _ := newPlayBed(t)
+	if err := errors.Join(b.Engine.owed.add("gone"), b.Engine.owed.add("web")); err != nil {
+		t.Fatal(err)
+	}
+	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})
+	if b.Engine.owed.has("gone") || !b.Engine.owed.has("web") {
+		t.Errorf("owed: %v", b.Engine.owed.all())
+	}
+}
+
+// TestRun_OwedAfterARestoreIsTriedAgain: the program refuses the new files and
+// cannot read the restored ones either. The retry reloads and swaps nothing.
+func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{Command: argv("reload")}
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1"})
+	b.good(x)
+	p.do = func([]string) error { return errors.New("down") }
+	b.keys(map[string]string{"v": "2"})
+	r := b.apply(x)
+	b.is("web", "1")
+	if !r.ReloadOnly || r.Retry == 0 || !b.Engine.owed.has("web") {
+		t.Fatalf("got %+v", r)
+	}
+	p.do = nil
+	p.took()
+	job := Job{Bundle: x.Bundle, View: b.view, Mode: ModeReload}
+	b.Join(&job)
+	if r := b.Run(t.Context(), job); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	b.is("web", "1")
+	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.Engine.owed.has("web") {
+		t.Errorf("ran %v, owed: %v", got, b.Engine.owed.all())
+	}
+}
+
+// TestRun_ForEachReloadsWhatChanged: of three elements one changes, then one
+// goes.
+func TestRun_ForEachReloadsWhatChanged(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	c := Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
+		Name: "each", Contents: "{{ .Value }}", Destination: func(e *command.Each) (string, error) {
+			if e == nil {
+				return "", errors.New("there is no element")
+			}
+			return b.path(e.Key), nil
+		},
+	}}}
+	c.Reload = &ReloadConfig{Command: command.Command{Text: "reload each", Args: func(v command.Vars) ([]string, error) {
+		if v.Each == nil {
+			return nil, errors.New("there is no element")
+		}
+		return []string{"reload", v.Each.Key}, nil
+	}}}
+	x := b.bundle(c)
+	b.keys(map[string]string{"a": "1", "b": "1", "c": "1"})
+	b.good(x)
+	if got := p.took(); !slices.Equal(got, []string{"reload a", "reload b", "reload c"}) {
+		t.Errorf("at first: %v", got)
+	}
+	b.keys(map[string]string{"a": "1", "b": "2", "c": "1"})
+	b.good(x)
+	if got := p.took(); !slices.Equal(got, []string{"reload b"}) {
+		t.Errorf("one changed: %v", got)
+	}
+	b.keys(map[string]string{"a": "1", "b": "2"})
+	b.good(x)
+	if got := p.took(); len(got) != 0 {
+		t.Errorf("one is gone: %v", got)
+	}
+	p.do = func([]string) error { return errors.New("down") }
+	c.Reload.OnFailure = onFailureKeep
+	b.keys(map[string]string{"a": "3", "b": "2"})
+	b.apply(x)
+	p.do = nil
+	p.took()
+	b.good(x)
+	if got := p.took(); !slices.Equal(got, []string{"reload a", "reload b"}) {
+		t.Errorf("what is owed is not known: %v", got)
+	}
+}
+
+// TestRun_OneFailureLeavesNoMixture: a view changes two templates of a bundle,
+// and one of them fails. The next view changes only that one: both files are of
+// the new version.
+func TestRun_OneFailureLeavesNoMixture(t *testing.T) {
+	t.Parallel()
+	b, _ := newPlayBed(t)
+	c := b.file("one", `{{ key "web/v" }}`)
+	c.Templates = append(c.Templates, b.file("two", `{{ key "web/w" | parseInt }}`).Templates...)
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1", "w": "1"})
+	b.good(x)
+	b.keys(map[string]string{"v": "2", "w": "no number"})
+	b.bad(x, stageRender, "parseInt")
+	b.keys(map[string]string{"v": "2", "w": "2"})
+	x.failed = false // the loop tries a failed render again only with another view
+	b.good(x)
+	b.is("one", "2")
+	b.is("two", "2")
+}
+
+// TestRun_FailedRestoreIsRenderedAnew: after a restore the next view is compared
+// with what is in place, not with what was rendered last.
+func TestRun_FailedReloadIsRenderedAnew(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	c := b.file("one", `{{ key "web/v" }}`)
+	c.Templates = append(c.Templates, b.file("two", `{{ key "web/w" }}`).Templates...)
+	c.Reload = &ReloadConfig{Command: argv("reload")}
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1", "w": "1"})
+	b.good(x)
+	p.do = func([]string) error {
+		if read(t, b.path("two")) == "bad" {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	b.keys(map[string]string{"v": "2", "w": "bad"})
+	b.bad(x, stageReload, "refused")
+	b.is("one", "1")
+	b.keys(map[string]string{"v": "2", "w": "1"})
+	x.failed = false
+	b.good(x)
+	b.is("one", "2")
+}
+
+// TestTry_LeavesTheFilesOfAnApply: a vote runs while an apply has its files
+// staged, and the first apply of a process while a vote has.
+func TestTry_LeavesTheFilesOfAnApply(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Check = &CheckConfig{At: "staged", Command: command.Command{Args: func(v command.Vars) ([]string, error) { return []string{"check", v.Staged}, nil }}}
+	b.keys(map[string]string{"v": "1"})
+	vote := 0
+	p.do = func(args []string) error {
+		if _, err := os.Stat(args[1]); err != nil {
+			return err
+		}
+		if vote++; vote == 1 {
+			if err := b.Try(t.Context(), b.bundle(c).Bundle, b.view); err != nil {
+				return fmt.Errorf("vote: %w", err)
+			}
+		}
+		_, err := os.Stat(args[1])
+		return err
+	}
+	b.good(b.bundle(c))
+	b.is("web", "1")
+	vote = 10
+	p.do = func(args []string) error {
+		if vote++; vote == 11 {
+			if r := b.apply(b.bundle(c)); r.Err != nil {
+				return fmt.Errorf("apply: %w", r.Err)
+			}
+		}
+		_, err := os.Stat(args[1])
+		return err
+	}
+	b.keys(map[string]string{"v": "2"})
+	if err := b.Try(t.Context(), b.bundle(c).Bundle, b.view); err != nil {
+		t.Error(err)
+	}
+}
+
+// fakeFleet hands out permits and notes what becomes of them.
+type fakeFleet struct {
+	Fleet
+
+	bed   *applyBed
+	steps []string
+	wait  func(ctx context.Context) error
+}
+
+func (f *fakeFleet) note(format string, args ...any) {
+	f.steps = append(f.steps, fmt.Sprintf(format, args...)+" "+read(f.bed.t, f.bed.path("web")))
+}
+
+func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig) (func(error), error) {
+	if f.wait != nil {
+		if err := f.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	f.note("permit")
+	return func(failed error) {
+		if failed != nil {
+			f.note("halt")
+			return
+		}
+		f.note("release")
+	}, nil
+}
+
+// rollingBed is a bundle with a rolling reload.
+func rollingBed(t *testing.T) (*applyBed, *programs, *fakeFleet, Config) {
+	t.Helper()
+	b, p := newPlayBed(t)
+	f := &fakeFleet{bed: b}
+	b.Fleet = f
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{Command: argv("reload"), Rolling: &RollingConfig{Permits: "1", PostCheck: argv("post_check")}}
+	p.do = func(args []string) error { f.note("%s", args[0]); return nil }
+	return b, p, f, c
+}
+
+// TestPermit_CoversEverything: the permit comes before the swap, and is held
+// through reload and post_check.
+func TestPermit_CoversEverything(t *testing.T) {
+	t.Parallel()
+	b, _, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	b.good(b.bundle(c))
+	if got, want := strings.Join(f.steps, ", "), "permit , reload 1, post_check 1, release 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestPermit_HaltsAfterAFailedPostCheck: the old file is back and read before
+// the permit is given back, and the fleet is halted.
+func TestPermit_HaltsAfterAFailedPostCheck(t *testing.T) {
+	t.Parallel()
+	b, p, f, c := rollingBed(t)
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1"})
+	b.good(x)
+	f.steps = nil
+	p.do = func(args []string) error {
+		f.note("%s", args[0])
+		if args[0] == "post_check" {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	b.keys(map[string]string{"v": "2"})
+	b.bad(x, stageReload, "no answer; the old files are in use again")
+	if got, want := strings.Join(f.steps, ", "), "permit 1, reload 2, post_check 2, reload 1, halt 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if b.Engine.owed.has("web") {
+		t.Error("a reload is owed")
+	}
+}
+
+// TestPermit_PostCheckRunsAfterThePause, and not before it.
+func TestPermit_PostCheckRunsAfterThePause(t *testing.T) {
+	b, p, _, c := rollingBed(t)
+	c.Reload.Rolling.Pause = time.Hour
+	b.keys(map[string]string{"v": "1"})
+	x := b.bundle(c)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		at := map[string]time.Duration{}
+		p.do = func(args []string) error { at[args[0]] = time.Since(began); return nil }
+		job := Job{Bundle: x.Bundle, View: b.view, First: true}
+		b.Join(&job)
+		if r := b.Run(t.Context(), job); r.Err != nil {
+			t.Error(r.Err)
+		}
+		if at["post_check"]-at["reload"] < time.Hour {
+			t.Errorf("got %v", at)
+		}
+	})
+}
+
+// TestPermit_TakesTheNewestView: while the host waits for its turn another
+// version comes. The host skips the stale one.
+func TestPermit_TakesTheNewestView(t *testing.T) {
+	t.Parallel()
+	b, p, f, c := rollingBed(t)
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1"})
+	stale := b.view
+	f.wait = func(context.Context) error { b.keys(map[string]string{"v": "2"}); return nil }
+	job := Job{Bundle: x.Bundle, View: stale, First: true, Newest: func() view.View { return b.view }}
+	b.Join(&job)
+	r := b.Run(t.Context(), job)
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	b.is("web", "2")
+	if tree, _ := r.View.Tree("web"); tree == nil || string(mustKey(tree, "v")) != "2" {
+		t.Error("the result is about another view")
+	}
+	if got := p.took(); !slices.Equal(got, []string{"reload", "post_check"}) {
+		t.Errorf("ran %v", got)
+	}
+}
+
+func mustKey(t *view.Tree, path string) []byte {
+	k, _ := t.Get(path)
+	return k.Value
+}
+
+// TestPermit_EndsWithTheSettings: a bundle that waits for its turn does not hold
+// up its successor.
+func TestPermit_EndsWithTheSettings(t *testing.T) {
+	t.Parallel()
+	b, _, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	replaced, replace := context.WithCancel(t.Context())
+	f.wait = func(ctx context.Context) error { replace(); <-ctx.Done(); return context.Cause(ctx) }
+	job := Job{Bundle: b.bundle(c).Bundle, View: b.view, First: true, Replaced: replaced}
+	b.Join(&job)
+	if r := b.Run(t.Context(), job); !errors.Is(r.Err, errReplaced) || r.Stage != stagePermit {
+		t.Errorf("got %v at %s", r.Err, r.Stage)
+	}
+	b.is("web", "")
+}
+
+// TestReloads_SharedByRestoreAndKeep: one command, two bundles. The one that
+// restores gets its old files back. The other one keeps its new file, which the
+// last run has read.
+func TestReloads_SharedByRestoreAndKeep(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	one, two := b.file("one", `{{ key "web/v" }}`), b.file("two", `{{ key "web/v" }}`)
+	one.Reload = &ReloadConfig{Command: argv("reload")}
+	two.Reload = &ReloadConfig{Command: argv("reload"), OnFailure: onFailureKeep}
+	x, y := b.bundle(one), b.bundle(two)
+	b.keys(map[string]string{"v": "1"})
+	b.good(x)
+	b.good(y)
+	p.do = func([]string) error {
+		if read(t, b.path("one")) == "2" {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	b.keys(map[string]string{"v": "2"})
+	jobs := []*Job{{Bundle: x.Bundle, View: b.view}, {Bundle: y.Bundle, View: b.view}}
+	b.Join(jobs...)
+	results := make([]Result, 2)
+	var wg sync.WaitGroup
+	for i, j := range jobs {
+		wg.Go(func() { results[i] = b.Run(t.Context(), *j) })
+	}
+	wg.Wait()
+	b.is("one", "1")
+	b.is("two", "2")
+	if results[0].Err == nil || results[1].Err != nil {
+		t.Errorf("got %v and %v", results[0].Err, results[1].Err)
+	}
+	if owed := b.Engine.owed.all(); len(owed) != 0 {
+		t.Errorf("owed: %v", owed)
+	}
+}
