@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,9 +19,11 @@ type Options struct {
 	Secure            bool          // also listen for TLS; see [Server.SecureAddr]
 	Settings          []string      // further lines of zoo.cfg
 	JVMFlags          []string      // further flags, e.g. -Dzookeeper.enforceQuota=true
+	Release           string        // Debian release whose server is run; default [Release]
 }
 
 func (o Options) withDefaults() Options {
+	o.Release = cmp.Or(o.Release, Release)
 	if o.TickTime == 0 {
 		o.TickTime = 100 * time.Millisecond
 	}

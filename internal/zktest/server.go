@@ -95,7 +95,7 @@ func (s *Server) exec(tb testing.TB) error {
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024", "-Djava.net.preferIPv4Stack=true",
 	}
 	args = append(args, s.opts.JVMFlags...)
-	args = append(args, "-cp", ClassPath(tb),
+	args = append(args, "-cp", s.opts.classPath(tb),
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.dir, "zoo.cfg"))
 	cmd := exec.Command(java, args...) //nolint:gosec,noctx // Its life is the server's, which close ends.
 	cmd.Dir = s.dir

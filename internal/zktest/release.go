@@ -1,0 +1,102 @@
+package zktest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Release names the Debian release whose ZooKeeper tests run when their options
+// name none; empty is the installed one. It is $ZKTEST_RELEASE.
+var Release = os.Getenv("ZKTEST_RELEASE")
+
+// packages are what a server of another release needs, without what it has for
+// its admin server.
+var packages = []string{
+	"zookeeper", "libzookeeper-java", "libslf4j-java", "libnetty-java", "libdropwizard-metrics-java", "libsnappy-java",
+	"libcommons-io-java", "libcommons-cli-java", "libjackson2-core-java", "libjackson2-databind-java", "libjackson2-annotations-java",
+}
+
+// classPath returns the jars of the server: those of the installed packages, or
+// those of another release alone, which are fetched once.
+func (o Options) classPath(tb testing.TB) string {
+	tb.Helper()
+	if o.Release == "" {
+		return ClassPath(tb)
+	}
+	java := filepath.Join(fetched(tb, o.Release), jars)
+	found, err := filepath.Glob(filepath.Join(java, "*.jar"))
+	if err != nil || len(found) == 0 {
+		tb.Fatalf("zktest: %s has no jars", java)
+	}
+	list := []string{filepath.Join(java, "zookeeper-jute.jar"), filepath.Join(java, "zookeeper.jar"), filepath.Join(java, "slf4j-simple.jar"), filepath.Join(java, "slf4j-api.jar")}
+	for _, jar := range found {
+		// Every jar is there twice, with and without its version; one binding of
+		// slf4j is enough.
+		name := strings.TrimSuffix(filepath.Base(jar), ".jar")
+		if !strings.ContainsAny(name, "0123456789") && !strings.HasPrefix(name, "zookeeper") && !strings.Contains(name, "slf4j") {
+			list = append(list, jar)
+		}
+	}
+	return strings.Join(list, ":")
+}
+
+// Version is the version of ZooKeeper that a release has, as in "3.9.6".
+func Version(tb testing.TB, release string) string {
+	tb.Helper()
+	found, err := filepath.Glob(filepath.Join(fetched(tb, release), jars, "zookeeper-[0-9]*.jar"))
+	if err != nil || len(found) == 0 {
+		tb.Fatalf("zktest: release %s has no ZooKeeper", release)
+	}
+	slices.Sort(found)
+	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "zookeeper-"), ".jar")
+}
+
+// fetched is where the packages of a release are unpacked. The first test that
+// needs them downloads them.
+func fetched(tb testing.TB, release string) string {
+	tb.Helper()
+	root, err := repository()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cache := filepath.Join(root, ".cache", "debian")
+	if err := os.MkdirAll(cache, 0o750); err != nil {
+		tb.Fatal(err)
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, release+".lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // below our own cache
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		tb.Fatal(err)
+	}
+	dir := filepath.Join(cache, release)
+	cmd := exec.CommandContext(tb.Context(), filepath.Join(root, "scripts", "fetch-debs"), append([]string{release, dir}, packages...)...) //nolint:gosec // our own script
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("zktest: fetch ZooKeeper of Debian %s: %v\n%s", release, err, out)
+	}
+	return dir
+}
+
+// repository is the directory above that holds go.mod.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			err = fmt.Errorf("no go.mod above the working directory")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("zktest: %w", err)
+}
