@@ -58,7 +58,6 @@ type Agent struct {
 	loop     *loop
 	engine   *apply.Engine
 	hooks    *hook.Engine
-	execs    *execSet
 
 	reloading   sync.Mutex    // one start, reload or stop of what the settings want at a time
 	stopping    bool          // guarded by reloading
@@ -151,7 +150,6 @@ func (a *Agent) build(cfg *Config) {
 		units: map[string]*runningUnit{},
 	}
 	a.left = newLeftovers(a)
-	a.execs = newExecSet(a)
 	a.saved = newLastGoodSaver(a)
 	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
@@ -279,7 +277,6 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.engine.Retain(cfg.Bundles)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
 	a.left.add(old, &cfg)
-	a.execs.set(cfg.Execs)
 	return nil
 }
 

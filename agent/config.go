@@ -82,10 +82,10 @@ type LogConfig struct {
 
 // ElectionConfig is an election block: this agent is a candidate.
 type ElectionConfig struct {
-	Name     string
-	Path     string
-	Dialect  string // curator, curator-selector or kazoo
-	Priority int    // higher numbers join later
+	Name      string
+	Path      string
+	Dialect   string        // curator, curator-selector or kazoo
+	JoinDelay time.Duration // the candidate waits before it joins
 }
 
 // ExecConfig is an exec block: a supervised child program.

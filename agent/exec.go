@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -31,78 +30,26 @@ const (
 // program.
 const DefaultKillTimeout = 30 * time.Second
 
-// execSet keeps the supervised programs of the settings running.
-type execSet struct {
-	a *Agent
-
-	mu      sync.Mutex // mu guards everything below.
-	ctx     context.Context
-	running map[string]*execRunner
+// execUnit makes the unit of a supervised program. It lives beside the sessions.
+func (a *Agent) execUnit(c ExecConfig) unitParts {
+	r := &execRunner{a: a, cfg: c}
+	return unitParts{life: r.run, value: r}
 }
 
-func newExecSet(a *Agent) *execSet { return &execSet{a: a, running: map[string]*execRunner{}} }
-
-// begin starts the programs; they end with ctx.
-func (s *execSet) begin(ctx context.Context, list []ExecConfig) {
-	s.mu.Lock()
-	s.ctx = ctx
-	s.mu.Unlock()
-	s.set(list)
+// execKey is what a program is made of; its command is compared by its text.
+func execKey(c ExecConfig) ExecConfig {
+	c.Command.Args, c.Position = nil, ""
+	return c
 }
 
-// set makes the running programs those of the settings. A program whose block
-// did not change is not disturbed.
-func (s *execSet) set(list []ExecConfig) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	want := map[string]ExecConfig{}
-	for _, c := range list {
-		want[c.Name] = c
-	}
-	for name, r := range s.running {
-		if c, ok := want[name]; ok && sameExec(c, r.cfg) {
-			delete(want, name)
-			continue
-		}
-		r.end()
-		delete(s.running, name)
-	}
-	for name, c := range want {
-		ctx, cancel := context.WithCancel(s.ctx)
-		r := &execRunner{a: s.a, cfg: c, cancel: cancel, done: make(chan struct{})}
-		s.running[name] = r
-		go func() {
-			defer close(r.done)
-			r.run(ctx)
-		}()
-	}
-}
-
-func sameExec(a, b ExecConfig) bool {
-	a.Command.Args, b.Command.Args = nil, nil
-	a.Position, b.Position = "", ""
-	return reflect.DeepEqual(a, b)
-}
-
-// stop ends all programs and waits for them.
-func (s *execSet) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, r := range s.running {
-		wg.Go(r.end)
-	}
-	wg.Wait()
-	s.running = map[string]*execRunner{}
-}
-
-func (s *execSet) status() []web.ExecStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// execStatus lists the supervised programs.
+func (a *Agent) execStatus() []web.ExecStatus {
 	list := []web.ExecStatus{}
-	for _, name := range slices.Sorted(maps.Keys(s.running)) {
-		if st := s.running[name].state.Load(); st != nil {
-			list = append(list, *st)
+	for _, c := range a.cfg.Load().Execs {
+		if r, ok := a.sup.value("exec", c.Name).(*execRunner); ok {
+			if st := r.state.Load(); st != nil {
+				list = append(list, *st)
+			}
 		}
 	}
 	return list
@@ -114,15 +61,8 @@ func (s *execSet) status() []web.ExecStatus {
 type execRunner struct {
 	a      *Agent
 	cfg    ExecConfig
-	cancel context.CancelFunc
-	done   chan struct{}
 	state  atomic.Pointer[web.ExecStatus]
 	starts int
-}
-
-func (r *execRunner) end() {
-	r.cancel()
-	<-r.done
 }
 
 // tell publishes a state.

@@ -80,7 +80,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.loop.run(loop) })
 	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)))
 	hooksDone.Go(func() { a.hooks.Run(hooks) })
-	a.execs.begin(hooks, cfg.Execs)
 	wg.Go(func() { a.saved.run(life) })
 	wg.Go(func() { a.watchFiles(life) })
 	wg.Go(func() { a.tellReady(life) })
@@ -171,9 +170,9 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	}
 	a.quiesce()
 	endHooks()
-	a.execs.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopUnitGrace+a.longestDrain())
 	defer cancel()
+	a.sup.drop(ctx, "exec")
 	if over {
 		// The connection goes first: nothing that units do while they end
 		// can reach ZooKeeper and change what the next process takes over.

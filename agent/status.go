@@ -23,7 +23,7 @@ func (a *Agent) Status() web.Status {
 			State: a.state(snap), StateDir: a.stateDir, Maintenance: a.hostMaint.status(),
 		},
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
-		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execs.status(),
+		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
 	}
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)

@@ -40,7 +40,7 @@ type unitSpec struct {
 
 // unitParts is a unit that was made of a specification.
 type unitParts struct {
-	unit Unit
+	unit Unit // nil: it needs no session
 	// life, when set, runs as long as the unit is wanted, over all sessions.
 	life func(ctx context.Context)
 	// leave, when set, is called before the unit is stopped for good.
@@ -115,7 +115,9 @@ func (s *supervisor) start(ctx context.Context, spec unitSpec, former any) {
 	s.mu.Lock()
 	s.units[spec.id()] = u
 	s.mu.Unlock()
-	u.wg.Go(func() { s.keep(ctx, u) })
+	if u.parts.unit != nil {
+		u.wg.Go(func() { s.keep(ctx, u) })
+	}
 	if u.parts.life != nil {
 		u.wg.Go(func() { u.parts.life(ctx) })
 	}
@@ -196,6 +198,18 @@ func (u *runningUnit) stop(ctx context.Context) {
 	}
 	u.cancel()
 	u.wg.Wait()
+}
+
+// drop stops every unit of a kind at the same time.
+func (s *supervisor) drop(ctx context.Context, kind string) {
+	var wg sync.WaitGroup
+	for id, u := range s.units {
+		if u.spec.kind == kind {
+			s.remove(id)
+			wg.Go(func() { u.stop(ctx) })
+		}
+	}
+	wg.Wait()
 }
 
 // stop stops every unit at the same time. With leave, each may say good-bye.

@@ -23,12 +23,13 @@ type globals struct {
 	session time.Duration
 	yes     bool
 
-	started bool // the command itself has begun: errors are no longer usage errors
-	shown   bool // the diagnostics have been printed
+	stopSignals func() // gives SIGINT and SIGTERM back; they end the context until then
+	started     bool   // the command itself has begun: errors are no longer usage errors
+	shown       bool   // the diagnostics have been printed
 }
 
 func newGlobals(in io.Reader, out, errOut io.Writer) *globals {
-	return &globals{Console: term.Console{In: in, Out: out, Err: errOut, Format: "text"}}
+	return &globals{stopSignals: func() {}, Console: term.Console{In: in, Out: out, Err: errOut, Format: "text"}}
 }
 
 // flags adds the common flags to the root command.

@@ -36,9 +36,10 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	stop := interrupt(cancel)
 	defer stop()
 	g := newGlobals(in, out, errOut)
+	g.stopSignals = stop
 	root := newRoot(g)
 	root.SetArgs(args)
-	err := root.ExecuteContext(context.WithValue(ctx, handlerKey{}, stop))
+	err := root.ExecuteContext(ctx)
 	return g.finish(ctx, err)
 }
 

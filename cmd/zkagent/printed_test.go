@@ -136,7 +136,7 @@ func TestPrintedCommands_Run(t *testing.T) {
 			t.Log(log.String())
 		}
 	})
-	deadline := time.Now().Add(limit/3)
+	deadline := time.Now().Add(limit / 3)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

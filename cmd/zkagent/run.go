@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,8 +46,8 @@ func (g *globals) run(c *cobra.Command) error {
 	}
 	defer time.AfterFunc(settled, dropText).Stop()
 	// The agent has handlers of its own for the signals that end it.
-	ctx := withoutSignals(c.Context())
-	switch err := a.RunSignals(ctx); {
+	g.stopSignals()
+	switch err := a.RunSignals(context.WithoutCancel(c.Context())); {
 	case err == nil:
 		return nil
 	case errors.Is(err, agent.ErrUpgrade):

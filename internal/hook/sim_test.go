@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ type sim struct {
 type simHook struct {
 	running  int
 	begun    int
-	newest   int64 // state
+	newest   int64             // state
 	runs     []*simRun         // in the order in which they were to be started
 	intents  map[string]string // run -> content
 	reported map[string]bool   // contents with a run whose end was reported as unknown
@@ -382,8 +383,7 @@ func (s *sim) verdict(what string) {
 // had reports whether the last run is of the content, and ended or was reported.
 // Of an attempt that was cut off nobody knows whether the ledger took it.
 func (h *simHook) had(content string) bool {
-	for i := len(h.runs) - 1; i >= 0; i-- {
-		r := h.runs[i]
+	for _, r := range slices.Backward(h.runs) {
 		if r.content == content && (r.ended || h.reported[r.id]) {
 			return true
 		}

@@ -36,3 +36,12 @@ election "e" {
   dialect  = "curater"
   priority = 1.5
 }
+election "f" {
+  path       = "/f"
+  join_delay = "1s"
+  priority   = 1
+}
+election "g" {
+  path     = "/g"
+  priority = 2
+}

@@ -21,7 +21,7 @@ group "api" {
 election "e" {
   path     = "/e"
   dialect  = "kazoo"
-  priority = 2
+  join_delay = "24s"
 }
 service "ttl" {
   group    = "/services/ttl"

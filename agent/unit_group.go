@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -78,4 +79,22 @@ func (g *groupFollower) life(ctx context.Context) {
 	defer g.mu.Unlock()
 	g.ended = true
 	g.conds.Retain("members-held", func(subject string) bool { return !g.owns(subject) })
+}
+
+func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
+	c.Logger, c.Metrics = a.log, a.metrics.registry
+	c.Problem = func(err error) { a.conds.Set("source-unusable", "group "+c.Name, err) }
+	g := registry.NewGroup(c)
+	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
+}
+
+func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
+	c.Logger, c.Metrics = a.log, a.metrics.registry
+	g := registry.NewGroups(c)
+	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
+}
+
+func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
+	f := &groupFollower{follow: u, conds: a.conds, name: name}
+	return unitParts{unit: f, life: f.life, value: value}
 }
