@@ -532,3 +532,46 @@ func TestReloads_SharedByRestoreAndKeep(t *testing.T) {
 		t.Errorf("owed: %v", owed)
 	}
 }
+
+// TestReloads_ApartFromUncheckedFiles: while the files of one bundle are in place
+// and not yet checked, the reload of another one with the same command waits.
+func TestReloads_ApartFromUncheckedFiles(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	one, two := b.file("one", `{{ key "web/v" }}`), b.file("two", `{{ key "web/v" }}`)
+	one.Check = &CheckConfig{At: atSwapped, Command: argv("check")}
+	one.Reload, two.Reload = &ReloadConfig{Command: argv("reload")}, &ReloadConfig{Command: argv("reload")}
+	x, y := b.bundle(one), b.bundle(two)
+	b.keys(map[string]string{"v": "1"})
+	checking, checked, reloaded := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
+	p.do = func(args []string) error {
+		if args[0] == "check" {
+			close(checking)
+			<-checked
+			return errors.New("refused")
+		}
+		if got := read(t, b.path("one")); got != "" {
+			t.Errorf("the program reads %q, which no check has passed", got)
+		}
+		reloaded <- struct{}{}
+		return nil
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { b.apply(x) })
+	<-checking
+	// The job of the second bundle begins on its own: the first one's request
+	// for a reload does not hold it up.
+	job := Job{Bundle: y.Bundle, View: b.view, First: true}
+	job.key = "another queue"
+	b.reloads.join(job.key)
+	b.reloads.queues[job.key].key = x.reloadKey()
+	wg.Go(func() { b.Run(t.Context(), job) })
+	eventually(t, "the second file", func() bool { return read(t, b.path("two")) == "1" || len(reloaded) > 0 })
+	select {
+	case <-reloaded:
+		t.Error("a reload ran while files were unchecked")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(checked)
+	wg.Wait()
+}
