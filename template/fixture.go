@@ -28,8 +28,8 @@ import (
 //	  nightly: {id: host1, term: 17, mine: false}
 type fixture struct {
 	Agent     fixtureAgent                       `yaml:"agent"`
-	Configs   map[string]yaml.MapSlice           `yaml:"configs"`
-	Versions  map[string]int64                   `yaml:"versions"`
+	Configs   map[string]node                    `yaml:"configs"`
+	Versions  map[string]scalar[int64]           `yaml:"versions"`
 	Groups    map[string]fixtureGroup            `yaml:"groups"`
 	GroupSets map[string]map[string]fixtureGroup `yaml:"group_sets"`
 	Elections map[string]fixtureLeader           `yaml:"elections"`
@@ -41,9 +41,9 @@ type fixtureAgent struct {
 }
 
 type fixtureLeader struct {
-	ID   string `yaml:"id"`
-	Term int64  `yaml:"term"`
-	Mine bool   `yaml:"mine"`
+	ID   string        `yaml:"id"`
+	Term scalar[int64] `yaml:"term"`
+	Mine scalar[bool]  `yaml:"mine"`
 }
 
 type fixtureGroup struct {
@@ -52,23 +52,142 @@ type fixtureGroup struct {
 }
 
 type fixtureMember struct {
-	ID     string            `yaml:"id"`
-	Node   string            `yaml:"node"`
-	Znode  string            `yaml:"znode"`
-	Held   bool              `yaml:"held"`
-	Name   string            `yaml:"name"`
-	Host   string            `yaml:"host"`
-	Port   int               `yaml:"port"`
-	Ports  map[string]int    `yaml:"ports"`
-	Weight *int              `yaml:"weight"`
-	Status string            `yaml:"status"`
-	Labels map[string]string `yaml:"labels"`
-	Czxid  int64             `yaml:"czxid"`
+	ID     string                 `yaml:"id"`
+	Node   string                 `yaml:"node"`
+	Znode  string                 `yaml:"znode"`
+	Held   scalar[bool]           `yaml:"held"`
+	Name   string                 `yaml:"name"`
+	Host   string                 `yaml:"host"`
+	Port   scalar[int]            `yaml:"port"`
+	Ports  map[string]scalar[int] `yaml:"ports"`
+	Weight *scalar[int]           `yaml:"weight"`
+	Status string                 `yaml:"status"`
+	Labels map[string]string      `yaml:"labels"`
+	Czxid  scalar[int64]          `yaml:"czxid"`
+}
+
+// scalar is a number or a bool, which may be quoted.
+type scalar[T int | int64 | bool] struct{ v T }
+
+func (s *scalar[T]) UnmarshalYAML(unmarshal func(any) error) error {
+	var text string
+	if err := unmarshal(&text); err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal([]byte(text), &s.v); err != nil {
+		return fmt.Errorf("%q is not of the type %T", text, s.v)
+	}
+	return nil
+}
+
+// node is a value of YAML as it is written: y, no, 0644, 1.10 and 1e3 are texts,
+// as keys and as values. Numbers and bools are made of them where they are wanted.
+type node struct {
+	text string
+	list []node
+	keys map[string]node
+	kind nodeKind
+}
+
+type nodeKind int
+
+const (
+	nodeNull nodeKind = iota // UnmarshalYAML is not called for it
+	nodeText
+	nodeList
+	nodeMap
+)
+
+// UnmarshalYAML implements the interface of the parser.
+func (n *node) UnmarshalYAML(unmarshal func(any) error) error {
+	*n = node{}
+	if unmarshal(&n.keys) == nil {
+		n.kind = nodeMap
+		return nil
+	}
+	if unmarshal(&n.list) == nil {
+		n.kind = nodeList
+		return nil
+	}
+	n.kind = nodeText
+	return unmarshal(&n.text)
+}
+
+// value is the node for the writer: every scalar is a quoted text.
+func (n node) value() any {
+	switch n.kind {
+	case nodeMap:
+		m := make(map[string]any, len(n.keys))
+		for k, v := range n.keys {
+			m[k] = v.value()
+		}
+		return m
+	case nodeList:
+		l := make([]any, len(n.list))
+		for i, v := range n.list {
+			l[i] = v.value()
+		}
+		return l
+	case nodeText:
+		return n.text
+	}
+	return nil
+}
+
+// over lays a node over another: maps are merged, a null unsets, and everything
+// else replaces.
+func (n node) over(under node) node {
+	if n.kind != nodeMap || under.kind != nodeMap {
+		return n
+	}
+	merged := node{kind: nodeMap, keys: maps.Clone(under.keys)}
+	for k, v := range n.keys {
+		if v.kind == nodeNull {
+			delete(merged.keys, k)
+			continue
+		}
+		merged.keys[k] = v.over(merged.keys[k])
+	}
+	return merged
+}
+
+// Fixture is data for templates in YAML or JSON, as [LoadFixture] describes.
+type Fixture struct{ node node }
+
+// UnmarshalYAML implements the interface of the parser.
+func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error { return f.node.UnmarshalYAML(unmarshal) }
+
+// ParseFixture reads a fixture.
+func ParseFixture(data []byte) (Fixture, error) {
+	var f Fixture
+	err := yaml.Unmarshal(data, &f)
+	return f, err
+}
+
+// Over is the fixture laid over another: maps are merged, a null unsets what the
+// other has, and everything else replaces.
+func (f Fixture) Over(under Fixture) Fixture {
+	switch {
+	case f.node.kind == nodeNull:
+		return under
+	case under.node.kind == nodeNull:
+		under.node.kind = nodeMap
+	}
+	return Fixture{f.node.over(under.node)}
+}
+
+// View is the view that the fixture describes.
+func (f Fixture) View() (view.View, error) {
+	text, err := yaml.Marshal(f.node.value())
+	if err != nil {
+		return view.View{}, err
+	}
+	return LoadFixture(text)
 }
 
 // LoadFixture returns the view that a YAML (or JSON) text describes, for
-// tests of templates and for rendering without ZooKeeper. Unknown fields are
-// errors.
+// tests of templates and for rendering without ZooKeeper. Texts are taken as they
+// are written. Unknown fields are errors.
 func LoadFixture(data []byte) (view.View, error) {
 	var f fixture
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
@@ -77,7 +196,7 @@ func LoadFixture(data []byte) (view.View, error) {
 	v := view.View{Agent: view.Agent{ID: f.Agent.ID, Host: f.Agent.Host}}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(f.Configs)) {
-		t, err := fixtureTree(name, f.Configs[name], f.Versions[name])
+		t, err := fixtureTree(name, f.Configs[name], f.Versions[name].v)
 		errs = append(errs, err)
 		if err == nil {
 			v = v.With(t)
@@ -99,7 +218,7 @@ func LoadFixture(data []byte) (view.View, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Elections)) {
 		l := f.Elections[name]
-		v = v.With(&view.Leader{Name: name, Path: "/" + name, ID: l.ID, Term: l.Term, Mine: l.Mine})
+		v = v.With(&view.Leader{Name: name, Path: "/" + name, ID: l.ID, Term: l.Term.v, Mine: l.Mine.v})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return view.View{}, fmt.Errorf("read fixture: %w", err)
@@ -108,9 +227,12 @@ func LoadFixture(data []byte) (view.View, error) {
 }
 
 // fixtureTree flattens nested maps into keys.
-func fixtureTree(name string, content yaml.MapSlice, version int64) (*view.Tree, error) {
+func fixtureTree(name string, content node, version int64) (*view.Tree, error) {
 	keys := map[string]string{}
-	if err := flatten(keys, "", content); err != nil {
+	if content.kind == nodeText || content.kind == nodeList {
+		return nil, fmt.Errorf("config %q is no map of keys", name)
+	}
+	if err := flatten(keys, "", content.keys); err != nil {
 		return nil, fmt.Errorf("config %q: %w", name, err)
 	}
 	t := view.TreeOf(name, "/"+name, keys)
@@ -118,50 +240,73 @@ func fixtureTree(name string, content yaml.MapSlice, version int64) (*view.Tree,
 	return t, nil
 }
 
-func flatten(keys map[string]string, prefix string, m yaml.MapSlice) error {
-	for _, item := range m {
-		path := prefix + fmt.Sprint(item.Key)
-		switch v := item.Value.(type) {
-		case yaml.MapSlice:
-			if err := flatten(keys, path+"/", v); err != nil {
+func flatten(keys map[string]string, prefix string, m map[string]node) error {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		path, n := prefix+name, m[name]
+		switch n.kind {
+		case nodeMap:
+			if err := flatten(keys, path+"/", n.keys); err != nil {
 				return err
 			}
-			continue
-		case []any:
+		case nodeList:
 			return fmt.Errorf("key %q is a list: values are texts", path)
-		case nil:
-			keys[path] = ""
-			continue
 		default:
-			keys[path] = fmt.Sprint(v)
+			keys[path] = n.text
 		}
 	}
 	return nil
 }
 
+// group makes the group as production would: what a registration cannot be is no
+// member, and an id twice is an error.
 func (f fixtureGroup) group(name string) (*view.Group, error) {
 	g := &view.Group{Name: name, Path: "/" + name, OnEmpty: f.OnEmpty}
+	if f.OnEmpty != "" && f.OnEmpty != onEmptyKeep && f.OnEmpty != onEmptyRender && f.OnEmpty != onEmptyFail {
+		return g, fmt.Errorf("group %q: on_empty %q is not one of keep, render, fail", name, f.OnEmpty)
+	}
+	seen := map[string]bool{}
 	for i, m := range f.Members {
-		if m.Host == "" {
-			return g, fmt.Errorf("group %q: member %d has no host", name, i+1)
+		member, err := m.member(i)
+		if err == nil && seen[member.Znode] {
+			err = fmt.Errorf("the id %q is taken", member.Znode)
 		}
-		if m.Port < 0 || m.Port > 65535 {
-			return g, fmt.Errorf("group %q: member %d: port %d is not in 0..65535", name, i+1, m.Port)
+		if err != nil {
+			return g, fmt.Errorf("group %q: member %d: %w", name, i+1, err)
 		}
-		weight := 1
-		if m.Weight != nil {
-			weight = *m.Weight
-		}
-		znode := cmp.Or(m.Znode, m.ID, fmt.Sprintf("member_%010d", i))
-		member := view.Member{
-			ID: cmp.Or(m.ID, znode), Node: cmp.Or(m.Node, m.Host), Znode: znode, Name: cmp.Or(m.Name, znode), Host: m.Host,
-			Port: m.Port, Ports: m.Ports, Weight: weight, Status: cmp.Or(m.Status, view.StatusUp), Held: m.Held, Czxid: m.Czxid, Mzxid: m.Czxid,
-		}
-		member.SetLabels(m.Labels)
+		seen[member.Znode] = true
 		g.Members = append(g.Members, member)
 	}
 	slices.SortFunc(g.Members, view.CompareMembers)
 	return g, nil
+}
+
+func (m *fixtureMember) member(i int) (view.Member, error) {
+	znode := cmp.Or(m.Znode, m.ID, fmt.Sprintf("member_%010d", i))
+	weight := 1
+	if m.Weight != nil {
+		weight = m.Weight.v
+	}
+	var ports map[string]int
+	for k, p := range m.Ports {
+		if ports == nil {
+			ports = map[string]int{}
+		}
+		ports[k] = p.v
+	}
+	member := view.Member{
+		ID: cmp.Or(m.ID, znode), Node: cmp.Or(m.Node, m.Host), Znode: znode, Name: cmp.Or(m.Name, znode), Host: m.Host,
+		Port: m.Port.v, Ports: ports, Weight: weight, Status: cmp.Or(m.Status, view.StatusUp), Held: m.Held.v, Czxid: m.Czxid.v, Mzxid: m.Czxid.v,
+	}
+	member.SetLabels(m.Labels)
+	switch {
+	case m.Host == "":
+		return member, errors.New("it has no host")
+	case m.Port.v < 0 || m.Port.v > 65535:
+		return member, fmt.Errorf("port %d is not in 0..65535", m.Port.v)
+	case !slices.Contains(statuses[1:], member.Status):
+		return member, checkStatus(member.Status)
+	}
+	return member, nil
 }
 
 // exampleFixture is the view of the examples in the catalog.

@@ -7,7 +7,8 @@ import (
 )
 
 // The labels of a member are a map of texts; sprig's functions take maps of
-// anything. A function that takes such a map takes a map of texts, too.
+// anything. A function that takes such a map takes a map of texts, too, any other
+// map whose keys are texts, and pairs of ls and tree: their keys and values.
 
 var (
 	anyMap  = reflect.TypeFor[map[string]any]()
@@ -81,8 +82,22 @@ func asMap(v any) (map[string]any, bool) {
 			m[k] = s
 		}
 		return m, true
+	case []Pair:
+		m := make(map[string]any, len(v))
+		for _, p := range v {
+			m[p.Key] = p.Value
+		}
+		return m, true
 	}
-	return nil, false
+	r := reflect.ValueOf(v)
+	if r.Kind() != reflect.Map || r.Type().Key().Kind() != reflect.String {
+		return nil, false
+	}
+	m := make(map[string]any, r.Len())
+	for k, e := range r.Seq2() {
+		m[k.String()] = e.Interface()
+	}
+	return m, true
 }
 
 // dig returns a value in nested maps, or the default: its arguments are the keys,

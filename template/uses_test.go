@@ -186,7 +186,7 @@ func TestLoadFixture_Errors(t *testing.T) {
 		"gruops: {}":             "gruops",
 		"configs: {a: {k: [1]}}": "is a list",
 		"group_sets: {s: {a: {members: [{host: ''}]}}}": "has no host",
-		"elections: {n: {term: x}}":                     "cannot unmarshal",
+		"elections: {n: {term: x}}":                     "is not of the type",
 	} {
 		if _, err := LoadFixture([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)

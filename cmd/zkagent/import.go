@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,55 +17,51 @@ import (
 	"github.com/zkagent/zkagent/internal/translate"
 )
 
+// importKinds are the programs that import knows, and the names of their files.
+var importKinds = map[string][]string{
+	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json"}, "synapse": {".json"},
+}
+
 func newImportCommand(g *globals) *cobra.Command {
 	var dir string
-	kinds := []string{"consul-template", "confd", "remco"}
+	var templates []string
+	kinds := slices.Sorted(maps.Keys(importKinds))
 	c := &cobra.Command{
-		Use: "import consul-template|confd|remco FILE|DIR", Short: "Translate the settings and templates of another program",
+		Use: "import consul-template|confd|remco|nerve|synapse FILE|DIR", Short: "Translate the settings and templates of another program",
 		Long: `Translate the settings and templates of consul-template (HCL or JSON), confd or
-remco (TOML). What could not be translated is a comment with "import:" where
-somebody has to look, and is told on standard error; then the exit code is 1,
-and what was translated is there all the same.
+remco (TOML), and the settings of Nerve and Synapse (JSON). What could not be
+translated is a comment with "import:" in the settings, and an action that fails in
+the template: it never becomes an empty value, and validate refuses both. It is told
+on standard error, and the exit code is 1; what was translated is there all the same.
 
 The settings are printed with the templates in them; --dir writes zkagent.hcl
 and templates/ into a directory instead, and replaces nothing that is there.
-For confd name its directory, or one file of conf.d.`,
-		Args: cobra.ExactArgs(2), ValidArgs: kinds,
+For confd name its directory, or one file of conf.d. Flags -template of
+consul-template are given by --template, and need no file.`,
+		Args: cobra.RangeArgs(1, 2), ValidArgs: kinds,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if !slices.Contains(kinds, args[0]) {
 				return usagef("import knows %s, not %q", strings.Join(kinds, ", "), args[0])
 			}
-			return g.importFrom(args[0], args[1], dir)
+			if len(templates) > 0 && args[0] != "consul-template" {
+				return usagef("--template is for consul-template")
+			}
+			if len(args) == 1 && len(templates) == 0 {
+				return usagef("name the file or directory of %s", args[0])
+			}
+			return g.importFrom(args[0], args[1:], templates, dir)
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "", "write files into this directory instead of printing")
+	c.Flags().StringArrayVar(&templates, "template", nil, "a template of consul-template's command line, as in SOURCE:DESTINATION:COMMAND")
 	return c
 }
 
 // importFrom translates all files of an import and gives them out.
-func (g *globals) importFrom(kind, path, dir string) error {
-	files, err := importFiles(kind, path)
+func (g *globals) importFrom(kind string, paths, templates []string, dir string) error {
+	r, err := translated(kind, paths, templates)
 	if err != nil {
-		return fail(exitUsage, err)
-	}
-	var r *translate.Result
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		read := func(src string) ([]byte, error) { return readBeside(name, src) }
-		switch kind {
-		case "confd":
-			r, err = translate.Confd(r, name, data, read)
-		case "remco":
-			r, err = translate.Remco(r, name, data, read)
-		default:
-			r, err = translate.ConsulTemplate(r, name, data, read)
-		}
-		if err != nil {
-			return fail(exitConfig, err)
-		}
+		return err
 	}
 	text, err := settings.Format("zkagent.hcl", []byte(r.Settings(dir == "")))
 	if err != nil {
@@ -79,9 +76,73 @@ func (g *globals) importFrom(kind, path, dir string) error {
 		err = g.writeImport(dir, text, r)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
-		err = fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each is a comment with "import:" in the result, which is valid otherwise`)
+		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each is marked by "import:" in the result; validate refuses it until that is gone`)
+	}
+	if err == nil {
+		err = g.validImport(r)
 	}
 	return err
+}
+
+// translated is what becomes of all files.
+func translated(kind string, paths, templates []string) (*translate.Result, error) {
+	var r *translate.Result
+	for _, path := range paths {
+		files, err := importFiles(kind, path)
+		if err != nil {
+			return nil, fail(exitUsage, err)
+		}
+		for _, name := range files {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			read := func(src string) ([]byte, error) { return readBeside(name, src) }
+			switch kind {
+			case "confd":
+				r, err = translate.Confd(r, name, data, read)
+			case "remco":
+				r, err = translate.Remco(r, name, data, read)
+			case "nerve":
+				r, err = translate.Nerve(r, name, data)
+			case "synapse":
+				r, err = translate.Synapse(r, name, data)
+			default:
+				r, err = translate.ConsulTemplate(r, name, data, read)
+			}
+			if err != nil {
+				return nil, fail(exitConfig, err)
+			}
+		}
+	}
+	for _, t := range templates {
+		var err error
+		if r, err = translate.ConsulTemplateFlag(r, t, os.ReadFile); err != nil {
+			return nil, fail(exitUsage, err)
+		}
+	}
+	return r, nil
+}
+
+// validImport checks what came out: where it is not valid, the exit code says so.
+func (g *globals) validImport(r *translate.Result) error {
+	dir, err := os.MkdirTemp("", "zkagent-import-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	name := filepath.Join(dir, "zkagent.hcl")
+	if err := os.WriteFile(name, []byte(r.Settings(true)), 0o600); err != nil {
+		return err
+	}
+	s, err := settings.Load([]string{name}, settings.Options{Offline: true})
+	if err == nil {
+		return nil
+	}
+	for _, d := range s.Diagnostics {
+		g.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
+	}
+	return fail(exitFailed, errors.New("what came out is not valid"), "correct what the warnings above name; zkagent validate shows the places")
 }
 
 // readBeside reads a template that settings name relative to their own file.
@@ -101,7 +162,7 @@ func importFiles(kind, path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	ext := map[string][]string{"confd": {".toml"}, "remco": {".toml"}, "consul-template": {".hcl", ".json", ".ctmpl.hcl"}}[kind]
+	ext := importKinds[kind]
 	var files []string
 	err = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && slices.Contains(ext, filepath.Ext(name)) {

@@ -73,6 +73,7 @@ func (s *Settings) parse(names []string, data map[string][]byte) []source {
 	sum := sha256.New()
 	sources := make([]source, 0, len(names))
 	for _, name := range names {
+		s.leftoverComments(name, data[name])
 		file, diags := hclsyntax.ParseConfig(data[name], name, hcl.InitialPos)
 		s.add(diags...)
 		_, _ = fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(name), len(data[name]))

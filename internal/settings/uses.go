@@ -88,6 +88,7 @@ func (s *Settings) declared() []view.Source {
 // parseTemplate parses a template as the agent will, and reports what is
 // wrong with it and which undeclared names it uses.
 func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
+	s.leftoverActions(t.Name, text, o)
 	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
 		s.templateErrors(t.Name, err, o)

@@ -16,7 +16,7 @@ import (
 type testFile struct {
 	Settings string            `yaml:"settings"` // file or directory; names in template are looked up there
 	Env      map[string]string `yaml:"env"`      // the whole environment of settings and templates
-	Data     yaml.MapSlice     `yaml:"data"`     // for all tests of the file
+	Data     template.Fixture     `yaml:"data"`     // for all tests of the file
 	Tests    []testCase        `yaml:"tests"`
 
 	path string
@@ -33,7 +33,7 @@ type testCase struct {
 	Missing  *bool             `yaml:"error_on_missing_key"`
 	Each     string            `yaml:"each"` // key of the element, for a template with for_each
 	Env      map[string]string `yaml:"env"`
-	Data     yaml.MapSlice     `yaml:"data"` // laid over that of the file
+	Data     template.Fixture     `yaml:"data"` // laid over that of the file
 	DataFile string            `yaml:"data_file"`
 
 	Want            *string `yaml:"want"`
@@ -115,17 +115,13 @@ func (f *testFile) view(c *testCase) (view.View, error) {
 		if err != nil {
 			return view.View{}, err
 		}
-		var more yaml.MapSlice
-		if err := yaml.Unmarshal(text, &more); err != nil {
+		more, err := template.ParseFixture(text)
+		if err != nil {
 			return view.View{}, fmt.Errorf("%s: %w", c.DataFile, err)
 		}
-		data = overlay(data, more)
+		data = more.Over(data)
 	}
-	text, err := yaml.Marshal(overlay(data, c.Data))
-	if err != nil {
-		return view.View{}, err
-	}
-	v, err := template.LoadFixture(text)
+	v, err := c.Data.Over(data).View()
 	if v.Agent.ID == "" {
 		v.Agent.ID = "agent1"
 	}
@@ -133,29 +129,4 @@ func (f *testFile) view(c *testCase) (view.View, error) {
 		v.Agent.Host = "host1.example.com"
 	}
 	return v, err
-}
-
-// overlay lays one map over another: maps are merged, everything else is
-// replaced.
-func overlay(under, over yaml.MapSlice) yaml.MapSlice {
-	result := append(yaml.MapSlice(nil), under...)
-	for _, item := range over {
-		found := false
-		for i := range result {
-			if result[i].Key != item.Key {
-				continue
-			}
-			found = true
-			a, okA := result[i].Value.(yaml.MapSlice)
-			b, okB := item.Value.(yaml.MapSlice)
-			if okA && okB {
-				item.Value = overlay(a, b)
-			}
-			result[i].Value = item.Value
-		}
-		if !found {
-			result = append(result, item)
-		}
-	}
-	return result
 }

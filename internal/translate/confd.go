@@ -44,7 +44,7 @@ func (r *Result) confdMain(m map[string]any) {
 		case "backend", "nodes", "watch", "interval", "confdir", "log-level", "noop":
 		case "prefix":
 			if p := strings.Trim(text(m[key]), "/"); p != "" {
-				r.note("the prefix /%s stands before all paths: make it the chroot of the zookeeper block", p)
+				r.chroot = "/" + p
 			}
 		default:
 			r.miss("%s has no counterpart here", key)
@@ -89,67 +89,153 @@ func (r *Result) file(m map[string]any, prefix string, read ReadFunc, at func(st
 }
 
 func confdText(r *Result, t *Template, source, prefix string) {
-	r.translateText(t, source, dialect{left: "{{", right: "}}", prefix: prefix, call: confdCall})
+	r.translateText(t, source, dialect{left: "{{", right: "}}", prefix: prefix, keyIsPath: true, call: confdCall, mapField: confdFields})
 }
 
 // swapped are functions of two arguments that stand the other way round here.
-var swapped = map[string]string{"join": "join", "split": "split", "contains": "sprig_contains", "trimSuffix": "trimSuffix"}
+var swapped = map[string]string{
+	"join": "sprig_join", "split": "splitList", "contains": "sprig_contains", "trimSuffix": "trimSuffix", "trimPrefix": "trimPrefix", "trim": "trimAll",
+}
 
-// differs are functions of the same name that do something else here.
-var differs = []string{"base", "dir", "seq", "reverse", "map", "lookupIP", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "get", "lsdir", "replace", "datetime"}
+// differs are functions of the same name that do something else here, or that
+// ask the host.
+var differs = []string{"seq", "lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime", "sortByLength", "sortKVByLength"}
+
+// renamed are functions that have another name here.
+var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "atoi": "parseInt", "map": "dict"}
+
+// direct is what matches a pattern of confd whose only star is its last element:
+// the keys directly below.
+func direct(s string) (string, bool) {
+	s, ok := strings.CutSuffix(s, "/*")
+	return s, ok && !strings.ContainsAny(s, "*?[")
+}
 
 // confdCall translates confd's calls.
 func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
 	arg := next(list, i)
-	s, ok := literal(list, arg)
-	path := func(to string, single bool) ([]token, string) {
-		if !ok {
-			return list, name + " of a name that is computed"
-		}
-		list[i].text, list[arg].text = to, quoteGo(w.result.configOf(w.prefix, s, single))
-		return list, ""
+	if def, ok := w.defs[textAt(list, arg)]; ok && slices.Contains([]string{"getv", "get", "gets", "getvs", "ls", "lsdir", "exists"}, name) {
+		list = slices.Concat(list[:arg], def, list[arg+1:])
 	}
-	second := next(list, arg)
-	two := second < len(list) && (list[second].kind == 's' || list[second].kind == 'w')
+	end := argument(list, arg)
+	second := next(list, end-1)
+	two := end > arg && second < len(list) && list[second].text != "|" && list[second].text != ")"
+	// path makes the call one of before, the name, after.
+	path := func(before, fn, after string, single bool, change func(string) (string, bool)) ([]token, string) {
+		out, problem := w.rename(slices.Clone(list), arg, name, single, change)
+		if problem != "" {
+			return nil, problem
+		}
+		head := append(slices.Clone(out[:i]), token{before + fn + " ", 'o'})
+		if before == "" {
+			head[i] = token{fn, 'w'}
+			head = append(head, token{" ", 'b'})
+		}
+		head = append(head, out[arg:end]...)
+		if after != "" {
+			head = append(head, token{after, 'o'})
+		}
+		return append(head, out[end:]...), ""
+	}
+	same := func(s string) (string, bool) { return s, !strings.ContainsAny(s, "*?[") }
 	switch name {
 	case "getv":
 		if two {
-			return path("keyOrDefault", true)
+			w.tmpl.note("the default of getv is also that of a key that is empty")
+			return path("", "keyOrDefault", "", true, same)
 		}
-		return path("key", true)
+		return path("", "key", "", true, same)
 	case "exists":
-		return path("keyExists", true)
-	case "gets":
-		w.tmpl.note(".Key of the pairs of tree is below the prefix, and has no leading slash")
-		return path("tree", false)
-	case "getvs":
-		return path("tree\x00values", false)
-	case "ls":
-		return path("ls\x00names", false)
-	case "getenv":
-		if list[i].text = "env"; two {
-			list[i].text = "envOrDefault"
+		return path("", "keyExists", "", true, same)
+	case "get":
+		if s, ok := literal(list, arg); ok {
+			return path("(dict \"Key\" "+quoteGo("/"+strings.Trim(s, "/"))+" \"Value\" (", "key", "))", true, same)
 		}
-		return list, ""
-	case "json", "jsonArray":
-		list[i].text = "parseJSON"
-		return list, ""
-	case "atoi":
-		list[i].text = "parseInt"
+		return nil, "get of a name that is computed: use getv"
+	case "gets":
+		return path("", "ls", "", false, direct)
+	case "getvs":
+		return path("(values (", "ls", "))", false, direct)
+	case "ls":
+		return path("(keys (explode (", "tree", ")))", false, same)
+	case "lsdir":
+		return path("(keys (byKey (", "tree", ")))", false, same)
+	case "getenv":
+		list[i].text = "env"
+		w.allow("env")
+		if two {
+			out := slices.Concat(list[:i], []token{{"(or (env ", 'o'}}, list[arg:end], []token{{") ", 'o'}}, list[second:argument(list, second)], []token{{")", 'o'}})
+			return append(out, list[argument(list, second):]...), ""
+		}
 		return list, ""
 	case "hostname":
-		list[i].text = "(agent).Host"
-		list[i].kind = 'o'
+		list[i] = token{"(agent).Host", 'o'}
+		return list, ""
+	case "replace":
+		return replaced(list, arg)
+	}
+	if to, ok := renamed[name]; ok {
+		list[i].text = to
 		return list, ""
 	}
 	if to, ok := swapped[name]; ok {
 		return swap(list, i, to)
 	}
 	if slices.Contains(differs, name) {
-		return list, "no counterpart of " + name
+		return nil, "no counterpart of " + name
 	}
 	return list, ""
+}
+
+func textAt(list []token, i int) string {
+	if i < len(list) {
+		return list[i].text
+	}
+	return ""
+}
+
+// replaced translates replace TEXT OLD NEW -1.
+func replaced(list []token, arg int) ([]token, string) {
+	i := arg
+	for ; i > 0 && list[i].text != "replace"; i-- {
+	}
+	var args [][]token
+	at := arg
+	for len(args) < 4 && at < len(list) {
+		end := argument(list, at)
+		if end == at {
+			break
+		}
+		args = append(args, list[at:end])
+		at = next(list, end-1)
+	}
+	// -1 is a sign and a number.
+	if rest := joined(list[min(at, len(list)):]); len(args) != 3 || !strings.HasPrefix(rest, "-1") {
+		return nil, "replace that does not replace all"
+	}
+	out := append(slices.Clone(list[:i]), token{"replaceAll", 'w'})
+	for _, a := range [][]token{args[1], args[2], args[0]} {
+		out = append(append(out, token{" ", 'b'}), a...)
+	}
+	return append(out, list[min(at+2, len(list)):]...), ""
+}
+
+// confdFields translates the fields of pairs: the key of one is its whole path.
+func confdFields(w *rewriter, of shape, base, path string, _ []token) (string, string) {
+	if of.kind != pair {
+		return "", ""
+	}
+	switch path {
+	case "Key":
+		if p := strings.Trim(w.prefix, "/"); p != "" {
+			return "(trimPrefix " + quoteGo(filepath.Base(p)) + " " + base + ".Path)", ""
+		}
+		return "(print \"/\" " + base + ".Path)", ""
+	case "Value":
+		return "", ""
+	}
+	return "", "pairs have no field " + path
 }
 
 // swap exchanges the two arguments of a call.
@@ -159,7 +245,7 @@ func swap(list []token, i int, to string) ([]token, string) {
 	b := next(list, endA-1)
 	endB := argument(list, b)
 	if after := next(list, endB-1); endA == a || endB == b || after < len(list) && list[after].text != ")" && list[after].text != "|" {
-		return list, list[i].text + " takes its arguments in another order"
+		return nil, list[i].text + " takes its arguments in another order"
 	}
 	swapped := append(slices.Clone(list[:i]), token{to, 'w'})
 	swapped = append(swapped, list[i+1:a]...)

@@ -36,7 +36,7 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 		case "consul":
 			r.note("keys and services were in Consul: they have to be in ZooKeeper, at the paths below")
 		case "vault", "nomad":
-			r.note("%s is not supported", key)
+			r.note("%s has no counterpart: credentials are files of systemd, see docs/secrets.md", key)
 		case "deduplicate":
 			r.note("deduplicate is not needed: a watch costs ZooKeeper little")
 		case "log_level":
@@ -47,6 +47,25 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 			}
 		}
 	}
+	return r, nil
+}
+
+// ConsulTemplateFlag translates a flag of the command line:
+// SOURCE:DESTINATION:COMMAND.
+func ConsulTemplateFlag(r *Result, flag string, read ReadFunc) (*Result, error) {
+	parts := strings.SplitN(flag, ":", 3)
+	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
+		return nil, fmt.Errorf("the template %q is not SOURCE:DESTINATION or SOURCE:DESTINATION:COMMAND", flag)
+	}
+	if r == nil {
+		r = newResult("consul-template's flags")
+	}
+	m := map[string]any{"source": parts[0], "destination": parts[1]}
+	if len(parts) == 3 {
+		m["command"] = parts[2]
+	}
+	c := ctFile{r: r, read: read, left: "{{", right: "}}"}
+	c.template(m)
 	return r, nil
 }
 
@@ -90,8 +109,9 @@ func (c *ctFile) template(m map[string]any) {
 			}
 		}
 	}
+	t.createDirs = text(m["create_dest_dirs"]) != "false" // the default there
 	c.r.add(t)
-	for _, key := range []string{"function_denylist", "function_blacklist", "sandbox_path", "create_dest_dirs", "uid", "gid"} {
+	for _, key := range []string{"function_denylist", "function_blacklist", "sandbox_path", "uid", "gid"} {
 		if m[key] != nil {
 			t.miss("%s has no counterpart: %v", key, m[key])
 		}
@@ -105,7 +125,8 @@ func (c *ctFile) template(m map[string]any) {
 		}
 		source = string(data)
 	}
-	d := dialect{left: orText(m["left_delimiter"], c.left), right: orText(m["right_delimiter"], c.right), call: ctCall}
+	d := ctDialect
+	d.left, d.right = orText(m["left_delimiter"], c.left), orText(m["right_delimiter"], c.right)
 	c.r.translateText(t, source, d)
 }
 
@@ -137,49 +158,280 @@ func ctCommand(v any) []string {
 	return command(text(v), nil)
 }
 
+// ctDialect is consul-template's.
+var ctDialect = dialect{left: "{{", right: "}}", call: ctCall, mapField: ctFields}
+
 // ctCall translates consul-template's calls.
 func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
 	arg := next(list, i)
-	s, ok := literal(list, arg)
+	if arg >= len(list) || list[arg].text == "|" || list[arg].text == ")" {
+		arg = piped(list, i)
+	}
 	switch name {
 	case "key", "keyExists", "keyOrDefault", "ls", "tree", "safeLs", "safeTree":
-		if !ok {
-			w.tmpl.miss("%s of a name that is computed: its first element must be the name of a config block", name)
-			return list, ""
-		}
-		list[arg].text = quoteGo(w.result.configOf(w.prefix, s, strings.HasPrefix(name, "key")))
+		return w.keyName(list, i, arg)
 	case "service":
-		if !ok {
-			w.tmpl.miss("service of a name that is computed: each group needs a block, or use groups")
-			return list, ""
+		return w.serviceName(list, i, arg)
+	case "services", "catalogServices":
+		if arg < len(list) && list[arg].kind == 's' {
+			return nil, name + " of a data centre"
 		}
-		list[arg].text = quoteGo(w.service(s))
-		if more := next(list, arg); more < len(list) && list[more].kind == 's' {
-			if filter, _ := literal(list, more); filter != "passing" { // That is what members are.
-				w.tmpl.miss("the filter %s of service is left out: members are those that are up", list[more].text)
-			}
-			list = slices.Delete(list, more, more+1)
+		w.result.groupSet()
+		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services"`, 's'}}, list[i+1:]), ""
+	case "file":
+		if s, ok := literal(list, arg); !ok || filepath.IsAbs(s) || strings.HasPrefix(filepath.Clean(s), "..") {
+			return nil, "a file outside of the directory of the template: file reads below it"
 		}
 	}
 	return list, ""
 }
 
-// service translates "tag.name?query@dc~near|filter".
-func (w *rewriter) service(s string) string {
-	name, _, cut := strings.Cut(s, "|")
-	for _, sep := range []string{"~", "@", "?"} {
-		before, _, found := strings.Cut(name, sep)
-		name, cut = before, cut || found
+// piped is the index of the value that is piped into the word at i; len(list)
+// when there is none.
+func piped(list []token, i int) int {
+	j := i - 1
+	for ; j >= 0 && list[j].kind == 'b'; j-- {
 	}
-	if tag, rest, found := strings.Cut(name, "."); found {
+	if j < 0 || list[j].text != "|" {
+		return len(list)
+	}
+	for j--; j >= 0 && list[j].kind == 'b'; j-- {
+	}
+	if j < 0 || list[j].kind != 's' {
+		return len(list)
+	}
+	return j
+}
+
+// keyName translates the name of a key: its first element becomes the name of a
+// config block.
+func (w *rewriter) keyName(list []token, i, arg int) ([]token, string) {
+	name := list[i].text
+	if s, ok := literal(list, arg); ok && strings.ContainsAny(s, "@?") {
+		return nil, name + " of another data centre"
+	}
+	return w.rename(list, arg, name, strings.HasPrefix(name, "key"), func(s string) (string, bool) { return s, true })
+}
+
+// rename translates the argument that names a key or the keys below it. A
+// function changes what is literal of it, as the end of a pattern.
+func (w *rewriter) rename(list []token, arg int, what string, single bool, change func(string) (string, bool)) ([]token, string) {
+	if s, ok := literal(list, arg); ok {
+		if s, ok = change(s); !ok {
+			return nil, what + " of this pattern"
+		}
+		ref, problem := w.result.configOf(w.prefix, s, single)
+		list[arg].text = quoteGo(ref)
+		return list, problem
+	}
+	const computed = " of a name that is computed: its first element must be the name of a config block, as in printf \"CONFIG/%s\""
+	if arg < len(list) && list[arg].kind == 'w' && w.prefix == "" && single {
+		if base, field, _ := strings.Cut(list[arg].text, "."); field == "Path" || field == "Key" && w.keyIsPath {
+			if of := w.vars[base]; of.kind == pair || base == "" && w.dot().kind == pair {
+				return list, "" // of a pair: it begins with the config's name.
+			}
+		}
+	}
+	if arg >= len(list) || list[arg].text != "(" {
+		return nil, what + computed
+	}
+	fn := next(list, arg)
+	format := next(list, fn)
+	s, ok := literal(list, format)
+	end := closing(list, arg)
+	if fn >= end || list[fn].text != "printf" && list[fn].text != "print" || !ok {
+		return nil, what + computed
+	}
+	if list[fn].text == "printf" || next(list, format) >= end {
+		if s, ok = change(s); !ok {
+			return nil, what + " of this pattern"
+		}
+	} else if _, ok = change(""); !ok {
+		return nil, what + " of this pattern"
+	}
+	head, _, deep := strings.Cut(strings.TrimLeft(s, "/"), "/")
+	if w.prefix == "" && (!deep || head == "" || strings.Contains(head, "%")) {
+		return nil, what + computed
+	}
+	ref, problem := w.result.configOf(w.prefix, s, false)
+	if strings.HasSuffix(s, "/") {
+		ref += "/"
+	}
+	list[format].text = quoteGo(ref)
+	return list, problem
+}
+
+// serviceName translates the service that is asked for:
+// "tag.name?query@dc~near|filter", and a filter of its own.
+func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
+	s, ok := literal(list, arg)
+	if !ok {
+		return w.computedService(list, i, arg)
+	}
+	name, filter, _ := strings.Cut(s, "|")
+	if at := strings.IndexAny(name, "@~?"); at >= 0 {
+		w.result.service(name[strings.IndexByte(name[:at], '.')+1 : at])
+		return nil, "a data centre, a near node or a query of a service: ZooKeeper has none; leave it out, or follow another group"
+	}
+	tag, rest, tagged := strings.Cut(name, ".")
+	if tagged {
 		name = rest
-		w.tmpl.miss("tag %q of service %q is left out: use a label, as in byLabel", tag, rest)
 	}
-	if cut {
-		w.tmpl.miss("what follows the name in service %q is left out", s)
+	end := arg + 1
+	if more := next(list, arg); more < len(list) && list[more].kind == 's' && arg > i {
+		if filter != "" {
+			return nil, "two filters"
+		}
+		filter, _ = literal(list, more)
+		end = more + 1
 	}
-	l := label(name)
-	w.result.groups[l] = "/services/" + name
-	return l
+	w.result.service(name)
+	status, problem := ctFilter(filter)
+	if problem != "" {
+		return nil, problem
+	}
+	text := "service " + quoteGo(w.result.service(name)) + status
+	list[arg].text = quoteGo(w.result.service(name))
+	if arg < i { // piped
+		if tagged || status != "" {
+			return nil, "a filter of a name that is piped"
+		}
+		return list, ""
+	}
+	if !tagged {
+		out := slices.Clone(list[:arg+1])
+		if status != "" {
+			out = append(out, token{" ", 'b'}, token{strings.TrimSpace(status), 's'})
+		}
+		return append(out, list[end:]...), ""
+	}
+	w.tmpl.note("the tag %q is a label of that name, whose value is empty or true", tag)
+	// The word at i stays the one that is looked at: index.
+	out := append(slices.Clone(list[:i]), token{"(index", 'o'}, token{" ", 'b'}, token{"(", 'o'})
+	out = append(out, tokens(text+" | byTag")...)
+	out = append(out, token{")", 'o'}, token{" ", 'b'}, token{quoteGo(tag), 's'}, token{")", 'o'})
+	return append(tagged2(out), list[end:]...), ""
+}
+
+// tagged2 makes index a word of its own.
+func tagged2(list []token) []token {
+	var out []token
+	for _, t := range list {
+		if t.text == "(index" {
+			out = append(out, token{"(", 'o'}, token{"index", 'w'})
+			continue
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// ctFilter is the status that a filter of consul-template asks for.
+func ctFilter(filter string) (string, string) {
+	switch filter {
+	case "", "passing":
+		return "", ""
+	case "any":
+		return ` "any"`, ""
+	case "critical":
+		return ` "down"`, ""
+	}
+	return "", "the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"
+}
+
+// computedService is a service whose name is computed: one of a set of groups.
+func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
+	if arg >= len(list) {
+		return nil, "service without a name"
+	}
+	end := argument(list, arg)
+	if end == arg {
+		return nil, "service of a name that is computed"
+	}
+	expr := joined(list[arg:end])
+	for _, t := range list[arg:end] {
+		if s, ok := literal([]token{t}, 0); ok && strings.ContainsAny(s, ".|@~?") {
+			return nil, "service of a name that is computed, with a tag or filter"
+		}
+	}
+	w.result.groupSet()
+	status := ""
+	if more := next(list, end-1); more < len(list) && list[more].kind == 's' {
+		filter, _ := literal(list, more)
+		var problem string
+		if status, problem = ctFilter(filter); problem != "" {
+			return nil, problem
+		}
+		end = more + 1
+	}
+	arg2 := "(print \"services/\" " + expr + ")"
+	if strings.HasPrefix(expr, "$") {
+		w.result.computed[arg2] = expr
+	}
+	out := append(slices.Clone(list[:i+1]), token{" ", 'b'})
+	return append(append(out, tokens(arg2+status)...), list[end:]...), ""
+}
+
+// ctFields translates the fields of members, pairs and services.
+func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
+	name, rest, deep := strings.Cut(path, ".")
+	switch of.kind {
+	case passed:
+		if !w.listed || !slices.Contains([]string{"Address", "NodeAddress", "Name", "Tags", "Status", "ServiceMeta", "NodeMeta", "Node"}, name) {
+			return "", ""
+		}
+		return "", "whether ." + name + " in a defined template is of a member cannot be seen"
+	case pair:
+		if deep || !slices.Contains([]string{"Path", "Key", "Value"}, name) {
+			return "", "pairs have no field " + path
+		}
+		return "", ""
+	case service:
+		if path != "Name" {
+			return "", "services have no field " + path
+		}
+		return "", ""
+	case member:
+	default:
+		return "", ""
+	}
+	if base == "" || base == "$" {
+		base = ""
+	}
+	switch name {
+	case "Address", "NodeAddress":
+		return base + ".Host", ""
+	case "Port", "ID", "Node":
+		if deep {
+			return "", "members have no field " + path
+		}
+		return "", ""
+	case "Name":
+		if of.name == "" {
+			return "", "the name of a service that is not known here"
+		}
+		return of.name, ""
+	case "Tags":
+		w.tmpl.note("a tag is a label of that name, whose value is empty or true: .Tags are the names of all labels")
+		if rest == "Contains" {
+			return "hasKey " + base + ".Labels", ""
+		}
+		return "(keys " + base + ".Labels)", ""
+	case "ServiceMeta", "NodeMeta":
+		return strings.TrimSuffix(base+".Labels."+rest, "."), ""
+	case "Weights":
+		if rest == "Passing" {
+			return base + ".Weight", ""
+		}
+	case "Status":
+		for j, t := range list {
+			if s, ok := literal([]token{t}, 0); ok && (s == "passing" || s == "critical") {
+				list[j].text = quoteGo(map[string]string{"passing": "up", "critical": "down"}[s])
+				return base + ".Status", ""
+			}
+		}
+		return "", "the status of a member is up, draining, maintenance or down, not passing"
+	}
+	return "", "members have no field " + path
 }

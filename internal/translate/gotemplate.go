@@ -13,27 +13,40 @@ import (
 type dialect struct {
 	left, right string
 	prefix      string // of all keys
+	keyIsPath   bool   // the key of a pair is its whole path
 	// call translates the call of a function at list[i]; it may change the
 	// tokens, and returns what cannot be translated.
 	call func(t *rewriter, list []token, i int) ([]token, string)
+	// mapField translates a field of a value: what stands for it, empty to leave
+	// it as it is; or why it cannot be translated. nil: fields stay.
+	mapField func(t *rewriter, of shape, base, path string, list []token) (string, string)
 }
 
 // rewriter translates one template.
 type rewriter struct {
 	dialect
 
-	result  *Result
-	tmpl    *Template
-	members bool // it lists members of groups: fields are taken for theirs
-	blocks  []blockKind
+	result *Result
+	tmpl   *Template
+	blocks []blockKind
+	vars   map[string]shape
+	defs   map[string][]token // what names of keys are computed from
+	calls  map[string]shape // what defined templates are called with
+	listed bool             // it lists members somewhere
 }
-
-// lists finds calls that give members.
-var lists = regexp.MustCompile(`\bservice\s+["\x60$(.]`)
 
 // blockKind is an open block.
 type blockKind struct {
-	ends string // what its end becomes, beside {{ end }}
+	word string
+	dot  shape
+}
+
+// dot is what the dot is now.
+func (w *rewriter) dot() shape {
+	if n := len(w.blocks); n > 0 {
+		return w.blocks[n-1].dot
+	}
+	return shape{}
 }
 
 var keywords = []string{"if", "else", "end", "range", "with", "define", "block", "template", "break", "continue", "nil", "true", "false"}
@@ -49,23 +62,30 @@ func known(name string) bool {
 	})
 }
 
-// translateText translates the text of a template.
+// translateText translates the text of a template. It goes over it twice: what
+// defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := &rewriter{dialect: d, result: r, tmpl: t, members: lists.MatchString(text)}
+	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, listed: lists.MatchString(text)}
+	w.text(text)
+	w.tmpl = t
+	t.Text = w.text(text)
+}
+
+// text translates all actions.
+func (w *rewriter) text(text string) string {
+	w.vars, w.defs, w.blocks = map[string]shape{}, map[string][]token{}, nil
 	var b strings.Builder
-	for _, s := range split(text, d.left, d.right) {
+	for _, s := range split(text, w.left, w.right) {
 		if !s.action {
-			if d.left != "{{" {
+			if w.left != "{{" {
 				s.text = strings.ReplaceAll(s.text, "{{", "{{ \"{{\" }}")
 			}
 			b.WriteString(s.text)
 			continue
 		}
-		for _, action := range w.action(s.text) {
-			b.WriteString(s.wrap(action))
-		}
+		b.WriteString(s.wrap(w.action(s.text)))
 	}
-	t.Text = b.String()
+	return b.String()
 }
 
 // wrap puts an action between delimiters, with the trim marks of the segment.
@@ -87,76 +107,183 @@ func (s segment) wrap(action string) string {
 	return left + action + right
 }
 
-// action translates one action; more than one come out where a comment or a
-// second block is needed.
-func (w *rewriter) action(text string) []string {
+// assigned is a variable that a name of keys may be computed in.
+var assigned = regexp.MustCompile(`^(\$\w+)\s*:=\s*(printf?\s[^|()]*)$`)
+
+// lists finds calls that give members.
+var lists = regexp.MustCompile(`\bservices?\b`)
+
+// action translates one action. One that cannot be translated fails when it is
+// executed: it never gives an empty value.
+func (w *rewriter) action(text string) string {
 	if text == "" || strings.HasPrefix(text, "/*") {
-		return []string{text}
+		return text
 	}
 	list := tokens(text)
 	word := list[0].text
-	opens := slices.Contains([]string{"if", "range", "with", "define", "block"}, word)
-	if word == "end" {
+	if m := assigned.FindStringSubmatch(text); m != nil {
+		w.defs[m[1]] = append(append([]token{{"(", 'o'}}, tokens(m[2])...), token{")", 'o'})
+	}
+	switch word {
+	case "end":
 		if n := len(w.blocks); n > 0 {
-			ends := w.blocks[n-1].ends
 			w.blocks = w.blocks[:n-1]
-			if ends != "" {
-				return []string{"end", ends}
+		}
+		return text
+	case "else":
+		if n := len(w.blocks); n > 0 {
+			w.blocks[n-1].dot = shape{}
+			if n > 1 {
+				w.blocks[n-1].dot = w.blocks[n-2].dot
 			}
 		}
-		return []string{text}
 	}
-	b := blockKind{}
-	var more []string
+	w.called(list)
+	out, problem := w.translated(list, word)
+	if problem == "" {
+		problem = w.declare(out, word, text)
+	}
+	if problem != "" {
+		w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
+		if opens(word) {
+			w.blocks = append(w.blocks, blockKind{word: word, dot: shape{kind: someData}})
+		}
+		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
+	}
+	return joined(out)
+}
+
+func opens(word string) bool {
+	return slices.Contains([]string{"if", "range", "with", "define", "block"}, word)
+}
+
+// called remembers what a defined template is called with.
+func (w *rewriter) called(list []token) {
+	for _, stage := range stages(list) {
+		args := arguments(stage)
+		if len(args) < 3 || args[0][0].text != "template" && args[0][0].text != "executeTemplate" {
+			continue
+		}
+		name, ok := literal(args[1], 0)
+		sh, problem := w.operand(args[2])
+		if !ok || problem != "" {
+			continue
+		}
+		if have, known := w.calls[name]; known && have != sh {
+			sh = shape{kind: passed}
+		}
+		w.calls[name] = sh
+	}
+}
+
+// calledWith is the dot of a defined template.
+func (w *rewriter) calledWith(list []token) shape {
+	for _, t := range list {
+		if name, ok := literal([]token{t}, 0); ok {
+			if sh, known := w.calls[name]; known {
+				return sh
+			}
+			break
+		}
+	}
+	return shape{kind: passed}
+}
+
+// translated translates the tokens of an action.
+func (w *rewriter) translated(list []token, word string) ([]token, string) {
+	if word == "define" {
+		return list, ""
+	}
 	for i := 0; i < len(list); i++ {
 		t := list[i]
 		if t.kind != 'w' {
 			continue
 		}
 		if t.text[0] == '.' || t.text[0] == '$' {
-			if w.members && (t.text[0] == '$' || len(w.blocks) > 0) { // At the top the dot is nothing.
-				list[i].text = w.field(t.text)
+			out, problem := w.field(list, i)
+			if problem != "" {
+				return nil, problem
 			}
+			list = out
 			continue
 		}
-		if slices.Contains(keywords, t.text) || word == "template" || word == "define" {
+		if slices.Contains(keywords, t.text) {
 			continue
 		}
-		var problem string
-		if list, problem = w.call(w, list, i); problem == "" && list[i].kind == 'w' && !known(bare(list[i].text)) {
-			problem = "there is no function " + list[i].text
-		}
+		out, problem := w.call(w, list, i)
 		if problem != "" {
-			more = append([]string{"/* import: " + strings.ReplaceAll(problem, "*/", "* /") + ": " + strings.ReplaceAll(text, "*/", "* /") + " */"}, placeholder(text)...)
-			w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
-			break
+			return nil, problem
 		}
-		w.allow(bare(list[i].text))
+		list = out
+		if name := bare(list[i].text); list[i].kind == 'w' && !known(name) {
+			return nil, "there is no function " + name
+		} else if list[i].kind == 'w' {
+			w.allow(name)
+		}
 	}
-	if opens {
-		w.blocks = append(w.blocks, b)
-	}
-	if more != nil {
-		return more
-	}
-	return w.listed(joined(list))
+	return list, ""
 }
 
-// listed gives a range over values of keys, or over names, the dot that its
-// body expects.
-func (w *rewriter) listed(text string) []string {
-	for _, mark := range []struct{ word, field string }{{"\x00values", ".Value"}, {"\x00names", ".Key"}} {
-		if !strings.Contains(text, mark.word) {
-			continue
+// declare opens the block of an action, and remembers what its variables are. It
+// returns what is wrong with what the action prints.
+func (w *rewriter) declare(list []token, word, text string) string {
+	head := 0
+	if slices.Contains(keywords, word) && word != "nil" && word != "true" && word != "false" {
+		head = 1
+		if word == "else" {
+			if n := next(list, 0); n < len(list) && slices.Contains([]string{"if", "with"}, list[n].text) {
+				head, word = n+1, "else "+list[n].text
+			}
 		}
-		text = strings.ReplaceAll(text, mark.word, "")
-		if strings.HasPrefix(text, "range ") && !strings.Contains(text, ":=") {
-			w.blocks[len(w.blocks)-1].ends = "end"
-			return []string{text, "with " + mark.field}
-		}
-		w.tmpl.miss("{{ %s }} gives pairs here: take %s of each", text, mark.field)
 	}
-	return []string{text}
+	var names []string
+	body := head
+	for i := head; i < len(list); i++ {
+		if list[i].text == "=" || list[i].text == ":" {
+			for _, t := range list[head:i] {
+				if t.kind == 'w' && t.text[0] == '$' {
+					names = append(names, t.text)
+				}
+			}
+			for body = i + 1; body < len(list) && (list[body].text == "=" || list[body].kind == 'b'); {
+				body++
+			}
+			break
+		}
+		if list[i].kind == 's' || list[i].text == "|" || list[i].text == "(" {
+			break
+		}
+	}
+	sh, problem := w.shapeOf(list[min(body, len(list)):])
+	if problem != "" {
+		return problem
+	}
+	elem := sh
+	if word == "range" {
+		elem = sh.element()
+	}
+	switch {
+	case word == "range" && len(names) == 2:
+		w.vars[names[0]], w.vars[names[1]] = shape{kind: someData}, elem
+	case len(names) > 0:
+		w.vars[names[len(names)-1]] = elem
+	}
+	switch {
+	case opens(word):
+		dot := w.dot()
+		switch word {
+		case "range", "with":
+			dot = elem
+		case "define", "block":
+			dot = w.calledWith(list)
+		}
+		w.blocks = append(w.blocks, blockKind{word: word, dot: dot})
+	case word == "else with":
+		w.blocks[len(w.blocks)-1].dot = elem
+	case head == 0 && len(names) == 0 && sh.structure():
+		return "it prints " + sh.kind.String() + ", which look otherwise here"
+	}
+	return ""
 }
 
 // allow notes what the functions of a template need.
@@ -168,42 +295,7 @@ func (w *rewriter) allow(name string) {
 	}
 }
 
-// field translates a field of a member: consul-template's .Address is our
-// .Host.
-func (w *rewriter) field(text string) string {
-	i := strings.LastIndexByte(text, '.')
-	if i < 0 {
-		return text
-	}
-	switch text[i+1:] {
-	case "Address", "NodeAddress":
-		return text[:i] + ".Host"
-	case "ServiceMeta", "NodeMeta", "Meta":
-		return text[:i] + ".Labels"
-	}
-	if before, after, ok := strings.Cut(text, ".ServiceMeta."); ok {
-		return before + ".Labels." + after
-	}
-	if slices.Contains([]string{"Tags", "Checks", "NodeID", "Weights", "NodeTaggedAddresses", "ServiceTaggedAddresses"}, text[i+1:]) {
-		w.tmpl.miss("members have no field %s: see .Labels, .Weight and .Status", text[i+1:])
-	}
-	return text
-}
-
 var declares = regexp.MustCompile(`^((?:range|with|if|else if|else with)?\s*(?:\$\w+\s*(?:,\s*\$\w+\s*)?:?=)?)`)
-
-// placeholder is what keeps the structure of a template where an action could
-// not be translated: a block that is not entered, a variable that is empty.
-func placeholder(text string) []string {
-	head := strings.TrimSpace(declares.FindString(text))
-	switch {
-	case strings.HasPrefix(head, "range"):
-		return []string{head + " split \",\" \"\""}
-	case head != "":
-		return []string{head + " \"\""}
-	}
-	return nil
-}
 
 // literal is the value of a string token; false for anything else.
 func literal(list []token, i int) (string, bool) {
@@ -214,10 +306,9 @@ func literal(list []token, i int) (string, bool) {
 	return s, err == nil
 }
 
-// bare is the name of a function without the mark of what its range needs, and
-// without the method of its result, as in scratch.Set.
+// bare is the name of a function without the method of its result, as in
+// scratch.Set.
 func bare(name string) string {
-	name, _, _ = strings.Cut(name, "\x00")
 	name, _, _ = strings.Cut(name, ".")
 	return name
 }

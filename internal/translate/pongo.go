@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -29,48 +30,70 @@ type pongo struct {
 	r      *Result
 	t      *Template
 	prefix string
-	scope  []map[string]bool // variables of the open blocks
+	scope  []map[string]pongoKind // variables of the open blocks
 }
 
 func remcoText(r *Result, t *Template, source, prefix string) {
-	p := &pongo{r: r, t: t, prefix: prefix, scope: []map[string]bool{{}}}
+	p := &pongo{r: r, t: t, prefix: prefix, scope: []map[string]pongoKind{{}}}
 	var b strings.Builder
 	at := 0
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		b.WriteString(source[at:m[0]])
+		b.WriteString(strings.ReplaceAll(source[at:m[0]], "{{", `{{ "{{" }}`))
 		whole := source[m[0]:m[1]]
 		at = m[1]
+		out := ""
 		switch {
 		case m[2] >= 0:
-			b.WriteString(p.value(strings.TrimSpace(source[m[2]:m[3]]), whole))
+			out = p.value(strings.TrimSpace(source[m[2]:m[3]]), whole)
 		case m[4] >= 0:
-			b.WriteString(p.tag(strings.TrimSpace(source[m[4]:m[5]]), whole))
+			out = p.tag(strings.TrimSpace(source[m[4]:m[5]]), whole)
 		default:
-			b.WriteString("{{/*" + strings.ReplaceAll(source[m[6]:m[7]], "*/", "* /") + "*/}}")
+			out = "{{/*" + strings.ReplaceAll(source[m[6]:m[7]], "*/", "* /") + "*/}}"
 		}
+		if strings.HasPrefix(whole, "{%-") || strings.HasPrefix(whole, "{{-") {
+			out = "{{- " + strings.TrimPrefix(strings.TrimPrefix(out, "{{"), " ")
+		}
+		if strings.HasSuffix(whole, "-%}") || strings.HasSuffix(whole, "-}}") {
+			out = strings.TrimSuffix(strings.TrimSuffix(out, "}}"), " ") + " -}}"
+		}
+		b.WriteString(out)
 	}
-	t.Text = b.String() + source[at:]
+	t.Text = b.String() + strings.ReplaceAll(source[at:], "{{", `{{ "{{" }}`)
 }
 
-func (p *pongo) failed(whole string) string {
+// pongoKind is what a variable is.
+type pongoKind int
+
+const (
+	pongoValue pongoKind = iota + 1
+	pongoPair
+	pongoLoop // the loop itself, by the name of its index
+)
+
+// failed is an action that fails: what is not translated never is an empty value.
+func (p *pongo) failed(head, whole string) string {
 	p.t.miss("not translated: %s", whole)
-	return "{{/* import: not translated: " + strings.ReplaceAll(whole, "*/", "* /") + " */}}"
+	return "{{ " + head + "fail " + quoteGo("import: not translated: "+whole) + " }}"
 }
 
 func (p *pongo) value(expr, whole string) string {
 	e, ok := p.expr(expr)
 	if !ok {
-		return p.failed(whole)
+		return p.failed("", whole)
 	}
 	return "{{ " + e + " }}"
 }
 
-func (p *pongo) push(names ...string) {
-	vars := map[string]bool{}
-	for _, n := range names {
-		vars[n] = true
+func (p *pongo) push(vars map[string]pongoKind) { p.scope = append(p.scope, vars) }
+
+// kind is what a variable is; 0 for none.
+func (p *pongo) kind(name string) pongoKind {
+	for i := len(p.scope) - 1; i >= 0; i-- {
+		if k := p.scope[i][name]; k != 0 {
+			return k
+		}
 	}
-	p.scope = append(p.scope, vars)
+	return 0
 }
 
 // tag translates a statement.
@@ -81,7 +104,7 @@ func (p *pongo) tag(text, whole string) string {
 			p.scope = p.scope[:len(p.scope)-1]
 			return "{{ end }}"
 		}
-		return p.failed(whole)
+		return p.failed("", whole)
 	case "else":
 		return "{{ else }}"
 	case "empty":
@@ -92,52 +115,69 @@ func (p *pongo) tag(text, whole string) string {
 	}
 	if m := pongoSet.FindStringSubmatch(text); m != nil {
 		e, ok := p.expr(m[2])
-		if !ok {
-			e = `""`
+		op := " := "
+		if p.kind(m[1]) != 0 {
+			op = " = "
+		} else {
+			p.scope[len(p.scope)-1][m[1]] = pongoValue
 		}
-		p.scope[len(p.scope)-1][m[1]] = true
-		out := "{{ $" + m[1] + " := " + e + " }}"
 		if !ok {
-			out = p.failed(whole) + out
+			return p.failed("$"+m[1]+op, whole)
 		}
-		return out
+		return "{{ $" + m[1] + op + e + " }}"
 	}
 	if m := pongoIf.FindStringSubmatch(text); m != nil {
 		word := "if "
 		if m[1] == "elif" {
 			word = "else if "
 		} else {
-			p.push()
+			p.push(map[string]pongoKind{})
 		}
 		if e, ok := p.condition(strings.TrimSpace(m[2])); ok {
 			return "{{ " + word + e + " }}"
 		}
-		p.failed(whole)
-		return "{{ " + word + "false }}{{/* import: not translated: " + strings.ReplaceAll(whole, "*/", "* /") + " */}}"
+		return p.failed(word, whole)
 	}
-	return p.failed(whole)
+	return p.failed("", whole)
 }
 
-// loop translates a loop over keys.
+// loop translates a loop over keys, or over a list.
 func (p *pongo) loop(name, over, whole string) string {
-	defer p.push(name)
-	m := pongoCall.FindStringSubmatch(over)
-	if m == nil {
-		if e, ok := p.expr(over); ok {
-			return "{{ range $" + name + " := " + e + " }}"
+	kind := pongoValue
+	e, ok := p.expr(over)
+	if m := pongoCall.FindStringSubmatch(over); m != nil && m[1] == "gets" {
+		kind = pongoPair
+	}
+	index := "$" + name + "_i"
+	p.push(map[string]pongoKind{name: kind, "forloop": pongoLoop, index: pongoLoop})
+	head := "range " + index + ", $" + name + " := "
+	if !ok {
+		return p.failed(head, whole)
+	}
+	return "{{ " + head + e + " }}"
+}
+
+// counter is the place in the innermost loop.
+func (p *pongo) counter(field string) (string, bool) {
+	for i := len(p.scope) - 1; i >= 0; i-- {
+		if p.scope[i]["forloop"] == 0 {
+			continue
 		}
-		return p.failed(whole) + "{{ range $" + name + ` := split "," "" }}`
+		for name := range p.scope[i] {
+			if strings.HasPrefix(name, "$") {
+				switch field {
+				case "Counter":
+					return "(add 1 " + name + ")", true
+				case "Counter0":
+					return name, true
+				case "First":
+					return "(eq 0 " + name + ")", true
+				}
+			}
+		}
+		break
 	}
-	ref := quoteGo(p.r.configOf(p.prefix, m[2][1:len(m[2])-1], false))
-	switch m[1] {
-	case "gets":
-		return "{{ range $" + name + " := tree " + ref + " }}"
-	case "getvs":
-		return "{{ range $" + name + "_pair := tree " + ref + " }}{{ $" + name + " := $" + name + "_pair.Value }}"
-	case "ls":
-		return "{{ range $" + name + "_pair := ls " + ref + " }}{{ $" + name + " := $" + name + "_pair.Key }}"
-	}
-	return p.failed(whole) + "{{ range $" + name + ` := split "," "" }}`
+	return "", false
 }
 
 func (p *pongo) condition(text string) (string, bool) {
@@ -186,9 +226,20 @@ func (p *pongo) operand(text string) (string, bool) {
 		return quoteGo(text[1 : len(text)-1]), true
 	}
 	if pongoVar.MatchString(text) {
-		name, _, _ := strings.Cut(text, ".")
-		for _, vars := range p.scope {
-			if vars[name] {
+		name, field, _ := strings.Cut(text, ".")
+		switch p.kind(name) {
+		case pongoLoop:
+			return p.counter(field)
+		case pongoValue:
+			return "$" + text, true
+		case pongoPair:
+			switch field {
+			case "Key":
+				if pre := strings.Trim(p.prefix, "/"); pre != "" {
+					return "(trimPrefix " + quoteGo(filepath.Base(pre)) + " $" + name + ".Path)", true
+				}
+				return `(print "/" $` + name + ".Path)", true
+			case "Value":
 				return "$" + text, true
 			}
 		}
@@ -199,18 +250,43 @@ func (p *pongo) operand(text string) (string, bool) {
 func (p *pongo) call(name, path, def string) (string, bool) {
 	if name == "getenv" {
 		p.t.allow = append(p.t.allow, "env")
-		return "env " + quoteGo(path), def == ""
+		if def != "" {
+			return "(or (env " + quoteGo(path) + ") " + quoteGo(def[1:len(def)-1]) + ")", true
+		}
+		return "(env " + quoteGo(path) + ")", true
 	}
-	ref := quoteGo(p.r.configOf(p.prefix, path, true))
+	single, ok := true, true
+	if name == "gets" || name == "getvs" {
+		path, ok = direct(path)
+		single = false
+	} else if name == "ls" || name == "lsdir" {
+		single = false
+	}
+	if !ok || strings.ContainsAny(path, "*?[") {
+		return "", false
+	}
+	where, problem := p.r.configOf(p.prefix, path, single)
+	if problem != "" {
+		p.t.note("%s", problem)
+		return "", false
+	}
+	ref := quoteGo(where)
 	switch {
 	case name == "exists":
 		return "keyExists " + ref, true
 	case name == "getv" && def != "":
+		p.t.note("the default of getv is also that of a key that is empty")
 		return "keyOrDefault " + ref + " " + quoteGo(def[1:len(def)-1]), true
 	case name == "getv":
 		return "key " + ref, true
 	case name == "gets":
-		return "tree " + ref, true
+		return "ls " + ref, true
+	case name == "getvs":
+		return "values (ls " + ref + ")", true
+	case name == "ls":
+		return "keys (explode (tree " + ref + "))", true
+	case name == "lsdir":
+		return "keys (byKey (tree " + ref + "))", true
 	}
 	return "", false
 }

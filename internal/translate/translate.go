@@ -1,9 +1,9 @@
-// Package translate turns the settings and templates of consul-template,
-// confd and remco into those of zkagent.
+// Package translate turns the settings and templates of consul-template, confd,
+// remco, Nerve and Synapse into those of zkagent.
 //
-// What cannot be translated becomes a comment that begins with "import:", in
-// the settings or in the template, where somebody has to look; what is around
-// it stays valid.
+// What cannot be translated never becomes an empty value: it is a comment that
+// begins with "import:" in the settings, and an action that fails in the
+// template. Validate refuses both.
 //
 // Not here: reading directories of the host, and checking the result.
 package translate
@@ -21,11 +21,17 @@ import (
 type Result struct {
 	from      string
 	servers   []string
+	chroot    string
 	configs   map[string]string // path by name
 	groups    map[string]string // path by name
+	services  []named           // the services of the groups
+	computed  map[string]string // names of services that are computed, by what they are here
+	set       bool              // there is a set of groups: all services
+	onEmpty   map[string]string // of groups, by name
+	others    []other           // blocks that are neither groups nor templates
 	templates []*Template
 	program   *program
-	notes     []string
+	notes     []note
 	lost      int    // what could not be translated
 	logLevel  string // empty: the default
 }
@@ -36,13 +42,23 @@ type Template struct {
 	Text string // translated; empty when Source could not be read
 
 	source, dest, mode, owner, group, syntax string
-	backup, missingOK                        bool
+	backup, missingOK, createDirs            bool
 	waitMin, waitMax, minInterval            string
 	check, reload                            []string // HCL expressions of the arguments
 	checkTimeout, reloadTimeout              string
 	allow                                    []string
-	notes                                    []string
+	notes                                    []note
 	lost                                     int // what could not be translated
+}
+
+// named is a service and the label of its group.
+type named struct{ name, label string }
+
+// other is a block that is printed as it is.
+type other struct {
+	kind, name string
+	notes      []note
+	body       string
 }
 
 // program is a supervised program.
@@ -55,30 +71,36 @@ type program struct {
 type ReadFunc func(path string) ([]byte, error)
 
 func newResult(from string) *Result {
-	return &Result{from: from, configs: map[string]string{}, groups: map[string]string{}}
+	return &Result{from: from, configs: map[string]string{}, groups: map[string]string{}, computed: map[string]string{}, onEmpty: map[string]string{}}
 }
 
-func (r *Result) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
-		r.notes = append(r.notes, text)
-	}
+// note is what somebody should know; lost is what could not be translated.
+type note struct {
+	text string
+	lost bool
 }
 
-func (t *Template) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(t.notes, text) {
-		t.notes = append(t.notes, text)
+func noted(list []note, lost bool, format string, args []any) []note {
+	n := note{fmt.Sprintf(format, args...), lost}
+	if slices.Contains(list, n) {
+		return list
 	}
+	return append(list, n)
 }
+
+func (r *Result) note(format string, args ...any) { r.notes = noted(r.notes, false, format, args) }
+
+func (t *Template) note(format string, args ...any) { t.notes = noted(t.notes, false, format, args) }
 
 // miss notes what could not be translated.
 func (r *Result) miss(format string, args ...any) {
 	r.lost++
-	r.note(format, args...)
+	r.notes = noted(r.notes, true, format, args)
 }
 
 func (t *Template) miss(format string, args ...any) {
 	t.lost++
-	t.note(format, args...)
+	t.notes = noted(t.notes, true, format, args)
 }
 
 // Lost is how many constructs could not be translated. Each is among the
@@ -93,10 +115,18 @@ func (r *Result) Lost() int {
 
 // Notes are what somebody has to look at, in order.
 func (r *Result) Notes() []string {
-	list := slices.Clone(r.notes)
+	var list []string
+	for _, n := range r.notes {
+		list = append(list, n.text)
+	}
+	for _, o := range r.others {
+		for _, n := range o.notes {
+			list = append(list, o.kind+" "+o.name+": "+n.text)
+		}
+	}
 	for _, t := range r.templates {
 		for _, n := range t.notes {
-			list = append(list, "template "+t.Name+": "+n)
+			list = append(list, "template "+t.Name+": "+n.text)
 		}
 	}
 	return list
@@ -126,51 +156,88 @@ func (r *Result) add(t *Template) {
 	r.templates = append(r.templates, t)
 }
 
+// service is the label of the group of a service.
+func (r *Result) service(name string) string {
+	for _, s := range r.services {
+		if s.name == name || s.label == name {
+			return s.label
+		}
+	}
+	l := label(name)
+	for n := 2; r.groups[l] != ""; n++ {
+		l = fmt.Sprintf("%s-%d", label(name), n)
+	}
+	r.services = append(r.services, named{name, l})
+	r.groups[l] = "/services/" + name
+	return l
+}
+
+// groupSet makes all services a set of groups.
+func (r *Result) groupSet() { r.set = true }
+
+// plainName is a first element of keys that can be a label as it is.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
 // configOf splits the path of a key into the config that it is in and the
 // reference that templates use: "/web/a/b" is "web/a/b" of config "web", which
 // is at "/web". Below a prefix everything is one config.
-func (r *Result) configOf(prefix, path string, single bool) string {
-	path = strings.Trim(strings.TrimSuffix(strings.TrimSpace(path), "*"), "/")
+func (r *Result) configOf(prefix, path string, single bool) (string, string) {
+	path = strings.Trim(strings.TrimSpace(path), "/")
 	if p := strings.Trim(prefix, "/"); p != "" {
-		name := label(filepath.Base(p))
+		name := filepath.Base(p)
+		if !plainName.MatchString(name) {
+			return "", "the prefix " + prefix + " cannot be the name of a config"
+		}
 		r.configs[name] = "/" + p
-		return strings.TrimSuffix(name+"/"+path, "/")
+		return strings.TrimSuffix(name+"/"+path, "/"), ""
 	}
 	first, rest, deep := strings.Cut(path, "/")
-	if first == "" {
-		r.note("a template reads the whole tree: give the config a path of its own")
-		first = "root"
-	} else if !deep && single {
-		r.note("key %q is at the root: it is looked up in config \"root\", whose path has to be chosen", path)
-		first, rest = "root", first
+	switch {
+	case first == "":
+		return "", "the whole tree: a config has a path of its own"
+	case !deep && single:
+		return "", "the key " + quoteGo(path) + " at the root: move it below a znode that becomes a config"
+	case !plainName.MatchString(first):
+		return "", quoteGo(first) + " cannot be the name of a config"
 	}
-	name := label(first)
-	r.configs[name] = "/" + first
-	return strings.TrimSuffix(name+"/"+rest, "/")
+	r.configs[first] = "/" + first
+	return strings.TrimSuffix(first+"/"+rest, "/"), ""
 }
 
 // Settings prints the settings. Where inline is false, the templates are
 // files below "templates", named NAME.tmpl.
 func (r *Result) Settings(inline bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Lines with \"import:\" need a look.\n", r.from)
-	comment(&b, "", r.notes)
+	fmt.Fprintf(&b, "# Translated by zkagent import from %s. What a line with \"import:\" says has to be done before it can be used.\n", r.from)
+	comment(&b, r.notes)
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
 	}
-	if len(r.configs)+len(r.groups) > 0 {
+	if len(r.configs)+len(r.groups)+len(r.others) > 0 || r.set {
 		servers := r.servers
 		if len(servers) == 0 {
-			comment(&b, "", []string{"there was no ZooKeeper in it: name its servers here"})
+			comment(&b, []note{{text: "there was no ZooKeeper in it: name its servers here"}})
 			servers = []string{"127.0.0.1:2181"}
 		}
-		b.WriteString("zookeeper {\nservers = [" + quoteAll(servers) + "]\n}\n")
+		b.WriteString("zookeeper {\nservers = [" + quoteAll(servers) + "]\n")
+		line(&b, "chroot", r.chroot)
+		b.WriteString("}\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
 		fmt.Fprintf(&b, "\nconfig %q {\npath = %s\nlayout = \"plain\"\n}\n", name, quote(r.configs[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.groups)) {
-		fmt.Fprintf(&b, "\ngroup %q {\npath = %s\n}\n", name, quote(r.groups[name]))
+		fmt.Fprintf(&b, "\ngroup %q {\npath = %s\n", name, quote(r.groups[name]))
+		line(&b, "on_empty", r.onEmpty[name])
+		b.WriteString("}\n")
+	}
+	if r.set {
+		b.WriteString("\ngroups \"services\" {\npath = \"/services\"\n}\n")
+	}
+	for _, o := range r.others {
+		fmt.Fprintf(&b, "\n%s %q {\n", o.kind, o.name)
+		comment(&b, o.notes)
+		b.WriteString(o.body + "}\n")
 	}
 	for _, t := range r.templates {
 		t.print(&b, inline)
@@ -193,16 +260,22 @@ func line(b *strings.Builder, name, value string) {
 	}
 }
 
-func comment(b *strings.Builder, indent string, notes []string) {
+// comment prints notes: what could not be translated with a mark that validate
+// refuses.
+func comment(b *strings.Builder, notes []note) {
 	for _, n := range notes {
-		fmt.Fprintf(b, "%s# import: %s\n", indent, strings.Join(strings.Fields(n), " "))
+		mark := "note:"
+		if n.lost {
+			mark = "import:"
+		}
+		fmt.Fprintf(b, "# %s %s\n", mark, strings.Join(strings.Fields(n.text), " "))
 	}
 }
 
 // print prints the block of a template.
 func (t *Template) print(b *strings.Builder, inline bool) {
 	fmt.Fprintf(b, "\ntemplate %q {\n", t.Name)
-	comment(b, "", t.notes)
+	comment(b, t.notes)
 	switch {
 	case t.Text == "" && t.source != "":
 		line(b, "source", t.source)
@@ -218,6 +291,9 @@ func (t *Template) print(b *strings.Builder, inline bool) {
 	line(b, "syntax", t.syntax)
 	if t.backup {
 		b.WriteString("backup = 1\n")
+	}
+	if t.createDirs {
+		b.WriteString("create_dirs = true\n")
 	}
 	if t.missingOK {
 		b.WriteString("error_on_missing_key = false\n")

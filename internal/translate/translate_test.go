@@ -13,21 +13,21 @@ func TestActions(t *testing.T) {
 		{"ct", `{{ key "/a/b" }}`, `{{ key "a/b" }}`},
 		{"ct", `{{- range ls "a/b/" -}}{{ .Key }}{{- end -}}`, `{{- range ls "a/b" -}}{{ .Key }}{{- end -}}`},
 		{"ct", "{{/* note */}}{{ \"}}\" }}{{ `}}` }}", "{{/* note */}}{{ \"}}\" }}{{ `}}` }}"},
-		{"ct", `{{ range services }}{{ .Name }}{{ end }}`, `{{/* import: there is no function services: range services */}}{{ range split "," "" }}{{ .Name }}{{ end }}`},
-		{"ct", `{{ $x := secret "a" }}{{ $x }}`, `{{/* import: there is no function secret: $x := secret "a" */}}{{ $x := "" }}{{ $x }}`},
+		{"ct", `{{ range services }}{{ .Name }}{{ end }}`, `{{ range groups "services" }}{{ .Name }}{{ end }}`},
+		{"ct", `{{ $x := secret "a" }}{{ $x }}`, `{{ $x := fail "import: there is no function secret: $x := secret \"a\"" }}{{ $x }}`},
 		{"ct", `{{ with service "w" }}{{ with index . 0 }}{{ .Address }}{{ end }}{{ end }}{{ .Address }}`, `{{ with service "w" }}{{ with index . 0 }}{{ .Host }}{{ end }}{{ end }}{{ .Address }}`},
 		{"ct", `{{ timestamp | parseBool }}{{ env "A" }}`, `{{ timestamp | parseBool }}{{ env "A" }}`},
 		{"ct", `{{ unclosed`, `{{ unclosed`},
-		{"confd", `{{join (split (getv "/a/b") ",") "-" | toUpper}}`, `{{ join "-" (split "," (key "a/b")) | toUpper }}`},
-		{"confd", `{{range getvs "/a/*"}}{{.}}{{end}}{{.}}`, `{{ range tree "a" }}{{ with .Value }}{{ . }}{{ end }}{{ end }}{{ . }}`},
-		{"confd", `{{range lsdir "/a"}}{{.}}{{end}}`, `{{/* import: no counterpart of lsdir: range lsdir "/a" */}}{{ range split "," "" }}{{ . }}{{ end }}`},
+		{"confd", `{{join (split (getv "/a/b") ",") "-" | toUpper}}`, `{{ sprig_join "-" (splitList "," (key "a/b")) | toUpper }}`},
+		{"confd", `{{range getvs "/a/*"}}{{.}}{{end}}{{.}}`, `{{ range (values (ls "a")) }}{{ . }}{{ end }}{{ . }}`},
+		{"confd", `{{range lsdir "/a"}}{{.}}{{end}}`, `{{ range (keys (byKey (tree "a"))) }}{{ . }}{{ end }}`},
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
-		d := dialect{left: "{{", right: "}}", call: ctCall}
 		if c.name == "confd" {
-			d.call = confdCall
+			confdText(r, tmpl, c.in, "")
+		} else {
+			r.translateText(tmpl, c.in, ctDialect)
 		}
-		r.translateText(tmpl, c.in, d)
 		if tmpl.Text != c.want {
 			t.Errorf("%s: %s\n got %s\nwant %s", c.name, c.in, tmpl.Text, c.want)
 		}
@@ -76,7 +76,7 @@ func FuzzTranslate(f *testing.F) {
 		r := newResult("x")
 		confdText(r, &Template{}, text, "")
 		remcoText(r, &Template{}, text, "/p")
-		r.translateText(&Template{}, text, dialect{left: "{{", right: "}}", call: ctCall})
+		r.translateText(&Template{}, text, ctDialect)
 		_ = r.Settings(true)
 	})
 }

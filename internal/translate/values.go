@@ -80,7 +80,7 @@ func wait(v any) (string, string) {
 // seconds is a number of seconds as a duration; a duration stays.
 func seconds(v any) string {
 	s := text(v)
-	if _, err := strconv.Atoi(s); err == nil && s != "0" {
+	if n, err := strconv.ParseFloat(s, 64); err == nil && n != 0 {
 		return s + "s"
 	}
 	return s

@@ -1,0 +1,133 @@
+package translate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Nerve translates nerve.conf.json: each service becomes a service block that
+// writes what Nerve writes.
+func Nerve(r *Result, name string, data []byte) (*Result, error) {
+	var m map[string]any
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if r == nil {
+		r = newResult("Nerve's " + filepath.Base(name))
+	}
+	list := first(m["services"])
+	if list == nil && m["host"] != nil { // a file of service_conf_dir: one service
+		base := filepath.Base(name)
+		list = map[string]any{strings.TrimSuffix(base, filepath.Ext(base)): m}
+		m = nil
+	}
+	for _, key := range sorted(m) {
+		switch key {
+		case "services", "instance_id", "listen_port":
+		case "heartbeat_path":
+			r.note("there is no heartbeat file: readyz of the agent, or systemd's watchdog, tells that it lives")
+		case "service_conf_dir":
+			r.note("services in %s are imported one by one, or by naming the directory", text(m[key]))
+		default:
+			r.miss("%s has no counterpart here", key)
+		}
+	}
+	for _, name := range sorted(list) {
+		r.nerveService(name, first(list[name]), text(m["instance_id"]))
+	}
+	return r, nil
+}
+
+// nerveKeys are what a service of Nerve may hold that is translated.
+var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path", "check_interval", "checks", "weight", "haproxy_server_options", "labels"}
+
+func (r *Result) nerveService(name string, m map[string]any, instance string) {
+	var b strings.Builder
+	var notes []note
+	miss := func(format string, args ...any) {
+		r.lost++
+		notes = noted(notes, true, format, args)
+	}
+	for _, key := range sorted(m) {
+		if !slices.Contains(nerveKeys, key) {
+			miss("%s has no counterpart here", key)
+		}
+	}
+	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
+		miss("the reporter %s is not ZooKeeper", kind)
+	}
+	r.server(texts(m["zk_hosts"]))
+	fmt.Fprintf(&b, "group = %s\n", quote(cmp.Or(text(m["zk_path"]), "/services/"+name)))
+	host, port := text(m["host"]), text(m["port"])
+	line(&b, "address", host)
+	fmt.Fprintf(&b, "port = %s\n", cmp.Or(port, "0"))
+	line(&b, "member_id", instance)
+	if v := text(m["weight"]); v != "" {
+		fmt.Fprintf(&b, "weight = %s\n", v)
+	}
+	line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
+	if labels := first(m["labels"]); len(labels) > 0 {
+		b.WriteString("labels = {\n")
+		for _, k := range sorted(labels) {
+			fmt.Fprintf(&b, "%s = %s\n", quote(k), quote(text(labels[k])))
+		}
+		b.WriteString("}\n")
+	}
+	for _, c := range blocks(m["checks"]) {
+		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), miss)
+	}
+	r.others = append(r.others, other{"service", name, notes, b.String()})
+}
+
+// nerveCheck is one check.
+func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, miss func(string, ...any)) {
+	for _, key := range sorted(c) {
+		if !slices.Contains([]string{"type", "host", "port", "uri", "ssl", "timeout", "rise", "fall", "name"}, key) {
+			miss("%s of a check has no counterpart here", key)
+		}
+	}
+	at := net.JoinHostPort(orText(c["host"], cmp.Or(host, "127.0.0.1")), orText(c["port"], port))
+	kind := text(c["type"])
+	switch kind {
+	case "http":
+		scheme := "http://"
+		if text(c["ssl"]) == "true" {
+			scheme = "https://"
+		}
+		uri := text(c["uri"])
+		if !strings.HasPrefix(uri, "/") {
+			uri = "/" + uri
+		}
+		fmt.Fprintf(b, "check \"http\" {\nurl = %s\n", quote(scheme+at+uri))
+	case "tcp":
+		fmt.Fprintf(b, "check \"tcp\" {\naddress = %s\n", quote(at))
+	default:
+		miss("a check of the type %s: write it as check \"exec\"", kind)
+		return
+	}
+	// Nerve waits for the interval after each check; here it is from one to the next.
+	every, timeout := cmp.Or(interval, "500ms"), cmp.Or(seconds(c["timeout"]), "100ms")
+	if e, err := time.ParseDuration(every); err == nil {
+		if t, err := time.ParseDuration(timeout); err == nil && t > e {
+			every = timeout
+		}
+	}
+	line(b, "interval", every)
+	line(b, "timeout", timeout)
+	fmt.Fprintf(b, "rise = %s\nfall = %s\n}\n", orText(c["rise"], "1"), orText(c["fall"], "1"))
+}
+
+// server adds servers of ZooKeeper, each once.
+func (r *Result) server(list []string) {
+	for _, s := range list {
+		if !slices.Contains(r.servers, s) {
+			r.servers = append(r.servers, s)
+		}
+	}
+}
