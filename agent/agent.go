@@ -38,19 +38,13 @@ const (
 // Agent is the agent of one host. New makes it, Run runs it; the other
 // methods may be called at any time while Run runs.
 type Agent struct {
-	cfg      atomic.Pointer[Config]
-	first    Config // as given to New
-	log      *slog.Logger
-	load     func() (Config, error)
-	run      RunFunc // nil: proc
-	stateDir string
-
-	registry *prometheus.Registry
-	metrics  *Metrics
-	conds    *condition.Set
-	events   *event.Ring
-	notify   *systemd.Notifier
-	started  time.Time
+	cfg     atomic.Pointer[Config]
+	first   Config // as given to New
+	log     *slog.Logger
+	metrics *metrics
+	conds   *condition.Set
+	events  *event.Ring
+	notify  *systemd.Notifier
 
 	sessions *session.Manager
 	sup      *supervisor
@@ -58,22 +52,39 @@ type Agent struct {
 	loop     *loop
 	engine   *apply.Engine
 	hooks    *hook.Engine
+	web      *web.Server
+	dns      *dns.Keeper
 
-	reloading   sync.Mutex    // one start, reload or stop of what the settings want at a time
-	stopping    bool          // guarded by reloading
-	up          chan struct{} // closed when the first settings are in use
-	down        chan struct{} // closed when Run has returned
-	settings    atomic.Pointer[settingsState]
-	stopOnce    sync.Once
-	stopMode    chan stopMode // size 1: how to stop
-	failed      chan error    // size 1: why Run is to end with an error
-	saved       *lastGoodSaver
-	retold      chan struct{} // size 1: the record of this host may be another
-	serviceNews chan struct{} // size 1: a service, or its checks, changed
-	hostMaint   *hostMaintenance
-	life        string // names this process, unlike any other
-	web         *web.Server
-	dns         *dns.Keeper
+	process   process
+	settings  settingsInUse
+	news      news
+	saved     *lastGoodSaver
+	hostMaint *hostMaintenance
+}
+
+// process is this life of the agent.
+type process struct {
+	started time.Time
+	life    string // names this process, unlike any other
+	once    sync.Once
+	stop    chan stopMode // size 1: how to stop
+	failed  chan error    // size 1: why Run is to end with an error
+}
+
+// settingsInUse orders start, reloads and stop of what the settings want.
+type settingsInUse struct {
+	state atomic.Pointer[settingsState]
+	up    chan struct{} // closed when the first settings are in use
+	down  chan struct{} // closed when Run has returned
+
+	mu     sync.Mutex // mu is held by a start, reload or stop; it guards closed.
+	closed bool       // the agent stops
+}
+
+// news wakes those who tell others; each has size 1.
+type news struct {
+	record   chan struct{} // the record of this host may be another
+	services chan struct{} // a service, or its checks, changed
 }
 
 // settingsState is how the last load of the settings went.
@@ -95,16 +106,18 @@ func New(cfg Config) (*Agent, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
-		first: cfg, log: log, load: cfg.Load, run: cfg.Run, stateDir: cfg.StateDir, registry: prometheus.NewRegistry(),
-		events: event.NewRing(), notify: systemd.NewNotifier(), started: time.Now(),
-		stopMode: make(chan stopMode, 1), failed: make(chan error, 1), retold: make(chan struct{}, 1), serviceNews: make(chan struct{}, 1), life: rand.Text(),
-		up: make(chan struct{}), down: make(chan struct{}),
+		first: cfg, log: log, events: event.NewRing(), notify: systemd.NewNotifier(),
+		process:  process{started: time.Now(), life: rand.Text(), stop: make(chan stopMode, 1), failed: make(chan error, 1)},
+		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
+		news:     news{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
 	}
-	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.metrics = NewMetrics(a.registry)
+	reg := prometheus.NewRegistry()
+	a.metrics = newMetrics(reg)
+	a.metrics.reg = reg
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
 	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
-		pace.Poke(a.retold)
+		pace.Poke(a.news.record)
 		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
@@ -154,7 +167,7 @@ func (a *Agent) build(cfg *Config) {
 	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
 		Source: shown{a}, ID: cfg.ID, Socket: cfg.Admin.Socket, Orders: a.orders(),
-		Events: a.events, Conditions: a.conds, Metrics: a.registry, Logger: a.log,
+		Events: a.events, Conditions: a.conds, Metrics: a.metrics.reg, Logger: a.log,
 	})
 }
 
@@ -186,14 +199,14 @@ func (a *Agent) use(cfg *Config) {
 		elections[e.Name] = e.Path
 	}
 	a.hooks.Set(cfg.Hooks, elections)
-	a.settings.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
+	a.settings.state.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
 	a.web.Changed()
 	a.dns.Changed()
 }
 
 // Registry is where the agent's metrics are registered, for whoever adds some.
-func (a *Agent) Registry() *prometheus.Registry { return a.registry }
+func (a *Agent) Registry() *prometheus.Registry { return a.metrics.reg }
 
 // HTTPAddr is the address that the HTTP listener has; empty: there is none.
 func (a *Agent) HTTPAddr() string { return a.web.Addr() }
@@ -202,7 +215,7 @@ func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.metrics.condition(c, isOpen)
-	pace.Poke(a.retold)
+	pace.Poke(a.news.record)
 	kind, text := "condition-closed", "after "+time.Since(c.Since).Round(time.Millisecond).String()
 	if isOpen {
 		kind, text = "condition-opened", c.Text
@@ -216,20 +229,20 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 // Reload loads the settings again and puts them in use. Settings that are not
 // valid keep the present ones running: the error says what is wrong with them.
 func (a *Agent) Reload(ctx context.Context) error {
-	if a.load == nil {
+	if a.first.Load == nil {
 		return errors.New("reload: there is nothing to load settings from")
 	}
 	// Settings that are loaded before the first ones are in use would be
 	// replaced by them.
 	select {
-	case <-a.up:
-	case <-a.down:
+	case <-a.settings.up:
+	case <-a.settings.down:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	a.reloading.Lock()
-	defer a.reloading.Unlock()
-	if a.stopping {
+	a.settings.mu.Lock()
+	defer a.settings.mu.Unlock()
+	if a.settings.closed {
 		return errStopping
 	}
 	_ = a.notify.Reloading()
@@ -237,9 +250,9 @@ func (a *Agent) Reload(ctx context.Context) error {
 	_ = a.notify.Ready(a.Summary())
 	a.conds.Set("settings-invalid", "", err)
 	if err != nil {
-		old := *a.settings.Load()
+		old := *a.settings.state.Load()
 		old.err = err
-		a.settings.Store(&old)
+		a.settings.state.Store(&old)
 		a.metrics.settings(false, "")
 		a.log.Error("settings not loaded", "err", err)
 		return fmt.Errorf("reload settings: %w", err)
@@ -253,7 +266,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 var errStopping = errors.New("the agent is stopping")
 
 func (a *Agent) reload(ctx context.Context) error {
-	cfg, err := a.load()
+	cfg, err := a.first.Load()
 	if err != nil {
 		return err
 	}

@@ -186,7 +186,7 @@ func (a *Agent) programEnded(name string, res proc.Result, err error) {
 		code = 127
 	}
 	select {
-	case a.failed <- &ExecError{Name: name, Code: code, Err: err}:
+	case a.process.failed <- &ExecError{Name: name, Code: code, Err: err}:
 	default: // another program was first.
 	}
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Metrics are the agent's own metrics. The nil Metrics counts nothing.
-type Metrics struct {
+// metrics are the agent's own metrics. The nil metrics count nothing.
+type metrics struct {
+	reg          *prometheus.Registry // where New registered them
 	renders      *prometheus.CounterVec
 	applySeconds *prometheus.HistogramVec
 	reloads      *prometheus.CounterVec
@@ -43,10 +44,14 @@ type Metrics struct {
 	dns      *dns.Metrics
 }
 
-// NewMetrics registers the agent's metrics and those of every package it
+// DescribeMetrics registers every metric of the agent, for the page of the
+// reference.
+func DescribeMetrics(reg prometheus.Registerer) { newMetrics(reg) }
+
+// newMetrics registers the agent's metrics and those of every package it
 // wires.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
 		renders:      counterVec("render_total", "Executions of a template by result.", "template", "result"),
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "zkagent_apply_duration_seconds", Help: "Time from the start of an apply to its end, checks and reload included.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"template"}),
 		reloads:      counterVec("reload_total", "Reload commands by result.", "template", "result"),
@@ -90,14 +95,14 @@ func gauge(name, help string) prometheus.Gauge {
 }
 
 // Rendered implements apply.Observer.
-func (m *Metrics) Rendered(template, result string) {
+func (m *metrics) Rendered(template, result string) {
 	if m != nil {
 		m.renders.WithLabelValues(template, result).Inc()
 	}
 }
 
 // Applied implements apply.Observer.
-func (m *Metrics) Applied(bundle string, took time.Duration, ok bool) {
+func (m *metrics) Applied(bundle string, took time.Duration, ok bool) {
 	if m == nil {
 		return
 	}
@@ -106,25 +111,25 @@ func (m *Metrics) Applied(bundle string, took time.Duration, ok bool) {
 }
 
 // Reloaded implements apply.Observer.
-func (m *Metrics) Reloaded(bundle, result string) {
+func (m *metrics) Reloaded(bundle, result string) {
 	if m != nil {
 		m.reloads.WithLabelValues(bundle, result).Inc()
 	}
 }
 
-func (m *Metrics) hook(name, result string) {
+func (m *metrics) hook(name, result string) {
 	if m != nil {
 		m.hooks.WithLabelValues(name, result).Inc()
 	}
 }
 
-func (m *Metrics) unitError(kind, name string) {
+func (m *metrics) unitError(kind, name string) {
 	if m != nil {
 		m.unitErrors.WithLabelValues(kind, name).Inc()
 	}
 }
 
-func (m *Metrics) condition(c condition.Condition, isOpen bool) {
+func (m *metrics) condition(c condition.Condition, isOpen bool) {
 	switch {
 	case m == nil:
 	case isOpen:
@@ -137,7 +142,7 @@ func (m *Metrics) condition(c condition.Condition, isOpen bool) {
 }
 
 // exec records the state of a supervised program.
-func (m *Metrics) exec(st *web.ExecStatus) {
+func (m *metrics) exec(st *web.ExecStatus) {
 	if m == nil {
 		return
 	}
@@ -151,7 +156,7 @@ func (m *Metrics) exec(st *web.ExecStatus) {
 }
 
 // retain forgets bundles, hooks and programs that the settings no longer name.
-func (m *Metrics) retain(former, cfg *Config) {
+func (m *metrics) retain(former, cfg *Config) {
 	if m == nil || former == nil {
 		return
 	}
@@ -177,7 +182,7 @@ func (m *Metrics) retain(former, cfg *Config) {
 }
 
 // settings records the result of a load; the hash is a hexadecimal digest.
-func (m *Metrics) settings(ok bool, hash string) {
+func (m *metrics) settings(ok bool, hash string) {
 	if m == nil {
 		return
 	}

@@ -43,7 +43,7 @@ func (n metricNames) Unregister(prometheus.Collector) bool { return false }
 
 func allMetrics() metricNames {
 	n := metricNames{}
-	NewMetrics(n)
+	newMetrics(n)
 	return n
 }
 
@@ -77,7 +77,7 @@ func TestMetrics_Documented(t *testing.T) {
 // names and helps.
 func TestMetrics_Lint(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m := NewMetrics(reg)
+	m := newMetrics(reg)
 	m.Rendered("a", "ok")
 	m.Applied("a", 1, true)
 	m.Reloaded("a", "ok")

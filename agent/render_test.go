@@ -182,7 +182,7 @@ func TestAgent_UnchangedViewDoesNothing(t *testing.T) {
 // renders is how often a template was executed.
 func renders(t *testing.T, a *Agent, name string) float64 {
 	t.Helper()
-	families, err := a.registry.Gather()
+	families, err := a.metrics.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

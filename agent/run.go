@@ -52,12 +52,12 @@ func (a *Agent) HandOver() { a.stop(stopHandOver) }
 // Upgrade makes Run hand over and return [ErrUpgrade].
 func (a *Agent) Upgrade() { a.stop(stopUpgrade) }
 
-func (a *Agent) stop(m stopMode) { a.stopOnce.Do(func() { a.stopMode <- m }) }
+func (a *Agent) stop(m stopMode) { a.process.once.Do(func() { a.process.stop <- m }) }
 
 // Run runs the agent until ctx ends (then it stops as on_stop says) or Leave,
 // HandOver or Upgrade is called. When it has returned, nothing of it is left.
 func (a *Agent) Run(ctx context.Context) error {
-	defer close(a.down)
+	defer close(a.settings.down)
 	a.engine.Recover(a.cfg.Load().Bundles)
 	listen, unlisten, err := a.web.Listen(ctx)
 	if err != nil {
@@ -88,12 +88,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { listen(life) })
 	wg.Go(func() { a.dns.Run(life) })
 
-	close(a.up)
+	close(a.settings.up)
 
 	mode, err := a.wait(ctx, sessionErr)
-	a.reloading.Lock() // after the reload that is under way, and before any other
-	a.stopping = true
-	a.reloading.Unlock()
+	a.settings.mu.Lock() // after the reload that is under way, and before any other
+	a.settings.closed = true
+	a.settings.mu.Unlock()
 	a.log.Info("stopping", "mode", mode.String())
 	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Close() }, func() { endSessions(); sessionDone.Wait() })
 	end()
@@ -110,9 +110,9 @@ func (a *Agent) wait(ctx context.Context, sessionErr <-chan error) (stopMode, er
 	select {
 	case <-ctx.Done():
 		return a.decide(), nil
-	case m := <-a.stopMode:
+	case m := <-a.process.stop:
 		return m, nil
-	case err := <-a.failed:
+	case err := <-a.process.failed:
 		return stopLeave, err
 	case err := <-sessionErr:
 		return stopLeave, fmt.Errorf("session: %w", err)
@@ -128,7 +128,7 @@ func (a *Agent) decide() stopMode {
 	case onStopHandOver:
 		return stopHandOver
 	}
-	if a.stateDir == "" {
+	if a.first.StateDir == "" {
 		return stopLeave
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -224,7 +224,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 		return
 	case <-a.loop.ready:
 	}
-	a.log.Info("ready", "took", time.Since(a.started))
+	a.log.Info("ready", "took", time.Since(a.process.started))
 	a.events.Add(event.Event{Kind: "ready"})
 	if err := a.notify.Ready(a.Summary()); err != nil {
 		a.log.Warn("service manager not told", "err", err)

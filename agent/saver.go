@@ -63,7 +63,7 @@ func (s *lastGoodSaver) tell() {
 // flush saves the view when it is a whole one that every bundle was rendered
 // from, and differs from the one that was saved.
 func (s *lastGoodSaver) flush() {
-	dir := lastGoodDir(s.a.stateDir)
+	dir := lastGoodDir(s.a.first.StateDir)
 	snap := s.a.loop.snapshot.Load()
 	if dir == "" || !snap.complete {
 		return
@@ -103,7 +103,7 @@ func sameSources(a, b view.View) bool {
 // loadLastGood gives the loop the last known good view, for a start without
 // ZooKeeper.
 func (a *Agent) loadLastGood() {
-	g, err := LoadLastGood(a.stateDir)
+	g, err := LoadLastGood(a.first.StateDir)
 	a.conds.Set("last-good-damaged", "", err)
 	a.loop.lastGood = g
 }

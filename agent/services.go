@@ -26,12 +26,12 @@ func (a *Agent) followServices(ctx context.Context) {
 		}
 		if b.String() != former { // most news is one more result of a check
 			former = b.String()
-			pace.Poke(a.retold)
+			pace.Poke(a.news.record)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.serviceNews:
+		case <-a.news.services:
 		case <-maintained:
 		}
 	}

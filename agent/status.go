@@ -19,15 +19,15 @@ func (a *Agent) Status() web.Status {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
 	s := web.Status{
 		Agent: web.AgentStatus{
-			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.started,
-			State: a.state(snap), StateDir: a.stateDir, Maintenance: a.hostMaint.status(),
+			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.process.started,
+			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.status(),
 		},
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
 		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
 	}
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
-	st := a.settings.Load()
+	st := a.settings.state.Load()
 	s.Settings = web.SettingsStatus{Hash: st.hash, Loaded: st.loaded, Files: st.files}
 	if st.err != nil {
 		s.Settings.Error = st.err.Error()

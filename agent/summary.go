@@ -75,5 +75,5 @@ func (a *Agent) Summary() string {
 func (a *Agent) published() {
 	a.saved.ready.Store(a.loop.isReady)
 	pace.Poke(a.saved.wake)
-	pace.Poke(a.retold)
+	pace.Poke(a.news.record)
 }

@@ -59,7 +59,7 @@ func (u unitSpec) id() string { return u.kind + "." + u.name }
 type supervisor struct {
 	log      *slog.Logger
 	conds    *condition.Set
-	metrics  *Metrics
+	metrics  *metrics
 	sessions interface {
 		Session(ctx context.Context) (*session.Session, error)
 	}

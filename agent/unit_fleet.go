@@ -18,7 +18,7 @@ import (
 // fleetUnit makes the unit that keeps this host's record in ZooKeeper.
 func (a *Agent) fleetUnit(id string) unitParts {
 	return unitParts{unit: announcing{a, fleet.NewAnnouncer(fleet.AnnouncerConfig{
-		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.retold, Logger: a.log,
+		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.news.record, Logger: a.log,
 		Rival: func(text string) {
 			if text == "" {
 				a.conds.Close("agent-id-taken", "")
@@ -51,7 +51,7 @@ func (u announcing) Run(ctx context.Context, s *session.Session, _ func(view.Upd
 func (a *Agent) record() fleet.Record {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
 	r := fleet.Record{
-		Version: a.first.Version, Since: a.started.UTC().Truncate(time.Second),
+		Version: a.first.Version, Since: a.process.started.UTC().Truncate(time.Second),
 		Configs: map[string]fleet.ConfigUse{}, Files: map[string]string{}, Services: map[string]fleet.ServiceUse{},
 	}
 	r.Maintenance, _ = a.hostMaint.reason()

@@ -16,9 +16,9 @@ import (
 // takes over its znode and what its checks know.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.registry, a.checkRun
-	c.Changed = func() { pace.Poke(a.serviceNews) }
-	if a.stateDir != "" && c.StateFile == "" {
-		c.StateFile = files.StateFile(a.stateDir, "maintenance", c.Name)
+	c.Changed = func() { pace.Poke(a.news.services) }
+	if a.first.StateDir != "" && c.StateFile == "" {
+		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)
 	}
 	r := registry.NewRegistrar(c)
 	if former, ok := old.(*registry.Registrar); ok {

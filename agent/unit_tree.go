@@ -36,7 +36,7 @@ func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.U
 	}
 	m.participant = fleet.New(fleet.Config{
 		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
-		Life: c.agent.life, Maintenance: c.agent.hostMaint.reason,
+		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.reason,
 	})
 	defer m.wg.Wait()
 	defer cancel()

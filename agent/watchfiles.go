@@ -17,7 +17,7 @@ const fileQuiet = 100 * time.Millisecond
 // changes. The directories are watched, for a watch on a file dies at its
 // first rename.
 func (a *Agent) watchFiles(ctx context.Context) {
-	if a.load == nil {
+	if a.first.Load == nil {
 		return
 	}
 	w, err := fsnotify.NewWatcher()

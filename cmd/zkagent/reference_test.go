@@ -124,7 +124,7 @@ var descForm = regexp.MustCompile(`fqName: "([^"]*)", help: ("(?:[^"\\]|\\.)*"),
 
 func metricsPage(t *testing.T) string {
 	var all descriptions
-	agent.NewMetrics(&all)
+	agent.DescribeMetrics(&all)
 	var rows []string
 	for _, c := range all.list {
 		ch := make(chan *prometheus.Desc, 64)
