@@ -14,7 +14,7 @@ import (
 )
 
 func newBarrierCommand(g *globals) *cobra.Command {
-	var wait time.Duration
+	var wait waiting
 	var n int
 	var id string
 	simple := func(use, short string, fn func(context.Context, *session.Session, string) error) *cobra.Command {
@@ -58,7 +58,7 @@ makes the barrier usable again.`,
 		return leaveBarrier(ctx, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()})
 	})
 	for _, c := range []*cobra.Command{waitCmd, enter, leave} {
-		c.Flags().DurationVarP(&wait, "wait", "w", 0, "fail after this time (0: wait for ever)")
+		wait.flags(c.Flags(), "", "fail after this time")
 		c.Flags().IntVar(&n, "count", 0, "number of members that go on together")
 		c.Flags().StringVar(&id, "id", "", "name of our member (default: a random one)")
 	}
@@ -69,14 +69,12 @@ makes the barrier usable again.`,
 }
 
 // barrier runs fn with a session and a bounded patience.
-func (g *globals) barrier(ctx context.Context, name string, wait time.Duration, fn func(context.Context, *session.Session, string) error) error {
+func (g *globals) barrier(ctx context.Context, name string, wait waiting, fn func(context.Context, *session.Session, string) error) error {
 	path, err := pathOf(barriersRoot, name)
 	if err != nil {
 		return err
 	}
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		bounded, cancel := g.patience(ctx, wait)
-		defer cancel()
+	return g.inSessions(ctx, wait, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
 		notice := time.AfterFunc(time.Second, func() { g.Say("waiting at barrier %s", path) })
 		defer notice.Stop()
 		err := fn(bounded, s, path)

@@ -1,18 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -30,14 +31,28 @@ type held struct {
 	s     *session.Session
 	fence int64
 	env   []string
+	// killAfter is the time between a signal that asks the command to end and
+	// KILL; 0: the default.
+	killAfter time.Duration
 }
 
+// killAfter is how long a command may take to end after a signal.
+const killAfter = 10 * time.Second
+
 // runHeld runs the command for as long as the hold lasts and returns the error
-// that carries its exit code; nil for 0. A guard process ends the command when
-// the lease runs out, whatever becomes of this process, so that it is gone
-// before another can hold the same.
+// that carries its exit code; nil for 0. The command owns the terminal, and gets
+// the signals that this program gets. A guard process ends the command when the
+// lease runs out, whatever becomes of this process, so that it is gone before
+// another can hold the same.
 func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// From here on a signal is for the command, and its end is ours.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
 	defer stop()
@@ -53,24 +68,29 @@ func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
 		Args: args, Dir: dir, Env: append(env, h.env...),
 		// The lease leaves a third of the timeout; the child must be gone well within it.
 		Grace: min(proc.DefaultGrace, h.s.Timeout()/5),
-	}, g.files())
+	}, g.streams(signals, cmp.Or(h.killAfter, killAfter)))
 	return g.childError(ctx, h, args, r, err)
 }
 
-// files are the standard files of a child. What is not a file in a test is
-// nothing.
-func (g *globals) files() proc.Streams {
+// passedOn are the signals that a command gets from us. CONT tells that the shell
+// has continued us, and with us the command.
+var passedOn = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
+}
+
+// streams connect a child with our standard files, the terminal and signals. What
+// is not a file in a test is nothing.
+func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
 	file := func(stream any, def *os.File) *os.File {
 		if f, ok := stream.(*os.File); ok {
 			return f
 		}
 		return def
 	}
-	in := file(g.In, nil)
-	if term.IsTerminal(in) {
-		in = nil // a background group may not read the terminal
+	return proc.Streams{
+		In: file(g.In, nil), Out: file(g.Out, os.Stdout), Err: file(g.Err, os.Stderr),
+		Terminal: true, Signals: signals, KillAfter: killAfter,
 	}
-	return proc.Streams{In: in, Out: file(g.Out, os.Stdout), Err: file(g.Err, os.Stderr)}
 }
 
 // childError turns the end of a command into our own exit code.
@@ -83,15 +103,16 @@ func (g *globals) childError(ctx context.Context, h held, args []string, r proc.
 		return fail(exitNotFound, fmt.Errorf("%s: command not found", args[0]))
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitNotExecutable, fmt.Errorf("%s: cannot be executed", args[0]))
-	case isSignal(cause):
-		return codeError(exitSignal + int(signalOf(cause)))
 	case errors.Is(err, proc.ErrLease) || h.ctx.Err() != nil && cause != nil:
 		why := context.Cause(h.ctx)
 		if why == nil {
 			why = err
 		}
-		return fail(exitLost, fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
-			"another may hold it now; what the command had done stays")
+		// Told before the release is tried, which may take a while.
+		return codeError(g.tell(&cliError{
+			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
+			hints: []string{"another may hold it now; what the command had done stays"},
+		}))
 	}
 	exit, ok := errors.AsType[*proc.ExitError](err)
 	switch {
@@ -110,11 +131,6 @@ func (g *globals) childError(ctx context.Context, h held, args []string, r proc.
 func isSignal(err error) bool {
 	_, ok := errors.AsType[signalError](err)
 	return ok
-}
-
-func signalOf(err error) syscall.Signal {
-	e, _ := errors.AsType[signalError](err)
-	return e.signal
 }
 
 // release gives a hold back, even when the command was interrupted.

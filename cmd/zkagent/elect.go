@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -23,7 +24,9 @@ type electOptions struct {
 	joinDelay time.Duration
 	id        string
 	dialect   string
-	wait      time.Duration
+	waiting
+	list      bool
+	killAfter time.Duration
 }
 
 func newElectCommand(g *globals) *cobra.Command {
@@ -45,6 +48,8 @@ below ` + electionsRoot + `.`,
 			switch {
 			case len(names) != 1:
 				return usagef("elect takes one name")
+			case o.list && len(command) == 0:
+				return g.electList(c.Context(), names[0], o)
 			case o.observe && len(command) > 0:
 				return usagef("--observe takes no command")
 			case !o.observe && !o.once && len(command) == 0:
@@ -59,12 +64,14 @@ below ` + electionsRoot + `.`,
 	f.DurationVar(&o.joinDelay, "join-delay", 0, "join so much later, so that others lead rather; nobody is deposed")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
-	f.DurationVarP(&o.wait, "wait", "w", 0, "fail when not elected in this time (0: wait for ever)")
+	o.waiting.flags(f, "", "fail when not elected in this time")
+	f.BoolVar(&o.list, "list", false, "show who leads and who stands in line, and end")
+	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
 	return c
 }
 
 func (g *globals) elect(ctx context.Context, name string, command []string, o electOptions) error {
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, conf *agent.Config) error {
 		path, dialect, err := electionOf(conf, name, o.dialect)
 		if err != nil {
 			return err
@@ -76,7 +83,22 @@ func (g *globals) elect(ctx context.Context, name string, command []string, o el
 			host, _ := os.Hostname()
 			o.id = fmt.Sprintf("%s:%d", host, os.Getpid())
 		}
-		return g.lead(ctx, s, path, dialect, command, o)
+		return g.lead(ctx, wait, s, path, dialect, command, o)
+	})
+}
+
+// electList prints who leads and who stands in line.
+func (g *globals) electList(ctx context.Context, name string, o electOptions) error {
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+		path, _, err := electionOf(conf, name, o.dialect)
+		if err != nil {
+			return err
+		}
+		list, err := recipe.Contenders(ctx, s, path)
+		if err != nil {
+			return err
+		}
+		return g.printStanding(path, list)
 	})
 }
 
@@ -94,7 +116,7 @@ func electionOf(conf *agent.Config, name, dialect string) (string, string, error
 }
 
 // lead campaigns until the command has run for one term.
-func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect string, command []string, o electOptions) error {
+func (g *globals) lead(ctx, wait context.Context, s *session.Session, path, dialect string, command []string, o electOptions) error {
 	terms := make(chan leading)
 	campaign, stop := context.WithCancel(ctx)
 	c := election.New(election.Config{
@@ -117,15 +139,13 @@ func (g *globals) lead(ctx context.Context, s *session.Session, path, dialect st
 	}()
 	notice := time.AfterFunc(time.Second, func() { g.Say("waiting to be elected at %s", path) })
 	defer notice.Stop()
-	wait, cancel := g.patience(ctx, o.wait)
-	defer cancel()
 	select {
 	case l := <-terms:
 		notice.Stop()
 		g.Say("leading %s, term %d", path, l.term.ID)
 		err := g.runHeld(ctx, held{
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
-			env: []string{"ZKAGENT_ELECTION=" + path},
+			env: []string{"ZKAGENT_ELECTION=" + path}, killAfter: o.killAfter,
 		}, command)
 		g.resign(ctx, c)
 		return err

@@ -17,13 +17,16 @@ import (
 
 // lockOptions are the flags of lock; the letters are those of flock(1).
 type lockOptions struct {
-	nonblock bool
-	wait     time.Duration
-	shared   bool
-	conflict int
-	permits  int
-	fence    string
-	dialect  string
+	waiting
+	shared    bool
+	write     bool
+	list      bool
+	conflict  int
+	permits   int
+	fence     string
+	dialect   string
+	describe  string
+	killAfter time.Duration
 }
 
 func newLockCommand(g *globals) *cobra.Command {
@@ -33,33 +36,67 @@ func newLockCommand(g *globals) *cobra.Command {
 		Short: "Run a command under a lock",
 		Long: `Run a command under a lock in ZooKeeper, and end with its exit code.
 
-NAME is a znode path, or a name below ` + locksRoot + `. The command is
-ended with TERM, and KILL, when the lock is lost, before another can have it;
-the exit code then is 76. Its environment has ZKAGENT_LOCK_NAME, ZKAGENT_FENCE
-(a number that grows from holder to holder) and ZKAGENT_LOCK_EXPIRES. It does
-not get the terminal for input.`,
-		Example: "  zkagent lock -n backup -- /usr/bin/backup\n  zkagent lock --permits 3 -w 1m reindex -- ./reindex.sh",
+NAME is a znode path, or a name below ` + locksRoot + `. The command owns the
+terminal and gets the signals that zkagent gets. It is ended with TERM, and
+KILL, when the lock is lost, before another can have it; the exit code then is
+76. Its environment has ZKAGENT_LOCK_NAME, ZKAGENT_FENCE (a number that grows
+from holder to holder) and ZKAGENT_LOCK_EXPIRES.
+
+A path is one kind of lock: plain, read-write (--shared and --write), or a
+semaphore (--permits). A contender of another kind is refused. --list shows who
+holds and who waits.`,
+		Example: "  zkagent lock -n backup -- /usr/bin/backup\n  zkagent lock --permits 3 -w 60 reindex -- ./reindex.sh\n  zkagent lock --list backup",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
-			if len(names) != 1 || len(command) == 0 {
+			switch {
+			case len(names) == 1 && o.list && len(command) == 0:
+				return g.lockList(c.Context(), names[0], o)
+			case len(names) != 1 || len(command) == 0:
 				return usagef("lock takes a name, \"--\" and a command")
-			}
-			if o.shared && o.permits > 0 {
-				return usagef("--shared and --permits exclude each other")
+			case o.list:
+				return usagef("--list takes no command")
+			case o.shared && o.write || (o.shared || o.write) && o.permits > 0:
+				return usagef("--shared, --write and --permits exclude each other")
 			}
 			return g.lock(c.Context(), names[0], command, o)
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.nonblock, "nonblock", "n", false, "fail at once when it is held by another")
-	f.DurationVarP(&o.wait, "wait", "w", 0, "fail when it is not obtained in this time (0: wait for ever)")
+	o.waiting.flags(f, "fail at once when it is held by another", "fail when it is not obtained in this time")
 	f.BoolVarP(&o.shared, "shared", "s", false, "a read lock: held by many at once, and not together with a write lock")
+	f.BoolVar(&o.write, "write", false, "a write lock, for paths that are read-write locks")
+	f.BoolVar(&o.list, "list", false, "show who holds and who waits, and end")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitTemporary, "exit code when it is not obtained")
 	f.IntVar(&o.permits, "permits", 0, "a semaphore with so many permits instead of a lock")
 	f.StringVar(&o.fence, "fence", "", "write the fencing token to this file, too")
 	f.StringVar(&o.dialect, "dialect", recipe.Curator, "layout of the znodes: curator or kazoo")
+	f.StringVar(&o.describe, "describe", "", "a text for --list, such as what the command does")
+	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
 	return c
+}
+
+// lockList prints who holds the lock and who waits for it.
+func (g *globals) lockList(ctx context.Context, name string, o lockOptions) error {
+	path, err := pathOf(locksRoot, name)
+	if err != nil {
+		return err
+	}
+	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+		names, _, err := s.Children(ctx, path)
+		if err != nil && !errors.Is(err, session.ErrNoNode) {
+			return err
+		}
+		permits := o.permits > 0
+		for _, n := range names {
+			permits = permits || n == "leases"
+		}
+		list, err := standing(ctx, s, path, permits)
+		if err != nil {
+			return err
+		}
+		return g.printStanding(path, list)
+	})
 }
 
 func (g *globals) lock(ctx context.Context, name string, command []string, o lockOptions) error {
@@ -67,53 +104,67 @@ func (g *globals) lock(ctx context.Context, name string, command []string, o loc
 	if err != nil {
 		return err
 	}
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		h, err := g.acquire(ctx, s, path, o)
+	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error {
+		h, err := g.acquire(ctx, wait, s, path, o)
 		if err != nil {
 			return err
 		}
 		defer g.release(ctx, h)
 		if o.fence != "" {
 			if err := os.WriteFile(o.fence, []byte(strconv.FormatInt(h.Fence(), 10)+"\n"), 0o600); err != nil {
-				return fmt.Errorf("write fence: %w", err)
+				return fail(exitFailed, fmt.Errorf("write fence: %w", err))
 			}
 		}
-		what := held{what: "lock " + path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_LOCK_NAME=" + name, "ZKAGENT_LOCK_PATH=" + path}}
-		return g.runHeld(ctx, what, command)
+		return g.runHeld(ctx, held{
+			what: "lock " + path, ctx: h.Context(), s: s, fence: h.Fence(), killAfter: o.killAfter,
+			env: []string{"ZKAGENT_LOCK_NAME=" + name, "ZKAGENT_LOCK_PATH=" + path},
+		}, command)
 	})
 }
 
 // acquire waits for the lock and says so.
-func (g *globals) acquire(ctx context.Context, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
-	wait, cancel := g.patience(ctx, o.wait)
-	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for lock %s", path) })
+func (g *globals) acquire(ctx, wait context.Context, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })
 	defer notice.Stop()
 	h, err := o.acquire(wait, s, path)
+	hints := func() []string {
+		if by := holders(ctx, s, path, o.permits > 0); by != "" {
+			return []string{by}
+		}
+		return []string{"\"zkagent lock --list " + path + "\" shows who is in line"}
+	}
 	switch {
 	case err == nil:
 		return h, nil
+	case errors.Is(err, recipe.ErrKind):
+		return nil, fail(exitFailed, err, "--shared and --write are for read-write locks, --permits for semaphores, none of them for plain locks")
 	case errors.Is(err, recipe.ErrHeld):
-		return nil, fail(o.conflict, fmt.Errorf("lock %s: %w", path, recipe.ErrHeld), "\"zkagent zk ls "+path+"\" shows who is in line")
+		return nil, fail(o.conflict, fmt.Errorf("lock %s: %w", path, recipe.ErrHeld), hints()...)
 	case wait.Err() != nil && ctx.Err() == nil:
-		return nil, fail(o.conflict, fmt.Errorf("lock %s: not obtained in time", path), "\"zkagent zk ls "+path+"\" shows who is in line")
+		return nil, fail(o.conflict, fmt.Errorf("lock %s: not obtained in time", path), hints()...)
 	case errors.Is(err, recipe.ErrPermits):
 		return nil, fail(exitFailed, err, "all contenders must use the same --permits")
+	case errors.Is(err, recipe.ErrInTheWay):
+		return nil, fail(exitFailed, err, "\"zkagent lock --list "+path+"\" shows it")
 	}
 	return nil, err
 }
 
 // acquire picks the recipe.
 func (o lockOptions) acquire(ctx context.Context, s *session.Session, path string) (*recipe.Hold, error) {
-	cfg := recipe.LockConfig{Path: path, Dialect: o.dialect, Data: whoAmI()}
+	data := contenderData(o.describe)
+	cfg := recipe.LockConfig{Path: path, Dialect: o.dialect, Data: data}
 	var try, get func(context.Context) (*recipe.Hold, error)
 	switch {
 	case o.permits > 0:
-		m := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: o.permits, Dialect: o.dialect, Data: whoAmI()})
+		m := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: o.permits, Dialect: o.dialect, Data: data})
 		try, get = m.TryAcquire, m.Acquire
 	case o.shared:
 		l := recipe.NewRWLock(s, cfg)
 		try, get = l.TryRLock, l.RLock
+	case o.write:
+		l := recipe.NewRWLock(s, cfg)
+		try, get = l.TryLock, l.Lock
 	default:
 		l := recipe.NewLock(s, cfg)
 		try, get = l.TryAcquire, l.Acquire

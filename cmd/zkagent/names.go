@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -26,6 +27,16 @@ func pathOf(root, name string) (string, error) {
 		return "", fail(exitUsage, err)
 	}
 	return path, nil
+}
+
+// contenderData is what our znode says in a line: host and process, and what the
+// user told of the command.
+func contenderData(describe string) []byte {
+	data := fmt.Appendf(whoAmI(), ":%d", os.Getpid())
+	if describe != "" {
+		data = append(append(data, ' '), describe...)
+	}
+	return data
 }
 
 // whoAmI is what our znodes say about us, for people who look at them.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -31,9 +33,8 @@ type queueOptions struct {
 	ordered  bool
 	reserve  bool
 	maxLen   int
-	nonblock bool
-	wait     time.Duration
-	file     string
+	waiting
+	file string
 }
 
 func newQueueCommand(g *globals) *cobra.Command {
@@ -73,8 +74,7 @@ write that to --file. The reservation lasts for the session timeout
 item, "queue return ID" gives it back; otherwise it comes back by itself.`
 	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
 	for _, c := range []*cobra.Command{take, reserve} {
-		c.Flags().BoolVarP(&o.nonblock, "nonblock", "n", false, "fail at once when the queue is empty")
-		c.Flags().DurationVarP(&o.wait, "wait", "w", 0, "fail when nothing comes in this time (0: wait for ever)")
+		o.waiting.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
 	}
 	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)
@@ -86,6 +86,16 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)
 	})
 	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, length, purge}, g.newAckCommands()...)...)
+}
+
+// waitQueue runs fn with the queue of the name, in one session after the other
+// while it waits.
+func (g *globals) waitQueue(ctx context.Context, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
+	path, err := pathOf(queuesRoot, name)
+	if err != nil {
+		return err
+	}
+	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error { return fn(wait, s, path) })
 }
 
 // withQueue runs fn with the queue of the name.
@@ -147,17 +157,17 @@ func empty(err error, path string, gaveUp bool) error {
 }
 
 func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) error {
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+	return g.waitQueue(ctx, name, o, func(wait context.Context, s *session.Session, path string) error {
 		take := o.open(s, path).Take
 		if o.nonblock {
 			take = o.open(s, path).TryTake
 		}
-		body, err := awaitItem(ctx, g, path, o, take)
+		body, err := awaitItem(ctx, wait, g, path, take)
 		if err != nil {
 			return err
 		}
 		if g.IsJSON() {
-			return g.PrintJSON("body", string(body))
+			return g.PrintObject(bodyFields(body))
 		}
 		_, err = g.Out.Write(body)
 		return err
@@ -173,8 +183,8 @@ func (g *globals) queueReserve(ctx context.Context, name string, command []strin
 		}
 		return g.queueKeep(ctx, path, o)
 	}
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
-		r, err := g.queueAwait(ctx, s, path, o)
+	return g.waitQueue(ctx, name, o, func(wait context.Context, s *session.Session, path string) error {
+		r, err := g.queueAwait(ctx, wait, s, path, o)
 		if err != nil {
 			return err
 		}
@@ -183,18 +193,16 @@ func (g *globals) queueReserve(ctx context.Context, name string, command []strin
 }
 
 // queueAwait reserves the first item.
-func (g *globals) queueAwait(ctx context.Context, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
+func (g *globals) queueAwait(ctx, wait context.Context, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
 	reserve := o.open(s, path).Reserve
 	if o.nonblock {
 		reserve = o.open(s, path).TryReserve
 	}
-	return awaitItem(ctx, g, path, o, reserve)
+	return awaitItem(ctx, wait, g, path, reserve)
 }
 
 // awaitItem takes or reserves an item, and says so when it waits for one.
-func awaitItem[T any](ctx context.Context, g *globals, path string, o queueOptions, take func(context.Context) (T, error)) (T, error) {
-	wait, cancel := g.patience(ctx, o.wait)
-	defer cancel()
+func awaitItem[T any](ctx, wait context.Context, g *globals, path string, take func(context.Context) (T, error)) (T, error) {
 	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for an item in %s", path) })
 	defer notice.Stop()
 	item, err := take(wait)
@@ -202,6 +210,15 @@ func awaitItem[T any](ctx context.Context, g *globals, path string, o queueOptio
 		err = empty(err, path, wait.Err() != nil && ctx.Err() == nil)
 	}
 	return item, err
+}
+
+// bodyFields are a body in JSON: as text where it is text, else in base64, and
+// "encoding" says so.
+func bodyFields(body []byte) map[string]any {
+	if utf8.Valid(body) {
+		return map[string]any{"body": string(body)}
+	}
+	return map[string]any{"body": base64.StdEncoding.EncodeToString(body), "encoding": "base64"}
 }
 
 // process gives the item to the command, and removes it when that succeeds.

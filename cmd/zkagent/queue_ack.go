@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,7 +149,9 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	r, err := g.queueAwait(ctx, k.s, path, o)
+	wait, cancel := g.patience(ctx, o.wait)
+	defer cancel()
+	r, err := g.queueAwait(ctx, wait, k.s, path, o)
 	if err != nil {
 		return err
 	}
@@ -175,10 +178,12 @@ func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOpti
 		}
 	}
 	if g.IsJSON() {
-		return g.Line(map[string]any{
-			"apiVersion": "v1", "reservation": id, "item": r.Path(), "fence": r.Fence(),
-			"body": string(r.Body()), "expires": time.Now().Add(lasts).UTC(),
+		fields := bodyFields(r.Body())
+		maps.Copy(fields, map[string]any{
+			"apiVersion": "v1", "reservation": id, "item": r.Path(), "fence": r.Fence(), "attempts": r.Attempts(),
+			"expires": time.Now().Add(lasts).UTC(),
 		})
+		return g.Line(fields)
 	}
 	if _, err := fmt.Fprintln(g.Out, id); err != nil || o.file != "" {
 		return err

@@ -16,10 +16,11 @@ import (
 )
 
 type watchOptions struct {
-	children  bool
-	recursive bool
-	once      bool
-	initial   bool // leave the present state out
+	children    bool
+	recursive   bool
+	once        bool
+	changesOnly bool // leave the present state out
+	waiting
 }
 
 // watched is one state of a znode, as watch prints it.
@@ -58,7 +59,8 @@ change costs one request, whatever the size of the tree.`,
 				if o.children {
 					return usagef("--children is for a path")
 				}
-				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				return g.inSessions(c.Context(), o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
+					ctx := c.Context()
 					return g.watchGroup(ctx, s, conf, names[0], command, o)
 				})
 			}
@@ -68,7 +70,8 @@ change costs one request, whatever the size of the tree.`,
 			if o.children && o.recursive {
 				return usagef("--children and --recursive exclude each other")
 			}
-			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+			return g.inSessions(c.Context(), o.waiting, func(_ context.Context, s *session.Session, _ *agent.Config) error {
+				ctx := c.Context()
 				if o.recursive {
 					return g.watchTree(ctx, s, names[0], command, o)
 				}
@@ -79,7 +82,8 @@ change costs one request, whatever the size of the tree.`,
 	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
 	c.Flags().BoolVar(&o.recursive, "recursive", false, "watch the znode and all below it")
 	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
-	c.Flags().BoolVar(&o.initial, "changes-only", false, "do not print the present state")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires, instead of going on in the next one")
+	c.Flags().BoolVar(&o.changesOnly, "changes-only", false, "do not print the present state")
 	return c
 }
 
@@ -92,7 +96,7 @@ func (g *globals) watch(ctx context.Context, s *session.Session, path string, co
 			return err
 		}
 		if seen == 0 || !now.equal(last) {
-			if seen > 0 || !o.initial {
+			if seen > 0 || !o.changesOnly {
 				if err := g.changed(ctx, now, command, o); err != nil {
 					w.Stop()
 					return err

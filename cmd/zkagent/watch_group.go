@@ -63,7 +63,7 @@ func (g *globals) eachState(ctx context.Context, news <-chan *view.Group, done <
 	for seen := 0; !o.once || seen < 2; seen++ {
 		select {
 		case grp := <-news:
-			if seen == 0 && o.initial {
+			if seen == 0 && o.changesOnly {
 				continue
 			}
 			if err := g.groupChanged(ctx, grp, command); err != nil {

@@ -41,7 +41,7 @@ func (g *globals) watchTree(ctx context.Context, s *session.Session, root string
 		if ctx.Err() != nil || !first && len(changes) == 0 {
 			return
 		}
-		if !first || !o.initial {
+		if !first || !o.changesOnly {
 			failed = g.treeChanged(ctx, root, now.Last, changes, command)
 		}
 		if failed != nil || o.once && !first {

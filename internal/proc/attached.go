@@ -10,9 +10,18 @@ import (
 	"time"
 )
 
-// Streams are the three standard files of an attached command.
+// Streams connect an attached command with a person or a script.
 type Streams struct {
 	In, Out, Err *os.File
+	// Terminal gives the command the terminal, if this program has it: the
+	// command's group is in the foreground. When somebody stops it there, this
+	// program's group is stopped, too; SIGCONT on Signals goes on.
+	Terminal bool
+	// Signals are passed on to the command's group; nil: none.
+	Signals <-chan os.Signal
+	// KillAfter is the time between a passed-on INT, TERM, HUP or QUIT and KILL;
+	// 0: no KILL.
+	KillAfter time.Duration
 }
 
 // RunAttached is [Guard.Run] for a command of a person or a script: it reads
@@ -76,10 +85,14 @@ func (g Guard) attach(c Command, files Streams) (*guarded, error) {
 	}
 	run := &guarded{
 		cmd: cmd, control: controlW, status: statusR, onPID: c.Started,
-		out: &output{tail: newTail(0), r: null}, // nothing is read from it
+		out:     &output{tail: newTail(0), r: null}, // nothing is read from it
+		signals: files.Signals,
 	}
 	run.wg.Go(run.readStatus)
-	spec := guardSpec{Args: c.Args, Env: c.Env, Dir: c.Dir, Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	spec := guardSpec{
+		Args: rawBytes(c.Args), Env: rawBytes(c.Env), Dir: []byte(c.Dir), Stop: c.Stop, Grace: c.grace(),
+		Deadline: bootDeadline(g.Lease()), Terminal: files.Terminal, KillAfter: files.KillAfter,
+	}
 	_ = run.send(spec, 10*time.Second)
 	return run, nil
 }

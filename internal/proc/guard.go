@@ -40,19 +40,41 @@ type Guard struct {
 	Executable string
 }
 
-// guardSpec is the first line on the control pipe.
+// guardSpec is the first line on the control pipe. Arguments are bytes, for they
+// need not be UTF-8.
 type guardSpec struct {
-	Args     []string       `json:"args"`
-	Env      []string       `json:"env"`
-	Dir      string         `json:"dir"`
+	Args     [][]byte       `json:"args"`
+	Env      [][]byte       `json:"env"`
+	Dir      []byte         `json:"dir"`
 	Stop     syscall.Signal `json:"stop,omitempty"`
 	Grace    time.Duration  `json:"grace"`
 	Deadline int64          `json:"deadline"`
+	Terminal bool           `json:"terminal,omitempty"` // the command owns the terminal
+	// KillAfter is the time between a signal that asks for the end and KILL.
+	KillAfter time.Duration `json:"kill_after,omitempty"`
 }
 
 // guardOrder is every further line on the control pipe.
 type guardOrder struct {
-	Deadline int64 `json:"deadline"`
+	Deadline int64          `json:"deadline,omitempty"`
+	Signal   syscall.Signal `json:"signal,omitempty"` // for the command
+}
+
+// rawBytes and rawText carry texts over JSON as they are.
+func rawBytes(list []string) [][]byte {
+	raw := make([][]byte, len(list))
+	for i, s := range list {
+		raw[i] = []byte(s)
+	}
+	return raw
+}
+
+func rawText(raw [][]byte) []string {
+	list := make([]string, len(raw))
+	for i, b := range raw {
+		list[i] = string(b)
+	}
+	return list
 }
 
 // guardReport is a line on the status pipe: first the process id, at the end
@@ -105,6 +127,8 @@ type guarded struct {
 	status  *os.File
 	wg      sync.WaitGroup
 
+	signals <-chan os.Signal // to be passed on; nil: none
+
 	mu     sync.Mutex // mu guards report, which the status reader fills.
 	report guardReport
 	onPID  func(int)
@@ -141,7 +165,7 @@ func (g Guard) start(c Command) (*guarded, error) {
 	if dir == "" {
 		dir = "/"
 	}
-	spec := guardSpec{Args: c.Args, Env: CleanEnv(c.Env), Dir: dir, Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	spec := guardSpec{Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(dir), Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
 	if run.out, err = start(cmd, c); err != nil {
 		return nil, errors.Join(err, controlW.Close(), statusR.Close())
 	}
@@ -208,8 +232,12 @@ func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) e
 			r.stop(grace, exited)
 			return context.Cause(ctx)
 		case <-ticker.C:
-			if next := g.Lease(); next.After(last) && r.send(guardOrder{bootDeadline(next)}, every) == nil {
+			if next := g.Lease(); next.After(last) && r.send(guardOrder{Deadline: bootDeadline(next)}, every) == nil {
 				last = next
+			}
+		case s := <-r.signals:
+			if sig, ok := s.(syscall.Signal); ok {
+				_ = r.send(guardOrder{Signal: sig}, every) // a guard that is gone has no command
 			}
 		}
 	}

@@ -43,6 +43,7 @@ type guardMain struct {
 	control *bufio.Reader
 	status  *json.Encoder
 	spec    guardSpec
+	tty     *terminal // nil: the command has none
 }
 
 // run starts the command and ends it when its time has come.
@@ -54,13 +55,13 @@ func (m *guardMain) run() int {
 	// Descendants that leave the group become our children, so that we can
 	// find and end them.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	cmd := build(Command{Args: m.spec.Args, Dir: m.spec.Dir})
-	cmd.Env = m.spec.Env
+	cmd := build(Command{Args: rawText(m.spec.Args), Dir: string(m.spec.Dir)})
+	cmd.Env = rawText(m.spec.Env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	orders, gone := make(chan int64), make(chan struct{})
+	orders, gone := make(chan guardOrder), make(chan struct{})
 	go m.readOrders(orders, gone)
 	deadline := m.extended(orders)
 	if bootNow() >= deadline {
@@ -71,11 +72,15 @@ func (m *guardMain) run() int {
 		_ = m.status.Encode(guardReport{Error: plain(err).Error()})
 		return 1
 	}
+	if m.spec.Terminal {
+		m.tty = takeTerminal(cmd.Process.Pid)
+	}
 	_ = m.status.Encode(guardReport{PID: cmd.Process.Pid})
 	lease := m.watch(cmd, deadline, orders, gone, signals)
 	signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	_ = cmd.Wait()
 	killDescendants()
+	m.tty.giveBack()
 	r := result(cmd.ProcessState)
 	_ = m.status.Encode(guardReport{Result: &r, Lease: lease})
 	return 0
@@ -87,13 +92,14 @@ const orderWait = 100 * time.Millisecond
 
 // extended returns the newest deadline. On a busy host the first one may have
 // passed before this process runs, and been extended.
-func (m *guardMain) extended(orders <-chan int64) int64 {
+func (m *guardMain) extended(orders <-chan guardOrder) int64 {
 	deadline := m.spec.Deadline
 	timer := time.NewTimer(orderWait)
 	defer timer.Stop()
 	for bootNow() >= deadline {
 		select {
-		case deadline = <-orders:
+		case o := <-orders:
+			deadline = max(deadline, o.Deadline)
 		case <-timer.C:
 			return deadline
 		}
@@ -103,7 +109,7 @@ func (m *guardMain) extended(orders <-chan int64) int64 {
 
 // watch waits for the command's end, or ends it: when the pipe ends, on a
 // signal, or when the deadline has passed; the last is reported as true.
-func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, gone <-chan struct{}, signals <-chan os.Signal) bool {
+func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan guardOrder, gone <-chan struct{}, signals <-chan os.Signal) bool {
 	pid := cmd.Process.Pid
 	exited := make(chan struct{})
 	go func() {
@@ -112,17 +118,27 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, go
 	}()
 	timer := time.NewTimer(untilBoot(deadline))
 	defer timer.Stop()
+	var kill <-chan time.Time // after a signal that asks for the end
 	for {
 		select {
 		case <-exited:
 			return false
+		case <-m.tty.stops():
+			m.tty.suspend()
+		case <-kill:
+			signalGroup(pid, syscall.SIGKILL)
 		case <-gone:
 			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
 			return false
 		case <-signals:
 			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
 			return false
-		case deadline = <-orders:
+		case o := <-orders:
+			if o.Signal != 0 {
+				kill = m.pass(pid, o.Signal, kill)
+				continue
+			}
+			deadline = o.Deadline
 			timer.Reset(untilBoot(deadline))
 		case <-timer.C:
 			if left := deadline - bootNow(); left > 0 {
@@ -135,8 +151,25 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan int64, go
 	}
 }
 
+// pass gives a signal to the command, and returns when it is to be killed should
+// it live on.
+func (m *guardMain) pass(pid int, sig syscall.Signal, kill <-chan time.Time) <-chan time.Time {
+	if sig == syscall.SIGCONT {
+		m.tty.resume()
+	}
+	signalGroup(pid, sig)
+	switch sig {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		signalGroup(pid, syscall.SIGCONT) // a stopped process would see it only then
+		if kill == nil && m.spec.KillAfter > 0 {
+			return time.After(m.spec.KillAfter)
+		}
+	}
+	return kill
+}
+
 // readOrders passes on new deadlines until the pipe ends.
-func (m *guardMain) readOrders(orders chan<- int64, gone chan<- struct{}) {
+func (m *guardMain) readOrders(orders chan<- guardOrder, gone chan<- struct{}) {
 	defer close(gone)
 	dec := json.NewDecoder(m.control)
 	for {
@@ -144,6 +177,6 @@ func (m *guardMain) readOrders(orders chan<- int64, gone chan<- struct{}) {
 		if dec.Decode(&o) != nil {
 			return
 		}
-		orders <- o.Deadline
+		orders <- o
 	}
 }

@@ -190,13 +190,13 @@ func TestGuard_EndsTheCommandWhenTheLeaseRunsOut(t *testing.T) {
 // A guard that starts after its first deadline has passed looks for a newer one
 // before it gives up.
 func TestGuard_LateStart(t *testing.T) {
-	orders := make(chan int64, 1)
+	orders := make(chan guardOrder, 1)
 	m := &guardMain{spec: guardSpec{Deadline: bootNow() - 1}}
 	if got := m.extended(orders); got != m.spec.Deadline {
 		t.Errorf("without an order: got %d, want %d", got, m.spec.Deadline)
 	}
 	next := bootDeadline(time.Now().Add(time.Hour))
-	orders <- next
+	orders <- guardOrder{Deadline: next}
 	if got := m.extended(orders); got != next {
 		t.Errorf("with an order: got %d, want %d", got, next)
 	}

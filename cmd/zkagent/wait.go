@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// waiting is how a command waits for its turn.
+type waiting struct {
+	nonblock     bool
+	wait         time.Duration
+	failOnExpiry bool
+}
+
+// flags adds the flags of a command that waits; the letters are those of flock(1).
+func (w *waiting) flags(f *pflag.FlagSet, nonblock, wait string) {
+	if nonblock != "" {
+		f.BoolVarP(&w.nonblock, "nonblock", "n", false, nonblock)
+	}
+	f.VarP((*seconds)(&w.wait), "wait", "w", wait+": seconds, or a duration (0: wait for ever)")
+	f.BoolVar(&w.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires while waiting, instead of joining again")
+}
+
+// seconds is a flag that takes a number of seconds, as flock does, or a duration.
+type seconds time.Duration
+
+func (s *seconds) String() string { return time.Duration(*s).String() }
+func (s *seconds) Type() string   { return "duration" }
+
+// Set implements pflag.Value.
+func (s *seconds) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1e9 {
+		*s = seconds(n * float64(time.Second))
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is neither a number of seconds nor a duration", text)
+	}
+	*s = seconds(d)
+	return nil
+}
+
+// nonblockConnect bounds the connection of a command that must not wait.
+const nonblockConnect = 2 * time.Second
+
+// inSessions runs fn in a session. When that ends while fn waits, fn runs again in
+// the next one: a place in a line does not outlive its session, the wish for it
+// does. An error with an exit code of its own is final. The wait that w allows
+// covers the connection, too.
+func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait context.Context, s *session.Session, conf *agent.Config) error) error {
+	began := time.Now()
+	c, conf, err := g.zkConfig()
+	if err != nil {
+		return err
+	}
+	m, err := session.New(c)
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1) // size 1: Run ends once
+	go func() { ended <- m.Run(run) }()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	wait, cancel := g.patience(ctx, w.wait)
+	defer cancel()
+	for first := true; ; first = false {
+		s, err := g.firstSession(wait, m, c, w, first)
+		if err != nil {
+			return err
+		}
+		err = fn(wait, s, conf)
+		_, final := errors.AsType[*cliError](err)
+		_, coded := errors.AsType[codeError](err)
+		switch {
+		case err == nil, final, coded, ctx.Err() != nil, s.Context().Err() == nil:
+			return err
+		case w.failOnExpiry:
+			return fail(exitUnavailable, err)
+		case wait.Err() != nil:
+			return fail(exitTemporary, fmt.Errorf("not obtained within %s", time.Since(began).Round(time.Millisecond)))
+		}
+		g.Say("the session has expired; joining again")
+	}
+}
+
+// firstSession waits for a session. The first one must come within a bound; later
+// ones are waited for as long as the command waits.
+func (g *globals) firstSession(ctx context.Context, m *session.Manager, c session.Config, w waiting, first bool) (*session.Session, error) {
+	if !first {
+		return m.Session(ctx)
+	}
+	limit := connectTimeout
+	switch {
+	case g.timeout > 0:
+		limit = g.timeout
+	case w.nonblock:
+		limit = nonblockConnect
+	case w.wait > 0:
+		limit = min(limit, w.wait)
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
+	defer notice.Stop()
+	s, err := m.Session(bounded)
+	switch {
+	case err == nil:
+		return s, g.checkChroot(bounded, s, c)
+	case errors.Is(err, session.ErrAuthFailed), isSignal(context.Cause(ctx)):
+		return nil, err
+	}
+	return nil, fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), limit, err),
+		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
+}
+
+// checkChroot says that the chroot does not exist, which every request below it
+// would report as a missing znode.
+func (g *globals) checkChroot(ctx context.Context, s *session.Session, c session.Config) error {
+	if c.Chroot == "" || c.Chroot == "/" {
+		return nil
+	}
+	_, exists, err := s.Exists(ctx, "/")
+	if err != nil || exists {
+		return nil //nolint:nilerr // the command itself meets the error
+	}
+	return fail(exitConfig, fmt.Errorf("the chroot %s does not exist", c.Chroot), "create it: zkagent zk create "+c.Chroot+" --zk "+strings.Join(c.Servers, ",")+" --chroot /")
+}
+
+// holders says who holds, for the hint of a command that did not get it.
+func holders(ctx context.Context, s *session.Session, path string, permits bool) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	list, err := standing(ctx, s, path, permits)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, c := range list {
+		if c.Holder {
+			names = append(names, fmt.Sprintf("%s since %s", term.Printable(string(c.Data)), c.Since.Format(time.TimeOnly)))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "held by " + strings.Join(names, ", ")
+}
+
+// standing lists who holds and who waits, of a lock, an election or a semaphore.
+func standing(ctx context.Context, s *session.Session, path string, permits bool) ([]recipe.Contender, error) {
+	if !permits {
+		return recipe.Contenders(ctx, s, path)
+	}
+	list, err := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path}).Participants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := recipe.Contenders(ctx, s, session.JoinPath(path, "locks"))
+	for i := range wait {
+		wait[i].Holder = false
+	}
+	return append(list, wait...), err
+}
+
+// printStanding prints who holds and who waits.
+func (g *globals) printStanding(name string, list []recipe.Contender) error {
+	type row struct {
+		State  string    `json:"state"`
+		Who    string    `json:"who"`
+		Since  time.Time `json:"since"`
+		Fence  int64     `json:"fence"`
+		Znode  string    `json:"znode"`
+		Stray  bool      `json:"stray,omitempty"` // a persistent znode: it never leaves by itself
+		Shared bool      `json:"shared,omitempty"`
+	}
+	rows := []row{}
+	for _, c := range list {
+		state := "waits"
+		if c.Holder {
+			state = "holds"
+		}
+		rows = append(rows, row{state, string(c.Data), c.Since.UTC(), c.Czxid, c.Path, c.Owner == 0, c.Shared})
+	}
+	if g.IsJSON() {
+		return g.PrintJSON("contenders", rows)
+	}
+	for _, r := range rows {
+		if r.Stray {
+			g.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", r.Znode, r.Znode)
+		}
+		if _, err := fmt.Fprintf(g.Out, "%s\t%s\t%s\t%s\n", r.State, term.Printable(r.Who), r.Since.Local().Format(time.DateTime), r.Znode); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		g.Say("nobody holds %s, and nobody waits", name)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the controlling terminal, lent to the group of a command as a shell
+// lends it: what the person types, Ctrl-C and Ctrl-Z go to the command. It is used
+// by the guard, the parent of the command.
+type terminal struct {
+	file   *os.File
+	child  int // group of the command
+	caller int // group of the program that started the guard
+	// stopped receives when somebody has stopped the command.
+	stopped chan struct{}
+}
+
+// takeTerminal puts the group that pid leads into the foreground. It returns nil
+// when there is no terminal, or when the caller does not have it: a job in the
+// background takes nothing.
+func takeTerminal(pid int) *terminal {
+	caller, err := unix.Getpgid(os.Getppid())
+	if err != nil {
+		return nil
+	}
+	file, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	t := &terminal{file: file, child: pid, caller: caller, stopped: make(chan struct{})}
+	if t.foreground() != caller {
+		_ = file.Close()
+		return nil
+	}
+	// Who is in the background may change the foreground only while it ignores
+	// TTOU. The command has started already, so it does not inherit that.
+	signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN)
+	t.lend(pid)
+	go t.watch()
+	return t
+}
+
+// foreground is the group that has the terminal; 0: not known.
+func (t *terminal) foreground() int {
+	group, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// lend gives the terminal to a group, and continues it: it may have been stopped
+// because it had no terminal.
+func (t *terminal) lend(group int) {
+	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
+	if group == t.child {
+		signalGroup(group, syscall.SIGCONT)
+	}
+}
+
+// watch reports each stop of the command, until it has ended.
+func (t *terminal) watch() {
+	for {
+		err := unix.Waitid(unix.P_PID, t.child, nil, unix.WSTOPPED, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return
+		}
+		t.stopped <- struct{}{}
+	}
+}
+
+// stops receives when the command was stopped.
+func (t *terminal) stops() <-chan struct{} {
+	if t == nil {
+		return nil
+	}
+	return t.stopped
+}
+
+// suspend stops the caller, too, so that its shell goes on.
+func (t *terminal) suspend() {
+	if t.foreground() != t.child {
+		return // not by the terminal, or it was only looking for input
+	}
+	t.lend(t.caller)
+	_ = syscall.Kill(-t.caller, syscall.SIGTSTP)
+}
+
+// resume gives the command the terminal again, if the caller has it.
+func (t *terminal) resume() {
+	if t != nil && t.foreground() == t.caller {
+		t.lend(t.child)
+	}
+}
+
+// giveBack returns the terminal to the caller.
+func (t *terminal) giveBack() {
+	if t == nil {
+		return
+	}
+	if group := t.foreground(); group == t.child || group == 0 {
+		t.lend(t.caller)
+	}
+	_ = t.file.Close()
+}
