@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -302,6 +303,32 @@ func (a *Agent) reload(ctx context.Context) error {
 func hasSource(cfg *Config, subject string) bool {
 	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
 		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name })
+}
+
+// fileWatch loads the settings again when one of their files, or a template,
+// changes.
+func (a *Agent) fileWatch(ctx context.Context) filewatch.Watch {
+	return filewatch.Watch{
+		Files: func() []string {
+			cfg := a.cfg.Load()
+			files := slices.Clone(cfg.Files)
+			for _, b := range cfg.Bundles {
+				for _, t := range b.Templates {
+					if t.Source != "" {
+						files = append(files, t.Source)
+					}
+				}
+			}
+			return files
+		},
+		Changed: func() {
+			if err := a.Reload(ctx); err != nil {
+				a.log.Debug("changed settings kept out", "err", err)
+			}
+		},
+		Problem: func(dir string, err error) { a.conds.Set("files-not-watched", dir, err) },
+		Lost:    func(err error) { a.log.Warn("file events lost", "err", err) },
+	}
 }
 
 func hasBundle(cfg *Config, name string) bool {
