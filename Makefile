@@ -21,6 +21,7 @@ setup: ## install what the tests need (Debian packages)
 
 test: setup ## run all tests, with the race detector, against real servers
 	$(GO) test -race -shuffle=on -timeout 12m ./...
+	cd grpcresolver && $(GO) test -race -shuffle=on ./...
 
 test-page: ## test the page in a headless Chromium
 	@GO=$(GO) scripts/test-page

@@ -74,15 +74,15 @@ func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) er
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	manager, err := session.New(zk)
-	if err != nil {
-		return err
-	}
 	lists := make(chan []view.Member, 1) // size 1: the newest
 	follower := registry.NewGroup(group)
-	ended := make(chan error, 2)
-	go func() { ended <- manager.Run(ctx) }()
-	go func() { ended <- followOver(ctx, manager, follower, newest(lists)) }()
+	ended := make(chan error, 1)
+	go func() {
+		defer close(lists)
+		ended <- session.Each(ctx, zk, func(ctx context.Context, s *session.Session) error {
+			return follower.Run(ctx, s, newest(lists))
+		})
+	}()
 	if o.once {
 		err = g.haproxyOnce(ctx, o.backend, lists)
 	} else {
@@ -90,35 +90,16 @@ func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) er
 		err = context.Cause(ctx)
 	}
 	cancel()
-	for range 2 {
-		if e := <-ended; err == nil && e != nil && !errors.Is(e, context.Canceled) {
-			err = e
-		}
+	if e := <-ended; err == nil && !errors.Is(e, context.Canceled) {
+		err = e
 	}
 	return err
 }
 
-// followOver runs the follower in each session until ctx ends.
-func followOver(ctx context.Context, m *session.Manager, follower *registry.Group, up func(view.Update)) error {
-	for {
-		s, err := m.Session(ctx)
-		if err != nil {
-			return err
-		}
-		if err := view.Untyped(follower.Run)(ctx, s, up); err != nil && s.Context().Err() == nil && ctx.Err() == nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-	}
-}
-
 // newest keeps the newest list of members in a channel of size 1.
-func newest(lists chan []view.Member) func(view.Update) {
-	return func(u view.Update) {
-		grp, ok := u.(*view.Group)
-		if !ok || grp.Missing {
+func newest(lists chan []view.Member) func(*view.Group) {
+	return func(grp *view.Group) {
+		if grp.Missing {
 			return // without the group's znode nothing is known of its members
 		}
 		select {
@@ -136,7 +117,10 @@ func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-ch
 	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the members of the group; --timeout ends it") })
 	defer notice.Stop()
 	select {
-	case members := <-lists:
+	case members, ok := <-lists:
+		if !ok {
+			return nil // the end of the follower says why
+		}
 		r, err := b.Apply(ctx, members)
 		if err == nil {
 			g.haproxyDone(&b)(r, nil)
