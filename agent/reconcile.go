@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/rolling"
@@ -177,7 +178,7 @@ func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Lo
 		w.lines[e.Path] = line.Mark()
 	}
 	for _, c := range cfg.Configs {
-		w.paths[session.JoinPath(c.Path, "subscribers/"+cfg.ID)] = true
+		w.paths[config.SubscriptionPath(c.Path, cfg.ID)] = true
 	}
 	for _, b := range cfg.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {

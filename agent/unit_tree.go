@@ -25,59 +25,76 @@ type configTree struct {
 	agent   *Agent
 	cfg     config.Config
 	watcher *config.Watcher
+	fleet   *subscription // nil until the first versioned state
 }
 
 // Run implements Unit.
 func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &subscription{
-		configTree: c, up: up, stopping: ctx.Done(), session: s,
-		subscriber: config.NewSubscriber(config.SubscriberConfig{Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log}),
-	}
-	m.participant = fleet.New(fleet.Config{
-		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
-		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.reason,
-	})
-	defer m.wg.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	defer cancel()
+	begun := false
+	take := func() {
+		if !begun {
+			begun = true
+			c.fleet.begin(ctx, s, up, &wg)
+		}
+	}
+	if c.fleet != nil {
+		take() // a tree that has not changed since the last session is not passed on
+	}
 	return c.watcher.Run(ctx, s, func(u view.Update) {
 		tree, ok := u.(*view.Tree)
 		if !ok || tree.Layout != config.LayoutVersioned {
 			up(u)
 			return
 		}
-		m.begin(ctx, s)
-		m.participant.Offer(tree)
+		if c.fleet == nil {
+			c.fleet = newSubscription(c)
+		}
+		take()
+		c.fleet.subscriber.Spread(c.watcher.Hosts())
+		c.fleet.participant.Offer(tree)
 	})
 }
 
-// subscription is one agent's part in the rollouts of one tree, for one
-// session. It implements fleet.Host.
+// subscription is one agent's part in the rollouts of one tree, over sessions. It
+// implements fleet.Host.
 type subscription struct {
 	*configTree
-	up          func(view.Update)
 	subscriber  *config.Subscriber
 	participant *fleet.Participant
-	stopping    <-chan struct{} // closed when the unit is told to stop
-	session     *session.Session
-	wg          sync.WaitGroup
-	begun       bool // touched by the watcher's goroutine alone
+
+	// Of the present session.
+	up       func(view.Update)
+	stopping <-chan struct{} // closed when the unit is told to stop
 
 	mu   sync.Mutex // mu guards last.
 	last usage
 }
 
-// begin subscribes at the first versioned state: flat trees have no
-// subscribers, and an agent that follows one needs no right to write there.
-func (m *subscription) begin(ctx context.Context, s *session.Session) {
-	if m.begun {
-		return
+func newSubscription(c *configTree) *subscription {
+	m := &subscription{
+		configTree: c,
+		subscriber: config.NewSubscriber(config.SubscriberConfig{Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log}),
 	}
-	m.begun = true
+	m.participant = fleet.New(fleet.Config{
+		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
+		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.reason, Owned: m.subscriber.Owned,
+	})
+	return m
+}
+
+// begin subscribes in a session. It begins with the first versioned state: flat
+// trees have no subscribers, and an agent that follows one needs no right to write
+// there.
+func (m *subscription) begin(ctx context.Context, s *session.Session, up func(view.Update), wg *sync.WaitGroup) {
+	m.up, m.stopping = up, ctx.Done()
 	for what, run := range map[string]func(context.Context, *session.Session) error{
 		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.tellMaintenance,
 	} {
-		m.wg.Go(func() {
+		wg.Go(func() {
 			if err := run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
 				m.agent.conds.Open("rollouts-not-followed", m.cfg.Name, err.Error())
 				m.agent.log.Error("rollouts are not followed", "config", m.cfg.Name, "part", what, "err", err)
@@ -87,8 +104,11 @@ func (m *subscription) begin(ctx context.Context, s *session.Session) {
 }
 
 // read reads a version under the name that the settings gave the tree.
-func (m *subscription) read(ctx context.Context, s *session.Session, version int64) (*view.Tree, error) {
-	return m.watcher.ReadVersion(ctx, s, version)
+func (m *subscription) read(ctx context.Context, s *session.Session, v fleet.Version) (*view.Tree, error) {
+	if v.Digest == "" {
+		return m.watcher.ReadVersion(ctx, s, v.Number)
+	}
+	return m.watcher.ReadProposed(ctx, s, v.Number, v.Digest, v.Delta)
 }
 
 // Vote implements fleet.Host: the tree must satisfy its own schema, and every
@@ -133,11 +153,7 @@ const useLimit = 10 * time.Minute
 
 // Use implements fleet.Host: the tree goes through the loop as any other
 // state; when a bundle fails with it, the former tree does.
-func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
-	former, err := m.former(ctx, tree)
-	if err != nil {
-		return err
-	}
+func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
 	m.up(tree)
 	// A bundle that never comes to an end, for it waits for another source,
 	// must not hold a permit of the fleet for ever.
@@ -159,39 +175,32 @@ func (m *subscription) Use(ctx context.Context, tree *view.Tree) error {
 		return nil
 	}
 	m.agent.conds.Open("rollout-failed", m.cfg.Name, fmt.Sprintf("version %d: %v", tree.Generation, err))
-	version := int64(0)
-	if former != nil {
-		version = former.Generation
-		m.up(former)
-		back, cancelBack := context.WithTimeout(ctx, useLimit)
-		defer cancelBack()
-		if _, waitErr := m.settled(back, former); errors.Is(waitErr, fleet.ErrStopping) || ctx.Err() != nil {
-			return waitErr
-		}
+	if backErr := m.Back(ctx, from); errors.Is(backErr, fleet.ErrStopping) || ctx.Err() != nil {
+		return backErr
 	}
-	m.report(version, config.StateFailed, err)
+	m.report(generationOf(from), config.StateFailed, err)
 	return err
 }
 
-// former is what to go back to: the tree in use, or the version before when a
-// former life of this agent stopped in the middle of this very change, and
-// nil when there is none.
-func (m *subscription) former(ctx context.Context, tree *view.Tree) (*view.Tree, error) {
-	inUse, ok := m.agent.loop.snapshot.Load().view.Tree(tree.Name)
-	if ok && inUse.Generation != tree.Generation {
-		return inUse, nil
+// Back implements fleet.Host.
+func (m *subscription) Back(ctx context.Context, tree *view.Tree) error {
+	if tree == nil {
+		return nil
 	}
-	if tree.Previous == 0 {
-		return nil, nil //nolint:nilnil // a first version has none before it
+	m.up(tree)
+	m.report(tree.Generation, config.StateFailed, errors.New("the version before is in use again"))
+	ctx, cancel := context.WithTimeout(ctx, useLimit)
+	defer cancel()
+	_, err := m.settled(ctx, tree)
+	return err
+}
+
+// generationOf is the version of a tree, 0 without one.
+func generationOf(tree *view.Tree) int64 {
+	if tree == nil {
+		return 0
 	}
-	former, err := m.read(ctx, m.session, tree.Previous)
-	if err == nil {
-		return former, nil
-	}
-	if ctx.Err() != nil || m.session.Context().Err() != nil {
-		return nil, fleet.ErrStopping
-	}
-	return nil, fmt.Errorf("read version %d, to go back to: %w", tree.Previous, err)
+	return tree.Generation
 }
 
 // settled waits until the loop has the tree in its view and no apply for it is
@@ -252,7 +261,7 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 }
 
 func (a *Agent) configUnit(c config.Config) unitParts {
-	c.Logger, c.Metrics = a.log, a.metrics.of.config
+	c.Logger, c.Metrics = a.log, a.metrics.config
 	c.Problem = func(err error) { a.conds.Set("source-unusable", "config "+c.Name, err) }
 	w := config.NewWatcher(c)
 	return unitParts{unit: &configTree{agent: a, cfg: c, watcher: w}, value: w}

@@ -145,7 +145,7 @@ func (e *env) voted(ctx context.Context, t *tree, ours *crew, n int) error {
 		}
 		before, began := ours.meter.now(), time.Now()
 		name, err := fleet.Propose(ctx, e.writer, fleet.Request{
-			Root: t.root, Version: r.Version, Digest: r.Digest, Strategy: fleet.Strategy{Parallel: n}, Who: "bench", Why: "bench", Expect: -1, Base: r.Previous,
+			Root: t.root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Strategy: fleet.Strategy{Parallel: n}, Who: "bench", Why: "bench", Base: r.Previous,
 		})
 		if err != nil {
 			return err
@@ -163,7 +163,7 @@ func (e *env) voted(ctx context.Context, t *tree, ours *crew, n int) error {
 		}
 		used = ours.meter.now().since(before)
 	}
-	e.add(told("agents: proposal to the last renamed file, voted", n, took, 0, "all at once; every agent votes and takes a permit"))
+	e.add(told("agents: proposal to the last renamed file, voted", n, took, 0, "all at once; every agent votes and is granted its turn"))
 	e.add(Row{Case: "agents: requests a host, one voted version", Size: n, Unit: "requests", Ours: per(used.requests, n)})
 	return nil
 }
@@ -175,7 +175,7 @@ func (e *env) done(ctx context.Context, root, name string) error {
 	var last *fleet.State
 	err := fleet.Watch(ctx, e.writer, root, name, func(s *fleet.State) bool {
 		last = s
-		return s.Done == nil && s.Err() == nil
+		return s.Open() && s.Err() == nil
 	})
 	if err == nil {
 		err = last.Err()
@@ -316,8 +316,8 @@ func (t *tree) publish(ctx context.Context, value string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	ops := config.FlipOps(t.root, config.Ready{Version: r.Version, Digest: r.Digest, Previous: r.Previous}, st.Version)
+	ready := config.Ready{Version: r.Version, Digest: r.Digest, Previous: r.Previous, Delta: r.Delta}
 	began := time.Now()
-	_, err = t.s.Multi(ctx, ops...)
+	_, err = t.s.Set(ctx, config.ReadyPath(t.root), ready.Encode(), st.Version)
 	return began, err
 }

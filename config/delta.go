@@ -66,7 +66,7 @@ func deltaOf(from digest, list []Change) *Delta {
 // read the contents, too: a difference must not show them to others.
 func (p *publisher) mayShow(ctx context.Context) bool {
 	var first []string
-	for i, path := range []string{p.cfg.Path + "/" + elemObjects, readyPath(p.cfg.Path), ShardPath(p.cfg.Path, shardNames()[0])} {
+	for i, path := range []string{p.cfg.Path + "/" + elemObjects, readyPath(p.cfg.Path), ShardPath(p.cfg.Path, ShardNames()[0])} {
 		acl, _, err := p.s.GetACL(ctx, path)
 		if err != nil {
 			return false

@@ -15,9 +15,9 @@
 //     <root>/ready                      flat: empty; versioned: JSON, see [Ready]
 //     <root>/versions/<S>               versioned: header and bucket digests
 //     <root>/objects/<2 hex>/<sha256>   versioned: buckets and values
-//     <root>/subscribers/<agent id>     ephemeral: what an agent uses, see [Subscriber]
 //     <root>/freeze                     no flip of ready while it exists
 //     <root>/rollouts/...               votes and rollouts
+//     <root>/rollouts/shards/<h>/<id>   ephemeral: what an agent uses, see [Subscriber]
 //     <root>-lock/...                   the publishers' lock
 //
 // A program follows a config by [Follow] and writes one by a [Publisher]; both go
@@ -38,6 +38,6 @@
 //
 // # Not here
 //
-// Votes and rollouts are built on [Prepare] and [FlipOps] elsewhere. The ready
+// Votes and rollouts are built on [Prepare] elsewhere. The ready
 // rule cannot make a tree of a writer consistent that does not keep it.
 package config

@@ -9,40 +9,40 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// NoReady is the version that [FlipOps] takes when ready does not exist yet.
-const NoReady int32 = -1
+// noReady is the version of a ready that does not exist yet.
+const noReady int32 = -1
 
-// FlipOps returns what makes r the version in use, to be put into one multi:
-// fail when the config is frozen, then set ready at its version have, as
-// [ReadReady] returned it, or create it ([NoReady]). When the multi fails with
-// NodeExists at the first of them, the config is frozen; with BadVersion or, at
-// the last, NodeExists, another publisher was faster.
-func FlipOps(root string, r Ready, have int32) []session.Op {
-	ready := session.SetOp(readyPath(root), r.Encode(), have)
-	if have == NoReady {
-		ready = session.CreateOp(readyPath(root), r.Encode(), session.Persistent)
-	}
-	return append(freezeGuard(root), ready)
-}
-
-// flip makes r the version in use. A lost reply is resolved by reading ready:
-// nobody else sets it to this version.
+// flip makes r the version in use, in place of ready at its version have, while
+// the config is not frozen and no rollout is open. A lost reply is resolved by
+// reading ready: nobody else sets it to this version.
 func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
 	root := p.cfg.Path
 	if err := p.cfg.at("flip"); err != nil {
 		return err
 	}
 	for range maxTries {
+		rollout, err := CloseOps(ctx, p.s, root, p.cfg.who(), p.cfg.Emergency)
+		if err != nil {
+			return err
+		}
 		checks, err := p.checks(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = p.s.Multi(ctx, slices.Concat([]session.Op{p.guard}, FlipOps(root, r, have), checks)...)
+		ready := session.SetOp(readyPath(root), r.Encode(), have)
+		if have == noReady {
+			ready = session.CreateOp(readyPath(root), r.Encode(), session.Persistent)
+		}
+		_, err = p.s.Multi(ctx, slices.Concat([]session.Op{p.guard}, Absent(freezePath(root)), rollout, []session.Op{ready}, checks)...)
 		switch {
 		case err == nil:
 			return nil
 		case p.otherTool(err):
 			return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", root, ErrConflict, err)
+		}
+		var multi *session.MultiError
+		if errors.As(err, &multi) && multi.Index > 2 && multi.Path != readyPath(root) {
+			continue // a rollout has moved, or was opened: look again
 		}
 		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {
 			return flipError(ctx, p.s, root, err)

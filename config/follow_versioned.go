@@ -94,6 +94,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 		w.wait(fmt.Sprintf("for version %d to be readable", r.Version))
 		return true, w.failedRead(ctx, s, err)
 	}
+	w.hosts.Store(int64(r.Hosts))
 	w.inUse.Store(c)
 	w.pass(c.tree(w.cfg.Name, w.cfg.Path, r, last))
 	return false, nil

@@ -31,14 +31,6 @@ func (e *FrozenError) Is(target error) bool { return target == ErrFrozen }
 
 func freezePath(root string) string { return root + "/" + elemFreeze }
 
-// freezeGuard makes a multi fail with NodeExists while the config is frozen.
-func freezeGuard(root string) []session.Op {
-	return []session.Op{
-		session.CreateOp(freezePath(root), nil, session.Persistent),
-		session.DeleteOp(freezePath(root), -1),
-	}
-}
-
 // Freeze forbids every publish, rollback and rollout of the config until
 // [Unfreeze]. It waits for the publishers' lock, so that nothing is half done.
 // Freezing again replaces the reason.

@@ -35,6 +35,9 @@ type PublishConfig struct {
 	Force bool
 	// Finish allows to write over an unfinished publish of a flat tree.
 	Finish bool
+	// Emergency closes an open rollout in the same transaction. It is never
+	// unchanged: hosts of the rollout may use another version than the one in use.
+	Emergency bool
 	// NoDelta keeps the difference to the version before out of ready and of the
 	// calls of rollouts: readers take the contents from their objects alone.
 	NoDelta bool
@@ -92,7 +95,7 @@ func Publish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result
 }
 
 // Prepare writes keys as a version and leaves the one in use in use. The
-// version becomes visible when ready is set, with [FlipOps]. A frozen config is
+// version becomes visible when ready is set, by a rollout. A frozen config is
 // refused here already, for that would be.
 func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
 	if cfg.Layout == LayoutFlat {
@@ -260,7 +263,7 @@ func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result,
 		if st.exists || !hasKeys(st.nodes) {
 			return fmt.Errorf("config %s: there is nothing to finish: %w", cfg.Path, ErrUnchanged)
 		}
-		_, err = s.Multi(ctx, append(append([]session.Op{guard}, freezeGuard(cfg.Path)...), session.CreateOp(readyPath(cfg.Path), nil, session.Persistent))...)
+		_, err = s.Multi(ctx, append(append([]session.Op{guard}, Absent(freezePath(cfg.Path))...), session.CreateOp(readyPath(cfg.Path), nil, session.Persistent))...)
 		if err != nil && !errors.Is(err, session.ErrUnknown) {
 			return flipError(ctx, s, cfg.Path, err)
 		}

@@ -100,7 +100,7 @@ func (p *publisher) otherTool(err error) bool {
 // touched is set before the first request that can leave ready absent.
 func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) error {
 	ready := readyPath(p.cfg.Path)
-	begin := append([]session.Op{p.guard}, freezeGuard(p.cfg.Path)...)
+	begin := append([]session.Op{p.guard}, Absent(freezePath(p.cfg.Path))...)
 	if st.exists {
 		begin = append(begin, session.DeleteOp(ready, st.stat.Version))
 	}
@@ -134,7 +134,7 @@ func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) erro
 	if err := p.cfg.at("ready"); err != nil {
 		return err
 	}
-	_, err := p.s.Multi(ctx, append(append([]session.Op{p.guard}, freezeGuard(p.cfg.Path)...), end)...)
+	_, err := p.s.Multi(ctx, append(append([]session.Op{p.guard}, Absent(freezePath(p.cfg.Path))...), end)...)
 	return err
 }
 

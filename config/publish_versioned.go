@@ -31,7 +31,7 @@ func (p *publisher) versioned(ctx context.Context, st *state, flip bool) (Result
 		Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size,
 		Changes: changes(st.keys(), view.KeysOf(p.cfg.Keys)),
 	}
-	if st.content != nil && st.content.sum == m.sum && flip {
+	if st.content != nil && st.content.sum == m.sum && flip && !p.cfg.Emergency {
 		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous
 		return res, nil
 	}
@@ -62,12 +62,15 @@ func (p *publisher) finish(ctx context.Context, st *state, m *manifest, res Resu
 	if !flip {
 		return res, nil
 	}
-	ids, err := subscriberNames(ctx, p.s, p.cfg.Path)
+	ids, err := SubscriberIDs(ctx, p.s, p.cfg.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	r := Ready{Version: n, Digest: res.Digest, Previous: st.ready.Version, Hosts: len(ids), Delta: res.Delta}
-	have := NoReady
+	r := Ready{Version: n, Digest: res.Digest, Previous: st.ready.Version, Delta: res.Delta}
+	for _, list := range ids {
+		r.Hosts += len(list)
+	}
+	have := noReady
 	if st.exists {
 		have = st.stat.Version
 	}

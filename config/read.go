@@ -49,7 +49,7 @@ func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) 
 }
 
 // ReadReady reads the record of a versioned tree's ready, and its stat: its
-// version is what [FlipOps] takes. The error matches [ErrNotReady] when there is
+// version guards a flip. The error matches [ErrNotReady] when there is
 // no ready, [ErrNoVersion] when it belongs to a flat tree.
 func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
 	data, st, err := s.Get(ctx, readyPath(root))

@@ -70,7 +70,7 @@ func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, 
 		Layout: LayoutVersioned, Digest: old.sum.String(), Count: old.Count, Size: old.Size,
 		Changes: changes(st.keys(), old.keys),
 	}
-	if st.content != nil && old.sum == st.content.sum && flip {
+	if st.content != nil && old.sum == st.content.sum && flip && !p.cfg.Emergency {
 		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.ready.Version, st.ready.Version, st.ready.Previous
 		return res, nil
 	}

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,8 +60,59 @@ func Absent(path string) []session.Op {
 	return []session.Op{session.CreateOp(path, nil, session.Persistent), session.DeleteOp(path, -1)}
 }
 
-// shardNames are the names of all shards, in order.
-func shardNames() []string {
+// ErrOpen says that a rollout of the tree is open, so that nothing else is
+// published.
+var ErrOpen = errors.New("another rollout is open")
+
+// GatePath is how far a rollout is.
+func GatePath(root, name string) string { return RolloutsPath(root) + "/" + name + "/gate" }
+
+// CloseOps end the open rollout in the same transaction as what follows: an
+// emergency any, others only a dry run, which a publish ends. Without an open
+// rollout they fail when there is one by then. The error matches [ErrOpen].
+func CloseOps(ctx context.Context, s *session.Session, root, by string, emergency bool) ([]session.Op, error) {
+	name, _, err := s.Get(ctx, CurrentPath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return Absent(CurrentPath(root)), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("config %s: read the open rollout: %w", root, err)
+	}
+	paths := []string{RolloutsPath(root) + "/" + string(name), GatePath(root, string(name))}
+	read, err := s.GetMany(ctx, paths)
+	if err = cmp.Or(err, firstError(read)); err != nil {
+		return nil, fmt.Errorf("config %s: read rollout %s: %w", root, name, err)
+	}
+	var proposal struct {
+		Dry bool `json:"dry"`
+	}
+	gate := map[string]any{}
+	if err = cmp.Or(json.Unmarshal(read[0].Data, &proposal), json.Unmarshal(read[1].Data, &gate)); err != nil {
+		return nil, fmt.Errorf("config %s: rollout %s is not understood: %w", root, name, err)
+	}
+	if !proposal.Dry && !emergency {
+		return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, name)
+	}
+	result := map[bool]string{true: "replaced", false: "superseded"}[proposal.Dry]
+	gate["state"], gate["result"], gate["by"] = "closed", result, by
+	data, err := json.Marshal(gate)
+	if err != nil {
+		return nil, err
+	}
+	return []session.Op{session.SetOp(paths[1], data, read[1].Stat.Version), session.DeleteOp(CurrentPath(root), -1)}, nil
+}
+
+func firstError(results []session.Result) error {
+	for _, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// ShardNames are the names of all shards, in order.
+func ShardNames() []string {
 	names := make([]string, Shards)
 	for i := range names {
 		names[i] = fmt.Sprintf("%02x", i)
@@ -67,10 +120,34 @@ func shardNames() []string {
 	return names
 }
 
+// SubscriberIDs are the ids of the subscribed agents by their shard, each list
+// sorted; a shard without any is left out.
+func SubscriberIDs(ctx context.Context, s *session.Session, root string) (map[string][]string, error) {
+	names := ShardNames()
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = ShardPath(root, name)
+	}
+	lists, err := s.ChildrenMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: list subscribers: %w", root, err)
+	}
+	ids := map[string][]string{}
+	for i, l := range lists {
+		if l.Err != nil && !errors.Is(l.Err, session.ErrNoNode) {
+			return nil, fmt.Errorf("config %s: list subscribers: %w", root, l.Err)
+		}
+		if len(l.Names) > 0 {
+			ids[names[i]] = slices.Sorted(slices.Values(l.Names))
+		}
+	}
+	return ids, nil
+}
+
 // createShards creates the shards that do not exist yet. Agents create their
 // own when it is missing.
 func (p *publisher) createShards(ctx context.Context) error {
-	names := shardNames()
+	names := ShardNames()
 	if _, ok, err := p.s.Exists(ctx, ShardPath(p.cfg.Path, names[Shards-1])); err != nil || ok {
 		return err
 	}

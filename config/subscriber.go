@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
@@ -43,25 +45,32 @@ const maxError = 1024
 
 // Subscriber tells publishers and other agents what this agent uses:
 //
-//	<root>/subscribers/<agent id>   (E)  {"version":N,"state":"ok|failed|held","error":"..."}
+//	<root>/rollouts/shards/<h>/<agent id>   (E)  {"version":N,"state":"ok|failed|held","error":"..."}
 //
 // Guarantees: while Run runs, the znode exists in this session, also after
 // somebody deleted it, and says what was reported last. A znode of another
 // session of the same agent is waited for, and never deleted.
+//
+// That a version is in use is written at a random moment of the second that
+// follows, or of more in a large fleet: a millisecond for each host. What else
+// is reported is written at once. Nothing relies on a timely report.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	log    *slog.Logger
 	signal chan struct{} // size 1: something was reported
 
-	mu  sync.Mutex // guards now
-	now Subscription
+	mu    sync.Mutex // guards what follows
+	now   Subscription
+	hosts int
+	owned bool
+	moved chan struct{} // closed when owned changes
 }
 
 // NewSubscriber returns a Subscriber. It does no I/O.
 func NewSubscriber(cfg SubscriberConfig) *Subscriber {
 	return &Subscriber{
 		cfg: cfg, log: discard(cfg.Logger).With("component", "subscriber", "path", cfg.Path),
-		signal: make(chan struct{}, 1), now: Subscription{State: StateOK},
+		signal: make(chan struct{}, 1), now: Subscription{State: StateOK}, moved: make(chan struct{}),
 	}
 }
 
@@ -82,6 +91,41 @@ func (b *Subscriber) Report(version int64, state string, err error) {
 	}
 }
 
+// Spread tells how many hosts subscribe, by which the reports are spread.
+func (b *Subscriber) Spread(hosts int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hosts = hosts
+}
+
+// delay is after what time a report is written.
+func (b *Subscriber) delay() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.State != StateOK {
+		return 0
+	}
+	return rand.N(max(time.Second, time.Duration(b.hosts)*time.Millisecond)) //nolint:gosec // It spreads load and is no secret.
+}
+
+// Owned tells whether the znode is this session's, and closes the channel when
+// that changes: of two agents with one id only one takes part in rollouts.
+func (b *Subscriber) Owned() (bool, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owned, b.moved
+}
+
+func (b *Subscriber) own(mine bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.owned != mine {
+		b.owned = mine
+		close(b.moved)
+		b.moved = make(chan struct{})
+	}
+}
+
 // data is what the znode is to say.
 func (b *Subscriber) data() []byte {
 	b.mu.Lock()
@@ -96,11 +140,12 @@ func (b *Subscriber) data() []byte {
 // Run keeps the znode until ctx ends, and deletes it then. It returns the cause
 // when the session ends.
 func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
-	path := session.JoinPath(b.cfg.Path, elemSubscribers, b.cfg.ID)
+	path := SubscriptionPath(b.cfg.Path, b.cfg.ID)
 	if err := session.ValidatePath(path); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer b.leave(ctx, s, path)
+	defer b.own(false)
 	own := &ownRecord{subscriber: b, path: path}
 	for {
 		watch, err := own.keep(ctx, s)
@@ -147,13 +192,17 @@ func (b *Subscriber) leave(ctx context.Context, s *session.Session, path string)
 // Subscribers returns what the agents use that subscribe to the config, sorted
 // by id. An agent whose data cannot be decoded has the state failed.
 func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscription, error) {
-	names, err := subscriberNames(ctx, s, root)
+	shards, err := SubscriberIDs(ctx, s, root)
 	if err != nil {
 		return nil, err
 	}
-	paths := make([]string, len(names))
-	for i, name := range names {
-		paths[i] = session.JoinPath(root, elemSubscribers, name)
+	var names, paths []string
+	for _, ids := range shards {
+		names = append(names, ids...)
+	}
+	slices.Sort(names)
+	for _, id := range names {
+		paths = append(paths, SubscriptionPath(root, id))
 	}
 	results, err := s.GetMany(ctx, paths)
 	if err != nil {
@@ -175,14 +224,4 @@ func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscr
 		list = append(list, sub)
 	}
 	return list, nil
-}
-
-// subscriberNames returns the ids of the subscribed agents, sorted.
-func subscriberNames(ctx context.Context, s *session.Session, root string) ([]string, error) {
-	names, _, err := s.Children(ctx, session.JoinPath(root, elemSubscribers))
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return nil, fmt.Errorf("config %s: list subscribers: %w", root, err)
-	}
-	slices.Sort(names)
-	return append([]string{}, names...), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -24,19 +25,19 @@ type ownRecord struct {
 // keep makes the znode exist and say what is to be said, and returns the watch
 // on its deletion; nil: look again at once.
 func (o *ownRecord) keep(ctx context.Context, s *session.Session) (*session.Watch, error) {
-	o.mine = false
 	_, st, watch, err := s.ChildrenW(ctx, o.path)
+	o.mine = err == nil && st.EphemeralOwner == s.ID()
+	o.subscriber.own(o.mine)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, o.create(ctx, s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	if st.EphemeralOwner != s.ID() {
+	if !o.mine {
 		o.subscriber.log.Warn("another session has the subscription of this agent, waiting for it to go", "owner", st.EphemeralOwner)
 		return watch, nil
 	}
-	o.mine = true
 	if st.Version != o.version {
 		o.written, o.version = "", st.Version
 	}
@@ -99,12 +100,26 @@ func (o *ownRecord) pause(ctx context.Context, s *session.Session, watch *sessio
 	if watch != nil {
 		fired = watch.C()
 	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	waiting := false
 	for {
 		select {
 		case <-o.subscriber.signal:
 			if watch == nil || !o.mine {
 				return nil
 			}
+			// What is reported while a report waits goes with it.
+			if d := o.subscriber.delay(); d == 0 || !waiting {
+				timer.Reset(d)
+				waiting = true
+			}
+		case <-timer.C:
+			timer.Reset(time.Hour)
+			if !waiting {
+				continue
+			}
+			waiting = false
 			if again, err := o.write(ctx, s); err != nil || again {
 				if again {
 					o.subscriber.again()

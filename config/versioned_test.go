@@ -175,7 +175,7 @@ func TestVersioned_HistoryRollbackAndDiff(t *testing.T) {
 	}
 	ready, st, err := ReadReady(soon(t), s, path)
 	must(t, err)
-	_, err = s.Multi(soon(t), FlipOps(path, Ready{Version: prepared.Version, Digest: prepared.Digest, Previous: ready.Version, Rollout: "r-1"}, st.Version)...)
+	_, err = s.Set(soon(t), readyPath(path), Ready{Version: prepared.Version, Digest: prepared.Digest, Previous: ready.Version, Rollout: "r-1"}.Encode(), st.Version)
 	must(t, err)
 	tree, err := Read(soon(t), s, path)
 	must(t, err)
@@ -292,6 +292,7 @@ func TestVersioned_GC(t *testing.T) {
 	if got.Objects != 3*2+1 { // For each version a bucket and a value.
 		t.Errorf("collected %d objects", got.Objects)
 	}
+	must(t, s.Delete(soon(t), CurrentPath(path), -1))
 	mustPublish(t, s, path, "", map[string]string{"a": "3", "same": "same"})
 }
 
@@ -307,7 +308,7 @@ func TestVersioned_LiesAreRefused(t *testing.T) {
 	write(t, s, value, "a lie")
 	ready, st, err := ReadReady(soon(t), s, path)
 	must(t, err)
-	_, err = s.Multi(soon(t), FlipOps(path, Ready{Version: p.Version, Digest: p.Digest, Previous: ready.Version}, st.Version)...)
+	_, err = s.Set(soon(t), readyPath(path), Ready{Version: p.Version, Digest: p.Digest, Previous: ready.Version}.Encode(), st.Version)
 	must(t, err)
 	f.awaitStatus("the wrong digest", func(st Status) bool { return errors.Is(st.Err, ErrDigest) })
 	if len(f.all()) != 1 {
@@ -542,6 +543,6 @@ func TestSubscriber_ComesBackAfterDelete(t *testing.T) {
 	eventually(t, "the subscription", func() bool { return version() == 0 })
 	sub.Report(5, StateOK, nil)
 	eventually(t, "the report", func() bool { return version() == 5 })
-	must(t, s.Delete(t.Context(), path+"/subscribers/a", -1))
+	must(t, s.Delete(t.Context(), SubscriptionPath(path, "a"), -1))
 	eventually(t, "its return", func() bool { return version() == 5 })
 }

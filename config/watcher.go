@@ -27,6 +27,7 @@ type Watcher struct {
 	// digests, so that what was read once need not be read again. inUse is what
 	// ready named last, ahead what ReadVersion read last; nil: none.
 	inUse, ahead atomic.Pointer[content]
+	hosts        atomic.Int64 // as ready says
 	badDelta     atomic.Int64 // the version whose difference was refused last
 }
 
@@ -41,6 +42,9 @@ func NewWatcher(cfg Config) *Watcher {
 
 // Status tells how the config stands. It may be called at any time.
 func (w *Watcher) Status() Status { return w.board.load() }
+
+// Hosts is how many agents subscribed when the version in use was published.
+func (w *Watcher) Hosts() int { return int(w.hosts.Load()) }
 
 // errLayout ends the following of one layout: the tree has another one now.
 var errLayout = errors.New("tree has another layout")

@@ -206,7 +206,7 @@ func (s *sites) idle(t *testing.T, rollout string) {
 func (s *sites) present(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d subscribers", n), func() bool {
-		out, _ := command(t, nil, "zk", "ls", site+"/subscribers", "--zk", s.zk)
+		out, _ := command(t, nil, "fleet", site, "--zk", s.zk)
 		return strings.Count(out, "web-") == n
 	})
 }

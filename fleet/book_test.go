@@ -1,55 +1,70 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/memzk"
 )
+
+// foreignMark is what Previous says of a ready that another tool has set, past all
+// rules.
+const foreignMark = 77
 
 // book is told of every transaction of the server in memory, in their order
 // and before anybody can see it, and checks what must hold after each:
 //
-//   - a decision is made once and never changes, and one for commit has the
-//     votes of all who were asked, but for those who may be skipped;
-//   - ready names a rollout only with its decision for commit, and its version;
-//   - a host starts only after that decision, while the rollout is neither
-//     halted nor closed, nor has had its number of failures, and what a host
-//     has finished stays so;
-//   - the active are never more than K, and the started not more than the
-//     canaries while only those may start;
-//   - one rollout is open; one that is closed was decided, and one that is
-//     closed as done has nobody active and no halt.
+//   - one rollout is open, and its gate is not closed; a gate goes voting -> open,
+//     refused, closed; open <-> halted; open, halted, refused -> closed; it never
+//     changes once it is closed;
+//   - a gate opens when every host that was called has voted commit, or stands
+//     aside, or when the time is up and absent ones are skipped; with a commit, while
+//     it is not paused, the config is not frozen, and ready is what was proposed for;
+//   - granted and started hosts, and those done within the pause, are never more
+//     than K;
+//   - a host starts only while the gate is open and not paused, and begins another
+//     life only while it is open; with max_failures 1 nobody starts after a failure;
+//   - before all may start only canaries do, never more than were asked for; all may
+//     start only when a canary is done and the bake has passed since the last;
+//   - ready moves while a rollout is open only with its end, or by another tool;
+//   - a rollout that is closed gets no call and no grant;
+//   - the versions of ready and of the open rollout exist.
 type book struct {
 	t     *testing.T
 	moved chan struct{} // has one value after a record of a rollout has changed
 
 	mu       sync.Mutex // guards what follows
 	current  string
+	frozen   bool
+	ready    config.Ready
+	readyZ   int32            // version of the znode
+	versions map[int64]string // number -> digest
 	rollouts map[string]*chapter
+	live     map[string]bool
 }
 
 // chapter is one rollout.
 type chapter struct {
 	proposal Proposal
-	opened   time.Time
-	votes    map[string]Vote
-	decision *Decision
-	control  Control
-	activity Activity
+	gate     Gate
+	called   map[string][]string
+	calledAt time.Time
 	hosts    map[string]HostRecord
-	halted   bool
-	done     *Done
+	doneAt   map[string]time.Time
 }
 
 func newBook(t *testing.T) *book {
-	return &book{t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}}
+	return &book{readyZ: -1, t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}, versions: map[int64]string{}, live: map[string]bool{}}
 }
 
 // awaitMove waits until a rollout moves, not for long: who acts then is between
@@ -68,165 +83,122 @@ func (b *book) awaitMove(ctx context.Context) {
 	}
 }
 
-// committed is for memzk.Options; nil: the znode is gone.
-func (b *book) committed(path string, data []byte) {
+// step is what one transaction does, as far as the rules ask for it.
+type step struct {
+	opened, closed string // rollouts
+	readyWas       config.Ready
+	ready          bool
+	gates          map[string]Gate                  // as they were
+	records        map[string]map[string]HostRecord // likewise
+	called         []string
+}
+
+// committed is for memzk.Options.
+func (b *book) committed(changes []memzk.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if path == readyPath(root) && data != nil {
-		b.ready(data)
+	s := &step{gates: map[string]Gate{}, records: map[string]map[string]HostRecord{}, readyWas: b.ready}
+	was := b.current
+	for _, c := range changes {
+		b.note(s, c.Path, c.Data)
+	}
+	if was != b.current {
+		s.opened, s.closed = b.current, was
+	}
+	b.check(s, was)
+}
+
+// note takes over one change.
+func (b *book) note(s *step, path string, data []byte) {
+	rest, below := strings.CutPrefix(path, root+"/")
+	if !below {
 		return
 	}
-	rest, ok := strings.CutPrefix(path, rolloutsPath(root)+"/")
-	if !ok {
-		return
+	dir, name, _ := strings.Cut(rest, "/")
+	switch dir {
+	case "ready":
+		if data != nil {
+			s.ready = true
+			b.readyZ++
+			b.ready, _, _ = config.ParseReady(data)
+		}
+	case "freeze":
+		b.frozen = data != nil
+	case "versions":
+		n, err := strconv.ParseInt(name, 10, 64)
+		if err != nil {
+			return
+		}
+		delete(b.versions, n)
+		if data != nil {
+			var head struct {
+				Digest string `json:"digest"`
+			}
+			line, _, _ := bytes.Cut(data, []byte{'\n'})
+			_ = json.Unmarshal(line, &head)
+			b.versions[n] = head.Digest
+		}
+	case "rollouts":
+		b.rollout(s, name, data)
 	}
-	name, part, _ := strings.Cut(rest, "/")
-	if path == currentPath(root) {
-		b.open(string(data))
+}
+
+func (b *book) rollout(s *step, path string, data []byte) {
+	name, part, _ := strings.Cut(path, "/")
+	switch {
+	case path == "current":
+		b.current = string(data)
+		return
+	case name == "shards":
+		if _, id, ok := strings.Cut(part, "/"); ok {
+			b.live[id] = data != nil
+		} else if len(data) > 0 {
+			call, _ := decode[Call](path, data)
+			s.called = append(s.called, call.Rollout)
+		}
 		return
 	}
 	if _, ok := rolloutNumber(name); !ok {
 		return
 	}
-	if part == "" {
-		b.proposed(name, data)
+	if part == "" && data != nil {
+		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}}
+		keep(b, name, data, &b.rollouts[name].proposal)
 		return
 	}
-	if c := b.rollouts[name]; c != nil {
-		b.changed(c, name, part, data)
-		select {
-		case b.moved <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (b *book) ready(data []byte) {
-	ready, _, err := config.ParseReady(data)
-	if err != nil {
-		b.t.Error(err)
+	c := b.rollouts[name]
+	if c == nil {
 		return
 	}
-	c := b.rollouts[ready.Rollout]
-	if ready.Rollout != "" && (c == nil || c.decision == nil || !c.decision.Commit || c.proposal.Version != ready.Version) {
-		b.t.Errorf("ready is %s without a decision for it: %+v", data, c)
+	select {
+	case b.moved <- struct{}{}:
+	default:
 	}
-}
-
-func (b *book) open(name string) {
-	if b.current != "" && name != "" {
-		b.t.Errorf("%s is opened while %s is open", name, b.current)
-	}
-	if c := b.rollouts[b.current]; name == "" && c != nil && c.done == nil {
-		b.t.Errorf("%s is not open any more and not closed", b.current)
-	}
-	b.current = name
-}
-
-func (b *book) proposed(name string, data []byte) {
-	if data == nil {
-		delete(b.rollouts, name)
-		return
-	}
-	c := &chapter{opened: time.Now(), votes: map[string]Vote{}, hosts: map[string]HostRecord{}}
-	keep(b, name, data, &c.proposal)
-	b.rollouts[name] = c
-}
-
-// changed notes one record of a rollout.
-func (b *book) changed(c *chapter, name, part string, data []byte) {
-	id, host := strings.CutPrefix(part, "hosts/")
-	voter, vote := strings.CutPrefix(part, "votes/")
+	shard, id, record := strings.Cut(strings.TrimPrefix(part, "hosts/"), "/")
 	switch {
-	case host:
-		b.host(c, name, id, data)
-	case vote:
-		var v Vote
-		if data != nil {
-			keep(b, name, data, &v)
+	case part == "gate" && data != nil:
+		if _, known := s.gates[name]; !known {
+			s.gates[name] = c.gate
 		}
-		c.votes[voter] = v
-	case part == "halt":
-		c.halted = data != nil
-	case part == "done" && len(data) == 0: // gone, or only tried
-		c.done = nil
-	case part == "done":
-		c.done = &Done{}
-		keep(b, name, data, c.done)
-		if c.decision == nil || c.done.Result == ResultDone && !c.decision.Commit {
-			b.t.Errorf("%s is closed as %s, decision %+v", name, data, c.decision)
-		}
-		if c.done.Result == ResultDone && (c.halted || len(c.activity.Active) > 0) {
-			b.t.Errorf("%s is closed as done, halted: %v, active: %v", name, c.halted, c.activity.Active)
-		}
-	case data == nil: // swept
-	case part == "control":
-		keep(b, name, data, &c.control)
-	case part == "decision":
-		if c.decision != nil {
-			b.t.Errorf("%s: the decision was %+v and is %s", name, c.decision, data)
-		}
-		c.decision = &Decision{}
-		keep(b, name, data, c.decision)
-		b.decided(c, name)
-	case part == "hosts":
-		keep(b, name, data, &c.activity)
-		b.counts(c, name)
-	}
-}
-
-// decided checks that nobody was passed over, and nobody's time cut short.
-func (b *book) decided(c *chapter, name string) {
-	strategy := c.proposal.Strategy
-	// Znodes know the time in milliseconds.
-	late := time.Since(c.opened) > time.Duration(strategy.VoteTimeout)-10*time.Millisecond
-	if !late && strings.HasPrefix(c.decision.Reason, "no vote within") {
-		b.t.Errorf("%s: decided %+v after %s", name, c.decision, time.Since(c.opened))
-	}
-	for _, id := range c.proposal.Participants {
-		v, voted := c.votes[id]
-		skipped := slices.Contains(c.decision.Skipped, id) && (v.Skip || late && strategy.Absent == AbsentSkip)
-		if c.decision.Commit && !skipped && (!voted || !v.Commit) {
-			b.t.Errorf("%s: decided %+v, but the vote of %s is %+v", name, c.decision, id, v)
-		}
-	}
-}
-
-func (b *book) counts(c *chapter, name string) {
-	switch a := c.activity; {
-	case len(a.Active) > c.proposal.Strategy.Parallel:
-		b.t.Errorf("%s: %v are active, K is %d", name, a.Active, c.proposal.Strategy.Parallel)
-	case a.Budget >= 0 && a.Started > a.Budget:
-		b.t.Errorf("%s: %d have started, %d may", name, a.Started, a.Budget)
-	}
-}
-
-func (b *book) host(c *chapter, name, id string, data []byte) {
-	before, known := c.hosts[id]
-	if data == nil {
-		if known && before.State == HostDone && c.done == nil {
-			b.t.Errorf("%s: %s was done and is not recorded any more", name, id)
-		}
+		keep(b, name, data, &c.gate)
+	case !strings.HasPrefix(part, "hosts/"):
+	case record && data == nil:
 		delete(c.hosts, id)
-		return
-	}
-	var now HostRecord
-	keep(b, name, data, &now)
-	c.hosts[id] = now
-	if known && before.State != HostStarted {
-		b.t.Errorf("%s: %s was %+v and is %+v", name, id, before, now)
-	}
-	if now.State != HostStarted {
-		return
-	}
-	if c.decision == nil || !c.decision.Commit || c.halted || c.done != nil {
-		b.t.Errorf("%s: %s starts, decision %+v, halted: %v, done %+v", name, id, c.decision, c.halted, c.done)
-	}
-	if c.activity.Failed >= c.proposal.Strategy.MaxFailures {
-		b.t.Errorf("%s: %s starts after %d failures of %d", name, id, c.activity.Failed, c.proposal.Strategy.MaxFailures)
-	}
-	if !slices.Contains(c.activity.Active, id) {
-		b.t.Errorf("%s: %s starts, active are %v", name, id, c.activity.Active)
+	case record:
+		if s.records[name] == nil {
+			s.records[name] = map[string]HostRecord{}
+		}
+		s.records[name][id] = c.hosts[id]
+		var r HostRecord
+		keep(b, name, data, &r)
+		if r.State == HostDone && c.hosts[id].State != HostDone {
+			c.doneAt[id] = time.Now()
+		}
+		c.hosts[id] = r
+	case data != nil:
+		var snap Snapshot
+		keep(b, name, data, &snap)
+		c.called[shard], c.calledAt = snap.IDs, time.Now()
 	}
 }
 
@@ -239,78 +211,291 @@ func keep[T any](b *book, path string, data []byte, into *T) {
 	*into = record
 }
 
-// may checks that a host may be in the middle of using a version now, and
-// returns how many may be so at once.
-func (b *book) may(id, rollout string, version int64) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.rollouts[rollout]
-	if c == nil {
-		b.t.Errorf("%s uses v%d of %s, which is unknown", id, version, rollout)
-		return 0
-	}
-	if c.proposal.Version != version || c.decision == nil || !c.decision.Commit || c.hosts[id].State != HostStarted {
-		b.t.Errorf("%s uses v%d, %s proposes v%d, decision %+v, its record is %+v", id, version, rollout, c.proposal.Version, c.decision, c.hosts[id])
-	}
-	return c.proposal.Strategy.Parallel
+// steps are the permitted changes of a gate.
+var gateSteps = map[string][]string{
+	"":          {GateVoting},
+	GateVoting:  {GateVoting, GateOpen, GateRefused, GateClosed},
+	GateOpen:    {GateOpen, GateHalted, GateClosed},
+	GateHalted:  {GateOpen, GateClosed},
+	GateRefused: {GateClosed},
 }
 
-// shown checks that a host may use a version without a permit.
-func (b *book) shown(id, rollout string, version int64) {
+func (b *book) check(s *step, was string) {
+	if b.current != "" && was != "" && b.current != was && b.rollouts[was].gate.State != GateClosed {
+		b.t.Errorf("%s is opened while %s is open", b.current, was)
+	}
+	if s.closed != "" && b.rollouts[s.closed].gate.State != GateClosed {
+		b.t.Errorf("%s is not open any more and its gate is %+v", s.closed, b.rollouts[s.closed].gate)
+	}
+	if c := b.rollouts[b.current]; b.current != "" && (c == nil || c.gate.State == GateClosed) {
+		b.t.Errorf("%s is open and its gate is closed", b.current)
+	}
+	for name, before := range s.gates {
+		b.gate(name, before, b.rollouts[name].gate, s)
+	}
+	for name, records := range s.records {
+		for id, before := range records {
+			b.host(name, id, before)
+		}
+		b.count(name)
+	}
+	for _, name := range s.called {
+		if c := b.rollouts[name]; c == nil || c.gate.State == GateClosed || c.gate.State == GateRefused {
+			b.t.Errorf("%s calls hosts, its gate is %+v", name, c)
+		}
+	}
+	if s.ready && was != "" && s.closed != was && b.ready.Previous != foreignMark {
+		b.t.Errorf("ready becomes v%d while %s is open", b.ready.Version, was)
+	}
+	if s.ready && b.ready.Rollout != "" && b.ready.Previous != foreignMark {
+		if c := b.rollouts[b.ready.Rollout]; c == nil || c.gate.Result != ResultDone || c.proposal.Version != b.ready.Version {
+			b.t.Errorf("ready is v%d of %s, which is %+v", b.ready.Version, b.ready.Rollout, c)
+		}
+	}
+	b.exist()
+}
+
+// exist checks that no version in use is gone.
+func (b *book) exist() {
+	needed := []int64{b.ready.Version}
+	if c := b.rollouts[b.current]; b.current != "" && c != nil {
+		needed = append(needed, c.proposal.Version)
+	}
+	for _, n := range needed {
+		if _, ok := b.versions[n]; !ok && n != 0 {
+			b.t.Errorf("v%d is needed by ready v%d or by %s, and is gone", n, b.ready.Version, b.current)
+		}
+	}
+}
+
+func (b *book) gate(name string, before, now Gate, s *step) {
+	if !slices.Contains(gateSteps[before.State], now.State) {
+		b.t.Errorf("%s: the gate was %+v and is %+v", name, before, now)
+	}
+	c := b.rollouts[name]
+	if before.State == GateVoting && now.State == GateOpen {
+		b.decided(name, c, before)
+	}
+	if before.Wave == WaveCanary && now.Wave == WaveAll {
+		b.baked(name, c)
+	}
+	if now.State == GateClosed && now.Result == ResultDone {
+		for id, r := range c.hosts {
+			if r.active() {
+				b.t.Errorf("%s is closed as done, %s is %s", name, id, r.State)
+			}
+		}
+		if !s.ready || before.State != GateOpen {
+			b.t.Errorf("%s is closed as done, it was %+v, ready moves: %v", name, before, s.ready)
+		}
+	}
+	if now.State == GateClosed && before.State == GateRefused && len(c.proposal.Replaces) > 0 && now.Result == ResultAborted {
+		b.t.Errorf("%s has taken the place of %v, was refused, and is closed: hosts use different versions", name, c.proposal.Replaces)
+	}
+}
+
+// decided checks that nobody was passed over, and nobody's time cut short.
+func (b *book) decided(name string, c *chapter, before Gate) {
+	// Znodes know the time in milliseconds.
+	late := time.Since(c.calledAt) > time.Duration(c.proposal.Strategy.VoteTimeout)-10*time.Millisecond
+	commits := 0
+	for id, r := range c.hosts {
+		switch r.State {
+		case HostCommit:
+			commits++
+		case HostAbort:
+			b.t.Errorf("%s is opened, and %s said abort", name, id)
+		}
+	}
+	for _, ids := range c.called {
+		for _, id := range ids {
+			if s := c.hosts[id].State; s != HostCommit && s != HostSkipped && (!late || c.proposal.Strategy.Absent != AbsentSkip) {
+				b.t.Errorf("%s is opened, and %s has said %q", name, id, s)
+			}
+		}
+	}
+	if commits == 0 || before.Paused || b.frozen || c.proposal.Dry || c.proposal.Ready.Version != b.readyZ {
+		b.t.Errorf("%s is opened: %d commits, gate %+v, frozen: %v, dry: %v, ready %d of %d", name, commits, before, b.frozen, c.proposal.Dry, b.readyZ, c.proposal.Ready.Version)
+	}
+}
+
+// baked checks that the canaries were given their time.
+func (b *book) baked(name string, c *chapter) {
+	done, last := 0, time.Time{}
+	for id, r := range c.hosts {
+		if r.Canary && r.State == HostDone {
+			done++
+			last = later(last, c.doneAt[id])
+		}
+		if r.active() && !r.Lost {
+			b.t.Errorf("%s is opened to all, %s is %s", name, id, r.State)
+		}
+	}
+	if bake := time.Duration(c.proposal.Strategy.Bake); done == 0 || time.Since(last) < bake-10*time.Millisecond {
+		b.t.Errorf("%s is opened to all %s after the last of %d canaries, bake is %s", name, time.Since(last), done, bake)
+	}
+}
+
+// host checks a change of a record.
+func (b *book) host(name, id string, before HostRecord) {
+	c := b.rollouts[name]
+	now, strategy := c.hosts[id], c.proposal.Strategy
+	switch {
+	case now.State == HostGranted:
+		if c.gate.State != GateOpen || name != b.current || c.proposal.Dry {
+			b.t.Errorf("%s: %s is granted, gate %+v", name, id, c.gate)
+		}
+	case now.State == HostStarted && before.State != HostStarted:
+		if !c.gate.runs() || before.State != HostGranted {
+			b.t.Errorf("%s: %s was %q and starts, gate %+v", name, id, before.State, c.gate)
+		}
+		b.first(name, id, c)
+	case now.State == HostStarted && now.Lives > before.Lives:
+		if c.gate.State != GateOpen || now.Lives > maxLives {
+			b.t.Errorf("%s: %s begins life %d, gate %+v", name, id, now.Lives, c.gate)
+		}
+	case now.State == HostCommit, now.State == HostWait, now.State == HostSkipped:
+		if c.gate.State == GateClosed && now.State != HostSkipped || before.State == HostDone || before.State == HostStarted && now.State != HostStarted {
+			b.t.Errorf("%s: %s was %q and says %s, gate %+v", name, id, before.State, now.State, c.gate)
+		}
+		if now.State == HostCommit && c.gate.State != GateVoting {
+			b.t.Errorf("%s: %s says commit, gate %+v", name, id, c.gate)
+		}
+	}
+	if now.State == HostStarted && strategy.MaxFailures == 1 && before.State != HostStarted {
+		for other, r := range c.hosts {
+			if r.State == HostFailed && r.Round == c.gate.Round {
+				b.t.Errorf("%s: %s starts after the failure of %s", name, id, other)
+			}
+		}
+	}
+	if before.From != 0 && now.From != before.From && before.State != HostSkipped {
+		b.t.Errorf("%s: %s used v%d and says v%d", name, id, before.From, now.From)
+	}
+}
+
+// first checks that only canaries start before all others may.
+func (b *book) first(name, id string, c *chapter) {
+	if c.gate.Wave != WaveCanary {
+		return
+	}
+	begun := 0
+	for _, r := range c.hosts {
+		if r.State == HostStarted || r.State == HostDone || r.State == HostFailed {
+			begun++
+		}
+	}
+	order := c.proposal.Strategy.Order
+	if len(order) > 0 && !slices.Contains(order, id) || begun > c.proposal.Strategy.Canary {
+		b.t.Errorf("%s: %s starts among the canaries, %d have, of %d: %v", name, id, begun, c.proposal.Strategy.Canary, order)
+	}
+}
+
+func (b *book) count(name string) {
+	c := b.rollouts[name]
+	active := 0
+	for id, r := range c.hosts {
+		if r.active() || r.State == HostDone && time.Since(c.doneAt[id]) < time.Duration(c.proposal.Strategy.Pause)-10*time.Millisecond {
+			active++
+		}
+	}
+	if active > c.proposal.Strategy.Parallel {
+		b.t.Errorf("%s: %d hosts have a turn, K is %d: %v", name, active, c.proposal.Strategy.Parallel, c.hosts)
+	}
+}
+
+// may checks that a host may be in the middle of using a version now, and
+// returns its rollout and how many may be so at once.
+func (b *book) may(id string, version int64) (string, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.rollouts[rollout]
-	if c == nil {
-		return // none, or swept: closed long ago
+	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
+		c := b.rollouts[name]
+		if c.proposal.Version == version && c.hosts[id].State == HostStarted {
+			return name, c.proposal.Strategy.Parallel
+		}
 	}
-	own, recorded := c.hosts[id]
-	recorded = recorded && own.State != HostSkipped // as if without a record
-	done := c.done != nil && c.done.Result == ResultDone
-	if recorded && own.State != HostDone || !recorded && !done {
-		b.t.Errorf("%s shows v%d of %s, its record says %q, done: %v", id, version, rollout, own.State, done)
+	b.t.Errorf("%s uses v%d, no record says that it has started", id, version)
+	return "", 0
+}
+
+// shown checks that a host may use a version without a turn.
+func (b *book) shown(id string, version int64, sum string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if want := b.versions[version]; want != "" && sum != want {
+		b.t.Errorf("%s shows v%d with %s, it is %s", id, version, sum, want)
 	}
+	for name, c := range b.rollouts {
+		if c.proposal.Version != version || b.ready.Version == version {
+			continue
+		}
+		if r := c.hosts[id]; r.State != HostDone && r.State != HostStarted && c.gate.Result != ResultDone {
+			b.t.Errorf("%s shows v%d of %s without a turn, its record is %+v", id, version, name, r)
+		}
+	}
+}
+
+// wanted is the version that a host is to use, when nothing moves.
+func (b *book) wanted(id string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.rollouts[b.current]; b.current != "" && !c.proposal.Dry {
+		for _, name := range append([]string{b.current}, c.proposal.Replaces...) {
+			r, ok := b.rollouts[name].hosts[id]
+			switch {
+			case !ok:
+			case r.State == HostDone || r.State == HostStarted && name == b.current:
+				return b.rollouts[name].proposal.Version
+			default:
+				return r.From
+			}
+		}
+		return b.ready.Version
+	}
+	if c := b.rollouts[b.ready.Rollout]; c != nil && b.ready.Rollout != "" {
+		if r, ok := c.hosts[id]; ok && r.State == HostFailed && r.Version == b.ready.Version {
+			return r.From
+		}
+	}
+	return b.ready.Version
 }
 
 // phase is that of a rollout that will not go on by itself; empty: it will.
 func (b *book) phase(name string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch c := b.rollouts[name]; {
-	case c == nil:
+	c := b.rollouts[name]
+	if c == nil {
 		return "unknown"
-	case c.done != nil && b.current == name:
-		return "" // somebody has yet to take the name away
-	case c.done != nil && c.done.Result == ResultDone:
-		return PhaseDone
-	case c.done != nil:
-		return PhaseAborted
-	case c.halted:
-		return PhaseHalted
-	case c.decision != nil && c.control.Action == ActionPause:
-		return PhasePaused
 	}
-	return ""
+	s := State{Proposal: c.proposal, Gate: c.gate}
+	switch phase := s.Phase(); phase {
+	case PhaseVoting, PhaseRolling:
+		return ""
+	default:
+		return phase
+	}
 }
 
-// openNow is the open rollout.
-func (b *book) openNow() (string, error) {
+// openNow is the open rollout; empty: none.
+func (b *book) openNow() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.current == "" {
-		return "", ErrNoRollout
-	}
-	return b.current, nil
+	return b.current
 }
 
-// allClosed checks that no rollout was left open.
-func (b *book) allClosed() error {
+// tell is the book in words.
+func (b *book) tell() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var errs []error
+	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
-		if b.rollouts[name].done == nil {
-			errs = append(errs, errors.New(name+" is not closed"))
+		c := b.rollouts[name]
+		lines = append(lines, fmt.Sprintf("%s v%d of v%d replaces %v: %s\n  called %v", name, c.proposal.Version, c.proposal.Previous, c.proposal.Replaces, encode(c.gate), c.called))
+		for _, id := range slices.Sorted(maps.Keys(c.hosts)) {
+			lines = append(lines, fmt.Sprintf("  %s %s", id, encode(c.hosts[id])))
 		}
 	}
-	return errors.Join(errs...)
+	return fmt.Sprintf("ready v%d of %q, open %q, live %v\n%s", b.ready.Version, b.ready.Rollout, b.current, b.live, strings.Join(lines, "\n"))
 }

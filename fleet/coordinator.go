@@ -1,171 +1,586 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 )
 
-// maxContenders bounds how many agents contend for the coordinator's part.
-const maxContenders = 7
+// The coordinator's part.
+//
+// It reads the proposal, the gate, ready, all records and the lists of all
+// subscribers, and follows them; decides from that what is to be done (decide.go);
+// does it; and looks again. Every transaction checks its own candidate, so that a
+// deposed coordinator writes nothing, and the gate at the version that was read.
+//
+// A write of its own counts from its sending until a read shows a newer record: a
+// grant whose reply was lost is a grant until the record was read again behind a
+// sync. Durations run on its own clock from the moment when it saw the change; those
+// that began under a predecessor, from ZooKeeper's time.
 
-// contend takes part in the election of the coordinator until ctx ends, as
-// one of the first by a hash of names, or later when places are free.
-func (p *Participant) contend(ctx context.Context, s *session.Session, name string) error {
-	proposal, err := readProposal(ctx, s, p.cfg.Root, name)
+const (
+	firstRest = 200 * time.Millisecond
+	lastRest  = 5 * time.Second
+	// batch is for how long what happens is gathered before it is acted on.
+	batch = 50 * time.Millisecond
+	// listPause is the least time between two lists of one shard.
+	listPause = time.Second
+	// progressPause is the least time between two reports.
+	progressPause = time.Second
+	// callRate is how many hosts are called a second, beside those of the proposal.
+	callRate = 2500
+	// maxGrants is how many records one transaction changes.
+	maxGrants = 128
+	// readyDelta bounds the difference that the end of a rollout puts into ready:
+	// those that took part hold the version already.
+	readyDelta = 2 << 10
+)
+
+// errDeposed says that another candidate leads.
+var errDeposed = errors.New("deposed")
+
+// coordinator is one attempt at leading a rollout. Its fields are touched by run
+// alone.
+type coordinator struct {
+	scene
+	root    string
+	s       *session.Session
+	term    election.Term
+	log     *slog.Logger
+	gateV   int32
+	readyV  int32
+	queue   *session.WatchQueue
+	watches map[string]*session.Watch // by path; fired ones are taken out
+	hosts   *mirror.Mirror
+	listed  map[string]time.Time // when a shard was listed
+	told    Progress             // as it was reported last
+	toldAt  time.Time
+	zkNow   time.Duration // ZooKeeper's clock less ours
+	looked  time.Time     // when the last look began
+}
+
+func newCoordinator(root, name, agent string, s *session.Session, t election.Term, log *slog.Logger) *coordinator {
+	c := &coordinator{
+		root: root, s: s, term: t, log: log.With("rollout", name), queue: session.NewWatchQueue(),
+		watches: map[string]*session.Watch{}, listed: map[string]time.Time{},
+		scene: scene{
+			name: name, agent: agent, snapshots: map[string][]string{}, shards: map[string][]string{},
+			records: map[string]*hostState{}, live: map[string]bool{}, seen: map[string]time.Time{}, missing: map[string]time.Time{},
+			withdrawn: map[string]int{}, denied: map[string]bool{},
+		},
+	}
+	c.hosts = mirror.New(s, hostsPath(root, name), mirror.Options{Depth: 2, Logger: log})
+	return c
+}
+
+// stop forgets all watches.
+func (c *coordinator) stop() {
+	c.hosts.Close()
+	for _, w := range c.watches {
+		w.Stop()
+	}
+}
+
+// run sees the rollout to its end.
+func (c *coordinator) run(ctx context.Context) error {
+	proposal, err := readProposal(ctx, c.s, c.root, c.name)
 	if err != nil {
 		return ignoreGone(err)
 	}
-	first := rank(name, p.cfg.Agent, proposal.Participants) < maxContenders
-	for ctx.Err() == nil && !first {
-		if !pause(ctx, s.Timeout()+rand.N(s.Timeout())) { //nolint:gosec // the delay is no secret
-			return nil
-		}
-		children, _, err := s.Children(ctx, coordinatorPath(p.cfg.Root))
-		if err != nil && !errors.Is(err, session.ErrNoNode) {
+	c.proposal = proposal
+	if err := c.readClock(ctx); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if err := c.look(ctx, first); err != nil {
 			return err
 		}
-		first = len(children) < maxContenders
+		if c.gate.State == GateClosed {
+			c.log.Info("rollout closed", "result", c.gate.Result)
+			return c.collect(ctx)
+		}
+		acts, wake := c.decide()
+		for _, a := range acts {
+			if err := c.perform(ctx, a); err != nil {
+				return err
+			}
+		}
+		if len(acts) > 0 {
+			continue
+		}
+		soon, err := c.report(ctx)
+		if err != nil {
+			return err
+		}
+		if soon > 0 && (wake == 0 || soon < wake) {
+			wake = soon
+		}
+		if err := c.wait(ctx, wake); err != nil {
+			return err
+		}
 	}
-	if ctx.Err() != nil {
+}
+
+// readClock reads ZooKeeper's clock by a write of our own.
+func (c *coordinator) readClock(ctx context.Context) error {
+	data, _, err := c.s.Get(ctx, c.term.Path)
+	if err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	stat, err := c.s.Set(ctx, c.term.Path, data, -1)
+	if err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	c.zkNow = time.Until(time.UnixMilli(stat.Mtime))
+	return nil
+}
+
+// since is when something happened that ZooKeeper stamped, on our clock, and never
+// later than now.
+func (c *coordinator) since(mtime int64) time.Time {
+	now := time.Now()
+	if at := time.UnixMilli(mtime).Add(-c.zkNow); at.Before(now) {
+		return now.Add(-now.Sub(at.Round(0))) // with the monotonic clock's reading
+	}
+	return now
+}
+
+// wait waits until something has changed, or for wake to pass (0: no limit).
+func (c *coordinator) wait(ctx context.Context, wake time.Duration) error {
+	if wake <= 0 {
+		wake = time.Minute // a look now and then costs nothing
+	}
+	timer := time.NewTimer(wake)
+	defer timer.Stop()
+	select {
+	case <-c.queue.C():
+	case <-c.hosts.Dirty():
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.s.Done():
+		return context.Cause(c.s.Context())
+	}
+	if left := batch - time.Since(c.looked); left > 0 {
+		return c.s.Sleep(ctx, left)
+	}
+	return nil
+}
+
+// look reads what has changed.
+func (c *coordinator) look(ctx context.Context, first bool) error {
+	c.now = time.Now()
+	c.looked = c.now
+	for _, fired := range c.queue.Take() {
+		delete(c.watches, fired.Watch.Path())
+	}
+	for _, read := range []func(context.Context) error{c.readGate, c.readReady, c.readGroup, c.readShards} {
+		if err := read(ctx); err != nil {
+			return err
+		}
+	}
+	return c.readHosts(ctx, first)
+}
+
+// watched notes a watch that was armed; false: there is one already.
+func (c *coordinator) watched(path string) bool { return c.watches[path] != nil }
+
+func (c *coordinator) arm(path string, w *session.Watch) {
+	if w != nil {
+		c.watches[path] = w
+		w.Join(c.queue)
+	}
+}
+
+// forget makes the next look read what is at the path again.
+func (c *coordinator) forget(path string) {
+	c.watches[path].Stop()
+	delete(c.watches, path)
+}
+
+func (c *coordinator) readGate(ctx context.Context) error {
+	path := gatePath(c.root, c.name)
+	if c.watched(path) {
 		return nil
 	}
-	candidate := election.New(election.Config{
-		Name: name, Path: coordinatorPath(p.cfg.Root), ID: p.cfg.Agent, Logger: p.log,
-		Lead: func(ctx context.Context, t election.Term) {
-			c := &coordinator{root: p.cfg.Root, name: name, agent: p.cfg.Agent, session: s, term: t, missing: map[string]time.Time{}}
-			p.insist(ctx, s, name, "coordinate", func(ctx context.Context, _ *session.Session, _ string) error { return c.run(ctx) })
-		},
-	})
-	err = candidate.Run(ctx, s, nil)
-	// A candidate keeps its place when its context ends; ours must not stand
-	// before those of the next rollout.
-	resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Timeout())
-	defer cancel()
-	if resignErr := candidate.Resign(resign); err == nil && s.Context().Err() == nil {
-		err = resignErr
+	data, stat, w, err := c.s.GetW(ctx, path)
+	if errors.Is(err, session.ErrNoNode) {
+		c.gate = Gate{State: GateClosed}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.arm(path, w)
+	c.gateV = stat.Version
+	if c.gate, err = decode[Gate](path, data); err == nil && c.gate.State == GateRefused && c.refused.IsZero() {
+		c.refused = c.now
 	}
 	return err
 }
 
-// rank is the place of the agent among the participants in an order that
-// differs from rollout to rollout; one that is no participant comes last.
-func rank(rollout, agent string, participants []string) int {
-	if !contains(participants, agent) {
-		return len(participants) + maxContenders
+// readReady looks whether ready is still what the rollout builds on.
+func (c *coordinator) readReady(ctx context.Context) error {
+	path := config.ReadyPath(c.root)
+	if c.watched(path) {
+		return nil
 	}
-	hash := func(id string) uint64 {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(rollout + "/" + id))
-		return h.Sum64()
-	}
-	own, before := hash(agent), 0
-	for _, id := range participants {
-		if h := hash(id); h < own || h == own && id < agent {
-			before++
-		}
-	}
-	return before
-}
-
-// coordinator decides one rollout and sees it to its end. Its fields are
-// touched by run alone; everything that must survive it is in ZooKeeper.
-type coordinator struct {
-	root, name, agent string
-	session           *session.Session
-	term              election.Term
-
-	// missing says since when an active host has no subscriber znode, and
-	// baked when the canaries were seen done: both begin anew with each
-	// coordinator, which only makes it wait longer.
-	missing map[string]time.Time
-	baked   time.Time
-	bakedAt int32 // version of the hosts znode at that moment: a start changes it
-}
-
-// run decides and then watches over the activation.
-func (c *coordinator) run(ctx context.Context) error {
-	state, err := Read(ctx, c.session, c.root, c.name)
-	if err != nil {
-		return ignoreGone(err)
-	}
-	if state.Done != nil {
-		return c.clearCurrent(ctx)
-	}
-	if state.Decision == nil {
-		if state.Decision, err = c.decide(ctx, state); err != nil {
-			return err
-		}
-	}
-	if !state.Decision.Commit {
-		result := ResultAborted
-		if strings.HasPrefix(state.Decision.Reason, ResultSuperseded) {
-			result = ResultSuperseded
-		}
-		return c.close(ctx, Done{Result: result, Reason: state.Decision.Reason})
-	}
-	return c.oversee(ctx, state)
-}
-
-// close ends the rollout in one step.
-func (c *coordinator) close(ctx context.Context, d Done) error {
-	_, err := c.session.Multi(ctx,
-		c.term.Guard(),
-		session.CreateOp(donePath(c.root, c.name), encode(d), session.Persistent),
-		session.DeleteOp(currentPath(c.root), -1))
-	if errors.Is(err, session.ErrNodeExists) {
-		return c.clearCurrent(ctx)
+	_, stat, w, err := c.s.GetW(ctx, path)
+	if errors.Is(err, session.ErrNoNode) {
+		_, _, w, err = c.s.ExistsW(ctx, path) // an unfinished change by another tool
+		c.arm(path, w)
+		return err
 	}
 	if err != nil {
-		return fmt.Errorf("close: %w", err)
+		return err
 	}
-	// Old records cost nothing but room: the next rollout tries again.
-	_ = c.sweep(ctx)
+	c.arm(path, w)
+	c.readyV = stat.Version
+	c.superseded = stat.Mzxid != c.proposal.Ready.Mzxid
 	return nil
 }
 
-// clearCurrent takes the name of a closed rollout away, should it still be
-// there; never that of another.
-func (c *coordinator) clearCurrent(ctx context.Context) error {
-	data, stat, err := c.session.Get(ctx, currentPath(c.root))
-	if err != nil || string(data) != c.name {
-		return ignoreGone(err)
+// readGroup counts the members of the strategy's group.
+func (c *coordinator) readGroup(ctx context.Context) error {
+	path := c.proposal.Strategy.Gate
+	if path == "" || c.watched(path) {
+		return nil
 	}
-	return ignoreGone(c.session.Delete(ctx, currentPath(c.root), stat.Version))
+	list, w, err := c.s.ListW(ctx, path)
+	if err != nil {
+		return err
+	}
+	c.arm(path, w)
+	c.members = len(list.Names)
+	return nil
 }
 
-// elapsed is how long ago the proposal was made, in ZooKeeper's time: the
-// time of a write of ours less that of the proposal.
-func (c *coordinator) elapsed(ctx context.Context, created time.Time) (time.Duration, error) {
-	data, _, err := c.session.Get(ctx, c.term.Path)
-	if err != nil {
-		return 0, err
+// readShards lists the subscribers of the shards that have changed.
+func (c *coordinator) readShards(ctx context.Context) error {
+	changed := false
+	for _, shard := range config.ShardNames() {
+		path := config.ShardPath(c.root, shard)
+		if c.watched(path) {
+			continue
+		}
+		if left := listPause - c.now.Sub(c.listed[shard]); left > 0 && !c.listed[shard].IsZero() {
+			c.relist = sooner(c.relist, left)
+			continue
+		}
+		list, w, err := c.s.ListW(ctx, path)
+		if err != nil {
+			return err
+		}
+		c.arm(path, w)
+		c.listed[shard] = c.now
+		slices.Sort(list.Names)
+		c.shards[shard] = list.Names
+		changed = true
 	}
-	stat, err := c.session.Set(ctx, c.term.Path, data, -1)
+	if changed {
+		c.countLive()
+	}
+	return nil
+}
+
+// countLive takes over who subscribes.
+func (c *coordinator) countLive() {
+	live := map[string]bool{}
+	for _, ids := range c.shards {
+		for _, id := range ids {
+			live[id] = true
+			if c.seen[id].IsZero() {
+				c.seen[id] = c.now
+			}
+		}
+	}
+	c.live = live
+	maps.DeleteFunc(c.seen, func(id string, _ time.Time) bool { return !live[id] })
+}
+
+// readHosts takes over the snapshots and the records that have changed.
+func (c *coordinator) readHosts(ctx context.Context, first bool) error {
+	snap, changed, err := c.hosts.Refresh(ctx)
+	if err != nil {
+		return err
+	}
+	newest := ""
+	for _, rel := range changed {
+		node, ok := snap.Get(rel)
+		shard, id, record := strings.Cut(rel, "/")
+		switch {
+		case rel == "":
+		case !record && ok:
+			snapshot, err := decode[Snapshot](rel, node.Data)
+			if err != nil {
+				return err
+			}
+			if c.snapshots[shard] == nil {
+				c.called, newest = c.now, rel
+			}
+			c.snapshots[shard] = snapshot.IDs
+		case record && !ok:
+			delete(c.records, id)
+		case record:
+			r, err := decode[HostRecord](rel, node.Data)
+			if err != nil {
+				return err
+			}
+			c.take(id, r, node.Stat.Version)
+		}
+	}
+	if first {
+		return c.datePast(ctx, newest)
+	}
+	return nil
+}
+
+// take takes over a record that was read, unless an own write is newer.
+func (c *coordinator) take(id string, r HostRecord, version int32) {
+	old := c.records[id]
+	if old != nil && version <= old.version {
+		return
+	}
+	now := &hostState{HostRecord: r, version: version, since: c.now}
+	if old != nil && old.State == r.State && old.Lost == r.Lost {
+		now.since = old.since
+	}
+	c.records[id] = now
+}
+
+// datePast dates what happened before our time: the newest call, and the end of
+// the newest canary.
+func (c *coordinator) datePast(ctx context.Context, call string) error {
+	var paths []string
+	if call != "" {
+		paths = append(paths, hostsPath(c.root, c.name)+"/"+call)
+	}
+	for id, r := range c.records {
+		if r.Canary && r.State == HostDone {
+			paths = append(paths, recordPath(c.root, c.name, id))
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	results, err := c.s.GetMany(ctx, paths)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			continue
+		}
+		at := c.since(r.Stat.Mtime)
+		if i == 0 && call != "" {
+			c.called = at
+			continue
+		}
+		_, id := session.SplitPath(paths[i])
+		c.records[id].since = at
+	}
+	return nil
+}
+
+// perform makes the transaction of an act, and takes over what it has changed.
+func (c *coordinator) perform(ctx context.Context, a act) error {
+	if a.confirm {
+		if err := c.confirm(ctx, &a); err != nil || len(a.records) == 0 && a.gate == nil {
+			return err
+		}
+	}
+	_, err := c.s.Multi(ctx, c.opsOf(a)...)
+	c.log.Debug("coordinator acts", "what", a.what, "hosts", len(a.records), "err", err)
+	switch {
+	case err == nil:
+		c.done(a)
+		return nil
+	case errors.Is(err, session.ErrUnknown):
+		c.forget(gatePath(c.root, c.name))
+		return c.reread(ctx, sortedKeys(a.records), a.calls)
+	}
+	return c.failed(ctx, a, err)
+}
+
+// opsOf is the transaction of an act: our candidate, the gate, the rest.
+func (c *coordinator) opsOf(a act) []session.Op {
+	ops := []session.Op{c.term.Guard()}
+	if a.gate != nil {
+		ops = append(ops, session.SetOp(gatePath(c.root, c.name), encode(*a.gate), c.gateV))
+	} else {
+		ops = append(ops, session.CheckOp(gatePath(c.root, c.name), c.gateV))
+	}
+	if a.unfrozen {
+		ops = append(ops, config.Absent(config.FreezePath(c.root))...)
+	}
+	switch {
+	case a.ready != nil:
+		ops = append(ops, session.SetOp(config.ReadyPath(c.root), a.ready.Encode(), c.readyV))
+	case a.checkReady:
+		ops = append(ops, session.CheckOp(config.ReadyPath(c.root), c.readyV))
+	}
+	if a.closes {
+		ops = append(ops, session.DeleteOp(config.CurrentPath(c.root), -1))
+	}
+	for _, id := range sortedKeys(a.records) {
+		ops = append(ops, session.SetOp(recordPath(c.root, c.name, id), encode(a.records[id]), c.records[id].version))
+	}
+	for _, shard := range a.calls {
+		call := Call{Format: callFormat, Rollout: c.name, Gate: c.gateV, State: c.gate.State, Proposal: c.proposal}
+		ops = append(ops, callOps(c.root, call, shard, c.shards[shard])...)
+	}
+	return ops
+}
+
+// done takes over what a transaction has changed.
+func (c *coordinator) done(a act) {
+	if a.gate != nil {
+		if a.gate.State == GateRefused {
+			c.refused = time.Now()
+		}
+		c.gate = *a.gate
+		c.gateV++
+	}
+	for id, r := range a.records {
+		if r.State == HostWait && c.records[id].State == HostGranted {
+			c.withdrawn[id]++
+		}
+		c.take(id, r, c.records[id].version+1)
+	}
+	for _, shard := range a.calls {
+		c.snapshots[shard], c.called = c.shards[shard], time.Now()
+	}
+	c.log.Info("coordinator acts", "what", a.what, "hosts", len(a.records), "gate", c.gate.State)
+}
+
+// failed finds out why a transaction was refused; the next look decides anew.
+func (c *coordinator) failed(ctx context.Context, a act, err error) error {
+	var multi *session.MultiError
+	if !errors.As(err, &multi) {
+		return fmt.Errorf("%s: %w", a.what, err)
+	}
+	_, id := session.SplitPath(multi.Path)
+	switch {
+	case multi.Index == 0:
+		return fmt.Errorf("%s: %w: %w", a.what, errDeposed, err)
+	case multi.Path == gatePath(c.root, c.name), multi.Path == config.ReadyPath(c.root):
+		c.forget(multi.Path)
+		return nil
+	case multi.Path == config.FreezePath(c.root) && errors.Is(err, session.ErrNodeExists):
+		frozen, err := config.Frozen(ctx, c.s, c.root)
+		if err != nil || frozen == nil {
+			return err
+		}
+		return c.perform(ctx, c.refuse("", "frozen: "+frozen.Reason))
+	case c.records[id] != nil && errors.Is(err, session.ErrNoAuth):
+		c.denied[id] = true
+		return nil
+	case c.records[id] != nil && (errors.Is(err, session.ErrBadVersion) || errors.Is(err, session.ErrNoNode)):
+		return c.reread(ctx, []string{id}, nil)
+	case len(a.calls) > 0 && (errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrNoNode)):
+		return c.reread(ctx, nil, a.calls)
+	}
+	return fmt.Errorf("%s: %w", a.what, err)
+}
+
+// reread reads records and snapshots again, behind a sync: their writes may have
+// been made or not.
+func (c *coordinator) reread(ctx context.Context, ids, shards []string) error {
+	if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {
+		return err
+	}
+	paths := make([]string, 0, len(ids)+len(shards))
+	for _, id := range ids {
+		paths = append(paths, recordPath(c.root, c.name, id))
+	}
+	for _, shard := range shards {
+		paths = append(paths, snapshotPath(c.root, c.name, shard))
+	}
+	results, err := c.s.GetMany(ctx, paths)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode) && i < len(ids):
+			delete(c.records, ids[i])
+		case errors.Is(r.Err, session.ErrNoNode):
+		case r.Err != nil:
+			return r.Err
+		case i < len(ids):
+			own, err := decode[HostRecord](paths[i], r.Data)
+			if err != nil {
+				return err
+			}
+			c.take(ids[i], own, r.Stat.Version)
+		default:
+			snapshot, err := decode[Snapshot](paths[i], r.Data)
+			if err != nil {
+				return err
+			}
+			c.snapshots[shards[i-len(ids)]], c.called = snapshot.IDs, time.Now()
+		}
+	}
+	return nil
+}
+
+// confirm looks again whether hosts are absent, behind a sync, before that is held
+// against them.
+func (c *coordinator) confirm(ctx context.Context, a *act) error {
+	if err := c.s.Sync(ctx, c.root); err != nil {
+		return err
+	}
+	for _, id := range sortedKeys(a.records) {
+		_, there, err := c.s.Exists(ctx, config.SubscriptionPath(c.root, id))
+		if err != nil {
+			return err
+		}
+		if there {
+			delete(a.records, id)
+			delete(c.missing, id)
+			c.live[id] = true
+		}
+	}
+	return nil
+}
+
+// report tells how far the rollout is, at most once a second; it returns when the
+// next report is due.
+func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
+	now := c.progress()
+	if now.Counts == c.told.Counts {
+		return 0, nil
+	}
+	if left := progressPause - c.now.Sub(c.toldAt); left > 0 && !c.toldAt.IsZero() {
+		return left, nil
+	}
+	_, err := c.s.Multi(ctx, c.term.Guard(), session.SetOp(progressPath(c.root, c.name), encode(now), -1))
 	if err != nil && !errors.Is(err, session.ErrUnknown) {
-		return 0, err
+		var multi *session.MultiError
+		if errors.As(err, &multi) && multi.Index == 0 {
+			return 0, fmt.Errorf("report: %w: %w", errDeposed, err)
+		}
+		return 0, fmt.Errorf("report: %w", err)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
-	return time.UnixMilli(stat.Mtime).Sub(created), nil
+	c.told, c.toldAt = now, c.now
+	return 0, nil
 }
 
-// sortedKeys returns the keys of a map in order, for words that people read.
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// sooner is the shorter of two waits; 0 means none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-	slices.Sort(keys)
-	return keys
+	return a
 }

@@ -27,15 +27,15 @@ type world struct {
 	t      *testing.T
 	server *memzk.Server
 	desk   *session.Session // the operator's
-	hosts  map[string]*host
+	hosts  map[string]*simpleHost
 
 	mu     sync.Mutex // guards what follows
 	active map[string]bool
 	peak   int
 }
 
-// host is one simulated agent. What is on its "disk" outlives its process.
-type host struct {
+// simpleHost is one simulated agent. What is on its "disk" outlives its process.
+type simpleHost struct {
 	upkeep
 
 	w       *world
@@ -56,24 +56,30 @@ type host struct {
 }
 
 func newWorld(t *testing.T, ids ...string) *world {
-	w := &world{t: t, server: memzk.New(memzk.Options{}), hosts: map[string]*host{}, active: map[string]bool{}}
+	w := &world{t: t, server: memzk.New(memzk.Options{}), hosts: map[string]*simpleHost{}, active: map[string]bool{}}
 	w.desk = w.dial("desk")
 	ctx := t.Context()
-	if err := w.desk.CreateParents(ctx, readyPath(root)); err != nil {
+	if err := w.desk.CreateParents(ctx, config.ReadyPath(root)); err != nil {
 		t.Fatal(err)
 	}
 	ready := config.Ready{Version: 1, Digest: digest}
-	if _, _, err := w.desk.Create(ctx, readyPath(root), ready.Encode(), session.Persistent); err != nil {
+	if _, _, err := w.desk.Create(ctx, config.ReadyPath(root), ready.Encode(), session.Persistent); err != nil {
 		t.Fatal(err)
 	}
+	w.version(1)
 	for _, id := range ids {
-		w.hosts[id] = &host{w: w, id: id, refuse: map[int64]string{}, fail: map[int64]string{}, took: time.Second}
+		w.hosts[id] = &simpleHost{w: w, id: id, refuse: map[int64]string{}, fail: map[int64]string{}, took: time.Second}
 		w.hosts[id].start()
 	}
 	for _, id := range ids {
 		w.await("everybody to use version 1", func() bool { return w.hosts[id].version() == 1 })
 	}
 	return w
+}
+
+// version makes a version exist.
+func (w *world) version(n int64) {
+	_ = w.server.Create(config.VersionPath(root, n), nil) // it may be there
 }
 
 func (w *world) dial(id string) *session.Session {
@@ -113,7 +119,8 @@ func (w *world) await(what string, ok func() bool, why ...func() string) {
 
 func (w *world) propose(version int64, strategy Strategy) string {
 	w.t.Helper()
-	name, err := Propose(w.t.Context(), w.desk, Request{Root: root, Version: version, Digest: digest, Strategy: strategy, Who: "ann", Expect: -1})
+	w.version(version)
+	name, err := Propose(w.t.Context(), w.desk, Request{Root: root, Version: version, Digest: digest, Strategy: strategy, Who: "ann"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -129,17 +136,12 @@ func (w *world) awaitPhase(name string, phases ...string) *State {
 			w.t.Fatal(err)
 		}
 		return slices.Contains(phases, state.Phase())
-	}, func() string { return fmt.Sprintf("it is %s: %s", state.Phase(), encode(rolloutOf(state))) })
+	}, func() string { return fmt.Sprintf("it is %s: %s", state.Phase(), encode(state)) })
 	return state
 }
 
-// rolloutOf is what a failed test shows of a rollout.
-func rolloutOf(s *State) map[string]any {
-	return map[string]any{"votes": s.Votes, "decision": s.Decision, "control": s.Control, "activity": s.Activity, "hosts": s.Hosts, "halt": s.Halt, "done": s.Done}
-}
-
 // start starts the host's process: session, subscriber, participant.
-func (h *host) start() {
+func (h *simpleHost) start() {
 	ctx, cancel := context.WithCancel(h.w.t.Context())
 	h.cancel, h.stopped, h.process = cancel, make(chan struct{}), ctx.Done()
 	s := h.w.dial(h.id)
@@ -150,8 +152,8 @@ func (h *host) start() {
 	}()
 }
 
-func (h *host) run(ctx context.Context, s *session.Session) {
-	path := subscribersPath(root) + "/" + h.id
+func (h *simpleHost) run(ctx context.Context, s *session.Session) {
+	path := config.SubscriptionPath(root, h.id)
 	if err := s.CreateParents(ctx, path); err != nil {
 		return
 	}
@@ -168,9 +170,9 @@ func (h *host) run(ctx context.Context, s *session.Session) {
 }
 
 // follow offers what ready names, as the watcher of package config does.
-func (h *host) follow(ctx context.Context, s *session.Session, p *Participant) {
+func (h *simpleHost) follow(ctx context.Context, s *session.Session, p *Participant) {
 	for ctx.Err() == nil {
-		data, _, watch, err := s.GetW(ctx, readyPath(root))
+		data, stat, watch, err := s.GetW(ctx, config.ReadyPath(root))
 		if err != nil {
 			return
 		}
@@ -178,23 +180,23 @@ func (h *host) follow(ctx context.Context, s *session.Session, p *Participant) {
 		if err != nil {
 			return
 		}
-		p.Offer(treeOf(ready))
-		if err := wait(ctx, s, watch); err != nil {
+		p.Offer(treeOf(ready, stat.Mzxid))
+		if err := watch.Wait(ctx); err != nil {
 			return
 		}
 	}
 }
 
-func treeOf(r config.Ready) *view.Tree {
-	return view.NewTree(view.Tree{Name: "site", Path: root, Layout: "versioned", Generation: r.Version, Previous: r.Previous, Rollout: r.Rollout}, nil)
+func treeOf(r config.Ready, zxid int64) *view.Tree {
+	return view.NewTree(view.Tree{Name: "site", Path: root, Layout: "versioned", Generation: r.Version, Previous: r.Previous, Rollout: r.Rollout, Last: zxid}, nil)
 }
 
-func (h *host) tree(_ context.Context, _ *session.Session, version int64) (*view.Tree, error) {
-	return treeOf(config.Ready{Version: version}), nil
+func (h *simpleHost) tree(_ context.Context, _ *session.Session, v Version) (*view.Tree, error) {
+	return treeOf(config.Ready{Version: v.Number}, 0), nil
 }
 
 // stop ends the process in good order.
-func (h *host) stop() {
+func (h *simpleHost) stop() {
 	if h.cancel != nil {
 		h.cancel()
 		<-h.stopped
@@ -202,21 +204,21 @@ func (h *host) stop() {
 	}
 }
 
-func (h *host) version() int64 {
+func (h *simpleHost) version() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.inUse
 }
 
 // versions are those that were in use, in order.
-func (h *host) versions() []int64 {
+func (h *simpleHost) versions() []int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.history)
 }
 
 // died reports once that a version has killed the process.
-func (h *host) died() bool {
+func (h *simpleHost) died() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	died := h.dead
@@ -224,7 +226,7 @@ func (h *host) died() bool {
 	return died
 }
 
-func (h *host) put(version int64) {
+func (h *simpleHost) put(version int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.inUse != version {
@@ -234,7 +236,7 @@ func (h *host) put(version int64) {
 }
 
 // Vote implements Host.
-func (h *host) Vote(_ context.Context, tree *view.Tree) error {
+func (h *simpleHost) Vote(_ context.Context, tree *view.Tree) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if why := h.refuse[tree.Generation]; why != "" {
@@ -244,13 +246,12 @@ func (h *host) Vote(_ context.Context, tree *view.Tree) error {
 }
 
 // Show implements Host.
-func (h *host) Show(tree *view.Tree) { h.put(tree.Generation) }
+func (h *simpleHost) Show(tree *view.Tree) { h.put(tree.Generation) }
 
 // Use implements Host; the world sees who is at it.
-func (h *host) Use(ctx context.Context, tree *view.Tree) error {
+func (h *simpleHost) Use(ctx context.Context, tree, from *view.Tree) error {
 	h.w.enter(h.id)
 	defer h.w.leave(h.id)
-	before := h.version()
 	h.put(tree.Generation)
 	h.mu.Lock()
 	took, hold, why := h.took, h.hold, h.fail[tree.Generation]
@@ -274,9 +275,15 @@ func (h *host) Use(ctx context.Context, tree *view.Tree) error {
 		return ErrStopping
 	}
 	if why != "" {
-		h.put(before)
+		h.put(from.Generation)
 		return errors.New(why)
 	}
+	return nil
+}
+
+// Back implements Host.
+func (h *simpleHost) Back(_ context.Context, tree *view.Tree) error {
+	h.put(tree.Generation)
 	return nil
 }
 
@@ -291,6 +298,12 @@ func (w *world) leave(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.active, id)
+}
+
+// begun is how many hosts have been started.
+func begun(s *State) int {
+	c := s.Counts()
+	return c.Started + c.Done + c.Failed
 }
 
 func ids(n int) []string {
@@ -322,8 +335,8 @@ func TestRollout_GoodVersionReachesEverybodyKAtATime(t *testing.T) {
 		if w.peak > 3 {
 			t.Errorf("%d hosts were active at once, K is 3", w.peak)
 		}
-		if len(state.Votes) != 20 || state.Done.Hosts != 20 {
-			t.Errorf("votes %d, done %+v", len(state.Votes), state.Done)
+		if state.Gate.Counts.Called != 20 || state.Gate.Counts.Done != 20 {
+			t.Errorf("closed %+v", state.Gate)
 		}
 		w.await("current to be gone", func() bool {
 			_, err := Current(t.Context(), w.desk, root)
@@ -364,15 +377,16 @@ func TestRollout_HaltsAtTheFirstFailureAndRollsBack(t *testing.T) {
 				changed++
 			}
 		}
-		if changed != len(state.Hosts)-1 {
+		if changed != state.Counts().Done {
 			t.Errorf("%d hosts use version 2, records %v", changed, state.Hosts)
 		}
-		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 3, Digest: digest, Expect: -1})
+		w.version(3)
+		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 3, Digest: digest})
 		if !errors.Is(err, ErrOpen) {
 			t.Errorf("a second proposal: got %v, want ErrOpen", err)
 		}
 		back, err := Propose(t.Context(), w.desk, Request{
-			Root: root, Version: 3, Digest: digest, RollbackOf: 2, Replace: name, Strategy: Strategy{Parallel: 10}, Expect: -1,
+			Root: root, Version: 3, Digest: digest, RollbackOf: 2, Replace: name, Strategy: Strategy{Parallel: 10},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -396,7 +410,7 @@ func TestRollout_RetryLetsFailedHostsTryAgain(t *testing.T) {
 		w.hosts["web-01"].mu.Lock()
 		delete(w.hosts["web-01"].fail, 2)
 		w.hosts["web-01"].mu.Unlock()
-		if err := Retry(t.Context(), w.desk, root, name); err != nil {
+		if err := Retry(t.Context(), w.desk, root, name, Order{By: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitPhase(name, PhaseDone)
@@ -411,23 +425,23 @@ func TestRollout_PauseResumeAbort(t *testing.T) {
 		}
 		name := w.propose(2, Strategy{Parallel: 1})
 		w.await("one active host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 1 })
-		if err := SetControl(t.Context(), w.desk, root, name, Control{Action: ActionPause, By: "ann"}); err != nil {
+		if err := Pause(t.Context(), w.desk, root, name, Order{By: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		close(hold)
 		w.awaitPhase(name, PhasePaused)
 		time.Sleep(5 * time.Minute) // virtual
-		if state := w.awaitPhase(name, PhasePaused); len(state.Hosts) != 1 {
+		if state := w.awaitPhase(name, PhasePaused); begun(state) != 1 {
 			t.Errorf("hosts started while paused: %v", state.Hosts)
 		}
-		if err := SetControl(t.Context(), w.desk, root, name, Control{Action: ActionRun}); err != nil {
+		if err := Resume(t.Context(), w.desk, root, name, Order{}); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitPhase(name, PhaseDone)
 
 		other := w.propose(3, Strategy{Parallel: 1, Bake: Duration(time.Hour), Canary: 1})
-		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, other); return len(s.Hosts) == 1 })
-		if err := SetControl(t.Context(), w.desk, root, other, Control{Action: ActionAbort, By: "ann"}); err != nil {
+		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, other); return begun(s) == 1 })
+		if err := Abort(t.Context(), w.desk, root, other, Order{By: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitPhase(other, PhaseHalted)
@@ -451,17 +465,17 @@ func TestRollout_VanishedHostHaltsAndCountsAgainstK(t *testing.T) {
 			w.hosts[id].crash()
 		}
 		state := w.awaitPhase(name, PhaseHalted)
-		if len(state.Hosts) != 2 {
-			t.Errorf("%d hosts started, K is 2: %v", len(state.Hosts), state.Hosts)
+		if begun(state) != 2 {
+			t.Errorf("%d hosts started, K is 2: %v", begun(state), state.Hosts)
 		}
-		if !slices.Contains(victims, state.Halt.Host) {
-			t.Errorf("halt names %q, the vanished are %v", state.Halt.Host, victims)
+		if !slices.Contains(victims, state.Gate.Host) {
+			t.Errorf("halt names %q, the vanished are %v", state.Gate.Host, victims)
 		}
 	})
 }
 
 // crash ends the process without its saying so: its session expires later.
-func (h *host) crash() {
+func (h *simpleHost) crash() {
 	h.stop() // the session is closed, which is the same to the others, sooner
 }
 
@@ -473,7 +487,7 @@ func TestRollout_RebootDuringAHaltKeepsThePreviousVersion(t *testing.T) {
 		name := w.propose(2, Strategy{Parallel: 1})
 		state := w.awaitPhase(name, PhaseHalted)
 		for id, h := range w.hosts {
-			if _, started := state.Hosts[id]; started {
+			if state.Hosts[id].State != HostCommit {
 				continue
 			}
 			h.stop()
@@ -483,7 +497,7 @@ func TestRollout_RebootDuringAHaltKeepsThePreviousVersion(t *testing.T) {
 			h.start()
 			w.await(id+" to use the previous version", func() bool { return h.version() == 1 })
 		}
-		late := &host{w: w, id: "late", refuse: map[int64]string{}, fail: map[int64]string{}}
+		late := &simpleHost{w: w, id: "late", refuse: map[int64]string{}, fail: map[int64]string{}}
 		w.hosts["late"] = late
 		late.start()
 		w.await("the late joiner to use the previous version", func() bool { return late.version() == 1 })
@@ -494,8 +508,9 @@ func TestRollout_TwoProposersOneWins(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		results := make(chan error, 2)
 		for i := range 2 {
+			w.version(int64(2 + i))
 			go func() {
-				_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: int64(2 + i), Digest: digest, Expect: -1})
+				_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: int64(2 + i), Digest: digest})
 				results <- err
 			}()
 		}
@@ -510,26 +525,26 @@ func TestRollout_FrozenOrSupersededIsAborted(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.hosts["web-00"].stop() // its vote is missing: the rollout stays open
 		ctx := t.Context()
-		w.await("its subscriber to go", func() bool { _, there, _ := w.desk.Exists(ctx, subscribersPath(root)+"/web-00"); return !there })
-		if _, _, err := w.desk.Create(ctx, subscribersPath(root)+"/web-00", nil, session.Persistent); err != nil {
+		w.await("its subscriber to go", func() bool { _, there, _ := w.desk.Exists(ctx, config.SubscriptionPath(root, "web-00")); return !there })
+		if _, _, err := w.desk.Create(ctx, config.SubscriptionPath(root, "web-00"), nil, session.Persistent); err != nil {
 			t.Fatal(err)
 		}
 		name := w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
-		if _, _, err := w.desk.Create(ctx, freezePath(root), []byte("sales day"), session.Persistent); err != nil {
+		if _, _, err := w.desk.Create(ctx, config.FreezePath(root), []byte("sales day"), session.Persistent); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.awaitPhase(name, PhaseAborted).Err(); !strings.Contains(err.Error(), "sales day") {
 			t.Errorf("got %v", err)
 		}
-		_, err := Propose(ctx, w.desk, Request{Root: root, Version: 2, Digest: digest, Expect: -1})
+		_, err := Propose(ctx, w.desk, Request{Root: root, Version: 2, Digest: digest})
 		if !errors.Is(err, config.ErrFrozen) {
 			t.Errorf("a proposal while frozen: got %v", err)
 		}
-		if err := w.desk.Delete(ctx, freezePath(root), -1); err != nil {
+		if err := w.desk.Delete(ctx, config.FreezePath(root), -1); err != nil {
 			t.Fatal(err)
 		}
 		name = w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
-		if _, err := w.desk.Set(ctx, readyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+		if _, err := w.desk.Set(ctx, config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
 		state := w.awaitPhase(name, PhaseAborted)
@@ -557,15 +572,15 @@ func TestRollout_HealthGatePausesUntilTold(t *testing.T) {
 			}
 		}
 		state := w.awaitPhase(name, PhasePaused)
-		if !strings.Contains(state.Control.Reason, "/services/web has 1 members, it had 3") {
-			t.Errorf("got reason %q", state.Control.Reason)
+		if !strings.Contains(state.Gate.Reason, "/services/web has 1 members, it had 3") {
+			t.Errorf("got reason %q", state.Gate.Reason)
 		}
 		close(hold)
 		time.Sleep(5 * time.Minute) // virtual
-		if state := w.awaitPhase(name, PhasePaused); len(state.Hosts) != 1 {
+		if state := w.awaitPhase(name, PhasePaused); begun(state) != 1 {
 			t.Errorf("hosts started past the gate: %v", state.Hosts)
 		}
-		if err := SetControl(ctx, w.desk, root, name, Control{Action: ActionRun, IgnoreGate: true}); err != nil {
+		if err := Resume(ctx, w.desk, root, name, Order{IgnoreGate: true}); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitPhase(name, PhaseDone)
@@ -574,7 +589,7 @@ func TestRollout_HealthGatePausesUntilTold(t *testing.T) {
 
 func TestRollout_CanariesByNameGoFirstAndBake(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, w *world) {
-		name := w.propose(2, Strategy{Parallel: 5, Order: []string{"web-03", "gone"}, Bake: Duration(10 * time.Minute)})
+		name := w.propose(2, Strategy{Parallel: 5, Order: []string{"web-03"}, Bake: Duration(10 * time.Minute)})
 		w.await("the canary", func() bool { return w.hosts["web-03"].version() == 2 })
 		time.Sleep(5 * time.Minute) // virtual: in the middle of the bake
 		for id, h := range w.hosts {
@@ -589,12 +604,12 @@ func TestRollout_CanariesByNameGoFirstAndBake(t *testing.T) {
 func TestRollout_AnotherVersionEndsIt(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(time.Hour)})
-		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return len(s.Hosts) == 1 })
-		if _, err := w.desk.Set(t.Context(), readyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return begun(s) == 1 })
+		if _, err := w.desk.Set(t.Context(), config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
-		if state := w.awaitPhase(name, PhaseAborted); state.Done.Result != ResultSuperseded {
-			t.Errorf("got %+v", state.Done)
+		if state := w.awaitPhase(name, PhaseAborted); state.Gate.Result != ResultSuperseded {
+			t.Errorf("got %+v", state.Gate)
 		}
 		for id, h := range w.hosts {
 			w.await(id+" to use version 9", func() bool { return h.version() == 9 })
@@ -607,8 +622,8 @@ func TestRollout_ToleratedFailureKeepsThePreviousVersion(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		w.hosts["web-02"].fail[2] = "no"
 		state := w.awaitPhase(w.propose(2, Strategy{Parallel: 1, MaxFailures: 2}), PhaseDone)
-		if !slices.Equal(state.Done.Failed, []string{"web-02"}) || state.Done.Hosts != 3 {
-			t.Errorf("got %+v", state.Done)
+		if !slices.Equal(state.Gate.Failed, []string{"web-02"}) || state.Gate.Counts.Done != 3 {
+			t.Errorf("got %+v", state.Gate)
 		}
 		h := w.hosts["web-02"]
 		h.stop()

@@ -38,12 +38,12 @@ func TestResume_AVersionThatKillsItsHostIsGivenUp(t *testing.T) {
 			w.await(id+" to use version 1", func() bool { return h.version() == 1 })
 		}
 		state := w.awaitPhase(name, PhaseHalted)
-		if !strings.Contains(state.Halt.Reason, "in the middle of it") {
-			t.Errorf("halted for %q", state.Halt.Reason)
+		if !strings.Contains(state.Gate.Reason, "in the middle of it") {
+			t.Errorf("halted for %q", state.Gate.Reason)
 		}
 		w.await("no host to be active", func() bool {
 			s, err := Read(t.Context(), w.desk, root, name)
-			return err == nil && len(s.Activity.Active) == 0
+			return err == nil && s.Counts().Started == 0
 		})
 	})
 }
@@ -57,7 +57,7 @@ func TestResume_HostThatReturnsToAHaltGoesBack(t *testing.T) {
 		}
 		name := w.propose(2, Strategy{Parallel: 1, Grace: Duration(time.Minute)})
 		w.await("one active host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.active) == 1 })
-		var victim *host
+		var victim *simpleHost
 		for id, h := range w.hosts {
 			w.mu.Lock()
 			if w.active[id] {
@@ -74,7 +74,7 @@ func TestResume_HostThatReturnsToAHaltGoesBack(t *testing.T) {
 		w.await("it to be back at version 1", func() bool { return victim.version() == 1 })
 		w.await("its record to say failed", func() bool {
 			s, err := Read(t.Context(), w.desk, root, name)
-			return err == nil && s.Hosts[victim.id].State == HostFailed && len(s.Activity.Active) == 0
+			return err == nil && s.Hosts[victim.id].State == HostFailed && s.Counts().Started == 0
 		})
 		if got := victim.versions(); !slices.Equal(got, []int64{1, 2, 1}) {
 			t.Errorf("it used %v", got)

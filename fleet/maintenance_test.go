@@ -42,7 +42,7 @@ func (u *upkeep) maintenance() (string, <-chan struct{}) {
 func (w *world) subscribeMaintained(id string) {
 	w.t.Helper()
 	data := []byte(`{"version":1,"state":"` + config.StateMaintenance + `","error":"kernel"}`)
-	if _, err := w.desk.Set(w.t.Context(), subscribersPath(root)+"/"+id, data, -1); err != nil {
+	if _, err := w.desk.Set(w.t.Context(), config.SubscriptionPath(root, id), data, -1); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -55,11 +55,8 @@ func TestMaintenance_HostDoesNotVoteIsNotStartedAndIsShown(t *testing.T) {
 		w.subscribeMaintained("web-02")
 		name := w.propose(2, Strategy{Parallel: 1})
 		state := w.awaitPhase(name, PhaseDone)
-		if slices.Contains(state.Proposal.Participants, "web-02") || !slices.Equal(state.Proposal.Skipped, []string{"web-02"}) {
-			t.Errorf("participants %v, skipped %v", state.Proposal.Participants, state.Proposal.Skipped)
-		}
-		if state.Done.Hosts != 3 || !slices.Equal(state.Done.Skipped, []string{"web-02"}) {
-			t.Errorf("got %+v", state.Done)
+		if state.Gate.Counts.Done != 3 || !slices.Equal(state.Gate.Skipped, []string{"web-02"}) {
+			t.Errorf("got %+v", state.Gate)
 		}
 		if r := state.Hosts["web-02"]; r.State != HostSkipped || !strings.Contains(r.Error, "kernel") {
 			t.Errorf("its record is %+v", r)
@@ -89,8 +86,8 @@ func TestMaintenance_EndsWhileTheRolloutIsOpen(t *testing.T) {
 		})
 		h.maintain("")
 		close(hold)
-		if state := w.awaitPhase(name, PhaseDone); state.Hosts["web-01"].State != HostDone || state.Done.Hosts != 3 {
-			t.Errorf("its record is %+v, done %+v", state.Hosts["web-01"], state.Done)
+		if state := w.awaitPhase(name, PhaseDone); state.Hosts["web-01"].State != HostDone || state.Gate.Counts.Done != 3 {
+			t.Errorf("its record is %+v, closed %+v", state.Hosts["web-01"], state.Gate)
 		}
 		if w.peak > 1 {
 			t.Errorf("%d hosts at once", w.peak)
@@ -102,8 +99,8 @@ func TestMaintenance_BeginsAfterTheProposal(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.hosts["web-00"].maintain("fan") // its subscription does not say so yet
 		state := w.awaitPhase(w.propose(2, Strategy{Parallel: 3}), PhaseDone)
-		if v := state.Votes["web-00"]; !v.Skip || v.Commit || !slices.Equal(state.Decision.Skipped, []string{"web-00"}) {
-			t.Errorf("vote %+v, decision %+v", v, state.Decision)
+		if v := state.Hosts["web-00"]; v.State != HostSkipped || !slices.Equal(state.Gate.Skipped, []string{"web-00"}) {
+			t.Errorf("vote %+v, closed %+v", v, state.Gate)
 		}
 	})
 }
@@ -117,8 +114,8 @@ func TestMaintenance_BeginsWhileTheHostWaitsForItsTurn(t *testing.T) {
 		w.hosts["web-01"].maintain("now")
 		close(hold)
 		state := w.awaitPhase(name, PhaseDone)
-		if !slices.Equal(state.Done.Skipped, []string{"web-01"}) || !slices.Equal(w.hosts["web-01"].versions(), []int64{1}) {
-			t.Errorf("done %+v, it used %v", state.Done, w.hosts["web-01"].versions())
+		if !slices.Equal(state.Gate.Skipped, []string{"web-01"}) || !slices.Equal(w.hosts["web-01"].versions(), []int64{1}) {
+			t.Errorf("closed %+v, it used %v", state.Gate, w.hosts["web-01"].versions())
 		}
 	})
 }
@@ -129,8 +126,15 @@ func TestMaintenance_OfAllHostsLeavesNobodyToCheck(t *testing.T) {
 			h.maintain("all")
 			w.subscribeMaintained(id)
 		}
-		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Expect: -1})
-		if !errors.Is(err, ErrNobody) {
+		subscriptions, err := config.Subscribers(t.Context(), w.desk, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckVoters(subscriptions); !errors.Is(err, ErrNobody) {
+			t.Errorf("before: got %v", err)
+		}
+		err = w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted).Err()
+		if !strings.Contains(err.Error(), ErrNobody.Error()) {
 			t.Errorf("got %v, want ErrNobody", err)
 		}
 	})

@@ -1,28 +1,27 @@
 package fleet
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/zkagent/zkagent/config"
 )
 
-// Paths of a tree's rollouts, all below its root.
-func rolloutsPath(root string) string    { return root + "/rollouts" }
-func currentPath(root string) string     { return root + "/rollouts/current" }
-func coordinatorPath(root string) string { return root + "/rollouts/coordinator" }
-func subscribersPath(root string) string { return root + "/subscribers" }
-func freezePath(root string) string      { return root + "/freeze" }
-func readyPath(root string) string       { return root + "/ready" }
+// Paths of one rollout. What lies above them belongs to package config.
+func rolloutPath(root, name string) string     { return config.RolloutsPath(root) + "/" + name }
+func coordinatorPath(root, name string) string { return rolloutPath(root, name) + "/coordinator" }
+func progressPath(root, name string) string    { return rolloutPath(root, name) + "/progress" }
+func hostsPath(root, name string) string       { return rolloutPath(root, name) + "/hosts" }
+func gatePath(root, name string) string        { return config.GatePath(root, name) }
 
-// Paths of one rollout.
-func rolloutPath(root, name string) string  { return root + "/rollouts/" + name }
-func votesPath(root, name string) string    { return rolloutPath(root, name) + "/votes" }
-func decisionPath(root, name string) string { return rolloutPath(root, name) + "/decision" }
-func controlPath(root, name string) string  { return rolloutPath(root, name) + "/control" }
-func permitsPath(root, name string) string  { return rolloutPath(root, name) + "/permits" }
-func hostsPath(root, name string) string    { return rolloutPath(root, name) + "/hosts" }
-func haltPath(root, name string) string     { return rolloutPath(root, name) + "/halt" }
-func donePath(root, name string) string     { return rolloutPath(root, name) + "/done" }
+func snapshotPath(root, name, shard string) string { return hostsPath(root, name) + "/" + shard }
+
+func recordPath(root, name, id string) string {
+	return snapshotPath(root, name, config.Shard(id)) + "/" + id
+}
 
 // rolloutName is the name of the rollout of that number.
 func rolloutName(n int64) string { return fmt.Sprintf("r-%010d", n) }
@@ -35,4 +34,19 @@ func rolloutNumber(name string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	return n, err == nil && n >= 0
+}
+
+// Purposes of a draw.
+const (
+	drawCoordinate = "coordinate" // who stands for coordinator
+	drawCanary     = "canary"     // who goes first
+	drawSample     = "sample"     // who shows differences in a dry run
+)
+
+// draw is a number in [0,1) that differs from rollout to rollout, and for each
+// purpose: the hosts that try a version first must not be those that decide on
+// it, for it may kill them.
+func draw(purpose, rollout, id string) float64 {
+	sum := sha256.Sum256([]byte(purpose + "/" + rollout + "/" + id))
+	return float64(binary.BigEndian.Uint64(sum[:8])>>11) / (1 << 53)
 }

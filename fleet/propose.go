@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,213 +18,272 @@ type Request struct {
 	Root     string // root znode of the tree
 	Version  int64
 	Digest   string
+	Delta    *config.Delta // to the version in use; nil: hosts read the version
 	Strategy Strategy
 	Who      string
 	Why      string
 	// RollbackOf is the version that this one takes back; 0 otherwise.
 	RollbackOf int64
-	// Replace closes the rollout of that name, which must have halted, in the
-	// same step; empty: an open rollout is an error.
+	// Replace closes the rollout of that name, which must have halted or been
+	// refused, in the same step; empty: an open rollout is an error.
 	Replace string
-	// Expect is the version of the ready znode that the proposal was made
-	// for; -1: whatever is there now.
-	Expect int32
 	// Base is the version that must be in use when the rollout is opened; 0:
 	// any. It guards a version that was made from it, or planned on it.
 	Base int64
+	// Dry asks every host what the version would do, and never uses it.
+	Dry bool
 }
 
 // maxTries bounds the races with other proposers that are tried again.
 const maxTries = 16
 
+// maxCalls bounds the calls that a proposal makes itself, in bytes. The
+// coordinator makes the rest.
+const maxCalls = 400 << 10
+
 // Propose opens a rollout and returns its name. Everything is created in one
-// multi, or nothing. The errors are [ErrOpen], config.ErrFrozen,
-// config.ErrConflict when ready is not at Expect, and those of the session.
+// transaction, or nothing. The errors are [ErrOpen], [ErrNobody],
+// config.ErrFrozen, config.ErrConflict when Base is not in use, and those of the
+// session.
 func Propose(ctx context.Context, s *session.Session, r Request) (string, error) {
-	if err := s.CreateParents(ctx, currentPath(r.Root)); err != nil {
+	if err := s.CreateParents(ctx, config.CurrentPath(r.Root)); err != nil {
 		return "", fmt.Errorf("propose: %w", err)
 	}
 	for range maxTries {
-		name, again, err := propose(ctx, s, r)
+		p := &proposer{s: s, r: r}
+		again, err := p.try(ctx)
+		if err != nil {
+			return "", fmt.Errorf("propose: %w", err)
+		}
 		if !again {
-			return name, err
+			return p.name, nil
 		}
 	}
 	return "", fmt.Errorf("propose %s: lost %d races with other proposers", r.Root, maxTries)
 }
 
-func propose(ctx context.Context, s *session.Session, r Request) (string, bool, error) {
-	if r.Replace != "" {
-		if open, err := Current(ctx, s, r.Root); errors.Is(err, ErrNoRollout) {
-			r.Replace = "" // it was closed meanwhile
-		} else if err == nil && open != r.Replace {
-			return "", false, fmt.Errorf("propose: %w: %s", ErrOpen, open)
-		}
+// proposer is one attempt.
+type proposer struct {
+	s        *session.Session
+	r        Request
+	name     string
+	proposal Proposal
+	closing  []session.Op // of what is open, or that nothing is
+}
+
+func (p *proposer) try(ctx context.Context) (bool, error) {
+	if err := p.close(ctx); err != nil {
+		return false, err
 	}
-	p, err := prepare(ctx, s, r)
-	if err != nil {
-		return "", false, err
+	if err := p.prepare(ctx); err != nil {
+		return false, err
 	}
-	names, err := Names(ctx, s, r.Root)
+	shards, err := config.SubscriberIDs(ctx, p.s, p.r.Root)
 	if err != nil {
-		return "", false, fmt.Errorf("propose: %w", err)
+		return false, err
+	}
+	if err := p.count(shards); err != nil {
+		return false, err
+	}
+	names, err := Names(ctx, p.s, p.r.Root)
+	if err != nil {
+		return false, err
 	}
 	next := int64(0)
 	if len(names) > 0 {
 		last, _ := rolloutNumber(names[len(names)-1])
 		next = last + 1
 	}
-	name := rolloutName(next)
-	ops := proposeOps(r, p, name)
-	_, err = s.Multi(ctx, ops...)
-	if errors.Is(err, session.ErrUnknown) {
-		// The proposal's data is unlike any other's: it carries its own time
-		// in nanoseconds beside who and why.
-		return settle(ctx, s, r.Root, name, p)
+	p.name = rolloutName(next)
+	_, err = p.s.Multi(ctx, p.ops(shards)...)
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, session.ErrUnknown):
+		return p.settle(ctx)
 	}
-	return explain(ctx, s, r, name, err)
+	return p.explain(ctx, err)
+}
+
+// close finds what has to be closed: the rollout that is replaced, or a dry run.
+func (p *proposer) close(ctx context.Context) error {
+	root := p.r.Root
+	name, err := Current(ctx, p.s, root)
+	if errors.Is(err, ErrNoRollout) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	proposal, err := readProposal(ctx, p.s, root, name)
+	if err != nil {
+		return err
+	}
+	gate, version, err := readGate(ctx, p.s, root, name)
+	switch {
+	case err != nil:
+		return err
+	case proposal.Dry && !p.r.Dry:
+	case name != p.r.Replace:
+		return fmt.Errorf("%w: %s", ErrOpen, name)
+	case gate.State != GateHalted && gate.State != GateRefused:
+		return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
+	default:
+		p.proposal.Replaces = append([]string{name}, proposal.Replaces...)
+	}
+	gate.State, gate.Result, gate.By = GateClosed, ResultReplaced, p.r.Who
+	p.closing = []session.Op{session.SetOp(gatePath(root, name), encode(gate), version), session.DeleteOp(config.CurrentPath(root), -1)}
+	return nil
 }
 
 // prepare makes the proposal from what is there now.
-func prepare(ctx context.Context, s *session.Session, r Request) (Proposal, error) {
-	data, stat, err := s.Get(ctx, readyPath(r.Root))
+func (p *proposer) prepare(ctx context.Context) error {
+	ready, stat, err := config.ReadReady(ctx, p.s, p.r.Root)
 	if err != nil {
-		return Proposal{}, fmt.Errorf("propose: %w", err)
+		return err
 	}
-	if r.Expect >= 0 && stat.Version != r.Expect {
-		return Proposal{}, fmt.Errorf("propose: %w", config.ErrConflict)
+	if p.r.Base != 0 && ready.Version != p.r.Base {
+		return &config.ConflictError{Path: p.r.Root, Want: p.r.Base, Have: ready.Version}
 	}
-	ready, versioned, err := config.ParseReady(data)
-	if err != nil {
-		return Proposal{}, fmt.Errorf("propose: %w", err)
+	replaces := p.proposal.Replaces
+	p.proposal = Proposal{
+		Version: p.r.Version, Digest: p.r.Digest, Previous: ready.Version, Ready: ReadyAt{stat.Version, stat.Mzxid},
+		Delta: p.r.Delta, Replaces: replaces, Dry: p.r.Dry, Who: p.r.Who, Why: p.r.Why, RollbackOf: p.r.RollbackOf,
+		Created: time.Now(), // in nanoseconds: no other proposal is equal
 	}
-	if !versioned {
-		return Proposal{}, fmt.Errorf("propose: %s is a flat tree, only a versioned one can be rolled out", r.Root)
+	if p.proposal.Delta != nil && p.proposal.Delta.From != ready.Digest {
+		p.proposal.Delta = nil
 	}
-	if r.Base != 0 && ready.Version != r.Base {
-		return Proposal{}, fmt.Errorf("propose: %w", &config.ConflictError{Path: r.Root, Want: r.Base, Have: ready.Version})
-	}
-	base, err := baseVersion(ctx, s, r.Root, ready)
-	if err != nil {
-		return Proposal{}, fmt.Errorf("propose: %w", err)
-	}
-	participants, skipped, err := voters(ctx, s, r.Root)
-	if err != nil {
-		return Proposal{}, fmt.Errorf("propose: %w", err)
-	}
-	return Proposal{
-		Version: r.Version, Digest: r.Digest, Previous: base, Participants: participants, Skipped: skipped,
-		Strategy: r.Strategy.WithDefaults(len(participants)), Who: r.Who, Why: r.Why,
-		RollbackOf: r.RollbackOf, Created: time.Now(), Ready: stat.Version,
-	}, nil
+	return nil
 }
 
-// voters are the subscribers that are to vote, and those in maintenance.
-func voters(ctx context.Context, s *session.Session, root string) (participants, skipped []string, err error) { //nolint:nonamedreturns // two lists of ids need names
-	subscribers, err := config.Subscribers(ctx, s, root)
-	if err != nil {
-		return nil, nil, err
+// count refuses a proposal that nobody would vote on.
+func (p *proposer) count(shards map[string][]string) error {
+	for _, ids := range shards {
+		p.proposal.Hosts += len(ids)
 	}
-	for _, sub := range subscribers {
-		if sub.State == config.StateMaintenance {
-			skipped = append(skipped, sub.ID)
-		} else {
-			participants = append(participants, sub.ID)
+	if p.proposal.Hosts == 0 {
+		return fmt.Errorf("%w: no agent subscribes to %s", ErrNobody, p.r.Root)
+	}
+	p.proposal.Strategy = p.r.Strategy.WithDefaults(p.proposal.Hosts)
+	for _, id := range p.r.Strategy.Order {
+		if !contains(shards[config.Shard(id)], id) {
+			return fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, p.r.Root)
 		}
 	}
-	if len(skipped) > 0 && len(participants) == 0 {
-		return nil, nil, fmt.Errorf("%w: %s", ErrNobody, strings.Join(skipped, ", "))
-	}
-	return participants, skipped, nil
+	return nil
 }
 
-// baseVersion is the last version that was in use everywhere: a host that
-// returns while the rollout is under way uses it.
-func baseVersion(ctx context.Context, s *session.Session, root string, ready config.Ready) (int64, error) {
-	if ready.Rollout == "" {
-		return ready.Version, nil
+// ops is the transaction that opens the rollout.
+func (p *proposer) ops(shards map[string][]string) []session.Op {
+	root := p.r.Root
+	gate := Gate{State: GateVoting}
+	ops := p.closing
+	if !p.r.Dry {
+		ops = append(ops, config.Absent(config.FreezePath(root))...)
 	}
-	_, done, err := s.Exists(ctx, donePath(root, ready.Rollout))
-	if err != nil {
-		return 0, err
-	}
-	if done {
-		data, _, err := s.Get(ctx, donePath(root, ready.Rollout))
-		if err != nil {
-			return 0, err
+	ops = append(ops,
+		session.CheckOp(config.ReadyPath(root), p.proposal.Ready.Version),
+		session.CheckOp(config.VersionPath(root, p.proposal.Version), -1),
+		session.SetOp(config.VersionsPath(root), nil, -1), // a garbage collection that runs starts over
+		session.CreateOp(config.CurrentPath(root), []byte(p.name), session.Persistent),
+		session.CreateOp(rolloutPath(root, p.name), encode(p.proposal), session.Persistent),
+		session.CreateOp(gatePath(root, p.name), encode(gate), session.Persistent),
+		session.CreateOp(progressPath(root, p.name), nil, session.Persistent),
+		session.CreateOp(hostsPath(root, p.name), nil, session.Persistent),
+		session.CreateOp(coordinatorPath(root, p.name), nil, session.Persistent))
+	call := Call{Format: callFormat, Rollout: p.name, State: GateVoting, Proposal: p.proposal}
+	var called []string
+	size := 0
+	for _, shard := range sortedKeys(shards) {
+		size += len(encode(call)) + len(encode(Snapshot{shards[shard]}))
+		if len(called) > 0 && size > maxCalls {
+			break
 		}
-		d, err := decode[Done](donePath(root, ready.Rollout), data)
-		if err != nil || d.Result == ResultDone {
-			return ready.Version, err
-		}
+		called = append(called, shard)
+		call.Elect += len(shards[shard])
 	}
-	if ready.Previous == 0 {
-		return ready.Version, nil
+	for _, shard := range called {
+		ops = append(ops, callOps(root, call, shard, shards[shard])...)
 	}
-	return ready.Previous, nil
+	return ops
 }
 
-// proposeOps is the multi that opens a rollout.
-func proposeOps(r Request, p Proposal, name string) []session.Op {
-	budget := -1
-	switch canary := p.Strategy.Canary; {
-	case len(p.Strategy.Order) > 0:
-		budget = len(p.Strategy.Order) // the others wait until these are done
-	case canary > 0 && canary < len(p.Participants):
-		budget = canary
+// callOps call one shard.
+func callOps(root string, call Call, shard string, ids []string) []session.Op {
+	return []session.Op{
+		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{ids}), session.Persistent),
+		session.SetOp(config.ShardPath(root, shard), encode(call), -1),
 	}
-	var ops []session.Op
-	if r.Replace != "" {
-		ops = append(ops,
-			session.CheckOp(haltPath(r.Root, r.Replace), -1),
-			session.CreateOp(donePath(r.Root, r.Replace), encode(Done{Result: ResultAborted, Reason: "replaced by " + name}), session.Persistent),
-			session.DeleteOp(currentPath(r.Root), -1))
-	}
-	return append(ops,
-		session.CreateOp(freezePath(r.Root), nil, session.Persistent),
-		session.DeleteOp(freezePath(r.Root), -1),
-		session.CheckOp(readyPath(r.Root), p.Ready),
-		session.CreateOp(currentPath(r.Root), []byte(name), session.Persistent),
-		session.CreateOp(rolloutPath(r.Root, name), encode(p), session.Persistent),
-		session.CreateOp(votesPath(r.Root, name), nil, session.Persistent),
-		session.CreateOp(hostsPath(r.Root, name), encode(Activity{Budget: budget}), session.Persistent),
-		session.CreateOp(controlPath(r.Root, name), encode(Control{Action: ActionRun}), session.Persistent))
 }
 
 // settle finds out whether a proposal whose reply was lost was made.
-func settle(ctx context.Context, s *session.Session, root, name string, p Proposal) (string, bool, error) {
-	if err := s.Sync(ctx, root); err != nil {
-		return "", false, fmt.Errorf("propose: %w", err)
+func (p *proposer) settle(ctx context.Context) (bool, error) {
+	if err := p.s.Sync(ctx, p.r.Root); err != nil {
+		return false, err
 	}
-	data, _, err := s.Get(ctx, rolloutPath(root, name))
-	if err == nil && string(data) == string(encode(p)) {
-		return name, false, nil
+	data, _, err := p.s.Get(ctx, rolloutPath(p.r.Root, p.name))
+	if err == nil && string(data) == string(encode(p.proposal)) {
+		return false, nil
 	}
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return "", false, fmt.Errorf("propose: %w", err)
+		return false, err
 	}
-	return "", true, nil
+	return true, nil
 }
 
-// explain turns the failure of the multi into what the proposer can act on.
-func explain(ctx context.Context, s *session.Session, r Request, name string, err error) (string, bool, error) {
-	if err == nil {
-		return name, false, nil
-	}
-	if open, openErr := Current(ctx, s, r.Root); openErr == nil && open != r.Replace {
-		return "", false, fmt.Errorf("propose: %w: %s", ErrOpen, open)
-	}
-	if reason, _, freezeErr := s.Get(ctx, freezePath(r.Root)); freezeErr == nil {
-		return "", false, fmt.Errorf("propose: %w: %s", config.ErrFrozen, reason)
+// explain turns the failure of the transaction into what the proposer can act on.
+func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
+	var multi *session.MultiError
+	if !errors.As(err, &multi) {
+		return false, err
 	}
 	switch {
-	case errors.Is(err, session.ErrBadVersion):
-		if r.Expect >= 0 {
-			return "", false, fmt.Errorf("propose: %w", config.ErrConflict)
+	case multi.Path == config.VersionPath(p.r.Root, p.proposal.Version):
+		return false, fmt.Errorf("version %d: %w", p.proposal.Version, config.ErrNoVersion)
+	case multi.Path == config.FreezePath(p.r.Root) && errors.Is(err, session.ErrNodeExists):
+		frozen, readErr := config.Frozen(ctx, p.s, p.r.Root)
+		if readErr != nil || frozen != nil {
+			return false, errors.Join(readErr, frozen)
 		}
-		return "", true, nil
-	case errors.Is(err, session.ErrNodeExists):
-		return "", true, nil
+		return true, nil
+	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
+		// ready has moved, a rollout was opened or closed, or a shard is gone.
+		return true, nil
 	}
-	return "", false, fmt.Errorf("propose: %w", err)
+	return false, err
+}
+
+// able are the ids that are not in maintenance, and those that are.
+func able(subscriptions []config.Subscription) (able, aside []string) { //nolint:nonamedreturns // two lists of ids need names
+	for _, sub := range subscriptions {
+		if sub.State == config.StateMaintenance {
+			aside = append(aside, sub.ID)
+		} else {
+			able = append(able, sub.ID)
+		}
+	}
+	return able, aside
+}
+
+// CheckVoters reports [ErrNobody] when nobody would check a version.
+func CheckVoters(subscriptions []config.Subscription) error {
+	can, aside := able(subscriptions)
+	switch {
+	case len(can) > 0:
+		return nil
+	case len(aside) > 0:
+		return fmt.Errorf("%w: all subscribers are in maintenance: %s", ErrNobody, strings.Join(aside, ", "))
+	}
+	return fmt.Errorf("%w: no agent subscribes", ErrNobody)
+}
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }

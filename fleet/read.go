@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -16,67 +17,130 @@ type State struct {
 	Name     string
 	Proposal Proposal
 	Created  time.Time // ctime of the proposal, ZooKeeper's clock
-	Votes    map[string]Vote
-	Decision *Decision
-	Control  Control
-	Activity Activity
-	Hosts    map[string]HostRecord
-	Halt     *Halt
-	Done     *Done
+	Gate     Gate
+	// Progress is what the coordinator told last.
+	Progress Progress
+	// Called are the hosts that were called, in order; Hosts are the records, of
+	// others, too, who came later.
+	Called []string
+	Hosts  map[string]HostRecord
+	// Coordinator is who leads the rollout; empty: nobody.
+	Coordinator string
+
+	gate int32 // version of the gate
 }
 
 // Phase of a rollout, for people.
 const (
 	PhaseVoting  = "voting"
+	PhaseRefused = "refused" // and to be replaced: hosts use different versions
 	PhaseRolling = "rolling"
 	PhasePaused  = "paused"
 	PhaseHalted  = "halted"
 	PhaseDone    = "done"
+	PhasePlanned = "planned"
 	PhaseAborted = "aborted"
 )
 
 // Phase says in one word where the rollout stands.
 func (s *State) Phase() string {
-	switch {
-	case s.Done != nil && s.Done.Result == ResultDone:
-		return PhaseDone
-	case s.Done != nil || s.Decision != nil && !s.Decision.Commit:
+	switch s.Gate.State {
+	case GateClosed:
+		switch s.Gate.Result {
+		case ResultDone:
+			return PhaseDone
+		case ResultPlanned:
+			return PhasePlanned
+		}
 		return PhaseAborted
-	case s.Halt != nil:
+	case GateRefused:
+		if len(s.Proposal.Replaces) > 0 {
+			return PhaseRefused
+		}
+		return PhaseVoting // the others say why, too, before it is closed
+	case GateHalted:
 		return PhaseHalted
-	case s.Decision == nil:
-		return PhaseVoting
-	case s.Control.Action == ActionPause:
+	}
+	switch {
+	case s.Gate.Paused:
 		return PhasePaused
+	case s.Gate.State == GateVoting:
+		return PhaseVoting
 	}
 	return PhaseRolling
+}
+
+// Open reports whether the rollout keeps others from being opened.
+func (s *State) Open() bool { return s.Gate.State != GateClosed }
+
+// Reason is why the gate is as it is, with the host that says so.
+func (s *State) Reason() string {
+	if s.Gate.Host != "" {
+		return s.Gate.Host + ": " + s.Gate.Reason
+	}
+	return s.Gate.Reason
 }
 
 // Err is the error of a rollout that will not go on by itself: ErrAborted or
 // ErrHalted with the reason; nil otherwise.
 func (s *State) Err() error {
+	reason := s.Reason()
 	switch s.Phase() {
 	case PhaseHalted:
-		if s.Halt.Host != "" {
-			return fmt.Errorf("%w: %s: %s", ErrHalted, s.Halt.Host, s.Halt.Reason)
+		return fmt.Errorf("%w: %s", ErrHalted, reason)
+	case PhaseAborted, PhaseRefused:
+		for _, id := range sortedKeys(s.Hosts) { // each says why
+			if r := s.Hosts[id]; r.State == HostAbort && id != s.Gate.Host {
+				reason += "\n" + id + ": " + r.Error
+			}
 		}
-		return fmt.Errorf("%w: %s", ErrHalted, s.Halt.Reason)
-	case PhaseAborted:
-		reason := "aborted"
-		if s.Decision != nil && s.Decision.Reason != "" {
-			reason = s.Decision.Reason
-		} else if s.Done != nil && s.Done.Reason != "" {
-			reason = s.Done.Reason
+		if reason == "" {
+			reason = s.Gate.Result
 		}
 		return fmt.Errorf("%w: %s", ErrAborted, reason)
 	}
 	return nil
 }
 
+// Counts are how many hosts are in which state.
+func (s *State) Counts() Counts { return countOf(s.Hosts, len(s.Called)) }
+
+func countOf(hosts map[string]HostRecord, called int) Counts {
+	c := Counts{Called: called}
+	for _, r := range hosts {
+		c.add(r)
+	}
+	return c
+}
+
+func (c *Counts) add(r HostRecord) {
+	switch r.State {
+	case HostCommit:
+		c.Commit++
+	case HostAbort:
+		c.Abort++
+	case HostSkipped:
+		c.Skipped++
+	case HostWait:
+		c.Wait++
+	case HostGranted:
+		c.Granted++
+	case HostStarted:
+		c.Started++
+		if r.Lost {
+			c.Lost++
+		}
+	case HostDone:
+		c.Done++
+	case HostFailed:
+		c.Failed++
+	}
+}
+
 // Current returns the name of the open rollout of the tree; ErrNoRollout when
 // none is open.
 func Current(ctx context.Context, s *session.Session, root string) (string, error) {
-	data, _, err := s.Get(ctx, currentPath(root))
+	data, _, err := s.Get(ctx, config.CurrentPath(root))
 	if errors.Is(err, session.ErrNoNode) {
 		return "", fmt.Errorf("%s: %w", root, ErrNoRollout)
 	}
@@ -88,7 +152,7 @@ func Current(ctx context.Context, s *session.Session, root string) (string, erro
 
 // Names returns the names of all rollouts of the tree, oldest first.
 func Names(ctx context.Context, s *session.Session, root string) ([]string, error) {
-	children, _, err := s.Children(ctx, rolloutsPath(root))
+	children, _, err := s.Children(ctx, config.RolloutsPath(root))
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil
 	}
@@ -100,114 +164,131 @@ func Names(ctx context.Context, s *session.Session, root string) ([]string, erro
 	return children, nil
 }
 
-// Read returns the state of one rollout. It is not a snapshot: records of
-// hosts may be newer than the activity.
-func Read(ctx context.Context, s *session.Session, root, name string) (*State, error) {
-	state := &State{Root: root, Name: name, Control: Control{Action: ActionRun}}
-	data, stat, err := s.Get(ctx, rolloutPath(root, name))
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, fmt.Errorf("%s: %w", rolloutPath(root, name), ErrNoRollout)
-	}
+// Head returns the state of one rollout without its hosts: two requests,
+// whatever their number.
+func Head(ctx context.Context, s *session.Session, root, name string) (*State, error) {
+	state := &State{Root: root, Name: name, Hosts: map[string]HostRecord{}}
+	results, err := s.GetMany(ctx, []string{rolloutPath(root, name), gatePath(root, name), progressPath(root, name)})
 	if err != nil {
 		return nil, err
 	}
-	if state.Proposal, err = decode[Proposal](rolloutPath(root, name), data); err != nil {
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode) && i == 0:
+			return nil, fmt.Errorf("%s: %w", rolloutPath(root, name), ErrNoRollout)
+		case errors.Is(r.Err, session.ErrNoNode):
+			state.Gate = Gate{State: GateClosed, Result: ResultAborted}
+		case r.Err != nil:
+			return nil, r.Err
+		}
+	}
+	if state.Proposal, err = decode[Proposal](rolloutPath(root, name), results[0].Data); err != nil {
 		return nil, err
 	}
-	state.Created = time.UnixMilli(stat.Ctime)
-	if err := readParts(ctx, s, state); err != nil {
-		return nil, err
+	state.Created = time.UnixMilli(results[0].Stat.Ctime)
+	if results[1].Err == nil {
+		if state.Gate, err = decode[Gate](gatePath(root, name), results[1].Data); err != nil {
+			return nil, err
+		}
+		state.gate = results[1].Stat.Version
 	}
-	if state.Votes, err = readRecords[Vote](ctx, s, votesPath(root, name)); err != nil {
-		return nil, err
+	if results[2].Err == nil && len(results[2].Data) > 0 {
+		state.Progress, err = decode[Progress](progressPath(root, name), results[2].Data)
 	}
-	state.Hosts, err = readRecords[HostRecord](ctx, s, hostsPath(root, name))
 	return state, err
 }
 
-// readParts reads the single records of a rollout in one request.
-func readParts(ctx context.Context, s *session.Session, state *State) error {
-	root, name := state.Root, state.Name
-	parts := []struct {
-		path string
-		into func([]byte) error
-	}{
-		{decisionPath(root, name), into(&state.Decision, pointer[Decision])},
-		{controlPath(root, name), into(&state.Control, value[Control])},
-		{hostsPath(root, name), into(&state.Activity, value[Activity])},
-		{haltPath(root, name), into(&state.Halt, pointer[Halt])},
-		{donePath(root, name), into(&state.Done, pointer[Done])},
+// Read returns the state of one rollout. It is not a snapshot: records of
+// hosts may be newer than the gate.
+func Read(ctx context.Context, s *session.Session, root, name string) (*State, error) {
+	state, err := Head(ctx, s, root, name)
+	if err != nil {
+		return nil, err
 	}
-	paths := make([]string, len(parts))
-	for i, p := range parts {
-		paths[i] = p.path
+	shards, err := s.GetChildren(ctx, hostsPath(root, name))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, err
 	}
-	results, err := s.GetMany(ctx, paths)
+	var paths []string
+	for _, shard := range shards {
+		if shard.Err != nil {
+			continue
+		}
+		if snap, err := decode[Snapshot](shard.Name, shard.Data); err == nil {
+			state.Called = append(state.Called, snap.IDs...)
+		}
+		paths = append(paths, snapshotPath(root, name, shard.Name))
+	}
+	slices.Sort(state.Called)
+	if err := state.readHosts(ctx, s, paths); err != nil {
+		return nil, err
+	}
+	return state, state.readCoordinator(ctx, s)
+}
+
+// readHosts reads the records below the snapshots.
+func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []string) error {
+	lists, err := zk.ChildrenMany(ctx, snapshots)
+	if err != nil {
+		return err
+	}
+	var ids, paths []string
+	for i, l := range lists {
+		for _, id := range l.Names { // none where it is gone
+			ids = append(ids, id)
+			paths = append(paths, snapshots[i]+"/"+id)
+		}
+	}
+	results, err := zk.GetMany(ctx, paths)
 	if err != nil {
 		return err
 	}
 	for i, r := range results {
-		if errors.Is(r.Err, session.ErrNoNode) {
+		if r.Err != nil {
 			continue
 		}
-		if r.Err != nil {
-			return r.Err
-		}
-		if err := parts[i].into(r.Data); err != nil {
-			return err
+		if record, err := decode[HostRecord](paths[i], r.Data); err == nil {
+			s.Hosts[ids[i]] = record
 		}
 	}
 	return nil
 }
 
-// into returns what decodes a record into its place.
-func into[T any](place *T, parse func([]byte) (T, error)) func([]byte) error {
-	return func(data []byte) error {
-		record, err := parse(data)
-		*place = record
+// readCoordinator reads who leads an open rollout.
+func (s *State) readCoordinator(ctx context.Context, zk *session.Session) error {
+	if !s.Open() {
+		return nil
+	}
+	candidates, err := zk.GetChildren(ctx, coordinatorPath(s.Root, s.Name))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return err
 	}
+	first := int64(0)
+	for _, c := range candidates {
+		if c.Err == nil && (first == 0 || c.Stat.Czxid < first) {
+			first, s.Coordinator = c.Stat.Czxid, string(c.Data)
+		}
+	}
+	return nil
 }
 
-// value decodes a record.
-func value[T any](data []byte) (T, error) { return decode[T]("record", data) }
-
-// pointer decodes a record that may be absent.
-func pointer[T any](data []byte) (*T, error) {
-	record, err := decode[T]("record", data)
-	return &record, err
+func readProposal(ctx context.Context, s *session.Session, root, name string) (Proposal, error) {
+	data, _, err := s.Get(ctx, rolloutPath(root, name))
+	if err != nil {
+		return Proposal{}, err
+	}
+	return decode[Proposal](rolloutPath(root, name), data)
 }
 
-// readRecords reads all children of a znode as records by their names. A
-// child that vanishes meanwhile, or holds something else, is left out.
-func readRecords[T any](ctx context.Context, s *session.Session, parent string) (map[string]T, error) {
-	children, _, err := s.Children(ctx, parent)
+// readGate reads a gate and its version; one that is missing is closed.
+func readGate(ctx context.Context, s *session.Session, root, name string) (Gate, int32, error) {
+	data, stat, err := s.Get(ctx, gatePath(root, name))
 	if errors.Is(err, session.ErrNoNode) {
-		return map[string]T{}, nil
+		return Gate{State: GateClosed}, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return Gate{}, 0, err
 	}
-	return readChildren[T](ctx, s, parent, children)
-}
-
-func readChildren[T any](ctx context.Context, s *session.Session, parent string, children []string) (map[string]T, error) {
-	paths := make([]string, len(children))
-	for i, c := range children {
-		paths[i] = parent + "/" + c
-	}
-	results, err := s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	records := make(map[string]T, len(children))
-	for i, r := range results {
-		if r.Err != nil {
-			continue
-		}
-		if record, err := decode[T](paths[i], r.Data); err == nil {
-			records[children[i]] = record
-		}
-	}
-	return records, nil
+	gate, err := decode[Gate](gatePath(root, name), data)
+	return gate, stat.Version, err
 }

@@ -5,25 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/config"
 )
 
 // Errors of this package, for errors.Is.
 var (
 	// ErrOpen says that another rollout of the tree is open.
-	ErrOpen = errors.New("another rollout is open")
+	ErrOpen = config.ErrOpen
 	// ErrNoRollout says that no such rollout exists, or none is open.
 	ErrNoRollout = errors.New("no such rollout")
-	// ErrAborted says that the proposal was decided abort.
+	// ErrAborted says that the version was refused, or the rollout given up.
 	ErrAborted = errors.New("rollout aborted")
 	// ErrHalted says that the rollout stopped at a failure.
 	ErrHalted = errors.New("rollout halted")
 	// ErrStopping is what Host.Use returns when the process stops: the host
 	// stays started, and its next life goes on from there.
 	ErrStopping = errors.New("the agent stops")
-	// ErrNobody says that all subscribers are in maintenance, so that nobody
-	// would check the version.
-	ErrNobody = errors.New("all subscribers are in maintenance")
+	// ErrNobody says that nobody subscribes, or all are in maintenance, so that
+	// nobody would check the version.
+	ErrNobody = errors.New("nobody would check the version")
 	// ErrBadRecord says that a znode of a rollout holds something else.
 	ErrBadRecord = errors.New("not a rollout record")
 )
@@ -43,28 +46,28 @@ func (d *Duration) UnmarshalText(b []byte) error {
 
 // Strategy is how a version reaches the hosts.
 type Strategy struct {
-	// Parallel is K: how many hosts may be between swap and post-check.
+	// Parallel is K: how many hosts may be between their grant and their end.
 	Parallel int `json:"parallel"`
 	// Canary is how many hosts start before the bake; 0: no canary phase.
 	Canary int `json:"canary,omitempty"`
 	// Bake is how long the rollout waits after the last canary is done.
 	Bake Duration `json:"bake,omitempty"`
-	// Pause is how long a host keeps its permit after it is done.
+	// Pause is how long a host keeps its place among the K after it is done.
 	Pause Duration `json:"pause,omitempty"`
 	// MaxFailures is at which failed host the rollout halts; 1: at the first.
 	MaxFailures int `json:"max_failures"`
-	// VoteTimeout is how long votes are waited for, from the creation of the
-	// proposal, in ZooKeeper's time.
+	// VoteTimeout is how long votes are waited for, from the last call.
 	VoteTimeout Duration `json:"vote_timeout"`
-	// Absent says what a participant that has not voted at the deadline
-	// means: abort (default) or skip.
+	// Absent says what a host that has not voted at the deadline means: abort
+	// (default) or skip.
 	Absent string `json:"absent,omitempty"`
-	// Grace is how long a started host may be absent before it is a failure.
+	// Grace is how long a started host may be absent before it is a failure, and
+	// a granted one may take to start.
 	Grace Duration `json:"grace"`
 	// Gate is a group whose number of members must not fall below what it
 	// was at the decision, less one: else the rollout pauses.
 	Gate string `json:"gate,omitempty"`
-	// Order, when set, lists agents that start before all others.
+	// Order, when set, names the canaries.
 	Order []string `json:"order,omitempty"`
 }
 
@@ -93,10 +96,13 @@ func (s Strategy) WithDefaults(size int) Strategy {
 	if s.Absent == "" {
 		s.Absent = AbsentAbort
 	}
+	if len(s.Order) > 0 {
+		s.Canary = len(s.Order)
+	}
 	return s
 }
 
-// What an absent participant means at the deadline.
+// What an absent host means at the deadline.
 const (
 	AbsentAbort = "abort"
 	AbsentSkip  = "skip"
@@ -104,130 +110,205 @@ const (
 
 // Proposal is the data of rollouts/r-<S>; it never changes.
 type Proposal struct {
-	Version      int64    `json:"version"`
-	Digest       string   `json:"digest"`
-	Previous     int64    `json:"previous"`
-	Participants []string `json:"participants"`
-	// Skipped are the subscribers that were in maintenance: they do not vote.
-	Skipped    []string  `json:"skipped,omitempty"`
-	Strategy   Strategy  `json:"strategy"`
+	Version  int64  `json:"version"`
+	Digest   string `json:"digest"`
+	Previous int64  `json:"previous"` // the version in use
+	// Ready is the ready znode that the proposal was made for.
+	Ready ReadyAt `json:"ready"`
+	// Hosts is how many subscribers there were.
+	Hosts    int           `json:"hosts"`
+	Strategy Strategy      `json:"strategy"`
+	Delta    *config.Delta `json:"delta,omitempty"` // to the version in use
+	// Replaces names the rollout whose place this one has taken, and all that
+	// that one had replaced, the newest first.
+	Replaces   []string  `json:"replaces,omitempty"`
+	Dry        bool      `json:"dry,omitempty"` // the version is checked and never used
 	Who        string    `json:"who,omitempty"`
 	Why        string    `json:"why,omitempty"`
 	RollbackOf int64     `json:"rollback_of,omitempty"`
 	Created    time.Time `json:"created"`
-	// Ready is the version (of the znode) of ready that the flip expects.
-	Ready int32 `json:"ready"`
 }
 
-// Vote is one host's answer to a proposal.
-type Vote struct {
-	Commit bool   `json:"commit"`
-	Reason string `json:"reason,omitempty"` // the check's own words
-	// Skip says that the host is in maintenance: it neither says yes nor no.
-	Skip bool `json:"skip,omitempty"`
+// ReadyAt is one state of the ready znode.
+type ReadyAt struct {
+	Version int32 `json:"version"` // of the znode
+	Mzxid   int64 `json:"mzxid"`
 }
 
-// Decision is what became of a proposal.
-type Decision struct {
-	Commit  bool     `json:"commit"`
-	Reason  string   `json:"reason,omitempty"`
-	Skipped []string `json:"skipped,omitempty"`
-	By      string   `json:"by"`
-	// Members is how many members the gate's group had.
-	Members int `json:"members,omitempty"`
-}
-
-// Actions of a control record.
-const (
-	ActionRun   = "run"
-	ActionPause = "pause"
-	ActionAbort = "abort"
-)
-
-// Control is what an operator, or the health gate, asks of a rollout.
-type Control struct {
-	Action string `json:"action"`
-	Reason string `json:"reason,omitempty"`
-	By     string `json:"by,omitempty"`
-	// IgnoreGate lets the rollout go on although the health gate says no.
-	IgnoreGate bool `json:"ignore_gate,omitempty"`
-}
-
-// States of a host in a rollout.
-const (
-	HostStarted = "started"
-	HostDone    = "done"
-	HostFailed  = "failed"
-	HostSkipped = "skipped" // in maintenance: not started, and not waited for
-)
-
-// HostRecord is one host's progress.
-type HostRecord struct {
+// Call is the data of a shard of the subscribers: it calls its hosts to vote.
+type Call struct {
+	Format  int    `json:"zkagent"` // 2
+	Rollout string `json:"rollout"`
+	// Gate and State are the version and the state of the gate when the shard
+	// was called.
+	Gate  int32  `json:"gate"`
 	State string `json:"state"`
-	Error string `json:"error,omitempty"`
-	// Life names the process that started, and Lives counts the processes that
-	// have: one that dies of the version is not started for ever.
-	Life  string `json:"life,omitempty"`
-	Lives int    `json:"lives,omitempty"`
+	// Elect is the number of hosts that were called with the proposal; 0 for
+	// those that were called later: they do not stand for coordinator at once.
+	Elect    int      `json:"elect,omitempty"`
+	Proposal Proposal `json:"proposal"`
 }
 
-// Activity is the data of rollouts/r-<S>/hosts, changed only by version: the
-// hosts between started and done, and how many may have started in all.
-type Activity struct {
-	Active  []string `json:"active"`
-	Started int      `json:"started"`
-	Failed  int      `json:"failed"`
-	Budget  int      `json:"budget"` // -1: no limit
-}
+const callFormat = 2
 
-// admits reports whether one more host may start under the strategy.
-func (a Activity) admits(s Strategy, agent string) bool {
-	if slices.Contains(a.Active, agent) {
-		return true
-	}
-	return len(a.Active) < s.Parallel && (a.Budget < 0 || a.Started < a.Budget)
-}
+// States of a gate.
+const (
+	GateVoting  = "voting"
+	GateRefused = "refused"
+	GateOpen    = "open"
+	GateHalted  = "halted"
+	GateClosed  = "closed"
+)
 
-// start returns the activity with the agent active.
-func (a Activity) start(agent string) Activity {
-	if slices.Contains(a.Active, agent) {
-		return a
-	}
-	a.Active = append(slices.Clone(a.Active), agent)
-	a.Started++
-	return a
-}
+// Waves of an open rollout.
+const (
+	WaveCanary = "canary"
+	WaveAll    = "all"
+)
 
-// finish returns the activity without the agent.
-func (a Activity) finish(agent string, failed bool) Activity {
-	a.Active = slices.DeleteFunc(slices.Clone(a.Active), func(id string) bool { return id == agent })
-	if failed {
-		a.Failed++
-	}
-	return a
-}
-
-// Halt says why a rollout stopped.
-type Halt struct {
-	Host   string `json:"host,omitempty"`
-	Reason string `json:"reason"`
-}
-
-// Done closes a rollout.
-type Done struct {
-	Result  string   `json:"result"` // done, aborted or superseded
-	Hosts   int      `json:"hosts"`  // that use the version
+// Gate is how far a rollout is. Refusal, decision, pause, halt and end are all
+// changes of this one znode at its version; whoever starts checks it.
+type Gate struct {
+	State  string `json:"state"`
+	Paused bool   `json:"paused,omitempty"`
+	Wave   string `json:"wave,omitempty"`
+	// Round counts the operator's retries: a failure counts in its own round.
+	Round int `json:"round,omitempty"`
+	// Members is how many members the strategy's group had at the decision.
+	Members int `json:"members,omitempty"`
+	// IgnoreGate lets the rollout go on although that group says no.
+	IgnoreGate bool   `json:"ignore_gate,omitempty"`
+	Result     string `json:"result,omitempty"` // of a closed one
+	Host       string `json:"host,omitempty"`   // that refused, or failed
+	Reason     string `json:"reason,omitempty"`
+	By         string `json:"by,omitempty"`
+	// Counts and the lists are those of the end.
+	Counts  *Counts  `json:"counts,omitempty"`
 	Failed  []string `json:"failed,omitempty"`
-	Skipped []string `json:"skipped,omitempty"` // in maintenance
-	Reason  string   `json:"reason,omitempty"`
+	Skipped []string `json:"skipped,omitempty"`
 }
+
+// runs reports whether hosts may start.
+func (g Gate) runs() bool { return g.State == GateOpen && !g.Paused }
 
 // Results of a closed rollout.
 const (
 	ResultDone       = "done"
 	ResultAborted    = "aborted"
-	ResultSuperseded = "superseded"
+	ResultSuperseded = "superseded" // by what was published past it
+	ResultReplaced   = "replaced"   // by another rollout
+	ResultPlanned    = "planned"    // a dry run: everybody has answered
 )
+
+// Counts is how many hosts are in which state.
+type Counts struct {
+	Called  int `json:"called"` // in all snapshots
+	Commit  int `json:"commit,omitempty"`
+	Abort   int `json:"abort,omitempty"`
+	Skipped int `json:"skipped,omitempty"`
+	Wait    int `json:"wait,omitempty"`
+	Granted int `json:"granted,omitempty"`
+	Started int `json:"started,omitempty"`
+	Done    int `json:"done,omitempty"`
+	Failed  int `json:"failed,omitempty"`
+	Lost    int `json:"lost,omitempty"` // of the started
+}
+
+// Progress is what the coordinator tells once a second.
+type Progress struct {
+	Counts   Counts            `json:"counts"`
+	Failures map[string]string `json:"failures,omitempty"` // the first 20 hosts, with their words
+}
+
+// maxFailuresShown bounds the failures in a Progress.
+const maxFailuresShown = 20
+
+// maxNames bounds the lists of hosts in a closed gate.
+const maxNames = 100
+
+// Snapshot is the data of rollouts/r-<S>/hosts/<h>: who was called.
+type Snapshot struct {
+	IDs []string `json:"ids"`
+}
+
+// States of a host's record.
+const (
+	HostCommit  = "commit"  // its vote
+	HostAbort   = "abort"   // its vote
+	HostSkipped = "skipped" // in maintenance, or hung: not started, and not waited for
+	HostWait    = "wait"    // it may be granted a start without a vote
+	HostGranted = "granted" // it may start
+	HostStarted = "started"
+	HostDone    = "done"
+	HostFailed  = "failed" // it uses the version from before again
+)
+
+// HostRecord is a host's own record in a rollout.
+type HostRecord struct {
+	State   string `json:"state"`
+	Version int64  `json:"version,omitempty"`
+	// From is the version that the host used when it made the record.
+	From  int64  `json:"from,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Gate is the version of the gate that a grant is for, and Round the retry
+	// that the turn belongs to.
+	Gate  int32 `json:"gate,omitempty"`
+	Round int   `json:"round,omitempty"`
+	// Life names the process that started, and Lives counts the processes that
+	// have: one that dies of the version is not started for ever.
+	Life  string `json:"life,omitempty"`
+	Lives int    `json:"lives,omitempty"`
+	Lost  bool   `json:"lost,omitempty"` // started, and absent for the grace time
+	// Canary says that it was granted before all others might be.
+	Canary bool `json:"canary,omitempty"`
+	// Files are what the version would change here: of votes in a dry run.
+	Files []FileChange `json:"files,omitempty"`
+	More  int          `json:"more,omitempty"` // files beside those
+}
+
+// active reports whether the host takes up one of the K places.
+func (r HostRecord) active() bool { return r.State == HostGranted || r.State == HostStarted }
+
+// Vote is what the host has said of the version; empty: nothing.
+func (r HostRecord) Vote() string {
+	switch r.State {
+	case "", HostWait:
+		return ""
+	case HostAbort, HostSkipped:
+		return r.State
+	}
+	return HostCommit
+}
+
+// Turn is how far the host's turn is; empty: it has not come.
+func (r HostRecord) Turn() string {
+	switch r.State {
+	case HostCommit, HostAbort, HostWait:
+		return ""
+	}
+	return r.State
+}
+
+// FileChange is what a version would do to one file of a host.
+type FileChange struct {
+	Path    string `json:"path"`
+	Digest  string `json:"digest,omitempty"` // of the new content
+	Added   int    `json:"added"`            // lines
+	Removed int    `json:"removed"`
+	Diff    string `json:"diff,omitempty"` // of a sample of the hosts
+	Reload  string `json:"reload,omitempty"`
+}
+
+// maxReason bounds what a record or a gate carries of a check's output, bytes.
+const maxReason = 1024
+
+// clip shortens the words of one host.
+func clip(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxReason], "") + " ..."
+}
 
 // encode returns the JSON of a record; records hold nothing that cannot be
 // encoded.
@@ -248,3 +329,6 @@ func decode[T any](path string, data []byte) (T, error) {
 	}
 	return record, nil
 }
+
+// contains is slices.Contains for the names in records.
+func contains(list []string, id string) bool { return slices.Contains(list, id) }

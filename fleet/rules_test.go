@@ -1,112 +1,222 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
 )
 
-func TestJudge(t *testing.T) {
-	proposal := Proposal{Participants: []string{"a", "b"}, Strategy: Strategy{VoteTimeout: Duration(time.Minute)}}
-	skip := proposal
-	skip.Strategy.Absent = AbsentSkip
-	commit, refuse := Vote{Commit: true}, Vote{Reason: "nginx: [emerg]"}
-	tests := []struct {
-		name     string
-		proposal Proposal
-		control  Control
-		votes    map[string]Vote
-		expired  bool
-		want     string // "", commit or a part of the reason
-	}{
-		{"no votes yet", proposal, Control{}, nil, false, ""},
-		{"one of two", proposal, Control{}, map[string]Vote{"a": commit}, false, ""},
-		{"all", proposal, Control{}, map[string]Vote{"a": commit, "b": commit}, false, "commit"},
-		{"one refuses", proposal, Control{}, map[string]Vote{"b": refuse}, false, "b: nginx: [emerg]"},
-		{"absent at the deadline", proposal, Control{}, map[string]Vote{"a": commit}, true, "from b"},
-		{"absent skipped", skip, Control{}, map[string]Vote{"a": commit}, true, "commit"},
-		{"refusal beats skip", skip, Control{}, map[string]Vote{"a": refuse}, true, "a: nginx"},
-		{"operator aborts", proposal, Control{Action: ActionAbort, By: "ann"}, map[string]Vote{"a": commit, "b": commit}, false, "aborted by ann"},
-		{"a stranger's vote does not count", proposal, Control{}, map[string]Vote{"x": refuse, "a": commit}, false, ""},
-		{"nobody is subscribed", Proposal{}, Control{}, nil, false, "commit"},
+// sceneOf is a scene of hosts that all subscribe and were called, with records in
+// the states; an empty state is no record.
+func sceneOf(gate Gate, strategy Strategy, states map[string]string) *scene {
+	sc := &scene{
+		now: time.Unix(1000, 0), name: "r-0000000001", agent: "z", gate: gate, called: time.Unix(999, 0),
+		proposal:  Proposal{Version: 2, Previous: 1, Hosts: len(states), Strategy: strategy.WithDefaults(len(states))},
+		snapshots: map[string][]string{}, shards: map[string][]string{}, records: map[string]*hostState{}, live: map[string]bool{},
+		seen: map[string]time.Time{}, missing: map[string]time.Time{}, withdrawn: map[string]int{}, denied: map[string]bool{},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := judge(tt.proposal, tt.control, tt.votes, tt.expired)
-			switch {
-			case tt.want == "":
-				if got != nil {
-					t.Errorf("got %+v, want to wait", got)
-				}
-			case got == nil:
-				t.Errorf("got to wait, want %q", tt.want)
-			case tt.want == "commit":
-				if !got.Commit {
-					t.Errorf("got %+v, want commit", got)
-				}
-			case got.Commit || !strings.Contains(got.Reason, tt.want):
-				t.Errorf("got %+v, want an abort with %q", got, tt.want)
-			}
-		})
+	for id, state := range states {
+		shard := config.Shard(id)
+		sc.shards[shard] = append(sc.shards[shard], id)
+		sc.snapshots[shard] = append(sc.snapshots[shard], id)
+		sc.live[id], sc.seen[id] = true, time.Unix(998, 0)
+		if state != "" {
+			sc.records[id] = &hostState{HostRecord: HostRecord{State: state, Error: state + " it is"}, since: time.Unix(999, 0)}
+		}
 	}
+	return sc
 }
 
-func TestMay(t *testing.T) {
+// said is what a scene decides, in words.
+func said(sc *scene) string {
+	acts, _ := sc.decide(7)
+	var words []string
+	for _, a := range acts {
+		word := a.what
+		if a.gate != nil && a.gate.Reason != "" {
+			word += ": " + a.gate.Reason
+		}
+		if len(a.records) > 0 {
+			word += ": " + strings.Join(sortedKeys(a.records), " ")
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, "; ")
+}
+
+func TestDecide(t *testing.T) {
+	voting, open, halted := Gate{State: GateVoting}, Gate{State: GateOpen, Wave: WaveAll}, Gate{State: GateHalted, Wave: WaveAll}
+	const commit, skipped, wait, granted, started, done, failed = HostCommit, HostSkipped, HostWait, HostGranted, HostStarted, HostDone, HostFailed
+	hosts := func(states ...string) map[string]string {
+		m := map[string]string{}
+		for i, s := range states {
+			m[string(rune('a'+i))] = s
+		}
+		return m
+	}
 	tests := []struct {
-		name string
-		done bool
-		own  *HostRecord
-		want bool
+		name     string
+		gate     Gate
+		strategy Strategy
+		hosts    map[string]string
+		change   func(*scene)
+		want     string
 	}{
-		{"no record", false, nil, false},
-		{"started", false, &HostRecord{State: HostStarted}, true},
-		{"done", false, &HostRecord{State: HostDone}, true},
-		{"failed", false, &HostRecord{State: HostFailed}, false},
-		{"rollout done, late joiner", true, nil, true},
-		{"rollout done, our failure tolerated", true, &HostRecord{State: HostFailed}, false},
+		{"one of two has voted", voting, Strategy{}, hosts(commit, ""), nil, ""},
+		{"all have", voting, Strategy{}, hosts(commit, commit), nil, "commit"},
+		{"one is in maintenance", voting, Strategy{}, hosts(commit, skipped), nil, "commit"},
+		{"all are in maintenance", voting, Strategy{}, hosts(skipped, skipped), nil, "refuse: nobody would check the version: all subscribers are in maintenance"},
+		{"paused", Gate{State: GateVoting, Paused: true}, Strategy{}, hosts(commit), nil, ""},
+		{"time is up", voting, Strategy{}, hosts(commit, ""), func(sc *scene) { sc.called = time.Unix(940, 0) }, "refuse: no vote within 1m0s from b"},
+		{"time is up and absent ones are skipped", voting, Strategy{Absent: AbsentSkip}, hosts(commit, ""), func(sc *scene) { sc.called = time.Unix(940, 0) }, "commit"},
+		{"a named canary has not voted", voting, Strategy{Order: []string{"b"}}, hosts(commit, skipped), nil, "refuse: none of the canaries checks the version: b"},
+		{"a shard was not called", voting, Strategy{}, hosts(commit), func(sc *scene) { sc.shards["07"] = []string{"q"} }, "call"},
+		{"dry, with an answer missing", voting, Strategy{}, hosts(HostAbort, ""), func(sc *scene) { sc.proposal.Dry = true }, ""},
+		{"dry, all have answered", voting, Strategy{}, hosts(HostAbort, commit), func(sc *scene) { sc.proposal.Dry = true }, "close: planned"},
+		{"refused, one has not said why", Gate{State: GateRefused}, Strategy{}, hosts(HostAbort, ""), func(sc *scene) { sc.refused = sc.now }, ""},
+		{"refused", Gate{State: GateRefused}, Strategy{}, hosts(HostAbort, commit), nil, "close: aborted"},
+		{"refused in the place of another", Gate{State: GateRefused}, Strategy{}, hosts(HostAbort), func(sc *scene) { sc.proposal.Replaces = []string{"r"} }, ""},
+		{"ready has moved", open, Strategy{}, hosts(commit), func(sc *scene) { sc.superseded = true }, "close: superseded: superseded: another version was published meanwhile"},
+		{"K is 1", open, Strategy{Parallel: 1}, hosts(commit, wait, skipped), nil, "grant: a"},
+		{"K is 2, one has a grant", open, Strategy{Parallel: 2}, hosts(granted, commit, commit), func(sc *scene) { sc.records["a"].Gate = 7 }, "grant: b"},
+		{"an old grant", open, Strategy{Parallel: 2}, hosts(granted, commit, commit), nil, "grant again: a"},
+		{"a grant that is not taken", open, Strategy{Parallel: 1}, hosts(granted, commit), func(sc *scene) {
+			sc.records["a"].Gate, sc.records["a"].since = 7, time.Unix(900, 0)
+		}, "take back: a"},
+		{"done within the pause", open, Strategy{Parallel: 1, Pause: Duration(time.Minute)}, hosts(done, commit), nil, ""},
+		{"the coordinator's host is last", open, Strategy{Parallel: 1}, hosts(commit, commit), func(sc *scene) { sc.agent = "a" }, "grant: b"},
+		{"paused", Gate{State: GateOpen, Wave: WaveAll, Paused: true}, Strategy{}, hosts(commit), nil, ""},
+		{"one named canary", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Parallel: 2, Order: []string{"b"}}, hosts(commit, commit), nil, "grant: b"},
+		{"absent, first seen", open, Strategy{Parallel: 1}, hosts(started), func(sc *scene) { sc.live = map[string]bool{} }, ""},
+		{"absent for the grace time", open, Strategy{Parallel: 1}, hosts(started), func(sc *scene) {
+			sc.live, sc.missing["a"] = map[string]bool{}, time.Unix(940, 0)
+		}, "lost: a"},
+		{"lost ones hold all places", open, Strategy{Parallel: 1, MaxFailures: 9}, hosts(started, commit), func(sc *scene) {
+			sc.records["a"].Lost = true
+			delete(sc.live, "a")
+		}, "halt: started it is"},
+		{"one failure of two", open, Strategy{Parallel: 1, MaxFailures: 2}, hosts(failed, commit), nil, "grant: b"},
+		{"two failures of two", open, Strategy{Parallel: 1, MaxFailures: 2}, hosts(failed, failed, commit), nil, "halt: failed it is"},
+		{"a failure of the round before", Gate{State: GateOpen, Wave: WaveAll, Round: 1}, Strategy{Parallel: 1}, hosts(failed, commit), nil, "retry: a"},
+		{"halted", halted, Strategy{}, hosts(failed, commit), nil, ""},
+		{"all are done", open, Strategy{MaxFailures: 2}, hosts(done, failed, skipped), nil, "close: done"},
+		{"a lost host is absent at the end", open, Strategy{Parallel: 2, MaxFailures: 2}, hosts(done, started), func(sc *scene) {
+			sc.records["b"].Lost = true
+			delete(sc.live, "b")
+		}, "fail the absent: b"},
+		{"a live host has no record", open, Strategy{}, hosts(done, ""), nil, ""},
+		{"and has had time for it", open, Strategy{}, hosts(done, ""), func(sc *scene) { sc.now = time.Unix(2000, 0) }, "close: done"},
+		{"no canary is done, and none is left", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, MaxFailures: 2}, hosts(failed, commit), func(sc *scene) { sc.records["a"].Canary = true },
+			"halt: no canary is done, and none is left"},
+		{"the bake is not over", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, Bake: Duration(time.Minute)}, hosts(done, commit), func(sc *scene) { sc.records["a"].Canary = true }, ""},
+		{"the bake is over", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, Bake: Duration(time.Second)}, hosts(done, commit), func(sc *scene) { sc.records["a"].Canary = true }, "open to all"},
+		{"the group has lost two", Gate{State: GateOpen, Wave: WaveAll, Members: 3}, Strategy{Gate: "/g"}, hosts(commit), func(sc *scene) { sc.members = 1 },
+			"pause: health gate: /g has 1 members, it had 3"},
 	}
 	for _, tt := range tests {
-		if version, previous := May(tt.done, tt.own); version != tt.want || previous == tt.want {
-			t.Errorf("%s: got version %v, previous %v", tt.name, version, previous)
+		sc := sceneOf(tt.gate, tt.strategy, tt.hosts)
+		if tt.change != nil {
+			tt.change(sc)
+		}
+		if got := said(sc); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-func TestActivity(t *testing.T) {
-	s := Strategy{Parallel: 2}
-	a := Activity{Budget: 1}
-	if !a.admits(s, "a") {
-		t.Fatal("the canary is not admitted")
+// TestCanariesDifferFromCandidates: a version that kills its canaries must not kill
+// those that would halt it.
+func TestCanariesDifferFromCandidates(t *testing.T) {
+	same := 0
+	for n := range 200 {
+		rollout := rolloutName(int64(n))
+		first := func(purpose string) string {
+			return slices.MinFunc(ids(50), func(a, b string) int {
+				if draw(purpose, rollout, a) < draw(purpose, rollout, b) {
+					return -1
+				}
+				return 1
+			})
+		}
+		if first(drawCanary) == first(drawCoordinate) {
+			same++
+		}
 	}
-	a = a.start("a").start("a")
-	if a.Started != 1 || !a.admits(s, "a") || a.admits(s, "b") {
-		t.Errorf("after the canary started: %+v", a)
-	}
-	a.Budget = -1
-	a = a.start("b")
-	if a.admits(s, "c") {
-		t.Error("a third host is admitted beside two active ones")
-	}
-	a = a.finish("a", true)
-	if !slices.Equal(a.Active, []string{"b"}) || a.Failed != 1 || !a.admits(s, "c") {
-		t.Errorf("after one failed: %+v", a)
+	if same > 20 {
+		t.Errorf("the first canary is the first candidate in %d of 200 rollouts", same)
 	}
 }
 
-func TestRank(t *testing.T) {
-	ids := []string{"a", "b", "c", "d"}
-	var ranks []int
-	for _, id := range ids {
-		ranks = append(ranks, rank("r-0000000001", id, ids))
+// TestBounds: what a rollout of 100,000 hosts writes at once.
+func TestBounds(t *testing.T) {
+	shards := map[string][]string{}
+	for i := range 100_000 {
+		id := fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i)
+		shards[config.Shard(id)] = append(shards[config.Shard(id)], id)
 	}
-	slices.Sort(ranks)
-	if !slices.Equal(ranks, []int{0, 1, 2, 3}) {
-		t.Errorf("ranks %v are not a permutation", ranks)
+	names := 0
+	for shard, ids := range shards {
+		size := 0
+		for _, id := range ids {
+			size += len(id) + 4
+		}
+		if names = max(names, size); size > 256<<10 {
+			t.Errorf("the list of shard %s has %d bytes", shard, size)
+		}
+		if n := len(encode(Snapshot{ids})); n > 256<<10 {
+			t.Errorf("the snapshot of shard %s has %d bytes", shard, n)
+		}
 	}
-	if got := rank("r-0000000001", "x", ids); got < maxContenders {
-		t.Errorf("a stranger has rank %d", got)
+	size, znode := 0, 0
+	server := memzk.New(memzk.Options{Committed: func(changes []memzk.Change) {
+		all := 0
+		for _, c := range changes {
+			all += len(c.Path) + len(c.Data)
+			znode = max(znode, len(c.Data))
+		}
+		size = max(size, all)
+	}})
+	defer server.Close()
+	for shard, ids := range shards {
+		for _, id := range ids {
+			if err := server.Create(config.ShardPath(root, shard)+"/"+id, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
+	s, err := session.Dial(t.Context(), session.Config{Servers: []string{"memzk:2181"}, Timeout: 10 * time.Second, Dial: server.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first := config.Ready{Version: 1, Digest: digest}
+	for path, data := range map[string][]byte{config.ReadyPath(root): first.Encode(), config.VersionPath(root, 2): nil} {
+		if err := server.Create(path, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delta := &config.Delta{From: digest, Set: map[string][]byte{"k": make([]byte, 12<<10)}}
+	if _, err := Propose(t.Context(), s, Request{Root: root, Version: 2, Digest: digest, Delta: delta}); err != nil {
+		t.Fatal(err)
+	}
+	if size > 512<<10 || znode > 256<<10 {
+		t.Errorf("the proposal has %d bytes, its largest znode %d", size, znode)
+	}
+	grants := 0
+	for i := range maxGrants {
+		id := fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i)
+		grants += len(recordPath(root, "r-0000000000", id)) + len(encode(HostRecord{State: HostGranted, Version: 1 << 30, From: 1 << 30, Error: strings.Repeat("x", maxReason), Life: digest}))
+	}
+	if grants > 512<<10 {
+		t.Errorf("%d grants have %d bytes", maxGrants, grants)
+	}
+	t.Logf("largest list %d bytes, proposal %d, grants %d", names, size, grants)
 }
 
 func TestRolloutNumber(t *testing.T) {

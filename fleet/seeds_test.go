@@ -10,17 +10,20 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
-// TestSeeds runs whole rollouts in virtual time: hosts that fail, refuse,
-// crash and come back, proposers that die, an operator who pauses, retries,
-// rolls back and publishes past the rollout, and a network that loses replies,
-// cuts, lags, is slow and expires sessions. The invariants:
+// TestSeeds runs whole rollouts in virtual time, of real versions: hosts that fail,
+// refuse, hang, crash and come back, go into maintenance, proposers that die, an
+// operator who pauses, retries, aborts, rolls back, replaces, publishes in an
+// emergency, freezes, plans, collects garbage, another tool that sets ready, and a
+// network that loses replies, cuts, lags, is slow and expires sessions. The
+// invariants:
 //
 //   - those of book, after every transaction;
-//   - no host uses a version without a commit decision, its own record of
-//     having started under a permit, or the rollout's end;
+//   - no host uses a version without its own record of having started, or without
+//     that ready names it; what it uses has the digest of its version;
 //   - the hosts that are in the middle of a use are never more than K;
-//   - when the faults are over every rollout comes to be done, aborted or
-//     halted, and a rollback of a halted one brings all hosts to one version.
+//   - when the faults are over every rollout comes to its end, or is halted, or was
+//     refused in the place of one that had; every host uses what it is to use; and a
+//     further rollout brings all to one version, and their subscriptions say so.
 //
 // SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
@@ -40,6 +43,7 @@ const (
 func simulate(t *testing.T, seed uint64) {
 	w := newSim(t, seed)
 	ctx, cancel := context.WithCancel(t.Context())
+	w.first(ctx)
 	for _, h := range w.hosts {
 		w.wg.Go(func() { h.lives(ctx) })
 	}

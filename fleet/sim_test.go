@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +24,7 @@ type sim struct {
 	hosts  []*simHost
 	wg     sync.WaitGroup
 	quiet  atomic.Bool  // the faults are over: hosts neither fail nor crash
-	next   atomic.Int64 // version to be proposed next
+	next   atomic.Int64 // content to be proposed next
 
 	book *book
 
@@ -42,20 +41,41 @@ func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
 
 func newSim(t *testing.T, seed uint64) *sim {
 	w := newWorldOf(t, rand.New(rand.NewPCG(seed, 11)))
-	w.next.Store(2)
-	ready := config.Ready{Version: 1, Digest: digest}
-	if err := w.server.Create(readyPath(root), ready.Encode()); err != nil {
-		t.Fatal(err)
-	}
 	for i := range 2 + w.rng.IntN(5) {
 		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i))), dial: w.server.Dial})
 	}
 	return w
 }
 
-// begin checks that a host may use the version of a rollout now.
-func (w *sim) begin(id, rollout string, version int64) {
-	k := w.book.may(id, rollout, version)
+// dial is a session of an operator.
+func (w *sim) dial(ctx context.Context) (*session.Session, error) {
+	return session.Dial(ctx, session.Config{Servers: []string{"desk:2181"}, Timeout: 5 * time.Second, Dial: w.server.Dial})
+}
+
+// first publishes what the hosts begin with.
+func (w *sim) first(ctx context.Context) {
+	s, err := w.dial(ctx)
+	if err == nil {
+		_, err = config.Publish(ctx, s, w.content())
+		_ = s.Close()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// content is a new content.
+func (w *sim) content() config.PublishConfig {
+	word := fmt.Sprint(w.next.Add(1))
+	return config.PublishConfig{
+		Path: root, Layout: config.LayoutVersioned, Author: "ann", Host: "desk",
+		Keys: map[string][]byte{"word": []byte(word), "same": []byte("same")},
+	}
+}
+
+// begin checks that a host may use the version now.
+func (w *sim) begin(id string, version int64) string {
+	rollout, k := w.book.may(id, version)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.using[rollout] == nil {
@@ -65,6 +85,7 @@ func (w *sim) begin(id, rollout string, version int64) {
 	if n := len(w.using[rollout]); n > k {
 		w.t.Errorf("%s: %d hosts at once, K is %d", rollout, n, k)
 	}
+	return rollout
 }
 
 func (w *sim) end(id, rollout string) {
@@ -76,7 +97,7 @@ func (w *sim) end(id, rollout string) {
 // operate proposes and interferes until ctx ends.
 func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		s, err := session.Dial(ctx, session.Config{Servers: []string{"desk:2181"}, Timeout: 5 * time.Second, Dial: w.server.Dial})
+		s, err := w.dial(ctx)
 		if err != nil {
 			return
 		}
@@ -95,62 +116,113 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 
 // act does one thing that an operator does.
 func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
+	ann := Order{By: "ann"}
+	switch rng.IntN(16) {
+	case 0:
+		_, _ = config.GC(ctx, s, root, 1, nil)
+		return
+	case 1:
+		_ = config.Freeze(ctx, s, root, "sales day")
+		return
+	case 2:
+		w.foreign(ctx, s, rng)
+		return
+	case 3:
+		cfg := w.content()
+		cfg.Emergency = rng.IntN(2) == 0
+		_, _ = config.Publish(ctx, s, cfg)
+		return
+	case 4:
+		cfg := w.content()
+		cfg.Emergency = true
+		_, _ = config.Rollback(ctx, s, cfg, 0)
+		return
+	}
+	_, _ = config.Unfreeze(ctx, s, root)
 	name, err := Current(ctx, s, root)
 	if errors.Is(err, ErrNoRollout) {
-		w.propose(ctx, s, w.strategy(rng), "")
+		w.propose(ctx, s, w.strategy(rng), "", rng.IntN(6) == 0)
 		return
 	}
 	if err != nil {
 		return
 	}
-	state, err := Read(ctx, s, root, name)
+	state, err := Head(ctx, s, root, name)
 	if err != nil {
 		return
 	}
 	switch pick := rng.IntN(9); {
+	case state.Proposal.Dry:
+		w.propose(ctx, s, w.strategy(rng), "", false)
 	case state.Phase() == PhaseHalted && pick < 4:
-		_ = Retry(ctx, s, root, name)
-	case state.Phase() == PhaseHalted:
-		w.propose(ctx, s, w.strategy(rng), name)
+		_ = Retry(ctx, s, root, name, ann)
+	case state.Phase() == PhaseHalted, state.Phase() == PhaseRefused:
+		w.propose(ctx, s, w.strategy(rng), name, false)
 	case state.Phase() == PhasePaused:
-		_ = SetControl(ctx, s, root, name, Control{Action: ActionRun})
+		_ = Resume(ctx, s, root, name, ann)
 	case pick == 0:
-		_ = SetControl(ctx, s, root, name, Control{Action: ActionPause, By: "ann"})
+		_ = Pause(ctx, s, root, name, ann)
 	case pick <= 2:
-		_ = SetControl(ctx, s, root, name, Control{Action: ActionAbort, By: "ann"})
-	case pick == 3: // past the rollout
-		if _, stat, err := s.Get(ctx, readyPath(root)); err == nil {
-			_, _ = s.Set(ctx, readyPath(root), config.Ready{Version: w.next.Add(1), Digest: digest}.Encode(), stat.Version)
+		_ = Abort(ctx, s, root, name, ann)
+	case pick == 3:
+		if Abort(ctx, s, root, name, ann) == nil { // a rollback
+			w.propose(ctx, s, Strategy{Parallel: len(w.hosts)}, name, false)
 		}
 	}
 }
 
+// foreign sets ready as another tool would, past all rules, to a version that
+// exists, sometimes with a difference that is wrong.
+func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
+	ready, stat, err := config.ReadReady(ctx, s, root)
+	if err != nil {
+		return
+	}
+	r, err := config.Prepare(ctx, s, w.content())
+	if err != nil {
+		return
+	}
+	r.Delta.Set["word"] = []byte("stale")
+	now := config.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
+	if rng.IntN(2) == 0 {
+		now.Delta = r.Delta
+	}
+	_ = ready
+	_, _ = s.Multi(ctx, session.CheckOp(config.VersionPath(root, r.Version), -1), session.SetOp(config.ReadyPath(root), now.Encode(), stat.Version))
+}
+
 func (w *sim) strategy(rng *rand.Rand) Strategy {
 	s := Strategy{
-		Parallel: 1 + rng.IntN(3), Canary: rng.IntN(3), Bake: Duration(time.Duration(rng.IntN(10)) * time.Second),
+		Parallel: 1 + rng.IntN(3), Canary: rng.IntN(3), Bake: Duration(time.Duration(rng.IntN(20)) * time.Second),
 		Pause: Duration(time.Duration(rng.IntN(3)) * time.Second), MaxFailures: 1 + rng.IntN(2),
-		VoteTimeout: Duration(time.Duration(10+rng.IntN(20)) * time.Second), Grace: Duration(30 * time.Second),
+		VoteTimeout: Duration(time.Duration(10+rng.IntN(20)) * time.Second), Grace: Duration(time.Duration(8+rng.IntN(20)) * time.Second),
 		Absent: []string{AbsentAbort, AbsentSkip}[rng.IntN(2)],
 	}
 	if rng.IntN(4) == 0 {
-		s.Order = []string{w.hosts[rng.IntN(len(w.hosts))].id, "nobody"}
+		s.Order = []string{w.hosts[rng.IntN(len(w.hosts))].id}
 	}
 	return s
 }
 
-func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy, replace string) string {
-	name, err := Propose(ctx, s, Request{Root: root, Version: w.next.Add(1), Digest: digest, Strategy: strategy, Replace: replace, Expect: -1})
+func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy, replace string, dry bool) (string, int64) {
+	r, err := config.Prepare(ctx, s, w.content())
 	if err != nil {
-		return ""
+		return "", 0
 	}
-	return name
+	name, err := Propose(ctx, s, Request{
+		Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Strategy: strategy, Replace: replace, Base: r.Previous, Dry: dry,
+	})
+	if err != nil {
+		return "", 0
+	}
+	return name, r.Version
 }
 
 // fault injects one fault, or ends all.
 func (w *sim) fault() {
 	host := w.hosts[w.rng.IntN(len(w.hosts))]
 	addr := []string{host.addr(), "desk:2181"}[w.rng.IntN(2)]
-	switch w.rng.IntN(13) {
+	switch w.rng.IntN(15) {
 	case 0:
 		w.server.DropConnections()
 	case 1:
@@ -158,7 +230,7 @@ func (w *sim) fault() {
 			w.server.ExpireSession(ids[w.rng.IntN(len(ids))])
 		}
 	case 2, 3, 4:
-		ops := []int32{jute.OpMulti, jute.OpMulti, jute.OpCreate, jute.OpGetData, jute.OpExists, memzk.AnyOp}
+		ops := []int32{jute.OpMulti, jute.OpMulti, jute.OpMulti, jute.OpGetData, jute.OpExists, memzk.AnyOp}
 		w.server.LoseReply(ops[w.rng.IntN(len(ops))], 1+w.rng.IntN(5), w.rng.IntN(2) == 0)
 	case 5:
 		w.slow()
@@ -168,10 +240,12 @@ func (w *sim) fault() {
 		w.server.Restart()
 	case 8:
 		w.server.Lag(addr)
-	case 9:
+	case 9, 10:
 		host.crash()
-	case 10:
+	case 11:
 		host.maintain([]string{"", "disk"}[w.rng.IntN(2)])
+	case 12:
+		host.hang(w.rng.IntN(2) == 0)
 	default:
 		w.server.ClearFaults()
 	}
@@ -194,12 +268,14 @@ func (w *sim) calm() {
 	for _, h := range w.hosts {
 		w.server.CatchUp(h.addr())
 		h.maintain("")
+		h.hang(false)
 	}
 	w.server.CatchUp("desk:2181")
 	w.quiet.Store(true)
 }
 
-// finish brings what is open to its end.
+// finish brings what is open to its end, and looks that every host uses what it
+// is to use: first as things are, then after one more rollout.
 func (w *sim) finish(ctx context.Context) {
 	s, err := session.Dial(ctx, session.Config{Servers: []string{"desk:2181"}, Timeout: 10 * time.Second, Dial: w.server.Dial})
 	if err != nil {
@@ -207,31 +283,43 @@ func (w *sim) finish(ctx context.Context) {
 		return
 	}
 	defer s.Close()
-	replace := ""
-	if name, err := w.book.openNow(); err == nil && w.settled(ctx, s, name) == PhaseHalted {
-		replace = name
+	if _, err = config.Unfreeze(ctx, s, root); err != nil {
+		w.t.Error(err)
 	}
-	name, err := Propose(ctx, s, Request{
-		Root: root, Version: w.next.Add(1), Digest: digest, Replace: replace, Expect: -1, Strategy: Strategy{Parallel: len(w.hosts), Absent: AbsentSkip},
-	})
-	if err != nil {
-		w.t.Errorf("propose at the end: %v", err)
+	open := w.book.openNow()
+	if open != "" {
+		w.settled(ctx, s, open)
+	}
+	w.allUse(ctx, w.book.wanted)
+	name, version := w.propose(ctx, s, Strategy{Parallel: len(w.hosts), Absent: AbsentSkip}, w.book.openNow(), false)
+	if name == "" {
+		w.t.Errorf("propose at the end fails")
 		return
 	}
 	if phase := w.settled(ctx, s, name); phase != PhaseDone {
-		state, _ := Read(ctx, s, root, name)
-		w.t.Errorf("%s ends %s: %v", name, phase, state.Err())
+		w.t.Errorf("%s ends %s\n%s", name, phase, w.book.tell())
 		return
 	}
-	if err := w.book.allClosed(); err != nil {
-		w.t.Error(err)
+	w.allUse(ctx, func(string) int64 { return version })
+	nap(ctx, 2*time.Second)
+	list, err := config.Subscribers(ctx, s, root)
+	if err != nil || len(list) != len(w.hosts) {
+		w.t.Errorf("%d subscribe, %v", len(list), err)
 	}
-	want := w.next.Load()
+	for _, sub := range list {
+		if sub.Version != version || sub.State != config.StateOK {
+			w.t.Errorf("subscribed: %+v, v%d is in use", sub, version)
+		}
+	}
+}
+
+// allUse waits until every host uses its version.
+func (w *sim) allUse(ctx context.Context, want func(id string) int64) {
 	for _, h := range w.hosts {
-		for i := 0; h.version() != want; i++ {
+		for i := 0; h.version() != want(h.id); i++ {
 			if !nap(ctx, time.Second) || i > 120 {
-				w.t.Errorf("%s uses v%d, want v%d", h.id, h.version(), want)
-				break
+				w.t.Errorf("%s uses v%d, want v%d\n%s", h.id, h.version(), want(h.id), w.book.tell())
+				return
 			}
 		}
 	}
@@ -243,18 +331,13 @@ func (w *sim) settled(ctx context.Context, s *session.Session, name string) stri
 		switch phase := w.book.phase(name); phase {
 		case "":
 		case PhasePaused:
-			_ = SetControl(ctx, s, root, name, Control{Action: ActionRun})
+			_ = Resume(ctx, s, root, name, Order{By: "bob"})
 		default:
+			nap(ctx, 10*time.Second) // a turn that is under way comes to its end
 			return phase
 		}
 		nap(ctx, time.Second)
 	}
-	var lines []string
-	for path, node := range w.server.Tree() {
-		if strings.Contains(path, "/rollouts") {
-			lines = append(lines, path+" "+string(node.Data))
-		}
-	}
-	w.t.Errorf("%s is open for ever:\n%s", name, strings.Join(lines, "\n"))
+	w.t.Errorf("%s is open for ever:\n%s", name, w.book.tell())
 	return ""
 }

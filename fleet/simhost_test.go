@@ -29,6 +29,7 @@ type simHost struct {
 	rng   *rand.Rand
 	inUse int64
 	kill  context.CancelFunc
+	hung  chan struct{} // closed when the host answers again; nil: it does
 }
 
 func (h *simHost) addr() string { return h.id + ":2181" }
@@ -57,60 +58,79 @@ func (h *simHost) crash() {
 	}
 }
 
-// live is one process: one session after another.
+// hang makes the host's loop stand still, with its session alive, or go on.
+func (h *simHost) hang(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hung != nil {
+		close(h.hung)
+		h.hung = nil
+	}
+	if on {
+		h.hung = make(chan struct{})
+	}
+}
+
+// answers is the maintenance of the host, when it answers.
+func (h *simHost) answers(ctx context.Context) func() (string, <-chan struct{}) {
+	return func() (string, <-chan struct{}) {
+		h.mu.Lock()
+		hung := h.hung
+		h.mu.Unlock()
+		if hung != nil {
+			select {
+			case <-hung:
+			case <-ctx.Done():
+			}
+		}
+		return h.maintenance()
+	}
+}
+
+// live is one process: one session after another, with one watcher, one
+// participant, one subscription.
 func (h *simHost) live(ctx context.Context) {
 	h.born++
-	life := fmt.Sprintf("%s-%d", h.id, h.born)
+	watcher := config.NewWatcher(config.Config{Name: "site", Path: root, Layout: config.LayoutVersioned})
+	life := &simLife{simHost: h, ended: ctx.Done()}
+	subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: h.id})
+	life.subscriber = subscriber
+	p := New(Config{
+		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.id, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned,
+		Tree: func(ctx context.Context, s *session.Session, v Version) (*view.Tree, error) {
+			if v.Digest == "" {
+				return watcher.ReadVersion(ctx, s, v.Number)
+			}
+			return watcher.ReadProposed(ctx, s, v.Number, v.Digest, v.Delta)
+		},
+	})
 	for ctx.Err() == nil {
 		s, err := session.Dial(ctx, session.Config{Servers: []string{h.addr()}, Timeout: 6 * time.Second, Dial: h.dial})
 		if err != nil {
 			return
 		}
-		h.connected(ctx, s, life)
+		h.connected(ctx, s, watcher, subscriber, p)
 		_ = s.Close()
 	}
 }
 
-func (h *simHost) connected(ctx context.Context, s *session.Session, life string) {
+func (h *simHost) connected(ctx context.Context, s *session.Session, watcher *config.Watcher, subscriber *config.Subscriber, p *Participant) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := New(Config{Root: root, Agent: h.id, Host: &simLife{h, ctx.Done()}, Tree: h.tree, Life: life, Maintenance: h.maintenance})
-	subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: h.id})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { _ = subscriber.Run(ctx, s) })
-	wg.Go(func() { h.follow(ctx, s, p) })
-	if err := p.Run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
+	wg.Go(func() {
+		_ = watcher.Run(ctx, s, func(u view.Update) {
+			if tree, ok := u.(*view.Tree); ok {
+				p.Offer(tree)
+			}
+		})
+	})
+	if err := p.Run(ctx, s); err != nil && !errors.Is(err, ErrStopping) && ctx.Err() == nil && s.Context().Err() == nil {
 		h.w.t.Errorf("%s: %v", h.id, err)
 	}
 	cancel()
-}
-
-// follow offers what ready names, as the watcher of package config does.
-func (h *simHost) follow(ctx context.Context, s *session.Session, p *Participant) {
-	newest := int64(0)
-	for ctx.Err() == nil && s.Context().Err() == nil {
-		data, _, watch, err := s.GetW(ctx, readyPath(root))
-		if err != nil {
-			if !nap(ctx, 100*time.Millisecond) {
-				return
-			}
-			continue
-		}
-		if ready, _, err := config.ParseReady(data); err == nil && ready.Version != newest {
-			newest = ready.Version
-			p.Offer(treeOf(ready))
-		}
-		err = wait(ctx, s, watch)
-		watch.Stop()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (h *simHost) tree(_ context.Context, _ *session.Session, version int64) (*view.Tree, error) {
-	return treeOf(config.Ready{Version: version}), nil
 }
 
 // chance is a random number below n.
@@ -135,12 +155,11 @@ func (h *simHost) put(version int64) {
 // simLife is the host in one process. It implements Host.
 type simLife struct {
 	*simHost
-	ended <-chan struct{}
+	subscriber *config.Subscriber
+	ended      <-chan struct{}
 }
 
 func (h *simLife) wait(ctx context.Context, d time.Duration) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -161,24 +180,44 @@ func (h *simLife) Vote(ctx context.Context, _ *view.Tree) error {
 	return nil
 }
 
+// Plan implements Planner.
+func (h *simLife) Plan(ctx context.Context, tree *view.Tree, _ bool) ([]FileChange, error) {
+	return []FileChange{{Path: "/etc/site", Added: 1}}, h.Vote(ctx, tree)
+}
+
 // Show implements Host.
 func (h *simLife) Show(tree *view.Tree) {
-	h.w.book.shown(h.id, tree.Rollout, tree.Generation)
+	h.w.book.shown(h.id, tree.Generation, tree.Digest)
 	h.put(tree.Generation)
+	h.subscriber.Report(tree.Generation, config.StateOK, nil)
 }
 
 // Use implements Host.
-func (h *simLife) Use(ctx context.Context, tree *view.Tree) error {
-	h.w.begin(h.id, tree.Rollout, tree.Generation)
-	defer h.w.end(h.id, tree.Rollout)
-	before := h.version()
+func (h *simLife) Use(ctx context.Context, tree, from *view.Tree) error {
+	rollout := h.w.begin(h.id, tree.Generation)
+	defer h.w.end(h.id, rollout)
 	h.put(tree.Generation)
 	if !h.wait(ctx, time.Duration(h.chance(8000))*time.Millisecond) {
 		return ErrStopping
 	}
 	if h.chance(8) == 0 && !h.w.quiet.Load() {
-		h.put(before)
+		if !h.wait(ctx, time.Duration(h.chance(1000))*time.Millisecond) {
+			return ErrStopping
+		}
+		h.put(from.Generation)
+		h.subscriber.Report(from.Generation, config.StateFailed, errors.New("failed"))
 		return errors.New("failed")
 	}
+	h.subscriber.Report(tree.Generation, config.StateOK, nil)
+	return nil
+}
+
+// Back implements Host.
+func (h *simLife) Back(ctx context.Context, tree *view.Tree) error {
+	if !h.wait(ctx, time.Duration(h.chance(1000))*time.Millisecond) {
+		return ErrStopping
+	}
+	h.put(tree.Generation)
+	h.subscriber.Report(tree.Generation, config.StateFailed, errors.New("given up"))
 	return nil
 }

@@ -98,7 +98,6 @@ func (s *steps) run() {
 		nap(ctx, 100*time.Millisecond)
 	}
 	s.propose(ctx, desk)
-	s.next.Store(100) // beyond the versions that exist
 	s.finish(ctx)
 	cancel()
 	s.wg.Wait()
@@ -107,11 +106,15 @@ func (s *steps) run() {
 }
 
 func (s *steps) subscribers() int {
-	names, err := s.server.Children(subscribersPath(root))
-	if err != nil {
-		return 0
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	n := 0
+	for _, live := range s.book.live {
+		if live {
+			n++
+		}
 	}
-	return len(names)
+	return n
 }
 
 // process is a host; the victim's is killed and started again.
@@ -167,7 +170,7 @@ func (s *steps) proposeOnce(ctx context.Context, as *session.Session) error {
 		return err
 	}
 	_, err = Propose(ctx, as, Request{
-		Root: root, Version: r.Version, Digest: r.Digest, Base: r.Previous, Expect: -1,
+		Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Base: r.Previous,
 		Strategy: Strategy{Parallel: 1, Canary: 1, Bake: Duration(2 * time.Second), Grace: Duration(30 * time.Second), VoteTimeout: Duration(30 * time.Second)},
 	})
 	return err

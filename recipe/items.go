@@ -97,7 +97,7 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		}
 	}
 	path := child(q.dir, prefix)
-	err := withContainers(ctx, q.s, path, func() error {
+	err := withParents(ctx, q.s, path, func() error {
 		return q.ops.do(ctx, session.CreateOp(path, body, session.PersistentSequential))
 	})
 	if err != nil {

@@ -81,7 +81,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 		case err == nil:
 			return results[1].Stat, nil
 		case q.noClaimDir(err):
-			if err = createContainers(ctx, q.s, r.claim); err != nil {
+			if err = q.s.CreateParents(ctx, r.claim); err != nil {
 				return session.Stat{}, err
 			}
 			continue

@@ -73,9 +73,6 @@ func NewSemaphore(s *session.Session, cfg SemaphoreConfig) *Semaphore {
 	return m
 }
 
-// Path is the path of the semaphore.
-func (m *Semaphore) Path() string { return m.cfg.Path }
-
 // Acquire waits until a permit is ours. When ctx ends first its cause is
 // returned and nothing is left behind.
 func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) {
@@ -394,11 +391,8 @@ func (m *Semaphore) declare(ctx context.Context) error {
 		case err == nil:
 			_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
 		case errors.Is(err, session.ErrNoNode):
-			err = withContainers(ctx, m.s, m.cfg.Path, func() error {
-				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Container)
-				if errors.Is(createErr, session.ErrUnimplemented) {
-					_, _, createErr = m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
-				}
+			err = withParents(ctx, m.s, m.cfg.Path, func() error {
+				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
 				return createErr
 			})
 		}

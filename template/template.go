@@ -53,17 +53,17 @@ type Config struct {
 
 // Template is a parsed template. It is safe for concurrent use.
 type Template struct {
-	cfg    Config
-	trees  map[string]*parse.Tree
-	places []place  // what guards and label checks refer to by index
-	loops  []place  // where the ranges are
-	labels []string // that the text names as fields: .Labels.zone
-	direct []directBody
-	bodies []*parse.Tree // of those loops whose body is a template of its own
-	names  []string
-	uses   Deps
-	elses  elses
-	check  func([]byte) error // syntax; nil: none
+	cfg      Config
+	trees    map[string]*parse.Tree
+	places   []place // what guards and label checks refer to by index
+	loops    []place // where the ranges are
+	direct   []directBody
+	bodies   []*parse.Tree // of those loops whose body is a template of its own
+	names    []string
+	uses     Deps
+	elses    elses
+	warnings []Warning
+	check    func([]byte) error // syntax; nil: none
 
 	memo      atomic.Pointer[memo] // of the last execution; nil: nothing to keep
 	size      atomic.Int64         // bytes of the last output
@@ -123,3 +123,13 @@ func (t *Template) Uses() Deps { return t.uses }
 
 // Functions returns the names of the functions that the template calls.
 func (t *Template) Functions() []string { return slices.Clone(t.names) }
+
+// Warning is a doubtful place in a template.
+type Warning struct {
+	Template     string
+	Line, Column int
+	Text         string
+}
+
+// Warnings returns what validate should tell the author.
+func (t *Template) Warnings() []Warning { return slices.Clone(t.warnings) }

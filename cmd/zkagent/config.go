@@ -91,6 +91,7 @@ type publishFlags struct {
 	check   int64
 	force   bool
 	finish  bool
+	noDelta bool
 	layout  string
 	schema  string
 }
@@ -102,12 +103,13 @@ func (p *publishFlags) add(c *cobra.Command) {
 	f.BoolVar(&p.force, "force", false, "allow what exceeds the bounds, such as a tree that shrinks more than fivefold")
 	f.BoolVar(&p.finish, "finish", false, "write over an unfinished publish of a flat tree")
 	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto (that of the tree in use, versioned for a new one), flat or versioned")
+	f.BoolVar(&p.noDelta, "no-delta", false, "keep the difference out of ready and of the calls of rollouts: agents read all contents from where only publishers may write")
 	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy")
 }
 
 // config makes the publisher's configuration.
 func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (config.PublishConfig, error) {
-	cfg := config.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, Logger: g.logger()}
+	cfg := config.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, NoDelta: p.noDelta, Logger: g.logger()}
 	switch p.layout {
 	case config.LayoutAuto, config.LayoutFlat, config.LayoutVersioned:
 	default:

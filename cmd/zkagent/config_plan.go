@@ -203,6 +203,9 @@ func (p publishFlags) repeat() []string {
 	if p.finish {
 		words = append(words, "--finish")
 	}
+	if p.noDelta {
+		words = append(words, "--no-delta")
+	}
 	if p.schema != "" {
 		words = append(words, "--schema", term.ShellWord(p.schema))
 	}

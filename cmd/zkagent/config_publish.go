@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -63,7 +64,11 @@ func (g *globals) publishAtOnce(ctx context.Context, s *session.Session, t targe
 	if err := g.refuseOpen(ctx, s, t, emergency); err != nil {
 		return err
 	}
+	cfg.Emergency = emergency
 	r, err := config.Publish(ctx, s, cfg)
+	if errors.Is(err, config.ErrOpen) {
+		return openError(err, t)
+	}
 	if err != nil {
 		return err
 	}

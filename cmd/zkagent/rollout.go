@@ -20,9 +20,9 @@ import (
 func newRolloutCommand(g *globals) *cobra.Command {
 	return parent("rollout", "Bring a version to a fleet: look, pause, go on, go back",
 		newRolloutStatusCommand(g), newRolloutWatchCommand(g),
-		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.ActionPause),
-		newRolloutControlCommand(g, "resume", "Go on after a pause", fleet.ActionRun),
-		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.ActionAbort),
+		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
+		newRolloutControlCommand(g, "resume", "Go on after a pause", fleet.Resume),
+		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.Abort),
 		newRolloutRetryCommand(g), newRolloutRollbackCommand(g), newRolloutListCommand(g),
 	)
 }
@@ -81,61 +81,54 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	if err := state.Err(); err != nil {
 		_, _ = fmt.Fprintf(g.Out, "%s\n", printableLines(err.Error()))
 	}
-	if state.Control.Action == fleet.ActionPause {
-		_, _ = fmt.Fprintf(g.Out, "paused: %s\n", term.Printable(orWord(state.Control.Reason, state.Control.By)))
+	if state.Phase() == fleet.PhasePaused {
+		_, _ = fmt.Fprintf(g.Out, "paused: %s\n", term.Printable(orWord(state.Gate.Reason, state.Gate.By)))
 	}
-	if state.Decision != nil && state.Decision.Commit {
+	if state.Open() && state.Coordinator == "" {
+		g.Warnf("nobody coordinates the rollout: agents look now and then whether somebody does")
+	}
+	if decided(state) {
 		g.Printf("hosts: %s\n", hostsWords(state))
 	}
 	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range rolloutHosts(state) {
-		vote, reason := "-", ""
-		if v, ok := state.Votes[id]; ok {
-			vote, reason = voteWord(v), v.Reason
-		}
-		if slices.Contains(state.Proposal.Skipped, id) {
-			vote, reason = fleet.HostSkipped, "maintenance"
-		}
 		host := state.Hosts[id]
-		rows.Add(id, vote, orWord(host.State, "-"), orWord(host.Error, reason))
+		rows.Add(id, orWord(host.Vote(), "-"), orWord(host.Turn(), "-"), host.Error)
 	}
 	if err := g.PrintTable(rows); err != nil {
 		return err
 	}
-	if state.Phase() == fleet.PhaseHalted {
-		for _, h := range haltedHints(t) {
+	if state.Phase() == fleet.PhaseHalted || state.Phase() == fleet.PhaseRefused {
+		for _, h := range haltedHints(t, state) {
 			g.Say("hint: %s", h)
 		}
 	}
 	return nil
 }
 
+// decided reports whether the version was accepted.
+func decided(state *fleet.State) bool {
+	return state.Gate.State == fleet.GateOpen || state.Gate.State == fleet.GateHalted || state.Gate.Result == fleet.ResultDone
+}
+
 // hostsWords counts the hosts by how far they are.
 func hostsWords(state *fleet.State) string {
-	counts := hostCounts(state)
-	words := []string{fmt.Sprintf("%d of %d done", counts[fleet.HostDone], len(rolloutHosts(state))-counts[fleet.HostSkipped])}
-	for _, name := range []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped} {
-		if n := counts[name]; n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n, name))
+	c := state.Counts()
+	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(rolloutHosts(state))-c.Skipped)}
+	for _, of := range []struct {
+		n    int
+		name string
+	}{{c.Started, fleet.HostStarted}, {c.Failed, fleet.HostFailed}, {c.Skipped, fleet.HostSkipped}} {
+		if of.n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", of.n, of.name))
 		}
 	}
 	return strings.Join(words, ", ")
 }
 
-// voteWord is a vote in one word.
-func voteWord(v fleet.Vote) string {
-	switch {
-	case v.Skip:
-		return fleet.HostSkipped
-	case v.Commit:
-		return "commit"
-	}
-	return "abort"
-}
-
 // rolloutHosts are all hosts that have to do with the rollout, sorted.
 func rolloutHosts(state *fleet.State) []string {
-	ids := slices.Concat(state.Proposal.Participants, state.Proposal.Skipped)
+	ids := slices.Clone(state.Called)
 	for id := range state.Hosts {
 		ids = append(ids, id)
 	}
@@ -146,9 +139,8 @@ func rolloutHosts(state *fleet.State) []string {
 // rolloutJSON is the rollout for machines.
 func rolloutJSON(state *fleet.State) map[string]any {
 	return map[string]any{
-		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": state.Proposal, "votes": state.Votes,
-		"decision": state.Decision, "control": state.Control, "active": state.Activity.Active, "hosts": state.Hosts,
-		"halt": state.Halt, "done": state.Done,
+		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": state.Proposal, "gate": state.Gate,
+		"coordinator": state.Coordinator, "called": state.Called, "hosts": state.Hosts, "counts": countsOf(state),
 	}
 }
 
@@ -166,44 +158,45 @@ func newRolloutWatchCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func newRolloutControlCommand(g *globals, use, short, action string) *cobra.Command {
-	var reason string
-	var ignoreGate bool
+func newRolloutControlCommand(g *globals, use, short string, do func(context.Context, *session.Session, string, string, fleet.Order) error) *cobra.Command {
+	var o fleet.Order
 	c := &cobra.Command{
 		Use: use + " NAME|PATH", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withRollout(c.Context(), args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
-				err := fleet.SetControl(ctx, s, t.path, name, fleet.Control{Action: action, Reason: reason, By: userName(), IgnoreGate: ignoreGate})
+				o.By = userName()
+				err := do(ctx, s, t.path, name, o)
 				if errors.Is(err, fleet.ErrHalted) {
-					return fail(exitFailed, err, haltedHints(t)...)
+					return fail(exitFailed, err, haltedHints(t, nil)...)
 				}
 				if err != nil {
 					return err
 				}
-				return g.toldControl(ctx, s, t, name, use)
+				return g.toldControl(ctx, s, t, name)
 			})
 		},
 	}
-	c.Flags().StringVarP(&reason, "reason", "m", "", "why; everybody sees it")
-	if action == fleet.ActionRun {
-		c.Flags().BoolVar(&ignoreGate, "ignore-gate", false, "go on although the health gate says no")
+	c.Flags().StringVarP(&o.Reason, "reason", "m", "", "why; everybody sees it")
+	if use == "resume" {
+		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "go on although the health gate says no")
 	}
 	return c
 }
 
 // toldControl tells what became of what was asked for.
-func (g *globals) toldControl(ctx context.Context, s *session.Session, t target, name, use string) error {
-	state, err := fleet.Read(ctx, s, t.path, name)
+func (g *globals) toldControl(ctx context.Context, s *session.Session, t target, name string) error {
+	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
 		return err
 	}
-	if state.Phase() != fleet.PhaseHalted {
-		g.Say("%s: %s of %s is asked for", t.name, use, name)
-		return nil
-	}
-	g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
-	for _, h := range haltedHints(t) {
-		g.Say("hint: %s", h)
+	switch phase := state.Phase(); phase {
+	case fleet.PhaseHalted, fleet.PhaseRefused:
+		g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
+		for _, h := range haltedHints(t, state) {
+			g.Say("hint: %s", h)
+		}
+	default:
+		g.Say("%s: %s is %s", t.name, name, phase)
 	}
 	return nil
 }
@@ -213,7 +206,7 @@ func newRolloutRetryCommand(g *globals) *cobra.Command {
 		Use: "retry NAME|PATH", Short: "Take the halt away and let failed hosts try again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withRollout(c.Context(), args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
-				if err := fleet.Retry(ctx, s, t.path, name); err != nil {
+				if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {
 					return err
 				}
 				return g.followRollout(ctx, s, t, name)
@@ -234,7 +227,7 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 				rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
 				var list []map[string]any
 				for _, name := range names {
-					state, err := fleet.Read(ctx, s, t.path, name)
+					state, err := fleet.Head(ctx, s, t.path, name)
 					if err != nil {
 						return err
 					}
@@ -291,34 +284,33 @@ func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cf
 	if frozen != nil { // before anything is halted
 		return frozen
 	}
-	replace, before := "", int64(0)
+	replace := ""
 	name, err := fleet.Current(ctx, s, t.path)
 	switch {
 	case err == nil:
-		state, err := fleet.Read(ctx, s, t.path, name)
+		state, err := fleet.Head(ctx, s, t.path, name)
 		if err != nil {
 			return err
 		}
-		if state.Decision == nil {
+		if state.Gate.State == fleet.GateVoting && len(state.Proposal.Replaces) == 0 {
 			return failf(exitFailed, "%s is still being voted on: nothing has changed yet, \"zkagent rollout abort %s\" ends it", name, t.name)
 		}
-		if state.Halt == nil { // a rollback stops what goes forward first
-			if err := fleet.SetControl(ctx, s, t.path, name, fleet.Control{Action: fleet.ActionAbort, Reason: "rolled back", By: userName()}); err != nil {
-				return err
-			}
+		// A rollback stops what goes forward first.
+		if err := fleet.Abort(ctx, s, t.path, name, fleet.Order{Reason: "rolled back", By: userName()}); err != nil && !errors.Is(err, fleet.ErrNoRollout) {
+			return err
 		}
-		replace, before = name, state.Proposal.Previous
+		replace = name
 	case !errors.Is(err, fleet.ErrNoRollout):
 		return err
-	}
-	if to == 0 {
-		to = before
 	}
 	ready, _, err := config.ReadReady(ctx, s, t.path)
 	if err != nil {
 		return err
 	}
 	request := fleet.Request{Who: userName(), Why: orWord(cfg.Message, "rollback"), RollbackOf: ready.Version, Replace: replace}
+	if replace != "" && to == 0 {
+		to = ready.Version // hosts that have changed go back to what is in use
+	}
 	return g.rollOut(ctx, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
 }
 

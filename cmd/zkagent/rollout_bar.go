@@ -73,61 +73,62 @@ func (b *bar) end() {
 // rolloutFrame is the bar of the phase that a rollout is in; empty when there
 // is nothing to count.
 func rolloutFrame(state *fleet.State) string {
-	strategy := state.Proposal.Strategy
-	switch phase := state.Phase(); phase {
-	case fleet.PhaseVoting:
+	strategy, counts := state.Proposal.Strategy, countsOf(state)
+	switch phase := state.Phase(); {
+	case state.Gate.State == fleet.GateVoting, phase == fleet.PhaseVoting, phase == fleet.PhasePlanned:
 		return votesFrame(state)
-	case fleet.PhaseAborted:
+	case phase == fleet.PhaseAborted, phase == fleet.PhaseRefused:
 		return ""
 	default:
 		name, words := "roll", fmt.Sprintf("%d at a time", strategy.Parallel)
-		if state.Activity.Budget >= 0 && strategy.Canary > 0 {
+		if state.Gate.Wave == fleet.WaveCanary {
 			name, words = "canary", fmt.Sprintf("then %d at a time", strategy.Parallel)
 		}
 		if phase != fleet.PhaseRolling && phase != fleet.PhaseDone {
 			words = phase
 		}
-		counts := hostCounts(state)
-		if n := counts[fleet.HostFailed]; n > 0 {
-			words += fmt.Sprintf(", %d failed", n)
+		if counts.Failed > 0 {
+			words += fmt.Sprintf(", %d failed", counts.Failed)
 		}
-		if n := counts[fleet.HostSkipped]; n > 0 {
-			words += fmt.Sprintf(", %d in maintenance", n)
+		if counts.Skipped > 0 {
+			words += fmt.Sprintf(", %d in maintenance", counts.Skipped)
 		}
-		total := len(rolloutHosts(state)) - counts[fleet.HostSkipped]
+		total := recorded(counts) - counts.Skipped
 		if name == "canary" {
 			total = min(strategy.Canary, total)
 		}
-		return frame(name, counts[fleet.HostDone], total, words)
+		return frame(name, counts.Done, total, words)
 	}
+}
+
+// countsOf counts the hosts: by their records, or in a large fleet as the
+// coordinator has.
+func countsOf(state *fleet.State) fleet.Counts {
+	switch {
+	case len(state.Called) > 0:
+		return state.Counts()
+	case state.Gate.Counts != nil:
+		return *state.Gate.Counts
+	}
+	return state.Progress.Counts
+}
+
+// recorded is how many hosts have said something, or were called.
+func recorded(c fleet.Counts) int { return max(c.Called, voted(c)+c.Wait) }
+
+// voted is how many hosts have voted, or need not any more.
+func voted(c fleet.Counts) int {
+	return c.Commit + c.Abort + c.Skipped + c.Granted + c.Started + c.Done + c.Failed
 }
 
 // votesFrame is the bar of the votes.
 func votesFrame(state *fleet.State) string {
-	return frame("vote", len(state.Votes), len(state.Proposal.Participants), votesWords(state))
-}
-
-// votesWords says who has not said yes.
-func votesWords(state *fleet.State) string {
-	refused := 0
-	for _, v := range state.Votes {
-		if !v.Commit && !v.Skip {
-			refused++
-		}
+	c := countsOf(state)
+	words := ""
+	if c.Abort > 0 {
+		words = fmt.Sprintf("%d refused", c.Abort)
 	}
-	if refused == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d refused", refused)
-}
-
-// hostCounts counts the hosts by state.
-func hostCounts(state *fleet.State) map[string]int {
-	counts := map[string]int{}
-	for _, h := range state.Hosts {
-		counts[h.State]++
-	}
-	return counts
+	return frame("vote", voted(c), max(c.Called, state.Proposal.Hosts), words)
 }
 
 // frame draws a bar: its name, how much of it is full, numbers and words.

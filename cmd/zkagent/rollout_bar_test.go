@@ -11,27 +11,37 @@ import (
 
 // rolloutStates are what a follower sees of one rollout of four hosts.
 func rolloutStates() []*fleet.State {
-	proposal := fleet.Proposal{
-		Version: 2, Participants: []string{"a", "b", "c", "d"},
-		Strategy: fleet.Strategy{Parallel: 2, Canary: 1},
+	proposal := fleet.Proposal{Version: 2, Hosts: 4, Strategy: fleet.Strategy{Parallel: 2, Canary: 1}}
+	voting, canary := fleet.Gate{State: fleet.GateVoting}, fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveCanary}
+	open, paused := fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveAll}, fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveAll, Paused: true}
+	halted := fleet.Gate{State: fleet.GateHalted, Wave: fleet.WaveAll, Host: "c", Reason: "exit status 1"}
+	record := func(states ...string) map[string]fleet.HostRecord {
+		hosts := map[string]fleet.HostRecord{}
+		for i, state := range states {
+			r := fleet.HostRecord{State: state}
+			switch state {
+			case fleet.HostSkipped:
+				r.Error = "maintenance: disk"
+			case fleet.HostFailed:
+				r.Error = "exit status 1"
+			}
+			hosts[string(rune('a'+i))] = r
+		}
+		return hosts
 	}
-	commit, decision := fleet.Vote{Commit: true}, &fleet.Decision{Commit: true}
-	all := map[string]fleet.Vote{"a": commit, "b": commit, "c": commit, "d": {Skip: true, Reason: "maintenance: disk"}}
-	skipped := fleet.HostRecord{State: fleet.HostSkipped, Error: "maintenance: disk"}
-	done, started := fleet.HostRecord{State: fleet.HostDone}, fleet.HostRecord{State: fleet.HostStarted}
-	run := fleet.Control{Action: fleet.ActionRun}
-	canary, open := fleet.Activity{Budget: 1}, fleet.Activity{Budget: -1}
-	return []*fleet.State{
-		{Proposal: proposal, Control: run, Activity: canary},
-		{Proposal: proposal, Control: run, Activity: canary, Votes: map[string]fleet.Vote{"a": commit, "b": commit}},
-		{Proposal: proposal, Control: run, Activity: canary, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"d": skipped}},
-		{Proposal: proposal, Control: run, Activity: open, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"a": done, "b": started, "d": skipped}},
-		{Proposal: proposal, Control: fleet.Control{Action: fleet.ActionPause}, Activity: open, Votes: all, Decision: decision, Hosts: map[string]fleet.HostRecord{"a": done, "b": done, "d": skipped}},
-		{
-			Proposal: proposal, Control: run, Activity: open, Votes: all, Decision: decision, Halt: &fleet.Halt{Host: "c", Reason: "exit status 1"},
-			Hosts: map[string]fleet.HostRecord{"a": done, "b": done, "c": {State: fleet.HostFailed, Error: "exit status 1"}, "d": skipped},
-		},
+	const commit, started, done, failed, skipped = fleet.HostCommit, fleet.HostStarted, fleet.HostDone, fleet.HostFailed, fleet.HostSkipped
+	states := []*fleet.State{
+		{Gate: voting},
+		{Gate: voting, Hosts: record(commit, commit)},
+		{Gate: canary, Hosts: record(commit, commit, commit, skipped)},
+		{Gate: open, Hosts: record(done, started, commit, skipped)},
+		{Gate: paused, Hosts: record(done, done, commit, skipped)},
+		{Gate: halted, Hosts: record(done, done, failed, skipped)},
 	}
+	for _, s := range states {
+		s.Proposal, s.Called = proposal, []string{"a", "b", "c", "d"}
+	}
+	return states
 }
 
 func TestRolloutFrame(t *testing.T) {
@@ -48,7 +58,7 @@ func TestRolloutFrame(t *testing.T) {
 			t.Errorf("state %d:\n got %q\nwant %q", i, got, want[i])
 		}
 	}
-	aborted := &fleet.State{Decision: &fleet.Decision{Reason: "no"}}
+	aborted := &fleet.State{Gate: fleet.Gate{State: fleet.GateClosed, Result: fleet.ResultAborted, Reason: "no"}}
 	if got := rolloutFrame(aborted); got != "" {
 		t.Errorf("aborted: got %q", got)
 	}

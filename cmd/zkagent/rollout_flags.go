@@ -172,14 +172,15 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, fla
 		return err
 	case len(subscribers) == 0:
 		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: nobody would vote, or decide", t.path), "publish it without --rollout")
-	case size == 0:
-		return nobodyError(fmt.Errorf("%w: %s", fleet.ErrNobody, ids(subscribers)))
+	}
+	if err := fleet.CheckVoters(subscribers); err != nil {
+		return nobodyError(err)
 	}
 	r, err := prepare()
 	if err != nil {
 		return err
 	}
-	request.Root, request.Version, request.Digest, request.Strategy, request.Expect = t.path, r.Version, r.Digest, strategy, -1
+	request.Root, request.Version, request.Digest, request.Delta, request.Strategy = t.path, r.Version, r.Digest, r.Delta, strategy
 	request.Base = r.Previous // what the version was made from
 	name, err := fleet.Propose(ctx, s, request)
 	switch {
@@ -209,13 +210,4 @@ func (g *globals) detached(t target, name string, r config.Result) error {
 
 func nobodyError(err error) error {
 	return fail(exitFailed, err, "\"zkagent maint off\" on a host lets it vote")
-}
-
-// ids are the subscribers' ids in words.
-func ids(subscribers []config.Subscription) string {
-	words := make([]string, len(subscribers))
-	for i, s := range subscribers {
-		words[i] = s.ID
-	}
-	return strings.Join(words, ", ")
 }

@@ -72,11 +72,11 @@ func replaced(ctx context.Context, s *session.Session, t target, replace bool) (
 	case !replace:
 		return "", openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
 	}
-	state, err := fleet.Read(ctx, s, t.path, name)
+	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
 		return "", err
 	}
-	if state.Halt == nil {
+	if state.Gate.State != fleet.GateHalted && state.Gate.State != fleet.GateRefused {
 		return "", openError(fmt.Errorf("%s: %s has not halted: %w", t.name, name, fleet.ErrOpen), t)
 	}
 	return name, nil
@@ -113,12 +113,16 @@ func inUseEverywhere(ctx context.Context, s *session.Session, t target, cfg conf
 	if err != nil || plan.Refused != nil || plan.From == 0 || plan.Layout != config.LayoutVersioned || len(plan.Changes) > 0 {
 		return config.Result{}, err
 	}
-	subscribers, err := config.Subscribers(ctx, s, t.path)
+	ready, _, err := config.ReadReady(ctx, s, t.path)
 	if err != nil {
 		return config.Result{}, err
 	}
-	for _, sub := range able(subscribers) {
-		if sub.Version != plan.From || sub.State != config.StateOK {
+	if ready.Rollout != "" {
+		state, err := fleet.Head(ctx, s, t.path, ready.Rollout)
+		if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
+			return config.Result{}, err
+		}
+		if err == nil && state.Gate.Counts != nil && state.Gate.Counts.Failed > 0 {
 			return config.Result{}, nil
 		}
 	}

@@ -31,26 +31,31 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 		return err
 	case last.Err() == nil:
 		if g.IsJSON() {
-			return g.Line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": last.Done.Hosts, "failed": last.Done.Failed, "skipped": last.Done.Skipped})
+			return g.Line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": countsOf(last).Done, "failed": last.Gate.Failed, "skipped": last.Gate.Skipped})
 		}
-		g.Printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, term.Count(last.Done.Hosts, "host"))
-		if len(last.Done.Failed) > 0 {
-			g.Warnf("%s kept the version before: %s", term.Count(len(last.Done.Failed), "host"), strings.Join(last.Done.Failed, ", "))
+		counts := countsOf(last)
+		g.Printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, term.Count(counts.Done, "host"))
+		if counts.Failed > 0 {
+			g.Warnf("%s kept the version before: %s", term.Count(counts.Failed, "host"), strings.Join(last.Gate.Failed, ", "))
 		}
-		if len(last.Done.Skipped) > 0 {
-			g.Warnf("%s in maintenance passed by: %s", term.Count(len(last.Done.Skipped), "host"), strings.Join(last.Done.Skipped, ", "))
+		if counts.Skipped > 0 {
+			g.Warnf("%s in maintenance passed by: %s", term.Count(counts.Skipped, "host"), strings.Join(last.Gate.Skipped, ", "))
 		}
 		return nil
 	}
 	hints := []string{"\"zkagent rollout status " + t.name + "\" shows each host"}
-	if last.Phase() == fleet.PhaseHalted {
-		hints = append(hints, haltedHints(t)...)
+	if last.Phase() == fleet.PhaseHalted || last.Phase() == fleet.PhaseRefused {
+		hints = append(hints, haltedHints(t, last)...)
 	}
 	return fail(exitFailed, last.Err(), hints...)
 }
 
-// haltedHints are what can be done about a rollout that has halted.
-func haltedHints(t target) []string {
+// haltedHints are what can be done about a rollout that has halted, or was
+// refused in the place of one that had.
+func haltedHints(t target, state *fleet.State) []string {
+	if state != nil && state.Phase() == fleet.PhaseRefused {
+		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"config publish --rollout --replace\" brings a better one"}
+	}
 	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout rollback " + t.name + "\" goes back"}
 }
 
@@ -121,32 +126,38 @@ func (f *rolloutFollower) draw(frame string) {
 
 // overPhase reports whether a rollout in the phase goes on no further by itself.
 func overPhase(phase string) bool {
-	return phase == fleet.PhaseHalted || phase == fleet.PhaseDone || phase == fleet.PhaseAborted
+	switch phase {
+	case fleet.PhaseHalted, fleet.PhaseRefused, fleet.PhaseDone, fleet.PhasePlanned, fleet.PhaseAborted:
+		return true
+	}
+	return false
 }
 
 // seeVotes tells the votes and the decision.
 func (f *rolloutFollower) seeVotes(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
-		if v, ok := state.Votes[id]; ok && !f.votes[id] {
+		if r := state.Hosts[id]; r.Vote() != "" && !f.votes[id] {
 			f.votes[id] = true
-			if !v.Commit || !f.terminal {
-				f.tell("vote", id, voteWord(v), v.Reason)
+			if r.Vote() != fleet.HostCommit || !f.terminal {
+				f.tell("vote", id, r.Vote(), map[bool]string{true: r.Error}[r.Turn() == "" || r.State == fleet.HostSkipped])
 			}
 		}
 	}
-	if state.Decision != nil && !f.decided {
+	refused := state.Gate.State == fleet.GateRefused || !state.Open() && !decided(state) && state.Gate.Result != fleet.ResultPlanned
+	if (decided(state) || refused) && !f.decided {
 		f.decided = true
-		f.tell("decision", "", map[bool]string{true: "commit", false: "abort"}[state.Decision.Commit], state.Decision.Reason)
+		f.tell("decision", "", map[bool]string{true: fleet.HostCommit, false: fleet.HostAbort}[!refused], map[bool]string{true: state.Reason()}[refused])
 	}
 }
 
 // seeHosts tells what the hosts do.
 func (f *rolloutFollower) seeHosts(state *fleet.State) {
 	for _, id := range rolloutHosts(state) {
-		if h, ok := state.Hosts[id]; ok && f.hosts[id] != h.State {
-			f.hosts[id] = h.State
-			if h.Error != "" || !f.terminal {
-				f.tell("host", id, h.State, h.Error)
+		r := state.Hosts[id]
+		if turn := r.Turn(); turn != "" && turn != fleet.HostGranted && f.hosts[id] != turn {
+			f.hosts[id] = turn
+			if r.Error != "" || !f.terminal {
+				f.tell("host", id, turn, r.Error)
 			}
 		}
 	}

@@ -4,33 +4,20 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// next is the version that is being worked on, as the file VERSION has it.
-const next = "0.1.0"
-
-// buildVersion is the version that a release was linked with, or that of the module;
-// of any other build it is the next one, marked as not yet released.
+// buildVersion is the version that was linked in, else that of the module.
 func buildVersion() string {
 	if version != "" {
-		return strings.TrimPrefix(version, "v")
+		return version
 	}
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return next + "-dev"
+	if !ok || info.Main.Version == "" {
+		return "unknown"
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" && !strings.HasPrefix(v, "v0.0.0-") {
-		return strings.TrimPrefix(v, "v")
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return next + "-dev+" + s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return next + "-dev"
+	return info.Main.Version
 }
 
 func newVersionCommand(g *globals) *cobra.Command {

@@ -34,21 +34,19 @@ func newZKCommand(g *globals) *cobra.Command {
 				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 					ctx, cancel := g.patience(ctx, 0)
 					defer cancel()
-					return gone(ctx, s, path, run(ctx, s, path))
+					return run(ctx, s, path)
 				})
 			},
 		}
 	}
-	c := parent("zk", "Look at znodes, and write them by hand",
+	return parent("zk", "Look at znodes (read only)",
 		sub("ls PATH", "List the children of a znode", g.zkLS),
 		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
 		sub("get PATH", "Print the data of a znode", g.zkGet),
 		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
-		newZKACLCommand(g, sub("acl PATH", "Print the ACL of a znode", g.zkACL)),
+		sub("acl PATH", "Print the ACL of a znode", g.zkACL),
 		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
 	)
-	c.AddCommand(zkWriting(g)...)
-	return c
 }
 
 func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) error {

@@ -26,11 +26,16 @@ type Options struct {
 	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
 	Logger            *slog.Logger  // nil discards
 
-	// Committed, when not nil, is told of every znode that a transaction creates
-	// or sets, with its data, and of every one that it deletes, with nil: in the
-	// order of the transactions, before anybody else can see them. It must not
-	// call the server, nor change the data.
-	Committed func(path string, data []byte)
+	// Committed, when not nil, is told of every transaction: what it creates, sets
+	// and deletes, in the order of the transactions, before anybody else can see
+	// them. It must not call the server, nor change the data.
+	Committed func(changes []Change)
+}
+
+// Change is what a transaction does to one znode.
+type Change struct {
+	Path string
+	Data []byte // never nil, unless the znode is deleted
 }
 
 func (o Options) withDefaults() Options {

@@ -22,14 +22,16 @@ func (s *Server) commit(steps []step) []jute.Stat {
 
 // tell passes the steps of a transaction on.
 func (s *Server) tell(steps []step) {
+	var changes []Change
 	for i := range steps {
 		switch st := &steps[i]; st.op {
 		case jute.OpCreate, jute.OpSetData:
-			s.opts.Committed(st.path, append([]byte{}, st.data...)) // never nil
+			changes = append(changes, Change{st.path, append([]byte{}, st.data...)})
 		case jute.OpDelete:
-			s.opts.Committed(st.path, nil)
+			changes = append(changes, Change{st.path, nil})
 		}
 	}
+	s.opts.Committed(changes)
 }
 
 // write handles a write request of one operation.

@@ -135,7 +135,7 @@ func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
 			}
 			if !z.isRead() {
 				m.n++
-				z.mzxid = r.stat.Mzxid
+				z.mzxid, z.version = r.stat.Mzxid, r.stat.Version
 				m.note(z)
 			}
 			found = append(found, m.listed(z, r.names)...)

@@ -14,7 +14,10 @@ type Node struct {
 }
 
 // Stat is what the copy keeps of a znode's Stat.
-type Stat struct{ Mzxid int64 }
+type Stat struct {
+	Mzxid   int64
+	Version int32
+}
 
 // Snapshot is the copy of the subtree. It is good until the next Refresh.
 type Snapshot struct {
@@ -49,7 +52,7 @@ func (s *Snapshot) Get(rel string) (Node, bool) {
 }
 
 func (z *znode) node() Node {
-	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid}, Children: z.names()}
+	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid, Version: z.version}, Children: z.names()}
 }
 
 // Walk calls fn for each znode in bytewise order of the relative paths, the

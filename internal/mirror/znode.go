@@ -16,13 +16,14 @@ const (
 // znode is one znode of the copy. There may be a hundred thousand, so it is small:
 // what only those with children need is apart, and names are parts of the paths.
 type znode struct {
-	path  string
-	data  []byte
-	mzxid int64
-	size  int32          // of the data, also where that is not kept
-	inner *inner         // nil: no children
-	watch *session.Watch // of the data, and perhaps of the children
-	kids  *session.Watch // of the children; may be the same as watch
+	path    string
+	data    []byte
+	mzxid   int64
+	version int32
+	size    int32          // of the data, also where that is not kept
+	inner   *inner         // nil: no children
+	watch   *session.Watch // of the data, and perhaps of the children
+	kids    *session.Watch // of the children; may be the same as watch
 }
 
 // inner is what a znode with children has besides.

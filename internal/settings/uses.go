@@ -95,6 +95,9 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 		return
 	}
 	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.declared()), o)
+	for _, w := range parsed.Warnings() {
+		s.warnAt(o.place(w.Line, w.Column), "Template "+t.Name, "%s", sentence(w.Text))
+	}
 }
 
 // templateErrors reports each of the joined errors at its own place.

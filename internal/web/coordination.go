@@ -70,8 +70,7 @@ func newListing[T any](list []T, err error) listing[T] {
 type rolloutView struct {
 	*fleet.State
 
-	Tree  string // its name in the settings
-	Path  string
+	Tree  string
 	Rows  []rolloutRow
 	Count struct{ Done, Active, Failed, Waiting, Voted int }
 }
@@ -108,7 +107,7 @@ func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
 				failed = cmp.Or(failed, err)
 				continue
 			}
-			views = append(views, viewRollout(c.Name, c.Path, state))
+			views = append(views, viewRollout(c.Name, state))
 		}
 	}
 	if len(views) > 0 {
@@ -118,37 +117,28 @@ func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
 }
 
 // viewRollout lists the participants: failed first, then those under way.
-func viewRollout(tree, path string, s *fleet.State) rolloutView {
-	v := rolloutView{State: s, Tree: tree, Path: path}
+func viewRollout(tree string, s *fleet.State) rolloutView {
+	v := rolloutView{State: s, Tree: tree}
 	hosts := map[string]bool{}
-	for _, p := range s.Proposal.Participants {
-		hosts[p] = true
+	for _, id := range s.Called {
+		hosts[id] = true
 	}
 	for h := range s.Hosts {
 		hosts[h] = true
 	}
-	order := map[string]int{"failed": 0, "started": 1, "waiting": 2, fleet.HostSkipped: 3, "done": 4}
+	order := map[string]int{"failed": 0, "started": 1, "granted": 1, "waiting": 2, fleet.HostSkipped: 3, "done": 4}
 	for h := range hosts {
-		row := rolloutRow{Host: h, State: "waiting", Vote: "no vote yet"}
-		if vote, ok := s.Votes[h]; ok {
+		rec := s.Hosts[h]
+		row := rolloutRow{Host: h, State: cmp.Or(rec.Turn(), "waiting"), Vote: cmp.Or(rec.Vote(), "no vote yet"), Text: rec.Error}
+		if rec.Vote() != "" {
 			v.Count.Voted++
-			row.Vote, row.Text = "commit", vote.Reason
-			switch {
-			case vote.Skip:
-				row.Vote = fleet.HostSkipped
-			case !vote.Commit:
-				row.Vote = "abort"
-			}
-		}
-		if rec, ok := s.Hosts[h]; ok {
-			row.State, row.Text = rec.State, cmp.Or(rec.Error, row.Text)
 		}
 		switch row.State {
 		case fleet.HostDone:
 			v.Count.Done++
 		case fleet.HostFailed:
 			v.Count.Failed++
-		case fleet.HostStarted:
+		case fleet.HostGranted, fleet.HostStarted:
 			v.Count.Active++
 		case fleet.HostSkipped: // in maintenance
 		default:

@@ -71,7 +71,7 @@ func (s *Server) fleetPage(r *http.Request, _ *Status) any {
 	v := s.viewFleet(s.fleet.read(r.Context()), time.Now())
 	list, _ := s.rollouts.get(r.Context(), s.readRollouts) // its own page says what is wrong.
 	for _, one := range list {
-		if one.Done == nil && one.Err() == nil || one.Phase() == fleet.PhaseHalted {
+		if one.Open() {
 			v.Rollouts = append(v.Rollouts, one)
 		}
 	}

@@ -1,7 +1,4 @@
-// Package lastgood keeps the views that an agent has applied, for a start without
-// ZooKeeper. A file is read only when its checksum holds; the newest that is
-// sound counts.
-package lastgood
+package agent
 
 import (
 	"bytes"
@@ -22,13 +19,13 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// kept is how many last known good views are kept.
-const kept = 5
+// lastGoodKept is how many last known good views are kept.
+const lastGoodKept = 5
 
-const magic = "zkagent-lastgood 1 "
+const lastGoodMagic = "zkagent-lastgood 1 "
 
-// View is a view that was applied, and what was rendered from it.
-type View struct {
+// LastGood is a view that was applied, and what was rendered from it.
+type LastGood struct {
 	Saved  time.Time         `json:"saved"`
 	Trees  []savedTree       `json:"trees,omitempty"`
 	Groups []*view.Group     `json:"groups,omitempty"`
@@ -42,10 +39,10 @@ type savedTree struct {
 	Keys map[string][]byte `json:"keys"`
 }
 
-// Of takes what can be kept out of a view. Who leads is not kept:
+// newLastGood takes what can be kept out of a view. Who leads is not kept:
 // it is not true any more when it is read.
-func Of(v view.View, files map[string]string) *View {
-	g := &View{Saved: time.Now().UTC(), Files: files}
+func newLastGood(v view.View, files map[string]string) *LastGood {
+	g := &LastGood{Saved: time.Now().UTC(), Files: files}
 	for _, s := range v.Sources() {
 		switch u := v.Get(s).(type) {
 		case *view.Tree:
@@ -63,7 +60,7 @@ func Of(v view.View, files map[string]string) *View {
 }
 
 // Updates returns the views as updates.
-func (g *View) Updates() []view.Update {
+func (g *LastGood) Updates() []view.Update {
 	var us []view.Update
 	for _, t := range g.Trees {
 		us = append(us, view.NewTree(t.Tree, view.KeysOf(t.Keys)))
@@ -77,63 +74,65 @@ func (g *View) Updates() []view.Update {
 	return us
 }
 
-func directory(stateDir string) string { return filepath.Join(stateDir, "lastgood") }
-
-// Save writes a new file and removes the oldest beyond the five. Without a state
-// directory it keeps nothing.
-func Save(stateDir string, g *View) error {
+// lastGoodDir is where they are kept; empty without a state directory.
+func lastGoodDir(stateDir string) string {
 	if stateDir == "" {
-		return nil
+		return ""
 	}
-	dir := directory(stateDir)
+	return filepath.Join(stateDir, "lastgood")
+}
+
+// saveLastGood writes a new file and removes the oldest beyond the five.
+func saveLastGood(dir string, g *LastGood) error {
 	body, err := json.Marshal(g)
 	if err != nil {
 		return err
 	}
-	names := Files(stateDir)
+	names := lastGoodFiles(dir)
 	seq := 1
 	if len(names) > 0 {
-		seq = sequence(names[0]) + 1
+		seq = lastGoodSeq(names[0]) + 1
 	}
 	sum := sha256.Sum256(body)
-	data := append([]byte(magic+hex.EncodeToString(sum[:])+"\n"), body...)
+	data := append([]byte(lastGoodMagic+hex.EncodeToString(sum[:])+"\n"), body...)
 	if err := files.Save(filepath.Join(dir, fmt.Sprintf("view-%09d", seq)), data); err != nil {
 		return fmt.Errorf("save last known good: %w", err)
 	}
 	for i, n := range names {
-		if i >= kept-1 {
+		if i >= lastGoodKept-1 {
 			_ = os.Remove(n)
 		}
 	}
 	return nil
 }
 
-// Files lists the kept files, newest first.
-func Files(stateDir string) []string {
-	names, _ := filepath.Glob(filepath.Join(directory(stateDir), "view-[0-9]*"))
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(b), sequence(a)) })
+// lastGoodFiles lists the kept files, newest first.
+func lastGoodFiles(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, "view-[0-9]*"))
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(lastGoodSeq(b), lastGoodSeq(a)) })
 	return names
 }
 
-func sequence(name string) int {
+func lastGoodSeq(name string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "view-"))
 	return n
 }
 
-// Load reads the newest file of the state directory whose checksum
+// LoadLastGood reads the newest file of the state directory whose checksum
 // holds; nil without an error when there is none.
-func Load(stateDir string) (*View, error) {
-	if stateDir == "" {
+func LoadLastGood(stateDir string) (*LastGood, error) {
+	dir := lastGoodDir(stateDir)
+	if dir == "" {
 		return nil, nil //nolint:nilnil // nothing kept is not an error.
 	}
 	var errs []error
-	for _, name := range Files(stateDir) {
+	for _, name := range lastGoodFiles(dir) {
 		data, err := os.ReadFile(name) //nolint:gosec // below our state directory.
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		g, err := Decode(data)
+		g, err := decodeLastGood(data)
 		if err == nil {
 			return g, nil
 		}
@@ -142,17 +141,17 @@ func Load(stateDir string) (*View, error) {
 	return nil, errors.Join(errs...)
 }
 
-// Decode reads a file; it checks the sum before it believes a byte.
-func Decode(data []byte) (*View, error) {
+// decodeLastGood checks the sum before it believes a byte.
+func decodeLastGood(data []byte) (*LastGood, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
-	want, found := strings.CutPrefix(string(head), magic)
+	want, found := strings.CutPrefix(string(head), lastGoodMagic)
 	if !ok || !found {
 		return nil, errors.New("not a last known good file")
 	}
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != want {
 		return nil, errors.New("checksum does not match")
 	}
-	g := new(View)
+	g := new(LastGood)
 	if err := json.Unmarshal(body, g); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,460 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// A host's part in rollouts.
+//
+// One goroutine looks at what there is (the version in use, the call of the
+// shard, the own record, maintenance) and does the one thing that the table asks
+// for; what takes long (the check of a version, a turn) runs beside it. Every
+// write checks what it relies on. When one fails, the gate and the own record are
+// read again and the row that fits is taken.
+//
+//	own record     and                     write                             then
+//	none           voting                  check; commit, or abort + refused
+//	none           maintenance             skipped
+//	none           open, halted            wait
+//	commit, wait   granted by coordinator  started, if the gate is the granted one
+//	started        the work is done        done, failed (and halted)
+//	started        another life            started again, at most three; or back, failed
+//	failed         made wait               (as wait)
+//	skipped        able again              wait, or a vote
+//
+// The version to use: of an open rollout, the new one when the record is done or
+// started, else the one that the record says was in use; without a record what
+// the records in the rollouts say that this one replaces; else what ready names,
+// unless the record in its rollout says that it failed here.
+
+// maxLives is how many processes of one host may begin with a version: an
+// agent that a version kills, and that something starts again, comes back so
+// often, and then goes without it.
+const maxLives = 3
+
+// host is one host in one session.
+type host struct {
+	p     *Participant
+	s     *session.Session
+	calls chan Call
+
+	ready     *view.Tree // newest; nil: none yet
+	readyZxid int64      // of the znode, as far as it is known
+	followed  *view.Tree // what was done about ready, when no rollout is open
+
+	shard *session.Watch // nil: the shard is to be read
+	known bool           // it was read in this session: what comes now is new
+	call  *Call          // newest
+	act   *part          // what is taken part in; nil: nothing
+	job   *job           // what runs beside; nil: nothing
+	races int
+}
+
+// part is one rollout as the host sees it.
+type part struct {
+	Call
+	looked bool        // own and gate are known
+	own    *HostRecord // nil: none
+	ownV   int32
+	watch  *session.Watch // of own; nil: none
+	read   bool           // gate was read; else only its version and state are known
+	gate   Gate
+	gateV  int32
+	begun  bool // the turn was started, or gone on with, in this session
+	caught bool // what is in use is what the rollout takes it for
+}
+
+func (a *part) state() string {
+	if a.own == nil {
+		return ""
+	}
+	return a.own.State
+}
+
+// job is work that runs beside: a vote or a turn.
+type job struct {
+	kind    string
+	rollout string
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error // valid when done is closed
+	files   []FileChange
+}
+
+const (
+	jobVote = "vote"
+	jobUse  = "use"
+	jobBack = "back"
+)
+
+func (j *job) over() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run goes on until ctx or the session ends.
+func (h *host) run(ctx context.Context) error {
+	defer h.end()
+	const first, most = 200 * time.Millisecond, 5 * time.Second
+	back := first
+	for {
+		_, maintained := h.p.cfg.Maintenance() // before the step that looks at it
+		_, owned := h.p.cfg.Owned()
+		again := time.Duration(0)
+		err := h.step(ctx)
+		switch {
+		case ctx.Err() != nil || h.s.Context().Err() != nil:
+			return h.lastWords(ctx)
+		case errors.Is(err, ErrStopping):
+			return err
+		case err != nil:
+			h.p.log.Warn("rollout duty failed", "rollout", h.name(), "err", err)
+			again, back = back, min(2*back, most)
+		default:
+			back = first
+		}
+		if err := h.wait(ctx, again, maintained, owned); err != nil {
+			return h.lastWords(ctx)
+		}
+	}
+}
+
+func (h *host) name() string {
+	if h.act != nil {
+		return h.act.Rollout
+	}
+	return ""
+}
+
+// end stops what runs.
+func (h *host) end() {
+	h.stopJob()
+	h.shard.Stop()
+	if h.act != nil {
+		h.act.watch.Stop()
+	}
+}
+
+// stopJob ends the job; a turn that ends by it is gone on with in the next session.
+func (h *host) stopJob() {
+	if h.job == nil {
+		return
+	}
+	h.job.cancel()
+	<-h.job.done
+	if h.job.kind != jobVote {
+		h.p.inUse = 0 // what is in use is not known
+	}
+	h.job = nil
+}
+
+// lastWords records a turn that has ended as the process stops; it waits for
+// ZooKeeper no longer than for the time of a session.
+func (h *host) lastWords(ctx context.Context) error {
+	if h.job != nil && h.job.kind != jobVote && h.s.Context().Err() == nil {
+		<-h.job.done // the host sees for itself that the process stops
+	}
+	if h.act == nil || h.s.Context().Err() != nil {
+		return context.Cause(h.s.Context())
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.s.Timeout())
+	defer cancel()
+	if err := h.takeResult(); err == nil && h.p.ended != nil {
+		_, _ = h.record(last)
+	}
+	return nil
+}
+
+// wait waits until there is something to look at.
+func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned <-chan struct{}) error {
+	var tick <-chan time.Time
+	if again > 0 {
+		t := time.NewTimer(again)
+		defer t.Stop()
+		tick = t.C
+	}
+	var done, record, shard <-chan struct{}
+	if h.shard != nil {
+		shard = h.shard.C()
+	}
+	if h.job != nil {
+		done = h.job.done
+	}
+	if h.act != nil && h.act.watch != nil {
+		record = h.act.watch.C()
+	}
+	select {
+	case tree := <-h.p.offers:
+		h.ready, h.readyZxid, h.followed = tree, tree.Last, nil
+	case <-shard:
+	case <-record:
+	case <-done:
+	case <-maintained:
+		h.followed = nil
+	case <-owned:
+	case <-tick:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-h.s.Done():
+		return context.Cause(h.s.Context())
+	}
+	return nil
+}
+
+// step does all that can be done now.
+func (h *host) step(ctx context.Context) error {
+	if h.ready == nil {
+		return nil
+	}
+	if err := h.takeResult(); err != nil {
+		return err
+	}
+	if err := h.readShard(ctx); err != nil {
+		return err
+	}
+	h.adopt()
+	for ctx.Err() == nil && h.s.Context().Err() == nil {
+		again, err := h.move(ctx)
+		if err != nil || !again {
+			return err
+		}
+	}
+	return nil
+}
+
+// readShard reads the call, when it has changed.
+func (h *host) readShard(ctx context.Context) error {
+	if h.shard != nil && !h.shard.Fired() {
+		return nil
+	}
+	h.shard.Stop()
+	h.shard = nil
+	path := config.ShardPath(h.p.cfg.Root, config.Shard(h.p.cfg.Agent))
+	data, _, watch, err := h.s.GetW(ctx, path)
+	if errors.Is(err, session.ErrNoNode) {
+		_, _, watch, err = h.s.ExistsW(ctx, path)
+	}
+	if err != nil {
+		return fmt.Errorf("read the call: %w", err)
+	}
+	h.shard = watch
+	fresh := h.known
+	h.known = true
+	if len(data) == 0 {
+		return nil
+	}
+	call, err := decode[Call](path, data)
+	if err != nil {
+		return err
+	}
+	if call.Format != callFormat {
+		return fmt.Errorf("%s: call has format %d, this program knows %d: %w", path, call.Format, callFormat, config.ErrFormat)
+	}
+	if h.call != nil && h.call.Rollout == call.Rollout {
+		return nil
+	}
+	if !fresh {
+		call.Elect = 0 // it is late: others stand already
+	}
+	h.call = &call
+	select {
+	case <-h.calls:
+	default:
+	}
+	h.calls <- call
+	h.call.State = map[bool]string{true: call.State}[fresh] // else it is to be read
+	return nil
+}
+
+// adopt goes over to the newest call, unless a turn is under way.
+func (h *host) adopt() {
+	if h.call == nil || h.act != nil && h.act.Rollout == h.call.Rollout {
+		return
+	}
+	if h.act != nil {
+		if h.p.ended != nil || h.job != nil && h.job.kind != jobVote {
+			return
+		}
+		h.stopJob()
+		h.act.watch.Stop()
+	}
+	// A call that comes while we look is new: we have no record yet.
+	h.act = &part{Call: *h.call, looked: h.call.State != "", gate: Gate{State: h.call.State}, gateV: h.call.Gate}
+	h.followed = nil
+}
+
+// takeResult takes over what a turn that has ended has come to.
+func (h *host) takeResult() error {
+	if h.job == nil || h.job.kind == jobVote || !h.job.over() {
+		return nil
+	}
+	if h.s.Context().Err() != nil {
+		return nil // the session's end has ended it
+	}
+	j := h.job
+	h.job = nil
+	if errors.Is(j.err, ErrStopping) {
+		h.p.inUse = 0
+		return j.err
+	}
+	r := *h.act.own
+	r.Gate, r.Lost = 0, false
+	if j.kind == jobUse && j.err == nil {
+		r.State, h.p.inUse = HostDone, h.act.Proposal.Version
+	} else {
+		r.State, h.p.inUse = HostFailed, r.From
+		if j.kind == jobUse {
+			r.Error = clip(j.err.Error())
+		}
+	}
+	h.p.ended = &ending{j.rollout, r}
+	return nil
+}
+
+// move does the next thing; true: and there may be another.
+func (h *host) move(ctx context.Context) (bool, error) {
+	a := h.act
+	if h.job != nil && h.job.kind != jobVote {
+		return false, nil // a turn is finished before anything else
+	}
+	if a != nil && h.p.ended != nil && h.p.ended.rollout == a.Rollout {
+		if !a.looked {
+			return true, h.look(ctx)
+		}
+		again, err := h.record(ctx)
+		h.adopt()
+		return again, err
+	}
+	h.p.ended = nil
+	if mine, _ := h.p.cfg.Owned(); !mine && h.p.inUse != 0 {
+		h.stopJob()
+		return false, nil
+	}
+	if a == nil {
+		return false, h.follow(ctx)
+	}
+	if current, err := h.current(ctx); err != nil || !current {
+		return false, err
+	}
+	if h.over() {
+		h.stopJob()
+		return false, h.follow(ctx)
+	}
+	if a.watch != nil && a.watch.Fired() {
+		return true, h.readOwn(ctx, false)
+	}
+	if !a.looked {
+		return true, h.look(ctx)
+	}
+	if err := h.catchUp(ctx); err != nil {
+		return false, err
+	}
+	if mine, _ := h.p.cfg.Owned(); !mine {
+		return false, nil
+	}
+	return h.play(ctx)
+}
+
+// current reports whether ready is not older than what the rollout builds on.
+func (h *host) current(ctx context.Context) (bool, error) {
+	if h.readyZxid >= h.act.Proposal.Ready.Mzxid {
+		return true, nil
+	}
+	data, stat, err := h.s.Get(ctx, config.ReadyPath(h.p.cfg.Root))
+	if err != nil {
+		return false, fmt.Errorf("read ready: %w", err)
+	}
+	r, _, err := config.ParseReady(data)
+	if err != nil || r.Version != h.ready.Generation {
+		return false, err // it is on its way
+	}
+	h.readyZxid = stat.Mzxid
+	return h.readyZxid >= h.act.Proposal.Ready.Mzxid, nil
+}
+
+// over reports whether the rollout does not concern this host any more. One that
+// was replaced does, until the call of the next comes.
+func (h *host) over() bool {
+	a := h.act
+	return h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced
+}
+
+// look reads the gate and the own record.
+func (h *host) look(ctx context.Context) error {
+	a := h.act
+	root := h.p.cfg.Root
+	results, err := h.s.GetMany(ctx, []string{gatePath(root, a.Rollout), recordPath(root, a.Rollout, h.p.cfg.Agent)})
+	if err != nil {
+		return fmt.Errorf("look: %w", err)
+	}
+	a.gate, a.gateV, a.own, a.ownV = Gate{State: GateClosed}, 0, nil, 0
+	for i, r := range results {
+		if errors.Is(r.Err, session.ErrNoNode) {
+			continue
+		}
+		if r.Err != nil {
+			return fmt.Errorf("look: %w", r.Err)
+		}
+		if i == 0 {
+			a.gate, err = decode[Gate]("gate", r.Data)
+			a.gateV = r.Stat.Version
+		} else {
+			a.own = &HostRecord{}
+			*a.own, err = decode[HostRecord]("record", r.Data)
+			a.ownV = r.Stat.Version
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a.looked, a.read = true, true
+	return nil
+}
+
+// readOwn reads the own record again, and with watch watches it.
+func (h *host) readOwn(ctx context.Context, watch bool) error {
+	a := h.act
+	path := recordPath(h.p.cfg.Root, a.Rollout, h.p.cfg.Agent)
+	a.watch.Stop()
+	a.watch = nil
+	var data []byte
+	var stat session.Stat
+	var err error
+	if watch {
+		data, stat, a.watch, err = h.s.GetW(ctx, path)
+	} else {
+		data, stat, err = h.s.Get(ctx, path)
+	}
+	if errors.Is(err, session.ErrNoNode) {
+		a.looked = false // compacted: it was closed
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read own record: %w", err)
+	}
+	own, err := decode[HostRecord](path, data)
+	a.own, a.ownV = &own, stat.Version
+	return err
+}
+
+// await watches the own record until somebody else changes it.
+func (h *host) await(ctx context.Context) (bool, error) {
+	a := h.act
+	if a.watch != nil {
+		return false, nil
+	}
+	before := a.ownV
+	err := h.readOwn(ctx, true)
+	return err == nil && (!a.looked || a.ownV != before), err
+}
