@@ -92,6 +92,7 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
+	rawFlag(g, c)
 	c.Flags().Var(&version, "version", "an older version instead of the one in use")
 	c.Flags().BoolVar(&plain, "plain", false, "read the tree without the ready rule")
 	c.Flags().BoolVar(&keysOnly, "keys", false, "print the names of the keys only")
@@ -119,8 +120,7 @@ func (g *globals) printKey(ctx context.Context, s *session.Session, t target, ve
 	if g.IsJSON() {
 		return g.PrintJSON("value", string(value))
 	}
-	_, err := g.Out.Write(value)
-	return err
+	return g.Data(value)
 }
 
 func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
@@ -138,10 +138,10 @@ func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
 	}
 	for _, p := range list {
 		if keysOnly {
-			_, _ = fmt.Fprintln(g.Out, p.Key)
+			_ = g.Data([]byte(p.Key + "\n"))
 			continue
 		}
-		_, _ = fmt.Fprintf(g.Out, "%s = %s\n", p.Key, strings.TrimSuffix(p.Value, "\n"))
+		_ = g.Data([]byte(p.Key + " = " + strings.TrimSuffix(p.Value, "\n") + "\n"))
 	}
 	return nil
 }

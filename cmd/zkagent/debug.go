@@ -60,6 +60,11 @@ func (g *globals) debug(ctx context.Context, out string) error {
 	}
 	files := g.debugFiles(ctx, list, conf)
 	r := newRedactor(g.secrets(conf))
+	for _, f := range files {
+		if strings.HasSuffix(f.name, ".hcl") {
+			r.learn(string(f.data))
+		}
+	}
 	for i := range files {
 		files[i].data = []byte(r.text(string(files[i].data)))
 	}

@@ -12,12 +12,14 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
 type execOptions struct {
 	prefixes []string
+	allowed  []string // variables that could run code
 	pristine bool
 	upcase   bool
 	sanitize bool
@@ -51,6 +53,7 @@ agent's settings restarts its program or sends it a signal.`,
 	}
 	f := c.Flags()
 	f.StringArrayVar(&o.prefixes, "prefix", nil, "config, or config and key, whose keys become variables; may be given more than once")
+	f.StringArrayVar(&o.allowed, "allow-env", nil, "variable that a key may set although it can run code (PATH, LD_PRELOAD, BASH_ENV, ...); may be given more than once")
 	f.BoolVar(&o.pristine, "pristine", false, "start with an empty environment")
 	f.BoolVar(&o.upcase, "upcase", false, "names in upper case")
 	f.BoolVar(&o.sanitize, "sanitize", false, "replace what is not a letter, a digit or _ by _ in names")
@@ -131,6 +134,8 @@ func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error)
 		switch {
 		case strings.ContainsAny(name, "=\x00"):
 			bad = fmt.Errorf("key %q cannot be the name of a variable; --sanitize makes it one", path)
+		case proc.RunsCode(name) && !slices.Contains(o.allowed, name):
+			bad = fmt.Errorf("key %q sets %s, by which whoever writes the key could run code; --allow-env %s lets it", path, name, name)
 		case strings.ContainsRune(string(k.Value), 0):
 			bad = fmt.Errorf("the value of key %q holds a zero byte, which no variable can", path)
 		}

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,13 +34,60 @@ func newRedactor(secrets []string) *redactor {
 			if len(part) < minRedact {
 				continue
 			}
-			r.known = append(r.known, part, base64.StdEncoding.EncodeToString([]byte(part)), url.QueryEscape(part))
+			r.know(part)
 		}
 	}
-	// The longest first: a secret may be a part of another.
-	slices.SortFunc(r.known, func(a, b string) int { return len(b) - len(a) })
-	r.known = slices.Compact(r.known)
+	r.sort()
 	return r
+}
+
+// know adds a secret in every encoding in which the files of an archive hold
+// values: JSON with and without HTML escapes, Go and HCL quotes, base64, hex,
+// parts of URLs, HTML.
+func (r *redactor) know(secret string) {
+	b := []byte(secret)
+	escaped, _ := json.Marshal(secret) // A text is always JSON.
+	r.known = append(
+		r.known, secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
+		strings.Trim(string(escaped), `"`), strings.Trim(strconv.Quote(secret), `"`), strings.Trim(strconv.QuoteToASCII(secret), `"`),
+		base64.StdEncoding.EncodeToString(b), base64.RawStdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b), base64.RawURLEncoding.EncodeToString(b),
+		fmt.Sprintf("%x", b), fmt.Sprintf("%X", b),
+	)
+	if inner := strings.Trim(string(escaped), `"`); inner != secret { // JSON within JSON.
+		twice, _ := json.Marshal(inner)
+		r.known = append(r.known, strings.Trim(string(twice), `"`))
+	}
+}
+
+// sort puts the longest first: a secret may be a part of another.
+func (r *redactor) sort() {
+	slices.SortFunc(r.known, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	r.known = slices.Compact(r.known)
+}
+
+// minLearned is the length below which a value that looks like a secret is not
+// looked for elsewhere.
+const minLearned = 6
+
+// learn adds the values in a text that look like secrets, since they can stand
+// elsewhere without the name beside them: headers, query strings, arguments.
+func (r *redactor) learn(text string) {
+	for _, p := range patterns {
+		for _, m := range p.FindAllStringSubmatchIndex(text, -1) {
+			end := m[1]
+			if len(m) > 4 {
+				end = m[4]
+			}
+			value := strings.Trim(text[m[3]:end], `"' `)
+			if unquoted, err := strconv.Unquote(`"` + value + `"`); err == nil {
+				value = unquoted
+			}
+			if len(value) >= minLearned && !strings.Contains(value, "(") && !strings.ContainsAny(value, "\n") && value != "(secret)" {
+				r.know(value)
+			}
+		}
+	}
+	r.sort()
 }
 
 // patterns are what looks like a secret; the first group stays.
@@ -45,6 +97,10 @@ var patterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)((?:bearer|basic)\s+)[A-Za-z0-9+/=._~-]{6,}`),
 	regexp.MustCompile(`(?i)("?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|passwd|secret|token|credential|api[_-]?key|private[_-]?key|auth|digest)[a-z0-9_.-]*"?\s*(?:=>|[=:])\s*)"(?:[^"\\]|\\.)*"`),
 	regexp.MustCompile(`(?i)("?[a-z0-9_.-]*(?:passw(?:or)?d|passphrase|passwd|secret|token|credential|api[_-]?key|private[_-]?key|auth|digest)[a-z0-9_.-]*"?\s*(?:=>|[=:])\s*)[^\s"'{\[(),;]+`),
+	regexp.MustCompile(`(?i)("?--?[a-z-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)[a-z-]*"?(?:\s*,\s*|\s+))"(?:[^"\\]|\\.)*"`),
+	regexp.MustCompile(`(?i)(--?[a-z-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)[a-z-]*\s+)[^\s"',;]+`),
+	regexp.MustCompile(`(?i)("(?:-u|--user)"\s*,\s*"[^":]*:)[^"]+`),
+	regexp.MustCompile(`(?i)([?&](?:sig|signature|key|sas|code)=)[^\s"'&#]+`),
 	regexp.MustCompile(`(?i)(\b(?:super|digest|sasl|auth):[a-z0-9_.-]+:)[^\s"',;]+`),
 }
 

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -38,4 +43,40 @@ port = 8080
 			t.Errorf("%q is gone from:\n%s", keep, got)
 		}
 	}
+}
+
+// TestRedactor_Encodings: a known secret is found in every encoding, and one that
+// settings hold is found where its name is not beside it.
+func TestRedactor_Encodings(t *testing.T) {
+	const secret = `p<a>&"s's\w/0 rd`
+	r := newRedactor([]string{"user:" + secret})
+	for _, text := range []string{
+		secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret), fmt.Sprintf("%q", secret), fmt.Sprintf("%x", secret),
+		base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawURLEncoding.EncodeToString([]byte(secret)), string(jsonOf(t, secret)), string(jsonOf(t, string(jsonOf(t, secret)))),
+	} {
+		if got := r.text("x " + text + " y"); strings.Contains(got, "w/0") || strings.Contains(got, text) {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+	r.learn(`check "http" { headers = { "X-Api-Key" = "abcdef123456" } }
+command = ["deploy", "--password", "tuvwxyz98", "-u", "me:hunter22"]`)
+	for _, text := range []string{
+		`GET /?q=abcdef123456`, `argv: tuvwxyz98`, `["curl","-u","me:hunter22"]`, `--token zzzzzz`, `https://h/x?sig=AbC123`,
+	} {
+		if got := r.text(text); !strings.Contains(got, redacted) {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+	if plain := "command = [nginx -t] listen 127.0.0.1:80"; r.text(plain) != plain {
+		t.Errorf("got %s", r.text(plain))
+	}
+}
+
+func jsonOf(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

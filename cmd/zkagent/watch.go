@@ -79,6 +79,7 @@ change costs one request, whatever the size of the tree.`,
 			})
 		},
 	}
+	rawFlag(g, c)
 	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
 	c.Flags().BoolVar(&o.recursive, "recursive", false, "watch the znode and all below it")
 	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
@@ -167,7 +168,7 @@ func (g *globals) changed(ctx context.Context, now watched, command []string, o 
 		return nil
 	case o.children:
 		for _, c := range now.Children {
-			if _, err := fmt.Fprintln(g.Out, c); err != nil {
+			if err := g.Data([]byte(c + "\n")); err != nil {
 				return err
 			}
 		}
@@ -178,8 +179,7 @@ func (g *globals) changed(ctx context.Context, now watched, command []string, o 
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		data += "\n"
 	}
-	_, err := fmt.Fprint(g.Out, data)
-	return err
+	return g.Data([]byte(data))
 }
 
 // onChange runs the command with the state on its standard input.

@@ -42,11 +42,17 @@ func newZKCommand(g *globals) *cobra.Command {
 	return parent("zk", "Look at znodes (read only)",
 		sub("ls PATH", "List the children of a znode", g.zkLS),
 		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
-		sub("get PATH", "Print the data of a znode", g.zkGet),
+		rawFlag(g, sub("get PATH", "Print the data of a znode", g.zkGet)),
 		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
 		sub("acl PATH", "Print the ACL of a znode", g.zkACL),
 		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
 	)
+}
+
+// rawFlag adds --raw to a command that prints data of znodes.
+func rawFlag(g *globals, c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&g.Raw, "raw", false, "do not escape control characters on a terminal")
+	return c
 }
 
 func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) error {
@@ -88,10 +94,7 @@ func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) er
 	if g.IsJSON() {
 		return g.PrintJSON("znode", znodeJSON(path, data, stat))
 	}
-	if term.IsTerminal(g.Out) && !utf8.Valid(data) {
-		return fail(exitFailed, fmt.Errorf("%s holds %d bytes that are not text", path, len(data)), "send them to a file, or use -o json")
-	}
-	if _, err = g.Out.Write(data); err != nil {
+	if err = g.Data(data); err != nil {
 		return err
 	}
 	if term.IsTerminal(g.Out) && !strings.HasSuffix(string(data), "\n") {

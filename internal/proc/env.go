@@ -1,6 +1,10 @@
 package proc
 
-import "os"
+import (
+	"os"
+	"slices"
+	"strings"
+)
 
 // defaultPath is used when this process has no PATH of its own.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -22,4 +26,24 @@ func CleanEnv(extra []string) []string {
 		lang = "C.UTF-8"
 	}
 	return append([]string{"PATH=" + path, "HOME=" + home, "LANG=" + lang}, extra...)
+}
+
+// codeVariables make a program run code, or trust another party: loaders, shells
+// and interpreters read them. A * stands for any ending.
+var codeVariables = []string{
+	"LD_*", "DYLD_*", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH", "HOSTALIASES", "MALLOC_*",
+	"PATH", "IFS", "ENV", "BASH_ENV", "BASH_FUNC_*", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "FPATH", "ZDOTDIR", "SHELL", "HOME",
+	"EDITOR", "VISUAL", "PAGER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "BROWSER", "TERMINFO*", "TERMCAP",
+	"GIT_*", "SSH_*", "PYTHON*", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*", "NODE_*", "NPM_*", "npm_*", "LUA_*", "PHP_INI*", "PHPRC", "R_*",
+	"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_*", "CLASSPATH", "DOTNET_*", "CORECLR_*", "COR_*", "AWKPATH", "AWKLIBPATH",
+	"MAKEFLAGS", "GOFLAGS", "GODEBUG", "OPENSSL_*", "SSL_CERT_*", "SSLKEYLOGFILE", "KRB5*", "CURL_HOME", "WGETRC", "XDG_*", "SYSTEMD_*", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET",
+}
+
+// RunsCode reports whether a variable can make a program run the code of whoever
+// sets it.
+func RunsCode(name string) bool {
+	return slices.ContainsFunc(codeVariables, func(v string) bool {
+		prefix, any := strings.CutSuffix(v, "*")
+		return name == v || any && strings.HasPrefix(name, prefix)
+	})
 }

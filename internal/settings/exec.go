@@ -46,6 +46,11 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 				s.errorAt(r.where(&b.EnvFrom), "Invalid environment variable", "%s", sentence(err.Error()))
 			}
 		}
+		for _, name := range sortedKeys(c.EnvFrom) {
+			if proc.RunsCode(name) {
+				s.warnAt(r.where(&b.EnvFrom), "Variable runs code", "Whoever writes the key %q can run code by the variable %s.", c.EnvFrom[name], name)
+			}
+		}
 		for name, value := range r.strmap(&b.Env) {
 			if s.checkEnvFrom(name, value) == nil {
 				s.warnAt(r.where(&b.Env), "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)

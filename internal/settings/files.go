@@ -51,6 +51,16 @@ func Expand(paths []string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
+// readSettings reads a settings file. One that every user can write would let
+// every user run commands as the agent.
+func readSettings(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("%s can be written by every user, who could run commands as the agent: chmod o-w %s", name, name)
+	}
+	return readFile(name, maxFileSize)
+}
+
 // readFile reads one file up to the limit.
 func readFile(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name) //nolint:gosec // the settings name it

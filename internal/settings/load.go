@@ -83,7 +83,7 @@ func Load(paths []string, opts Options) (*Settings, error) {
 	}
 	data := map[string][]byte{}
 	for _, name := range files {
-		if data[name], err = readFile(name, maxFileSize); err != nil {
+		if data[name], err = readSettings(name); err != nil {
 			return s, errors.Join(errors.New("read settings"), err)
 		}
 	}

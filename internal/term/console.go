@@ -15,6 +15,8 @@ import (
 
 // Console holds the streams of one command, and how it shows what it shows.
 type Console struct {
+	// Raw: data on a terminal is not escaped.
+	Raw      bool
 	In       io.Reader
 	Out, Err io.Writer
 

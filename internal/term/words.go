@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Printable replaces what could move the cursor or break the columns: names
@@ -62,4 +63,35 @@ func ShellWord(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Data writes what came from ZooKeeper. On a terminal it escapes what a terminal
+// would obey, unless Raw says otherwise; elsewhere the bytes are as they are.
+func (c *Console) Data(p []byte) error {
+	if !c.Raw && IsTerminal(c.Out) {
+		p = []byte(Escape(string(p)))
+	}
+	_, err := c.Out.Write(p)
+	return err
+}
+
+// Escape writes control characters, but for tabs and line breaks, and bytes that
+// are no text as \xNN or \u{NN}.
+func Escape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, "\\x%02x", s[i])
+		case r == '\t' || r == '\n' || unicode.IsPrint(r):
+			b.WriteString(s[i : i+n])
+		case r < 0x100:
+			fmt.Fprintf(&b, "\\x%02x", r)
+		default:
+			fmt.Fprintf(&b, "\\u{%x}", r)
+		}
+		i += n
+	}
+	return b.String()
 }
