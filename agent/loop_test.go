@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// TestLoop_LoadsDuringAnApply loads settings again and again while an apply is in
+// flight: one apply at a time writes the file, and the newest settings win, also
+// when the bundle has another name in them or was away in between.
+func TestLoop_LoadsDuringAnApply(t *testing.T) {
+	for name, loads := range map[string][]string{
+		"twice": {"web", "web", "web"}, "renamed": {"web", "other"}, "away and back": {"web", "", "web"}, "renamed twice": {"web", "other", "web"},
+	} {
+		dir := t.TempDir()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dest := filepath.Join(dir, "out")
+				var running atomic.Int32
+				settings := func(n int, name string) Config {
+					c := Config{
+						ID: "a1", Logger: slog.New(slog.DiscardHandler), ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
+						Configs: []config.Config{{Name: "web", Path: "/config/web"}},
+						Run: func(context.Context, proc.Command) (proc.Result, error) {
+							if running.Add(1) > 1 {
+								t.Error("two applies write one file")
+							}
+							time.Sleep(time.Minute / time.Duration(n+1)) // an older one takes longer
+							running.Add(-1)
+							return proc.Result{}, nil
+						},
+					}
+					if name != "" {
+						c.Bundles = []apply.Config{{
+							Name: name, Check: &apply.CheckConfig{Command: argv("check"), At: "staged"},
+							Templates: []apply.FileConfig{{
+								Name: "f", Contents: fmt.Sprintf(`{{ key "web/v" }} %d`, n),
+								Destination: func(*command.Each) (string, error) { return dest, nil },
+							}},
+						}}
+					}
+					return c
+				}
+				cfg := settings(0, loads[0])
+				a, err := New(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					a.loop.run(ctx)
+				}()
+				a.setLoop(ctx, &cfg)
+				a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "1"}))
+				for n, name := range loads[1:] {
+					time.Sleep(time.Second)
+					next := settings(n+1, name)
+					bundles, err := parseBundles(&next)
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.cfg.Store(&next)
+					a.loop.do(ctx, func() { a.loop.set(next.Sources(), bundles) })
+				}
+				time.Sleep(10 * time.Minute)
+				data, err := os.ReadFile(dest)
+				if want := fmt.Sprintf("1 %d", len(loads)-1); err != nil || string(data) != want {
+					t.Errorf("got %q, %v; want %q", data, err, want)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
