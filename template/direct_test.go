@@ -53,11 +53,9 @@ func TestDirect_OnlyWithoutDoubt(t *testing.T) {
 		`{{range tree "web"}}{{.Key}}{{else}}none{{end}}`:                                "",
 		`{{range members "api"}}{{.Labels.zone | toJSON}}{{end}}`:                        "",
 		`{{range members "api"}}{{.Labels.zone}}{{end}}`:                                 "",
-		`{{range tree "web" "x"}}{{.Key}}{{end}}`:                                        "",
 
 		`{{range $p := tree "web"}}{{$p.Key}}{{end}}`:                                "template",
 		`{{range tree "web"}}{{- .Key | printf "%s" -}}{{end}}`:                      "template",
-		`{{range ls "web"}}{{.Nothing}}{{end}}`:                                      "template",
 		`{{range tree "web"}}{{$x := .Key}}{{$x = .Value}}{{$x}}{{end}}`:             "template",
 		`{{range tree "web"}}{{range split "/" .Path}}{{.}}{{end}}{{end}}`:           "template",
 		`{{range tree "web"}}{{with $x := .Key}}{{$x}}{{else}}{{1}}{{end}}{{end}}`:   "template",

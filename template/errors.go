@@ -79,8 +79,13 @@ func failf(class error, path, format string, args ...any) error {
 	return &valueError{path: path, text: fmt.Sprintf(format, args...), class: class, pos: -1}
 }
 
-// nearest returns the candidate that was probably meant, or "".
-func nearest(name string, candidates []string) string {
+// Nearest returns the candidate that was probably meant, or "".
+func Nearest(name string, candidates []string) string {
+	for _, c := range candidates {
+		if strings.EqualFold(strings.ReplaceAll(name, "_", ""), c) {
+			return c
+		}
+	}
 	best, bestDistance := "", len(name)/3+1
 	for _, c := range candidates {
 		if d := distance(name, c); d <= bestDistance && d < max(len(name), 1) && (best == "" || d < bestDistance) {
@@ -91,7 +96,7 @@ func nearest(name string, candidates []string) string {
 }
 
 func meant(name string, candidates []string) string {
-	if n := nearest(name, candidates); n != "" {
+	if n := Nearest(name, candidates); n != "" {
 		return fmt.Sprintf("; did you mean %q?", n)
 	}
 	return ""

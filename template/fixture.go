@@ -155,7 +155,9 @@ func (n node) over(under node) node {
 type Fixture struct{ node node }
 
 // UnmarshalYAML implements the interface of the parser.
-func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error { return f.node.UnmarshalYAML(unmarshal) }
+func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error {
+	return f.node.UnmarshalYAML(unmarshal)
+}
 
 // ParseFixture reads a fixture.
 func ParseFixture(data []byte) (Fixture, error) {

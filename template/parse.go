@@ -37,10 +37,16 @@ func parseError(cfg Config, err error) error {
 		return &Error{Template: cfg.Name, Err: errors.New(strings.TrimPrefix(text, ": "))}
 	}
 	line, _ := strconv.Atoi(m[1])
-	return &Error{
-		Template: cfg.Name, Line: line, Column: guessColumn(cfg, line),
-		Err: errors.New(strings.TrimPrefix(text, m[0])),
+	text = strings.TrimPrefix(text, m[0])
+	if strings.HasSuffix(text, "unexpected EOF") {
+		if word, at := unclosed(cfg, cmp.Or(cfg.Left, "{{"), cmp.Or(cfg.Right, "}}")); at > 0 {
+			return &Error{Template: cfg.Name, Line: at, Column: guessColumn(cfg, at), Err: fmt.Errorf("%s has no {{ end }}", word)}
+		}
 	}
+	if lines := strings.Split(cfg.Source, "\n"); line >= 1 && line <= len(lines) {
+		text += syntaxHint(text, lines[line-1])
+	}
+	return &Error{Template: cfg.Name, Line: line, Column: guessColumn(cfg, line), Err: errors.New(text)}
 }
 
 // guessColumn finds the action that the parser complained about: it tells the
@@ -111,17 +117,7 @@ func (t *Template) checkNames() ([]string, error) {
 			}
 		})
 	}
-	slices.SortStableFunc(errs, func(a, b *Error) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	joined := make([]error, len(errs))
-	for i, e := range errs {
-		joined[i] = e
-	}
-	return slices.Sorted(maps.Keys(used)), errors.Join(joined...)
+	return slices.Sorted(maps.Keys(used)), joinErrors(errs)
 }
 
 func (t *Template) checkName(name string, known map[string]function) error {
@@ -169,5 +165,7 @@ var never = map[string]string{
 	"secrets":     noVault,
 	"services":    `use groups "NAME"`,
 	"node":        "use agent", "nodes": `use members "GROUP"`, "datacenters": "ZooKeeper has none",
+	"getv": `use key "CONFIG/KEY"`, "gets": `use ls or tree`, "getvs": `use ls or tree`, "exists": "use keyExists", "lsdir": "use tree and byKey",
+	"json": "use parseJSON", "getenv": "use env",
 	"now": "use timestamp", "date": "use timestamp LAYOUT", "expandenv": "use env",
 }

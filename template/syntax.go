@@ -25,8 +25,8 @@ var syntaxes = map[string]func([]byte) error{
 		}
 		return toml.Unmarshal(b, &map[string]any{})
 	},
-	"xml":  checkXML,
-	"ini":  checkINI,
+	"xml": checkXML,
+	"ini": checkINI,
 }
 
 // Syntaxes returns the names of the syntaxes that this package can check.

@@ -105,7 +105,11 @@ func Parse(cfg Config) (*Template, error) {
 	if t.names, err = t.checkNames(); err != nil {
 		return nil, err
 	}
+	if err := t.checkCalls(); err != nil {
+		return nil, err
+	}
 	t.uses, t.elses = findUses(t), findElses(t)
+	t.otherLanguage()
 	t.instrument()
 	e, err := t.newExecutor()
 	if err != nil {

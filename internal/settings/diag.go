@@ -12,6 +12,7 @@ import (
 func (s *Settings) add(diags ...*hcl.Diagnostic) {
 	for _, d := range diags {
 		if d != nil {
+			explain(d)
 			s.Diagnostics = append(s.Diagnostics, d)
 		}
 	}

@@ -92,6 +92,7 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
 		s.templateErrors(t.Name, err, o)
+		s.templateErrors(t.Name, template.Undeclared(t.Template(text), s.declared()), o)
 		return
 	}
 	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.declared()), o)

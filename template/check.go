@@ -1,0 +1,321 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"text/template/parse"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// What can be known of a template without data is checked when it is parsed: how
+// many arguments a function gets, the fields of members, pairs and leaders, the
+// words of statuses, and that key names a key. What a template has parsed or made
+// by itself is not known, and not checked.
+
+// checker walks the trees of a template with the types that are known.
+type checker struct {
+	t     *Template
+	funcs map[string]reflect.Type
+	errs  []*Error
+}
+
+// env is what is known at one place; a nil type is not known.
+type env struct {
+	dot  reflect.Type
+	vars map[string]reflect.Type
+}
+
+// checkCalls returns what is wrong in the template, joined, each with its place.
+func (t *Template) checkCalls() error {
+	c := &checker{t: t, funcs: map[string]reflect.Type{}}
+	table, st := functionTable(), &state{t: t}
+	for _, name := range t.names {
+		if f, ok := table[name]; ok {
+			c.funcs[name] = reflect.TypeOf(f.bind(st))
+		}
+	}
+	for _, tree := range t.sortedTrees() {
+		c.list(tree.Root, &env{vars: map[string]reflect.Type{}})
+	}
+	return joinErrors(c.errs)
+}
+
+func (c *checker) fail(n parse.Node, format string, args ...any) {
+	c.errs = append(c.errs, c.t.errorAt(n, fmt.Errorf(format, args...)))
+}
+
+func (c *checker) list(list *parse.ListNode, e *env) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *parse.ActionNode:
+			c.declare(n.Pipe, c.pipe(n.Pipe, e), e)
+			continue
+		case *parse.TemplateNode:
+			c.pipe(n.Pipe, e)
+			continue
+		}
+		b, isRange := branchOf(n)
+		if b == nil {
+			continue
+		}
+		value := c.pipe(b.Pipe, e)
+		inner := &env{dot: e.dot, vars: mapsClone(e.vars)}
+		if _, isWith := n.(*parse.WithNode); isWith {
+			inner.dot = value
+		}
+		if isRange {
+			key, elem := elements(value)
+			inner.dot = elem
+			if len(b.Pipe.Decl) == 2 {
+				inner.vars[b.Pipe.Decl[0].Ident[0]] = key
+			}
+			if n := len(b.Pipe.Decl); n > 0 {
+				inner.vars[b.Pipe.Decl[n-1].Ident[0]] = elem
+			}
+		} else {
+			c.declare(b.Pipe, value, inner)
+		}
+		c.list(b.List, inner)
+		c.list(b.ElseList, &env{dot: e.dot, vars: mapsClone(e.vars)})
+		for _, d := range assigned(b.List) {
+			delete(e.vars, d)
+		}
+	}
+}
+
+func mapsClone(m map[string]reflect.Type) map[string]reflect.Type {
+	out := make(map[string]reflect.Type, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// assigned are the variables that a list gives new values to: what they are
+// afterwards is not known.
+func assigned(list *parse.ListNode) []string {
+	var names []string
+	inspect(list, func(n parse.Node) {
+		if p, ok := n.(*parse.PipeNode); ok && p.IsAssign {
+			for _, d := range p.Decl {
+				names = append(names, d.Ident[0])
+			}
+		}
+	})
+	return names
+}
+
+func (c *checker) declare(p *parse.PipeNode, value reflect.Type, e *env) {
+	for _, d := range p.Decl {
+		if p.IsAssign && e.vars[d.Ident[0]] != value {
+			value = nil
+		}
+		e.vars[d.Ident[0]] = value
+	}
+}
+
+// elements are the types of what a range over a value gives.
+func elements(t reflect.Type) (key, elem reflect.Type) { //nolint:nonamedreturns // two types need names.
+	if t == nil {
+		return nil, nil
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return reflect.TypeFor[int](), known(t.Elem())
+	case reflect.Map:
+		return known(t.Key()), known(t.Elem())
+	default:
+		return nil, nil
+	}
+}
+
+// known is a type that says something: an interface may hold anything.
+func known(t reflect.Type) reflect.Type {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() == reflect.Interface {
+		return nil
+	}
+	return t
+}
+
+// pipe checks a pipeline and returns what it gives.
+func (c *checker) pipe(p *parse.PipeNode, e *env) reflect.Type {
+	if p == nil {
+		return nil
+	}
+	var value reflect.Type
+	for i, cmd := range p.Cmds {
+		value = c.command(cmd, e, i > 0)
+	}
+	return value
+}
+
+func (c *checker) command(cmd *parse.CommandNode, e *env, piped bool) reflect.Type {
+	for _, a := range cmd.Args[1:] {
+		c.value(a, e)
+	}
+	id, ok := cmd.Args[0].(*parse.IdentifierNode)
+	if !ok {
+		if len(cmd.Args) == 1 {
+			return c.value(cmd.Args[0], e)
+		}
+		return nil
+	}
+	c.words(id, cmd.Args[1:])
+	fn := c.funcs[id.Ident]
+	if fn == nil {
+		if id.Ident == "index" && len(cmd.Args) == 3 {
+			_, elem := elements(c.value(cmd.Args[1], e))
+			return elem
+		}
+		return nil
+	}
+	got := len(cmd.Args) - 1
+	if piped {
+		got++
+	}
+	switch want := fn.NumIn(); {
+	case fn.IsVariadic() && got < want-1:
+		c.fail(id, "function %q takes at least %s, not %d", id.Ident, arguments(want-1), got)
+	case !fn.IsVariadic() && got != want:
+		c.fail(id, "function %q takes %s, not %d", id.Ident, arguments(want), got)
+	}
+	return known(fn.Out(0))
+}
+
+func arguments(n int) string {
+	if n == 1 {
+		return "1 argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
+}
+
+// words checks texts that stand in the template.
+func (c *checker) words(id *parse.IdentifierNode, args []parse.Node) {
+	switch id.Ident {
+	case "members", "service":
+		for _, a := range args[min(1, len(args)):] {
+			if s, ok := a.(*parse.StringNode); ok {
+				if err := checkStatus(s.Text); err != nil {
+					c.fail(a, "%w", err)
+				}
+			}
+		}
+	case "key", "keyOrDefault", "keyExists":
+		if len(args) == 0 {
+			return
+		}
+		if s, ok := args[0].(*parse.StringNode); ok && !strings.Contains(strings.Trim(s.Text, "/"), "/") {
+			c.fail(id, "key %q names a config and no key: write \"%s/KEY\"", s.Text, strings.Trim(s.Text, "/"))
+		}
+	}
+}
+
+// value is the type of one argument.
+func (c *checker) value(n parse.Node, e *env) reflect.Type {
+	switch n := n.(type) {
+	case *parse.DotNode:
+		return e.dot
+	case *parse.FieldNode:
+		return c.fields(n, e.dot, n.Ident)
+	case *parse.VariableNode:
+		return c.fields(n, e.vars[n.Ident[0]], n.Ident[1:])
+	case *parse.ChainNode:
+		return c.fields(n, c.value(n.Node, e), n.Field)
+	case *parse.PipeNode:
+		return c.pipe(n, e)
+	case *parse.IdentifierNode:
+		if fn := c.funcs[n.Ident]; fn != nil && fn.NumIn() == 0 {
+			return known(fn.Out(0))
+		}
+	}
+	return nil
+}
+
+// checked are the types whose fields are checked, and what they are called.
+var checked = map[reflect.Type]string{
+	reflect.TypeFor[view.Member](): "a member", reflect.TypeFor[Pair](): "a pair", reflect.TypeFor[view.Leader](): "a leader",
+	reflect.TypeFor[view.Agent](): "agent", reflect.TypeFor[Group](): "a group",
+}
+
+// foreign are the names that other programs have for fields.
+var foreign = map[string]string{
+	"NodeAddress": "Host", "Tags": "Labels", "ServiceMeta": "Labels", "NodeMeta": "Labels", "ServiceAddress": "Host", "ServicePort": "Port", "Weights": "Weight",
+}
+
+func (c *checker) fields(n parse.Node, t reflect.Type, path []string) reflect.Type {
+	for _, name := range path {
+		if t == nil {
+			return nil
+		}
+		what, ok := checked[t]
+		switch {
+		case t.Kind() == reflect.Map:
+			t = known(t.Elem())
+			continue
+		case !ok && t.Kind() != reflect.Struct:
+			if t.Kind() == reflect.Slice && checked[t.Elem()] != "" {
+				c.fail(n, ".%s is asked of a list: take its elements by range or index", name)
+			}
+			return nil
+		case !ok:
+			return nil
+		}
+		if f, found := t.FieldByName(name); found {
+			t = known(f.Type)
+			continue
+		}
+		if m, found := reflect.PointerTo(t).MethodByName(name); found {
+			if m.Type.NumOut() == 0 || m.Type.NumIn() != 1 {
+				return nil
+			}
+			t = known(m.Type.Out(0))
+			continue
+		}
+		hint := meant(name, fieldsOf(t))
+		if to := foreign[name]; to != "" && what == "a member" {
+			hint = fmt.Sprintf("; did you mean %q?", to)
+		}
+		c.fail(n, "%s has no field .%s%s", what, name, hint)
+		return nil
+	}
+	return t
+}
+
+// fieldsOf are the fields and methods that a template may use.
+func fieldsOf(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, f.Name)
+	}
+	for m := range reflect.PointerTo(t).Methods() {
+		if m.Type.NumIn() == 1 {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// joinErrors joins errors in the order of their places.
+func joinErrors(errs []*Error) error {
+	slices.SortStableFunc(errs, func(a, b *Error) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	joined := make([]error, len(errs))
+	for i, e := range errs {
+		joined[i] = e
+	}
+	return errors.Join(joined...)
+}
