@@ -61,6 +61,11 @@ func TestOnePathOneKind(t *testing.T) {
 						t.Errorf("got %v, want a KindError", err)
 					}
 					must(t, h.Release(t.Context()))
+					again, err := a(w.dial("c"))(t.Context())
+					if err != nil {
+						t.Fatalf("the first kind again: %v", err)
+					}
+					must(t, again.Release(t.Context()))
 					if left := w.leftovers("/x"); len(left) > 0 {
 						t.Errorf("left behind: %v", left)
 					}

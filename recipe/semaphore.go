@@ -320,6 +320,11 @@ func (m *Semaphore) agree(ctx context.Context) error {
 	if err := m.declare(ctx); err != nil {
 		return err
 	}
+	return m.undisputed(ctx)
+}
+
+// undisputed returns an error when somebody contends for the path as for a lock.
+func (m *Semaphore) undisputed(ctx context.Context) error {
 	names, _, err := m.s.Children(ctx, m.cfg.Path)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", m.cfg.Path, err)
@@ -389,7 +394,10 @@ func (m *Semaphore) declare(ctx context.Context) error {
 			}
 			return nil
 		case err == nil:
-			_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
+			// A refused semaphore must not mark the path of a lock as its own.
+			if err = m.undisputed(ctx); err == nil {
+				_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
+			}
 		case errors.Is(err, session.ErrNoNode):
 			err = withParents(ctx, m.s, m.cfg.Path, func() error {
 				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
