@@ -15,12 +15,12 @@ import (
 //     So requests grow to their full size within five round trips.
 //   - The order is random. Large znodes that stand beside each other are seen at the
 //     beginning, as often as there are.
-//   - All requests of a session share about 4 MB.
+//   - All requests of a session share about 2 MB.
 const (
 	manyReply  = 1 << 20   // bytes of one reply, about
-	manyTokens = 16        // of a session
+	manyTokens = 8         // of a session: a server needs more than twice as much
 	tokenBytes = 256 << 10 // what a token stands for
-	firstPaths = 4         // of the first request
+	firstPaths = 4         // of the first request of a call, at most
 )
 
 // sizes estimates the size of a znode by those seen.

@@ -33,7 +33,7 @@ type ListResult struct {
 }
 
 // GetMany reads many znodes with few requests (multiRead, servers from 3.6 on;
-// others are asked one by one), and never asks for more than about 4 MB at once.
+// others are asked one by one), and never asks for more than about 2 MB at once.
 // Results are in the order of paths. They are not a snapshot: each is as of its own
 // moment. The error is about the whole.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
@@ -106,7 +106,8 @@ type plan struct {
 // part takes the next part off the plan and returns it, and how many bytes it is
 // expected to bring.
 func (p *plan) part() ([]int, int64) {
-	n, guess := firstPaths, p.s.seen.guess()
+	guess := p.s.seen.guess()
+	n := int(min(max(manyReply/max(guess, 1), 1), firstPaths))
 	if known, _ := p.seen.total(); known > 0 {
 		guess = p.seen.guess()
 		n = int(min(max(manyReply/max(guess, 1), 1), manyPaths))

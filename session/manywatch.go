@@ -99,7 +99,7 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 		if losses > 3 {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
-		if able := s.able(); len(p.ids) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
+		if able := s.able(); len(p.paths) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
 			return s.watchEach(ctx, p)
 		}
 		err := s.watchOnce(ctx, p)
@@ -111,7 +111,7 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 		case errors.Is(err, ErrThrottled) && losses < maxThrottled:
 			_ = s.Sleep(ctx, minBackoff<<losses)
 			continue
-		case errors.Is(err, ErrUnimplemented):
+		case errors.Is(err, ErrUnimplemented), errors.Is(err, ErrTooLarge) && len(p.ids) == 1:
 			return s.watchEach(ctx, p)
 		case errors.Is(err, ErrTooLarge):
 			mid, low, high := len(p.ids)/2, p, p
