@@ -24,10 +24,12 @@ type Config struct {
 	OnStop   string        // auto, leave or hand_over
 	Env      command.Env   // of every command
 	Splay    time.Duration // largest random delay of re-registration and reloads
-	Log      LogConfig
-	HTTP     *web.HTTPConfig // nil: no listener
-	DNS      *dns.Config     // nil: no listener
-	Admin    web.AdminConfig
+	// NeverCoordinate keeps this host from being elected to coordinate rollouts.
+	NeverCoordinate bool
+	Log             LogConfig
+	HTTP            *web.HTTPConfig // nil: no listener
+	DNS             *dns.Config     // nil: no listener
+	Admin           web.AdminConfig
 
 	ZooKeeper session.Config
 

@@ -24,6 +24,7 @@ type agentBlock struct {
 	OnStop   hcl.Expression `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
 	Env      hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables of every command (checks, reloads, hooks, exec): NAME = \"value\"."`
 	PassEnv  hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that every command gets: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
+	Lead     hcl.Expression `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
 	Splay    hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
 }
 
@@ -77,6 +78,7 @@ func (s *Settings) resolveAgent(all *root) {
 	c.OnStop = r.str(&b.OnStop)
 	c.Env = r.env(&b.Env, &b.PassEnv)
 	c.Splay = r.duration(&b.Splay)
+	c.NeverCoordinate = !r.boolean(&b.Lead)
 
 	l, _ := one(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
 	lr := s.read(l, l.At)
