@@ -58,7 +58,6 @@ type Config struct {
 	Version string
 }
 
-// What commands are made of.
 type (
 	RunFunc = command.Run
 	Command = command.Command
@@ -67,7 +66,6 @@ type (
 	trigger = command.Trigger
 )
 
-// The config types of bundles.
 type (
 	BundleConfig   = apply.Config
 	TemplateConfig = apply.FileConfig

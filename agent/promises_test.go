@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,4 +120,35 @@ func TestReload_MeetsTheStop(t *testing.T) {
 	if err := a.Reload(t.Context()); !errors.Is(err, errStopping) {
 		t.Errorf("a reload after the stop: got %v", err)
 	}
+}
+
+// A leader-only reload with an argument list for each element runs each of them.
+func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"one": "1", "two": "2"})
+	c := b.config()
+	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	src := source(view.KindConfig, "web")
+	f := b.file("each", "x")
+	f.ForEach = &src
+	f.Templates[0].Destination = func(e *Each) (string, error) {
+		if e == nil {
+			return "", errors.New("no element")
+		}
+		return b.path(e.Key + ".conf"), nil
+	}
+	f.Reload = &apply.ReloadConfig{Leader: "e", Command: Command{Text: "each", Args: func(v Vars) ([]string, error) {
+		key := "none"
+		if v.Each != nil {
+			key = v.Each.Key
+		}
+		return []string{"/bin/sh", "-c", "echo $1 >> " + b.path("log"), "sh", key}, nil
+	}}}
+	c.Bundles = []BundleConfig{f}
+	b.start(c)
+	eventually(t, "both reloads", func() bool {
+		lines := strings.Fields(read(t, b.path("log")))
+		slices.Sort(lines)
+		return slices.Equal(lines, []string{"one", "two"})
+	})
 }

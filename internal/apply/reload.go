@@ -178,35 +178,40 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 	ran := map[string]run{}
 	failed := map[*reloadRequest]error{}
 	for _, req := range batch {
-		for _, args := range req.lists {
-			key := strings.Join(args, "\x00")
-			known, ok := ran[key]
-			if ok {
-				r.share(known.by, req.bundle)
-			} else {
-				known = run{req.bundle, r.ledgered(ctx, req, args)}
-				ran[key] = known
+		err := r.ledgered(ctx, req, func() error {
+			for _, args := range req.lists {
+				key := strings.Join(args, "\x00")
+				known, ok := ran[key]
+				if ok {
+					r.share(known.by, req.bundle)
+				} else {
+					known = run{req.bundle, r.retried(ctx, req, args)}
+					ran[key] = known
+				}
+				if known.err != nil {
+					return known.err
+				}
 			}
-			if known.err != nil {
-				failed[req] = known.err
-				break
-			}
+			return nil
+		})
+		if err != nil {
+			failed[req] = err
 		}
 	}
 	return failed
 }
 
-// ledgered runs one command; a leader-only one between two writes of its
-// ledger, and not when a former leader has run it for these changes.
-func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, args []string) error {
+// ledgered runs the commands of a request; those of a leader-only one between two
+// writes of its ledger, and not when a former leader has run them for these files.
+func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands func() error) error {
 	if req.cfg.Leader == "" {
-		return r.retried(ctx, req, args)
+		return commands()
 	}
 	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest})
 	if err != nil || done {
 		return err
 	}
-	err = r.retried(ctx, req, args)
+	err = commands()
 	finish(err)
 	return err
 }
