@@ -20,6 +20,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files/filestest"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -65,7 +66,7 @@ func runApplySeed(t *testing.T, seed uint64) {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		base = "/dev/shm" // its fsync costs nothing
 	}
-	dir, err := os.MkdirTemp(base, "zkagent-seed-")
+	dir, err := os.MkdirTemp(base, "zkagent-seed-") //nolint:usetesting // in memory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,9 +235,7 @@ func (w *applyWorld) run(ctx context.Context, c proc.Command) (proc.Result, erro
 	w.mu.Lock()
 	wait := time.Duration(w.r.IntN(2000)) * time.Millisecond
 	w.mu.Unlock()
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
+	if !pace.Sleep(ctx, wait) {
 		return proc.Result{Code: -1}, context.Cause(ctx)
 	}
 	if w.disk.Killed() {

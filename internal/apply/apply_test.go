@@ -150,7 +150,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			failed := calls >= n
 			b.good(x)
 			b.is("log", crashNew)
-			if b.Engine.owed.has("one") {
+			if b.owed.has("one") {
 				t.Errorf("%v at call %d: a reload is owed for ever", fault, n)
 			}
 			if !failed {
@@ -276,7 +276,7 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	c.Reload = &ReloadConfig{Timeout: 100 * time.Millisecond, OnFailure: onFailureKeep, Command: argv("sleep", "1000")}
 	b.bad(b.bundle(c), stageReload, "timed out")
 	b.is("reload", "new")
-	if !b.Engine.owed.has("reload") {
+	if !b.owed.has("reload") {
 		t.Error("a reload that timed out is not owed")
 	}
 	other := b.file("other", `{{ key "web/v" }}`)

@@ -141,3 +141,29 @@ func TestReloads_VerifyFails(t *testing.T) {
 		t.Errorf("got %v, want no new worker", err)
 	}
 }
+
+func TestRenewed(t *testing.T) {
+	set := func(pids ...int) map[int]bool {
+		m := map[int]bool{}
+		for _, p := range pids {
+			m[p] = true
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		before, now map[int]bool
+		want        bool
+	}{
+		"nothing happened":               {set(1, 2), set(1, 2), false},
+		"one helper beside the former":   {set(1, 2), set(1, 2, 3), false},
+		"as many new ones, former stay":  {set(1, 2), set(1, 2, 3, 4), true},
+		"fewer workers than before":      {set(1, 2), set(3), true},
+		"the first workers":              {set(), set(3), true},
+		"all are gone":                   {set(1), set(), false},
+		"one of two, the other is still": {set(1, 2), set(2, 3), false},
+	} {
+		if got := renewed(c.before, c.now); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}

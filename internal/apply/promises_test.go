@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
@@ -148,7 +149,7 @@ func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
 	b.Recover([]Config{c})
 	b.apply(b.bundle(c))
 	b.is("web", "1")
-	if b.Engine.owed.has("web") {
+	if b.owed.has("web") {
 		t.Error("a reload is owed")
 	}
 }
@@ -165,11 +166,11 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 	crashAt(t, b, c, "check")
 	b.Engine = New(b.Options)
 	b.Recover([]Config{c})
-	if b.Engine.owed.has("one") {
+	if b.owed.has("one") {
 		t.Error("a reload is owed, and there is none")
 	}
 	b.good(b.bundle(c))
-	if files.Pending(b.journalDir(), "one") || b.Engine.owed.has("one") {
+	if files.Pending(b.journalDir(), "one") || b.owed.has("one") {
 		t.Error("the change has no end")
 	}
 }
@@ -178,12 +179,12 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
 	t.Parallel()
 	b, _ := newPlayBed(t)
-	if err := errors.Join(b.Engine.owed.add("gone"), b.Engine.owed.add("web")); err != nil {
+	if err := errors.Join(b.owed.add("gone"), b.owed.add("web")); err != nil {
 		t.Fatal(err)
 	}
 	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})
-	if b.Engine.owed.has("gone") || !b.Engine.owed.has("web") {
-		t.Errorf("owed: %v", b.Engine.owed.all())
+	if b.owed.has("gone") || !b.owed.has("web") {
+		t.Errorf("owed: %v", b.owed.all())
 	}
 }
 
@@ -201,7 +202,7 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 	b.keys(map[string]string{"v": "2"})
 	r := b.apply(x)
 	b.is("web", "1")
-	if !r.ReloadOnly || r.Retry == 0 || !b.Engine.owed.has("web") {
+	if !r.ReloadOnly || r.Retry == 0 || !b.owed.has("web") {
 		t.Fatalf("got %+v", r)
 	}
 	p.do = nil
@@ -212,8 +213,8 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	b.is("web", "1")
-	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.Engine.owed.has("web") {
-		t.Errorf("ran %v, owed: %v", got, b.Engine.owed.all())
+	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.owed.has("web") {
+		t.Errorf("ran %v, owed: %v", got, b.owed.all())
 	}
 }
 
@@ -434,7 +435,7 @@ func TestPermit_HaltsAfterAFailedPostCheck(t *testing.T) {
 	if got, want := strings.Join(f.steps, ", "), "permit 1, reload 2, post_check 2, reload 1, halt 1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if b.Engine.owed.has("web") {
+	if b.owed.has("web") {
 		t.Error("a reload is owed")
 	}
 }
@@ -538,7 +539,7 @@ func TestReloads_SharedByRestoreAndKeep(t *testing.T) {
 	if results[0].Err == nil || results[1].Err != nil {
 		t.Errorf("got %v and %v", results[0].Err, results[1].Err)
 	}
-	if owed := b.Engine.owed.all(); len(owed) != 0 {
+	if owed := b.owed.all(); len(owed) != 0 {
 		t.Errorf("owed: %v", owed)
 	}
 }
@@ -577,10 +578,8 @@ func TestReloads_ApartFromUncheckedFiles(t *testing.T) {
 	b.reloads.queues[job.key].key = x.reloadKey()
 	wg.Go(func() { b.Run(t.Context(), job) })
 	eventually(t, "the second file", func() bool { return read(t, b.path("two")) == "1" || len(reloaded) > 0 })
-	select {
-	case <-reloaded:
+	if pace.Sleep(t.Context(), 50*time.Millisecond); len(reloaded) > 0 {
 		t.Error("a reload ran while files were unchecked")
-	case <-time.After(50 * time.Millisecond):
 	}
 	close(checked)
 	wg.Wait()

@@ -55,8 +55,21 @@ func childrenOf(pid int) map[int]bool {
 	return found
 }
 
-// verifyWorkers waits until the master has a worker that it did not have
-// before: the return code of a reload is no proof that it took effect.
+// renewed reports whether the workers are new: as many new ones as there were
+// before, or some and none of the former. Former ones may stay for a while, to
+// end their connections; one new child alone may be a helper of the master.
+func renewed(before, now map[int]bool) bool {
+	fresh := 0
+	for pid := range now {
+		if !before[pid] {
+			fresh++
+		}
+	}
+	return fresh > 0 && (fresh >= len(before) || fresh == len(now))
+}
+
+// verifyWorkers waits until the master has new workers: the return code of a
+// reload is no proof that it took effect.
 func verifyWorkers(ctx context.Context, pidFile string, before map[int]bool, timeout time.Duration) error {
 	if timeout <= 0 {
 		timeout = DefaultVerifyTimeout
@@ -64,10 +77,8 @@ func verifyWorkers(ctx context.Context, pidFile string, before map[int]bool, tim
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("no new worker"))
 	defer cancel()
 	for {
-		for pid := range workersOf(pidFile) {
-			if !before[pid] {
-				return nil
-			}
+		if renewed(before, workersOf(pidFile)) {
+			return nil
 		}
 		if !pace.Sleep(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("verify reload by %s: %w", pidFile, context.Cause(ctx))

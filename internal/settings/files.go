@@ -42,13 +42,18 @@ func Expand(paths []string) ([]string, error) {
 			return nil, fmt.Errorf("read settings: %w", err)
 		}
 		for _, e := range entries {
-			if name := e.Name(); strings.HasSuffix(name, ".hcl") && !strings.HasPrefix(name, ".") && !e.IsDir() {
-				files = append(files, filepath.Join(p, name))
+			if isSettingsName(e.Name()) && !e.IsDir() {
+				files = append(files, filepath.Join(p, e.Name()))
 			}
 		}
 	}
 	slices.Sort(files)
 	return slices.Compact(files), nil
+}
+
+// isSettingsName reports whether a file of a settings directory is read.
+func isSettingsName(name string) bool {
+	return strings.HasSuffix(name, ".hcl") && !strings.HasPrefix(name, ".")
 }
 
 // readSettings reads a settings file. One that every user can write would let

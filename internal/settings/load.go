@@ -45,6 +45,7 @@ type Settings struct {
 	evals   map[string]*hcl.EvalContext
 	missing []string                      // what the expression being evaluated lacks on this host
 	claims  map[string]claimed            // by destination: the template that writes it
+	given   []string                      // the files and directories that were named
 	paths   map[string]map[string]claimed // by kind and znode path: the block that uses it
 	loaded  bool                          // commands are evaluated from now on, by others; nothing is recorded
 }
@@ -74,6 +75,7 @@ type root struct {
 // either case, so that all diagnostics can be shown.
 func Load(paths []string, opts Options) (*Settings, error) {
 	s := newSettings(opts)
+	s.given = paths
 	files, err := Expand(paths)
 	if err != nil {
 		return s, err

@@ -45,7 +45,7 @@ type rollingBlock struct {
 
 type verifyBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
-	PIDFile hcl.Expression `hcl:"pid_file" is:"path" doc:"The pid file of the master process whose workers must all be new."`
+	PIDFile hcl.Expression `hcl:"pid_file" is:"path" doc:"The pid file of the master process. It must get as many new workers as it had, or some and none of the former."`
 	Timeout hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"10m" doc:"How long to wait for the new workers; then the reload has failed."`
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"fmt"
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/view"
 )
@@ -363,5 +364,37 @@ template "t" {
 		if got := err == nil; got != ok {
 			t.Errorf("%s: got %v", command, err)
 		}
+	}
+}
+
+// TestLoad_DestinationsByOtherPaths: one file under two names, and files that the
+// agent would read as settings.
+func TestLoad_DestinationsByOtherPaths(t *testing.T) {
+	for name, c := range map[string]struct{ one, two, want string }{
+		"linked directory":  {"DIR/real/out", "DIR/link/out", "Two templates with one destination"},
+		"settings file":     {"DIR/real/out", "DIR/conf/a.hcl", "Destination is a settings file"},
+		"new settings file": {"DIR/real/out", "DIR/conf/new.hcl", "Destination is a settings file"},
+		"other directory":   {"DIR/real/out", "DIR/real/new.hcl", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, d := range []string{"real", "conf"} {
+				if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			text := fmt.Sprintf("template \"one\" {\n  contents    = \"1\"\n  destination = %q\n}\ntemplate \"two\" {\n  contents    = \"2\"\n  destination = %q\n}\n", c.one, c.two)
+			text = strings.ReplaceAll(text, "DIR", dir)
+			if err := os.WriteFile(filepath.Join(dir, "conf", "a.hcl"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Load([]string{filepath.Join(dir, "conf")}, Options{})
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 }

@@ -183,7 +183,7 @@ func (s *Settings) delimiters(r *reader, p *hcl.Expression) (left, right string)
 
 // claim remembers a fixed destination; two templates must not share one.
 func (s *Settings) claim(d destination, name string) {
-	key := d.fixed
+	key := realPath(d.fixed)
 	if key == "" {
 		key = "\x00" + d.text // evaluated: equal when it is spelled the same
 	}
@@ -195,9 +195,40 @@ func (s *Settings) claim(d destination, name string) {
 		return
 	}
 	s.claims[key] = claimed{name, d.at}
+	if s.isSettings(key) {
+		s.errorAt(d.at, "Destination is a settings file", "The agent would load %s as settings. Name another directory or another ending than .hcl.", d.fixed)
+	}
 	if info, err := os.Stat(d.fixed); d.fixed != "" && err == nil && info.IsDir() {
 		s.hostAt(d.at, "Destination is a directory", "%s is a directory; name the file in it.", d.fixed)
 	}
+}
+
+// realPath is a path without links to directories: one file has one such path.
+func realPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return path
+	}
+	return filepath.Join(dir, filepath.Base(path))
+}
+
+// isSettings reports whether the agent reads the file as settings, or would at
+// its next load.
+func (s *Settings) isSettings(path string) bool {
+	for _, file := range s.Config.Files {
+		if abs, err := filepath.Abs(file); err == nil && realPath(abs) == path {
+			return true
+		}
+	}
+	for _, p := range s.given {
+		if abs, err := filepath.Abs(p); err == nil && isSettingsName(filepath.Base(path)) && realPath(filepath.Join(abs, filepath.Base(path))) == path {
+			return true
+		}
+	}
+	return false
 }
 
 // claimed is who writes a destination.
