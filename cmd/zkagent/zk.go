@@ -39,12 +39,12 @@ func newZKCommand(g *globals) *cobra.Command {
 			},
 		}
 	}
-	return parent("zk", "Look at znodes (read only)",
+	return parent("zk", "Look at znodes, and set their ACLs",
 		sub("ls PATH", "List the children of a znode", g.zkLS),
 		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
 		rawFlag(g, sub("get PATH", "Print the data of a znode", g.zkGet)),
 		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
-		sub("acl PATH", "Print the ACL of a znode", g.zkACL),
+		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", g.zkACL), newACLSetCommand(g)),
 		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
 	)
 }
@@ -131,6 +131,42 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 		t.Add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
 	}
 	return g.PrintTable(t)
+}
+
+func withChild(c, child *cobra.Command) *cobra.Command {
+	c.AddCommand(child)
+	return c
+}
+
+func newACLSetCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "set PATH ACL...",
+		Short:   "Set the ACL of a znode: SCHEME:ID:PERMISSIONS, such as world:anyone:r auth::cdrwa",
+		Example: "  zkagent zk acl set /config world:anyone:r auth::cdrwa",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := session.ValidatePath(args[0]); err != nil {
+				return fail(exitUsage, err)
+			}
+			acl := make([]session.ACL, len(args)-1)
+			for i, text := range args[1:] {
+				var err error
+				if acl[i], err = session.ParseACL(text); err != nil {
+					return fail(exitUsage, err)
+				}
+			}
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				ctx, cancel := g.patience(ctx, 0)
+				defer cancel()
+				_, stat, err := s.GetACL(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				_, err = s.SetACL(ctx, args[0], acl, stat.Aversion)
+				return err
+			})
+		},
+	}
 }
 
 func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) error {

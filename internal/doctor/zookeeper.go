@@ -178,7 +178,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 			d.add(LevelFail, "znode", about, err.Error())
 			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
 		default:
-			if d.acl(about, acl, n.write, auth) && n.write {
+			if d.acl(about, n.path, acl, n.write, auth) && n.write {
 				d.mayCreate(ctx, s, about, session.JoinPath(n.path, "zkagent-doctor"))
 			}
 		}
@@ -226,7 +226,7 @@ func (d *doctor) chrootHint(err error) {
 
 // acl judges an ACL: whether we can create children where we must, and
 // whether everybody may change it. False means that it fails.
-func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
+func (d *doctor) acl(about, path string, acl []session.ACL, write, auth bool) bool {
 	var world, others int32
 	for _, a := range acl {
 		if a.Scheme == "world" {
@@ -243,7 +243,7 @@ func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
 		return false
 	case world == all:
 		d.add(LevelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
-		d.hint("auth and acl in the zookeeper block restrict what is made from now on")
+		d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa\" closes it; auth and acl in the zookeeper block restrict what is made from now on", path)
 	default:
 		d.add(LevelOK, "acl", about, "readable")
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -90,7 +92,22 @@ func (s *Settings) resolveZooKeeper(all *root) {
 	if b.TLS != nil {
 		c.TLS = s.tls(b.TLS)
 	}
+	for _, a := range b.Auth {
+		if a.Scheme == "digest" && b.TLS == nil && slices.ContainsFunc(c.Servers, beyondLoopback) {
+			s.warnAt(a.At, "Password in clear", "Without a tls block the password of a digest goes over the network as it is; anybody on the way can take it.")
+		}
+	}
 	s.Config.ZooKeeper = c
+}
+
+// beyondLoopback reports whether a server may be reached by a network.
+func beyondLoopback(server string) bool {
+	host, _, err := net.SplitHostPort(server)
+	if err != nil {
+		host = server
+	}
+	addr, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !addr.IsLoopback())
 }
 
 // needsServer returns the first block that needs ZooKeeper.
