@@ -7,9 +7,12 @@ import (
 	sockaddr "github.com/hashicorp/go-sockaddr/template"
 )
 
-// networkFunctions look at the addresses of this host.
-func networkFunctions() map[string]any {
-	return map[string]any{"sockaddr": localAddress}
+// sockaddr evaluates an expression of addresses.
+func (st *state) sockaddr(expression ...string) (string, error) {
+	if st.t.cfg.Sockaddr != nil {
+		return st.t.cfg.Sockaddr(strings.Join(expression, " "))
+	}
+	return localAddress(expression...)
 }
 
 // localAddress evaluates an expression of go-sockaddr on the addresses of this

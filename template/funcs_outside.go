@@ -19,6 +19,8 @@ func outsideFunctions() map[string]function {
 		"envOrDefault":    {allow: AllowEnv, make: func(st *state) any { return st.envOrDefault }},
 		"credential":      {allow: AllowCredential, make: func(st *state) any { return st.credential }},
 		"file":            {allow: AllowFile, make: func(st *state) any { return st.file }},
+		"sockaddr":        {make: func(st *state) any { return st.sockaddr }},
+		"timestamp":       {make: func(st *state) any { return st.timestamp }},
 		"executeTemplate": {make: func(st *state) any { return st.executeTemplate }},
 		"scratch":         {make: func(st *state) any { return st.scratchPad }},
 		"spew_dump":       {make: func(st *state) any { return st.dump }},

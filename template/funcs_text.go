@@ -31,7 +31,6 @@ func textFunctions() map[string]any {
 		"toUpper":         strings.ToUpper,
 		"toTitle":         func(s string) string { return cases.Title(language.Und, cases.NoLower).String(s) },
 		"indent":          indent,
-		"timestamp":       timestamp,
 	}
 }
 
@@ -161,8 +160,11 @@ func indent(spaces int, s string) (string, error) {
 
 // timestamp is the present time in UTC: RFC 3339, "unix" seconds, or a layout
 // of package time.
-func timestamp(layout ...string) (string, error) {
+func (st *state) timestamp(layout ...string) (string, error) {
 	now := time.Now().UTC()
+	if st.t.cfg.Now != nil {
+		now = st.t.cfg.Now().UTC()
+	}
 	switch {
 	case len(layout) == 0:
 		return now.Format(time.RFC3339), nil

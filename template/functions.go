@@ -32,7 +32,7 @@ var functionTable = sync.OnceValue(func() map[string]function {
 	}
 	own := map[string]any{}
 	for _, group := range []map[string]any{
-		textFunctions(), parseFunctions(), encodeFunctions(), mathFunctions(), mapFunctions(), listFunctions(), quoteFunctions(), networkFunctions(),
+		textFunctions(), parseFunctions(), encodeFunctions(), mathFunctions(), mapFunctions(), listFunctions(), quoteFunctions(),
 	} {
 		maps.Copy(own, group)
 	}

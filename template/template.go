@@ -47,6 +47,11 @@ type Config struct {
 	Left, Right string
 	// Debug receives what spew_dump and spew_printf print; nil: nothing.
 	Debug io.Writer
+	// Now is the time of timestamp; nil: the present time.
+	Now func() time.Time
+	// Sockaddr evaluates what sockaddr is asked for; nil: on the addresses of this
+	// host.
+	Sockaddr func(expression string) (string, error)
 	// Getenv reads the environment for env; nil: that of the process.
 	LookupEnv func(name string) (string, bool)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"gopkg.in/yaml.v2"
 
@@ -16,10 +18,15 @@ import (
 type testFile struct {
 	Settings string            `yaml:"settings"` // file or directory; names in template are looked up there
 	Env      map[string]string `yaml:"env"`      // the whole environment of settings and templates
-	Data     template.Fixture     `yaml:"data"`     // for all tests of the file
+	Data     template.Fixture  `yaml:"data"`     // for all tests of the file
 	Tests    []testCase        `yaml:"tests"`
 
-	path string
+	// What timestamp and sockaddr give, in all tests of the file.
+	Now      string            `yaml:"now"` // RFC 3339
+	Sockaddr map[string]string `yaml:"sockaddr"`
+
+	path  string
+	lines map[string]int // of the tests, by name
 }
 
 // testCase is one test.
@@ -33,8 +40,10 @@ type testCase struct {
 	Missing  *bool             `yaml:"error_on_missing_key"`
 	Each     string            `yaml:"each"` // key of the element, for a template with for_each
 	Env      map[string]string `yaml:"env"`
-	Data     template.Fixture     `yaml:"data"` // laid over that of the file
+	Data     template.Fixture  `yaml:"data"` // laid over that of the file
 	DataFile string            `yaml:"data_file"`
+	Now      string            `yaml:"now"`
+	Sockaddr map[string]string `yaml:"sockaddr"`
 
 	Want            *string `yaml:"want"`
 	WantFile        string  `yaml:"want_file"`
@@ -48,7 +57,7 @@ func readTestFile(path string) (*testFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &testFile{path: path}
+	f := &testFile{path: path, lines: testLines(data)}
 	if err := yaml.UnmarshalStrict(data, f); err != nil {
 		return nil, err
 	}
@@ -69,6 +78,24 @@ func readTestFile(path string) (*testFile, error) {
 		}
 	}
 	return f, nil
+}
+
+var testName = regexp.MustCompile(`^\s*(?:-\s+)?name:\s*(.*?)\s*$`)
+
+// testLines are the lines of the names of tests.
+func testLines(data []byte) map[string]int {
+	lines := map[string]int{}
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		if m := testName.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			var name string
+			if yaml.Unmarshal([]byte(m[1]), &name) == nil && lines[name] == 0 {
+				lines[name] = n
+			}
+		}
+	}
+	return lines
 }
 
 // check finds what is missing in a test, or there twice.

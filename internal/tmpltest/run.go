@@ -1,6 +1,7 @@
 package tmpltest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,8 +50,11 @@ func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 		}
 		began := time.Now()
 		r, err := run.test(ctx, c, o.Update)
-		if err != nil {
-			return nil, fmt.Errorf("test %q: %w", c.Name, err)
+		if err != nil { // A test that cannot be run has failed; the others go on.
+			r = Result{Error: err.Error()}
+		}
+		if !r.OK && f.lines[c.Name] > 0 {
+			r.Error = fmt.Sprintf("%s:%d: %s", name, f.lines[c.Name], r.Error)
 		}
 		r.File, r.Name, r.Template, r.Took = name, c.Name, c.Template, time.Since(began)
 		results = append(results, r)
@@ -72,6 +77,7 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
+	v = r.onEmpty(v)
 	t, b, err := r.template(c)
 	if b != nil && err == nil {
 		if msg := r.destination(c, b, v); msg != "" {
@@ -93,6 +99,38 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (Result, e
 		return Result{Error: err.Error()}, nil //nolint:nilerr // the error is the result of the test
 	}
 	return r.compare(c, want, data, update)
+}
+
+// onEmpty gives the groups of the data what the settings say of them, where the
+// data do not say it.
+func (r *testRun) onEmpty(v view.View) view.View {
+	if r.config == nil {
+		return v
+	}
+	for _, c := range r.config.Groups {
+		if g, ok := v.Group(c.Name); ok && g.OnEmpty == "" {
+			with := *g
+			with.OnEmpty = c.OnEmpty
+			v = v.With(&with)
+		}
+	}
+	for _, c := range r.config.GroupSets {
+		set, ok := v.Groups(c.Name)
+		if !ok {
+			continue
+		}
+		with := *set
+		with.Groups = slices.Clone(set.Groups)
+		for i, g := range with.Groups {
+			if g.OnEmpty == "" {
+				one := *g
+				one.OnEmpty = c.OnEmpty
+				with.Groups[i] = &one
+			}
+		}
+		v = v.With(&with)
+	}
+	return v
 }
 
 // wanted is the expected text.
@@ -169,9 +207,34 @@ func (r *testRun) template(c *testCase) (*template.Template, *agent.BundleConfig
 	}
 	mine := *tc
 	mine.LookupEnv = lookup(env)
-	t, err := mine.Parse()
+	text, err := mine.Text()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := mine.Template(text)
+	now := r.file.Now
+	if c.Now != "" {
+		now = c.Now
+	}
+	at, err := time.Parse(time.RFC3339, cmp.Or(now, defaultNow))
+	if err != nil {
+		return nil, nil, fmt.Errorf("now: %w", err)
+	}
+	cfg.Now = func() time.Time { return at }
+	cfg.Sockaddr = func(expression string) (string, error) {
+		for _, m := range []map[string]string{c.Sockaddr, r.file.Sockaddr} {
+			if a, ok := m[expression]; ok {
+				return a, nil
+			}
+		}
+		return "", fmt.Errorf("sockaddr %q: nothing of this host is read; give the address by sockaddr: {%q: ADDRESS}", expression, expression)
+	}
+	t, err := template.Parse(cfg)
 	return t, b, err
 }
+
+// defaultNow is what timestamp gives in a test that does not say it.
+const defaultNow = "2006-01-02T15:04:05Z"
 
 // find finds a template of the settings by its name.
 func (r *testRun) find(name string) (*agent.BundleConfig, *agent.TemplateConfig, error) {
