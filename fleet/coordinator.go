@@ -482,7 +482,7 @@ func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 		if err != nil || frozen == nil {
 			return err
 		}
-		return c.perform(ctx, c.refuse("", "frozen: "+frozen.Reason))
+		return c.perform(ctx, c.refuse("frozen: "+frozen.Reason))
 	case c.records[id] != nil && errors.Is(err, session.ErrNoAuth):
 		c.denied[id] = true
 		return nil

@@ -169,7 +169,7 @@ func (sc *scene) vote() ([]act, time.Duration) {
 			return nil, left
 		}
 		if strategy.Absent != AbsentSkip && !sc.proposal.Dry {
-			return []act{sc.refuse("", fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), some(absent)))}, 0
+			return []act{sc.refuse(fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), some(absent)))}, 0
 		}
 	}
 	if sc.proposal.Dry {
@@ -177,10 +177,10 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	}
 	commits, canaries := 0, 0
 	for id, r := range sc.records {
-		switch {
-		case r.State == HostAbort:
+		switch r.State {
+		case HostAbort:
 			return nil, 0 // the gate that was read is old: it was refused
-		case r.State == HostCommit:
+		case HostCommit:
 			commits++
 			if contains(strategy.Order, id) {
 				canaries++
@@ -189,9 +189,9 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	}
 	switch {
 	case commits == 0:
-		return []act{sc.refuse("", ErrNobody.Error()+": all subscribers are in maintenance")}, 0
+		return []act{sc.refuse(ErrNobody.Error() + ": all subscribers are in maintenance")}, 0
 	case len(strategy.Order) > 0 && canaries == 0:
-		return []act{sc.refuse("", "none of the canaries checks the version: "+some(strategy.Order))}, 0
+		return []act{sc.refuse("none of the canaries checks the version: " + some(strategy.Order))}, 0
 	case sc.gate.Paused:
 		return nil, 0
 	}
@@ -212,9 +212,9 @@ func some(ids []string) string {
 }
 
 // refuse refuses the version.
-func (sc *scene) refuse(host, reason string) act {
+func (sc *scene) refuse(reason string) act {
 	g := sc.gate
-	g.State, g.Paused, g.Host, g.Reason, g.By = GateRefused, false, host, clip(reason), sc.agent
+	g.State, g.Paused, g.Host, g.Reason, g.By = GateRefused, false, "", clip(reason), sc.agent
 	return act{what: "refuse", gate: &g}
 }
 
@@ -239,23 +239,23 @@ func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
 		g.Reason = fmt.Sprintf("health gate: %s has %d members, it had %d", sc.proposal.Strategy.Gate, sc.members, g.Members)
 		return []act{{what: "pause", gate: &g}}, 0
 	}
-	if acts, wake := sc.watch(); len(acts) > 0 {
-		return acts, wake
-	} else if acts := sc.halt(); len(acts) > 0 {
-		return acts, 0
-	} else if acts := sc.retry(); len(acts) > 0 {
-		return acts, 0
-	} else if !sc.gate.runs() {
-		return nil, wake
-	} else {
-		acts, left := sc.grant(gateV)
-		wake = sooner(wake, left)
-		if len(acts) > 0 {
-			return acts, wake
-		}
-		acts, left = sc.advance()
-		return acts, sooner(wake, left)
+	acts, wake := sc.watch()
+	if len(acts) == 0 {
+		acts = sc.halt()
 	}
+	if len(acts) == 0 {
+		acts = sc.retry()
+	}
+	if len(acts) > 0 || !sc.gate.runs() {
+		return acts, wake
+	}
+	acts, left := sc.grant(gateV)
+	wake = sooner(wake, left)
+	if len(acts) > 0 {
+		return acts, wake
+	}
+	acts, left = sc.advance()
+	return acts, sooner(wake, left)
 }
 
 // change is an act that changes records, in as many transactions as it takes.

@@ -170,7 +170,7 @@ func (h *host) lastWords(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.s.Timeout())
 	defer cancel()
-	if err := h.takeResult(); err == nil && h.p.ended != nil {
+	if h.takeResult() == nil && h.p.ended != nil {
 		_, _ = h.record(last)
 	}
 	return nil

@@ -83,14 +83,15 @@ func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool,
 	results, err := h.s.Multi(ctx, append(with, op)...)
 	switch {
 	case err == nil:
-		what := "rollout record written"
+		log := h.p.log.With("rollout", a.Rollout, "version", r.Version, "state", r.State, "reason", r.Error, "zxid", results[len(results)-1].Stat.Mzxid)
 		switch r.State {
 		case HostStarted:
-			what = "rollout turn started"
+			log.Info("rollout turn started")
 		case HostDone, HostFailed:
-			what = "rollout turn finished"
+			log.Info("rollout turn finished")
+		default:
+			log.Info("rollout record written")
 		}
-		h.p.log.Info(what, "rollout", a.Rollout, "version", r.Version, "state", r.State, "reason", r.Error, "zxid", results[len(results)-1].Stat.Mzxid)
 		h.races = 0
 		a.own, a.ownV = &r, version
 		return true, nil

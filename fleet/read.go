@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
@@ -89,15 +91,13 @@ func (s *State) Err() error {
 	case PhaseHalted:
 		return fmt.Errorf("%w: %s", ErrHalted, reason)
 	case PhaseAborted, PhaseRefused:
+		reasons := []string{cmp.Or(reason, s.Gate.Result)}
 		for _, id := range sortedKeys(s.Hosts) { // each says why
 			if r := s.Hosts[id]; r.State == HostAbort && id != s.Gate.Host {
-				reason += "\n" + id + ": " + r.Error
+				reasons = append(reasons, id+": "+r.Error)
 			}
 		}
-		if reason == "" {
-			reason = s.Gate.Result
-		}
-		return fmt.Errorf("%w: %s", ErrAborted, reason)
+		return fmt.Errorf("%w: %s", ErrAborted, strings.Join(reasons, "\n"))
 	}
 	return nil
 }

@@ -112,12 +112,22 @@ func TestDecide(t *testing.T) {
 		}, "fail the absent: b"},
 		{"a live host has no record", open, Strategy{}, hosts(done, ""), nil, ""},
 		{"and has had time for it", open, Strategy{}, hosts(done, ""), func(sc *scene) { sc.now = time.Unix(2000, 0) }, "close: done"},
-		{"no canary is done, and none is left", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, MaxFailures: 2}, hosts(failed, commit), func(sc *scene) { sc.records["a"].Canary = true },
-			"halt: no canary is done, and none is left"},
+		{
+			"no canary is done, and none is left",
+			Gate{State: GateOpen, Wave: WaveCanary},
+			Strategy{Canary: 1, MaxFailures: 2},
+			hosts(failed, commit), func(sc *scene) { sc.records["a"].Canary = true },
+			"halt: no canary is done, and none is left",
+		},
 		{"the bake is not over", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, Bake: Duration(time.Minute)}, hosts(done, commit), func(sc *scene) { sc.records["a"].Canary = true }, ""},
 		{"the bake is over", Gate{State: GateOpen, Wave: WaveCanary}, Strategy{Canary: 1, Bake: Duration(time.Second)}, hosts(done, commit), func(sc *scene) { sc.records["a"].Canary = true }, "open to all"},
-		{"the group has lost two", Gate{State: GateOpen, Wave: WaveAll, Members: 3}, Strategy{Gate: "/g"}, hosts(commit), func(sc *scene) { sc.members = 1 },
-			"pause: health gate: /g has 1 members, it had 3"},
+		{
+			"the group has lost two",
+			Gate{State: GateOpen, Wave: WaveAll, Members: 3},
+			Strategy{Gate: "/g"},
+			hosts(commit), func(sc *scene) { sc.members = 1 },
+			"pause: health gate: /g has 1 members, it had 3",
+		},
 	}
 	for _, tt := range tests {
 		sc := sceneOf(tt.gate, tt.strategy, tt.hosts)

@@ -199,6 +199,101 @@ func TestPublishTraffic(t *testing.T) {
 	})
 }
 
+// trafficHost uses what it is told to at once.
+type trafficHost struct{ subscriber *config.Subscriber }
+
+func (h *trafficHost) Vote(context.Context, *view.Tree) error { return nil }
+
+func (h *trafficHost) Show(tree *view.Tree) {
+	h.subscriber.Report(tree.Generation, config.StateOK, nil)
+}
+
+func (h *trafficHost) Use(_ context.Context, tree, _ *view.Tree) error {
+	h.Show(tree)
+	return nil
+}
+
+func (h *trafficHost) Back(_ context.Context, tree *view.Tree) error {
+	h.Show(tree)
+	return nil
+}
+
+// TestRolloutTraffic: what a rollout costs a host that does not stand for
+// coordinator: four reads, three writes, and one report.
+func TestRolloutTraffic(t *testing.T) {
+	for _, hosts := range []int{1, 3, 20} {
+		synctest.Test(t, func(t *testing.T) { rolloutTraffic(t, hosts) })
+	}
+}
+
+func rolloutTraffic(t *testing.T, hosts int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &crowd{server: memzk.New(memzk.Options{}), cancel: cancel}
+	c.desk = c.dial(ctx, t, c.server.Dial)
+	if _, err := config.Publish(ctx, c.desk, config.PublishConfig{Path: root, Keys: manyKeys(1000, 1, "first")}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range hosts {
+		m := &meter{}
+		c.meters = append(c.meters, m)
+		s := c.dial(ctx, t, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := c.server.Dial(ctx, network, addr)
+			return &meteredConn{Conn: conn, m: m}, err
+		})
+		id := fmt.Sprintf("host-%03d", i)
+		subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: id})
+		watcher := config.NewWatcher(config.Config{Name: "site", Path: root})
+		p := New(Config{
+			Root: root, Agent: id, Host: &trafficHost{subscriber}, Owned: subscriber.Owned, NeverCoordinate: i > 0,
+			Tree: func(ctx context.Context, s *session.Session, v Version) (*view.Tree, error) {
+				return watcher.ReadProposed(ctx, s, v.Number, v.Digest, v.Delta)
+			},
+		})
+		c.wg.Go(func() { _ = subscriber.Run(ctx, s) })
+		c.wg.Go(func() { _ = p.Run(ctx, s) })
+		c.wg.Go(func() {
+			defer s.Close()
+			_ = watcher.Run(ctx, s, func(u view.Update) { p.Offer(u.(*view.Tree)) })
+		})
+	}
+	defer c.close()
+	time.Sleep(time.Minute) // virtual
+	synctest.Wait()
+	c.reset()
+	r, err := config.Prepare(ctx, c.desk, config.PublishConfig{Path: root, Keys: manyKeys(1000, 1, "second")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := Propose(ctx, c.desk, Request{Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Base: r.Previous, Strategy: Strategy{Parallel: max(1, hosts/10)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		state, err := Head(ctx, c.desk, root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Phase() == PhaseDone {
+			break
+		}
+		time.Sleep(time.Second) // virtual
+	}
+	time.Sleep(2 * time.Second) // virtual: reports are written
+	synctest.Wait()
+	all := int64(0)
+	for i, m := range c.meters[1:] {
+		got := m.requests.Load()
+		if all += got; got > 9 {
+			t.Errorf("host %d of %d sent %d requests", i+1, hosts, got)
+		}
+	}
+	if n := int64(hosts - 1); all > 8*n+n/10 { // a grant may cross with a look
+		t.Errorf("%d of %d hosts sent %d requests", n, hosts, all)
+	}
+	last := c.meters[len(c.meters)-1]
+	t.Logf("%d hosts: %d requests and %d bytes a host, %d requests of the coordinator's", hosts, last.requests.Load(), last.bytes.Load(), c.meters[0].requests.Load())
+}
+
 // BenchmarkPublish is from the publish of one changed key to the last of 200
 // hosts having the tree.
 func BenchmarkPublish(b *testing.B) {
