@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -151,4 +152,26 @@ func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
 		slices.Sort(lines)
 		return slices.Equal(lines, []string{"one", "two"})
 	})
+}
+
+// A file that somebody changed and the agent put back is reloaded again, though
+// its content is the one of the ledger.
+func TestReload_LeaderOnlyAfterARepair(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	f := b.file("web.conf", `{{ key "web/port" }}`)
+	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
+	c.Bundles = []BundleConfig{f}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "80")
+	if err := os.WriteFile(b.path("web.conf"), []byte("by hand"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.RenderAll(t.Context())
+	fileIs(t, b.path("log"), "8080")
+	if got := read(t, b.path("web.conf")); got != "80" {
+		t.Errorf("the file is %q", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +60,7 @@ type LeaderReload struct {
 	Bundle   string
 	Zxids    map[string]int64 // of the sources that were rendered
 	Digest   string           // of the files that are in place
+	Repair   bool             // the files are as before, after somebody else changed them
 }
 
 // Engine applies bundles. What a bundle must remember is in the [Bundle]. It
@@ -548,7 +550,7 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
 	}
 	if cfg.Leader != "" {
-		req.digest = t.filesDigest()
+		req.digest, req.repair = t.filesDigest(), t.repairs()
 	}
 	t.arrive(ctx, req)
 	select {
@@ -583,6 +585,11 @@ func (e *Engine) journalDir() string {
 		return ""
 	}
 	return filepath.Join(e.StateDir, "journal")
+}
+
+// repairs reports whether the apply put back what was rendered before.
+func (t *applying) repairs() bool {
+	return t.changed > 0 && !slices.ContainsFunc(t.outputs, func(o *output) bool { return o.new })
 }
 
 // filesDigest tells the contents of the bundle's files apart from any others,

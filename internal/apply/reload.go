@@ -22,6 +22,7 @@ type reloadRequest struct {
 	splay   time.Duration
 	zxids   map[string]int64 // the changes that a leader-only reload accounts for
 	digest  string           // of the files that are in place
+	repair  bool             // they are as before, after somebody else changed them
 	// restore puts the old files back; nil when there is nothing to restore.
 	restore func() error
 	done    chan error // size 1: the result
@@ -207,7 +208,7 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands fun
 	if req.cfg.Leader == "" {
 		return commands()
 	}
-	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest})
+	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest, Repair: req.repair})
 	if err != nil || done {
 		return err
 	}

@@ -13,6 +13,7 @@ type Reload struct {
 	Bundle   string
 	Zxids    map[string]int64 // state of each source, as "kind.name"
 	Digest   string           // of the files that are in place
+	Repair   bool             // the files are as before, after somebody else changed them
 }
 
 // BeginReload opens the ledger of a leader-only reload: a change that was put in
@@ -68,7 +69,8 @@ func (r Reload) sources() map[string]int64 {
 	return r.Zxids
 }
 
-// reloaded reports whether a leader has reloaded these files, or newer ones. A
+// reloaded reports whether a leader has reloaded these files, or newer ones. After
+// a repair a program may have read something else meanwhile. A
 // reload without a known end is not counted: to reload once more does no harm.
 func (e *Engine) reloaded(rec record, req Reload) bool {
 	for s, z := range req.sources() {
@@ -81,7 +83,7 @@ func (e *Engine) reloaded(rec record, req Reload) bool {
 		case changed:
 			return false
 		case current:
-			if known.State != stateDone {
+			if known.State != stateDone || req.Repair {
 				return false
 			}
 		}
