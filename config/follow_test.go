@@ -204,3 +204,31 @@ func TestFollow_MaxBytes(t *testing.T) {
 		}
 	}
 }
+
+// A new session may be on a server that lags: it does not go back to an older tree.
+func TestFollow_NewSessionOnALaggingServer(t *testing.T) {
+	t.Parallel()
+	for _, layout := range []string{LayoutFlat, LayoutVersioned} {
+		bubble(t, func(t *testing.T, z *memzk.Server) {
+			w := join(t, z, "w:2181")
+			mustPublish(t, w, "/c", layout, simKeys("1"))
+			z.Lag("lag:2181")
+			mustPublish(t, w, "/c", layout, simKeys("22"))
+			f := &follower{t: t, news: make(chan struct{}), w: NewWatcher(Config{Name: "c", Path: "/c"})}
+			for _, addr := range []string{"w:2181", "lag:2181"} {
+				s := join(t, z, addr)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- f.w.Run(ctx, s, f.up) }()
+				after(10 * time.Second)
+				cancel()
+				must(t, <-done)
+				must(t, s.Close())
+			}
+			if trees := f.all(); len(trees) != 1 {
+				t.Errorf("layout %s: passed on %d trees, the last is %s", layout, len(trees), show(f.last()))
+			}
+			must(t, w.Close())
+		})
+	}
+}

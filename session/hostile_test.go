@@ -143,7 +143,6 @@ func TestStorm_ServerThatClosesAfterTheHandshake(t *testing.T) {
 // for, or must do without. Each is used for ten minutes by somebody who does not
 // give up.
 func TestStorm_ServerThatHangsUpAtARequest(t *testing.T) {
-	t.Parallel()
 	many := make([]string, 20)
 	for i := range many {
 		many[i] = fmt.Sprintf("/many/k%03d", i)
@@ -298,4 +297,51 @@ func TestSession_Throttled(t *testing.T) {
 			t.Errorf("recursive watch: %v", err)
 		}
 	})
+}
+
+// A server that the session has left says so: the read is sent again over another
+// connection.
+func TestSession_Moved(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		if err := srv.Create("/a", []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		s := dialMem(t, memConfig(srv))
+		defer s.Close()
+		srv.RefuseWith(jute.OpGetData, jute.ErrCodeSessionMoved)
+		time.AfterFunc(time.Second, func() { srv.Allow(jute.OpGetData) })
+		if data, _, err := s.Get(t.Context(), "/a"); err != nil || string(data) != "1" {
+			t.Errorf("%q, %v", data, err)
+		}
+		if s.Connection() < 2 {
+			t.Error("on the same connection")
+		}
+	})
+}
+
+// A multi whose outcome could not be found out leaves a version that is not known: the
+// next one reads it first.
+func TestProtectedMulti_ReadsAgainAfterDoubt(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			if err := srv.Create("/a", nil); err != nil {
+				t.Fatal(err)
+			}
+			s := dialMem(t, memConfig(srv))
+			defer s.Close()
+			m, err := NewProtectedMulti(t.Context(), s, "/a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv.LoseReply(jute.OpMulti, 1, before)
+			srv.RefuseWith(jute.OpSync, jute.ErrCodeSystemError)
+			if _, _, err := m.Multi(t.Context(), SetOp("/a", []byte("1"), -1)); !errors.Is(err, ErrUnknown) {
+				t.Fatalf("got %v", err)
+			}
+			srv.Allow(jute.OpSync)
+			if _, applied, err := m.Multi(t.Context(), SetOp("/a", []byte("2"), -1)); err != nil || !applied {
+				t.Errorf("lost before it was applied %v: %v, %v", before, applied, err)
+			}
+		})
+	}
 }

@@ -34,13 +34,13 @@ func TestWait_Ends(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				switch end {
-				case nil:
+				switch {
+				case end == nil:
 					if err := srv.Create("/a", nil); err != nil {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-				case why:
+				case errors.Is(end, why):
 					time.AfterFunc(time.Second, func() { cancel(why) })
 				default:
 					time.AfterFunc(time.Second, func() { _ = s.Close() })

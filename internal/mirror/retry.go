@@ -121,9 +121,9 @@ func (m *Mirror) setTimer() {
 
 // How often znodes are looked at without an event, and how many besides the root.
 const (
-	recheckMin = 30 * time.Second
-	recheckMax = time.Minute
-	recheckFew = 8
+	recheckFirst = 30 * time.Second
+	recheckLast  = time.Minute
+	recheckFew   = 8
 )
 
 // recheck is what is looked at without an event.
@@ -138,7 +138,7 @@ func (r *recheck) plan() {
 
 // RecheckAfter is when what is watched is to be looked at next without an event.
 func RecheckAfter() time.Duration {
-	return recheckMin + rand.N(recheckMax-recheckMin) //nolint:gosec // It spreads load and is no secret.
+	return recheckFirst + rand.N(recheckLast-recheckFirst) //nolint:gosec // It spreads load and is no secret.
 }
 
 // look looks at the root and a few other znodes when it is time, and marks what is

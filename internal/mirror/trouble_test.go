@@ -21,11 +21,10 @@ var (
 
 // bed is a mirror of /r in virtual time.
 type bed struct {
-	t      *testing.T
-	z      *memzk.Server
-	s      *session.Session
-	snaps  []*Snapshot
-	cancel context.CancelFunc
+	t     *testing.T
+	z     *memzk.Server
+	s     *session.Session
+	snaps []*Snapshot
 }
 
 func inBed(t *testing.T, opt Options, znodes map[string]string, before func(*memzk.Server), f func(b *bed)) {
@@ -182,7 +181,7 @@ func TestTrouble_SwallowedEvents(t *testing.T) {
 			must(b.t, b.z.SetACL(change.path, closedACL))
 			must(b.t, change.do(b.z))
 			must(b.t, b.z.SetACL(change.path, openACL))
-			b.sleep(2 * recheckMax)
+			b.sleep(2 * recheckLast)
 			b.want(name, change.want)
 			before := len(b.snaps)
 			b.sleep(time.Hour)
