@@ -108,9 +108,11 @@ type applyWorld struct {
 	settings int    // of the newest settings
 	applied  bool   // the first view was given
 	edited   bool   // a hand has edited a file that the agent has not written since
+	edits    bool   // a hand has edited a file at all
 	faulty   bool   // the disk has refused calls of this process: it may leave files
 
-	mu    sync.Mutex // mu guards what the program and the disk's faults are.
+	mu    sync.Mutex // mu guards the rest: what the program and the disk's faults are.
+	takes *rand.Rand // how long commands take
 	read  string     // what the program has read last
 	fails int        // reloads that fail before it reads
 	doubt bool       // a good version may have been refused
@@ -118,7 +120,7 @@ type applyWorld struct {
 
 func newApplyWorld(t *testing.T, dir string, seed uint64) *applyWorld {
 	r := rand.New(rand.NewPCG(seed, 17))
-	w := &applyWorld{t: t, r: r, dir: dir, swap: r.IntN(2) == 0, keep: r.IntN(4) == 0, alone: r.IntN(3) == 0, place: r.IntN(5) == 0}
+	w := &applyWorld{t: t, r: r, dir: dir, swap: r.IntN(2) == 0, keep: r.IntN(4) == 0, alone: r.IntN(3) == 0, place: r.IntN(5) == 0, takes: rand.New(rand.NewPCG(seed, 18))}
 	for _, name := range []string{"shadow", "out"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
@@ -233,7 +235,7 @@ func mixed(text string) bool {
 func (w *applyWorld) run(ctx context.Context, c proc.Command) (proc.Result, error) {
 	refused := errors.New("exit status 1")
 	w.mu.Lock()
-	wait := time.Duration(w.r.IntN(2000)) * time.Millisecond
+	wait := time.Duration(w.takes.IntN(2000)) * time.Millisecond
 	w.mu.Unlock()
 	if !pace.Sleep(ctx, wait) {
 		return proc.Result{Code: -1}, context.Cause(ctx)
@@ -286,7 +288,7 @@ func (w *applyWorld) step() {
 	case n == 9:
 		what = "edit"
 		w.mu.Lock()
-		w.edited = true
+		w.edited, w.edits = true, true
 		if err := os.WriteFile(filepath.Join(w.dir, "out", "one"), []byte("hand;"), 0o600); err != nil {
 			w.t.Fatal(err)
 		}
@@ -429,6 +431,9 @@ func (w *applyWorld) clean() {
 		for _, e := range entries {
 			if strings.HasSuffix(e.Name(), ".damaged") {
 				continue // A power loss cut a journal that needed no sync.
+			}
+			if w.edits && strings.Contains(e.Name(), ".zkagent-old-") {
+				continue // An edit went through the kept link: recovery leaves what it does not know.
 			}
 			if dir != "out" || strings.HasPrefix(e.Name(), ".") {
 				w.t.Errorf("at rest %s is left in %s", e.Name(), dir)

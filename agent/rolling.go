@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"errors"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
@@ -47,6 +48,7 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 	return func(failed error) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 		defer cancel()
+		failed = public(failed)
 		err := p.Release(last, failed)
 		for err != nil && failed != nil && last.Err() == nil {
 			// The session may have ended. The halt matters more than the permit.
@@ -61,6 +63,18 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 			a.log.Warn("permit not given back", "template", bundle, "err", err)
 		}
 	}, nil
+}
+
+// public is what everybody who may read ZooKeeper may know of a failure: how a
+// command ended, and not what it printed.
+func public(failed error) error {
+	e, ok := errors.AsType[*proc.ExitError](failed)
+	if !ok || failed == nil {
+		return failed
+	}
+	quiet := *e
+	quiet.Result.Output = ""
+	return &quiet
 }
 
 // releaseLimit is how long a host tries to halt the others and to give its

@@ -45,7 +45,7 @@ func (c Condition) Failing() bool { return slices.Contains(failing, c.Code) }
 // tellOutput are the codes whose text may have the output of a command, or values
 // of a template.
 var tellOutput = []string{
-	"hook-failed", "hook-unknown", "reload-failed", "reload-owed", "restore-failed", "rollout-failed", "service-critical", "template-failed",
+	"hook-failed", "hook-unknown", "reload-failed", "reload-halted", "reload-owed", "restore-failed", "rollout-failed", "service-critical", "template-failed",
 }
 
 // TellsOutput reports whether the text may have what is not for everybody.
