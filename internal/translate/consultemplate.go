@@ -131,12 +131,12 @@ func (c *ctFile) template(m map[string]any) {
 }
 
 func (c *ctFile) exec(m map[string]any) {
-	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"])}
+	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"]), killSignal: text(m["kill_signal"])}
 	if p.command == nil {
 		return
 	}
 	for _, key := range sorted(m) {
-		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "enabled"}, key) {
+		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled"}, key) {
 			c.r.miss("%s of exec has no counterpart", key)
 		}
 	}

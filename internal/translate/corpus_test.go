@@ -25,7 +25,7 @@ type corpusCase struct {
 	Template string            `yaml:"template"` // the template alone
 	Settings string            `yaml:"settings"` // or the settings, with their templates in files
 	Files    map[string]string `yaml:"files"`
-	Data     template.Fixture     `yaml:"data"`
+	Data     template.Fixture  `yaml:"data"`
 	Env      map[string]string `yaml:"env"`
 	Want     string            `yaml:"want"`
 	Has      []string          `yaml:"has"`  // what the settings have to hold
@@ -36,7 +36,7 @@ type corpusCase struct {
 // corpus is one file of cases.
 type corpus struct {
 	Data  template.Fixture `yaml:"data"`
-	Cases []corpusCase  `yaml:"cases"`
+	Cases []corpusCase     `yaml:"cases"`
 }
 
 // least is how many cases of each program there are, at least.

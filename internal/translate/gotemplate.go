@@ -31,8 +31,8 @@ type rewriter struct {
 	blocks []blockKind
 	vars   map[string]shape
 	defs   map[string][]token // what names of keys are computed from
-	calls  map[string]shape // what defined templates are called with
-	listed bool             // it lists members somewhere
+	calls  map[string]shape   // what defined templates are called with
+	listed bool               // it lists members somewhere
 }
 
 // blockKind is an open block.

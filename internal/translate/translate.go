@@ -65,6 +65,7 @@ type other struct {
 type program struct {
 	command             []string
 	signal, splay, kill string
+	killSignal          string
 }
 
 // ReadFunc reads a template that the settings name.
@@ -213,6 +214,9 @@ func (r *Result) Settings(inline bool) string {
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
 	}
+	if r.commands() {
+		b.WriteString("agent {\npass_env = [\"*\"]\n}\n")
+	}
 	if len(r.configs)+len(r.groups)+len(r.others) > 0 || r.set {
 		servers := r.servers
 		if len(servers) == 0 {
@@ -249,9 +253,16 @@ func (r *Result) Settings(inline bool) string {
 		}
 		line(&b, "splay", p.splay)
 		line(&b, "kill_timeout", p.kill)
+		line(&b, "kill_signal", p.killSignal)
 		b.WriteString("}\n")
 	}
 	return b.String()
+}
+
+// commands reports whether there are commands: those of the other programs have
+// the whole environment.
+func (r *Result) commands() bool {
+	return r.program != nil || slices.ContainsFunc(r.templates, func(t *Template) bool { return len(t.check)+len(t.reload) > 0 })
 }
 
 func line(b *strings.Builder, name, value string) {
