@@ -22,6 +22,8 @@ func (c *Candidate) campaign(ctx context.Context, s *session.Session, line *reci
 			return context.Cause(ctx)
 		case s.Context().Err() != nil:
 			return context.Cause(s.Context())
+		case c.cfg.Once && c.led():
+			return nil
 		case !errors.Is(err, ErrResigned) && !errors.Is(err, recipe.ErrNotHeld):
 			return err
 		}
@@ -117,6 +119,7 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.
 	term, cancel := context.WithCancelCause(hold.Context())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: place.Fence(), Mine: true}
+	c.noteTerm()
 	c.cfg.Metrics.elected(c.cfg.Name)
 	c.cfg.Logger.Info("term began", "path", place.Path(), "term", place.Fence())
 	tell(leader)

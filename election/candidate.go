@@ -29,6 +29,8 @@ type Config struct {
 	// that of candidates that start together others stand first. Nobody who
 	// leads is deposed.
 	JoinDelay time.Duration
+	// Once ends Run after the first term: the candidate leads once, and leaves.
+	Once bool
 	// Observe makes updates tell who leads while another does. Each change of
 	// the leader then wakes every candidate that observes.
 	Observe bool
@@ -51,6 +53,20 @@ type Candidate struct {
 	mu  sync.Mutex // mu guards what follows
 	cur *candidacy // what Resign ends; nil: none
 	old *kept      // a znode that was left standing; nil: none
+	was bool       // it has led
+}
+
+func (c *Candidate) noteTerm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.was = true
+}
+
+// led reports whether the candidate has led.
+func (c *Candidate) led() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.was
 }
 
 // candidacy is one znode's way from joining to leaving.
@@ -78,8 +94,8 @@ func New(cfg Config) *Candidate {
 // Run campaigns, leads, and campaigns again, until ctx or the session ends. It
 // calls up with who leads, at once and on each change, from one goroutine; up may
 // be nil.
-// It returns nil when ctx is done, and an error when it cannot go on in this
-// session.
+// It returns nil when ctx is done, or after the first term of a candidate that
+// leads once, and an error when it cannot go on in this session.
 func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
 	line, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
 	if err != nil {
@@ -102,7 +118,7 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 		close(states)
 	}()
 	c.report(states, up)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || failed == nil {
 		return nil
 	}
 	return fmt.Errorf("election %s: %w", c.cfg.Name, failed)

@@ -27,3 +27,16 @@ func TestRun_EndLeavesTheLine(t *testing.T) {
 		})
 	}
 }
+
+// A candidate that leads once ends with its term.
+func TestRun_Once(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		terms := 0
+		c := New(Config{Path: "/e", ID: "a", Once: true, Lead: func(context.Context, Term) { terms++ }})
+		must(t, c.Run(t.Context(), dialMem(t, w, "a"), nil))
+		names, _ := w.Children("/e")
+		if terms != 1 || len(names) != 0 {
+			t.Errorf("%d terms, candidates %v", terms, names)
+		}
+	})
+}

@@ -35,7 +35,7 @@ func NewBarrier(s *session.Session, path string) *Barrier { return &Barrier{s, p
 // Close closes the barrier. It is no error when it is closed already.
 func (b *Barrier) Close(ctx context.Context) error {
 	for {
-		err := withParents(ctx, b.s, b.path, func() error {
+		err := withContainers(ctx, b.s, b.path, func() error {
 			_, _, err := b.s.Create(ctx, b.path, nil, session.Persistent)
 			return err
 		})

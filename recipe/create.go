@@ -32,17 +32,48 @@ func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:]
 // they are missing. A parent may be reaped in between (containers), so it is
 // tried a few times.
 func withParents(ctx context.Context, s *session.Session, path string, create func() error) error {
+	return withDirs(ctx, s, path, create, s.CreateParents)
+}
+
+// withContainers is withParents for what leaves nothing behind: the parents are
+// containers, which the server removes some time after their last child.
+func withContainers(ctx context.Context, s *session.Session, path string, create func() error) error {
+	return withDirs(ctx, s, path, create, func(ctx context.Context, path string) error { return createContainers(ctx, s, path) })
+}
+
+func withDirs(ctx context.Context, s *session.Session, path string, create func() error, parents func(context.Context, string) error) error {
 	err := create()
 	for range 5 {
 		if !errors.Is(err, session.ErrNoNode) {
 			return err
 		}
-		if perr := s.CreateParents(ctx, path); perr != nil {
+		if perr := parents(ctx, path); perr != nil {
 			return fmt.Errorf("create parents of %s: %w", path, perr)
 		}
 		err = create()
 	}
 	return err
+}
+
+// createContainers makes the missing parents of path. A server without containers
+// gets persistent ones.
+func createContainers(ctx context.Context, s *session.Session, path string) error {
+	dir, _ := session.SplitPath(path)
+	if dir == "/" {
+		return nil
+	}
+	_, _, err := s.Create(ctx, dir, nil, session.Container)
+	if errors.Is(err, session.ErrNoNode) {
+		if err = createContainers(ctx, s, dir); err != nil {
+			return err
+		}
+		_, _, err = s.Create(ctx, dir, nil, session.Container)
+	}
+	if err == nil || errors.Is(err, session.ErrNodeExists) {
+		return nil
+	}
+	// What else may be wrong is the business of persistent parents, too.
+	return s.CreateParents(ctx, path)
 }
 
 // createContender creates the znode of a contender, whose name carries a GUID,
@@ -51,7 +82,11 @@ func withParents(ctx context.Context, s *session.Session, path string, create fu
 func createContender(ctx context.Context, s *session.Session, dir string, n naming, data []byte, acl []session.ACL) (string, session.Stat, error) {
 	var path string
 	var stat session.Stat
-	err := withParents(ctx, s, child(dir, "x"), func() error {
+	parents := withContainers
+	if n.kind() == kindElection {
+		parents = withParents
+	}
+	err := parents(ctx, s, child(dir, "x"), func() error {
 		var err error
 		if n.hex {
 			path, stat, err = createHex(ctx, s, dir, n.mark, data, acl)

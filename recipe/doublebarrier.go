@@ -89,7 +89,7 @@ func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
 
 func (b *DoubleBarrier) join(ctx context.Context) (session.Stat, error) {
 	var stat session.Stat
-	err := withParents(ctx, b.s, b.own, func() error {
+	err := withContainers(ctx, b.s, b.own, func() error {
 		var err error
 		stat, err = createOwned(ctx, b.s, b.own, b.cfg.Data)
 		return err

@@ -44,8 +44,12 @@ type items struct {
 	claims string // claims of reserved items, children named as the items are
 	mode   claimMode
 	maxLen int
-	parse  func(name string) (item, bool)
-	ops    operations
+	// maxAttempts is how often an item is reserved before it is a dead letter; 0:
+	// without end. path is that of the queue.
+	maxAttempts int
+	path        string
+	parse       func(name string) (item, bool)
+	ops         operations
 
 	// fresh makes every take begin with a new list: where a later item can
 	// stand before those that are known.
@@ -97,7 +101,7 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		}
 	}
 	path := child(q.dir, prefix)
-	err := withParents(ctx, q.s, path, func() error {
+	err := withContainers(ctx, q.s, path, func() error {
 		return q.ops.do(ctx, session.CreateOp(path, body, session.PersistentSequential))
 	})
 	if err != nil {

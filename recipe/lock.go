@@ -84,6 +84,9 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
 	})
 }
 
+// Path is the path whose children contend.
+func (l *Lock) Path() string { return l.cfg.Path }
+
 func (l *Lock) acquire(ctx context.Context, wait func(*Place) error) (*Hold, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, l.err)

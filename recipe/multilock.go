@@ -21,13 +21,22 @@ import (
 // both follow the same order; all are held, or none. Not guaranteed: that all
 // are acquired in one instant.
 
+// Acquirer is what a multi-lock holds: a [Lock], the reader or writer of an
+// [RWLock], a permit of a [Semaphore].
+type Acquirer interface {
+	Acquire(ctx context.Context) (*Hold, error)
+	TryAcquire(ctx context.Context) (*Hold, error)
+	// Path is what contenders share.
+	Path() string
+}
+
 // MultiLock is several locks that are held together. All must be of one session.
-type MultiLock struct{ locks []*Lock }
+type MultiLock struct{ locks []Acquirer }
 
 // NewMultiLock returns a multi-lock over locks of distinct paths. It does no I/O.
-func NewMultiLock(locks ...*Lock) *MultiLock {
-	sorted := slices.SortedFunc(slices.Values(locks), func(a, b *Lock) int {
-		return cmp.Compare(a.cfg.Path, b.cfg.Path)
+func NewMultiLock(locks ...Acquirer) *MultiLock {
+	sorted := slices.SortedFunc(slices.Values(locks), func(a, b Acquirer) int {
+		return cmp.Compare(a.Path(), b.Path())
 	})
 	return &MultiLock{locks: sorted}
 }
@@ -43,20 +52,20 @@ type MultiHold struct {
 
 // Acquire waits until all locks are ours, or none.
 func (m *MultiLock) Acquire(ctx context.Context) (*MultiHold, error) {
-	return m.acquire(ctx, (*Lock).Acquire)
+	return m.acquire(ctx, Acquirer.Acquire)
 }
 
 // TryAcquire takes the locks when all are free; otherwise it takes none and
 // the error matches ErrHeld.
 func (m *MultiLock) TryAcquire(ctx context.Context) (*MultiHold, error) {
-	return m.acquire(ctx, (*Lock).TryAcquire)
+	return m.acquire(ctx, Acquirer.TryAcquire)
 }
 
-func (m *MultiLock) acquire(ctx context.Context, one func(*Lock, context.Context) (*Hold, error)) (*MultiHold, error) {
+func (m *MultiLock) acquire(ctx context.Context, one func(Acquirer, context.Context) (*Hold, error)) (*MultiHold, error) {
 	var holds []*Hold
 	for i, l := range m.locks {
-		if i > 0 && l.cfg.Path == m.locks[i-1].cfg.Path {
-			return nil, fmt.Errorf("multi-lock: %s is named twice, and would wait for itself: %w", l.cfg.Path, ErrReentrant)
+		if i > 0 && l.Path() == m.locks[i-1].Path() {
+			return nil, fmt.Errorf("multi-lock: %s is named twice, and would wait for itself: %w", l.Path(), ErrReentrant)
 		}
 	}
 	for _, l := range m.locks {

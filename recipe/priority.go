@@ -39,8 +39,9 @@ type PriorityQueueConfig struct {
 	MaxLen int // see QueueConfig
 	// Reserve selects kazoo's LockingQueue layout, from which items can be
 	// reserved. All users of a path must agree.
-	Reserve bool
-	Logger  *slog.Logger // nil: discard
+	Reserve     bool
+	MaxAttempts int          // see QueueConfig
+	Logger      *slog.Logger // nil: discard
 }
 
 // PriorityQueue delivers lower priorities first. It may be used by many
@@ -51,6 +52,7 @@ type PriorityQueue struct{ items items }
 func NewPriorityQueue(s *session.Session, cfg PriorityQueueConfig) *PriorityQueue {
 	q := &PriorityQueue{items{
 		s: s, dir: cfg.Path, maxLen: cfg.MaxLen, fresh: true, logger: cfg.Logger,
+		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
 		ops: newOperations(s, cfg.Path), parse: parseEntry,
 	}}
 	if cfg.Reserve {

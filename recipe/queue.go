@@ -12,6 +12,7 @@ import (
 //	<path>/qn-<sequence>         persistent sequential, the body as it is
 //	<path>-taken/qn-<sequence>   ephemeral, the claim of a reserved item
 //	<path>-ops/_c_<uuid>         ephemeral, our marker (rule of lost replies)
+//	<path>-dead/qn-<sequence>    persistent sequential, items reserved too often
 //
 // This is the layout of ZooKeeper's own queue recipe and of Apache Curator's
 // SimpleDistributedQueue, whose clients can put and take on the same path. They
@@ -34,7 +35,10 @@ type QueueConfig struct {
 	// MaxLen is about how many items the queue may hold: a Put that finds
 	// that many returns ErrFull. 0: no bound, and one request less.
 	MaxLen int
-	Logger *slog.Logger // nil: discard
+	// MaxAttempts is how often an item is reserved: a Reserve that finds it
+	// once more moves it to the queue <Path>-dead instead. 0: without end.
+	MaxAttempts int
+	Logger      *slog.Logger // nil: discard
 }
 
 // Queue is a first-in-first-out queue. It may be used by many goroutines at once.
@@ -46,6 +50,7 @@ const fifoPrefix = "qn-"
 func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 	return &Queue{items{
 		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
+		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
 		ops: newOperations(s, cfg.Path),
 		parse: func(name string) (item, bool) {
 			seq, ok := ParseSequence(name, fifoPrefix)

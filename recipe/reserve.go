@@ -57,6 +57,9 @@ func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) 
 	if err != nil {
 		return nil, q.unlessSkipped(r.item, err)
 	}
+	if q.maxAttempts > 0 && int(stat.Version) >= q.maxAttempts {
+		return nil, q.bury(ctx, it, body, stat.Version)
+	}
 	r.body, r.version = body, stat.Version+1
 	claimed, err := q.claim(ctx, r)
 	switch {
@@ -81,7 +84,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 		case err == nil:
 			return results[1].Stat, nil
 		case q.noClaimDir(err):
-			if err = q.s.CreateParents(ctx, r.claim); err != nil {
+			if err = createContainers(ctx, q.s, r.claim); err != nil {
 				return session.Stat{}, err
 			}
 			continue

@@ -33,26 +33,35 @@ func (l *Lock) Revoke(ctx context.Context) error {
 	if err := l.s.Sync(ctx, l.cfg.Path); err != nil && !errors.Is(err, session.ErrNoNode) {
 		return fmt.Errorf("revoke: %w", err)
 	}
-	names, _, err := l.s.Children(ctx, l.cfg.Path)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil
-	}
+	list, err := Contenders(ctx, l.s, l.cfg.Path)
 	if err != nil {
-		return fmt.Errorf("revoke: list %s: %w", l.cfg.Path, err)
+		return fmt.Errorf("revoke: %w", err)
 	}
-	holder, ok := first(names)
-	if !ok {
-		return nil
+	for _, c := range list {
+		if !c.Holder {
+			break
+		}
+		if err := l.ask(ctx, c.Path); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// ask writes the request into the znode of a holder.
+func (l *Lock) ask(ctx context.Context, path string) error {
 	for {
 		// Setting the same data twice is harmless, so an unknown outcome
 		// is simply tried again.
-		_, err := l.s.Set(ctx, child(l.cfg.Path, holder.name), []byte(revokeData), -1)
+		_, err := l.s.Set(ctx, path, []byte(revokeData), -1)
 		switch {
 		case err == nil, errors.Is(err, session.ErrNoNode):
 			return nil // it left by itself
 		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
-			return fmt.Errorf("revoke %s: %w", holder.name, err)
+			return fmt.Errorf("revoke %s: %w", path, err)
 		}
 	}
 }
+
+// Revoke asks all who hold the lock, the writer or the readers, to give it back.
+func (l *RWLock) Revoke(ctx context.Context) error { return l.write.Revoke(ctx) }

@@ -42,6 +42,12 @@ func NewRWLock(s *session.Session, cfg LockConfig) *RWLock {
 	return &RWLock{read: newLock(s, cfg, rn, true, err), write: newLock(s, cfg, wn, false, err)}
 }
 
+// Reader is the read lock by itself, for a [MultiLock].
+func (l *RWLock) Reader() *Lock { return l.read }
+
+// Writer is the write lock by itself.
+func (l *RWLock) Writer() *Lock { return l.write }
+
 // RLock waits until no writer stands before us.
 func (l *RWLock) RLock(ctx context.Context) (*Hold, error) { return l.read.Acquire(ctx) }
 

@@ -73,6 +73,9 @@ func NewSemaphore(s *session.Session, cfg SemaphoreConfig) *Semaphore {
 	return m
 }
 
+// Path is the path of the semaphore.
+func (m *Semaphore) Path() string { return m.cfg.Path }
+
 // Acquire waits until a permit is ours. When ctx ends first its cause is
 // returned and nothing is left behind.
 func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) {
@@ -399,8 +402,11 @@ func (m *Semaphore) declare(ctx context.Context) error {
 				_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
 			}
 		case errors.Is(err, session.ErrNoNode):
-			err = withParents(ctx, m.s, m.cfg.Path, func() error {
-				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
+			err = withContainers(ctx, m.s, m.cfg.Path, func() error {
+				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Container)
+				if errors.Is(createErr, session.ErrUnimplemented) {
+					_, _, createErr = m.s.Create(ctx, m.cfg.Path, want, session.Persistent)
+				}
 				return createErr
 			})
 		}

@@ -66,7 +66,7 @@ func (q *items) unlessSkipped(path string, err error) error {
 func (q *items) remove(ctx context.Context, name string) error {
 	err := q.ops.do(ctx, q.removal(name)...)
 	if q.mode == withClaims && q.noClaimDir(err) {
-		if err = q.s.CreateParents(ctx, child(q.claims, name)); err != nil {
+		if err = createContainers(ctx, q.s, child(q.claims, name)); err != nil {
 			return err
 		}
 		return q.ops.do(ctx, q.removal(name)...)

@@ -26,6 +26,8 @@ type aQueue interface {
 	TakeOver(ctx context.Context, name string) (*recipe.Reservation, error)
 	Len(ctx context.Context) (int, error)
 	Purge(ctx context.Context) (int, error)
+	Items(ctx context.Context, limit int) ([]recipe.Item, error)
+	Peek(ctx context.Context) ([]byte, error)
 }
 
 type queueOptions struct {
@@ -33,6 +35,7 @@ type queueOptions struct {
 	ordered  bool
 	reserve  bool
 	maxLen   int
+	attempts int
 	waiting
 	file string
 }
@@ -79,13 +82,20 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)
 	})
+	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
+	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return g.queueList(c.Context(), args[0], o)
+	})
+	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return g.queuePeek(c.Context(), args[0], o)
+	})
 	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
 			return err
 		}
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)
 	})
-	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, length, purge}, g.newAckCommands()...)...)
+	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, g.newAckCommands()...)...)
 }
 
 // waitQueue runs fn with the queue of the name, in one session after the other
@@ -109,9 +119,9 @@ func (g *globals) withQueue(ctx context.Context, name string, fn func(context.Co
 
 func (o queueOptions) open(s *session.Session, path string) aQueue {
 	if o.ordered {
-		return recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve})
+		return recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve, MaxAttempts: o.attempts})
 	}
-	return recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen})
+	return recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen, MaxAttempts: o.attempts})
 }
 
 func (g *globals) queuePut(ctx context.Context, args []string, o queueOptions, ordered bool) error {
@@ -262,6 +272,56 @@ func writeBack(f *os.File, body []byte) error {
 	}
 	_, err := f.Seek(0, io.SeekStart)
 	return err
+}
+
+// queueList prints the items.
+func (g *globals) queueList(ctx context.Context, name string, o queueOptions) error {
+	type row struct {
+		Name     string    `json:"name"`
+		Size     int       `json:"size"`
+		Priority int       `json:"priority"`
+		Attempts int       `json:"attempts"`
+		Reserved bool      `json:"reserved"`
+		Put      time.Time `json:"put"`
+	}
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+		list, err := o.open(s, path).Items(ctx, 0)
+		if err != nil {
+			return err
+		}
+		rows := []row{}
+		for _, it := range list {
+			rows = append(rows, row{it.Name, it.Size, it.Priority, it.Attempts, it.Reserved, it.Put.UTC()})
+		}
+		if g.IsJSON() {
+			return g.PrintJSON("items", rows)
+		}
+		for _, r := range rows {
+			state := "ready"
+			if r.Reserved {
+				state = "reserved"
+			}
+			if _, err := fmt.Fprintf(g.Out, "%s\t%d\t%d\t%s\n", r.Name, r.Size, r.Attempts, state); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// queuePeek prints the first item.
+func (g *globals) queuePeek(ctx context.Context, name string, o queueOptions) error {
+	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+		body, err := o.open(s, path).Peek(ctx)
+		switch {
+		case err != nil:
+			return empty(err, path, false)
+		case g.IsJSON():
+			return g.PrintObject(bodyFields(body))
+		}
+		_, err = g.Out.Write(body)
+		return err
+	})
 }
 
 func (g *globals) queueNumber(ctx context.Context, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {

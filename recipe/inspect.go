@@ -1,0 +1,113 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Item is one item of a queue as an operator sees it.
+type Item struct {
+	Name     string
+	Size     int
+	Priority int
+	Attempts int  // how often it was reserved
+	Reserved bool // somebody works on it now
+	Put      time.Time
+}
+
+// inspect returns what is in the queue, in the order in which it is taken, at most
+// limit items; 0: all.
+func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
+	names, _, err := q.listDir(ctx, q.dir, false)
+	if err != nil {
+		return nil, err
+	}
+	reserved := map[string]bool{}
+	if q.claims != "" {
+		claims, _, err := q.listDir(ctx, q.claims, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range claims {
+			reserved[name] = true
+		}
+	}
+	list := []Item{}
+	for _, it := range q.sorted(names, nil) {
+		if limit > 0 && len(list) == limit {
+			break
+		}
+		stat, exists, err := q.s.Exists(ctx, child(q.dir, it.name))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", it.name, err)
+		}
+		if exists {
+			list = append(list, Item{
+				Name: it.name, Size: int(stat.DataLength), Priority: it.priority, Attempts: int(stat.Version), Reserved: reserved[it.name],
+				Put: time.UnixMilli(stat.Ctime),
+			})
+		}
+	}
+	return list, nil
+}
+
+// peek returns the body of the first item that nobody has reserved.
+func (q *items) peek(ctx context.Context) ([]byte, error) {
+	list, _, err := q.read(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, it := range list {
+		body, _, err := q.s.Get(ctx, child(q.dir, it.name))
+		if err == nil {
+			return body, nil
+		}
+		if !errors.Is(err, session.ErrNoNode) && !errors.Is(err, session.ErrNoAuth) {
+			return nil, fmt.Errorf("peek into %s: %w", q.dir, err)
+		}
+	}
+	return nil, fmt.Errorf("peek into %s: %w", q.dir, ErrEmpty)
+}
+
+// bury moves an item that was reserved too often to the queue of dead letters,
+// <path>-dead: one transaction, so it is in one of them.
+func (q *items) bury(ctx context.Context, it item, body []byte, version int32) error {
+	dead := child(q.path+"-dead", fifoPrefix)
+	err := withContainers(ctx, q.s, dead, func() error {
+		return q.ops.do(ctx,
+			session.DeleteOp(child(q.dir, it.name), version),
+			session.CreateOp(dead, body, session.PersistentSequential))
+	})
+	switch {
+	case err == nil:
+		if q.logger != nil {
+			q.logger.Warn("an item was reserved too often and is a dead letter now", "item", child(q.dir, it.name), "dead", q.path+"-dead")
+		}
+		return nil
+	case !errors.Is(err, session.ErrUnknown) && (isTaken(err) || errors.Is(err, session.ErrBadVersion)):
+		return nil // somebody else was first
+	}
+	return fmt.Errorf("move %s to the dead letters: %w", it.name, err)
+}
+
+// Items returns what is in the queue, in the order in which it is taken, at most
+// limit items; 0: all.
+func (q *Queue) Items(ctx context.Context, limit int) ([]Item, error) {
+	return q.items.inspect(ctx, limit)
+}
+
+// Peek returns the body of the first item that nobody has reserved, and leaves it
+// there; the error matches ErrEmpty when there is none.
+func (q *Queue) Peek(ctx context.Context) ([]byte, error) { return q.items.peek(ctx) }
+
+// Items is [Queue.Items].
+func (q *PriorityQueue) Items(ctx context.Context, limit int) ([]Item, error) {
+	return q.items.inspect(ctx, limit)
+}
+
+// Peek is [Queue.Peek].
+func (q *PriorityQueue) Peek(ctx context.Context) ([]byte, error) { return q.items.peek(ctx) }

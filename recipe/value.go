@@ -1,0 +1,121 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The shared value.
+//
+//	<path>                  data = the value as it is (Apache Curator's SharedValue)
+//	<path>-ops/_c_<uuid>    ephemeral, our marker (rule of lost replies)
+//
+// Steps: read; set with the version that was read, in one multi with our marker.
+//
+// Guarantees: a CompareAndSet that returns true was applied, once; one that returns
+// false was not. Follow passes on the newest value, and none twice in a row. Not
+// guaranteed: that every value is seen.
+
+// Value is data that many clients change. It may be used by many goroutines at
+// once.
+type Value struct {
+	s    *session.Session
+	path string
+	ops  operations
+}
+
+// Versioned is a value as it was read at one moment.
+type Versioned struct {
+	Data    []byte
+	Version int32 // for CompareAndSet
+	Exists  bool
+}
+
+// NewValue returns the value at path. It does no I/O; a path without a znode has
+// the empty value and is created by the first CompareAndSet.
+func NewValue(s *session.Session, path string) *Value {
+	return &Value{s: s, path: path, ops: newOperations(s, path)}
+}
+
+// Get returns the present value.
+func (v *Value) Get(ctx context.Context) (Versioned, error) {
+	data, stat, err := v.s.Get(ctx, v.path)
+	switch {
+	case errors.Is(err, session.ErrNoNode):
+		return Versioned{}, nil
+	case err != nil:
+		return Versioned{}, fmt.Errorf("value %s: %w", v.path, err)
+	}
+	return Versioned{Data: data, Version: stat.Version, Exists: true}, nil
+}
+
+// CompareAndSet sets the value if it is still old, as Get or Follow returned it,
+// and reports whether it did.
+func (v *Value) CompareAndSet(ctx context.Context, old Versioned, data []byte) (bool, error) {
+	op := session.SetOp(v.path, data, old.Version)
+	if !old.Exists {
+		op = session.CreateOp(v.path, data, session.Persistent)
+	}
+	err := withParents(ctx, v.s, v.path, func() error { return v.ops.do(ctx, op) })
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, session.ErrUnknown):
+	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
+		return false, nil
+	}
+	return false, fmt.Errorf("value %s: %w", v.path, err)
+}
+
+// Follow calls up with the value, at once and after each change, until ctx or the
+// session ends; it returns the cause.
+func (v *Value) Follow(ctx context.Context, up func(Versioned)) error {
+	last := Versioned{Version: -1}
+	for {
+		now, watch, err := v.getW(ctx)
+		if err != nil {
+			return fmt.Errorf("follow value %s: %w", v.path, err)
+		}
+		if now.Exists != last.Exists || now.Version != last.Version {
+			last = now
+			up(now)
+		}
+		if err := watch.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// getW is Get with a watch; without a znode, on its creation.
+func (v *Value) getW(ctx context.Context) (Versioned, *session.Watch, error) {
+	for {
+		data, stat, watch, err := v.s.GetW(ctx, v.path)
+		if !errors.Is(err, session.ErrNoNode) {
+			return Versioned{Data: data, Version: stat.Version, Exists: true}, watch, err
+		}
+		_, exists, watch, err := v.s.ExistsW(ctx, v.path)
+		if err != nil || !exists {
+			return Versioned{}, watch, err
+		}
+		watch.Stop() // it was created in between
+	}
+}
+
+// Follow calls up with the counter's value, at once and after each change, until
+// ctx or the session ends; it returns the cause. A value that cannot be decoded is
+// an error.
+func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return NewValue(c.s, c.cfg.Path).Follow(ctx, func(v Versioned) {
+		n, err := c.decode(v.Data)
+		if err != nil {
+			cancel(fmt.Errorf("counter %s: %w", c.cfg.Path, err))
+			return
+		}
+		up(n)
+	})
+}

@@ -1,0 +1,154 @@
+package registry
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// ErrNoMember means that a provider knows no member that may get traffic.
+var ErrNoMember = errors.New("no member may get traffic")
+
+// Strategy is how a [Provider] chooses.
+type Strategy int
+
+// Strategies.
+const (
+	RoundRobin Strategy = iota // one after the other
+	Random                     // by weight
+	Sticky                     // the same one for as long as it may get traffic
+)
+
+// ProviderConfig describes a provider. The zero value of a field means its default.
+type ProviderConfig struct {
+	Strategy Strategy
+	// Errors within ErrorWindow after which a member is left out for DownFor;
+	// 2 within 30 s, 30 s.
+	Errors      int
+	ErrorWindow time.Duration
+	DownFor     time.Duration
+}
+
+// Provider chooses members of a group for a client, as Curator's ServiceProvider
+// does. Give [Provider.Update] to [Group.Run]. Members that are held by the guard
+// may be chosen: NoteError leaves out those that are dead. Its methods may be
+// called from any goroutine.
+type Provider struct {
+	cfg ProviderConfig
+
+	mu     sync.Mutex // guards what follows
+	list   []view.Member
+	next   int
+	chosen memberKey // sticky
+	errors map[memberKey][]time.Time
+	down   map[memberKey]time.Time
+}
+
+// NewProvider returns a provider without members.
+func NewProvider(cfg ProviderConfig) *Provider {
+	if cfg.Errors <= 0 {
+		cfg.Errors = 2
+	}
+	if cfg.ErrorWindow <= 0 {
+		cfg.ErrorWindow = 30 * time.Second
+	}
+	if cfg.DownFor <= 0 {
+		cfg.DownFor = 30 * time.Second
+	}
+	return &Provider{cfg: cfg, errors: map[memberKey][]time.Time{}, down: map[memberKey]time.Time{}}
+}
+
+// Update takes the members of a group.
+func (p *Provider) Update(g *view.Group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = p.list[:0:0]
+	there := map[memberKey]bool{}
+	for _, m := range g.Members {
+		if m.MayServe() {
+			p.list = append(p.list, m)
+			there[keyOf(&m)] = true
+		}
+	}
+	for k := range p.errors {
+		if !there[k] {
+			delete(p.errors, k)
+			delete(p.down, k)
+		}
+	}
+}
+
+// Pick chooses a member. When all of them are left out because of errors, it
+// chooses among all: a group of which nothing is known to work is better tried
+// than given up. The error is ErrNoMember.
+func (p *Provider) Pick() (view.Member, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	usable := make([]view.Member, 0, len(p.list))
+	for _, m := range p.list {
+		if k := keyOf(&m); !now.Before(p.down[k]) {
+			usable = append(usable, m)
+		}
+	}
+	if len(usable) == 0 {
+		usable = p.list
+	}
+	if len(usable) == 0 {
+		return view.Member{}, ErrNoMember
+	}
+	switch p.cfg.Strategy {
+	case Random:
+		return byWeight(usable), nil
+	case Sticky:
+		for _, m := range usable {
+			if keyOf(&m) == p.chosen {
+				return m, nil
+			}
+		}
+		m := byWeight(usable)
+		p.chosen = keyOf(&m)
+		return m, nil
+	}
+	p.next++
+	return usable[(p.next-1)%len(usable)], nil
+}
+
+// byWeight chooses at random; members of weight 0 only when there are no others.
+func byWeight(list []view.Member) view.Member {
+	total := 0
+	for _, m := range list {
+		total += m.Weight
+	}
+	if total == 0 {
+		return list[rand.IntN(len(list))] // #nosec G404 -- to spread, not to hide
+	}
+	n := rand.IntN(total) // #nosec G404 -- to spread, not to hide
+	for _, m := range list {
+		if n -= m.Weight; n < 0 {
+			return m
+		}
+	}
+	return list[len(list)-1]
+}
+
+// NoteError reports that a request to the member failed.
+func (p *Provider) NoteError(m view.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, k := time.Now(), keyOf(&m)
+	recent := p.errors[k][:0:0]
+	for _, at := range p.errors[k] {
+		if now.Sub(at) < p.cfg.ErrorWindow {
+			recent = append(recent, at)
+		}
+	}
+	if recent = append(recent, now); len(recent) >= p.cfg.Errors {
+		p.down[k] = now.Add(p.cfg.DownFor)
+		recent = nil
+	}
+	p.errors[k] = recent
+}
