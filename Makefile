@@ -4,7 +4,7 @@ GO ?= go
 BIN := bin
 CACHE := .cache
 GOLANGCI_VERSION := v2.15.0
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | grep . || echo "$$(cat VERSION)-dev+$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)")
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 

@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -121,7 +122,7 @@ func New(cfg Config) (*Agent, error) {
 		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
-	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.session, cfg.ID
+	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.of.session, cfg.ID
 	if zk.StateDir == "" {
 		zk.StateDir = cfg.StateDir
 	}
@@ -150,11 +151,15 @@ func (a *Agent) build(cfg *Config) {
 		Run: a.plainRun, Fleet: (*reloadFleet)(a),
 	})
 	a.loop = &loop{
-		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
-		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
-		startWait: defaultStartWait, startLimit: defaultStartLimit,
-		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
-		done: make(chan struct{}), ready: make(chan struct{}),
+		loopConfig: loopConfig{
+			log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
+			beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
+			startWait: defaultStartWait, startLimit: defaultStartLimit,
+		},
+		loopDoors: loopDoors{
+			updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
+			done: make(chan struct{}), ready: make(chan struct{}),
+		},
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
@@ -174,7 +179,7 @@ func (a *Agent) build(cfg *Config) {
 // dnsKeeper makes what keeps the DNS listener.
 func (a *Agent) dnsKeeper() *dns.Keeper {
 	k := dns.NewKeeper()
-	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, a.metrics.dns
+	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, a.metrics.of.dns
 	k.State = func() dns.State {
 		s := a.loop.snapshot.Load()
 		return dns.State{Key: s, View: s.view, Declared: s.declared}
@@ -298,6 +303,32 @@ func (a *Agent) reload(ctx context.Context) error {
 func hasSource(cfg *Config, subject string) bool {
 	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
 		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name })
+}
+
+// fileWatch loads the settings again when one of their files, or a template,
+// changes.
+func (a *Agent) fileWatch(ctx context.Context) filewatch.Watch {
+	return filewatch.Watch{
+		Files: func() []string {
+			cfg := a.cfg.Load()
+			files := slices.Clone(cfg.Files)
+			for _, b := range cfg.Bundles {
+				for _, t := range b.Templates {
+					if t.Source != "" {
+						files = append(files, t.Source)
+					}
+				}
+			}
+			return files
+		},
+		Changed: func() {
+			if err := a.Reload(ctx); err != nil {
+				a.log.Debug("changed settings kept out", "err", err)
+			}
+		},
+		Problem: func(dir string, err error) { a.conds.Set("files-not-watched", dir, err) },
+		Lost:    func(err error) { a.log.Warn("file events lost", "err", err) },
+	}
 }
 
 func hasBundle(cfg *Config, name string) bool {

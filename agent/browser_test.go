@@ -18,6 +18,14 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
+// pageSection is one page of the navigation.
+type pageSection struct{ Path, name string }
+
+var sections = []pageSection{
+	{"/", "fleet"}, {"/services", "services"}, {"/templates", "templates"}, {"/rollouts", "rollouts"}, {"/locks", "locks"},
+	{"/timeline", "timeline"}, {"/agent", "agent"},
+}
+
 // browser is one headless Chromium with one tab.
 type browser struct {
 	t   *testing.T

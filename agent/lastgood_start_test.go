@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/lastgood"
 )
 
 // The newest last known good file is damaged and ZooKeeper is away: the one
@@ -18,7 +20,7 @@ func TestStart_DamagedLastKnownGood(t *testing.T) {
 	kept := func(port string) {
 		t.Helper()
 		eventually(t, "the view of port "+port+" to be kept", func() bool {
-			g, err := LoadLastGood(c.StateDir)
+			g, err := lastgood.Load(c.StateDir)
 			return err == nil && g != nil && len(g.Trees) == 1 && string(g.Trees[0].Keys["port"]) == port
 		})
 	}
@@ -31,12 +33,12 @@ func TestStart_DamagedLastKnownGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Stop(t)
-	for _, file := range lastGoodFiles(lastGoodDir(c.StateDir)) {
+	for _, file := range lastgood.Files(c.StateDir) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := decodeLastGood(data)
+		g, err := lastgood.Decode(data)
 		if err != nil || string(g.Trees[0].Keys["port"]) != "81" {
 			break // older ones are sound
 		}

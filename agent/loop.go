@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -25,6 +26,31 @@ const (
 // touched by its own goroutine alone; the outside sends updates, results and
 // requests, and reads the published snapshot.
 type loop struct {
+	loopConfig
+	loopDoors
+	listing
+
+	snapshot atomic.Pointer[snapshot]
+
+	v        view.View
+	declared []view.Source
+	live     map[view.Source]time.Time // when each source last changed in this process
+	complete bool                      // every declared source has reported at least once
+	cached   bool                      // running from the last known good view
+	lastGood *lastgood.View
+	bundles  map[string]*bundle
+	leaving  map[*bundle]bool // in flight, and of settings that had another bundle
+	applies  sync.WaitGroup
+	stopping bool
+	isReady  bool
+	isSet    bool // settings were given
+	began    time.Time
+	drift    time.Time
+	dirty    bool // the snapshot is older than the state
+}
+
+// loopConfig is what the loop works with.
+type loopConfig struct {
 	log     *slog.Logger
 	conds   *condition.Set
 	events  *event.Ring
@@ -36,35 +62,26 @@ type loop struct {
 	// startWait is how long sources may take before the last known good view
 	// is taken; startLimit how long before the agent is ready without one.
 	startWait, startLimit time.Duration
+}
 
+// loopDoors are how others reach the loop.
+type loopDoors struct {
 	updates  chan view.Update
 	results  chan applied
 	requests chan func()
 	pings    chan struct{} // taken by each turn: whether the loop turns changes nothing
 	done     chan struct{} // closed when run has returned
 	ready    chan struct{} // closed when the first useful state is reached
-	snapshot atomic.Pointer[snapshot]
+}
 
-	v        view.View
-	declared []view.Source
-	live     map[view.Source]time.Time // when each source last changed in this process
-	complete bool                      // every declared source has reported at least once
-	cached   bool                      // running from the last known good view
-	lastGood *LastGood
-	bundles  map[string]*bundle
-	sorted   []*bundle                // by name
-	order    []string                 // their names; not changed once made
-	sources  map[string][]view.Source // of each bundle; likewise
-	reports  map[string]*bundleReport // of each bundle; likewise
-	turns    int                      // how often a report got another state or version
-	leaving  map[*bundle]bool         // in flight, and of settings that had another bundle
-	applies  sync.WaitGroup
-	stopping bool
-	isReady  bool
-	isSet    bool // settings were given
-	began    time.Time
-	drift    time.Time
-	dirty    bool // the snapshot is older than the state
+// listing is what is known of the bundles by their names. Its lists and maps are
+// not changed once made.
+type listing struct {
+	sorted  []*bundle // by name
+	order   []string  // their names
+	sources map[string][]view.Source
+	reports map[string]*bundleReport
+	turns   int // how often a report got another state or version
 }
 
 // bundle is one bundle of the settings as the loop sees it.

@@ -37,6 +37,11 @@ type metrics struct {
 	info         *prometheus.GaugeVec
 	healthNow    func() fleet.Health // asked at each scrape; nil: not known yet
 
+	of packageMetrics
+}
+
+// packageMetrics are those of the packages that the agent wires.
+type packageMetrics struct {
 	session  *session.Metrics
 	config   *config.Metrics
 	registry *registry.Metrics
@@ -73,9 +78,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "zkagent_health", Help: "The health of the host: 1 for the word that holds now.", ConstLabels: prometheus.Labels{"health": string(word)},
 		}, func() float64 { return bool01(m.healthNow != nil && m.healthNow() == word) }))
 	}
-	m.session, m.config = session.NewMetrics(reg), config.NewMetrics(reg)
-	m.registry, m.election = registry.NewMetrics(reg), election.NewMetrics(reg)
-	m.dns = dns.NewMetrics(reg)
+	m.of.session, m.of.config = session.NewMetrics(reg), config.NewMetrics(reg)
+	m.of.registry, m.of.election = registry.NewMetrics(reg), election.NewMetrics(reg)
+	m.of.dns = dns.NewMetrics(reg)
 	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
 		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
 		m.settingsHash, m.bundleState, m.unitErrors, m.info)

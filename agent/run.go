@@ -81,7 +81,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)))
 	hooksDone.Go(func() { a.hooks.Run(hooks) })
 	wg.Go(func() { a.saved.run(life) })
-	wg.Go(func() { a.watchFiles(life) })
+	if a.first.Load != nil {
+		wg.Go(func() { a.fileWatch(life).Run(life) })
+	}
 	wg.Go(func() { a.tellReady(life) })
 	wg.Go(func() { a.followConnection(life) })
 	wg.Go(func() { a.followServices(life) })

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/view"
 )
@@ -63,9 +64,8 @@ func (s *lastGoodSaver) tell() {
 // flush saves the view when it is a whole one that every bundle was rendered
 // from, and differs from the one that was saved.
 func (s *lastGoodSaver) flush() {
-	dir := lastGoodDir(s.a.first.StateDir)
 	snap := s.a.loop.snapshot.Load()
-	if dir == "" || !snap.complete {
+	if s.a.first.StateDir == "" || !snap.complete {
 		return
 	}
 	for _, b := range snap.bundles {
@@ -78,7 +78,7 @@ func (s *lastGoodSaver) flush() {
 	if sameSources(s.saved, snap.view) {
 		return
 	}
-	err := saveLastGood(dir, newLastGood(snap.view, nil))
+	err := lastgood.Save(s.a.first.StateDir, lastgood.Of(snap.view, nil))
 	s.a.conds.Set("last-good-not-saved", "", err)
 	if err == nil {
 		s.saved = snap.view
@@ -103,7 +103,7 @@ func sameSources(a, b view.View) bool {
 // loadLastGood gives the loop the last known good view, for a start without
 // ZooKeeper.
 func (a *Agent) loadLastGood() {
-	g, err := LoadLastGood(a.first.StateDir)
+	g, err := lastgood.Load(a.first.StateDir)
 	a.conds.Set("last-good-damaged", "", err)
 	a.loop.lastGood = g
 }

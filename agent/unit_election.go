@@ -29,7 +29,7 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 	c := election.New(election.Config{
 		Name: e.Name, Path: e.Path, ID: k.ID, Dialect: e.Dialect, Observe: k.Observe, Keep: true,
 		JoinDelay: e.JoinDelay,
-		Logger:    a.log, Metrics: a.metrics.election,
+		Logger:    a.log, Metrics: a.metrics.of.election,
 		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
 	})
 	return unitParts{

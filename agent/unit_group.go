@@ -82,14 +82,14 @@ func (g *groupFollower) life(ctx context.Context) {
 }
 
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
-	c.Logger, c.Metrics = a.log, a.metrics.registry
+	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	c.Problem = func(err error) { a.conds.Set("source-unusable", "group "+c.Name, err) }
 	g := registry.NewGroup(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }
 
 func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
-	c.Logger, c.Metrics = a.log, a.metrics.registry
+	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	g := registry.NewGroups(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }

@@ -15,7 +15,7 @@ import (
 // serviceUnit makes a registrar. One that replaces another of the same place
 // takes over its znode and what its checks know.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
-	c.Logger, c.Metrics, c.Run = a.log, a.metrics.registry, a.checkRun
+	c.Logger, c.Metrics, c.Run = a.log, a.metrics.of.registry, a.checkRun
 	c.Changed = func() { pace.Poke(a.news.services) }
 	if a.first.StateDir != "" && c.StateFile == "" {
 		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)

@@ -262,7 +262,7 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 }
 
 func (a *Agent) configUnit(c config.Config) unitParts {
-	c.Logger, c.Metrics = a.log, a.metrics.config
+	c.Logger, c.Metrics = a.log, a.metrics.of.config
 	c.Problem = func(err error) { a.conds.Set("source-unusable", "config "+c.Name, err) }
 	w := config.NewWatcher(c)
 	return unitParts{unit: &configTree{agent: a, cfg: c, watcher: w}, value: w}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -18,6 +19,59 @@ const SchemaKey = ".schema.json"
 
 // ErrSchema is matched by errors about a tree that violates its schema.
 var ErrSchema = errors.New("violates the schema")
+
+// ErrSchemaBudget is matched by the error about a schema that takes too long: a
+// few hundred bytes whose parts refer to each other twice double the work with
+// each level.
+var ErrSchemaBudget = errors.New("the schema takes too much work")
+
+// What one check may take. A host takes about a microsecond for a step.
+const (
+	maxSchema      = 1 << 20
+	schemaSteps    = 200_000 // and
+	schemaKeySteps = 100     // for each key
+	maxSchemaTime  = 10 * time.Second
+)
+
+// schemaBudget counts the schemas that are applied to values. It is a vocabulary
+// without keywords, since the library asks those at each step.
+type schemaBudget struct {
+	steps int
+	limit int
+	until time.Time
+}
+
+func (b *schemaBudget) vocabulary() *jsonschema.Vocabulary {
+	return &jsonschema.Vocabulary{
+		URL: "zkagent:budget",
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) {
+			b.step()
+			return b, nil
+		},
+	}
+}
+
+// Validate implements jsonschema.SchemaExt.
+func (b *schemaBudget) Validate(*jsonschema.ValidatorContext, any) { b.step() }
+
+func (b *schemaBudget) step() {
+	if b.steps++; b.steps > b.limit || b.steps%4096 == 0 && time.Now().After(b.until) {
+		panic(ErrSchemaBudget)
+	}
+}
+
+// budgeted runs a check; it ends when its budget does.
+func budgeted(keys int, check func(*schemaBudget) error) (err error) {
+	b := &schemaBudget{limit: schemaSteps + schemaKeySteps*keys, until: time.Now().Add(maxSchemaTime)}
+	defer func() {
+		if p := recover(); p == ErrSchemaBudget { //nolint:errorlint // The value that step panics with.
+			err = fmt.Errorf("schema: %w: more than %d steps or %s", ErrSchemaBudget, b.limit, maxSchemaTime)
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	return check(b)
+}
 
 // CheckSchema validates a tree against a JSON Schema (draft 2020-12 unless it
 // says otherwise). With a nil schema, the tree's own is taken; without one there
@@ -35,7 +89,12 @@ func CheckSchema(schema []byte, t *view.Tree) error {
 		}
 		schema = own.Value
 	}
-	compiled, err := compileSchema(schema)
+	return budgeted(t.Len(), func(b *schemaBudget) error { return checkSchemaOf(schema, t, b) })
+}
+
+// checkSchemaOf is CheckSchema within a budget.
+func checkSchemaOf(schema []byte, t *view.Tree, budget *schemaBudget) error {
+	compiled, err := compileSchema(schema, budget)
 	if err != nil {
 		return err
 	}
@@ -80,13 +139,18 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("reference to %s: other documents are not loaded", url)
 }
 
-func compileSchema(schema []byte) (*jsonschema.Schema, error) {
+func compileSchema(schema []byte, budget *schemaBudget) (*jsonschema.Schema, error) {
+	if len(schema) > maxSchema {
+		return nil, fmt.Errorf("schema: %w: %d bytes, the limit is %d", ErrSchemaBudget, len(schema), maxSchema)
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
+	c.RegisterVocabulary(budget.vocabulary())
+	c.AssertVocabs()
 	const name = "zkagent:schema"
 	if err = c.AddResource(name, doc); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/lastgood"
 )
 
 // The host was booted anew, its rendered files were in memory, and ZooKeeper is
@@ -28,7 +28,7 @@ template "app" {
 	file := a.path("app.txt")
 	fileContains(t, file, "first")
 	eventually(t, "the view to be kept", func() bool {
-		kept, err := agent.LoadLastGood(a.path("state"))
+		kept, err := lastgood.Load(a.path("state"))
 		return err == nil && kept != nil && len(kept.Trees) == 1
 	})
 	a.powerOff(t, file)

@@ -28,8 +28,8 @@ var (
 	ErrSyntax = errors.New("rendered bytes do not parse")
 	// ErrNotAllowed: env or file without the setting that allows it.
 	ErrNotAllowed = errors.New("not allowed")
-	// ErrLabel: a label of a member that is no plain token is printed bare.
-	ErrLabel = errors.New("label needs quoting")
+	// ErrQuote: a value that a quoting helper cannot quote.
+	ErrQuote = errors.New("cannot be quoted")
 )
 
 // Error is an error at a place in a template. Its text never holds a value

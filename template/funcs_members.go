@@ -81,9 +81,9 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 		return nil, err
 	}
 	if len(wanted) > 0 && !slices.Contains(wanted, statusAny) && !slices.Contains(wanted, view.StatusUp) {
-		return withStatus(g.Members, wanted), nil // That nobody is draining is as it should be.
+		return withStatus(st.printable(g.Members), wanted), nil // That nobody is draining is as it should be.
 	}
-	members := g.Members
+	members := st.printable(g.Members)
 	switch {
 	case len(wanted) == 0:
 		members = serving(members)
@@ -98,6 +98,19 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 		err = failf(ErrEmptyGroup, "", "groups %q has no group %q: the file stays as it is", set, child)
 	}
 	return members, err
+}
+
+// printable leaves out the members whose value of a label that the template
+// names is no token. The writer of one member could otherwise hold the file of
+// all.
+func (st *state) printable(all []view.Member) []view.Member {
+	raw := func(m view.Member) bool {
+		return slices.ContainsFunc(st.t.labels, func(name string) bool { _, ok := m.RawLabels[name]; return ok })
+	}
+	if len(st.t.labels) == 0 || !slices.ContainsFunc(all, raw) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), raw)
 }
 
 // serving are the members that may get traffic.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/zkagent/zkagent/view"
 )
 
 // quoteFunctions write any value so that one program reads it as one word.
@@ -12,6 +14,7 @@ func quoteFunctions() map[string]any {
 		"nginxString":  nginxString,
 		"haproxyToken": haproxyToken,
 		"shellQuote":   shellQuote,
+		"rawLabel":     rawLabel,
 	}
 }
 
@@ -24,7 +27,7 @@ func printable(v any) (string, error) {
 		s = ""
 	}
 	if control.MatchString(s) {
-		return "", failf(ErrLabel, "", "value has a control character or a line break, which cannot be quoted")
+		return "", failf(ErrQuote, "", "value has a control character or a line break, which cannot be quoted")
 	}
 	return s, nil
 }
@@ -39,7 +42,7 @@ func nginxString(v any) (string, error) {
 		return "", err
 	}
 	if strings.Contains(s, "$") {
-		return "", failf(ErrLabel, "", "value has a dollar sign, which nginx would take for a variable")
+		return "", failf(ErrQuote, "", "value has a dollar sign, which nginx would take for a variable")
 	}
 	return `"` + nginxEscapes.Replace(s) + `"`, nil
 }
@@ -70,7 +73,7 @@ func shellQuote(v any) (string, error) {
 		s = ""
 	}
 	if strings.Contains(s, "\x00") {
-		return "", failf(ErrLabel, "", "value has a zero byte, which cannot be quoted")
+		return "", failf(ErrQuote, "", "value has a zero byte, which cannot be quoted")
 	}
 	if shellSafe.MatchString(s) {
 		return s, nil
@@ -78,17 +81,11 @@ func shellQuote(v any) (string, error) {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'", nil
 }
 
-// token is what a label may be where it is printed bare.
-var token = regexp.MustCompile(`^[A-Za-z0-9._:/@+=%~^,-]*$`)
-
-// label ends an action that prints a label bare.
-func (st *state) label(at int, v any) (any, error) {
-	if v == nil {
-		return "<no value>", nil
+// rawLabel returns a label of a member, also one that is no token: it is text of
+// whoever wrote the member, and needs a quoting helper.
+func rawLabel(name string, m view.Member) string {
+	if v, ok := m.Labels[name]; ok {
+		return v
 	}
-	if s, ok := v.(string); ok && !token.MatchString(s) {
-		text := fmt.Sprintf("%v: its value is no plain token; use nginxString, haproxyToken, shellQuote or toJSON", ErrLabel)
-		return nil, &valueError{text: text, class: ErrLabel, pos: at}
-	}
-	return v, nil
+	return m.RawLabels[name]
 }

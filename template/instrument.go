@@ -3,7 +3,6 @@ package template
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"text/template/parse"
 )
 
@@ -14,15 +13,11 @@ import (
 //     call of __guard, and every template that may be called is wrapped in
 //     __enter and __leave: an execution that has lost its time, or that nests
 //     too deeply, ends at the next of them, or when it writes;
-//   - a loop that only prints fields of its elements becomes one call (direct.go);
-//   - an action that prints a label of a member bare ends in __label, which
-//     refuses what is no plain token: labels are written by whoever can write
-//     to the group, and "x; } server {" must not reach a configuration file.
+//   - a loop that only prints fields of its elements becomes one call (direct.go).
 const (
 	guardFunc = "__guard"
 	enterFunc = "__enter"
 	leaveFunc = "__leave"
-	labelFunc = "__label"
 )
 
 func (t *Template) instrument() {
@@ -32,10 +27,12 @@ func (t *Template) instrument() {
 			if _, ok := n.(*parse.TemplateNode); ok {
 				calls = true
 			}
+			if name := labelName(n); name != "" && !slices.Contains(t.labels, name) {
+				t.labels = append(t.labels, name)
+			}
 		})
 	}
 	for _, tree := range t.sortedTrees() {
-		t.markLabels(tree.Root, scope{})
 		for _, list := range lists(tree.Root) {
 			t.makeDirect(list)
 		}
@@ -49,6 +46,25 @@ func (t *Template) instrument() {
 	for _, tree := range t.bodies {
 		t.guardLoops(tree)
 	}
+}
+
+// labelName returns the label that a node names: zone of .Labels.zone.
+func labelName(n parse.Node) string {
+	var ident []string
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		ident = n.Ident
+	case *parse.ChainNode:
+		ident = n.Field
+	case *parse.VariableNode:
+		ident = n.Ident
+	}
+	for i := range len(ident) - 1 {
+		if ident[i] == "Labels" {
+			return ident[i+1]
+		}
+	}
+	return ""
 }
 
 // guardLoops lets each turn of a loop notice that the execution was asked to end.
@@ -106,106 +122,6 @@ func snippet(text string) *parse.ActionNode {
 	}
 	return action
 }
-
-// scope is what is known to hold a label at one place: the dot and variables.
-type scope struct {
-	dot  bool
-	vars []string
-}
-
-func (s scope) with(dot bool, vars ...string) scope {
-	return scope{dot, append(slices.Clip(s.vars), vars...)}
-}
-
-// markLabels appends the label check to every action that prints one bare.
-func (t *Template) markLabels(list *parse.ListNode, s scope) {
-	if list == nil {
-		return
-	}
-	for _, n := range list.Nodes {
-		if a, ok := n.(*parse.ActionNode); ok {
-			switch {
-			case !s.isLabel(a.Pipe):
-			case len(a.Pipe.Decl) > 0:
-				s.vars = append(slices.Clip(s.vars), a.Pipe.Decl[0].Ident[0])
-			default:
-				t.checkLabel(a)
-			}
-			continue
-		}
-		if b, isRange := branchOf(n); b != nil {
-			t.markLabels(b.List, s.inside(n, b, isRange))
-			t.markLabels(b.ElseList, s)
-		}
-	}
-}
-
-func (t *Template) checkLabel(a *parse.ActionNode) {
-	p := t.at(a.Pipe)
-	t.warnings = append(t.warnings, Warning{
-		Template: t.cfg.Name, Line: p.line, Column: p.column,
-		Text: "a label is printed without a quoting helper: a value that is not a plain token is an error when it is rendered; " +
-			"use nginxString, haproxyToken, shellQuote or toJSON",
-	})
-	check := snippet(fmt.Sprintf("{{\"\" | %s %d}}", labelFunc, t.mark(a.Pipe)))
-	a.Pipe.Cmds = append(a.Pipe.Cmds, check.Pipe.Cmds[1])
-}
-
-// inside is the scope within the body of a branch.
-func (s scope) inside(n parse.Node, b *parse.BranchNode, isRange bool) scope {
-	var vars []string
-	for _, d := range b.Pipe.Decl {
-		vars = append(vars, d.Ident[0])
-	}
-	switch {
-	case isRange && s.isLabels(b.Pipe): // Keys and values of all labels.
-		return s.with(true, vars...)
-	case isRange && callsFunc(b.Pipe, "byLabel", "byMeta", "byTag"): // The map's keys are labels.
-		if len(vars) == 2 {
-			return s.with(false, vars[0])
-		}
-		return s.with(false)
-	case isRange:
-		return s.with(false)
-	}
-	label := s.isLabel(b.Pipe)
-	if !label {
-		vars = nil
-	}
-	if _, isWith := n.(*parse.WithNode); isWith {
-		return s.with(label, vars...)
-	}
-	return s.with(s.dot, vars...)
-}
-
-// isLabel reports whether a pipeline is the bare value of a label.
-func (s scope) isLabel(p *parse.PipeNode) bool {
-	arg, args := single(p)
-	switch n := arg.(type) {
-	case *parse.DotNode:
-		return s.dot
-	case *parse.FieldNode:
-		return labelChain(n.Ident)
-	case *parse.ChainNode:
-		return labelChain(n.Field)
-	case *parse.VariableNode:
-		return labelChain(n.Ident[1:]) || len(n.Ident) == 1 && slices.Contains(s.vars, n.Ident[0])
-	case *parse.PipeNode:
-		return s.isLabel(n)
-	case *parse.IdentifierNode:
-		return n.Ident == "index" && len(args) == 3 && strings.HasSuffix(args[1].String(), ".Labels")
-	}
-	return false
-}
-
-// isLabels reports whether a pipeline is the whole map of labels.
-func (s scope) isLabels(p *parse.PipeNode) bool {
-	arg, args := single(p)
-	return arg != nil && len(args) == 1 && strings.HasSuffix(arg.String(), ".Labels")
-}
-
-// labelChain reports whether fields end in one label: .Labels.zone.
-func labelChain(ident []string) bool { return len(ident) > 1 && ident[len(ident)-2] == "Labels" }
 
 // single returns the first word of a pipeline of one command.
 func single(p *parse.PipeNode) (parse.Node, []parse.Node) {

@@ -247,38 +247,28 @@ func TestRender_OnEmpty(t *testing.T) {
 	}
 }
 
-// TestRender_Labels: what a member's label may do to a file.
+// TestRender_Labels: a label that is no token reaches a file by rawLabel alone.
+// A member whose label the template names is left out; the others stay.
 func TestRender_Labels(t *testing.T) {
 	const hostile = "x; } server { listen 1;"
-	v := view.View{}.With(&view.Group{Name: "api", Members: []view.Member{
-		{Node: "a", Host: "10.0.0.1", Port: 80, Status: view.StatusUp, Labels: map[string]string{"zone": hostile}},
-	}})
-	for _, source := range []string{
-		`{{ range members "api" }}{{ .Labels.zone }}{{ end }}`,
-		`{{ range $m := members "api" }}{{ $m.Labels.zone }}{{ end }}`,
-		`{{ range members "api" }}{{ index .Labels "zone" }}{{ end }}`,
-		`{{ range members "api" }}{{ range .Labels }}{{ . }}{{ end }}{{ end }}`,
-		`{{ range members "api" }}{{ range $k, $v := .Labels }}{{ $v }}{{ end }}{{ end }}`,
-		`{{ range members "api" }}{{ with .Labels.zone }}{{ . }}{{ end }}{{ end }}`,
-		`{{ range members "api" }}{{ $z := .Labels.zone }}{{ $z }}{{ end }}`,
-		`{{ range members "api" }}{{ with $z := .Labels.zone }}{{ $z }}{{ end }}{{ end }}`,
-		`{{ range $z, $m := members "api" | byLabel "zone" }}{{ $z }}{{ end }}`,
-		`{{ (index (members "api") 0).Labels.zone }}`,
+	bad := view.Member{Node: "a", Host: "10.0.0.1", Port: 80, Status: view.StatusUp}
+	bad.SetLabels(map[string]string{"zone": hostile, hostile: "eu", "rack": "r1"})
+	good := view.Member{Node: "b", Host: "10.0.0.2", Port: 80, Status: view.StatusUp}
+	good.SetLabels(map[string]string{"zone": "eu"})
+	v := view.View{}.With(&view.Group{Name: "api", Members: []view.Member{bad, good}})
+	for source, want := range map[string]string{
+		`{{ range members "api" }}{{ .Labels.zone }} {{ end }}`:                                         "eu ",
+		`{{ range $m := members "api" }}{{ printf "%s" $m.Labels.zone | print }} {{ end }}`:             "eu ",
+		`{{ range members "api" }}{{ default "none" .Labels.zone | toUpper }} {{ end }}`:                "EU ",
+		`{{ range members "api" }}{{ range $k, $v := .Labels }}{{ $k }}={{ $v }} {{ end }}{{ end }}`:    "rack=r1 zone=eu ",
+		`{{ range members "api" }}{{ with index .Labels "zone" }}{{ . }}{{ else }}-{{ end }} {{ end }}`: "- eu ",
+		`{{ range members "api" }}{{ rawLabel "zone" . | nginxString }} {{ end }}`:                      `"x; } server { listen 1;" "eu" `,
+		`{{ range $z, $m := members "api" | byLabel "zone" }}{{ $z }} {{ end }}`:                        " eu ",
 	} {
-		tmpl, err := Parse(Config{Name: "t", Source: source})
-		if err != nil {
-			t.Fatal(err)
+		got, err := render(t, Config{Source: source}, &v, nil)
+		if err != nil || got != want {
+			t.Errorf("%s: got %q %v, want %q", source, got, err, want)
 		}
-		if got, err := tmpl.Render(t.Context(), &v, nil); !errors.Is(err, ErrLabel) || strings.Contains(err.Error(), "server {") {
-			t.Errorf("%s: got %q %v", source, got, err)
-		}
-		if len(tmpl.Warnings()) != 1 {
-			t.Errorf("%s: warnings %v", source, tmpl.Warnings())
-		}
-	}
-	got, err := render(t, Config{Source: `{{ range members "api" }}{{ nginxString .Labels.zone }}{{ .Labels.zone | toJSON }}{{ .Address }}{{ end }}`}, &v, nil)
-	if err != nil || got != `"x; } server { listen 1;""x; } server { listen 1;"10.0.0.1:80` {
-		t.Errorf("quoted: got %q %v", got, err)
 	}
 }
 

@@ -60,8 +60,9 @@ type Config struct {
 type Template struct {
 	cfg      Config
 	trees    map[string]*parse.Tree
-	places   []place // what guards and label checks refer to by index
-	loops    []place // where the ranges are
+	places   []place  // what guards and label checks refer to by index
+	loops    []place  // where the ranges are
+	labels   []string // that the text names as fields: .Labels.zone
 	direct   []directBody
 	bodies   []*parse.Tree // of those loops whose body is a template of its own
 	names    []string

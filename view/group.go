@@ -50,7 +50,7 @@ type Member struct {
 func (m *Member) SetLabels(labels map[string]string) {
 	m.Labels, m.RawLabels = labels, nil
 	for key, value := range labels {
-		if isToken(value) {
+		if isToken(key) && isToken(value) {
 			continue
 		}
 		if m.RawLabels == nil {

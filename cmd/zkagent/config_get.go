@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -249,6 +250,9 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 					return err
 				}
 				if len(list) == 0 {
+					if _, ok, err := s.Exists(ctx, t.path); err != nil || !ok {
+						return cmp.Or(err, noZnode(ctx, s, t.path))
+					}
 					g.Say("%s has no versions", t.name)
 				}
 				if frozen, err := config.Frozen(ctx, s, t.path); err == nil && frozen != nil {

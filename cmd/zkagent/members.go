@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,6 +103,11 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 			wait, cancel = context.WithTimeout(ctx, connectTimeout)
 		}
 		defer cancel()
+		if len(args) == 1 && strings.HasPrefix(args[0], "/") {
+			if _, ok, err := s.Exists(wait, args[0]); err != nil || !ok {
+				return cmp.Or(err, noZnode(wait, s, args[0]))
+			}
+		}
 		v, err := g.gather(wait, s, view.View{}, list)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
@@ -183,7 +184,7 @@ func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []*ap
 		}
 		return fixture, err
 	case o.lastGood:
-		last, err := agent.LoadLastGood(c.StateDir)
+		last, err := lastgood.Load(c.StateDir)
 		if err != nil {
 			return v, err
 		}

@@ -4,20 +4,33 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// buildVersion is the version that was linked in, else that of the module.
+// next is the version that is being worked on, as the file VERSION has it.
+const next = "0.1.0"
+
+// buildVersion is the version that a release was linked with, or that of the module;
+// of any other build it is the next one, marked as not yet released.
 func buildVersion() string {
 	if version != "" {
-		return version
+		return strings.TrimPrefix(version, "v")
 	}
 	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
+	if !ok {
+		return next + "-dev"
 	}
-	return info.Main.Version
+	if v := info.Main.Version; v != "" && v != "(devel)" && !strings.HasPrefix(v, "v0.0.0-") {
+		return strings.TrimPrefix(v, "v")
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return next + "-dev+" + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return next + "-dev"
 }
 
 func newVersionCommand(g *globals) *cobra.Command {

@@ -34,12 +34,12 @@ func newZKCommand(g *globals) *cobra.Command {
 				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 					ctx, cancel := g.patience(ctx, 0)
 					defer cancel()
-					return run(ctx, s, path)
+					return gone(ctx, s, path, run(ctx, s, path))
 				})
 			},
 		}
 	}
-	return parent("zk", "Look at znodes, and set their ACLs",
+	c := parent("zk", "Look at znodes, and write them by hand",
 		sub("ls PATH", "List the children of a znode", g.zkLS),
 		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
 		rawFlag(g, sub("get PATH", "Print the data of a znode", g.zkGet)),
@@ -47,6 +47,8 @@ func newZKCommand(g *globals) *cobra.Command {
 		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", g.zkACL), newACLSetCommand(g)),
 		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
 	)
+	c.AddCommand(zkWriting(g)...)
+	return c
 }
 
 // rawFlag adds --raw to a command that prints data of znodes.

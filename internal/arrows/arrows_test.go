@@ -15,9 +15,11 @@ const module = "github.com/zkagent/zkagent/"
 // allowed lists, for each package, which packages of ours it may import.
 // Every package must have a line.
 var allowed = map[string][]string{
-	"view":          {},
-	"internal/jute": {},
-	"internal/pace": {},
+	"view":               {},
+	"internal/jute":      {},
+	"internal/pace":      {},
+	"internal/filewatch": {},
+	"internal/lastgood":  {"internal/files", "view"},
 	"internal/hook": {
 		"view", "session", "election", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
@@ -58,7 +60,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/apply", "internal/hook", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",

@@ -70,7 +70,8 @@ func newListing[T any](list []T, err error) listing[T] {
 type rolloutView struct {
 	*fleet.State
 
-	Tree  string
+	Tree  string // its name in the settings
+	Path  string
 	Rows  []rolloutRow
 	Count struct{ Done, Active, Failed, Waiting, Voted int }
 }
@@ -107,7 +108,7 @@ func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
 				failed = cmp.Or(failed, err)
 				continue
 			}
-			views = append(views, viewRollout(c.Name, state))
+			views = append(views, viewRollout(c.Name, c.Path, state))
 		}
 	}
 	if len(views) > 0 {
@@ -117,8 +118,8 @@ func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
 }
 
 // viewRollout lists the participants: failed first, then those under way.
-func viewRollout(tree string, s *fleet.State) rolloutView {
-	v := rolloutView{State: s, Tree: tree}
+func viewRollout(tree, path string, s *fleet.State) rolloutView {
+	v := rolloutView{State: s, Tree: tree, Path: path}
 	hosts := map[string]bool{}
 	for _, id := range s.Called {
 		hosts[id] = true

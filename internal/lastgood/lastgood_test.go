@@ -1,4 +1,4 @@
-package agent
+package lastgood
 
 import (
 	"os"
@@ -11,25 +11,25 @@ import (
 
 func TestLastGood_RoundTripAndDamage(t *testing.T) {
 	state := t.TempDir()
-	dir := lastGoodDir(state)
-	if g, err := LoadLastGood(state); g != nil || err != nil {
+	dir := directory(state)
+	if g, err := Load(state); g != nil || err != nil {
 		t.Fatalf("got %v, %v from an empty directory", g, err)
 	}
 	for i := range 7 {
 		tree := view.TreeOf("web", "/config/web", map[string]string{"n": strconv.Itoa(i), "bin": "\xff\x00"})
 		group := &view.Group{Name: "api", Path: "/api", Members: []view.Member{{Node: "a", Host: "10.0.0.1", Port: 80}}}
 		v := view.View{}.With(tree).With(group).With(&view.Leader{Name: "l", ID: "me", Mine: true})
-		if err := saveLastGood(dir, newLastGood(v, map[string]string{"/f": "sum"})); err != nil {
+		if err := Save(state, Of(v, map[string]string{"/f": "sum"})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	files := lastGoodFiles(dir)
-	if len(files) != lastGoodKept {
-		t.Fatalf("got %d files, want %d", len(files), lastGoodKept)
+	files := Files(state)
+	if len(files) != kept {
+		t.Fatalf("got %d files, want %d", len(files), kept)
 	}
 	newest := func() string {
 		t.Helper()
-		g, err := LoadLastGood(state)
+		g, err := Load(state)
 		if err != nil || g == nil {
 			t.Fatalf("got %v, %v", g, err)
 		}
@@ -65,12 +65,12 @@ func TestLastGood_RoundTripAndDamage(t *testing.T) {
 	if got := newest(); got != "5" {
 		t.Errorf("got %s, want 5", got)
 	}
-	for _, f := range lastGoodFiles(dir) {
+	for _, f := range Files(state) {
 		if err := os.Truncate(f, 20); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if g, err := LoadLastGood(state); g != nil || err == nil {
+	if g, err := Load(state); g != nil || err == nil {
 		t.Errorf("got %v, %v from damaged files only", g, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "view-000000007")); err != nil {

@@ -1,4 +1,7 @@
-package agent
+// Package lastgood keeps the views that an agent has applied, for a start without
+// ZooKeeper. A file is read only when its checksum holds; the newest that is
+// sound counts.
+package lastgood
 
 import (
 	"bytes"
@@ -19,13 +22,13 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// lastGoodKept is how many last known good views are kept.
-const lastGoodKept = 5
+// kept is how many last known good views are kept.
+const kept = 5
 
-const lastGoodMagic = "zkagent-lastgood 1 "
+const magic = "zkagent-lastgood 1 "
 
-// LastGood is a view that was applied, and what was rendered from it.
-type LastGood struct {
+// View is a view that was applied, and what was rendered from it.
+type View struct {
 	Saved  time.Time         `json:"saved"`
 	Trees  []savedTree       `json:"trees,omitempty"`
 	Groups []*view.Group     `json:"groups,omitempty"`
@@ -39,10 +42,10 @@ type savedTree struct {
 	Keys map[string][]byte `json:"keys"`
 }
 
-// newLastGood takes what can be kept out of a view. Who leads is not kept:
+// Of takes what can be kept out of a view. Who leads is not kept:
 // it is not true any more when it is read.
-func newLastGood(v view.View, files map[string]string) *LastGood {
-	g := &LastGood{Saved: time.Now().UTC(), Files: files}
+func Of(v view.View, files map[string]string) *View {
+	g := &View{Saved: time.Now().UTC(), Files: files}
 	for _, s := range v.Sources() {
 		switch u := v.Get(s).(type) {
 		case *view.Tree:
@@ -60,7 +63,7 @@ func newLastGood(v view.View, files map[string]string) *LastGood {
 }
 
 // Updates returns the views as updates.
-func (g *LastGood) Updates() []view.Update {
+func (g *View) Updates() []view.Update {
 	var us []view.Update
 	for _, t := range g.Trees {
 		us = append(us, view.NewTree(t.Tree, view.KeysOf(t.Keys)))
@@ -74,65 +77,63 @@ func (g *LastGood) Updates() []view.Update {
 	return us
 }
 
-// lastGoodDir is where they are kept; empty without a state directory.
-func lastGoodDir(stateDir string) string {
-	if stateDir == "" {
-		return ""
-	}
-	return filepath.Join(stateDir, "lastgood")
-}
+func directory(stateDir string) string { return filepath.Join(stateDir, "lastgood") }
 
-// saveLastGood writes a new file and removes the oldest beyond the five.
-func saveLastGood(dir string, g *LastGood) error {
+// Save writes a new file and removes the oldest beyond the five. Without a state
+// directory it keeps nothing.
+func Save(stateDir string, g *View) error {
+	if stateDir == "" {
+		return nil
+	}
+	dir := directory(stateDir)
 	body, err := json.Marshal(g)
 	if err != nil {
 		return err
 	}
-	names := lastGoodFiles(dir)
+	names := Files(stateDir)
 	seq := 1
 	if len(names) > 0 {
-		seq = lastGoodSeq(names[0]) + 1
+		seq = sequence(names[0]) + 1
 	}
 	sum := sha256.Sum256(body)
-	data := append([]byte(lastGoodMagic+hex.EncodeToString(sum[:])+"\n"), body...)
+	data := append([]byte(magic+hex.EncodeToString(sum[:])+"\n"), body...)
 	if err := files.Save(filepath.Join(dir, fmt.Sprintf("view-%09d", seq)), data); err != nil {
 		return fmt.Errorf("save last known good: %w", err)
 	}
 	for i, n := range names {
-		if i >= lastGoodKept-1 {
+		if i >= kept-1 {
 			_ = os.Remove(n)
 		}
 	}
 	return nil
 }
 
-// lastGoodFiles lists the kept files, newest first.
-func lastGoodFiles(dir string) []string {
-	names, _ := filepath.Glob(filepath.Join(dir, "view-[0-9]*"))
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(lastGoodSeq(b), lastGoodSeq(a)) })
+// Files lists the kept files, newest first.
+func Files(stateDir string) []string {
+	names, _ := filepath.Glob(filepath.Join(directory(stateDir), "view-[0-9]*"))
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(b), sequence(a)) })
 	return names
 }
 
-func lastGoodSeq(name string) int {
+func sequence(name string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "view-"))
 	return n
 }
 
-// LoadLastGood reads the newest file of the state directory whose checksum
+// Load reads the newest file of the state directory whose checksum
 // holds; nil without an error when there is none.
-func LoadLastGood(stateDir string) (*LastGood, error) {
-	dir := lastGoodDir(stateDir)
-	if dir == "" {
+func Load(stateDir string) (*View, error) {
+	if stateDir == "" {
 		return nil, nil //nolint:nilnil // nothing kept is not an error.
 	}
 	var errs []error
-	for _, name := range lastGoodFiles(dir) {
+	for _, name := range Files(stateDir) {
 		data, err := os.ReadFile(name) //nolint:gosec // below our state directory.
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		g, err := decodeLastGood(data)
+		g, err := Decode(data)
 		if err == nil {
 			return g, nil
 		}
@@ -141,17 +142,17 @@ func LoadLastGood(stateDir string) (*LastGood, error) {
 	return nil, errors.Join(errs...)
 }
 
-// decodeLastGood checks the sum before it believes a byte.
-func decodeLastGood(data []byte) (*LastGood, error) {
+// Decode reads a file; it checks the sum before it believes a byte.
+func Decode(data []byte) (*View, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
-	want, found := strings.CutPrefix(string(head), lastGoodMagic)
+	want, found := strings.CutPrefix(string(head), magic)
 	if !ok || !found {
 		return nil, errors.New("not a last known good file")
 	}
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != want {
 		return nil, errors.New("checksum does not match")
 	}
-	g := new(LastGood)
+	g := new(View)
 	if err := json.Unmarshal(body, g); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Writing znodes by hand. Two guards stand before each write: a question, unless
+// --yes answers it, and a refusal below trees that zkagent manages, where a change by
+// hand breaks what hosts rely on, unless --force is given.
+
+// zkWriting are the commands of zk that write.
+func zkWriting(g *globals) []*cobra.Command {
+	var version int32
+	var force, parents, recursive bool
+	var file string
+	write := func(use, short, example string, args cobra.PositionalArgs, run func(context.Context, *session.Session, []string) error) *cobra.Command {
+		c := &cobra.Command{
+			Use: use, Short: short, Example: example, Args: args,
+			RunE: func(c *cobra.Command, args []string) error {
+				if err := session.ValidatePath(args[0]); err != nil {
+					return fail(exitUsage, err)
+				}
+				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+					whole := ctx
+					ctx, cancel := g.patience(ctx, 0)
+					defer cancel()
+					if err := unmanaged(ctx, s, args[0], force); err != nil {
+						return err
+					}
+					if ok, err := g.confirm(whole, c.Name()+" "+args[0]); err != nil || !ok {
+						return err
+					}
+					return gone(ctx, s, args[0], run(ctx, s, args))
+				})
+			},
+		}
+		c.Flags().BoolVar(&force, "force", false, "also below a tree that zkagent manages")
+		return c
+	}
+	create := write("create PATH [DATA]", "Create a znode", "  zkagent zk create /config/site/port 80 --parents --yes", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
+		data, err := g.zkData(args, file)
+		if err == nil && parents {
+			err = s.CreateParents(ctx, args[0])
+		}
+		if err == nil {
+			_, _, err = s.Create(ctx, args[0], data, session.Persistent)
+		}
+		return err
+	})
+	create.Flags().BoolVarP(&parents, "parents", "p", false, "create what is missing above it")
+	create.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
+	set := write("set PATH [DATA]", "Replace the data of a znode", "  zkagent zk set /config/site/port 81 --version 3", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
+		data, err := g.zkData(args, file)
+		if err == nil {
+			_, err = s.Set(ctx, args[0], data, version)
+		}
+		return err
+	})
+	set.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
+	set.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
+	rm := write("rm PATH", "Delete a znode", "  zkagent zk rm /config/site/port --version 3\n  zkagent zk rm /config/old --recursive --yes", cobra.ExactArgs(1), func(ctx context.Context, s *session.Session, args []string) error {
+		if !recursive {
+			return s.Delete(ctx, args[0], version)
+		}
+		return removeTree(ctx, s, args[0])
+	})
+	rm.Flags().BoolVarP(&recursive, "recursive", "r", false, "with everything below it")
+	rm.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
+	return []*cobra.Command{create, set, rm}
+}
+
+// newZKACLCommand prints the ACL of a znode, or sets it.
+func newZKACLCommand(g *globals, print *cobra.Command) *cobra.Command {
+	var recursive bool
+	set := &cobra.Command{
+		Use: "set PATH ACL...", Short: "Replace the ACL of a znode", Args: cobra.MinimumNArgs(2),
+		Long: `Replace the ACL of a znode by one or more entries such as world:anyone:r or
+auth::cdrwa. The letters are create, delete, read, write, admin.`,
+		Example: "  zkagent zk acl set /config/site auth::cdrwa world:anyone:r\n  zkagent zk acl set /config/site auth::cdrwa --recursive --yes",
+		RunE: func(c *cobra.Command, args []string) error {
+			var list []session.ACL
+			for _, text := range args[1:] {
+				a, err := session.ParseACL(text)
+				if err != nil {
+					return fail(exitUsage, err)
+				}
+				list = append(list, a)
+			}
+			if err := session.ValidatePath(args[0]); err != nil {
+				return fail(exitUsage, err)
+			}
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				whole := ctx
+				ctx, cancel := g.patience(ctx, 0)
+				defer cancel()
+				if ok, err := g.confirm(whole, "set the ACL of "+args[0]); err != nil || !ok {
+					return err
+				}
+				if !recursive {
+					_, err := s.SetACL(ctx, args[0], list, -1)
+					return gone(ctx, s, args[0], err)
+				}
+				return gone(ctx, s, args[0], walk(ctx, s, args[0], 0, func(z znode) error {
+					_, err := s.SetACL(ctx, z.path, list, -1)
+					if errors.Is(err, session.ErrNoNode) && z.depth > 0 {
+						return nil
+					}
+					return err
+				}))
+			})
+		},
+	}
+	set.Flags().BoolVarP(&recursive, "recursive", "r", false, "of everything below it, too")
+	print.AddCommand(set)
+	return print
+}
+
+// zkData is the data that a command was given.
+func (g *globals) zkData(args []string, file string) ([]byte, error) {
+	switch {
+	case file != "" && len(args) > 1:
+		return nil, usagef("DATA and --file exclude each other")
+	case file != "":
+		return g.readInput(file)
+	case len(args) > 1:
+		return []byte(args[1]), nil
+	}
+	return nil, nil
+}
+
+// unmanaged refuses a path that zkagent looks after: its own znodes, and config trees
+// with a ready rule.
+func unmanaged(ctx context.Context, s *session.Session, path string, force bool) error {
+	if force {
+		return nil
+	}
+	hint := "--force writes all the same"
+	if path == "/zookeeper" || strings.HasPrefix(path, "/zookeeper/") || path == "/zkagent" || strings.HasPrefix(path, "/zkagent/") {
+		return fail(exitFailed, fmt.Errorf("%s is looked after by a program", path), hint)
+	}
+	for dir := path; dir != "/" && dir != ""; dir, _ = session.SplitPath(dir) {
+		_, ok, err := s.Exists(ctx, config.ReadyPath(dir))
+		if err != nil {
+			return err
+		}
+		if ok {
+			return fail(exitFailed, fmt.Errorf("%s belongs to the config %s, whose readers rely on its ready znode", path, dir),
+				"\"zkagent config edit "+dir+"\" changes it for all hosts at once; "+hint)
+		}
+	}
+	return nil
+}
+
+// removeTree deletes a znode with everything below it, the deepest first.
+func removeTree(ctx context.Context, s *session.Session, path string) error {
+	var paths []string
+	if err := walk(ctx, s, path, 0, func(z znode) error { paths = append(paths, z.path); return nil }); err != nil {
+		return err
+	}
+	for _, p := range slices.Backward(paths) {
+		if err := s.Delete(ctx, p, -1); err != nil && !errors.Is(err, session.ErrNoNode) {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone adds to the error of a znode that does not exist what does exist.
+func gone(ctx context.Context, s *session.Session, path string, err error) error {
+	if !errors.Is(err, session.ErrNoNode) {
+		return err
+	}
+	return noZnode(ctx, s, path)
+}
+
+// noZnode is the error of a path that does not exist, with what stands beside it.
+func noZnode(ctx context.Context, s *session.Session, path string) error {
+	missing := fmt.Errorf("there is no znode %s", path)
+	for dir := path; dir != "/"; {
+		dir, _ = session.SplitPath(dir)
+		names, _, err := s.Children(ctx, dir)
+		switch {
+		case errors.Is(err, session.ErrNoNode):
+			continue
+		case err != nil:
+			return fail(exitFailed, missing)
+		case len(names) == 0:
+			return fail(exitFailed, missing, dir+" has no children")
+		}
+		slices.Sort(names)
+		more := ""
+		if len(names) > 10 {
+			names, more = names[:10], ", ..."
+		}
+		return fail(exitFailed, missing, dir+" has "+strings.Join(names, ", ")+more)
+	}
+	return fail(exitFailed, missing)
+}

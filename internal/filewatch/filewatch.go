@@ -1,0 +1,106 @@
+// Package filewatch tells of changes of files, through their directories: a watch
+// on a file dies at its first rename.
+package filewatch
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// quiet is how long files must be quiet before a change is told: an editor
+// writes in several steps.
+const quiet = 100 * time.Millisecond
+
+// Watch is what is watched, and who is told.
+type Watch struct {
+	// Files lists the files; it is asked again after each change. A new file
+	// beside a settings file counts, too.
+	Files func() []string
+	// Changed is called after a change, on the goroutine of Run.
+	Changed func()
+	// Problem tells whether a directory is watched; an empty one stands for all.
+	Problem func(dir string, err error)
+	// Lost tells that events were lost. Changed follows.
+	Lost func(err error)
+}
+
+// Run watches until ctx ends.
+func (w Watch) Run(ctx context.Context) {
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.Problem("", err)
+		return
+	}
+	defer func() { _ = n.Close() }()
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	for {
+		files, dirs := absolute(w.Files())
+		w.follow(n, dirs)
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-n.Events:
+			if !ok {
+				return
+			}
+			if e.Op != fsnotify.Chmod && concerns(e.Name, files) {
+				timer.Reset(quiet)
+			}
+		case err := <-n.Errors:
+			w.Lost(err) // what changed is not known
+			timer.Reset(quiet)
+		case <-timer.C:
+			w.Changed()
+		}
+	}
+}
+
+// absolute returns the files with whole paths, and their directories.
+func absolute(list []string) (files, dirs []string) { //nolint:nonamedreturns // two lists need names.
+	for _, f := range list {
+		if abs, err := filepath.Abs(f); err == nil {
+			f = abs
+		}
+		files = append(files, f)
+		if d := filepath.Dir(f); !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return files, dirs
+}
+
+// follow watches the directories that are not watched yet, and no others.
+func (w Watch) follow(n *fsnotify.Watcher, dirs []string) {
+	have := n.WatchList()
+	for _, d := range have {
+		if !slices.Contains(dirs, d) {
+			_ = n.Remove(d)
+		}
+	}
+	for _, d := range dirs {
+		if !slices.Contains(have, d) {
+			w.Problem(d, n.Add(d))
+		}
+	}
+}
+
+// concerns reports whether an event is about one of the files, or about a
+// settings file that is new in a directory of them.
+func concerns(name string, files []string) bool {
+	if slices.Contains(files, name) {
+		return true
+	}
+	if filepath.Ext(name) != ".hcl" {
+		// A directory of projected files (a Kubernetes volume) is switched
+		// by renaming one link.
+		return filepath.Base(name) == "..data"
+	}
+	return slices.ContainsFunc(files, func(f string) bool {
+		return filepath.Ext(f) == ".hcl" && filepath.Dir(f) == filepath.Dir(name)
+	})
+}
