@@ -194,7 +194,7 @@ func Catalog() []Entry {
 		{
 			"rollouts-not-followed", "config", "The agent cannot take part in the rollouts of the config.",
 			"The version that is in use.",
-			"Usually an ACL: agents need to create below the config's `subscribers` and `rollouts`. Rollouts wait for this host until then.",
+			"Usually an ACL: agents need to create below the config's `rollouts`. Rollouts wait for this host until then.",
 		},
 		{
 			"service-critical", "service", "A check of the service has failed, so that its member is out of ZooKeeper, or marked as down.",
