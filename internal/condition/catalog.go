@@ -212,6 +212,11 @@ func Catalog() []Entry {
 			"`zkagent validate` shows every error with file, line and column.",
 		},
 		{
+			"source-unusable", "config or group", "The newest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
+			"The last good state. Nothing is rendered from it where there was none yet.",
+			"Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config` or `group`.",
+		},
+		{
 			"state-dir", "directory", "The state directory cannot be used.",
 			"No handoff, no saved view: a restart makes members blink.",
 			"Create it, owned by the user of the agent, mode 0750; another agent must not use it.",
@@ -230,11 +235,6 @@ func Catalog() []Entry {
 			"waiting-for-sources", "", "Some sources have not reported yet, so that nothing is rendered.",
 			"The files that were there before.",
 			"The text names the sources. A config waits for its `ready` znode: publish it, or set `layout = \"plain\"`; a session that is not connected: see `zkagent status`.",
-		},
-		{
-			"source-unusable", "config or group", "The newest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
-			"The last good state. Nothing is rendered from it where there was none yet.",
-			"Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config` or `group`.",
 		},
 		{
 			"zookeeper-unreachable", "", "No server of the ensemble answers; the text has the newest reason.",
