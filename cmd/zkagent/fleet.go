@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +18,12 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
 
 func newFleetCommand(g *globals) *cobra.Command {
-	var watch bool
+	var watch, services bool
 	c := &cobra.Command{
 		Use: "fleet [NAME|PATH]...", Short: "List all hosts: health, version, what is wrong; with configs, who uses which version",
 		Long: `List every host of the fleet, the worst first: those whose agent runs, from
@@ -36,19 +38,27 @@ kept), maintenance, stopped, ok.`,
 		Example: `  zkagent fleet
   zkagent fleet --watch
   zkagent fleet site
+  zkagent fleet --services web
   zkagent fleet forget web-07`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				if services && watch {
+					return usagef("--services and --watch exclude each other")
+				}
 				if watch {
 					return g.watchFleet(ctx, s, conf, args)
 				}
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
+				if services {
+					return g.listServices(ctx, s, args)
+				}
 				return g.showFleet(ctx, s, conf, args)
 			})
 		},
 	}
 	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds")
+	c.Flags().BoolVar(&services, "services", false, "list the services of all hosts, or those named: where each is down, since when and why")
 	c.AddCommand(&cobra.Command{
 		Use: "forget HOST...", Short: "Forget hosts that were lost or stopped",
 		Long: `Forget hosts that are shown as lost or stopped. Agents forget them by
@@ -126,6 +136,66 @@ func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
 	for _, h := range halts {
 		g.Say("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)",
 			h.Bundle, term.Age(h.Time), h.Host, h.Reason, h.Bundle)
+	}
+	return nil
+}
+
+// serviceOf is one service of one host.
+type serviceOf struct {
+	Service string       `json:"service"`
+	Host    string       `json:"host"`
+	Health  fleet.Health `json:"health"` // of the host
+	fleet.ServiceUse
+}
+
+// listServices shows the services of every host, those that are not registered
+// first.
+func (g *globals) listServices(ctx context.Context, s *session.Session, names []string) error {
+	hosts, err := fleet.Agents(ctx, s)
+	if err != nil {
+		return err
+	}
+	var rows []serviceOf
+	left := 0
+	for _, h := range hosts {
+		left += h.More["services"]
+		for name, use := range h.Services {
+			if len(names) == 0 || slices.Contains(names, name) {
+				rows = append(rows, serviceOf{name, h.ID, h.Health, use})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b serviceOf) int {
+		rank := func(r serviceOf) int {
+			if r.State == registry.StateRegistered {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Host, b.Host))
+	})
+	if len(rows) == 0 && len(names) > 0 {
+		return fail(exitFailed, fmt.Errorf("no host tells of a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
+	}
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "services", rows)
+	}
+	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
+	for _, r := range rows {
+		detail := "-"
+		if r.Check != "" {
+			detail = "check " + r.Check + " has failed"
+			if r.Exit != 0 {
+				detail += fmt.Sprintf(" with exit status %d", r.Exit)
+			}
+		}
+		tab.Add(r.Service, r.Host, g.stateWord(r.State), term.Age(r.Since), detail)
+	}
+	if err := g.PrintTable(tab); err != nil {
+		return err
+	}
+	if left > 0 {
+		g.Say("%s did not fit into the records of their hosts", term.Count(left, "more service"))
 	}
 	return nil
 }

@@ -158,6 +158,18 @@ func TestPrintedCommands_Run(t *testing.T) {
 	if code, out := zkagent("status", "--check"); code != 2 || !strings.Contains(out, "service-critical one") {
 		t.Errorf("the check of an agent in trouble: %d %s", code, out)
 	}
+	if code, out := zkagent("fleet"); code != 0 || !strings.Contains(out, "host-one  failing") || !strings.Contains(out, "service-critical one: exit status 1") || !strings.Contains(out, "1 host: 1 failing") {
+		t.Errorf("the fleet with an agent in trouble: %d\n%s", code, out)
+	}
+	if code, out := zkagent("fleet", "--services", "one"); code != 0 || !strings.Contains(out, "critical") || !strings.Contains(out, "has failed with exit status 1") {
+		t.Errorf("its services: %d\n%s", code, out)
+	}
+	if code, out := zkagent("fleet", "--services", "none"); code != 1 {
+		t.Errorf("a service that nobody has: %d\n%s", code, out)
+	}
+	if code, out := zkagent("fleet", "forget", "host-one"); code != 1 || !strings.Contains(out, "is running") {
+		t.Errorf("a host that runs: %d\n%s", code, out)
+	}
 	wrong := regexp.MustCompile(`(?i)unknown (command|flag|shorthand)|accepts |requires |usage:|no (config|group|template|hook|election|service|bundle) (named )?"?one|does not exist`)
 	for command, where := range printed(t) {
 		if strings.Contains(command, "zkagent run") || strings.Contains(command, "zkagent rollout") {
