@@ -22,8 +22,13 @@ import (
 type pageSection struct{ Path, name string }
 
 var sections = []pageSection{
-	{"/", "fleet"}, {"/services", "services"}, {"/templates", "templates"}, {"/rollouts", "rollouts"}, {"/locks", "locks"},
-	{"/timeline", "timeline"}, {"/agent", "agent"},
+	{"/", "fleet"},
+	{"/services", "services"},
+	{"/templates", "templates"},
+	{"/rollouts", "rollouts"},
+	{"/locks", "locks"},
+	{"/timeline", "timeline"},
+	{"/agent", "agent"},
 }
 
 // browser is one headless Chromium with one tab.
