@@ -32,16 +32,16 @@ func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:]
 // they are missing. A parent may be reaped in between (containers), so it is
 // tried a few times.
 func withParents(ctx context.Context, s *session.Session, path string, create func() error) error {
-	return withDirs(ctx, s, path, create, s.CreateParents)
+	return withDirs(ctx, path, create, s.CreateParents)
 }
 
 // withContainers is withParents for what leaves nothing behind: the parents are
 // containers, which the server removes some time after their last child.
 func withContainers(ctx context.Context, s *session.Session, path string, create func() error) error {
-	return withDirs(ctx, s, path, create, func(ctx context.Context, path string) error { return createContainers(ctx, s, path) })
+	return withDirs(ctx, path, create, func(ctx context.Context, path string) error { return createContainers(ctx, s, path) })
 }
 
-func withDirs(ctx context.Context, s *session.Session, path string, create func() error, parents func(context.Context, string) error) error {
+func withDirs(ctx context.Context, path string, create func() error, parents func(context.Context, string) error) error {
 	err := create()
 	for range 5 {
 		if !errors.Is(err, session.ErrNoNode) {

@@ -278,7 +278,7 @@ func (k *nodeKeeper) refresh(ctx context.Context, stat session.Stat, watch *sess
 	data, stat, err := k.s.Get(ctx, k.cfg.Path)
 	switch {
 	case errors.Is(err, session.ErrNoAuth):
-		data, err = nil, nil // it may be written and not read
+		data = nil // it may be written and not read
 	case err != nil:
 		watch.Stop()
 		return nil, k.unlessRace(ctx, err)

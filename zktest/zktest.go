@@ -74,14 +74,14 @@ type Options struct {
 }
 
 // NewServer starts a server that ends with the test.
-func NewServer(t testing.TB, opts ...Options) *Server {
-	t.Helper()
+func NewServer(tb testing.TB, opts ...Options) *Server {
+	tb.Helper()
 	var o Options
 	if len(opts) > 0 {
 		o = opts[0]
 	}
 	s := &Server{zk: memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version})}
-	t.Cleanup(s.zk.Close)
+	tb.Cleanup(s.zk.Close)
 	return s
 }
 
@@ -103,31 +103,31 @@ func addresses(clients []string) []string {
 
 // Session opens a session for the client of that name. It is closed when the test
 // ends.
-func (s *Server) Session(t testing.TB, client string) *session.Session {
-	t.Helper()
-	z, err := session.Dial(t.Context(), s.Config(client))
+func (s *Server) Session(tb testing.TB, client string) *session.Session {
+	tb.Helper()
+	z, err := session.Dial(tb.Context(), s.Config(client))
 	if err != nil {
-		t.Fatalf("zktest: %v", err)
+		tb.Fatalf("zktest: %v", err)
 	}
-	t.Cleanup(func() { _ = z.Close() })
+	tb.Cleanup(func() { _ = z.Close() })
 	return z
 }
 
 // Manager starts a session manager for the client of that name: its sessions
 // follow one another until the test ends.
-func (s *Server) Manager(t testing.TB, client string) *session.Manager {
-	t.Helper()
+func (s *Server) Manager(tb testing.TB, client string) *session.Manager {
+	tb.Helper()
 	m, err := session.New(s.Config(client))
 	if err != nil {
-		t.Fatalf("zktest: %v", err)
+		tb.Fatalf("zktest: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = m.Run(ctx) // its error ends with the test
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		<-done
 	})
@@ -136,11 +136,11 @@ func (s *Server) Manager(t testing.TB, client string) *session.Manager {
 
 // Listen makes the server reachable by TCP on a free port of 127.0.0.1, for other
 // clients, and returns host:port. Not for use in a bubble.
-func (s *Server) Listen(t testing.TB) string {
-	t.Helper()
+func (s *Server) Listen(tb testing.TB) string {
+	tb.Helper()
 	addr, err := s.zk.Listen("127.0.0.1:0")
 	if err != nil {
-		t.Fatalf("zktest: %v", err)
+		tb.Fatalf("zktest: %v", err)
 	}
 	return addr.String()
 }
@@ -182,29 +182,29 @@ func (s *Server) Delay(op Op, d time.Duration) { s.zk.Delay(int32(op), d) }
 
 // Put creates the znode, with its parents, or sets its data, as another client
 // would.
-func (s *Server) Put(t testing.TB, path, data string) {
-	t.Helper()
+func (s *Server) Put(tb testing.TB, path, data string) {
+	tb.Helper()
 	err := s.zk.Set(path, []byte(data))
 	if err != nil {
 		for i := 1; i < len(path); i++ {
 			if path[i] == '/' && !s.zk.Exists(path[:i]) {
 				if err = s.zk.Create(path[:i], nil); err != nil {
-					t.Fatalf("zktest: create %s: %v", path[:i], err)
+					tb.Fatalf("zktest: create %s: %v", path[:i], err)
 				}
 			}
 		}
 		err = s.zk.Create(path, []byte(data))
 	}
 	if err != nil {
-		t.Fatalf("zktest: put %s: %v", path, err)
+		tb.Fatalf("zktest: put %s: %v", path, err)
 	}
 }
 
 // Remove deletes the znode, as another client would.
-func (s *Server) Remove(t testing.TB, path string) {
-	t.Helper()
+func (s *Server) Remove(tb testing.TB, path string) {
+	tb.Helper()
 	if err := s.zk.Delete(path); err != nil {
-		t.Fatalf("zktest: delete %s: %v", path, err)
+		tb.Fatalf("zktest: delete %s: %v", path, err)
 	}
 }
 

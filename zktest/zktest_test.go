@@ -59,7 +59,7 @@ func TestEach(t *testing.T) {
 		m := zk.Manager(t, "a")
 		var seen []int64
 		errApp := errors.New("application")
-		err := m.Each(t.Context(), func(ctx context.Context, s *session.Session) error {
+		err := m.Each(t.Context(), func(_ context.Context, s *session.Session) error {
 			seen = append(seen, s.ID())
 			switch len(seen) {
 			case 1:
