@@ -6,7 +6,6 @@ require (
 	dario.cat/mergo v1.0.1
 	github.com/BurntSushi/toml v1.6.0
 	github.com/Masterminds/sprig/v3 v3.3.0
-	github.com/agext/levenshtein v1.2.1
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
@@ -28,12 +27,13 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/zclconf/go-cty v1.19.0
+	go.yaml.in/yaml/v2 v2.4.5
 	golang.org/x/sys v0.49.0
 	golang.org/x/text v0.42.0
-	gopkg.in/yaml.v2 v2.4.0
 )
 
 require (
+	github.com/agext/levenshtein v1.2.1 // indirect
 	github.com/hashicorp/go-uuid v1.0.3 // indirect
 	github.com/jcmturner/aescts/v2 v2.0.0 // indirect
 	github.com/jcmturner/dnsutils/v2 v2.0.0 // indirect

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"gopkg.in/yaml.v2"
+	"go.yaml.in/yaml/v2"
 
 	"github.com/zkagent/zkagent/view"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"gopkg.in/yaml.v2"
+	"go.yaml.in/yaml/v2"
 
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/template"
