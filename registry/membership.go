@@ -55,7 +55,7 @@ func (m *membership) loop(ctx context.Context) error {
 		if w.state == StateRegistered || w.state == StateCritical {
 			m.keep = time.Time{} // decided
 		}
-		err := m.reconcile(ctx, w)
+		w, err := m.reconcile(ctx, w)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -64,7 +64,8 @@ func (m *membership) loop(ctx context.Context) error {
 		}
 		m.settle(w, err)
 		m.r.publish(m, w)
-		timer.Reset(m.pause(m.r.want(time.Now(), m.keep).next))
+		// A time that came meanwhile is no longer a next one.
+		timer.Reset(m.pause(earliest(w.next, m.r.want(time.Now(), m.keep).next)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -109,35 +110,36 @@ func (m *membership) lookAgain() {
 
 func (m *membership) close() { m.watch.Stop() }
 
-// reconcile does what is needed to get from what is to w. It returns at the
-// first error; settle decides when it is tried again.
-func (m *membership) reconcile(ctx context.Context, w want) error {
+// reconcile does what is needed to get from what is to w, or to what is wanted
+// after a look, which it returns. It returns at the first error; settle decides
+// when it is tried again.
+func (m *membership) reconcile(ctx context.Context, w want) (want, error) {
 	if m.held(w) {
-		return nil
+		return w, nil
 	}
 	if err := m.identify(ctx); err != nil {
-		return err
+		return w, err
 	}
 	if !m.looked {
 		if err := m.look(ctx); err != nil {
-			return err
+			return w, err
 		}
-		// A member that was found changes what is wanted.
+		// A member that was found changes what is wanted, and so does the time.
 		w = m.r.want(time.Now(), m.keep)
 	}
 	if m.held(w) {
-		return nil
+		return w, nil
 	}
 	switch {
 	case !w.present && m.mine:
-		return m.remove(ctx)
+		return w, m.remove(ctx)
 	case !w.present:
 		m.blocked = nil
-		return nil
+		return w, nil
 	case m.blocked != nil:
-		return nil //nolint:nilerr // its watch tells when it is out of the way
+		return w, nil //nolint:nilerr // its watch tells when it is out of the way
 	}
-	return m.write(ctx, w)
+	return w, m.write(ctx, w)
 }
 
 // held reports whether splay or back-off forbid to act now. The splay does not

@@ -573,6 +573,31 @@ func TestRegistrar_DrainWithoutChecks(t *testing.T) {
 	}
 }
 
+// The time to go may come while the member is being read or written.
+func TestRegistrar_DrainOverSlowRequests(t *testing.T) {
+	for _, op := range []int32{jute.OpGetData, jute.OpSetData} {
+		for _, delay := range []time.Duration{60 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprintf("%d by %s", op, delay), func(t *testing.T) {
+				bubble(t, func(t *testing.T, srv *memzk.Server) {
+					c := webService(&health{})
+					c.Checks = nil
+					r := NewRegistrar(c)
+					m := run(t, memConfig(srv), r)
+					defer m.stop()
+					eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
+					synctest.Wait()
+					srv.Delay(op, delay)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := r.Drain(ctx); err != nil || len(nodes(srv)) != 0 {
+						t.Errorf("%v, %d members", err, len(nodes(srv)))
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestRegistrar_DrainWithoutSession(t *testing.T) {
 	r := NewRegistrar(webService(&health{}))
 	if err := r.Drain(t.Context()); err != nil {
