@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -98,11 +99,12 @@ func (b *Subscriber) Spread(hosts int) {
 	b.hosts = hosts
 }
 
-// delay is after what time a report is written.
+// delay is after what time a report is written: a znode that is not there yet
+// is created with the newest.
 func (b *Subscriber) delay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now.State != StateOK {
+	if b.now.State != StateOK || !b.owned {
 		return 0
 	}
 	return rand.N(max(time.Second, time.Duration(b.hosts)*time.Millisecond)) //nolint:gosec // It spreads load and is no secret.
@@ -144,48 +146,41 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 	if err := session.ValidatePath(path); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	defer b.leave(ctx, s, path)
-	defer b.own(false)
-	own := &ownRecord{subscriber: b, path: path}
+	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: b.data(), Owned: b.own, Logger: b.log})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	passing, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { b.pass(passing, node) })
 	for {
-		watch, err := own.keep(ctx, s)
-		if err == nil {
-			err = own.pause(ctx, s, watch)
-		}
-		if err == nil {
-			continue
-		}
+		err := node.Run(ctx, s)
 		if ctx.Err() != nil || s.Context().Err() != nil {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
-		if err := s.Sleep(ctx, retryPause); err != nil {
-			return mirror.Ended(ctx, s, err)
+		_ = s.Sleep(ctx, retryPause) // what ended it ends the next Run, which tidies up
+	}
+}
+
+// pass gives the node what is reported. What is reported while a report waits
+// goes with it.
+func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
+	var due <-chan time.Time
+	for {
+		select {
+		case <-b.signal:
+			if d := b.delay(); d > 0 {
+				if due == nil {
+					due = time.After(d)
+				}
+				continue
+			}
+		case <-due:
+		case <-ctx.Done():
+			return
 		}
-	}
-}
-
-// again asks for another look at once.
-func (b *Subscriber) again() {
-	select {
-	case b.signal <- struct{}{}:
-	default:
-	}
-}
-
-// leave deletes the znode, if it is ours.
-func (b *Subscriber) leave(ctx context.Context, s *session.Session, path string) {
-	if s.Context().Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseGrace)
-	defer cancel()
-	st, ok, err := s.Exists(ctx, path)
-	if err == nil && ok && st.EphemeralOwner == s.ID() {
-		err = s.Delete(ctx, path, -1)
-	}
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		b.log.Warn("subscription not deleted, it ends with the session", "err", err)
+		due = nil
+		node.SetData(b.data())
 	}
 }
 

@@ -49,8 +49,12 @@ type NodeConfig struct {
 	// Path, and with nil when it does no longer. The error matches ErrHeld.
 	// The callback must not block.
 	Blocked func(error)
-	ACL     []session.ACL
-	Logger  *slog.Logger // nil: discard
+	// Owned, if not nil, is called with true when the znode has become this
+	// session's, and with false when it is not any more, or is not kept any
+	// more. The callback must not block.
+	Owned  func(bool)
+	ACL    []session.ACL
+	Logger *slog.Logger // nil: discard
 }
 
 // Node keeps one ephemeral znode. Run it once per session. Its other methods may
@@ -112,6 +116,7 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 		k := nodeKeeper{Node: n, s: s}
 		err = k.run(ctx)
 		k.blocked(nil)
+		k.lose()
 	}
 	if ctx.Err() != nil && s.Context().Err() == nil {
 		if !n.cfg.Keep {
@@ -218,7 +223,12 @@ func (k *nodeKeeper) blocked(by *ownerError) {
 }
 
 // lose notes that the znode is not ours any more.
-func (k *nodeKeeper) lose() { k.mine, k.written, k.version = false, nil, -1 }
+func (k *nodeKeeper) lose() {
+	if k.mine && k.cfg.Owned != nil {
+		k.cfg.Owned(false)
+	}
+	k.mine, k.written, k.version = false, nil, -1
+}
 
 // create creates the znode. When it was ours a moment ago, somebody deleted it:
 // it is made again after a delay.
@@ -263,6 +273,9 @@ func (k *nodeKeeper) unlessRace(ctx context.Context, err error) error {
 func (k *nodeKeeper) own(data []byte, version int32) {
 	if !k.mine {
 		k.since = time.Now()
+		if k.cfg.Owned != nil {
+			k.cfg.Owned(true)
+		}
 	}
 	k.mine, k.written, k.version = true, data, version
 	k.once.Do(func() { close(k.created) })

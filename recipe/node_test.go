@@ -144,3 +144,43 @@ func TestNode_KeepLeavesTheZnode(t *testing.T) {
 		}
 	})
 }
+
+// Owned tells each time that the znode becomes this session's, and each time that
+// it is not any more.
+func TestNode_OwnedTells(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		told := make(chan bool, 10)
+		want := func(what string, want ...bool) {
+			t.Helper()
+			for _, mine := range want {
+				if len(told) == 0 || <-told != mine {
+					t.Fatalf("%s: not told %v of %v", what, mine, want)
+				}
+			}
+			if len(told) > 0 {
+				t.Fatalf("%s: told %d more", what, len(told))
+			}
+		}
+		other := w.dial("other")
+		keep(t, other, NodeConfig{Path: "/g/n", Data: []byte("other")})
+		ctx, cancel := context.WithCancel(t.Context())
+		done, a := make(chan error), w.dial("a")
+		go func() {
+			done <- NewNode(NodeConfig{Path: "/g/n", Data: []byte("ours"), Owned: func(mine bool) { told <- mine }}).Run(ctx, a)
+		}()
+		settle()
+		want("while another session's stands")
+		w.ExpireSession(other.ID())
+		settle()
+		want("when it has gone", true)
+		must(t, w.Delete("/g/n"))
+		settle()
+		want("after a deletion", false, true)
+		w.DropConnections()
+		settle()
+		want("after a reconnect")
+		cancel()
+		must(t, <-done)
+		want("at the end", false)
+	})
+}
