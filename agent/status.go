@@ -54,7 +54,7 @@ func zooKeeperStatus(z session.Status) web.ZooKeeperStatus {
 	s := web.ZooKeeperStatus{
 		State: z.State.String(), Server: z.Server, Timeout: z.Timeout, Since: z.Since,
 		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
-		Resumed: z.Resumed, LastError: z.LastError,
+		Resumed: z.Resumed, LastError: z.LastError, Warning: z.Warning,
 	}
 	if z.SessionID != 0 {
 		s.SessionID = hexID(z.SessionID)

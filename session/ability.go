@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,10 +17,6 @@ import (
 // word. Then the requests in flight are suspects: an operation for which there is
 // another way is not used for a while after three such ends in a row, and a large
 // request is not sent again after two.
-
-// ErrOldServer means that the server is older than ZooKeeper 3.5, the least version
-// that this package works with.
-var ErrOldServer = errors.New("the server is older than ZooKeeper 3.5, the least version that is supported")
 
 // bulkWatches stands for setWatches behind a read, among the operations.
 const bulkWatches int32 = -1000
@@ -42,7 +37,9 @@ type ability struct {
 	mu      sync.Mutex // guards what follows
 	until   map[int32]time.Time
 	strikes map[int32]int
-	old     bool // it does not know create2
+	version string    // as the server told; "": not known
+	asked   time.Time // when it was last asked for it; zero: never
+	wonder  bool      // it hung up on a request: its version may be the reason
 
 	size       int // requests of so many bytes are suspected, or more; 0: none
 	sizeStruck int
@@ -81,7 +78,6 @@ func (a *ability) refuse(op int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until[op] = time.Now().Add(refusedFor)
-	a.old = a.old || op == jute.OpCreate2
 }
 
 // check returns why a request is not to be sent, or nil.
@@ -90,8 +86,6 @@ func (a *ability) check(op int32, size int) error {
 	defer a.mu.Unlock()
 	now := time.Now()
 	switch {
-	case now.Before(a.until[op]) && op == jute.OpCreate2:
-		return fmt.Errorf("%w: %w", ErrUnimplemented, ErrOldServer)
 	case now.Before(a.until[op]):
 		return ErrUnimplemented
 	case a.size > 0 && size >= a.size && a.sizeStruck >= sizeStrikes && now.Before(a.sizeUntil):
@@ -113,10 +107,20 @@ func (a *ability) answered(op int32, size int) {
 	}
 }
 
+// wondered reports whether the version may be the reason of what the server did, once.
+func (a *ability) wondered() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is := a.wonder
+	a.wonder = false
+	return is
+}
+
 // hungUp notes that the server closed the connection while it owed answers.
 func (a *ability) hungUp(calls []*call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.wonder = true
 	largest := 0
 	struck := map[int32]bool{}
 	for _, c := range calls {
@@ -147,14 +151,4 @@ func (a *ability) hungUp(calls []*call) {
 	a.size = min(a.size, largest)
 	a.sizeStruck++
 	a.sizeUntil = time.Now().Add(suspectedFor)
-}
-
-// warning returns what is wrong with the server, or nil.
-func (a *ability) warning() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.old {
-		return ErrOldServer
-	}
-	return nil
 }

@@ -158,7 +158,7 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 			err = w.able.check(r.op, len(r.frame)-4)
 		}
 		if err != nil {
-			return nil, r.fail(err)
+			return nil, r.fail(s.explain(ctx, w, err))
 		}
 		c := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 		if r.watch != "" {
@@ -183,14 +183,18 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 			continue
 		}
 		if c.err == nil {
-			return r.finish(c)
+			watch, err := r.finish(c)
+			if err != nil {
+				err = r.fail(s.explain(ctx, w, err))
+			}
+			return watch, err
 		}
 		c.watch.Stop()
 		if !errors.Is(c.err, errLost) {
 			return nil, r.fail(c.err)
 		}
 		if c.sent && r.write {
-			return nil, r.fail(r.unknown(s.cause()))
+			return nil, r.fail(s.explain(ctx, w, r.unknown(s.cause())))
 		}
 		// A request at which the server hangs up every time must not make a storm
 		// of connections.
@@ -231,14 +235,11 @@ func (r *request) finish(c *call) (*Watch, error) {
 	defer putFrame(c.body)
 	r.zxid = c.zxid
 	if err := codeError(c.code); err != nil {
-		if c.code == jute.ErrCodeUnimplemented && r.op == jute.OpCreate2 {
-			err = fmt.Errorf("%w: %w", err, ErrOldServer)
-		}
 		if r.kind != watchExists || !errors.Is(err, ErrNoNode) {
 			c.watch.Stop()
-			return nil, r.fail(err)
+			return nil, err
 		}
-		return c.watch, r.fail(err)
+		return c.watch, err
 	}
 	if r.decode != nil {
 		d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
@@ -248,7 +249,7 @@ func (r *request) finish(c *call) (*Watch, error) {
 		}
 		if err != nil {
 			c.watch.Stop()
-			return nil, r.fail(fmt.Errorf("reply: %w", err))
+			return nil, fmt.Errorf("reply: %w", err)
 		}
 	}
 	return c.watch, nil

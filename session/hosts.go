@@ -160,6 +160,9 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 		return w, nil
 	}
 	h.writers.Go(w.writeLoop)
+	if w.able.wondered() {
+		h.writers.Go(func() { h.s.lookVersion(h.ctx, server, w.able) })
+	}
 	return w, nil
 }
 
@@ -199,19 +202,26 @@ func (h *hosts) pause() error {
 
 // open connects to a server within limit, which the handshake shares.
 func (h *hosts) open(server string, limit time.Duration) (net.Conn, error) {
-	deadline := time.Now().Add(limit)
-	ctx, cancel := context.WithDeadline(h.ctx, deadline)
+	ctx, cancel := context.WithTimeout(h.ctx, limit)
 	defer cancel()
-	conn, err := h.s.cfg.Dial(ctx, "tcp", server)
+	return openConn(ctx, &h.s.cfg, server)
+}
+
+// openConn connects to a server. What is done with the connection is bounded by the
+// deadline of ctx, too.
+func openConn(ctx context.Context, cfg *Config, server string) (net.Conn, error) {
+	conn, err := cfg.Dial(ctx, "tcp", server)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", server, err)
 	}
-	if h.s.cfg.TLS != nil {
-		if conn, err = secure(ctx, conn, server, h.s.cfg.TLS); err != nil {
+	if cfg.TLS != nil {
+		if conn, err = secure(ctx, conn, server, cfg.TLS); err != nil {
 			return nil, fmt.Errorf("tls %s: %w", server, err)
 		}
 	}
-	_ = conn.SetDeadline(deadline)
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
 	return conn, nil
 }
 

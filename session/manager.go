@@ -43,6 +43,7 @@ type Status struct {
 	Watches     int
 	Resumed     bool
 	LastError   string
+	Warning     string // what is wrong with the server, as that it is too old
 }
 
 // New checks cfg and returns a Manager. It does no I/O.
@@ -123,6 +124,9 @@ func (m *Manager) Status() Status {
 		s.mu.Unlock()
 		st.Timeout, st.LastAnswer, st.Resumed = s.Timeout(), s.LastAnswer(), s.resumed
 		st.Watches = s.watches.len()
+		if old := m.cfg.abilities.server(st.Server).warning(); old != nil {
+			st.Warning = old.Error()
+		}
 	}
 	if m.stopped != nil {
 		st.State = Closed

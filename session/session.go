@@ -152,6 +152,9 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastErr = fmt.Errorf("%s: %w", w.server, err)
+	if old := w.able.warning(); old != nil {
+		s.lastErr = fmt.Errorf("%w: %w", s.lastErr, old)
+	}
 	if was == phaseAsking {
 		s.hosts.refused(w, err)
 	}

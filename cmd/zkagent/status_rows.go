@@ -49,6 +49,9 @@ func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 	if z.State != "connected" && z.LastError != "" {
 		line += ": " + term.Printable(z.LastError)
 	}
+	if z.Warning != "" {
+		line += "; " + g.Colored(g.Out, "33", term.Printable(z.Warning))
+	}
 	if g.wide() {
 		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
 		if z.Resumed {

@@ -30,7 +30,12 @@ var closed = readOnly[1:]
 // doctorBed is a ZooKeeper with settings of an agent beside it.
 func doctorBed(t *testing.T, auth string, znodes map[string][]jute.ACL) string {
 	t.Helper()
-	server := memzk.New(memzk.Options{})
+	return doctorBedWith(t, memzk.Options{}, auth, znodes)
+}
+
+func doctorBedWith(t *testing.T, opts memzk.Options, auth string, znodes map[string][]jute.ACL) string {
+	t.Helper()
+	server := memzk.New(opts)
 	t.Cleanup(server.Close)
 	addr, err := server.Listen("127.0.0.1:0")
 	if err != nil {
@@ -145,6 +150,24 @@ func TestDoctor_ACLs(t *testing.T) {
 
 // TestDoctor_MissingCredential: what cannot be had outside of the unit is told,
 // and the rest looked at.
+// A server that is too old is named by its version, or by what it refuses.
+func TestDoctor_OldServer(t *testing.T) {
+	for words, opts := range map[string]memzk.Options{
+		"3.4.13":                   {Version: "3.4"},
+		"older than ZooKeeper 3.5": {Version: "3.4", NoWords: true},
+		"":                         {Version: "3.5", NoWords: true},
+	} {
+		old := func(f Finding) bool {
+			return f.Check == "server" && f.Level == LevelFail && strings.Contains(f.Text, "the least version")
+		}
+		list := findings(t, doctorBedWith(t, opts, "", nil))
+		i := slices.IndexFunc(list, old)
+		if (i >= 0) != (words != "") || i >= 0 && !strings.Contains(list[i].Text, words) {
+			t.Errorf("%+v: %+v", opts, list)
+		}
+	}
+}
+
 func TestDoctor_MissingCredential(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	list := findings(t, doctorBed(t, `auth "digest" { credential = credential("zk-auth") }`, nil))

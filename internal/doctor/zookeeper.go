@@ -78,6 +78,11 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	}
 	defer s.Close()
 	connected := time.Since(began)
+	if err := s.CheckServer(ctx); errors.Is(err, session.ErrOldServer) {
+		d.add(LevelFail, "server", server, err.Error())
+		d.hint("upgrade ZooKeeper: the agent cannot make its znodes there")
+		return true
+	}
 	best := d.wait()
 	for range 5 {
 		began = time.Now()

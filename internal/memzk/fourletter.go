@@ -22,6 +22,9 @@ func isWord(s string) bool { return slices.Contains(fourLetterWords, s) }
 // fourLetterWord answers one of the administrator's commands. It needs
 // Server.mu.
 func (s *Server) fourLetterWord(word string) string {
+	if s.opts.NoWords {
+		return word + " is not executed because it is not in the whitelist.\n"
+	}
 	switch word {
 	case "ruok":
 		return "imok"

@@ -23,6 +23,7 @@ type Options struct {
 	NoExtendedTypes   bool          // refuse TTL znodes, as a server does where they are not switched on
 	EnforceQuota      bool          // refuse what goes over a hard quota, as a server does where that is switched on
 	Version           string        // "3.4", "3.5", "3.8" or "3.9": which operations and watches it has; "3.8"
+	NoWords           bool          // answer no four-letter word, as where none is whitelisted
 	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
 	Logger            *slog.Logger  // nil discards
 

@@ -59,6 +59,7 @@ type ZooKeeperStatus struct {
 	Watches     int           `json:"watches"`
 	Resumed     bool          `json:"resumed"`
 	LastError   string        `json:"last_error,omitempty"`
+	Warning     string        `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
 }
 
 // SourceStatus is about one declared source.

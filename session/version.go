@@ -1,0 +1,163 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// ErrOldServer means that the server is older than ZooKeeper 3.5, the least version
+// that this package works with.
+var ErrOldServer = errors.New("the server is older than ZooKeeper 3.5, the least version that is supported")
+
+// How a server is asked for its version: by the four-letter word "srvr", which
+// servers allow unless they were told otherwise. Each question is a connection, so a
+// server is asked only when it refused something, and not again for an hour.
+const (
+	versionAgain  = time.Hour
+	versionLimit  = time.Second // until the answer must be there
+	versionAnswer = 1 << 10     // as much of it is read as holds the version
+)
+
+// CheckServer returns an error that matches ErrOldServer when the server that the
+// session is connected to is too old. A server that does not tell its version is
+// asked for something that came with 3.5 and changes nothing.
+func (s *Session) CheckServer(ctx context.Context) error {
+	w, err := s.connection(ctx)
+	if err != nil {
+		return err
+	}
+	s.lookVersion(ctx, w.server, w.able)
+	if w.able.known() {
+		return w.able.warning()
+	}
+	r := &request{op: jute.OpCheckWatches, path: "/"}
+	path := full(s.cfg.Chroot, "/")
+	r.frame = newFrame(r.op, len(path)+8, func(e *jute.Encoder) {
+		e.String(path)
+		e.Int32(jute.WatcherAny)
+	})
+	_, err = s.exchange(ctx, r)
+	if errors.Is(err, CodeError(jute.ErrCodeNoWatcher)) || errors.Is(err, ErrNoAuth) {
+		return nil
+	}
+	return err
+}
+
+func askVersion(ctx context.Context, cfg *Config, server string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionLimit)
+	defer cancel()
+	conn, err := openConn(ctx, cfg, server)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err = io.WriteString(conn, "srvr"); err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", server, err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, versionAnswer))
+	if version := parseVersion(string(answer)); version != "" {
+		return version, nil
+	}
+	if err == nil {
+		err = errors.New("it does not allow the four-letter word srvr")
+	}
+	return "", fmt.Errorf("ask %s for its version: %w", server, err)
+}
+
+// parseVersion finds "3.4.13" in "Zookeeper version: 3.4.13-2d71af4, built on ...".
+func parseVersion(answer string) string {
+	_, after, found := strings.Cut(answer, "version: ")
+	if !found {
+		return ""
+	}
+	end := strings.IndexFunc(after, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	if end <= 0 {
+		return ""
+	}
+	return after[:end]
+}
+
+func oldVersion(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	x, err := strconv.Atoi(major)
+	y, _ := strconv.Atoi(minor)
+	return err == nil && (x < 3 || x == 3 && y < 5)
+}
+
+// lookVersion asks the server for its version when that was not done within the last
+// hour. A server that was upgraded is asked anew for what it refused before.
+func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
+	a.mu.Lock()
+	if !a.asked.IsZero() && time.Since(a.asked) < versionAgain {
+		a.mu.Unlock()
+		return
+	}
+	a.asked = time.Now()
+	a.mu.Unlock()
+	version, err := askVersion(ctx, &s.cfg, server)
+	if err != nil {
+		s.log.Debug("version of the server not known", "server", server, "err", err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.version != "" && a.version != version {
+		clear(a.until)
+	}
+	a.version = version
+}
+
+// explain adds to the error of a request what is known about the version of the
+// server, where the version can be the reason: the server does not know an operation,
+// cannot read a multi that holds one, or has hung up.
+func (s *Session) explain(ctx context.Context, w *wire, err error) error {
+	unread := errors.Is(err, CodeError(jute.ErrCodeMarshallingError))
+	refused := unread || errors.Is(err, ErrUnimplemented)
+	if w == nil || !refused && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	if refused {
+		s.lookVersion(ctx, w.server, w.able)
+	}
+	old := w.able.warning()
+	switch {
+	case old == nil:
+		return err
+	case unread:
+		return fmt.Errorf("%w: %w", ErrUnimplemented, old)
+	}
+	return fmt.Errorf("%w: %w", err, old)
+}
+
+// warning returns what is wrong with the server, or nil. Without its version, a
+// server that does not know what came with 3.5 is older.
+func (a *ability) warning() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, create := a.until[jute.OpCreate2]
+	_, check := a.until[jute.OpCheckWatches]
+	switch {
+	case oldVersion(a.version):
+		return fmt.Errorf("%w: it is %s", ErrOldServer, a.version)
+	case a.version == "" && (create || check):
+		return ErrOldServer
+	}
+	return nil
+}
+
+// known reports whether the server told its version.
+func (a *ability) known() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version != ""
+}
