@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -153,6 +154,26 @@ func TestAgents_LostAndStopped(t *testing.T) {
 		}
 		keeper.end(t)
 	})
+}
+
+// TestAnnouncer_EarlyChange: what changes while the host is still being written
+// down is announced, too.
+func TestAnnouncer_EarlyChange(t *testing.T) {
+	for wait := 10 * time.Millisecond; wait < 500*time.Millisecond; wait += 30 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.close()
+			w.server.Delay(jute.OpGetData, 100*time.Millisecond)
+			a := announce(t, w, "web", "host-a", Record{Health: OK})
+			time.Sleep(wait)
+			a.say(Record{Health: Failing})
+			time.Sleep(5 * time.Second)
+			if got := seen(t, w)["web"]; got.Health != Failing {
+				t.Errorf("changed after %s: the record is %+v", wait, got)
+			}
+			a.end(t)
+		})
+	}
 }
 
 // TestAnnouncer_OneID: two agents with one id both tell, and neither takes the

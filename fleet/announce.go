@@ -63,7 +63,8 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: a.cfg.Record().encode(), Logger: a.cfg.Logger})
+	record := a.cfg.Record()
+	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: record.encode(), Logger: a.cfg.Logger})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end()
@@ -85,7 +86,7 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 		return nil
 	}
 	wg.Go(func() { a.sweeps(life, s) })
-	err := a.keep(ctx, s, node, spread, ended)
+	err := a.keep(ctx, s, node, record, spread, ended)
 	if ctx.Err() != nil && s.Context().Err() == nil {
 		a.farewell(s)
 		return nil
@@ -95,8 +96,7 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 
 // keep passes on what changes. What is worse is written at once, everything else at
 // a random moment within spread, folded: a publish changes the record of every host.
-func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, spread time.Duration, ended <-chan error) error {
-	record := a.cfg.Record()
+func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, record Record, spread time.Duration, ended <-chan error) error {
 	written := string(record.encode())
 	for {
 		select {
@@ -190,7 +190,14 @@ func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
 // watches for a rival; the other one becomes the rival when the record has stayed
 // with another session for longer than a session lasts without its agent.
 func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan struct{}) {
-	defer a.cfg.Rival("")
+	told := ""
+	tell := func(text string) {
+		if text != told {
+			told = text
+			a.cfg.Rival(text)
+		}
+	}
+	defer func() { tell("") }()
 	path := knownAs(a.cfg.ID) + "/rival"
 	timer := time.NewTimer(s.Timeout() + rivalMargin)
 	defer timer.Stop()
@@ -201,7 +208,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 	case <-s.Done():
 		return
 	case <-timer.C:
-		if !a.complain(ctx, s, path, mine) {
+		if !a.complain(ctx, s, path, tell, mine) {
 			return
 		}
 	}
@@ -216,7 +223,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 				text = fmt.Sprintf("%s has the same agent id", Clip(string(data), 200))
 			}
 		}
-		a.cfg.Rival(text)
+		tell(text)
 		if watch.Wait(ctx) != nil {
 			return
 		}
@@ -224,10 +231,10 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 }
 
 // complain stands as the rival until the record is this session's.
-func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, mine <-chan struct{}) bool {
+func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, tell func(string), mine <-chan struct{}) bool {
 	st, found, err := s.Exists(ctx, AgentPath(a.cfg.ID))
 	if err == nil && found {
-		a.cfg.Rival(fmt.Sprintf("another agent has the same id: session 0x%x; this one is not in the fleet", uint64(st.EphemeralOwner))) // #nosec G115 -- its bits are what is shown
+		tell(fmt.Sprintf("another agent has the same id: session 0x%x; this one is not in the fleet", uint64(st.EphemeralOwner))) // #nosec G115 -- its bits are what is shown
 	}
 	rival, stop := context.WithCancel(ctx)
 	defer stop()
