@@ -171,7 +171,7 @@ func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
 		case <-b.signal:
 			if d := b.delay(); d > 0 {
 				if due == nil {
-					due = time.After(d)
+					due = time.NewTimer(d).C
 				}
 				continue
 			}
