@@ -65,8 +65,8 @@ func Decode(format, name string, data []byte) (view.Member, error) {
 }
 
 func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
-	if len(data) > MaxData {
-		return view.Member{}, fmt.Errorf("data has %d bytes, more than %d", len(data), MaxData)
+	if len(data) > maxData {
+		return view.Member{}, fmt.Errorf("data has %d bytes, more than %d", len(data), maxData)
 	}
 	m, err := d(name, data)
 	if err != nil {

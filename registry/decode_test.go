@@ -151,7 +151,7 @@ func TestDecode_Poison(t *testing.T) {
 		"port with plus": record("port", `"+80"`), "weight": record("weight", "257"), "weight -1": record("weight", "-1"),
 		"host number": record("host", "5"), "host list": record("host", `["a"]`), "host null": record("host", "null"),
 		"labels list": record("labels", "[]"), "available text": record("available", `"no"`),
-		"array": "[]", "null": "null", "two": "{}{}", "cut": `{"host":`, "binary": "\xff\x00\x01", "large": strings.Repeat("x", MaxData+1),
+		"array": "[]", "null": "null", "two": "{}{}", "cut": `{"host":`, "binary": "\xff\x00\x01", "large": strings.Repeat("x", maxData+1),
 	}
 	for name, data := range bad {
 		for _, format := range []string{FormatNerve, FormatAuto} {
@@ -168,7 +168,7 @@ func TestDecode_Poison(t *testing.T) {
 			t.Errorf("name with byte %#x: %v", b, err)
 		}
 	}
-	if _, err := Decode(FormatNerve, strings.Repeat("a", MaxNode+1), good); err == nil {
+	if _, err := Decode(FormatNerve, strings.Repeat("a", maxNode+1), good); err == nil {
 		t.Error("a long name was taken")
 	}
 }
@@ -219,14 +219,14 @@ func FuzzDecode(f *testing.F) {
 		if host, err := ParseHost(m.Host); err != nil || host != m.Host {
 			t.Errorf("host %q: %v", m.Host, err)
 		}
-		if m.Port < 0 || m.Port > 65535 || m.Weight < 0 || m.Weight > MaxWeight || m.Znode != name {
+		if m.Port < 0 || m.Port > 65535 || m.Weight < 0 || m.Weight > maxWeight || m.Znode != name {
 			t.Errorf("got %+v", m)
 		}
 		if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !nodePattern.MatchString(m.Znode) {
 			t.Errorf("names: %+v", m)
 		}
 		for k, v := range m.Labels {
-			if !keyPattern.MatchString(k) || !printable(v) || len(v) > MaxLabelValue {
+			if !keyPattern.MatchString(k) || !printable(v) || len(v) > maxLabelValue {
 				t.Errorf("label %q: %q", k, v)
 			}
 		}

@@ -82,8 +82,8 @@ func Encode(format string, r Registration) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("format %q cannot be written", format)
 	}
-	if err == nil && len(data) > MaxData {
-		err = fmt.Errorf("data of the member would have %d bytes, more than %d", len(data), MaxData)
+	if err == nil && len(data) > maxData {
+		err = fmt.Errorf("data of the member would have %d bytes, more than %d", len(data), maxData)
 	}
 	return data, err
 }

@@ -13,12 +13,12 @@ import (
 // Bounds of what is taken from a member. A record outside of them is dropped
 // and shown, never repaired.
 const (
-	MaxData       = 64 << 10 // bytes of a member's data
-	MaxNode       = 4096     // bytes of a znode's name
-	MaxWeight     = 256
-	MaxPorts      = 64
-	MaxLabels     = 64
-	MaxLabelValue = 256 // bytes
+	maxData       = 64 << 10 // bytes of a member's data
+	maxNode       = 4096     // bytes of a znode's name
+	maxWeight     = 256
+	maxPorts      = 64
+	maxLabels     = 64
+	maxLabelValue = 256 // bytes
 )
 
 // ErrIgnore is returned for a child that is not a member and not meant to be
@@ -35,7 +35,7 @@ var (
 
 // validate brings a decoded member into its canonical form, or refuses it.
 func validate(m *view.Member) error {
-	if len(m.Znode) > MaxNode || !nodePattern.MatchString(m.Znode) {
+	if len(m.Znode) > maxNode || !nodePattern.MatchString(m.Znode) {
 		return errors.New("name of the znode has characters that are not allowed")
 	}
 	host, err := ParseHost(m.Host)
@@ -61,8 +61,8 @@ func validate(m *view.Member) error {
 	if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !tokenPattern.MatchString(m.Node) {
 		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128")
 	}
-	if m.Weight < 0 || m.Weight > MaxWeight {
-		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, MaxWeight)
+	if m.Weight < 0 || m.Weight > maxWeight {
+		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, maxWeight)
 	}
 	if m.Status == "" {
 		m.Status = view.StatusUp
@@ -78,8 +78,8 @@ func validate(m *view.Member) error {
 }
 
 func validatePorts(ports map[string]int) error {
-	if len(ports) > MaxPorts {
-		return fmt.Errorf("more than %d ports", MaxPorts)
+	if len(ports) > maxPorts {
+		return fmt.Errorf("more than %d ports", maxPorts)
 	}
 	for name, port := range ports {
 		if !keyPattern.MatchString(name) {
@@ -93,15 +93,15 @@ func validatePorts(ports map[string]int) error {
 }
 
 func validateLabels(labels map[string]string) error {
-	if len(labels) > MaxLabels {
-		return fmt.Errorf("more than %d labels", MaxLabels)
+	if len(labels) > maxLabels {
+		return fmt.Errorf("more than %d labels", maxLabels)
 	}
 	for key, value := range labels {
 		if !keyPattern.MatchString(key) {
 			return errors.New("key of a label: only letters, digits and ._- are allowed, at most 128")
 		}
-		if len(value) > MaxLabelValue {
-			return fmt.Errorf("label %s is longer than %d bytes", key, MaxLabelValue)
+		if len(value) > maxLabelValue {
+			return fmt.Errorf("label %s is longer than %d bytes", key, maxLabelValue)
 		}
 		if !printable(value) {
 			return fmt.Errorf("label %s has characters that cannot be printed", key)
@@ -127,7 +127,7 @@ func printable(s string) bool {
 // setLabel keeps a label of a foreign format where it is within the bounds of
 // length and key; such formats carry much that no template needs.
 func setLabel(m *view.Member, key, value string) {
-	if value == "" || len(value) > MaxLabelValue || !keyPattern.MatchString(key) || len(m.Labels) >= MaxLabels {
+	if value == "" || len(value) > maxLabelValue || !keyPattern.MatchString(key) || len(m.Labels) >= maxLabels {
 		return
 	}
 	if m.Labels == nil {

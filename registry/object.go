@@ -138,8 +138,8 @@ func (o object) labels(key string) (map[string]string, error) {
 	if err != nil || len(sub) == 0 {
 		return nil, err
 	}
-	if len(sub) > MaxLabels {
-		return nil, fmt.Errorf("%s has more than %d entries", key, MaxLabels)
+	if len(sub) > maxLabels {
+		return nil, fmt.Errorf("%s has more than %d entries", key, maxLabels)
 	}
 	m := make(map[string]string, len(sub))
 	for _, k := range sub.keys() {
