@@ -40,8 +40,11 @@ func TestInterop_Kinds(t *testing.T) {
 				other func(string) error // of another kind
 				same  func(string) error
 			}{
-				{"write", lock, write}, {"read", lock, write}, {"lock", write, lock},
-				{"semaphore", lock, permit}, {"lock", permit, lock},
+				{"write", lock, write},
+				{"read", lock, write},
+				{"lock", write, lock},
+				{"semaphore", lock, permit},
+				{"lock", permit, lock},
 			} {
 				// kazoo's lock is its write lock, and kazoo's semaphore writes no K.
 				if name == "kazoo" && c.kind != "semaphore" {

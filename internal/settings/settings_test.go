@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"fmt"
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/view"
 )
