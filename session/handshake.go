@@ -39,7 +39,7 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server says so")
 		return nil, nil
 	case w.wantID != 0 && r.SessionID != w.wantID:
-		w.s.expire("the server answered with another session, " + hex(r.SessionID))
+		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
 		return nil, nil
 	}
 	if err := w.prove(); err != nil {

@@ -12,5 +12,5 @@ func (l libraryLog) Printf(format string, args ...any) {
 	l.log.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
 }
 
-// hex formats a session id as servers log it.
-func hex(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }
+// hexID formats a session id as servers log it.
+func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }

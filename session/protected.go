@@ -46,7 +46,7 @@ func (s *Session) owned(ctx context.Context, path string, st Stat, mode Mode) (s
 		return path, st, nil
 	}
 	_ = s.Delete(context.WithoutCancel(ctx), path, -1)
-	return "", Stat{}, &Error{Op: "create2", Path: path, Err: fmt.Errorf("%w: owner is session %s", ErrExpired, hex(st.EphemeralOwner))}
+	return "", Stat{}, &Error{Op: "create2", Path: path, Err: fmt.Errorf("%w: owner is session %s", ErrExpired, hexID(st.EphemeralOwner))}
 }
 
 // findProtected looks for the child of dir whose name begins with name, which nobody

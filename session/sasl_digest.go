@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // DIGEST-MD5 is what servers speak; the docs say what it is worth
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,11 +82,15 @@ func (x *digestExchange) respond(challenge []byte) ([]byte, error) {
 
 // digest is response-value of RFC 2831, 2.1.2.1.
 func (x *digestExchange) digest(method, realm, nonce string) string {
-	secret := md5.Sum([]byte(x.user + ":" + realm + ":" + x.password)) //nolint:gosec // see the import
-	a1 := md5.Sum([]byte(string(secret[:]) + ":" + nonce + ":" + x.cnonce))
-	a2 := md5.Sum([]byte(method + ":" + digestURI))
-	sum := md5.Sum(fmt.Appendf(nil, "%x:%s:00000001:%s:auth:%x", a1, nonce, x.cnonce, a2))
-	return fmt.Sprintf("%x", sum)
+	secret := string(md5Of(x.user + ":" + realm + ":" + x.password))
+	a1 := hex.EncodeToString(md5Of(secret + ":" + nonce + ":" + x.cnonce))
+	a2 := hex.EncodeToString(md5Of(method + ":" + digestURI))
+	return hex.EncodeToString(md5Of(a1 + ":" + nonce + ":00000001:" + x.cnonce + ":auth:" + a2))
+}
+
+func md5Of(s string) []byte {
+	sum := md5.Sum([]byte(s)) //nolint:gosec // see the import
+	return sum[:]
 }
 
 func quoteDirective(s string) string {

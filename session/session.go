@@ -117,7 +117,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 		}
 		s.met.reconnected()
 	}
-	s.log.Info("session connected", "session", hex(s.id), "server", w.server, "timeout", timeout,
+	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
 		"connection", s.conns, "resumed", s.resumed && first)
 	return true
 }
@@ -176,7 +176,7 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	}
 	s.kicked(w, owed, err)
 	s.setState(Suspended)
-	s.log.Warn("connection lost", "session", hex(s.id), "server", w.server, "err", err)
+	s.log.Warn("connection lost", "session", hexID(s.id), "server", w.server, "err", err)
 }
 
 // ID returns the session id; 0 before the first connection.

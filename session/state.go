@@ -117,9 +117,9 @@ func (s *Session) expire(why string) {
 	switch {
 	case !s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)):
 	case s.Connection() == 0: // it was the former process's
-		s.log.Info("session of the former process is gone", "session", hex(s.ID()), "why", why)
+		s.log.Info("session of the former process is gone", "session", hexID(s.ID()), "why", why)
 	default:
 		s.met.expired()
-		s.log.Warn("session expired", "session", hex(s.ID()), "why", why)
+		s.log.Warn("session expired", "session", hexID(s.ID()), "why", why)
 	}
 }

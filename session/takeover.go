@@ -59,7 +59,7 @@ func (m *Manager) setError(err error) {
 // whether the session may be given out.
 func (m *Manager) connected(s *Session) bool {
 	if s.rebooted {
-		s.log.Info("session of the former boot closed with what it owns", "session", hex(s.ID()))
+		s.log.Info("session of the former boot closed with what it owns", "session", hexID(s.ID()))
 		_ = s.shutdown(false)
 		return false
 	}

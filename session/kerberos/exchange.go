@@ -150,7 +150,7 @@ func (x *exchange) choose(token []byte) ([]byte, error) {
 	if offer.Payload[0]&noProtection == 0 {
 		return nil, errors.New("the server insists on a security layer; only the quality of protection \"auth\" is supported")
 	}
-	answer := gssapi.WrapToken{Payload: []byte{noProtection, 0, 0, 0}, SndSeqNum: uint64(x.auth.SeqNumber)} //nolint:gosec // 30 bits
+	answer := gssapi.WrapToken{Payload: []byte{noProtection, 0, 0, 0}, SndSeqNum: uint64(x.auth.SeqNumber)}
 	if offer.Flags&acceptorSubkey != 0 {
 		answer.Flags = acceptorSubkey
 	}
@@ -158,7 +158,7 @@ func (x *exchange) choose(token []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer.EC = uint16(etype.GetHMACBitLength() / 8) //nolint:gosec // 12 to 24
+	answer.EC = uint16(etype.GetHMACBitLength() / 8)
 	if err := answer.SetCheckSum(x.key, keyusage.GSSAPI_INITIATOR_SEAL); err != nil {
 		return nil, err
 	}
