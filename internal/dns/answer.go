@@ -115,7 +115,7 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 			}
 		}
 	}
-	rand.Shuffle(len(a.m.Answer), func(i, j int) { a.m.Answer[i], a.m.Answer[j] = a.m.Answer[j], a.m.Answer[i] })
+	rand.Shuffle(len(a.m.Answer), func(i, j int) { a.m.Answer[i], a.m.Answer[j] = a.m.Answer[j], a.m.Answer[i] }) //nolint:gosec // spreads load, no secret
 }
 
 // suffix is the name below which the members of a group have theirs.
@@ -130,7 +130,7 @@ func (a *answers) srv(m *member, port int, suffix string) {
 		target = m.host
 	}
 	a.add(&dns.SRV{
-		Hdr: a.typed(a.q.Name, dns.TypeSRV), Priority: 1, Weight: uint16(min(max(m.Weight, 0), 65535)), //nolint:gosec // bounded
+		Hdr: a.typed(a.q.Name, dns.TypeSRV), Priority: 1, Weight: uint16(min(max(m.Weight, 0), 65535)),
 		Port: uint16(port), Target: target, //nolint:gosec // a port
 	})
 	if m.addr.IsValid() && !a.m.Truncated {

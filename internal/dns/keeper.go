@@ -79,12 +79,12 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 			}
 			cancel()
 			if cfg != nil {
-				<-ended
+				_ = <-ended // that we have stopped it
 			}
 			return
 		case <-ctx.Done():
 			if cfg != nil {
-				<-ended
+				_ = <-ended // that we have stopped it
 			}
 			return
 		case err := <-ended:

@@ -23,7 +23,7 @@ func IsLabel(name string) bool {
 	return true
 }
 
-func labelByte(c byte) bool {
+func labelByte[C byte | rune](c C) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
 
@@ -37,7 +37,7 @@ func NodeLabel(id string) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	readable := strings.Map(func(r rune) rune {
-		if r < 0x80 && labelByte(byte(r)) && r != '_' {
+		if labelByte(r) && r != '_' {
 			return r
 		}
 		return '-'

@@ -72,7 +72,7 @@ func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*S
 		return nil, fmt.Errorf("dns: %q is not a domain", cfg.Domain)
 	}
 	return &Server{
-		cfg: cfg, domain: dns.CanonicalName(cfg.Domain), ttl: uint32(min(max(cfg.TTL, 0), 24*time.Hour) / time.Second), //nolint:gosec // bounded
+		cfg: cfg, domain: dns.CanonicalName(cfg.Domain), ttl: uint32(min(max(cfg.TTL, 0), 24*time.Hour) / time.Second),
 		state: state, metrics: metrics, log: log, forward: newForwarder(cfg.Recursors), limit: newLimiter(),
 	}, nil
 }
@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 	_ = packets.Close()
 	_ = conns.Close()
 	for range running {
-		<-ended
+		_ = <-ended // that it was closed
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -59,11 +59,13 @@ func start(t *testing.T, cfg Config, state func() State) *Server {
 			t.Error(err)
 		}
 	})
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for !s.Addr().IsValid() {
 		select {
 		case err := <-ended:
 			t.Fatal(err)
-		case <-time.After(time.Millisecond):
+		case <-tick.C:
 		}
 	}
 	return s
@@ -239,7 +241,7 @@ func TestServer_Order(t *testing.T) {
 // without an answer the last known addresses stay.
 func TestServer_Recursors(t *testing.T) {
 	t.Parallel()
-	other := State{}
+	var other State
 	{
 		m := up("x", "192.0.2.7", 1, 1)
 		v := view.View{}.With(&view.Group{Name: "x", Members: []view.Member{m}})

@@ -80,7 +80,7 @@ backend web
 		if time.Now().After(deadline) {
 			t.Fatalf("HAProxy does not answer: %v\n%s", err, out.String())
 		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a poll of a program of others
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -184,7 +184,7 @@ func slotOf(t *testing.T, b *Backend, m view.Member) Slot {
 }
 
 func get(url string) (string, error) {
-	resp, err := http.Get(url) //nolint:gosec,noctx // loopback
+	resp, err := http.Get(url)
 	if err != nil {
 		return "", err
 	}

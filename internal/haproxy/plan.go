@@ -91,17 +91,17 @@ func rank(s State) int { return slices.Index([]State{Ready, Drain, Maint}, s) }
 
 // free finds a slot that nobody wants, one in maintenance if there is one.
 func free(slots []Slot, taken []bool) int {
-	any := -1
+	used := -1
 	for i, s := range slots {
 		switch {
 		case taken[i]:
 		case s.State == Maint:
 			return i
-		case any < 0:
-			any = i
+		case used < 0:
+			used = i
 		}
 	}
-	return any
+	return used
 }
 
 // commands are what makes a slot another. A slot that takes traffic stops
