@@ -113,8 +113,8 @@ func locate(f File) (*directory, string, error) {
 		}
 		base := filepath.Base(path)
 		link, err := dir.root.Readlink(base)
-		if err != nil { // No link; what is wrong with it shows when it is opened.
-			return dir, base, nil
+		if err != nil {
+			return dir, base, nil //nolint:nilerr // No link; what is wrong with it shows when it is opened.
 		}
 		dir.close()
 		if f.Symlink == SymlinkRefuse {

@@ -44,7 +44,7 @@ func newHost(t *testing.T) *host {
 // minutes for the syncs.
 func memoryDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "zkagent-test-")
+	dir, err := os.MkdirTemp("/dev/shm", "zkagent-test-") //nolint:usetesting // t.TempDir may be on a disk
 	if err != nil {
 		return t.TempDir()
 	}
@@ -180,7 +180,7 @@ func cutPower(t *testing.T, n int, seed uint64, restore bool) bool {
 	if err != nil && !killed {
 		t.Fatalf("%s: %v", when, err)
 	}
-	for cut := 0; cut < 2; cut++ { // The second time while it recovers.
+	for cut := range 2 { // The second time while it recovers.
 		if seed == 0 {
 			h.disk.Restart()
 		} else {

@@ -26,11 +26,11 @@ type TxConfig struct {
 }
 
 var (
-	// ErrNotRestored: not all of the old files are back. The journal and the
+	// ErrNotRestored says that not all of the old files are back. The journal and the
 	// kept files stay, whatever is called then; [Recover] tries again.
 	ErrNotRestored = errors.New("the old files are not all back")
-	// ErrPending: a former change of the bundle could not be undone. Recover
-	// comes first: another change would lose its kept files.
+	// ErrPending says that a former change of the bundle could not be undone.
+	// Recover comes first: another change would lose its kept files.
 	ErrPending = errors.New("a former change of the bundle is not finished")
 )
 
