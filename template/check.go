@@ -3,6 +3,7 @@ package template
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -92,9 +93,7 @@ func (c *checker) list(list *parse.ListNode, e *env) {
 
 func mapsClone(m map[string]reflect.Type) map[string]reflect.Type {
 	out := make(map[string]reflect.Type, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	return out
 }
 

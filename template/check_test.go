@@ -11,7 +11,7 @@ import (
 // all at once.
 func TestParse_Checks(t *testing.T) {
 	for source, want := range map[string]string{
-		"x\n{{ range members \"api\" }}{{ .Adress }}{{ end }}":                                      `t:2:29: a member has no field .Adress; did you mean "Address"?`,
+		"x\n{{ range members \"api\" }}{{ .Adress }}{{ end }}":                                      `t:2:29: a member has no field .Adress; did you mean "Address"?`, //nolint:misspell // the hint is for such a name
 		`{{ range service "api" }}{{ .NodeAddress }}{{ end }}`:                                      `a member has no field .NodeAddress; did you mean "Host"?`,
 		`{{ range $i, $m := members "api" }}{{ $m.Prot }}{{ end }}`:                                 `a member has no field .Prot; did you mean "Port"?`,
 		`{{ with index (members "api") 0 }}{{ .Hots }}{{ end }}`:                                    `a member has no field .Hots`,
@@ -21,7 +21,7 @@ func TestParse_Checks(t *testing.T) {
 		`{{ range tree "c" }}{{ .Valeu }}{{ end }}`:                                                 `a pair has no field .Valeu; did you mean "Value"?`,
 		`{{ (leader "n").Trem }}`:                                                                   `a leader has no field .Trem; did you mean "Term"?`,
 		`{{ agent.Hostname }}`:                                                                      `agent has no field .Hostname`,
-		`{{ range groups "all" }}{{ .Nmae }}{{ end }}`:                                              `a group has no field .Nmae; did you mean "Name"?`,
+		`{{ range groups "all" }}{{ .Nmae }}{{ end }}`:                                              `a group has no field .Nmae; did you mean "Name"?`, //nolint:misspell // the hint is for such a name
 		`{{ key }}`:                          `function "key" takes 1 argument, not 0`,
 		`{{ key "c/k" "d" }}`:                `function "key" takes 1 argument, not 2`,
 		`{{ "c/k" | keyOrDefault }}`:         `function "keyOrDefault" takes 2 arguments, not 1`,

@@ -130,8 +130,9 @@ func (n node) value() any {
 		return l
 	case nodeText:
 		return n.text
+	default:
+		return nil
 	}
-	return nil
 }
 
 // over lays a node over another: maps are merged, a null unsets, and everything

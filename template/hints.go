@@ -1,7 +1,6 @@
 package template
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"text/template/parse"
@@ -86,7 +85,7 @@ func (t *Template) otherLanguage() {
 					p := placeOf(t.cfg.Source, int(text.Pos)+i)
 					t.warnings = append(t.warnings, Warning{
 						Template: t.cfg.Name, Line: p.line, Column: p.column,
-						Text: fmt.Sprintf("%s is written to the file as it is: actions are Go's text/template, as in {{ if ... }}{{ end }}", mark),
+						Text: mark + " is written to the file as it is: actions are Go's text/template, as in {{ if ... }}{{ end }}",
 					})
 					return
 				}

@@ -47,10 +47,10 @@ func CheckNesting(s string) error {
 func checkKeys(s string) error {
 	dots := 0
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '.':
+		switch s[i] {
+		case '.':
 			dots++
-		case c == '\n' || c == '=' || c == '[' || c == ',':
+		case '\n', '=', '[', ',':
 			dots = 0
 		}
 		if dots > maxBrackets {

@@ -141,7 +141,7 @@ func (w *rewriter) action(text string) string {
 	w.called(list)
 	out, problem := w.translated(list, word)
 	if problem == "" {
-		problem = w.declare(out, word, text)
+		problem = w.declare(out, word)
 	}
 	if problem != "" {
 		w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
@@ -226,7 +226,7 @@ func (w *rewriter) translated(list []token, word string) ([]token, string) {
 
 // declare opens the block of an action, and remembers what its variables are. It
 // returns what is wrong with what the action prints.
-func (w *rewriter) declare(list []token, word, text string) string {
+func (w *rewriter) declare(list []token, word string) string {
 	head := 0
 	if slices.Contains(keywords, word) && word != "nil" && word != "true" && word != "false" {
 		head = 1

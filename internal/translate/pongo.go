@@ -3,6 +3,7 @@ package translate
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -88,8 +89,8 @@ func (p *pongo) push(vars map[string]pongoKind) { p.scope = append(p.scope, vars
 
 // kind is what a variable is; 0 for none.
 func (p *pongo) kind(name string) pongoKind {
-	for i := len(p.scope) - 1; i >= 0; i-- {
-		if k := p.scope[i][name]; k != 0 {
+	for _, vars := range slices.Backward(p.scope) {
+		if k := vars[name]; k != 0 {
 			return k
 		}
 	}
@@ -159,11 +160,11 @@ func (p *pongo) loop(name, over, whole string) string {
 
 // counter is the place in the innermost loop.
 func (p *pongo) counter(field string) (string, bool) {
-	for i := len(p.scope) - 1; i >= 0; i-- {
-		if p.scope[i]["forloop"] == 0 {
+	for _, vars := range slices.Backward(p.scope) {
+		if vars["forloop"] == 0 {
 			continue
 		}
-		for name := range p.scope[i] {
+		for name := range vars {
 			if strings.HasPrefix(name, "$") {
 				switch field {
 				case "Counter":
@@ -256,10 +257,11 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 		return "(env " + quoteGo(path) + ")", true
 	}
 	single, ok := true, true
-	if name == "gets" || name == "getvs" {
+	switch name {
+	case "gets", "getvs":
 		path, ok = direct(path)
 		single = false
-	} else if name == "ls" || name == "lsdir" {
+	case "ls", "lsdir":
 		single = false
 	}
 	if !ok || strings.ContainsAny(path, "*?[") {

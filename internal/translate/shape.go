@@ -28,8 +28,9 @@ func (k kind) String() string {
 		return "members of services"
 	case pairs, pair, groupedPairs:
 		return "pairs of keys"
+	default:
+		return "services"
 	}
-	return "services"
 }
 
 // shape is what is known of a value.
@@ -52,8 +53,9 @@ func (s shape) element() shape {
 		return shape{kind: pair}
 	case services:
 		return shape{kind: service}
+	default:
+		return shape{kind: someData}
 	}
-	return shape{kind: someData}
 }
 
 // printers show the inside of what they get.
