@@ -85,25 +85,25 @@ func (s *Server) rolloutsPage(r *http.Request, _ *Status) any {
 
 // readRollouts reads the newest rollouts of every tree that this agent
 // follows.
-func (w *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
-	s, err := w.Source.Session(ctx)
+func (s *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
+	zk, err := s.Source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	views := []rolloutView{}
 	var failed error
-	for _, c := range w.Source.Status().Sources {
+	for _, c := range s.Source.Status().Sources {
 		if c.Kind != string(view.KindConfig) {
 			continue
 		}
-		names, err := fleet.Names(ctx, s, c.Path)
+		names, err := fleet.Names(ctx, zk, c.Path)
 		if err != nil {
 			failed = cmp.Or(failed, err)
 			continue
 		}
 		slices.Reverse(names)
 		for _, name := range names[:min(len(names), rolloutsShown)] {
-			state, err := fleet.Read(ctx, s, c.Path, name)
+			state, err := fleet.Read(ctx, zk, c.Path, name)
 			if err != nil {
 				failed = cmp.Or(failed, err)
 				continue
@@ -173,17 +173,17 @@ func (s *Server) locksPage(r *http.Request, _ *Status) any {
 }
 
 // readLines reads the lines of this agent's elections and of the locks.
-func (w *Server) readLines(ctx context.Context) ([]lineView, error) {
-	s, err := w.Source.Session(ctx)
+func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
+	zk, err := s.Source.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lines := []lineView{}
-	for _, e := range w.Source.Status().Elections {
-		lines = append(lines, readLine(ctx, s, "election", e.Name, e.Path))
+	for _, e := range s.Source.Status().Elections {
+		lines = append(lines, readLine(ctx, zk, "election", e.Name, e.Path))
 	}
 	for _, root := range lockRoots {
-		names, _, err := s.Children(ctx, root)
+		names, _, err := zk.Children(ctx, root)
 		if errors.Is(err, session.ErrNoNode) {
 			continue
 		}
@@ -199,12 +199,12 @@ func (w *Server) readLines(ctx context.Context) ([]lineView, error) {
 			if root != lockRoots[0] {
 				kind = "rolling reload"
 			}
-			if l := readLine(ctx, s, kind, n, session.JoinPath(root, n)); len(l.Contenders) > 0 || l.Error != "" {
+			if l := readLine(ctx, zk, kind, n, session.JoinPath(root, n)); len(l.Contenders) > 0 || l.Error != "" {
 				lines = append(lines, l)
 			}
 		}
 	}
-	halts, err := rolling.Halts(ctx, s)
+	halts, err := rolling.Halts(ctx, zk)
 	for _, h := range halts {
 		lines = append(lines, lineView{
 			Kind: "rolling reload", Name: h.Bundle, Path: session.JoinPath(rolling.Root, h.Bundle),

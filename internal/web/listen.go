@@ -25,7 +25,7 @@ type listeners struct {
 // Listen opens the admin socket and, if it can, the HTTP listener. It returns
 // what follows the settings of the listener until its context ends, and what
 // closes both: requests that run may finish within a second.
-func (s *Server) Listen(ctx context.Context) (run func(context.Context), stop func(), err error) {
+func (s *Server) Listen(ctx context.Context) (func(context.Context), func(), error) {
 	l := &listeners{page: pageServer{s: s}}
 	if s.Socket != "" {
 		ln, err := adminSocket(ctx, s.Socket)
