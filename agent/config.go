@@ -59,19 +59,29 @@ type Config struct {
 }
 
 type (
+	// RunFunc runs a command.
 	RunFunc = command.Run
+	// Command is an argument list whose elements are evaluated when it runs.
 	Command = command.Command
-	Vars    = command.Vars
-	Each    = command.Each
+	// Vars is what a command may refer to when it runs.
+	Vars = command.Vars
+	// Each is the element of a for_each for which a bundle is rendered.
+	Each = command.Each
+
 	trigger = command.Trigger
 )
 
 type (
-	BundleConfig   = apply.Config
+	// BundleConfig is a template block (a bundle of one) or a bundle block.
+	BundleConfig = apply.Config
+	// TemplateConfig is one file of a bundle.
 	TemplateConfig = apply.FileConfig
-	CheckConfig    = apply.CheckConfig
-	ReloadConfig   = apply.ReloadConfig
-	RollingConfig  = apply.RollingConfig
+	// CheckConfig is a check block.
+	CheckConfig = apply.CheckConfig
+	// ReloadConfig is a reload block.
+	ReloadConfig = apply.ReloadConfig
+	// RollingConfig limits how many hosts of the fleet reload at the same time.
+	RollingConfig = apply.RollingConfig
 )
 
 // LogConfig is the log block.

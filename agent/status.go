@@ -154,7 +154,7 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 	}
 }
 
-// web.HookStatus lists the hooks with their last runs.
+// HookStatus lists the hooks with their last runs.
 func (a *Agent) HookStatus() []web.HookStatus {
 	cfg := a.cfg.Load()
 	list := make([]web.HookStatus, 0, len(cfg.Hooks))

@@ -18,7 +18,7 @@ func TestAdopt_OnlyTheOwnID(t *testing.T) {
 			w := memzk.New(memzk.Options{TickTime: time.Second})
 			defer w.Close()
 			dir := t.TempDir()
-			lead := func(id string) (term int64) { //nolint:nonamedreturns // what the number is.
+			lead := func(id string) (term int64) {
 				m, err := session.New(session.Config{Servers: []string{"h1:2181"}, Timeout: 12 * time.Second, Dial: w.Dial, StateDir: dir})
 				if err != nil {
 					t.Fatal(err)

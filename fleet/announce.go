@@ -220,7 +220,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 		text := ""
 		if found {
 			if data, _, err := s.Get(ctx, path); err == nil {
-				text = fmt.Sprintf("%s has the same agent id", Clip(string(data), 200))
+				text = Clip(string(data), 200) + " has the same agent id"
 			}
 		}
 		tell(text)

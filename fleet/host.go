@@ -300,7 +300,7 @@ func (h *host) takeResult() error {
 		return nil
 	}
 	if h.s.Context().Err() != nil {
-		return nil // the session's end has ended it
+		return nil //nolint:nilerr // the session's end has ended it
 	}
 	j := h.job
 	h.job = nil

@@ -104,7 +104,7 @@ func TestGroups_OneThatMayNotBeRead(t *testing.T) {
 			if len(v.Groups) != 1 || len(v.Groups[0].Members) != 1 {
 				t.Errorf("got %+v", v.Groups)
 			}
-		case <-time.After(time.Second):
+		case <-time.NewTimer(time.Second).C:
 			t.Error("nothing was sent")
 		}
 		cancel()

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -504,7 +505,7 @@ func TestGroups_ComeAndGo(t *testing.T) {
 func TestGroup_MaxBytes(t *testing.T) {
 	for _, small := range []bool{true, false} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
-			large := append(record(9)[:len(record(9))-1], []byte(`,"x":"`+strings.Repeat("x", 10_000)+`"}`)...)
+			large := slices.Concat(bytes.TrimSuffix(record(9), []byte("}")), []byte(`,"x":"`+strings.Repeat("x", 10_000)+`"}`))
 			join(t, srv, 1, 2)
 			grow := func() {
 				for i := range 20 {

@@ -112,9 +112,10 @@ func (p *Provider) Pick() (view.Member, error) {
 		m := byWeight(usable)
 		p.chosen = keyOf(&m)
 		return m, nil
+	default:
+		p.next++
+		return usable[(p.next-1)%len(usable)], nil
 	}
-	p.next++
-	return usable[(p.next-1)%len(usable)], nil
 }
 
 // byWeight chooses at random; members of weight 0 only when there are no others.
