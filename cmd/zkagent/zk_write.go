@@ -79,52 +79,6 @@ func zkWriting(g *globals) []*cobra.Command {
 	return []*cobra.Command{create, set, rm}
 }
 
-// newZKACLCommand prints the ACL of a znode, or sets it.
-func newZKACLCommand(g *globals, print *cobra.Command) *cobra.Command {
-	var recursive bool
-	set := &cobra.Command{
-		Use: "set PATH ACL...", Short: "Replace the ACL of a znode", Args: cobra.MinimumNArgs(2),
-		Long: `Replace the ACL of a znode by one or more entries such as world:anyone:r or
-auth::cdrwa. The letters are create, delete, read, write, admin.`,
-		Example: "  zkagent zk acl set /config/site auth::cdrwa world:anyone:r\n  zkagent zk acl set /config/site auth::cdrwa --recursive --yes",
-		RunE: func(c *cobra.Command, args []string) error {
-			var list []session.ACL
-			for _, text := range args[1:] {
-				a, err := session.ParseACL(text)
-				if err != nil {
-					return fail(exitUsage, err)
-				}
-				list = append(list, a)
-			}
-			if err := session.ValidatePath(args[0]); err != nil {
-				return fail(exitUsage, err)
-			}
-			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				whole := ctx
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
-				if ok, err := g.confirm(whole, "set the ACL of "+args[0]); err != nil || !ok {
-					return err
-				}
-				if !recursive {
-					_, err := s.SetACL(ctx, args[0], list, -1)
-					return gone(ctx, s, args[0], err)
-				}
-				return gone(ctx, s, args[0], walk(ctx, s, args[0], 0, func(z znode) error {
-					_, err := s.SetACL(ctx, z.path, list, -1)
-					if errors.Is(err, session.ErrNoNode) && z.depth > 0 {
-						return nil
-					}
-					return err
-				}))
-			})
-		},
-	}
-	set.Flags().BoolVarP(&recursive, "recursive", "r", false, "of everything below it, too")
-	print.AddCommand(set)
-	return print
-}
-
 // zkData is the data that a command was given.
 func (g *globals) zkData(args []string, file string) ([]byte, error) {
 	switch {
