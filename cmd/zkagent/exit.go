@@ -160,7 +160,7 @@ func classify(err error) *cliError {
 			return e
 		}
 	}
-	if h, ok := errors.AsType[*term.Hinted](err); ok {
+	if h, ok := errors.AsType[*term.HintError](err); ok {
 		return &cliError{code: exitFailed, err: err, hints: []string{h.Hint}}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

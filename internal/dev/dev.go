@@ -104,7 +104,7 @@ func (d *run) listen() error {
 	host, port, _ := net.SplitHostPort(d.o.Listen)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return &term.Hinted{
+		return &term.HintError{
 			Err:  fmt.Errorf("port %s of %s is in use: another \"zkagent dev\", or a ZooKeeper, is there", port, host),
 			Hint: "choose another port by --listen 127.0.0.1:2182, or a free one by --listen 127.0.0.1:0",
 		}

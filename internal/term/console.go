@@ -74,11 +74,11 @@ func (c *Console) Errorf(format string, args ...any) {
 // Warnf prints a warning, unless it is quiet.
 func (c *Console) Warnf(format string, args ...any) { c.Say("warning: "+format, args...) }
 
-// Hinted is an error that says what to do about it.
-type Hinted struct {
+// HintError is an error that says what to do about it.
+type HintError struct {
 	Err  error
 	Hint string
 }
 
-func (e *Hinted) Error() string { return e.Err.Error() }
-func (e *Hinted) Unwrap() error { return e.Err }
+func (e *HintError) Error() string { return e.Err.Error() }
+func (e *HintError) Unwrap() error { return e.Err }
