@@ -64,7 +64,7 @@ below ` + electionsRoot + `.`,
 	f.DurationVar(&o.joinDelay, "join-delay", 0, "join so much later, so that others lead rather; nobody is deposed")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
-	o.waiting.flags(f, "", "fail when not elected in this time")
+	o.flags(f, "", "fail when not elected in this time")
 	f.BoolVar(&o.list, "list", false, "show who leads and who stands in line, and end")
 	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
 	return c

@@ -63,7 +63,7 @@ holds and who waits.`,
 		},
 	}
 	f := c.Flags()
-	o.waiting.flags(f, "fail at once when it is held by another", "fail when it is not obtained in this time")
+	o.flags(f, "fail at once when it is held by another", "fail when it is not obtained in this time")
 	f.BoolVarP(&o.shared, "shared", "s", false, "a read lock: held by many at once, and not together with a write lock")
 	f.BoolVar(&o.write, "write", false, "a write lock, for paths that are read-write locks")
 	f.BoolVar(&o.list, "list", false, "show who holds and who waits, and end")

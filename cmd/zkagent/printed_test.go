@@ -72,7 +72,7 @@ func printed(t *testing.T) map[string]string {
 	}
 	code := regexp.MustCompile(`<code>(zkagent [^<]*)</code>`)
 	field := regexp.MustCompile(`\{\{[^}]*\}\}`)
-	err := filepath.WalkDir("../../internal/web/page", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../internal/web/page", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".html" {
 			return err
 		}

@@ -77,7 +77,7 @@ write that to --file. The reservation lasts for the session timeout
 item, "queue return ID" gives it back; otherwise it comes back by itself.`
 	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
 	for _, c := range []*cobra.Command{take, reserve} {
-		o.waiting.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
+		o.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
 	}
 	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)

@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"html"
 	"net/url"
 	"regexp"
@@ -51,7 +51,7 @@ func (r *redactor) know(secret string) {
 		r.known, secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
 		strings.Trim(string(escaped), `"`), strings.Trim(strconv.Quote(secret), `"`), strings.Trim(strconv.QuoteToASCII(secret), `"`),
 		base64.StdEncoding.EncodeToString(b), base64.RawStdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b), base64.RawURLEncoding.EncodeToString(b),
-		fmt.Sprintf("%x", b), fmt.Sprintf("%X", b),
+		hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
 	)
 	if inner := strings.Trim(string(escaped), `"`); inner != secret { // JSON within JSON.
 		twice, _ := json.Marshal(inner)

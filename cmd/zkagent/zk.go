@@ -118,15 +118,15 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 	}
 	t := &term.Table{}
 	for _, row := range [][2]any{
-		{"czxid", hex(stat.Czxid)},
+		{"czxid", hexID(stat.Czxid)},
 		{"ctime", stamp(stat.Ctime)},
-		{"mzxid", hex(stat.Mzxid)},
+		{"mzxid", hexID(stat.Mzxid)},
 		{"mtime", stamp(stat.Mtime)},
-		{"pzxid", hex(stat.Pzxid)},
+		{"pzxid", hexID(stat.Pzxid)},
 		{"version", stat.Version},
 		{"cversion", stat.Cversion},
 		{"aversion", stat.Aversion},
-		{"ephemeralOwner", hex(stat.EphemeralOwner)},
+		{"ephemeralOwner", hexID(stat.EphemeralOwner)},
 		{"dataLength", stat.DataLength},
 		{"numChildren", stat.NumChildren},
 	} {
@@ -261,4 +261,4 @@ func statJSON(s session.Stat) map[string]any {
 // stamp is a time of ZooKeeper, which counts milliseconds.
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }
 
-func hex(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) }
+func hexID(n int64) string { return fmt.Sprintf("0x%x", uint64(n)) }
