@@ -45,7 +45,7 @@ func (d *doctor) destination(about string, f files.File) {
 		return
 	}
 	if f.InPlace {
-		f, err := os.OpenFile(dest, os.O_WRONLY, 0)
+		f, err := os.OpenFile(dest, os.O_WRONLY, 0) //nolint:gosec // the settings name it
 		if err == nil {
 			err = f.Close()
 		}

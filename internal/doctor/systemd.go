@@ -132,7 +132,7 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 	switch {
 	case uerr != nil || gerr != nil:
 		return nil
-	case uint64(os.Geteuid()) == uid:
+	case strconv.Itoa(os.Geteuid()) == u.Uid:
 		return &syscall.SysProcAttr{}
 	case os.Geteuid() != 0:
 		d.add(LevelWarn, "systemd", "zkagent.service", "you are not the user of the agent: what was found of files and permissions is yours")

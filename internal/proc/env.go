@@ -43,7 +43,7 @@ var codeVariables = []string{
 // sets it.
 func RunsCode(name string) bool {
 	return slices.ContainsFunc(codeVariables, func(v string) bool {
-		prefix, any := strings.CutSuffix(v, "*")
-		return name == v || any && strings.HasPrefix(name, prefix)
+		prefix, wild := strings.CutSuffix(v, "*")
+		return name == v || wild && strings.HasPrefix(name, prefix)
 	})
 }

@@ -162,8 +162,9 @@ func (m *guardMain) pass(pid int, sig syscall.Signal, kill <-chan time.Time) <-c
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 		signalGroup(pid, syscall.SIGCONT) // a stopped process would see it only then
 		if kill == nil && m.spec.KillAfter > 0 {
-			return time.After(m.spec.KillAfter)
+			return time.NewTimer(m.spec.KillAfter).C
 		}
+	default: // the others do not ask for the end
 	}
 	return kill
 }

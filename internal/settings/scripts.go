@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -82,7 +83,7 @@ var withValue = []string{"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
 // (env, nice, timeout, sudo) starts.
 func scripted(args []argument) error {
 	if len(args) > 0 && args[0].from == "each" {
-		return fmt.Errorf("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
+		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
 	}
 	for i, a := range args {
 		name := path.Base(a.text)

@@ -79,8 +79,9 @@ func (k *KDC) Start(tb testing.TB) {
 		tb.Fatalf("zktest: start the KDC: %v", err)
 	}
 	deadline := time.Now().Add(startLimit)
+	dialer := net.Dialer{Timeout: time.Second}
 	for {
-		conn, err := net.DialTimeout("tcp", loopback(k.port.port), time.Second)
+		conn, err := dialer.DialContext(tb.Context(), "tcp", loopback(k.port.port))
 		if err == nil {
 			_ = conn.Close()
 			return

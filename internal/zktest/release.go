@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -94,7 +95,7 @@ func repository() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			err = fmt.Errorf("no go.mod above the working directory")
+			err = errors.New("no go.mod above the working directory")
 		}
 		dir = filepath.Dir(dir)
 	}
