@@ -160,7 +160,7 @@ func (a *Agent) build(cfg *Config) {
 			updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
 			done: make(chan struct{}), ready: make(chan struct{}),
 		},
-		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
+		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.sup = &supervisor{

@@ -67,8 +67,6 @@ type (
 	Vars = command.Vars
 	// Each is the element of a for_each for which a bundle is rendered.
 	Each = command.Each
-
-	trigger = command.Trigger
 )
 
 type (

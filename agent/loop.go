@@ -33,6 +33,7 @@ type loop struct {
 	snapshot atomic.Pointer[snapshot]
 
 	v        view.View
+	granted  map[view.Source]turn // of the trees of which this host has one
 	declared []view.Source
 	live     map[view.Source]time.Time // when each source last changed in this process
 	complete bool                      // every declared source has reported at least once
@@ -100,6 +101,9 @@ type bundle struct {
 	report   bundleReport
 	former   *bundle            // the newest one of this name that was applied, until this one is
 	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
+	grant    context.CancelFunc // tells the apply in flight that it needs no permit
+	inTurn   bool               // the newest apply is part of a turn of a rollout
+	turnDue  bool               // the one that is due is
 }
 
 // last is the newest bundle of this name that was applied: this one, or the one
@@ -155,7 +159,7 @@ func (l *loop) run(ctx context.Context) {
 			l.stop()
 			return
 		case u := <-l.updates:
-			l.update(u)
+			l.take(u)
 		case r := <-l.results:
 			l.result(r)
 		case request := <-l.requests:
@@ -211,6 +215,46 @@ func (l *loop) send(u view.Update) {
 	}
 }
 
+// turn is what this host does in its turn of a rollout of a tree.
+type turn int
+
+const (
+	noTurn turn = iota
+	turnUse
+	turnBack // the version before comes back
+)
+
+// turn notes what this host does now in its turn of a rollout of a tree.
+func (l *loop) turn(ctx context.Context, s view.Source, what turn) {
+	l.do(context.WithoutCancel(ctx), func() { l.granted[s] = what })
+}
+
+// inTurn reports whether the host has a turn for a tree that the bundle uses, and
+// whether it goes back in it.
+func (l *loop) inTurn(b *bundle) (bool, bool) {
+	in, back := false, false
+	for _, s := range b.Sources {
+		in, back = in || l.granted[s] != noTurn, back || l.granted[s] == turnBack
+	}
+	return in, back
+}
+
+// take takes in one update. What waits for a permit goes on when the update is
+// of a turn.
+func (l *loop) take(u view.Update) {
+	l.update(u)
+	if l.granted[u.Source()] == noTurn {
+		return
+	}
+	l.publish() // Who no longer waits looks at the newest view.
+	for _, b := range l.sorted {
+		if b = b.last(); b.inFlight && slices.Contains(b.Sources, u.Source()) {
+			b.inTurn = true
+			b.grant()
+		}
+	}
+}
+
 // update takes in one update. An equal state is no change.
 func (l *loop) update(u view.Update) {
 	s := u.Source()
@@ -231,6 +275,7 @@ func (l *loop) update(u view.Update) {
 	for _, b := range l.sorted {
 		if !b.applied || b.Reads(c) && b.Concerns(l.v, next) {
 			b.settle.Note(next.At)
+			b.turnDue = l.granted[s] != noTurn
 		}
 	}
 	l.v = next

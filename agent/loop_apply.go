@@ -64,6 +64,8 @@ func (l *loop) job(b *bundle) *apply.Job {
 	} else if !l.complete {
 		job.Mode = apply.ModeCached
 	}
+	in, back := l.inTurn(b)
+	b.inTurn, b.turnDue, job.Back = in || b.turnDue, false, back
 	b.settle.Take()
 	b.force, b.retryAt, b.reload = false, time.Time{}, false
 	return job
@@ -78,6 +80,10 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	}
 	b.inFlight, b.drifting = true, job.Mode == apply.ModeDrift
 	job.Replaced, b.replaced = context.WithCancel(ctx)
+	job.Granted, b.grant = context.WithCancel(context.WithoutCancel(ctx))
+	if b.inTurn {
+		b.grant()
+	}
 	job.Newest = func() view.View { return l.snapshot.Load().view }
 	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
 	l.applies.Go(func() {
@@ -104,6 +110,7 @@ func (l *loop) result(r applied) {
 	b := r.bundle
 	b.inFlight = false
 	b.replaced()
+	b.grant()
 	delete(l.leaving, b)
 	l.dirty = l.dirty || r.Mode != apply.ModeDrift || r.Drifted
 	if l.bundles[b.Config.Name] != b {
@@ -111,7 +118,7 @@ func (l *loop) result(r applied) {
 	}
 	if r.Mode == apply.ModeDrift {
 		if r.Drifted {
-			b.force = true
+			b.force, b.turnDue = true, false
 			b.settle.Note(time.Now())
 		}
 		return
@@ -140,6 +147,7 @@ func (l *loop) retry(b *bundle, r *apply.Result) {
 	b.failures++
 	if r.Retry > 0 {
 		b.retryAt, b.reload = time.Now().Add(pace.Backoff(b.failures, r.Retry, 5*time.Minute)), r.ReloadOnly
+		b.turnDue = b.turnDue || b.inTurn && !b.settle.Pending()
 	}
 }
 

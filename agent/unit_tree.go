@@ -9,11 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
-
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -155,6 +153,8 @@ const useLimit = 10 * time.Minute
 // Use implements fleet.Host: the tree goes through the loop as any other
 // state; when a bundle fails with it, the former tree does.
 func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
+	defer m.endTurn(ctx, tree)
+	m.agent.loop.turn(ctx, tree.Source(), turnUse)
 	m.up(tree)
 	// A bundle that never comes to an end, for it waits for another source,
 	// must not hold a permit of the fleet for ever.
@@ -176,7 +176,7 @@ func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
 		return nil
 	}
 	m.agent.conds.Open("rollout-failed", m.cfg.Name, fmt.Sprintf("version %d: %v", tree.Generation, err))
-	if backErr := m.Back(ctx, from); errors.Is(backErr, fleet.ErrStopping) || ctx.Err() != nil {
+	if backErr := m.back(ctx, from); errors.Is(backErr, fleet.ErrStopping) || ctx.Err() != nil {
 		return backErr
 	}
 	m.report(generationOf(from), config.StateFailed, err)
@@ -188,6 +188,20 @@ func (m *subscription) Back(ctx context.Context, tree *view.Tree) error {
 	if tree == nil {
 		return nil
 	}
+	defer m.endTurn(ctx, tree)
+	return m.back(ctx, tree)
+}
+
+func (m *subscription) endTurn(ctx context.Context, tree *view.Tree) {
+	m.agent.loop.turn(ctx, tree.Source(), noTurn)
+}
+
+// back is Back within a turn.
+func (m *subscription) back(ctx context.Context, tree *view.Tree) error {
+	if tree == nil {
+		return nil
+	}
+	m.agent.loop.turn(ctx, tree.Source(), turnBack)
 	m.up(tree)
 	m.report(tree.Generation, config.StateFailed, errors.New("the version before is in use again"))
 	ctx, cancel := context.WithTimeout(ctx, useLimit)
@@ -243,19 +257,13 @@ func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
 
 // postCheck runs the post-checks of the rolling reloads of those bundles.
 func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view.Tree) error {
-	for _, bc := range m.agent.cfg.Load().Bundles {
-		if bc.Reload == nil || bc.Reload.Rolling == nil || !bc.Reload.Rolling.PostCheck.Set() || !slices.Contains(snap.sources[bc.Name], tree.Source()) {
+	cfg := m.agent.cfg.Load()
+	for _, bc := range cfg.Bundles {
+		if !slices.Contains(snap.sources[bc.Name], tree.Source()) {
 			continue
 		}
-		args, err := bc.Reload.Rolling.PostCheck.Args(Vars{})
-		if err != nil {
-			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
-		}
-		ev := trigger{Event: command.EventPostCheck, Agent: m.agent.first.ID, Name: bc.Name, Version: tree.Version()}
-		cmd := ev.Command(bc.Reload.Rolling.PostCheck, args)
-		cmd.Timeout = apply.DefaultCheckTimeout
-		if _, err := m.agent.plainRun(ctx, cmd); err != nil {
-			return fmt.Errorf("%s: post_check: %w", bc.Name, err)
+		if err := m.agent.engine.PostCheck(ctx, apply.Parse(bc, cfg.Sources()), snap.view); err != nil {
+			return fmt.Errorf("%s: %w", bc.Name, err)
 		}
 	}
 	return nil

@@ -46,6 +46,13 @@ func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	return plain(err)
 }
 
+// PostCheck runs the post_check of a bundle's rolling reload, if it has one: a
+// turn of a rollout, which needs no permit, ends with it. The bundle must be a
+// fresh one.
+func (e *Engine) PostCheck(ctx context.Context, b *Bundle, v view.View) error {
+	return e.fresh(b, v).postCheck(ctx)
+}
+
 // Preview renders a bundle, and touches nothing. The bundle must be a fresh
 // one. It also returns the files that would be removed.
 func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output, []string, error) {

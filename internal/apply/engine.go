@@ -138,6 +138,13 @@ type Job struct {
 	// Replaced ends when other settings take the place of the bundle; nil:
 	// never. It ends a wait for a permit.
 	Replaced context.Context
+	// Granted ends when the host has a turn of a rollout that concerns the bundle;
+	// nil: never. The rollout bounds how many hosts change, and halts them: the
+	// bundle needs no permit any more, and its failure halts no rolling reload.
+	Granted context.Context
+	// Back says that the host goes back to View: a change that a former process
+	// has left unfinished is taken back, and the program does not read it again.
+	Back bool
 
 	owed bool   // a reload is owed whether or not files change
 	key  string // reload queue that was joined; empty: none
@@ -346,6 +353,13 @@ func (t *applying) prepare(ctx context.Context) error {
 // for one. The other bundles of the same command do not wait for this one.
 func (t *applying) permit(ctx context.Context) (bool, error) {
 	r := t.job.Bundle.Config.Reload
+	if t.granted() {
+		if t.release != nil {
+			t.release(nil)
+			t.release = nil
+		}
+		return false, nil
+	}
 	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil {
 		return false, nil
 	}
@@ -356,18 +370,34 @@ func (t *applying) permit(ctx context.Context) (bool, error) {
 		stop := context.AfterFunc(t.job.Replaced, func() { cancel(errReplaced) })
 		defer stop()
 	}
-	release, err := t.Fleet.Permit(wait, t.name, r.Rolling)
-	if err != nil {
-		return false, fail(stagePermit, 5*time.Second, fmt.Errorf("wait for a permit: %w", err))
+	if t.job.Granted != nil {
+		stop := context.AfterFunc(t.job.Granted, func() { cancel(errGranted) })
+		defer stop()
 	}
-	t.release = release
+	release, err := t.Fleet.Permit(wait, t.name, r.Rolling)
+	switch {
+	case t.granted() && ctx.Err() == nil:
+		if err == nil {
+			release(nil)
+		}
+	case err != nil:
+		return false, fail(stagePermit, 5*time.Second, fmt.Errorf("wait for a permit: %w", err))
+	default:
+		t.release = release
+	}
 	t.reloads.join(t.job.key)
 	t.arrived = false
 	return true, nil
 }
 
-// errReplaced ends a wait of a bundle that has other settings now.
-var errReplaced = errors.New("the settings of the bundle were replaced")
+// What ends a wait for a permit.
+var (
+	errReplaced = errors.New("the settings of the bundle were replaced")
+	errGranted  = errors.New("the host has a turn of a rollout")
+)
+
+// granted reports whether the host has a turn of a rollout for the bundle.
+func (t *applying) granted() bool { return t.job.Granted != nil && t.job.Granted.Err() != nil }
 
 // newer takes the newest view; it reports whether that concerns the bundle.
 func (t *applying) newer() bool {
@@ -446,7 +476,16 @@ func (t *applying) settled(ctx context.Context) error {
 	if !pace.Sleep(ctx, r.Rolling.Pause) {
 		return context.Cause(ctx)
 	}
-	if !r.Rolling.PostCheck.Set() {
+	if err := t.postCheck(ctx); err != nil {
+		return fail(stageReload, 0, err)
+	}
+	return nil
+}
+
+// postCheck runs the post_check of a rolling reload, if there is one.
+func (t *applying) postCheck(ctx context.Context) error {
+	r := t.job.Bundle.Config.Reload
+	if r == nil || r.Rolling == nil || !r.Rolling.PostCheck.Set() {
 		return nil
 	}
 	args, err := r.Rolling.PostCheck.Args(t.job.Bundle.vars(nil))
@@ -456,7 +495,7 @@ func (t *applying) settled(ctx context.Context) error {
 		_, err = t.Options.Run(ctx, c)
 	}
 	if err != nil {
-		return fail(stageReload, 0, fmt.Errorf("post_check: %w", err))
+		return fmt.Errorf("post_check: %w", err)
 	}
 	return nil
 }

@@ -127,6 +127,38 @@ func TestRecover_ChecksWhatWasSwapped(t *testing.T) {
 	}
 }
 
+// TestRecover_GoesBackUnread: a process was killed in the reload, and the host is
+// to go back. The next process restores the old files before anything reads the
+// new ones: they may kill it, too.
+func TestRecover_GoesBackUnread(t *testing.T) {
+	t.Parallel()
+	b, p := newPlayBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{Command: argv("reload")}
+	b.keys(map[string]string{"v": "1"})
+	old := b.view
+	b.good(b.bundle(c))
+	b.keys(map[string]string{"v": "2"})
+	crashAt(t, b, c, "reload")
+	b.is("web", "2")
+	var reads []string
+	p.do = func([]string) error { reads = append(reads, read(t, b.path("web"))); return nil }
+	b.Engine = New(b.Options)
+	b.Recover([]Config{c})
+	job := Job{Bundle: b.bundle(c).Bundle, View: old, First: true, Back: true}
+	b.Join(&job)
+	if r := b.Run(t.Context(), job); r.Err != nil {
+		t.Error(r.Err)
+	}
+	b.is("web", "1")
+	if !slices.Equal(reads, []string{"1"}) {
+		t.Errorf("the program has read %v, want the old file once", reads)
+	}
+	if b.owed.has("web") {
+		t.Error("a reload is owed")
+	}
+}
+
 // TestRecover_RestoresWhatTheProgramRefuses: a process was killed in the reload.
 // The next one reloads; when the program refuses, the old files come back.
 func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
@@ -501,6 +533,91 @@ func TestPermit_EndsWithTheSettings(t *testing.T) {
 	job := Job{Bundle: b.bundle(c).Bundle, View: b.view, First: true, Replaced: replaced}
 	b.Join(&job)
 	if r := b.Run(t.Context(), job); !errors.Is(r.Err, errReplaced) || r.Stage != stagePermit {
+		t.Errorf("got %v at %s", r.Err, r.Stage)
+	}
+	b.is("web", "")
+}
+
+// TestPermit_NotInATurn: in a turn of a rollout a bundle asks for no permit, and
+// its failure halts nothing.
+func TestPermit_NotInATurn(t *testing.T) {
+	t.Parallel()
+	b, p, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	p.do = func(args []string) error {
+		f.note("%s", args[0])
+		return errors.New("no answer")
+	}
+	granted, grant := context.WithCancel(t.Context())
+	grant()
+	job := Job{Bundle: b.bundle(c).Bundle, View: b.view, First: true, Granted: granted}
+	b.Join(&job)
+	if r := b.Run(t.Context(), job); r.Err == nil || r.Stage != stageReload {
+		t.Errorf("got %v at %s, want a failed reload", r.Err, r.Stage)
+	}
+	if got, want := strings.Join(f.steps, ", "), "reload 1, reload "; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestPermit_TurnEndsTheWait: a turn begins while a bundle waits for its permit,
+// in vain or not, or when it has it. The bundle goes on with the version of the turn, without a
+// permit, and its failure halts nothing.
+func TestPermit_TurnEndsTheWait(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(ctx context.Context) error{
+		"halted": func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
+		"came":   func(context.Context) error { return nil },
+		"has":    nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, p, f, c := rollingBed(t)
+			b.keys(map[string]string{"v": "1"})
+			stale := b.view
+			p.do = func(args []string) error {
+				f.note("%s", args[0])
+				return errors.New("no answer")
+			}
+			granted, grant := context.WithCancel(t.Context())
+			begin := func() {
+				b.keys(map[string]string{"v": "2"})
+				grant()
+			}
+			newest := func() view.View { return b.view }
+			if wait != nil {
+				f.wait = func(ctx context.Context) error { begin(); return wait(ctx) }
+			} else {
+				newest = func() view.View { begin(); return b.view }
+			}
+			job := Job{Bundle: b.bundle(c).Bundle, View: stale, First: true, Granted: granted, Newest: newest}
+			b.Join(&job)
+			if r := b.Run(t.Context(), job); r.Err == nil || r.Stage != stageReload {
+				t.Errorf("got %v at %s, want a failed reload", r.Err, r.Stage)
+			}
+			want := "reload 2, reload "
+			if name != "halted" {
+				want = "permit , release , " + want
+			}
+			if got := strings.Join(f.steps, ", "); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestPermit_StopInAWait: an agent that stops while a bundle waits for its permit
+// changes nothing.
+func TestPermit_StopInAWait(t *testing.T) {
+	t.Parallel()
+	b, _, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	ctx, stop := context.WithCancel(t.Context())
+	granted, grant := context.WithCancel(context.WithoutCancel(ctx))
+	f.wait = func(ctx context.Context) error { stop(); grant(); <-ctx.Done(); return context.Cause(ctx) }
+	job := Job{Bundle: b.bundle(c).Bundle, View: b.view, First: true, Granted: granted}
+	b.Join(&job)
+	if r := b.Run(ctx, job); r.Err == nil || r.Stage != stagePermit {
 		t.Errorf("got %v at %s", r.Err, r.Stage)
 	}
 	b.is("web", "")

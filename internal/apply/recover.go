@@ -188,7 +188,10 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	}
 	restore := t.restore()
 	if r.New {
-		if refused = t.checkFormer(ctx); refused != nil {
+		if refused = errGoesBack; !t.job.Back {
+			refused = t.checkFormer(ctx)
+		}
+		if refused != nil {
 			if ctx.Err() != nil {
 				return nil, again(refused)
 			}
@@ -208,6 +211,9 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	}
 	return errors.Join(refused, err), nil
 }
+
+// errGoesBack is why a former change is taken back unchecked.
+var errGoesBack = errors.New("the host goes back to the version before")
 
 // checkFormer runs the check of files in place for a change of a former
 // process: whether it has passed is not known.

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/session"
+)
+
+// TestRollout_NeedsAndLeavesNoRollingHalt: a bundle has a rolling reload. A
+// rollout whose reload or post_check fails leaves no halt. With a halt, a version
+// that is published waits, and a rollout does not.
+func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
+	b, w := memBed(t)
+	ctx := t.Context()
+	s, err := session.Dial(ctx, session.Config{Servers: []string{b.addr}, Timeout: 20 * time.Second, Dial: w.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	const root = "/config/web"
+	keys := func(v string) config.PublishConfig {
+		return config.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
+	}
+	publish := func(v string) {
+		t.Helper()
+		if _, err := config.Publish(ctx, s, keys(v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rollOut := func(v, replace, phase string) string {
+		t.Helper()
+		r, err := config.Prepare(ctx, s, keys(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := fleet.Propose(ctx, s, fleet.Request{Root: root, Version: r.Version, Digest: r.Digest, Replace: replace, Strategy: fleet.Strategy{Parallel: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+" to be "+phase, func() bool {
+			state, err := fleet.Read(ctx, s, root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state.Phase() == phase
+		})
+		return name
+	}
+
+	c := b.memConfig(w)
+	c.Configs = []config.Config{{Name: "web", Path: root}}
+	file := b.file("out", `{{ key "web/v" }}`)
+	file.Reload = &ReloadConfig{Command: argv("reload"), Rolling: &RollingConfig{
+		Permits: "1", PostCheck: Command{Text: "post_check", Args: func(v Vars) ([]string, error) { return []string{"post_check", v.Destination}, nil }},
+	}}
+	c.Bundles = []BundleConfig{file}
+	c.Run = func(_ context.Context, cmd proc.Command) (proc.Result, error) {
+		file := b.path("out")
+		if cmd.Args[0] == "post_check" {
+			file = cmd.Args[1]
+		}
+		if word := read(t, file); word == "" || word == "bad "+cmd.Args[0] {
+			return proc.Result{Code: 1}, errors.New("exit status 1")
+		}
+		return proc.Result{}, nil
+	}
+	publish("one")
+	a := b.start(c)
+	fileIs(t, b.path("out"), "one")
+	eventually(t, "the subscription", func() bool {
+		list, err := config.Subscribers(ctx, s, root)
+		return err == nil && len(list) == 1
+	})
+
+	halted := ""
+	for _, what := range []string{"reload", "post_check"} {
+		halted = rollOut("bad "+what, halted, fleet.PhaseHalted)
+		fileIs(t, b.path("out"), "one")
+		if halts, err := rolling.Halts(ctx, s); err != nil || len(halts) > 0 {
+			t.Fatalf("the rollout has left a halt: %v, %v", halts, err)
+		}
+	}
+	rollOut("two", halted, fleet.PhaseDone)
+	fileIs(t, b.path("out"), "two")
+
+	if err := rolling.Stop(ctx, s, rolling.Config{Agent: "other", Bundle: "out"}, errors.New("broken")); err != nil {
+		t.Fatal(err)
+	}
+	publish("three")
+	a.condition("reload-halted", "out", true)
+	fileIs(t, b.path("out"), "two")
+	rollOut("four", "", fleet.PhaseDone)
+	fileIs(t, b.path("out"), "four")
+	a.condition("reload-halted", "out", false)
+	// The turn is over: what is published waits again.
+	publish("five")
+	a.condition("reload-halted", "out", true)
+	fileIs(t, b.path("out"), "four")
+}
