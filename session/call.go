@@ -33,7 +33,7 @@ type call struct {
 	xid    int32
 	end    int // where the frame ends in what is written
 	sent   bool
-	sentAt time.Time
+	sentAt time.Time // by Session.clock
 	queued time.Time
 
 	// Valid when done is closed.

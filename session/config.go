@@ -57,8 +57,9 @@ type Config struct {
 	// Identity names this process in logs and in the state file.
 	Identity string
 
-	host      func() host // nil: this one
-	abilities *abilities  // of the servers, over sessions
+	host      func() host          // nil: this one
+	slept     func() time.Duration // how long the machine has slept so far; nil: slept
+	abilities *abilities           // of the servers, over sessions
 }
 
 // Auth is one credential, such as scheme "digest" and data "user:password".
@@ -165,6 +166,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.host == nil {
 		c.host = thisHost
+	}
+	if c.slept == nil {
+		c.slept = slept
 	}
 	return c, nil
 }

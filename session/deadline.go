@@ -27,9 +27,9 @@ func (s *Session) writeLimit() time.Duration { return max(s.Timeout()/3, minHand
 // pingWritten starts the time that the server has to answer. Only replies stop it:
 // a server that pushes events but does not hear us keeps a connection looking alive
 // while the session runs out. w.mu is held.
-func (w *wire) pingWritten(now time.Time) {
+func (w *wire) pingWritten(now, stamp time.Time) {
 	if w.pingAt.IsZero() {
-		w.pingAt = now
+		w.pingAt = stamp
 	}
 	_ = w.conn.SetReadDeadline(now.Add(pingLimit(w.s.Timeout())))
 }

@@ -257,7 +257,7 @@ func secure(ctx context.Context, conn net.Conn, server string, settings func() (
 func (h *hosts) gone() bool {
 	timeout, last := h.s.Timeout(), h.s.LastAnswer()
 	if last.IsZero() {
-		last = h.s.epoch
+		last = h.s.awake(h.s.epoch)
 	}
 	if h.s.ID() == 0 || time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
 		return false

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The lease says until when this process may act on what it holds in ZooKeeper.
@@ -15,8 +17,39 @@ import (
 // answered request. The lease is 2/3 T after it, which leaves T/3 to stop what runs.
 // A pause of the process between the check and the act remains: fencing tokens are
 // for that.
+//
+// Go's clock stops while the machine sleeps, and the server's does not. So the time
+// slept counts: what is kept here are times by clock, and what is told are times by
+// time.Now, as of now.
 
-// heard notes that a request sent at `at` was answered. It runs in the reader.
+// clock returns the present time by a clock that goes on while the machine sleeps.
+func (s *Session) clock() time.Time { return time.Now().Add(s.cfg.slept()) }
+
+// awake returns when by time.Now it was or will be t by clock, if the machine does
+// not sleep from now on.
+func (s *Session) awake(t time.Time) time.Time { return t.Add(-s.cfg.slept()) }
+
+// asleep is how long the machine had slept when the process began. It is the same
+// for all sessions.
+var asleep = sleepOfMachine()
+
+// slept returns how long the machine has slept since the process began. It is exactly
+// zero where it never did, so that it does not disturb the clock of a test.
+func slept() time.Duration {
+	return max(sleepOfMachine()-asleep, 0).Truncate(time.Millisecond)
+}
+
+// sleepOfMachine is the difference of the clock that goes on during sleep and the one
+// that stops: less by the time between the two readings, and never more.
+func sleepOfMachine() time.Duration {
+	var boot, mono unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
+		return 0
+	}
+	return time.Duration(boot.Nano() - mono.Nano())
+}
+
+// heard notes that a request sent at `at`, by clock, was answered. It runs in the reader.
 func (s *Session) heard(at time.Time, zxid int64) {
 	n := int64(at.Sub(s.epoch))
 	for {
@@ -37,7 +70,7 @@ func (s *Session) LastAnswer() time.Time {
 	if n == 0 {
 		return time.Time{}
 	}
-	return s.epoch.Add(time.Duration(n))
+	return s.awake(s.epoch.Add(time.Duration(n)))
 }
 
 // Lease returns the time until which what this session owns may be acted upon: 2/3
@@ -72,7 +105,8 @@ func (s *Session) WithLease(ctx context.Context) (context.Context, context.Cance
 }
 
 // leaseGuard cancels when the lease has run out. Its timer is set to the end of the
-// lease as last seen, so that answers cost nothing.
+// lease as last seen, so that answers cost nothing, but to no more than a second:
+// timers stop while the machine sleeps.
 type leaseGuard struct {
 	s      *Session
 	cancel context.CancelCauseFunc
@@ -94,9 +128,9 @@ func (g *leaseGuard) check() {
 		g.done = true
 		g.cancel(fmt.Errorf("%w: nothing heard from a server for 2/3 of the session timeout", ErrSuspended))
 	case g.timer == nil:
-		g.timer = time.AfterFunc(left, g.check)
+		g.timer = time.AfterFunc(min(left, time.Second), g.check)
 	default:
-		g.timer.Reset(left)
+		g.timer.Reset(min(left, time.Second))
 	}
 }
 

@@ -25,8 +25,8 @@ type Session struct {
 
 	watches  *watchBook
 	hosts    *hosts
-	epoch    time.Time       // what answer counts from
-	answer   atomic.Int64    // send time of the newest answered request
+	epoch    time.Time       // what answer counts from, by clock
+	answer   atomic.Int64    // send time of the newest answered request, by clock
 	zxid     atomic.Int64    // newest zxid seen in a reply
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
@@ -63,10 +63,13 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	if cfg.abilities == nil {
 		cfg.abilities = newAbilities()
 	}
+	if cfg.slept == nil {
+		cfg.slept = slept
+	}
 	s := &Session{
 		cfg: cfg, log: cfg.Logger, met: cfg.Metrics,
 		watches:  newWatchBook(cfg.Metrics),
-		epoch:    time.Now().Add(-time.Nanosecond),
+		epoch:    time.Now().Add(cfg.slept() - time.Nanosecond),
 		inFlight: newInFlight(),
 		up:       make(chan struct{}),
 		changed:  make(chan struct{}),

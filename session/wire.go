@@ -48,7 +48,7 @@ type wire struct {
 	gone   chan struct{} // closed with phaseDead or phaseDetached
 	shut   chan struct{} // closed when the library closes its end
 	local  chan []byte   // frames for the library made here; at most two are ever in it
-	asked  time.Time     // when the ConnectRequest was handed to the socket
+	asked  time.Time     // when the ConnectRequest was handed to the socket, by Session.clock
 	zxid   int64         // the last zxid seen that the ConnectRequest told
 	wantID int64         // the session id that the ConnectRequest told
 	able   *ability      // the server's
@@ -68,7 +68,7 @@ type wire struct {
 	out      []byte // frames to write
 	queue    []*call
 	hasPing  bool      // out holds a ping
-	pingAt   time.Time // when the oldest unanswered ping was written; zero: none
+	pingAt   time.Time // when the oldest unanswered ping was written, by Session.clock; zero: none
 
 	// Only the library's reading goroutine touches these.
 	in   *bufio.Reader

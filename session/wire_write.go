@@ -59,7 +59,7 @@ func (w *wire) ask(req jute.ConnectRequest) {
 	if w.phase != phaseAsking {
 		return
 	}
-	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, time.Now()
+	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, w.s.clock()
 	e := jute.NewEncoder(make([]byte, 4, 64))
 	req.Encode(e)
 	frame := e.Bytes()
@@ -140,15 +140,15 @@ func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	if len(w.out) == 0 || w.phase > phaseOpen {
 		return nil, nil, false
 	}
-	now := time.Now()
+	now, stamp := time.Now(), w.s.clock()
 	buf, calls := w.out, w.queue
 	w.out, w.queue = spare[:0], nil
 	for _, c := range calls {
-		c.sent, c.sentAt = true, now
+		c.sent, c.sentAt = true, stamp
 	}
 	if w.hasPing {
 		w.hasPing = false
-		w.pingWritten(now)
+		w.pingWritten(now, stamp)
 	}
 	_ = w.conn.SetWriteDeadline(now.Add(w.s.writeLimit()))
 	return buf, calls, true
