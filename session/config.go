@@ -26,7 +26,8 @@ const (
 // Config describes how to reach an ensemble and what a session wants of it.
 // Only Servers is required.
 type Config struct {
-	// Servers are "host", "host:port" or "[v6]:port". Names are resolved at every dial.
+	// Servers are "host", "host:port" or "[v6]:port". Names are resolved at every dial,
+	// and each address of a name is tried as a server of its own.
 	Servers []string
 	// Chroot is put before every path and taken off every path returned; "" or "/..." .
 	Chroot string
@@ -57,9 +58,10 @@ type Config struct {
 	// Identity names this process in logs and in the state file.
 	Identity string
 
-	host      func() host          // nil: this one
-	slept     func() time.Duration // how long the machine has slept so far; nil: slept
-	abilities *abilities           // of the servers, over sessions
+	host      func() host                                              // nil: this one
+	resolve   func(ctx context.Context, host string) ([]string, error) // addresses of a name; nil: Dial knows names
+	slept     func() time.Duration                                     // how long the machine has slept so far; nil: slept
+	abilities *abilities                                               // of the servers, over sessions
 }
 
 // Auth is one credential, such as scheme "digest" and data "user:password".
@@ -162,7 +164,7 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Dial == nil {
 		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
-		c.Dial = d.DialContext
+		c.Dial, c.resolve = d.DialContext, net.DefaultResolver.LookupHost
 	}
 	if c.host == nil {
 		c.host = thisHost

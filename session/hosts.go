@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"syscall"
@@ -45,11 +46,13 @@ type hosts struct {
 	idle    int             // connections in a row that were of no use
 	rest    bool            // the newest was: wait before the next
 	hung    map[string]bool // servers that ended the newest handshake without an answer
+	turns   map[string]int  // attempts at a server that failed: which address is next
+	first   int             // where the turns begin, so that load spreads
 }
 
 func newHosts(s *Session) *hosts {
-	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool)}
-	rand.Shuffle(len(h.servers), func(i, j int) { //nolint:gosec // spreads load, no secret
+	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
+	rand.Shuffle(len(h.servers), func(i, j int) {                                                                                                         //nolint:gosec // spreads load, no secret
 		h.servers[i], h.servers[j] = h.servers[j], h.servers[i]
 	})
 	h.settled = make(chan struct{})
@@ -124,6 +127,7 @@ func (h *hosts) refused(w *wire, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.hung[w.server] = hungUp(err)
+	h.turns[w.server]++
 }
 
 // hungUp reports whether the server ended the connection: it neither answered nor
@@ -142,7 +146,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	var conn net.Conn
 	err := h.prepare(server)
 	if err == nil {
-		conn, err = h.open(server, handshakeLimit(h.s.Timeout()))
+		conn, err = h.open(h.ctx, server, handshakeLimit(h.s.Timeout()))
 	}
 	if h.ctx.Err() != nil {
 		if err == nil {
@@ -200,29 +204,61 @@ func (h *hosts) pause() error {
 	}
 }
 
-// open connects to a server within limit, which the handshake shares.
-func (h *hosts) open(server string, limit time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(h.ctx, limit)
+// open connects to a server within limit. What is done with the connection ends by
+// then, too.
+func (h *hosts) open(ctx context.Context, server string, limit time.Duration) (net.Conn, error) {
+	deadline := time.Now().Add(limit)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	return openConn(ctx, &h.s.cfg, server)
-}
-
-// openConn connects to a server. What is done with the connection is bounded by the
-// deadline of ctx, too.
-func openConn(ctx context.Context, cfg *Config, server string) (net.Conn, error) {
-	conn, err := cfg.Dial(ctx, "tcp", server)
+	conn, err := h.connect(ctx, server)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", server, err)
 	}
-	if cfg.TLS != nil {
-		if conn, err = secure(ctx, conn, server, cfg.TLS); err != nil {
+	if h.s.cfg.TLS != nil {
+		if conn, err = secure(ctx, conn, server, h.s.cfg.TLS); err != nil {
 			return nil, fmt.Errorf("tls %s: %w", server, err)
 		}
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
+	_ = conn.SetDeadline(deadline)
 	return conn, nil
+}
+
+// connect dials one address of a server. Each address of a name is a server of its
+// own: one that hangs takes the time of this attempt, and the next attempt begins
+// behind it. A dialer that gets the name would share the limit among the addresses,
+// at least 2 s each, and begin with the same one every time.
+func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(server)
+	if _, no := netip.ParseAddr(host); h.s.cfg.resolve == nil || err != nil || no == nil {
+		return h.s.cfg.Dial(ctx, "tcp", server)
+	}
+	addrs, err := h.s.cfg.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(addrs) // name servers change the order
+	err = errors.New("the name has no address")
+	for range addrs {
+		var conn net.Conn
+		addr := addrs[h.turn(server)%len(addrs)]
+		if conn, err = h.s.cfg.Dial(ctx, "tcp", net.JoinHostPort(addr, port)); err == nil {
+			return conn, nil
+		}
+		h.mu.Lock()
+		h.turns[server]++
+		h.mu.Unlock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+// turn returns which address of a server is to be tried.
+func (h *hosts) turn(server string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.first + h.turns[server]
 }
 
 // secure makes conn a TLS connection. The settings are asked for at every dial, and
@@ -270,7 +306,7 @@ func (h *hosts) gone() bool {
 
 // welcomes reports whether server takes a new session. That session is closed.
 func (h *hosts) welcomes(server string) bool {
-	conn, err := h.open(server, handshakeLimit(h.s.Timeout()))
+	conn, err := h.open(h.ctx, server, handshakeLimit(h.s.Timeout()))
 	if err != nil {
 		return false
 	}

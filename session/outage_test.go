@@ -487,3 +487,52 @@ func TestDial_AuthRefused(t *testing.T) {
 		}
 	})
 }
+
+// A name with three addresses, of which one hangs at the dial and one behind it, and
+// one that refuses: each is tried in its turn, whichever is first.
+func TestSession_AddressesOfOneName(t *testing.T) {
+	for first := range 4 {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			cfg := memConfig(srv)
+			cfg.Servers, cfg.Timeout = []string{"zk:2181"}, 6*time.Second
+			cfg, err := cfg.complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.resolve = func(_ context.Context, host string) ([]string, error) {
+				return []string{"10.0.0.4", "10.0.0.1", "10.0.0.3", "10.0.0.2"}, nil
+			}
+			cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr == "10.0.0.1:2181" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return srv.Dial(ctx, network, addr)
+			}
+			srv.Partition("10.0.0.2:2181")
+			srv.RefuseDial("10.0.0.3:2181")
+			s := newSession(t.Context(), cfg)
+			s.hosts.first = first
+			lib, events, err := s.connect()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = s.shutdown(false)
+				s.finish(lib, events)
+			}()
+			began := time.Now()
+			select {
+			case <-s.up:
+			case <-time.After(time.Minute):
+				t.Fatal("no session within a minute, and one address serves")
+			}
+			if d := time.Since(began); d > 2*handshakeLimit(cfg.Timeout)+time.Second {
+				t.Errorf("beginning at address %d it took %s", first, d)
+			}
+			if s.Server() != "zk:2181" {
+				t.Errorf("the server is %s", s.Server())
+			}
+		})
+	}
+}

@@ -50,10 +50,8 @@ func (s *Session) CheckServer(ctx context.Context) error {
 	return err
 }
 
-func askVersion(ctx context.Context, cfg *Config, server string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionLimit)
-	defer cancel()
-	conn, err := openConn(ctx, cfg, server)
+func (h *hosts) askVersion(ctx context.Context, server string) (string, error) {
+	conn, err := h.open(ctx, server, versionLimit)
 	if err != nil {
 		return "", err
 	}
@@ -104,7 +102,7 @@ func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 	}
 	a.asked = time.Now()
 	a.mu.Unlock()
-	version, err := askVersion(ctx, &s.cfg, server)
+	version, err := s.hosts.askVersion(ctx, server)
 	if err != nil {
 		s.log.Debug("version of the server not known", "server", server, "err", err)
 		return
