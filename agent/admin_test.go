@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
@@ -62,7 +63,7 @@ func TestHTTP_ReadOnlyAndGuarded(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0", Hosts: []string{"agent.example"}}
-	c.Bundles = []BundleConfig{b.file(`<script>alert(1)</script>`, `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file(`<script>alert(1)</script>`, `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()
 	for _, x := range []struct {
@@ -111,7 +112,7 @@ func TestAdmin_Orders(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.Admin.Socket = filepath.Join(shortDir(t), "s")
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	c.Hooks = []hook.Config{{Name: "h", Command: script("cat >> %s; exit 3", b.path("log"))}}
 	loaded := c
 	c.Load = func() (Config, error) {
@@ -119,7 +120,7 @@ func TestAdmin_Orders(t *testing.T) {
 			return Config{}, errors.New("zkagent.hcl:3,4: unknown block")
 		}
 		loaded.Hash = "second"
-		loaded.Bundles = []BundleConfig{b.file("web.conf", `port {{ key "web/port" }}`)}
+		loaded.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
 		return loaded, nil
 	}
 	a := b.start(c)
@@ -184,7 +185,7 @@ func TestAdmin_EventsAreFollowed(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.Admin.Socket = filepath.Join(shortDir(t), "s")
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -208,7 +209,7 @@ func TestExec_StartsSignalsAndRestarts(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80", "secret": "s1"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	c.Execs = []ExecConfig{{
 		Name: "sig", OnChange: execSignal, Signal: "USR1",
 		Command: script(`trap "echo signal >> %[1]s" USR1; echo started $(cat %[2]s) >> %[1]s; while :; do sleep 0.1; done`, b.path("sig"), b.path("web.conf")),

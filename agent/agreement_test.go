@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -20,7 +21,7 @@ func TestViews_Agree(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()
 	read := map[fleet.Health]bool{}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -80,10 +82,10 @@ echo end $ZKAGENT_FENCE $(date +%%s%%N) %s >> %s/hooks`, c.ID, c.Dir, c.HookSeco
 	}
 	if c.Reload != "" {
 		dest := filepath.Join(c.Dir, c.ID+".conf")
-		cfg.Bundles = []BundleConfig{{
-			Name: "web", Reload: &ReloadConfig{Command: script("%s", c.Reload), Timeout: time.Hour},
-			Templates: []TemplateConfig{{
-				Name: "web", Contents: `{{ key "web/port" }}`, Destination: func(*Each) (string, error) { return dest, nil },
+		cfg.Bundles = []apply.Config{{
+			Name: "web", Reload: &apply.ReloadConfig{Command: script("%s", c.Reload), Timeout: time.Hour},
+			Templates: []apply.FileConfig{{
+				Name: "web", Contents: `{{ key "web/port" }}`, Destination: func(*command.Each) (string, error) { return dest, nil },
 			}},
 		}}
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	Groups    []registry.GroupConfig
 	GroupSets []registry.GroupsConfig
 	Elections []ElectionConfig
-	Bundles   []BundleConfig
+	Bundles   []apply.Config
 	Hooks     []hook.Config
 	Execs     []ExecConfig
 
@@ -53,34 +53,10 @@ type Config struct {
 	// reload. The one that New was given stays in use.
 	Load func() (Config, error) `json:"-"`
 	// Run runs a command; nil: proc.Run. Tests in virtual time replace it.
-	Run RunFunc `json:"-"`
+	Run command.Run `json:"-"`
 	// Version of the program, for status and the page.
 	Version string
 }
-
-type (
-	// RunFunc runs a command.
-	RunFunc = command.Run
-	// Command is an argument list whose elements are evaluated when it runs.
-	Command = command.Command
-	// Vars is what a command may refer to when it runs.
-	Vars = command.Vars
-	// Each is the element of a for_each for which a bundle is rendered.
-	Each = command.Each
-)
-
-type (
-	// BundleConfig is a template block (a bundle of one) or a bundle block.
-	BundleConfig = apply.Config
-	// TemplateConfig is one file of a bundle.
-	TemplateConfig = apply.FileConfig
-	// CheckConfig is a check block.
-	CheckConfig = apply.CheckConfig
-	// ReloadConfig is a reload block.
-	ReloadConfig = apply.ReloadConfig
-	// RollingConfig limits how many hosts of the fleet reload at the same time.
-	RollingConfig = apply.RollingConfig
-)
 
 // LogConfig is the log block.
 type LogConfig struct {
@@ -99,7 +75,7 @@ type ElectionConfig struct {
 // ExecConfig is an exec block: a supervised child program.
 type ExecConfig struct {
 	Name        string
-	Command     Command
+	Command     command.Command
 	EnvFrom     map[string]string // variable -> "config/key" reference
 	After       []string          // bundles that must be rendered first
 	OnChange    string            // restart, signal or ignore

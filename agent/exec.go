@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/web"
@@ -205,7 +206,7 @@ var errChanged = errors.New("inputs changed")
 
 // once runs the program until it exits or its inputs change.
 func (r *execRunner) once(ctx context.Context, mark string, env []string) (proc.Result, error) {
-	args, err := r.cfg.Command.Args(Vars{})
+	args, err := r.cfg.Command.Args(command.Vars{})
 	if err != nil {
 		return proc.Result{}, err
 	}

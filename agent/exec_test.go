@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 )
 
@@ -18,7 +19,7 @@ func TestExec_StartsRestartsAndEndsTheAgent(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `port {{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
 	c.Execs = []ExecConfig{{
 		Name: "main", EnvFrom: map[string]string{"PORT": "web/port"}, OnChange: "restart", KillTimeout: time.Minute,
 		Command: script(`echo "$(cat %s) $PORT" >> %s; while ! test -e %s; do sleep 0.05; done; exit 7`, b.path("web.conf"), b.path("log"), b.path("end")),
@@ -47,7 +48,7 @@ func TestExec_SignalsAndKills(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `port {{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
 	log := fmt.Sprintf("echo $(cat %s) >> %s", b.path("web.conf"), b.path("log"))
 	c.Execs = []ExecConfig{{
 		Name: "main", OnChange: execSignal, Signal: "USR1", KillTimeout: 100 * time.Millisecond,

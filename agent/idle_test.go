@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -33,9 +35,9 @@ func TestAgent_IdleHour(t *testing.T) {
 				{Name: "flat", Path: "/flat"},
 			},
 			Groups: []registry.GroupConfig{{Name: "g", Path: "/group", Format: "nerve"}},
-			Bundles: []BundleConfig{{Name: "f", Templates: []TemplateConfig{{
+			Bundles: []apply.Config{{Name: "f", Templates: []apply.FileConfig{{
 				Name: "f", Contents: `{{ key "flat/a" }}{{ key "plain/a" }}{{ range members "g" }}{{ .Address }}{{ end }}`,
-				Destination: func(*Each) (string, error) { return filepath.Join(dir, "out"), nil },
+				Destination: func(*command.Each) (string, error) { return filepath.Join(dir, "out"), nil },
 			}}}},
 		})
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -21,7 +22,7 @@ func TestApply_EmptyGroupKeeps(t *testing.T) {
 	}
 	c := b.config()
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ range members "web" }}{{ .Address }}{{ end }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ range members "web" }}{{ .Address }}{{ end }}`)}
 	a := b.start(c)
 	a.ready()
 	a.condition("group-empty", "web.conf", true)
@@ -42,7 +43,7 @@ func TestApply_MissingKeyHolds(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `port={{ key "web/port" }}`), b.file("new.conf", `host={{ key "web/host" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `port={{ key "web/port" }}`), b.file("new.conf", `host={{ key "web/host" }}`)}
 	for i := range c.Bundles {
 		c.Bundles[i].Templates[0].MissingKeyOK = true // It concerns maps only.
 	}
@@ -75,7 +76,7 @@ func TestApply_CreateDirs(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("a/b/made.conf", `<<key "web/port">>`), b.file("c/none.conf", "x")}
+	c.Bundles = []apply.Config{b.file("a/b/made.conf", `<<key "web/port">>`), b.file("c/none.conf", "x")}
 	f := &c.Bundles[0].Templates[0]
 	f.CreateDirs, f.Left, f.Right = true, "<<", ">>"
 	a := b.start(c)

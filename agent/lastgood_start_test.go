@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/lastgood"
 )
 
@@ -16,7 +17,7 @@ func TestStart_DamagedLastKnownGood(t *testing.T) {
 	b, server := ownBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	kept := func(port string) {
 		t.Helper()
 		eventually(t, "the view of port "+port+" to be kept", func() bool {

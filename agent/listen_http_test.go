@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -30,7 +31,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	c := b.config()
 	c.Admin.Socket = filepath.Join(shortDir(t), "s")
 	c.HTTP = &web.HTTPConfig{Listen: other.Addr().String()}
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	next := c
 	c.Load = func() (Config, error) { return next, nil }
 	a := b.start(c)

@@ -116,7 +116,7 @@ func (b *bundle) last() *bundle {
 }
 
 // newBundle parses a bundle.
-func newBundle(cfg BundleConfig, declared []view.Source) *bundle {
+func newBundle(cfg apply.Config, declared []view.Source) *bundle {
 	return &bundle{
 		Bundle: apply.Parse(cfg, declared), settle: apply.Settle{Min: cfg.WaitMin, Max: cfg.WaitMax},
 		report: bundleReport{State: "waiting"},

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/zktest"
@@ -72,12 +74,12 @@ func read(t testing.TB, path string) string {
 }
 
 // argv is a command with fixed arguments.
-func argv(args ...string) Command {
-	return Command{Text: strings.Join(args, " "), Args: func(Vars) ([]string, error) { return args, nil }}
+func argv(args ...string) command.Command {
+	return command.Command{Text: strings.Join(args, " "), Args: func(command.Vars) ([]string, error) { return args, nil }}
 }
 
 // script is a shell command; a test may write one.
-func script(format string, args ...any) Command {
+func script(format string, args ...any) command.Command {
 	return argv("/bin/sh", "-c", fmt.Sprintf(format, args...))
 }
 
@@ -170,10 +172,10 @@ func (b *bed) config() Config {
 }
 
 // file is a bundle of one template.
-func (b *bed) file(name, contents string) BundleConfig {
+func (b *bed) file(name, contents string) apply.Config {
 	dest := b.path(name)
-	return BundleConfig{Name: name, Templates: []TemplateConfig{{
-		Name: name, Contents: contents, Destination: func(*Each) (string, error) { return dest, nil },
+	return apply.Config{Name: name, Templates: []apply.FileConfig{{
+		Name: name, Contents: contents, Destination: func(*command.Each) (string, error) { return dest, nil },
 	}}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -35,7 +36,7 @@ func TestMetrics_ThousandMembers(t *testing.T) {
 	}
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	for i := range 10 {
 		c.Groups = append(c.Groups, registry.GroupConfig{Name: fmt.Sprintf("g%d", i), Path: fmt.Sprintf("/services/g%d", i)})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
@@ -102,7 +103,7 @@ func TestMetrics_Lint(t *testing.T) {
 		t.Errorf("got %d series, want 3", n)
 	}
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, false)
-	m.retain(&Config{Bundles: []BundleConfig{{Name: "a"}}, Hooks: []hook.Config{{Name: "a"}}, Execs: []ExecConfig{{Name: "a"}}}, &Config{})
+	m.retain(&Config{Bundles: []apply.Config{{Name: "a"}}, Hooks: []hook.Config{{Name: "a"}}, Execs: []ExecConfig{{Name: "a"}}}, &Config{})
 	if n := series(t, reg, "zkagent_condition", "zkagent_render_total", "zkagent_hook_total", "zkagent_exec_running"); n != 0 {
 		t.Errorf("%d metrics of what is gone are left", n)
 	}

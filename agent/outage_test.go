@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/zktest"
@@ -31,8 +32,8 @@ func TestOutage_RestartFreezeAndWipe(t *testing.T) {
 	c := b.config()
 	c.ZooKeeper.Timeout = 2 * time.Second
 	f := b.file("web.conf", `{{ key "web/port" }}`)
-	f.Reload = &ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
-	c.Bundles = []BundleConfig{f}
+	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
+	c.Bundles = []apply.Config{f}
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("web.conf"), "80")
@@ -70,7 +71,7 @@ func TestStart_WithoutZooKeeper(t *testing.T) {
 	b, server := ownBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("kept.conf", `{{ key "web/port" }}`), b.file("lost.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("kept.conf", `{{ key "web/port" }}`), b.file("lost.conf", `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("lost.conf"), "80")
@@ -100,7 +101,7 @@ func TestStart_WithoutAnything(t *testing.T) {
 	t.Parallel()
 	b := &bed{t: t, dir: t.TempDir(), addr: "127.0.0.1:1"}
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.loop.do(t.Context(), func() { a.loop.startLimit = time.Millisecond })
 	a.ready()
@@ -116,8 +117,8 @@ func TestApply_DiskFull(t *testing.T) {
 	c := b.config()
 	one, two := b.file("one.conf", `one {{ key "web/port" }}`), b.file("two.conf", `two {{ key "web/port" }}`)
 	one.Templates = append(one.Templates, two.Templates...)
-	one.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
-	c.Bundles = []BundleConfig{one}
+	one.Reload = &apply.ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	c.Bundles = []apply.Config{one}
 	var full atomic.Bool
 	a := b.start(c, func(a *Agent) {
 		a.engine.FS = &files.FS{Before: func(op, _ string) error {

@@ -47,11 +47,11 @@ func pageBed(t *testing.T) (*bed, *started) {
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0", ShowOutput: true}
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
 	broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# "+hostile+"\n")
-	broken.Check = &CheckConfig{Command: script("echo broken '%s' >&2; exit 1", "<i>here</i>")}
+	broken.Check = &apply.CheckConfig{Command: script("echo broken '%s' >&2; exit 1", "<i>here</i>")}
 	private := b.file("private.conf", "password {{ key \"web/port\" }}hunter2\n")
 	private.Templates[0].Mode = 0o600
 	private.Check = broken.Check
-	c.Bundles = []BundleConfig{b.file("web.conf", `{{ key "web/port" }}`), broken, private}
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`), broken, private}
 	a := b.start(c)
 	a.ready()
 	a.condition("template-failed", "broken.conf", true)

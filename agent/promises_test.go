@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
@@ -21,7 +22,7 @@ func TestHook_WaitsForAFileThatItsCheckRefuses(t *testing.T) {
 	c := b.config()
 	file := b.file("web.conf", `{{ key "web/port" }}`)
 	file.Check = &apply.CheckConfig{Command: script(`test ! -e %s`, b.path("refuse")), At: "staged"}
-	c.Bundles = []BundleConfig{file}
+	c.Bundles = []apply.Config{file}
 	c.Hooks = []hook.Config{{
 		Name: "h", OnChange: []view.Source{source(view.KindConfig, "web")}, Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")),
 	}}
@@ -44,14 +45,14 @@ func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
-	bundle := func(text string) BundleConfig {
+	bundle := func(text string) apply.Config {
 		f := b.file("web.conf", text)
 		f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
 		return f
 	}
-	c.Bundles = []BundleConfig{bundle(`{{ key "web/port" }}`)}
+	c.Bundles = []apply.Config{bundle(`{{ key "web/port" }}`)}
 	edited := c
-	edited.Bundles = []BundleConfig{bundle(`edited {{ key "web/port" }}`)}
+	edited.Bundles = []apply.Config{bundle(`edited {{ key "web/port" }}`)}
 	c.Load = func() (Config, error) { return edited, nil }
 	a := b.start(c)
 	fileIs(t, b.path("log"), "80")
@@ -67,9 +68,9 @@ func TestReload_BeforeTheStart(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Bundles = []BundleConfig{b.file("web.conf", "first")}
+	c.Bundles = []apply.Config{b.file("web.conf", "first")}
 	edited := c
-	edited.Bundles = []BundleConfig{b.file("web.conf", "edited")}
+	edited.Bundles = []apply.Config{b.file("web.conf", "edited")}
 	var a *Agent
 	early := make(chan bool, 1)
 	c.Load = func() (Config, error) {
@@ -132,20 +133,20 @@ func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
 	src := source(view.KindConfig, "web")
 	f := b.file("each", "x")
 	f.ForEach = &src
-	f.Templates[0].Destination = func(e *Each) (string, error) {
+	f.Templates[0].Destination = func(e *command.Each) (string, error) {
 		if e == nil {
 			return "", errors.New("no element")
 		}
 		return b.path(e.Key + ".conf"), nil
 	}
-	f.Reload = &apply.ReloadConfig{Leader: "e", Command: Command{Text: "each", Args: func(v Vars) ([]string, error) {
+	f.Reload = &apply.ReloadConfig{Leader: "e", Command: command.Command{Text: "each", Args: func(v command.Vars) ([]string, error) {
 		key := "none"
 		if v.Each != nil {
 			key = v.Each.Key
 		}
 		return []string{"/bin/sh", "-c", "echo $1 >> " + b.path("log"), "sh", key}, nil
 	}}}
-	c.Bundles = []BundleConfig{f}
+	c.Bundles = []apply.Config{f}
 	b.start(c)
 	eventually(t, "both reloads", func() bool {
 		lines := strings.Fields(read(t, b.path("log")))
@@ -163,7 +164,7 @@ func TestReload_LeaderOnlyAfterARepair(t *testing.T) {
 	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
 	f := b.file("web.conf", `{{ key "web/port" }}`)
 	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
-	c.Bundles = []BundleConfig{f}
+	c.Bundles = []apply.Config{f}
 	a := b.start(c)
 	fileIs(t, b.path("log"), "80")
 	if err := os.WriteFile(b.path("web.conf"), []byte("by hand"), 0o600); err != nil {

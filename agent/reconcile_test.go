@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -60,7 +61,7 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 	}
 	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}, {Name: "k", Path: "/elections/k", Dialect: "kazoo"}}
 	c.Configs = []config.Config{{Name: "web", Path: "/config/web"}}
-	c.Bundles = []BundleConfig{{Name: "nginx", Reload: &ReloadConfig{Rolling: &RollingConfig{Permits: "1"}}}}
+	c.Bundles = []apply.Config{{Name: "nginx", Reload: &apply.ReloadConfig{Rolling: &apply.RollingConfig{Permits: "1"}}}}
 	const guid = "_c_00000000-0000-4000-8000-000000000000-"
 	left := []struct {
 		path, data string

@@ -1,6 +1,10 @@
 package agent
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/zkagent/zkagent/internal/apply"
+)
 
 func TestReload_LeaderOnlyRunsOnceInTheFleet(t *testing.T) {
 	b := newBed(t)
@@ -11,8 +15,8 @@ func TestReload_LeaderOnlyRunsOnceInTheFleet(t *testing.T) {
 		c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
 		f := b.file(id+".conf", `{{ key "web/port" }}`)
 		f.Name = "web"
-		f.Reload = &ReloadConfig{Leader: "e", Command: script("echo $(cat %s) >> %s", b.path(id+".conf"), b.path("log"))}
-		c.Bundles = []BundleConfig{f}
+		f.Reload = &apply.ReloadConfig{Leader: "e", Command: script("echo $(cat %s) >> %s", b.path(id+".conf"), b.path("log"))}
+		c.Bundles = []apply.Config{f}
 		a := b.start(c)
 		a.ready()
 		return a

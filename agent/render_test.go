@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 )
 
@@ -16,11 +18,11 @@ func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Check = &CheckConfig{Command: Command{Text: "check", Args: func(v Vars) ([]string, error) {
+	f.Check = &apply.CheckConfig{Command: command.Command{Text: "check", Args: func(v command.Vars) ([]string, error) {
 		return []string{"/bin/sh", "-c", "! grep -q bad $1 && grep -q port $2", "check", v.Staged, v.StagedDir + v.Destination}, nil
 	}}}
-	f.Reload = &ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
-	c.Bundles = []BundleConfig{f}
+	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s; echo >> %s", b.path("web.conf"), b.path("log"), b.path("log"))}
+	c.Bundles = []apply.Config{f}
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("web.conf"), "port 80")
@@ -52,9 +54,9 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Check = &CheckConfig{At: "swapped", Command: script("! grep -q bad %s || { echo bad port; exit 1; }", b.path("web.conf"))}
-	f.Reload = &ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log"))}
-	c.Bundles = []BundleConfig{f}
+	f.Check = &apply.CheckConfig{At: "swapped", Command: script("! grep -q bad %s || { echo bad port; exit 1; }", b.path("web.conf"))}
+	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log"))}
+	c.Bundles = []apply.Config{f}
 	a := b.start(c)
 	a.ready()
 	b.set("/config/web/port", "bad")
@@ -79,8 +81,8 @@ func TestAgent_StatusIsThereBeforeTheCondition(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Check = &CheckConfig{At: "swapped", Command: script("! grep -q bad %s", b.path("web.conf"))}
-	c.Bundles = []BundleConfig{f}
+	f.Check = &apply.CheckConfig{At: "swapped", Command: script("! grep -q bad %s", b.path("web.conf"))}
+	c.Bundles = []apply.Config{f}
 	seen := make(chan string, 4)
 	a := b.start(c, func(a *Agent) {
 		tell := a.conds.Changed
@@ -111,9 +113,9 @@ func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	one, two := b.file("one.conf", `one {{ key "web/port" }}`), b.file("two.conf", `two {{ key "web/port" }}`)
-	reload := &ReloadConfig{Command: script("cat %s %s >> %s; echo >> %s; ! grep -q bad %s", b.path("one.conf"), b.path("two.conf"), b.path("log"), b.path("log"), b.path("one.conf"))}
+	reload := &apply.ReloadConfig{Command: script("cat %s %s >> %s; echo >> %s; ! grep -q bad %s", b.path("one.conf"), b.path("two.conf"), b.path("log"), b.path("log"), b.path("one.conf"))}
 	one.Reload, two.Reload = reload, reload
-	c.Bundles = []BundleConfig{one, two}
+	c.Bundles = []apply.Config{one, two}
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("log"), "one 80two 80\n")
@@ -135,8 +137,8 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Reload = &ReloadConfig{OnFailure: "keep", Command: script("test -e %s", b.path("up"))}
-	c.Bundles = []BundleConfig{f}
+	f.Reload = &apply.ReloadConfig{OnFailure: "keep", Command: script("test -e %s", b.path("up"))}
+	c.Bundles = []apply.Config{f}
 	a := b.start(c)
 	a.condition("reload-owed", "web.conf", true)
 	fileIs(t, b.path("web.conf"), "port 80")
@@ -144,8 +146,8 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The next process runs it although no file changes.
-	f.Reload = &ReloadConfig{OnFailure: "keep", Command: script("echo reloaded >> %s", b.path("log"))}
-	c.Bundles = []BundleConfig{f}
+	f.Reload = &apply.ReloadConfig{OnFailure: "keep", Command: script("echo reloaded >> %s", b.path("log"))}
+	c.Bundles = []apply.Config{f}
 	a = b.start(c)
 	a.ready()
 	fileIs(t, b.path("log"), "reloaded\n")
@@ -160,9 +162,9 @@ func TestAgent_UnchangedViewDoesNothing(t *testing.T) {
 	b.tree(map[string]string{"port": "80", "other": "x"})
 	c := b.config()
 	f := b.file("web.conf", `port {{ key "web/port" }}`)
-	f.Reload = &ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
+	f.Reload = &apply.ReloadConfig{Command: script("echo reload >> %s", b.path("log"))}
 	g := b.file("other.conf", `{{ key "web/other" }}`)
-	c.Bundles = []BundleConfig{f, g}
+	c.Bundles = []apply.Config{f, g}
 	a := b.start(c)
 	a.ready()
 	before := renders(t, a.Agent, "web.conf")
@@ -208,7 +210,7 @@ func TestAgent_DriftIsRepairedOrReported(t *testing.T) {
 	c := b.config()
 	repair, report := b.file("repair.conf", `{{ key "web/port" }}`), b.file("report.conf", `{{ key "web/port" }}`)
 	report.Templates[0].Drift = "report"
-	c.Bundles = []BundleConfig{repair, report}
+	c.Bundles = []apply.Config{repair, report}
 	a := b.start(c)
 	a.ready()
 	for _, n := range []string{"repair.conf", "report.conf"} {
@@ -232,9 +234,9 @@ func TestAgent_ForEachWritesAndRemoves(t *testing.T) {
 	b.tree(map[string]string{"a": "1", "b": "2", "c": "3"})
 	c := b.config()
 	src := source("config", "web")
-	c.Bundles = []BundleConfig{{Name: "each", ForEach: &src, Templates: []TemplateConfig{{
+	c.Bundles = []apply.Config{{Name: "each", ForEach: &src, Templates: []apply.FileConfig{{
 		Name: "each", Contents: `{{ .Key }}={{ .Value }}`,
-		Destination: func(e *Each) (string, error) {
+		Destination: func(e *command.Each) (string, error) {
 			if e == nil {
 				return "", errors.New("no element")
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/session"
@@ -57,10 +59,10 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	c := b.memConfig(w)
 	c.Configs = []config.Config{{Name: "web", Path: root}}
 	file := b.file("out", `{{ key "web/v" }}`)
-	file.Reload = &ReloadConfig{Command: argv("reload"), Rolling: &RollingConfig{
-		Permits: "1", PostCheck: Command{Text: "post_check", Args: func(v Vars) ([]string, error) { return []string{"post_check", v.Destination}, nil }},
+	file.Reload = &apply.ReloadConfig{Command: argv("reload"), Rolling: &apply.RollingConfig{
+		Permits: "1", PostCheck: command.Command{Text: "post_check", Args: func(v command.Vars) ([]string, error) { return []string{"post_check", v.Destination}, nil }},
 	}}
-	c.Bundles = []BundleConfig{file}
+	c.Bundles = []apply.Config{file}
 	c.Run = func(_ context.Context, cmd proc.Command) (proc.Result, error) {
 		file := b.path("out")
 		if cmd.Args[0] == "post_check" {

@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -227,7 +228,7 @@ func (e *env) runAgents(ctx context.Context, c *crew, root string, paths []strin
 		a, err := runAgent(ctx, agent.Config{
 			ID: id, Host: id, StateDir: filepath.Join(filepath.Dir(filepath.Dir(path)), "state"), OnStop: "leave", ZooKeeper: zk,
 			Configs: []config.Config{{Name: "app", Path: root, Layout: config.LayoutVersioned}},
-			Bundles: []agent.BundleConfig{file(path, `{{ key "app/key-00000" }}`)},
+			Bundles: []apply.Config{file(path, `{{ key "app/key-00000" }}`)},
 		})
 		if err != nil {
 			return all, err

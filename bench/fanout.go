@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 )
 
 // fanout has many templates, each for a key of its own: one change may cost no
@@ -26,7 +26,7 @@ func fanoutOf(ctx context.Context, e *env, n int) error {
 		return err
 	}
 	defer l.file.close()
-	bundles := make([]agent.BundleConfig, n)
+	bundles := make([]apply.Config, n)
 	for i := range n {
 		path := filepath.Join(filepath.Dir(l.file.path), "out-"+strconv.Itoa(i)+".conf")
 		bundles[i] = file(path, fmt.Sprintf("{{ key \"app/key-%05d\" }}", i))

@@ -10,6 +10,8 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // whole renders every key of the tree, as the floor does.
@@ -25,7 +27,7 @@ type running struct {
 
 // startAgent runs an agent that follows the plain tree root and keeps the
 // given files.
-func (e *env) startAgent(ctx context.Context, root string, m *meter, bundles ...agent.BundleConfig) (*running, error) {
+func (e *env) startAgent(ctx context.Context, root string, m *meter, bundles ...apply.Config) (*running, error) {
 	zk := e.zookeeper()
 	zk.Dial = m.dial
 	return runAgent(ctx, agent.Config{
@@ -56,10 +58,10 @@ func (r *running) stop() error {
 }
 
 // file is a bundle of one file.
-func file(path, contents string) agent.BundleConfig {
-	return agent.BundleConfig{Name: filepath.Base(path), Templates: []agent.TemplateConfig{{
+func file(path, contents string) apply.Config {
+	return apply.Config{Name: filepath.Base(path), Templates: []apply.FileConfig{{
 		Name: filepath.Base(path), Contents: contents,
-		Destination: func(*agent.Each) (string, error) { return path, nil },
+		Destination: func(*command.Each) (string, error) { return path, nil },
 	}}}
 }
 

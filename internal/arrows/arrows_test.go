@@ -63,13 +63,13 @@ var allowed = map[string][]string{
 		"internal/apply", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
-		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
+		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
 	},
 	"internal/files/filestest": {
 		"internal/files",
 	},
-	"internal/doctor":    {"agent", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
-	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
+	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
+	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/command", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
 		"agent", "view", "session", "config", "registry", "template", "internal/command", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "session/kerberos",

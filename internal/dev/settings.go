@@ -13,6 +13,8 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/examples/quickstart"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
@@ -131,7 +133,7 @@ func httpAddress(c *web.HTTPConfig) string {
 
 // bundle moves the files of a bundle below our directory, and lets them be
 // ours: a developer is not root.
-func (a *adapter) bundle(b *agent.BundleConfig) {
+func (a *adapter) bundle(b *apply.Config) {
 	if !a.d.o.RunHooks && b.Reload != nil {
 		b.Reload.VerifyPIDFile = "" // nothing is reloaded, so no worker is new
 	}
@@ -142,7 +144,7 @@ func (a *adapter) bundle(b *agent.BundleConfig) {
 		t := &b.Templates[i]
 		t.Owner, t.Group = "", ""
 		where := t.Destination
-		t.Destination = func(e *agent.Each) (string, error) {
+		t.Destination = func(e *command.Each) (string, error) {
 			path, err := where(e)
 			if err != nil || below(path, a.d.dir) {
 				return path, err

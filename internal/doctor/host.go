@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 )
 
@@ -92,11 +92,11 @@ func (d *doctor) commands() {
 	}
 }
 
-func (d *doctor) command(what, about string, c agent.Command) {
+func (d *doctor) command(what, about string, c command.Command) {
 	if !c.Set() {
 		return
 	}
-	args, err := c.Args(agent.Vars{Staged: "staged", StagedDir: "/", Destination: "destination"})
+	args, err := c.Args(command.Vars{Staged: "staged", StagedDir: "/", Destination: "destination"})
 	if err != nil || len(args) == 0 {
 		d.add(LevelOK, what, about, "its arguments are known when it runs: "+c.Text)
 		return

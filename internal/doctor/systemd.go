@@ -12,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // unitVerb is what the settings ask systemctl for.
@@ -24,7 +25,7 @@ func (d *doctor) units() []unitVerb {
 	seen := map[unitVerb]bool{}
 	for _, b := range d.cfg.Bundles {
 		for _, c := range commandsOf(b) {
-			args, err := c.Args(agent.Vars{})
+			args, err := c.Args(command.Vars{})
 			if err != nil {
 				continue
 			}
@@ -69,8 +70,8 @@ func jobs(args []string) []unitVerb {
 	return list
 }
 
-func commandsOf(b agent.BundleConfig) []agent.Command {
-	var list []agent.Command
+func commandsOf(b apply.Config) []command.Command {
+	var list []command.Command
 	if b.Check != nil && b.Check.Command.Set() {
 		list = append(list, b.Check.Command)
 	}

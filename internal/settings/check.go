@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -108,7 +108,7 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 		b := &execCheck{}
 		r := s.decode(h, b)
 		if cmd := r.command(&b.Command, vars{}); cmd.Set() {
-			c.Command, _ = cmd.Args(agent.Vars{})
+			c.Command, _ = cmd.Args(command.Vars{})
 		}
 		s.pace(r, &c, &b.Name, &b.Interval, &b.Timeout, &b.Rise, &b.Fall)
 	case registry.CheckTTL:

@@ -9,7 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/command"
 )
 
 // vars says which variables a command may refer to.
@@ -33,7 +33,7 @@ func (v vars) unknown() map[string]cty.Value {
 }
 
 // known returns the variables with the values of one run.
-func (v vars) known(now agent.Vars) map[string]cty.Value {
+func (v vars) known(now command.Vars) map[string]cty.Value {
 	m := map[string]cty.Value{}
 	if v.staged {
 		m["staged"] = foreign("staged", cty.StringVal(now.Staged))
@@ -48,22 +48,22 @@ func (v vars) known(now agent.Vars) map[string]cty.Value {
 
 // command reads an argument list whose elements are evaluated each time that
 // the command runs, and once now with unknown values.
-func (r *reader) command(p *hcl.Expression, v vars) agent.Command {
+func (r *reader) command(p *hcl.Expression, v vars) command.Command {
 	ru := r.rule(p)
 	if *p == nil || isNull(*p) {
 		if ru.required {
 			r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
 		}
-		return agent.Command{}
+		return command.Command{}
 	}
 	expr, file := *p, (*p).Range().Filename
 	got, diags := expr.Value(r.s.context(file, v.unknown()))
 	r.s.add(diags...)
 	if diags.HasErrors() || !r.commandShape(p, got) {
-		return agent.Command{}
+		return command.Command{}
 	}
 	base := r.s.context(file, nil)
-	return agent.Command{Text: r.s.text(expr.Range()), Args: func(now agent.Vars) ([]string, error) {
+	return command.Command{Text: r.s.text(expr.Range()), Args: func(now command.Vars) ([]string, error) {
 		return arguments(expr, &hcl.EvalContext{Functions: base.Functions, Variables: v.known(now)})
 	}}
 }

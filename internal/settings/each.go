@@ -9,13 +9,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/view"
 )
 
 // eachValue is the variable "each" of one element: each.key, and each.value
 // as strings, numbers and lists of objects.
-func eachValue(e *agent.Each) cty.Value {
+func eachValue(e *command.Each) cty.Value {
 	return cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.Key), "value": elementValue(e.Value)})
 }
 
@@ -68,7 +68,7 @@ type destination struct {
 	text  string // as the settings spell it
 	fixed string // the path, when it does not depend on the element
 	at    hcl.Range
-	eval  func(*agent.Each) (string, error)
+	eval  func(*command.Each) (string, error)
 }
 
 // destination reads the destination of a template.
@@ -104,10 +104,10 @@ func (r *reader) destination(p *hcl.Expression, forEach bool) destination {
 			r.s.warnAt(d.at, "One destination for all elements", "With for_each each element has a file; use ${each.key} in the destination, or there may be one element only.")
 		}
 		d.fixed, d.text = fixed, fixed
-		d.eval = func(*agent.Each) (string, error) { return fixed, nil }
+		d.eval = func(*command.Each) (string, error) { return fixed, nil }
 		return d
 	}
-	d.eval = func(e *agent.Each) (string, error) {
+	d.eval = func(e *command.Each) (string, error) {
 		vals := map[string]cty.Value{}
 		if e != nil {
 			vals["each"] = eachValue(e)

@@ -4,11 +4,11 @@ import (
 	"os/user"
 	"strconv"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 )
 
 // checkOwner checks that the user and the group of a file exist on this host.
-func (s *Settings) checkOwner(r *reader, b *fileBlock, t agent.TemplateConfig) {
+func (s *Settings) checkOwner(r *reader, b *fileBlock, t apply.FileConfig) {
 	if t.Owner != "" {
 		if _, err := user.Lookup(t.Owner); err != nil && !isID(t.Owner) {
 			s.hostAt(r.where(&b.Owner), "Unknown user", "There is no user %q on this host.", t.Owner)

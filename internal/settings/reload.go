@@ -3,7 +3,7 @@ package settings
 import (
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/rolling"
 )
 
@@ -50,7 +50,7 @@ type verifyBlock struct {
 }
 
 // resolveWork resolves what a template and a bundle share: wait, check, reload.
-func (s *Settings) resolveWork(c *agent.BundleConfig, w *waitBlock, k *checkBlock, l *reloadBlock) {
+func (s *Settings) resolveWork(c *apply.Config, w *waitBlock, k *checkBlock, l *reloadBlock) {
 	v := vars{staged: true, each: c.ForEach != nil}
 	if w != nil {
 		r := s.read(w, w.At)
@@ -64,7 +64,7 @@ func (s *Settings) resolveWork(c *agent.BundleConfig, w *waitBlock, k *checkBloc
 	}
 	if k != nil {
 		r := s.read(k, k.At)
-		c.Check = &agent.CheckConfig{Command: r.command(&k.Command, v), At: r.str(&k.When), Timeout: r.duration(&k.Timeout)}
+		c.Check = &apply.CheckConfig{Command: r.command(&k.Command, v), At: r.str(&k.When), Timeout: r.duration(&k.Timeout)}
 		c.Check.Command.Env = r.env(&k.Env, &k.PassEnv)
 	}
 	if l != nil {
@@ -72,10 +72,10 @@ func (s *Settings) resolveWork(c *agent.BundleConfig, w *waitBlock, k *checkBloc
 	}
 }
 
-func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *agent.ReloadConfig {
+func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *apply.ReloadConfig {
 	r := s.read(b, b.At)
 	leader, _ := r.ref(&b.Leader, "election")
-	c := &agent.ReloadConfig{
+	c := &apply.ReloadConfig{
 		Command: r.command(&b.Command, v), Timeout: r.duration(&b.Timeout), MinInterval: r.duration(&b.MinInterval),
 		Retry: r.integer(&b.Retry), OnFailure: r.str(&b.OnFailure), Leader: leader.Name,
 	}
@@ -85,7 +85,7 @@ func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *agent.R
 		if rolling.Reserved(bundle) {
 			s.errorAt(b.Rolling.At, "Reserved name", "A bundle with a rolling reload must not end in -halt or -hosts, as %q does: ZooKeeper keeps the state of another bundle under that name. Rename it.", bundle)
 		}
-		c.Rolling = &agent.RollingConfig{
+		c.Rolling = &apply.RollingConfig{
 			Permits: rr.checked(&b.Rolling.Permits, "Invalid permits", checkPermits),
 			Pause:   rr.duration(&b.Rolling.Pause), PostCheck: rr.command(&b.Rolling.PostCheck, v),
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -194,7 +195,7 @@ template "two" {
 
 func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 	s := load(t, strings.ReplaceAll(commands, "${basename}", "${trimprefix(destination, \"/etc/\")}"))
-	each := &agent.Each{Key: "api", Value: []view.Member{{Host: "10.0.0.5", Port: 8080}}}
+	each := &command.Each{Key: "api", Value: []view.Member{{Host: "10.0.0.5", Port: 8080}}}
 	dest, err := s.Config.Bundles[0].Templates[0].Destination(each)
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +203,7 @@ func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 	if want := "/etc/one/api.conf"; dest != want {
 		t.Errorf("got destination %q, want %q", dest, want)
 	}
-	now := agent.Vars{Staged: "/tmp/s", StagedDir: "/tmp/d", Destination: dest, Each: each}
+	now := command.Vars{Staged: "/tmp/s", StagedDir: "/tmp/d", Destination: dest, Each: each}
 	got, err := s.Config.Bundles[0].Check.Command.Args(now)
 	if err != nil {
 		t.Fatal(err)
@@ -211,12 +212,12 @@ func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	got, err = s.Config.Bundles[1].Reload.Command.Args(agent.Vars{Destination: "/etc/two.conf"})
+	got, err = s.Config.Bundles[1].Reload.Command.Args(command.Vars{Destination: "/etc/two.conf"})
 	if want := []string{"sh", "-c", `echo "$1"`, "sh", "two.conf"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	// What cannot be evaluated is an error of this run.
-	if _, err := s.Config.Bundles[0].Check.Command.Args(agent.Vars{Each: &agent.Each{Key: "api"}}); err == nil {
+	if _, err := s.Config.Bundles[0].Check.Command.Args(command.Vars{Each: &command.Each{Key: "api"}}); err == nil {
 		t.Error("got no error for an element without members")
 	}
 }
@@ -225,7 +226,7 @@ func TestDestination_KeyFromZooKeeperCannotLeadAway(t *testing.T) {
 	s := load(t, strings.ReplaceAll(commands, "${basename}", ""))
 	destination := s.Config.Bundles[0].Templates[0].Destination
 	for _, key := range []string{"../../etc/passwd", "a\nb", "..", "a/../../b"} {
-		if got, err := destination(&agent.Each{Key: key}); err == nil && !strings.HasPrefix(got, "/etc/one/") {
+		if got, err := destination(&command.Each{Key: key}); err == nil && !strings.HasPrefix(got, "/etc/one/") {
 			t.Errorf("key %q: got %q", key, got)
 		} else if err == nil && strings.Contains(key, "/..") {
 			t.Errorf("key %q: got no error and %q", key, got)
@@ -322,7 +323,7 @@ service "s" {
 // TestCommand_NoDataInScripts: what comes from ZooKeeper is no part of a script,
 // also through another program, a function or a condition.
 func TestCommand_NoDataInScripts(t *testing.T) {
-	for command, ok := range map[string]bool{
+	for argv, ok := range map[string]bool{
 		`["sh", "-c", "touch ${each.key}"]`:                                   false,
 		`["/bin/bash", "-ec", "touch ${each.value[0].host}"]`:                 false,
 		`["env", "-i", "A=b", "bash", "-o", "pipefail", "-c", upper(staged)]`: false,
@@ -349,7 +350,7 @@ template "t" {
   contents    = "x"
   destination = "/etc/one/${each.key}.conf"
   for_each    = groups.all
-  check { command = ` + command + ` }
+  check { command = ` + argv + ` }
 }`
 		path := filepath.Join(t.TempDir(), "zkagent.hcl")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -358,11 +359,11 @@ template "t" {
 		s, err := Load([]string{path}, testOptions())
 		if err == nil && s.Config.Bundles != nil {
 			// What cannot be known before is refused when it runs.
-			each := &agent.Each{Key: "; touch x", Value: []view.Member{{Host: "$(id)"}}}
-			_, err = s.Config.Bundles[0].Check.Command.Args(agent.Vars{Staged: "/s", Destination: "/d", Each: each})
+			each := &command.Each{Key: "; touch x", Value: []view.Member{{Host: "$(id)"}}}
+			_, err = s.Config.Bundles[0].Check.Command.Args(command.Vars{Staged: "/s", Destination: "/d", Each: each})
 		}
 		if got := err == nil; got != ok {
-			t.Errorf("%s: got %v", command, err)
+			t.Errorf("%s: got %v", argv, err)
 		}
 	}
 }

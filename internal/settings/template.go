@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -94,16 +94,16 @@ func (b *templateBlock) file() *fileBlock {
 func (s *Settings) resolveBundles(all *root) {
 	for _, b := range all.Templates {
 		r := s.read(b, b.At)
-		c := agent.BundleConfig{Name: b.Name, Position: position(b.At)}
+		c := apply.Config{Name: b.Name, Position: position(b.At)}
 		c.ForEach = s.forEach(r, &b.ForEach)
 		c.Splay = s.bundleSplay(r, &b.Splay)
-		c.Templates = []agent.TemplateConfig{s.resolveFile(b.file(), b.Name, !isNull(b.ForEach))}
+		c.Templates = []apply.FileConfig{s.resolveFile(b.file(), b.Name, !isNull(b.ForEach))}
 		s.resolveWork(&c, b.Wait, b.Check, b.Reload)
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
 	for _, b := range all.Bundles {
 		r := s.read(b, b.At)
-		c := agent.BundleConfig{Name: b.Name, Position: position(b.At)}
+		c := apply.Config{Name: b.Name, Position: position(b.At)}
 		c.ForEach = s.forEach(r, &b.ForEach)
 		c.Splay = s.bundleSplay(r, &b.Splay)
 		if len(b.Templates) == 0 {
@@ -138,10 +138,10 @@ func (s *Settings) bundleSplay(r *reader, p *hcl.Expression) time.Duration {
 }
 
 // resolveFile resolves one rendered file and parses its template.
-func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) agent.TemplateConfig {
+func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.FileConfig {
 	r := s.read(b, b.At)
 	dest := r.destination(&b.Destination, forEach)
-	t := agent.TemplateConfig{
+	t := apply.FileConfig{
 		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
 		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Dir: filepath.Dir(b.At.Filename), Syntaxes: Syntaxes(), LookupEnv: s.opts.Env, Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
 		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),

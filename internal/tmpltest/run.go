@@ -15,6 +15,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
@@ -185,13 +186,13 @@ func (r *testRun) compare(c *testCase, want, got []byte, update bool) (Result, e
 
 // template finds and parses the template of a test; the bundle is nil for one
 // that is not of the settings.
-func (r *testRun) template(c *testCase) (*template.Template, *agent.BundleConfig, error) {
+func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, error) {
 	env := maps.Clone(r.file.Env)
 	if env == nil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, c.Env)
-	var b *agent.BundleConfig
+	var b *apply.Config
 	tc := &apply.FileConfig{
 		Name: "contents", Contents: c.Contents, Dir: filepath.Dir(r.file.path), Allow: c.Allow, Syntax: c.Syntax,
 		MissingKeyOK: c.Missing != nil && !*c.Missing, Syntaxes: settings.Syntaxes(),
@@ -237,7 +238,7 @@ func (r *testRun) template(c *testCase) (*template.Template, *agent.BundleConfig
 const defaultNow = "2006-01-02T15:04:05Z"
 
 // find finds a template of the settings by its name.
-func (r *testRun) find(name string) (*agent.BundleConfig, *agent.TemplateConfig, error) {
+func (r *testRun) find(name string) (*apply.Config, *apply.FileConfig, error) {
 	bundle, file, inside := strings.Cut(name, "/")
 	for i := range r.config.Bundles {
 		b := &r.config.Bundles[i]
@@ -254,7 +255,7 @@ func (r *testRun) find(name string) (*agent.BundleConfig, *agent.TemplateConfig,
 }
 
 // element is the element of for_each that a test is about.
-func (r *testRun) element(c *testCase, b *agent.BundleConfig, v *view.View) (*template.Each, error) {
+func (r *testRun) element(c *testCase, b *apply.Config, v *view.View) (*template.Each, error) {
 	if b == nil || b.ForEach == nil {
 		if c.Each != "" {
 			return nil, errors.New("each: the template has no for_each")
@@ -278,7 +279,7 @@ func (r *testRun) element(c *testCase, b *agent.BundleConfig, v *view.View) (*te
 
 // destination checks where the file would be written; it returns what is
 // wrong.
-func (r *testRun) destination(c *testCase, b *agent.BundleConfig, v view.View) string {
+func (r *testRun) destination(c *testCase, b *apply.Config, v view.View) string {
 	if c.WantDestination == "" {
 		return ""
 	}
@@ -290,9 +291,9 @@ func (r *testRun) destination(c *testCase, b *agent.BundleConfig, v view.View) s
 	if err != nil {
 		return err.Error()
 	}
-	var each *agent.Each
+	var each *command.Each
 	if e != nil {
-		each = &agent.Each{Key: e.Key, Value: e.Value}
+		each = &command.Each{Key: e.Key, Value: e.Value}
 	}
 	got, err := tc.Path(each)
 	if err != nil {
