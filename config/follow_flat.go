@@ -37,7 +37,9 @@ import (
 // ready gone, ready back, the list of the root (of which ready is a child).
 //
 // Not guaranteed: a writer that changes keys while ready stands has them passed
-// on one by one.
+// on one by one. Servers keep events from who may not read a znode: a reader that
+// may not read ready, or a key, while it changes learns of that when it looks
+// without an event, every 30 to 60 seconds. Until then its tree may be a mix.
 
 // flat follows a flat tree in one session.
 type flat struct {
