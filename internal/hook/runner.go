@@ -169,8 +169,7 @@ func (r *runner) changed(ctx context.Context, v view.View) (time.Duration, error
 		if at != behind {
 			delete(r.lags, s)
 		}
-		switch {
-		case at == behind:
+		if at == behind {
 			since, lags := r.lags[s]
 			if !lags {
 				since = time.Now()
@@ -180,10 +179,11 @@ func (r *runner) changed(ctx context.Context, v view.View) (time.Duration, error
 				wait = min(wait, left)
 				continue
 			}
-			fresh = append(fresh, s)
-		case at == changed:
+		}
+		switch {
+		case at != current:
 			if known.State == stateStarted {
-				// The run for the newer content takes its place. What became
+				// The run for the other content takes its place. What became
 				// of this one is still to be told.
 				r.report(s.String(), known.Run, "change of "+s.String())
 			}

@@ -224,6 +224,26 @@ func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 	}
 }
 
+// The end of a run that an older state replaces is unknown, too.
+func TestHook_StartedForANewerStateIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHookBed(t, Config{OnChange: onWeb, Timeout: time.Hour})
+		b.run = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+		b.update(tree(20))
+		b.during(func() { b.count(1, "started") })
+		b.run = nil
+		b.view = view.View{}.With(tree(10))
+		b.runner = b.make(b.runner.cfg, 8)
+		b.during(func() {
+			time.Sleep(2 * behindLimit)
+			b.count(2, "the older state is the one in use")
+		})
+		if len(b.runner.unknown) != 1 {
+			t.Errorf("reported as unknown: %v", b.runner.unknown)
+		}
+	})
+}
+
 func TestHook_RefusedLedgerRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHookBed(t, Config{OnChange: onWeb, OnElected: true})
