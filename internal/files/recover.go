@@ -164,6 +164,11 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 		switch {
 		case err == nil && Digest(old) == e.Old:
 			s.old, s.prev = old, e.Prev
+		case err == nil && s.undo == s.dir && s.dir.same(e.Prev, s.base):
+			// Not swapped, and a hand wrote through both names: nothing is kept here.
+			if err := s.dir.remove(e.Prev); err != nil {
+				return stateOther, err
+			}
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return stateOther, err
 		}

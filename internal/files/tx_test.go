@@ -274,6 +274,35 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	b.clean(t)
 }
 
+// A hand that writes through the kept link before the swap leaves nothing to keep.
+func TestRecover_EditThroughTheKeptLink(t *testing.T) {
+	b := newBundle(t)
+	tx, err := b.stage(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range tx.changed() {
+		if err := s.keep(tx.cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.journal(phaseSwap); err != nil {
+		t.Fatal(err)
+	}
+	tx.Keep() // The process is killed here.
+	put(t, filepath.Join(b.dir, "changed"), "hand")
+	list, err := Recover(TxConfig{StateDir: b.state})
+	if err != nil || len(list) != 1 || list[0].New {
+		t.Fatalf("recovered %+v: %v", list, err)
+	}
+	if err := list[0].Tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, filepath.Join(b.dir, "changed"), "hand")
+	want(t, filepath.Join(b.dir, "removed"), "old")
+	b.clean(t)
+}
+
 func TestRecover_DamagedJournal(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "x.journal"), "{")
