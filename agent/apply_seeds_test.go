@@ -108,7 +108,6 @@ type applyWorld struct {
 	settings int    // of the newest settings
 	applied  bool   // the first view was given
 	edited   bool   // a hand has edited a file that the agent has not written since
-	edits    bool   // a hand has edited a file at all
 	faulty   bool   // the disk has refused calls of this process: it may leave files
 
 	mu    sync.Mutex // mu guards the rest: what the program and the disk's faults are.
@@ -288,7 +287,7 @@ func (w *applyWorld) step() {
 	case n == 9:
 		what = "edit"
 		w.mu.Lock()
-		w.edited, w.edits = true, true
+		w.edited = true
 		if err := os.WriteFile(filepath.Join(w.dir, "out", "one"), []byte("hand;"), 0o600); err != nil {
 			w.t.Fatal(err)
 		}
@@ -431,9 +430,6 @@ func (w *applyWorld) clean() {
 		for _, e := range entries {
 			if strings.HasSuffix(e.Name(), ".damaged") {
 				continue // A power loss cut a journal that needed no sync.
-			}
-			if w.edits && strings.Contains(e.Name(), ".zkagent-old-") {
-				continue // An edit went through the kept link: recovery leaves what it does not know.
 			}
 			if dir != "out" || strings.HasPrefix(e.Name(), ".") {
 				w.t.Errorf("at rest %s is left in %s", e.Name(), dir)
