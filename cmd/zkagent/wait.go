@@ -74,7 +74,7 @@ func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait contex
 	go func() { ended <- m.Run(run) }()
 	defer func() {
 		stop()
-		_ = <-ended // that we have stopped it
+		<-ended //nolint:errcheck // We have stopped it.
 	}()
 	wait, cancel := g.patience(ctx, w.wait)
 	defer cancel()

@@ -79,12 +79,12 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 			}
 			cancel()
 			if cfg != nil {
-				_ = <-ended // that we have stopped it
+				<-ended //nolint:errcheck // We have stopped it.
 			}
 			return
 		case <-ctx.Done():
 			if cfg != nil {
-				_ = <-ended // that we have stopped it
+				<-ended //nolint:errcheck // We have stopped it.
 			}
 			return
 		case err := <-ended:

@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 	_ = packets.Close()
 	_ = conns.Close()
 	for range running {
-		_ = <-ended // that it was closed
+		<-ended //nolint:errcheck // It ended by our closing it.
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -66,7 +66,7 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 	for {
 		var h jute.MultiHeader
 		h.Decode(d)
-		if d.Err() != nil || !h.Done && !(multiOp(h.Type) && c.s.knows(h.Type)) {
+		if d.Err() != nil || !h.Done && (!multiOp(h.Type) || !c.s.knows(h.Type)) {
 			c.s.commit(nil)
 			c.catchUp()
 			return nil, Error(jute.ErrCodeMarshallingError)
