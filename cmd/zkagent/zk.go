@@ -158,14 +158,18 @@ func newACLSetCommand(g *globals) *cobra.Command {
 				}
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				whole := ctx
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
 				_, stat, err := s.GetACL(ctx, args[0])
 				if err != nil {
+					return gone(ctx, s, args[0], err)
+				}
+				if ok, err := g.confirm(whole, "set the ACL of "+args[0]); err != nil || !ok {
 					return err
 				}
 				_, err = s.SetACL(ctx, args[0], acl, stat.Aversion)
-				return err
+				return gone(ctx, s, args[0], err)
 			})
 		},
 	}
