@@ -13,10 +13,10 @@ import (
 
 // campaign is one candidacy after the other. It returns the cause when ctx or
 // the session has ended, and what the server refuses.
-func (c *Candidate) campaign(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) error {
+func (c *Candidate) campaign(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) error {
 	tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
 	for {
-		err := c.candidacy(ctx, s, line, tell)
+		err := c.candidacy(ctx, s, participants, tell)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -34,30 +34,30 @@ func (c *Candidate) campaign(ctx context.Context, s *session.Session, line *reci
 	}
 }
 
-// candidacy joins the line, waits, leads and leaves. It returns why it ended.
-func (c *Candidate) candidacy(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) error {
+// candidacy joins, waits, leads and leaves. It returns why it ended.
+func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) error {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cur := &candidacy{cancel: cancel, done: make(chan struct{})}
 	old := c.begin(cur)
 	defer c.end(cur)
 
-	place, err := c.enter(own, s, line, old)
+	participant, err := c.enter(own, s, participants, old)
 	if err != nil {
 		return reason(own, err)
 	}
-	c.cfg.Logger.Debug("candidate joined", "path", place.Path(), "czxid", place.Fence())
+	c.cfg.Logger.Debug("candidate joined", "path", participant.Path(), "czxid", participant.Fence())
 	for {
-		if err = place.Wait(own); err == nil {
-			err = c.lead(own, s, place, tell)
+		if err = participant.Wait(own); err == nil {
+			err = c.lead(own, s, participant, tell)
 		}
-		// Suspended, and the session lives on: the place is still ours.
+		// Suspended, and the session lives on: our znode stands.
 		if !errors.Is(err, session.ErrSuspended) || own.Err() != nil || s.Context().Err() != nil {
 			break
 		}
 	}
 	err = reason(own, err)
-	cur.err = c.leave(ctx, s, place, err)
+	cur.err = c.leave(ctx, s, participant, err)
 	return err
 }
 
@@ -90,38 +90,38 @@ func (c *Candidate) end(cur *candidacy) {
 const leaveWait = 5 * time.Second
 
 // leave deletes the znode, or leaves it standing for a successor.
-func (c *Candidate) leave(ctx context.Context, s *session.Session, place *recipe.Place, why error) error {
+func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *recipe.Participant, why error) error {
 	switch {
 	case s.Context().Err() != nil, errors.Is(why, recipe.ErrLost):
 		return nil // it is gone
 	case ctx.Err() != nil && c.cfg.Keep && !errors.Is(why, ErrResigned):
 		c.mu.Lock()
-		c.old = &kept{s, place}
+		c.old = &kept{s, participant}
 		c.mu.Unlock()
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(s.Context(), min(s.Timeout(), leaveWait))
 	defer cancel()
-	if err := place.Leave(bounded); err != nil {
-		place.Abandon()
+	if err := participant.Leave(bounded); err != nil {
+		participant.Abandon()
 		return fmt.Errorf("leave election %s: %w", c.cfg.Name, err)
 	}
 	return nil
 }
 
-// lead holds one term, from the proof that the place is ours until Lead has
+// lead holds one term, from the proof that our znode stands until Lead has
 // returned. It returns why the term ended.
-func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.Place, tell func(view.Leader)) error {
-	hold, err := place.Hold(ctx)
+func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *recipe.Participant, tell func(view.Leader)) error {
+	hold, err := participant.Hold(ctx)
 	if err != nil {
 		return err
 	}
 	term, cancel := context.WithCancelCause(hold.Context())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: place.Fence(), Mine: true}
+	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: participant.Fence(), Mine: true}
 	c.noteTerm()
 	c.cfg.Metrics.elected(c.cfg.Name)
-	c.cfg.Logger.Info("term began", "path", place.Path(), "term", place.Fence())
+	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
 	tell(leader)
 	deposed := make(chan struct{})
 	go func() { // tells at once, however long Lead takes to return
@@ -130,7 +130,7 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.
 		tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
 	}()
 	if c.cfg.Lead != nil {
-		c.cfg.Lead(term, Term{ID: place.Fence(), Path: place.Path(), Session: s})
+		c.cfg.Lead(term, Term{ID: participant.Fence(), Path: participant.Path(), Session: s})
 	} else {
 		<-term.Done()
 	}
@@ -139,6 +139,6 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, place *recipe.
 	stop()
 	hold.Keep()
 	why := context.Cause(term)
-	c.cfg.Logger.Info("term ended", "path", place.Path(), "term", place.Fence(), "err", why)
+	c.cfg.Logger.Info("term ended", "path", participant.Path(), "term", participant.Fence(), "err", why)
 	return why
 }

@@ -25,7 +25,7 @@ type Config struct {
 	// Dialect is recipe.Curator (LeaderLatch, the default),
 	// recipe.CuratorSelector (LeaderSelector) or recipe.Kazoo.
 	Dialect string
-	// JoinDelay is how long the candidate waits before it joins the line, so
+	// JoinDelay is how long the candidate waits before it joins, so
 	// that of candidates that start together others stand first. Nobody who
 	// leads is deposed.
 	JoinDelay time.Duration
@@ -76,10 +76,10 @@ type candidacy struct {
 	err    error         // of leaving; valid when done is closed
 }
 
-// kept is a place in line that outlives a Run.
+// kept is a participation that outlives a Run.
 type kept struct {
-	s     *session.Session
-	place *recipe.Place
+	s           *session.Session
+	participant *recipe.Participant
 }
 
 // New returns a candidate. It does no I/O.
@@ -97,7 +97,7 @@ func New(cfg Config) *Candidate {
 // It returns nil when ctx is done, or after the first term of a candidate that
 // leads once, and an error when it cannot go on in this session.
 func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
-	line, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
+	participants, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
 	if err != nil {
 		return fmt.Errorf("election %s: %w", c.cfg.Name, err)
 	}
@@ -107,11 +107,11 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 	var wg sync.WaitGroup
 	var failed error
 	wg.Go(func() {
-		failed = c.campaign(run, s, line, func(l view.Leader) { states <- state{mine: &l} })
+		failed = c.campaign(run, s, participants, func(l view.Leader) { states <- state{mine: &l} })
 		cancel(errors.New("campaign ended"))
 	})
 	if c.cfg.Observe {
-		wg.Go(func() { c.observe(run, s, line, func(l view.Leader) { states <- state{seen: &l} }) })
+		wg.Go(func() { c.observe(run, s, participants, func(l view.Leader) { states <- state{seen: &l} }) })
 	}
 	go func() {
 		wg.Wait()
@@ -126,15 +126,15 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 
 // observe follows who leads. Its errors end with the session or with ctx, which
 // the campaign sees too; others leave the leader unknown.
-func (c *Candidate) observe(ctx context.Context, s *session.Session, line *recipe.Line, tell func(view.Leader)) {
-	err := line.Follow(ctx, s, func(f recipe.Front) { tell(leaderOf(c.cfg.Name, c.cfg.Path, f)) })
+func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) {
+	err := participants.Follow(ctx, s, func(l recipe.Leader) { tell(leaderOf(c.cfg.Name, c.cfg.Path, l)) })
 	if ctx.Err() == nil && s.Context().Err() == nil {
 		c.cfg.Logger.Warn("the leader cannot be observed", "path", c.cfg.Path, "err", err)
 	}
 }
 
 // Resign ends the term, or the wait for one, deletes our znode, and waits for
-// that. Run then rests for a third of the session timeout and joins the line
+// that. Run then rests for a third of the session timeout and joins
 // again, at its end. It returns nil when there is nothing to resign from.
 func (c *Candidate) Resign(ctx context.Context) error {
 	c.mu.Lock()
@@ -145,7 +145,7 @@ func (c *Candidate) Resign(ctx context.Context) error {
 		if old == nil || old.s.Context().Err() != nil {
 			return nil //nolint:nilerr // the znode went with its session
 		}
-		return old.place.Leave(ctx)
+		return old.participant.Leave(ctx)
 	}
 	cur.cancel(ErrResigned)
 	select {

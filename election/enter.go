@@ -11,16 +11,16 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// enter returns our place in line: one that this session owns already, or a
+// enter returns our participant: one that this session owns already, or a
 // new one after the delay.
-func (c *Candidate) enter(ctx context.Context, s *session.Session, line *recipe.Line, old *kept) (*recipe.Place, error) {
+func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *kept) (*recipe.Participant, error) {
 	if old != nil && old.s == s {
-		return old.place, nil // Run goes on where the last one ended
+		return old.participant, nil // Run goes on where the last one ended
 	}
 	if s.Resumed() {
-		place, err := c.adopt(ctx, s, line)
-		if place != nil || err != nil {
-			return place, err
+		participant, err := c.adopt(ctx, s, participants)
+		if participant != nil || err != nil {
+			return participant, err
 		}
 	}
 	if c.cfg.JoinDelay > 0 {
@@ -28,13 +28,13 @@ func (c *Candidate) enter(ctx context.Context, s *session.Session, line *recipe.
 			return nil, err
 		}
 	}
-	return line.Join(ctx, s, []byte(c.cfg.ID))
+	return participants.Join(ctx, s, []byte(c.cfg.ID))
 }
 
-// adopt looks for what a former process of this session left in the line. The
+// adopt looks for what a former process of this session left there. The
 // first candidate that says our id is kept, all others of the session are
 // deleted: nobody would ever make them leave. nil means that there is none.
-func (c *Candidate) adopt(ctx context.Context, s *session.Session, line *recipe.Line) (*recipe.Place, error) {
+func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants *recipe.Participants) (*recipe.Participant, error) {
 	paths, err := s.Ephemerals(ctx, c.cfg.Path)
 	if errors.Is(err, session.ErrUnimplemented) {
 		return nil, nil
@@ -42,10 +42,10 @@ func (c *Candidate) adopt(ctx context.Context, s *session.Session, line *recipe.
 	if err != nil {
 		return nil, fmt.Errorf("look for our candidates: %w", err)
 	}
-	var places []*recipe.Place
+	var found []*recipe.Participant
 	for _, path := range paths {
 		dir, name := session.SplitPath(path)
-		_, ours := recipe.ParseSequence(name, line.Mark())
+		_, ours := recipe.ParseSequence(name, participants.Mark())
 		if dir != strings.TrimSuffix(c.cfg.Path, "/") || !ours {
 			continue
 		}
@@ -56,34 +56,34 @@ func (c *Candidate) adopt(ctx context.Context, s *session.Session, line *recipe.
 		if err != nil {
 			return nil, err
 		}
-		place, err := line.Adopt(s, path, stat)
+		participant, err := participants.Adopt(s, path, stat)
 		switch {
 		case err != nil:
 			continue
 		case string(data) != c.cfg.ID:
-			place.Abandon()
+			participant.Abandon()
 			continue
 		}
-		places = append(places, place)
+		found = append(found, participant)
 	}
-	return firstOf(places), nil
+	return firstOf(found), nil
 }
 
-// firstOf returns the place that stands first and gives up the others.
-func firstOf(places []*recipe.Place) *recipe.Place {
-	slices.SortFunc(places, func(a, b *recipe.Place) int {
+// firstOf returns the participant that stands first and gives up the others.
+func firstOf(found []*recipe.Participant) *recipe.Participant {
+	slices.SortFunc(found, func(a, b *recipe.Participant) int {
 		if a.Sequence().Before(b.Sequence()) {
 			return -1
 		}
 		return 1
 	})
-	for i, place := range places {
+	for i, participant := range found {
 		if i > 0 {
-			place.Abandon()
+			participant.Abandon()
 		}
 	}
-	if len(places) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	return places[0]
+	return found[0]
 }

@@ -8,7 +8,7 @@ import (
 // state is one thing that Run has learned.
 type state struct {
 	mine *view.Leader // what our own candidacy knows: whether we lead
-	seen *view.Leader // who stands first in line
+	seen *view.Leader // who stands first
 }
 
 // report turns states into updates: our own term counts first, then what was
@@ -42,7 +42,7 @@ func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 	c.cfg.Metrics.leads(c.cfg.Name, false)
 }
 
-// leaderOf is the update that tells of the front of a line.
-func leaderOf(name, path string, f recipe.Front) view.Leader {
-	return view.Leader{Name: name, Path: path, ID: string(f.Data), Term: f.Stat.Czxid}
+// leaderOf is the update that tells of the leader.
+func leaderOf(name, path string, l recipe.Leader) view.Leader {
+	return view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
 }

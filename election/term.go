@@ -32,11 +32,11 @@ func (t Term) Held() bool { return t.Session.Held() }
 // until ctx or the session ends; it returns the cause. It calls up at once and
 // on each change of the leader, with an empty ID while nobody leads.
 func Observe(ctx context.Context, s *session.Session, path, dialect string, up func(view.Leader)) error {
-	line, err := recipe.Candidates(path, dialect, nil)
+	participants, err := recipe.Candidates(path, dialect, nil)
 	if err != nil {
 		return fmt.Errorf("observe election: %w", err)
 	}
-	err = line.Follow(ctx, s, func(f recipe.Front) { up(leaderOf("", path, f)) })
+	err = participants.Follow(ctx, s, func(l recipe.Leader) { up(leaderOf("", path, l)) })
 	return fmt.Errorf("observe election %s: %w", path, err)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Contender is one znode in a line: somebody who holds, or who waits.
+// Contender is one who holds, or who waits, as its znode tells.
 type Contender struct {
 	Path     string
 	Data     []byte // what it says of itself, by custom a host name
@@ -23,7 +23,7 @@ type Contender struct {
 	Sequence Sequence
 }
 
-// Contenders returns who stands in the line at path, in order: of a lock, a
+// Contenders returns who contends at path, in order: of a lock, a
 // read-write lock or an election, in any of the layouts that this package knows.
 // A path that does not exist has none.
 func Contenders(ctx context.Context, s *session.Session, path string) ([]Contender, error) {

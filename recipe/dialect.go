@@ -16,7 +16,7 @@ const (
 	Kazoo = "kazoo"
 )
 
-// naming tells how contenders of a line are named.
+// naming tells how contenders are named.
 type naming struct {
 	mark string
 	// hex names are <32 hex digits><mark><sequence>, as kazoo's are;

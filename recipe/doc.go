@@ -1,7 +1,7 @@
 // Package recipe has ZooKeeper's recipes as a Go library: locks, read-write and
 // revocable locks, multi-locks, semaphores, barriers, queues, two-phase commit,
 // counters, persistent ephemeral nodes and group membership. Elections are in
-// package election, on the same order of contenders ([Line]).
+// package election, on the same order of contenders ([Participants]).
 //
 // # Usage
 //

@@ -7,27 +7,27 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Front is who stands first in a line, as read at one moment.
-type Front struct {
-	Path string // of its znode; empty when the line is empty
+// Leader is who stands first among the participants, as read at one moment.
+type Leader struct {
+	Path string // of its znode; empty when there is nobody
 	Data []byte
 	Stat session.Stat
 }
 
-// Follow calls up with the front of the line, at once and whenever another
-// contender has come to stand there, until ctx or the session ends, and returns
-// the cause. It watches the front's znode alone, or the line while it is
-// empty. Whoever follows is woken by each change of the front.
-func (l *Line) Follow(ctx context.Context, s *session.Session, up func(Front)) error {
-	last := Front{Path: "unknown"}
+// Follow calls up with the leader, at once and whenever another
+// participant has become it, until ctx or the session ends, and returns
+// the cause. It watches the leader's znode alone, or the path while there
+// is nobody. Whoever follows is woken by each change of the leader.
+func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
+	last := Leader{Path: "unknown"}
 	for {
-		front, watch, err := l.front(ctx, s)
+		leader, watch, err := ps.leader(ctx, s)
 		if err != nil {
 			return err
 		}
-		if front.Path != last.Path || front.Stat.Czxid != last.Stat.Czxid || front.Stat.Mzxid != last.Stat.Mzxid {
-			last = front
-			up(front)
+		if leader.Path != last.Path || leader.Stat.Czxid != last.Stat.Czxid || leader.Stat.Mzxid != last.Stat.Mzxid {
+			last = leader
+			up(leader)
 		}
 		if err := watch.Wait(ctx); err != nil {
 			return err
@@ -35,29 +35,29 @@ func (l *Line) Follow(ctx context.Context, s *session.Session, up func(Front)) e
 	}
 }
 
-// front reads the front with a watch that tells when to read again.
-func (l *Line) front(ctx context.Context, s *session.Session) (Front, *session.Watch, error) {
+// leader reads the leader with a watch that tells when to read again.
+func (ps *Participants) leader(ctx context.Context, s *session.Session) (Leader, *session.Watch, error) {
 	for {
-		names, _, err := s.Children(ctx, l.Path)
+		names, _, err := s.Children(ctx, ps.Path)
 		if err != nil && !errors.Is(err, session.ErrNoNode) {
-			return Front{}, nil, err
+			return Leader{}, nil, err
 		}
 		c, ok := first(names)
 		if !ok {
-			list, watch, err := s.ListW(ctx, l.Path)
+			list, watch, err := s.ListW(ctx, ps.Path)
 			if err != nil {
-				return Front{}, nil, err
+				return Leader{}, nil, err
 			}
 			if _, ok := first(list.Names); !ok {
-				return Front{}, watch, nil
+				return Leader{}, watch, nil
 			}
 			watch.Stop()
 			continue
 		}
-		path := child(l.Path, c.name)
+		path := child(ps.Path, c.name)
 		data, stat, watch, err := s.GetW(ctx, path)
 		if !errors.Is(err, session.ErrNoNode) {
-			return Front{path, data, stat}, watch, err
+			return Leader{path, data, stat}, watch, err
 		}
 	}
 }

@@ -42,11 +42,11 @@ type LockConfig struct {
 // Lock is an exclusive lock. It may be used by many goroutines at once, each
 // of which contends by itself. It is not reentrant.
 type Lock struct {
-	s    *session.Session
-	cfg  LockConfig
-	line *Line
-	opts holdOptions
-	err  error // what is wrong with the configuration, told by Acquire
+	s            *session.Session
+	cfg          LockConfig
+	participants *Participants
+	opts         holdOptions
+	err          error // what is wrong with the configuration, told by Acquire
 }
 
 // NewLock returns a lock of the session. It does no I/O.
@@ -61,21 +61,21 @@ func newLock(s *session.Session, cfg LockConfig, n naming, shared bool, err erro
 	}
 	return &Lock{
 		s: s, cfg: cfg, err: err,
-		line: &Line{Path: cfg.Path, Logger: cfg.Logger, naming: n, shared: shared, acl: cfg.ACL},
-		opts: holdOptions{shared: shared, now: cfg.Revocable},
+		participants: &Participants{Path: cfg.Path, Logger: cfg.Logger, naming: n, shared: shared, acl: cfg.ACL},
+		opts:         holdOptions{shared: shared, now: cfg.Revocable},
 	}
 }
 
 // Acquire waits until the lock is ours. When ctx ends first its cause is
 // returned and nothing is left behind. The hold does not end with ctx.
 func (l *Lock) Acquire(ctx context.Context) (*Hold, error) {
-	return l.acquire(ctx, func(p *Place) error { return p.Wait(ctx) })
+	return l.acquire(ctx, func(p *Participant) error { return p.Wait(ctx) })
 }
 
 // TryAcquire takes the lock when it is free, and returns an error that matches
 // ErrHeld when it is not.
 func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
-	return l.acquire(ctx, func(p *Place) error {
+	return l.acquire(ctx, func(p *Participant) error {
 		first, err := p.First(ctx)
 		if err == nil && !first {
 			err = ErrHeld
@@ -87,20 +87,20 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
 // Path is the path whose children contend.
 func (l *Lock) Path() string { return l.cfg.Path }
 
-func (l *Lock) acquire(ctx context.Context, wait func(*Place) error) (*Hold, error) {
+func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hold, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, l.err)
 	}
 	if err := waitsForItself(ctx, l.s, l.cfg.Path, l.opts.shared); err != nil {
 		return nil, err
 	}
-	place, err := l.line.Join(ctx, l.s, l.cfg.Data)
+	participant, err := l.participants.Join(ctx, l.s, l.cfg.Data)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	if err := wait(place); err != nil {
-		place.Abandon()
+	if err := wait(participant); err != nil {
+		participant.Abandon()
 		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, err)
 	}
-	return newHold(ctx, l.s, l.cfg.Path, place.path, place.Fence(), l.opts), nil
+	return newHold(ctx, l.s, l.cfg.Path, participant.path, participant.Fence(), l.opts), nil
 }

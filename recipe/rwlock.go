@@ -92,9 +92,9 @@ func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
 	}
 	head, _, _ := splitSequence(c.name)
 	id, prefix := uuid.NewString(), "_c_"
-	mark := "-" + l.read.line.naming.mark
-	if l.read.line.naming.hex {
-		id, prefix, mark = strings.ReplaceAll(id, "-", ""), "", l.read.line.naming.mark
+	mark := "-" + l.read.participants.naming.mark
+	if l.read.participants.naming.hex {
+		id, prefix, mark = strings.ReplaceAll(id, "-", ""), "", l.read.participants.naming.mark
 	}
 	return child(l.read.cfg.Path, prefix+id+mark+c.name[len(head):]), nil
 }

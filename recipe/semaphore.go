@@ -135,11 +135,11 @@ func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, erro
 	return holds, nil
 }
 
-// turn waits for our turn in the lock's line. A contender that tries waits only
+// turn waits for our turn among those who want the lock. A contender that tries waits only
 // for those who are taking a free permit: while as many leases stand as there are
 // permits, it is refused.
-func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Place, error) {
-	turn, err := m.lock.line.Join(ctx, m.s, m.cfg.Data)
+func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Participant, error) {
+	turn, err := m.lock.participants.Join(ctx, m.s, m.cfg.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +155,13 @@ func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Place, error) {
 	return turn, nil
 }
 
-func (m *Semaphore) tryTurn(ctx context.Context, turn *Place, n int) error {
+func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error {
 	for {
 		pred, err := turn.ahead(ctx)
 		if err != nil || pred == "" {
 			return err
 		}
-		watch, _, err := watchData(ctx, m.s, child(turn.line.Path, pred))
+		watch, _, err := watchData(ctx, m.s, child(turn.participants.Path, pred))
 		if err != nil {
 			return err
 		}
@@ -189,9 +189,9 @@ func (m *Semaphore) tryTurn(ctx context.Context, turn *Place, n int) error {
 }
 
 // take creates our leases and waits until they are among the K. It is called when
-// it is our turn, and gives up when our place in the line is lost: another may
+// it is our turn, and gives up when our znode is lost: another may
 // count then.
-func (m *Semaphore) take(ctx context.Context, turn *Place, n int, try bool) ([]*Hold, error) {
+func (m *Semaphore) take(ctx context.Context, turn *Participant, n int, try bool) ([]*Hold, error) {
 	var own []lease
 	err := error(nil)
 	for range n {
@@ -233,7 +233,7 @@ func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, erro
 }
 
 // await waits until the leases, ours among them, are not more than K.
-func (m *Semaphore) await(ctx context.Context, turn *Place, own []lease, try bool) error {
+func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, try bool) error {
 	// Nobody else takes a permit while our place is first. It is watched from
 	// here on, so its loss ends the wait.
 	if err := turn.prove(ctx); err != nil {

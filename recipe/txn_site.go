@@ -118,16 +118,16 @@ func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
 	if err != nil {
 		return Undecided, err
 	}
-	line, err := Candidates(x.path+"-latch", Curator, nil)
+	participants, err := Candidates(x.path+"-latch", Curator, nil)
 	if err != nil {
 		return Undecided, err
 	}
-	place, err := line.Join(ctx, x.s, nil)
+	participant, err := participants.Join(ctx, x.s, nil)
 	if err != nil {
 		return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
 	}
-	defer place.Abandon()
-	if err := place.Wait(ctx); err != nil {
+	defer participant.Abandon()
+	if err := participant.Wait(ctx); err != nil {
 		return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
 	}
 	return x.coordinate(ctx, p)

@@ -11,8 +11,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Line is the order of contenders below one path, which locks, semaphores and
-// elections share.
+// Participants are the contenders below one path, in their order. Locks,
+// semaphores and elections share them.
 //
 //	<path>/_c_<uuid>-<mark><sequence>   ephemeral sequential
 //
@@ -29,7 +29,7 @@ import (
 // they wait: when their turn comes it is known to be theirs without another
 // request, and one that an operator deletes is missed at once. Waiters for a lock
 // miss theirs when the wait ends.
-type Line struct {
+type Participants struct {
 	// Path is the znode whose children contend; it is created when missing.
 	Path string
 	// Logger is told once about children that do not belong; nil: nobody.
@@ -42,8 +42,8 @@ type Line struct {
 	warned sync.Once
 }
 
-// Candidates returns the line of the candidates of an election.
-func Candidates(path, dialect string, logger *slog.Logger) (*Line, error) {
+// Candidates returns the participants of an election.
+func Candidates(path, dialect string, logger *slog.Logger) (*Participants, error) {
 	n, err := candidateNaming(dialect)
 	if err != nil {
 		return nil, err
@@ -51,26 +51,26 @@ func Candidates(path, dialect string, logger *slog.Logger) (*Line, error) {
 	if err := session.ValidatePath(path); err != nil {
 		return nil, err
 	}
-	return &Line{Path: path, Logger: logger, naming: n, proven: true}, nil
+	return &Participants{Path: path, Logger: logger, naming: n, proven: true}, nil
 }
 
-// Place is our znode in a line. It is used by one goroutine at a time.
-type Place struct {
-	line *Line
-	s    *session.Session
-	path string
-	seq  Sequence
-	stat session.Stat
-	own  *session.Watch // set on our znode while we wait; nil: none
+// Participant is our contender, with its znode. It is used by one goroutine at a time.
+type Participant struct {
+	participants *Participants
+	s            *session.Session
+	path         string
+	seq          Sequence
+	stat         session.Stat
+	own          *session.Watch // set on our znode while we wait; nil: none
 }
 
-// Join creates a znode at the end of the line.
-func (l *Line) Join(ctx context.Context, s *session.Session, data []byte) (*Place, error) {
-	path, stat, err := createContender(ctx, s, l.Path, l.naming, data, l.acl)
+// Join creates a znode behind all others.
+func (ps *Participants) Join(ctx context.Context, s *session.Session, data []byte) (*Participant, error) {
+	path, stat, err := createContender(ctx, s, ps.Path, ps.naming, data, ps.acl)
 	if err != nil {
-		return nil, fmt.Errorf("join %s: %w", l.Path, err)
+		return nil, fmt.Errorf("join %s: %w", ps.Path, err)
 	}
-	p, err := l.Adopt(s, path, stat)
+	p, err := ps.Adopt(s, path, stat)
 	if err != nil {
 		abandon(s, path)
 		return nil, err
@@ -79,48 +79,48 @@ func (l *Line) Join(ctx context.Context, s *session.Session, data []byte) (*Plac
 }
 
 // Adopt takes over a znode that the session owns already, for example one that
-// a former process of this agent made. Its place is kept.
-func (l *Line) Adopt(s *session.Session, path string, stat session.Stat) (*Place, error) {
+// a former process of this agent made. It stands where it stood.
+func (ps *Participants) Adopt(s *session.Session, path string, stat session.Stat) (*Participant, error) {
 	c, ok := parseContender(base(path))
 	if !ok {
-		return nil, fmt.Errorf("join %s: no sequence in %q", l.Path, base(path))
+		return nil, fmt.Errorf("join %s: no sequence in %q", ps.Path, base(path))
 	}
 	if stat.EphemeralOwner != s.ID() {
-		return nil, fmt.Errorf("join %s: %s belongs to another session: %w", l.Path, path, ErrNotHeld)
+		return nil, fmt.Errorf("join %s: %s belongs to another session: %w", ps.Path, path, ErrNotHeld)
 	}
-	return &Place{line: l, s: s, path: path, seq: c.seq, stat: stat}, nil
+	return &Participant{participants: ps, s: s, path: path, seq: c.seq, stat: stat}, nil
 }
 
 // Path returns the path of our znode.
-func (p *Place) Path() string { return p.path }
+func (p *Participant) Path() string { return p.path }
 
 // Fence returns the czxid of our znode: it grows from holder to holder.
-func (p *Place) Fence() int64 { return p.stat.Czxid }
+func (p *Participant) Fence() int64 { return p.stat.Czxid }
 
-// Sequence returns the place in the line.
-func (p *Place) Sequence() Sequence { return p.seq }
+// Sequence returns our number in the order.
+func (p *Participant) Sequence() Sequence { return p.seq }
 
-// Mark returns what stands before our sequence in the names of this line.
-func (l *Line) Mark() string { return l.naming.mark }
+// Mark returns what stands before our sequence in the names of these participants.
+func (ps *Participants) Mark() string { return ps.naming.mark }
 
 // Leave deletes our znode. That it is gone already is no error.
-func (p *Place) Leave(ctx context.Context) error {
+func (p *Participant) Leave(ctx context.Context) error {
 	p.unwatch()
 	return removeOwn(ctx, p.s, p.path)
 }
 
 // Abandon deletes our znode in the background, for callers whose context has
 // ended.
-func (p *Place) Abandon() {
+func (p *Participant) Abandon() {
 	p.unwatch()
 	abandon(p.s, p.path)
 }
 
-// Hold begins to hold the place, whose turn it is: our znode is read, with a
+// Hold begins to hold, when it is our turn: our znode is read, with a
 // watch, before anything is believed, unless a watch that was set while we waited
 // says that nothing has happened to it since. The hold's context ends when the
 // znode vanishes, the lease runs out or the session ends, not with ctx.
-func (p *Place) Hold(ctx context.Context) (*Hold, error) {
+func (p *Participant) Hold(ctx context.Context) (*Hold, error) {
 	// An event that came before the reply of the newest list has fired the
 	// watch by now.
 	if p.own == nil || p.own.Fired() {
@@ -130,12 +130,12 @@ func (p *Place) Hold(ctx context.Context) (*Hold, error) {
 	}
 	own := p.own
 	p.own = nil
-	return newHold(ctx, p.s, p.line.Path, p.path, p.Fence(), holdOptions{seen: own}), nil
+	return newHold(ctx, p.s, p.participants.Path, p.path, p.Fence(), holdOptions{seen: own}), nil
 }
 
 // prove reads our znode with a watch and checks that it is ours. It returns
 // ErrLost when it is not.
-func (p *Place) prove(ctx context.Context) error {
+func (p *Participant) prove(ctx context.Context) error {
 	p.unwatch()
 	_, stat, watch, err := p.s.GetW(ctx, p.path)
 	if errors.Is(err, session.ErrNoNode) {
@@ -152,22 +152,22 @@ func (p *Place) prove(ctx context.Context) error {
 	return nil
 }
 
-func (p *Place) unwatch() {
+func (p *Participant) unwatch() {
 	p.own.Stop()
 	p.own = nil
 }
 
-// First lists the line once and reports whether it is our turn. It returns
+// First lists the participants once and reports whether it is our turn. It returns
 // ErrLost when our znode is not there any more.
-func (p *Place) First(ctx context.Context) (bool, error) {
+func (p *Participant) First(ctx context.Context) (bool, error) {
 	pred, err := p.ahead(ctx)
 	return pred == "", err
 }
 
 // Wait returns when nobody stands before us, with the cause of ctx or of the
 // session's end, or with ErrLost when our znode has vanished. The caller then
-// leaves or abandons the place.
-func (p *Place) Wait(ctx context.Context) error {
+// leaves or abandons.
+func (p *Participant) Wait(ctx context.Context) error {
 	for {
 		pred, err := p.ahead(ctx)
 		if err == nil && pred == "" {
@@ -183,21 +183,21 @@ func (p *Place) Wait(ctx context.Context) error {
 	}
 }
 
-// waitFor returns nil when the line is to be listed again: the one before us has
+// waitFor returns nil when the participants are to be listed again: the one before us has
 // left, or something happened to our own znode.
-func (p *Place) waitFor(ctx context.Context, pred string) error {
-	if p.line.proven && (p.own == nil || p.own.Fired()) {
+func (p *Participant) waitFor(ctx context.Context, pred string) error {
+	if p.participants.proven && (p.own == nil || p.own.Fired()) {
 		if err := p.prove(ctx); err != nil {
 			return fmt.Errorf("watch %s: %w", p.path, err)
 		}
 	}
-	watch, stat, err := watchData(ctx, p.s, child(p.line.Path, pred))
+	watch, stat, err := watchData(ctx, p.s, child(p.participants.Path, pred))
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", pred, err)
 	}
 	if watch != nil && stat.EphemeralOwner == 0 {
 		watch.Stop()
-		return fmt.Errorf("%w: %s stands in line, belongs to no session and never leaves by itself: delete it", ErrInTheWay, child(p.line.Path, pred))
+		return fmt.Errorf("%w: %s stands before us, belongs to no session and never leaves by itself: delete it", ErrInTheWay, child(p.participants.Path, pred))
 	}
 	if watch == nil {
 		return nil // it left between the list and the read
@@ -220,36 +220,36 @@ func (p *Place) waitFor(ctx context.Context, pred string) error {
 }
 
 // ahead returns whom we wait for; empty when it is our turn.
-func (p *Place) ahead(ctx context.Context) (string, error) {
-	names, stat, err := p.s.Children(ctx, p.line.Path)
+func (p *Participant) ahead(ctx context.Context) (string, error) {
+	names, stat, err := p.s.Children(ctx, p.participants.Path)
 	if errors.Is(err, session.ErrNoNode) {
 		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
 	}
 	if err != nil {
-		return "", fmt.Errorf("list %s: %w", p.line.Path, err)
+		return "", fmt.Errorf("list %s: %w", p.participants.Path, err)
 	}
-	kind := p.line.naming.kind()
-	if err := otherKind(p.line.Path, kind, names); err != nil {
+	kind := p.participants.naming.kind()
+	if err := otherKind(p.participants.Path, kind, names); err != nil {
 		return "", err
 	}
-	if err := isSemaphore(ctx, p.s, p.line.Path, kind, stat); err != nil {
+	if err := isSemaphore(ctx, p.s, p.participants.Path, kind, stat); err != nil {
 		return "", err
 	}
 	if !slices.Contains(names, base(p.path)) {
 		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
 	}
-	pred, foreign := predecessor(names, p.seq, p.line.shared)
-	p.line.warn(foreign)
+	pred, foreign := predecessor(names, p.seq, p.participants.shared)
+	p.participants.warn(foreign)
 	return pred, nil
 }
 
 // warn logs once that children are no contenders we know.
-func (l *Line) warn(foreign []string) {
-	if len(foreign) == 0 || l.Logger == nil {
+func (ps *Participants) warn(foreign []string) {
+	if len(foreign) == 0 || ps.Logger == nil {
 		return
 	}
-	l.warned.Do(func() {
-		l.Logger.Warn("children that do not contend are ignored", "path", l.Path, "child", foreign[0], "count", len(foreign))
+	ps.warned.Do(func() {
+		ps.Logger.Warn("children that do not contend are ignored", "path", ps.Path, "child", foreign[0], "count", len(foreign))
 	})
 }
 
