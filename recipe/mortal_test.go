@@ -72,6 +72,9 @@ type mortalConn struct {
 
 // Write sends the frames in b until the fatal one.
 func (c *mortalConn) Write(b []byte) (int, error) {
+	if !c.greet && len(b) == 4 { // a four-letter word, on a connection of its own
+		return c.Conn.Write(b)
+	}
 	for done := 0; done < len(b); {
 		size := 4 + int(binary.BigEndian.Uint32(b[done:]))
 		counts := c.greet && int32(binary.BigEndian.Uint32(b[done+4:])) != jute.XidPing
