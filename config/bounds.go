@@ -53,10 +53,10 @@ func checkRatio(old *view.Keys, keys map[string][]byte) error {
 		now += int64(len(v))
 	}
 	if n := int64(old.Len()); n > 0 && exceeds(n, int64(len(keys))) {
-		return fmt.Errorf("%d keys instead of %d is more than a factor of %d (--force allows it): %w", len(keys), n, MaxRatio, ErrBounds)
+		return fmt.Errorf("%d keys instead of %d is more than a factor of %d, and the publish is not forced: %w", len(keys), n, MaxRatio, ErrBounds)
 	}
 	if max(was, now) > ratioFloor && was > 0 && exceeds(was, now) {
-		return fmt.Errorf("%d bytes instead of %d is more than a factor of %d (--force allows it): %w", now, was, MaxRatio, ErrBounds)
+		return fmt.Errorf("%d bytes instead of %d is more than a factor of %d, and the publish is not forced: %w", now, was, MaxRatio, ErrBounds)
 	}
 	return nil
 }

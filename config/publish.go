@@ -214,7 +214,7 @@ func (c *PublishConfig) layoutFor(st *state) (string, error) {
 // unfinishedError says how to go on.
 func unfinishedError(root string) error {
 	return fmt.Errorf("config %s: %w: there are keys and no ready, so another writer is at work or died half-way; "+
-		"readers keep the tree from before. To finish, publish the whole tree with --finish, or declare what is there complete with --finish alone", root, ErrUnfinished)
+		"readers keep the tree from before. To finish, publish the whole tree again, or declare what is there complete", root, ErrUnfinished)
 }
 
 // hasKeys reports whether a flat tree has any key.

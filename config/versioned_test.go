@@ -482,7 +482,7 @@ func TestPublish_DiesAtEachStep(t *testing.T) {
 				cfg.step = nil
 				_, err := Publish(soon(t), next, cfg)
 				if name == "keys" || name == "keys2" || name == "ready" {
-					if !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), "--finish") {
+					if !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), "To finish, ") {
 						t.Fatalf("got %v", err)
 					}
 					f.awaitStatus("the wait for ready", func(st Status) bool { return st.Waiting != "" })
