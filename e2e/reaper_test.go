@@ -37,7 +37,6 @@ type request struct {
 var (
 	creates = []int32{jute.OpCreate, jute.OpCreate2, jute.OpMulti}
 	sets    = []int32{jute.OpSetData, jute.OpMulti}
-	deletes = []int32{jute.OpDelete, jute.OpMulti}
 )
 
 // arm makes the next such request the last one of its process. Its name comes

@@ -23,22 +23,20 @@ var rolloutSteps = []struct {
 	{name: "the version is written", request: request{by: publisher, ops: creates, has: []string{site + "/versions/"}}},
 	{name: "the rollout is proposed", request: request{by: publisher, ops: creates, has: []string{"/rollouts/current"}}, opened: true},
 
-	{name: "a host votes", request: request{not: publisher, ops: creates, has: []string{"/votes/"}}},
-	{name: "a host wants to coordinate", request: request{not: publisher, ops: creates[:2], has: []string{coordinators}}},
-	{name: "the coordinator reads the clock", request: request{not: publisher, ops: sets[:1], has: []string{coordinators}}},
-	{name: "the coordinator decides", request: request{not: publisher, ops: creates, has: []string{coordinators, "/decision"}}},
-	{name: "a host queues for a permit", request: request{not: publisher, ops: creates, has: []string{"/permits/locks/"}}},
-	{name: "a host takes a permit", request: request{not: publisher, ops: creates, has: []string{"/permits/leases/"}}},
-	{name: "a host lets the next one queue", request: request{not: publisher, ops: deletes[:1], has: []string{"/permits/locks/"}}},
-	{name: "a host starts", request: request{not: publisher, ops: creates, has: []string{`"state":"started"`}}},
+	{name: "a host votes", request: request{not: publisher, ops: creates, has: []string{`"state":"commit"`}}},
+	{name: "a host wants to coordinate", request: request{not: publisher, ops: creates[:2], has: []string{candidates}}},
+	{name: "the coordinator reads the clock", request: request{not: publisher, ops: sets[:1], has: []string{candidates}}},
+	{name: "the coordinator opens the gate", request: request{not: publisher, ops: sets, has: []string{candidates, `"state":"open"`}}},
+	{name: "the coordinator grants a turn", request: request{not: publisher, ops: sets, has: []string{candidates, `"state":"granted"`}}},
+	{name: "a host starts", request: request{not: publisher, ops: sets, has: []string{`"state":"started"`}}},
 	{name: "a host finishes", request: request{not: publisher, ops: sets, has: []string{`"state":"done"`}}},
-	{name: "a host returns its permit", request: request{not: publisher, ops: deletes[:1], has: []string{"/permits/leases/"}}},
-	{name: "the coordinator lets all start", request: request{not: publisher, ops: sets, has: []string{coordinators, `"budget":-1`}}},
-	{name: "the coordinator closes the rollout", request: request{not: publisher, ops: creates, has: []string{coordinators, `"result":"done"`}}},
-	{name: "the coordinator resigns", request: request{not: publisher, ops: []int32{jute.OpDelete}, has: []string{coordinators}}},
+	{name: "the coordinator lets all start", request: request{not: publisher, ops: sets, has: []string{candidates, `"wave":"all"`}}},
+	{name: "the coordinator closes the rollout", request: request{not: publisher, ops: sets, has: []string{candidates, `"state":"closed"`}}},
+	{name: "a candidate resigns", request: request{not: publisher, ops: []int32{jute.OpDelete}, has: []string{candidates}}},
 }
 
-const coordinators = site + "/rollouts/coordinator/"
+// candidates is in every request that names a candidate of a rollout.
+const candidates = "/coordinator/"
 
 // killedAtEveryStep rolls out one version for each step, and kills whoever
 // makes it: once before ZooKeeper has heard of it, and once before anybody has
