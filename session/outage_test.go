@@ -499,7 +499,7 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.resolve = func(_ context.Context, host string) ([]string, error) {
+			cfg.resolve = func(context.Context, string) ([]string, error) {
 				return []string{"10.0.0.4", "10.0.0.1", "10.0.0.3", "10.0.0.2"}, nil
 			}
 			cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -524,7 +524,7 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 			began := time.Now()
 			select {
 			case <-s.up:
-			case <-time.After(time.Minute):
+			case <-time.NewTimer(time.Minute).C:
 				t.Fatal("no session within a minute, and one address serves")
 			}
 			if d := time.Since(began); d > 2*handshakeLimit(cfg.Timeout)+time.Second {
