@@ -86,6 +86,60 @@ func TestPublish_BesideAnotherTool(t *testing.T) {
 	}
 }
 
+// Another tool without the lock publishes as a whole, so that ready is at version 0
+// before and after it: the tree is the one that is wanted all the same, also where
+// the other changed a key that ours leaves alone.
+func TestPublish_BesideAnotherPublisher(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"all", "begin"} {
+		bubble(t, func(t *testing.T, z *memzk.Server) {
+			s := join(t, z)
+			n := 2
+			if step == "begin" {
+				n = 5000
+			}
+			mustPublish(t, s, "/c", LayoutFlat, numbered(n, "1"))
+			want := numbered(n, "2")
+			want["same"] = "kept"
+			must(t, z.Create("/c/same", []byte("kept")))
+			cfg := PublishConfig{Path: "/c", Layout: LayoutFlat, Keys: bytesOf(want), Force: true}
+			done := false
+			cfg.step = func(name string) error {
+				if name == step && !done {
+					done = true
+					return errors.Join(z.Delete("/c/ready"), z.Set("/c/same", []byte("foreign")), z.Create("/c/ready", nil))
+				}
+				return nil
+			}
+			_, err := Publish(t.Context(), s, cfg)
+			tree, readErr := Read(t.Context(), s, "/c")
+			if !done || err != nil || readErr != nil || !has(want)(tree) {
+				t.Errorf("%s: done %v, %v, %v, got %d keys", step, done, err, readErr, tree.Len())
+			}
+			must(t, s.Close())
+		})
+	}
+}
+
+// A key that another tool set is not deleted unseen.
+func TestPublish_DeletesWhatWasRead(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		mustPublish(t, s, "/c", LayoutFlat, map[string]string{"a": "1", "b": "2"})
+		generation := z.Tree()["/c/ready"].Stat.Czxid
+		cfg := PublishConfig{Path: "/c", Layout: LayoutFlat, Keys: bytesOf(map[string]string{"a": "1"}), Check: &generation, Force: true}
+		cfg.step = func(string) error { return z.Set("/c/b", []byte("foreign")) }
+		if _, err := Publish(t.Context(), s, cfg); !errors.Is(err, ErrConflict) {
+			t.Errorf("got %v", err)
+		}
+		if got := string(z.Tree()["/c/b"].Data); got != "foreign" {
+			t.Errorf("the key holds %q", got)
+		}
+		must(t, s.Close())
+	})
+}
+
 // A conversion does not lose what another tool does meanwhile: before the flip it is
 // refused, after it the key stays and is told.
 func TestConvert_BesideAnotherTool(t *testing.T) {

@@ -102,6 +102,10 @@ func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) erro
 	ready := readyPath(p.cfg.Path)
 	begin := append([]session.Op{p.guard}, Absent(freezePath(p.cfg.Path))...)
 	if st.exists {
+		// Flat publishers delete ready and create it again, so its version is nearly
+		// always 0 and says nothing about a writer without the lock. It need not: keys
+		// are changed at the versions read, and what that writer did to the other keys
+		// is found by the reading after this, which must show the tree that is wanted.
 		begin = append(begin, session.DeleteOp(ready, st.stat.Version))
 	}
 	end := session.CreateOp(ready, nil, session.Persistent)
