@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -302,7 +303,10 @@ func (a *Agent) reload(ctx context.Context) error {
 // that conditions have for it.
 func hasSource(cfg *Config, subject string) bool {
 	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
-		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name })
+		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name }) ||
+		slices.ContainsFunc(cfg.GroupSets, func(c registry.GroupsConfig) bool {
+			return strings.HasPrefix(subject, "groups "+c.Name+"/")
+		})
 }
 
 // fileWatch loads the settings again when one of their files, or a template,

@@ -100,6 +100,7 @@ type Group struct {
 	guard  guard
 	prober prober
 	sent   *view.Group
+	told   bool          // that the group is too large, over sessions
 	set    members       // what the last step came to
 	values []view.Member // the members themselves
 

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -545,6 +547,74 @@ func TestGroup_MaxBytes(t *testing.T) {
 			if len(problems) != 2 || problems[1] != nil {
 				t.Errorf("problems %v", problems)
 			}
+		})
+	}
+}
+
+// A group of a set that is too large is told by its name, and that it is not any
+// more, also where it shrank, or went, while there was no session.
+func TestGroups_MaxBytes(t *testing.T) {
+	for _, how := range []string{"shrinks", "goes", "shrinks without a session"} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			join(t, srv, 1, 2)
+			large := slices.Concat(bytes.TrimSuffix(record(9), []byte("}")), []byte(`,"x":"`+strings.Repeat("x", 10_000)+`"}`))
+			if err := srv.Create(groupPath+"/large", large); err != nil {
+				t.Fatal(err)
+			}
+			if err := srv.Create("/services/small", nil); err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			open := map[string]bool{}
+			g := NewGroups(GroupsConfig{Name: "all", Path: "/services", MaxBytes: 5000, Problem: func(group string, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				open[group] = errors.Is(err, ErrTooLarge)
+			}})
+			told := func(want bool) func() bool {
+				return func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return open[path.Base(groupPath)] == want && !open["small"]
+				}
+			}
+			follow := func() func() {
+				s, err := session.Dial(t.Context(), memConfig(srv))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() { _ = g.Run(t.Context(), s, nil) })
+				return func() { _ = s.Close(); wg.Wait() }
+			}
+			stop := follow()
+			eventually(t, time.Minute, "too large", told(true))
+			if how == "shrinks without a session" {
+				stop()
+			}
+			names := []string{"large"}
+			if how == "goes" {
+				names = nil
+				for p := range srv.Tree() {
+					if path.Dir(p) == groupPath {
+						names = append(names, path.Base(p))
+					}
+				}
+				names = append(names, "")
+			}
+			for _, name := range names {
+				if err := srv.Delete(path.Join(groupPath, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if how == "shrinks without a session" {
+				if !told(true)() {
+					t.Error("told without a session")
+				}
+				stop = follow()
+			}
+			defer func() { stop() }()
+			eventually(t, 20*time.Minute, how, told(false))
 		})
 	}
 }

@@ -30,6 +30,10 @@ type GroupsConfig struct {
 	MaxMembers int
 	MaxBytes   int64 // of each group
 
+	// Problem is called as that of a GroupConfig, with the name of the group. It may
+	// be called by several goroutines.
+	Problem func(group string, err error) `json:"-"`
+
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
 }
@@ -38,8 +42,13 @@ type GroupsConfig struct {
 func (c GroupsConfig) Validate() error { return c.group("x").Validate() }
 
 func (c GroupsConfig) group(name string) GroupConfig {
+	var problem func(error)
+	if c.Problem != nil {
+		problem = func(err error) { c.Problem(name, err) }
+	}
 	return GroupConfig{
-		Name: name, Path: session.JoinPath(c.Path, name), Format: c.Format, OnEmpty: c.OnEmpty, Allow: c.Allow, Guard: c.Guard,
+		Problem: problem,
+		Name:    name, Path: session.JoinPath(c.Path, name), Format: c.Format, OnEmpty: c.OnEmpty, Allow: c.Allow, Guard: c.Guard,
 		NoDamping: c.NoDamping, MaxMembers: c.MaxMembers, MaxBytes: c.MaxBytes, Logger: c.Logger, Metrics: c.Metrics,
 	}
 }
@@ -310,6 +319,9 @@ func (g *Groups) forget(name string) {
 	defer g.mu.Unlock()
 	delete(g.groups, name)
 	g.cfg.Metrics.forget(name)
+	if g.cfg.Problem != nil {
+		g.cfg.Problem(name, nil)
+	}
 }
 
 func (g *Groups) known() map[string]*Group {

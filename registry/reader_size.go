@@ -54,7 +54,7 @@ func (r *reader) forget(c *child) {
 func (r *reader) tooLarge() bool {
 	limit := r.g.cfg.MaxBytes
 	large := limit > 0 && (r.unread > 0 || r.bytes > limit)
-	if large == r.large && !large {
+	if !large && !r.large && !r.g.told {
 		return false
 	}
 	var err error
@@ -70,13 +70,13 @@ func (r *reader) tooLarge() bool {
 		if large {
 			r.g.log.Error("group not used", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
 		}
-		if r.g.cfg.Problem != nil {
-			r.g.cfg.Problem(err)
-		}
 		if large && r.g.failed != nil {
 			r.g.failed()
 		}
 	}
-	r.large = large
+	if large != r.g.told && r.g.cfg.Problem != nil {
+		r.g.cfg.Problem(err)
+	}
+	r.large, r.g.told = large, large
 	return large
 }

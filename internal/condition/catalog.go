@@ -212,9 +212,9 @@ func Catalog() []Entry {
 			"`zkagent validate` shows every error with file, line and column.",
 		},
 		{
-			"source-unusable", "config or group", "The newest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
+			"source-unusable", "config, group or group of a set", "The newest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
 			"The last good state. Nothing is rendered from it where there was none yet.",
-			"Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config` or `group`.",
+			"Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config`, `group` or `groups`.",
 		},
 		{
 			"state-dir", "directory", "The state directory cannot be used.",
