@@ -536,3 +536,28 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 		})
 	}
 }
+
+// Events that a server pushes do not stand for the answer to a ping: a server that
+// does not hear us ends the session, however much it sends.
+func TestSession_EventsAreNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		manyZnodes(t, srv, 2)
+		s := dialMem(t, memConfig(srv))
+		defer s.Close()
+		c, err := s.WatchRecursive(t.Context(), "/many")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Release()
+		srv.CutClientToServer()
+		defer srv.Heal()
+		for began := time.Now(); s.State() == Connected; time.Sleep(50 * time.Millisecond) {
+			if time.Since(began) > s.Timeout()*2/3 {
+				t.Fatalf("still connected after %s without an answer", time.Since(began))
+			}
+			if err := srv.Set("/many/k000", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
