@@ -29,7 +29,7 @@ test-page: ## test the page in a headless Chromium
 race: test ## the same as test
 
 lint: $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) ## run the linters
-	$(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) run ./...
+	$(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) run --allow-parallel-runners ./...
 
 $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION):
 	mkdir -p $(CACHE)/bin
