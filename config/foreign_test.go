@@ -3,7 +3,9 @@ package config
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -196,6 +198,26 @@ func TestConvert_KeyChangedAfterTheFlipStays(t *testing.T) {
 		}
 		if got := string(z.Tree()["/c/dir1/key0001"].Data); got != "foreign" {
 			t.Errorf("the changed key holds %q", got)
+		}
+		must(t, s.Close())
+	})
+}
+
+// A lookup that another publication overtakes tells no value under the generation of
+// another.
+func TestLookup_OvertakenByAPublication(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		mustPublish(t, s, "/c", LayoutFlat, map[string]string{"a": "1"})
+		z.Delay(jute.OpGetData, time.Second)
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			must(t, errors.Join(z.Delete("/c/ready"), z.Set("/c/a", []byte("2")), z.Create("/c/ready", nil)))
+		}()
+		value, generation, err := Lookup(t.Context(), s, "/c", "a")
+		if want := z.Tree()["/c/ready"].Stat.Czxid; err != nil || string(value) != "2" || generation != want {
+			t.Errorf("%q at %d, want generation %d: %v", value, generation, want, err)
 		}
 		must(t, s.Close())
 	})
