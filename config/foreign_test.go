@@ -222,3 +222,27 @@ func TestLookup_OvertakenByAPublication(t *testing.T) {
 		must(t, s.Close())
 	})
 }
+
+// A tree that is replaced while it is read is read again: no half of one
+// generation stands beside half of another.
+func TestGet_OvertakenByAPublication(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		mustPublish(t, s, "/c", LayoutFlat, map[string]string{"a": "1", "b": "1"})
+		z.Delay(jute.OpGetData, time.Second)
+		z.Delay(jute.OpMultiRead, time.Second)
+		go func() {
+			time.Sleep(1500 * time.Millisecond) // ready and the list were read
+			must(t, errors.Join(z.Delete("/c/ready"), z.Set("/c/a", []byte("2")), z.Set("/c/b", []byte("2")), z.Create("/c/ready", nil)))
+		}()
+		st, err := readState(t.Context(), s, "/c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := z.Tree()["/c/ready"].Stat.Czxid; st.stat.Czxid != want {
+			t.Errorf("the keys are told as of generation %d, want %d", st.stat.Czxid, want)
+		}
+		must(t, s.Close())
+	})
+}
