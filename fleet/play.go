@@ -239,15 +239,15 @@ func (h *host) goOn(ctx context.Context) (bool, error) {
 
 // use works on the turn.
 func (h *host) use(ctx context.Context) {
-	a := h.act
+	a, ready, back := h.act, h.ready, h.act.own.From // the loop changes its own meanwhile
 	h.beside(ctx, jobUse, func(ctx context.Context, _ *job) error {
 		tree, err := h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
 		if err != nil {
 			return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
 		}
-		from, err := h.tree(ctx, a.own.From)
+		from, err := h.treeAs(ctx, ready, a, back)
 		if err != nil {
-			return fmt.Errorf("read version %d, to go back to: %w", a.own.From, err)
+			return fmt.Errorf("read version %d, to go back to: %w", back, err)
 		}
 		return h.p.cfg.Host.Use(ctx, tree, from)
 	})
@@ -466,13 +466,19 @@ func (h *host) show(ctx context.Context, version int64) error {
 
 // tree reads a version; nil for none.
 func (h *host) tree(ctx context.Context, version int64) (*view.Tree, error) {
+	return h.treeAs(ctx, h.ready, h.act, version)
+}
+
+// treeAs is tree for work beside the loop, which reads nothing that the loop
+// changes.
+func (h *host) treeAs(ctx context.Context, ready *view.Tree, a *part, version int64) (*view.Tree, error) {
 	switch {
 	case version == 0:
 		return nil, nil //nolint:nilnil // no version is no error
-	case version == h.ready.Generation:
-		return h.ready, nil
-	case h.act != nil && version == h.act.Proposal.Version:
-		return h.p.cfg.Tree(ctx, h.s, versionOf(h.act.Proposal))
+	case version == ready.Generation:
+		return ready, nil
+	case a != nil && version == a.Proposal.Version:
+		return h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
 	}
 	tree, err := h.p.cfg.Tree(ctx, h.s, Version{Number: version})
 	if err != nil {

@@ -128,7 +128,7 @@ func (a *ability) hungUp(calls []*call) {
 		if op == jute.OpSetWatches {
 			op = bulkWatches
 		}
-		if c.sent {
+		if c.sent || c.partly {
 			largest = max(largest, len(c.frame)-4)
 			struck[op] = slices.Contains(replaceable, op)
 		}

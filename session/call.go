@@ -33,6 +33,7 @@ type call struct {
 	xid    int32
 	end    int // where the frame ends in what is written
 	sent   bool
+	partly bool      // the server has got the beginning of it, and no more
 	sentAt time.Time // by Session.clock
 	queued time.Time
 
@@ -49,7 +50,7 @@ func (c *call) lost() bool { return c.err != nil }
 // owed reports whether the server is asked for something, not told what belongs to
 // the connection.
 func (c *call) owed() bool {
-	return c.sent && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
+	return (c.sent || c.partly) && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
 }
 
 // newFrame encodes a request with room for its length and xid.

@@ -154,13 +154,14 @@ func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	return buf, calls, true
 }
 
-// unsent marks the calls whose frames were not wholly given to the socket.
+// unsent marks the calls whose frames were not wholly given to the socket. A server
+// that refuses a frame for its length ends the connection in the middle of it.
 func (w *wire) unsent(calls []*call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range calls {
 		if c.end > n && w.pending[c.xid] == c { // not yet handed back
-			c.sent = false
+			c.sent, c.partly = false, n > c.end-len(c.frame)
 		}
 	}
 }
