@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -254,4 +255,41 @@ func TestTrouble_TooLarge(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A server tells a recursive watch nothing of a child that the session may not
+// read. The watch of its parent's list tells of it, at once.
+func TestTrouble_UnreadableChildUnderACover(t *testing.T) {
+	znodes := map[string]string{"/r": ""}
+	for i := range 20 {
+		znodes[fmt.Sprintf("/r/d%02d", i)] = ""
+		znodes[fmt.Sprintf("/r/d%02d/e", i)] = "1"
+	}
+	inBed(t, Options{coverFrom: 1}, znodes, nil, func(b *bed) {
+		b.sleep(time.Second)
+		other, err := session.Dial(b.t.Context(), session.Config{Servers: []string{"b:2181"}, Timeout: 12 * time.Second, Dial: b.z.Dial})
+		must(b.t, err)
+		closed := session.ACL{Perms: session.PermAll &^ session.PermRead, Scheme: "world", ID: "anyone"}
+		_, _, err = other.Create(b.t.Context(), "/r/d07/x", []byte("1"), session.Persistent, closed)
+		must(b.t, err)
+		b.sleep(time.Second)
+		if got := b.last(); !strings.HasSuffix(got, ` !"d07/x"`) {
+			b.t.Errorf("got %s, want an error of d07/x", got)
+		}
+		must(b.t, other.Close())
+	})
+}
+
+// A child that cannot be read has no watch of its own: that it is gone is known by
+// the list alone, also when it was the last.
+func TestTrouble_LastChildVanishes(t *testing.T) {
+	znodes := map[string]string{"/r": "", "/r/a": "1", "/r/y": "2", "/r/z": "3"}
+	closed := func(z *memzk.Server) { must(t, errors.Join(z.SetACL("/r/y", closedACL), z.SetACL("/r/z", closedACL))) }
+	inBed(t, Options{}, znodes, closed, func(b *bed) {
+		b.sleep(10 * time.Minute) // retries are far apart
+		b.want("closed", `map[: a:1] !"y" !"z"`)
+		must(b.t, errors.Join(b.z.Delete("/r/y"), b.z.Delete("/r/z")))
+		b.sleep(100 * time.Millisecond)
+		b.want("deleted", `map[: a:1]`)
+	})
 }
