@@ -85,10 +85,17 @@ func (b *browser) until(expression string) {
 	defer tick.Stop()
 	for !eval[bool](b, "Boolean("+expression+")") {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("waited in vain for %s in:\n%s", expression, eval[string](b, "document.body.innerText"))
+			b.t.Fatalf("waited in vain for %s in:\n%s", expression, eval[string](b, "document.body.textContent"))
 		}
 		<-tick.C
 	}
+}
+
+// untilSays waits until the page has a text. It reads textContent: innerText
+// leaves out the rows that the browser has not laid out (content-visibility).
+func (b *browser) untilSays(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("document.body.textContent.includes(%q)", text))
 }
 
 // scheme makes the browser prefer light or dark.
@@ -148,9 +155,7 @@ func TestBrowser_Sections(t *testing.T) {
 		}
 	}
 	b.do(chromedp.Navigate(b.url + "/services"))
-	if text := eval[string](b, "document.body.innerText"); !strings.Contains(text, "web-00<b>") {
-		t.Errorf("the hostile name is missing in:\n%s", text)
-	}
+	b.untilSays("web-00<b>")
 }
 
 // section looks at one section as it is now.
@@ -204,7 +209,7 @@ func TestBrowser_LiveOverARestart(t *testing.T) {
 	w.until(`document.getElementById("live").textContent === "live"`)
 	eval[bool](w, "window.same = true")
 	b.ephemeral("/services/web/m2", `{"host":"10.0.0.9","port":81}`)
-	w.until(`document.body.innerText.includes("10.0.0.9:81")`)
+	w.untilSays("10.0.0.9:81")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +218,7 @@ func TestBrowser_LiveOverARestart(t *testing.T) {
 	again := b.start(c)
 	again.ready()
 	w.until(`document.getElementById("live").textContent === "live"`)
-	w.until(`document.body.innerText.includes("10.0.0.10:82")`)
+	w.untilSays("10.0.0.10:82")
 	if !eval[bool](w, "window.same") {
 		t.Error("the page was loaded again as a whole")
 	}
@@ -226,7 +231,7 @@ func TestBrowser_Rebinding(t *testing.T) {
 	b := newBrowser(t, a.HTTPAddr())
 	_, port, _ := strings.Cut(a.HTTPAddr(), ":")
 	b.do(chromedp.Navigate("http://evil.example:" + port + "/"))
-	if text := eval[string](b, "document.body.innerText"); !strings.Contains(text, "not one of the agent") {
+	if text := eval[string](b, "document.body.textContent"); !strings.Contains(text, "not one of the agent") {
 		t.Errorf("got %s", text)
 	}
 	if code := eval[int](b, `fetch("/status").then(r => r.status)`); code != http.StatusForbidden {
