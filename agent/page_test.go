@@ -67,15 +67,16 @@ func jsonText(s string) string {
 func TestPage_EverySection(t *testing.T) {
 	_, a := pageBed(t)
 	want := map[string][]string{
-		"/":          {"garbage", "not one that this version understands", "99.1", "check failed with exit status 3", "the worst first", "open conditions"},
-		"/services":  {"10.0.0.1:80", "&lt;script&gt;", "rejected"},
-		"/templates": {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only what everybody may read"},
-		"/rollouts":  {"No rollouts"},
-		"/locks":     {"No elections"},
-		"/timeline":  {"condition-opened", "applied"},
-		"/agent":     {"connected", "This agent"},
-		"/app.js":    {"EventSource"},
-		"/app.css":   {"light-dark"},
+		"/":             {"garbage", "not one that this version understands", "99.1", "check failed with exit status 3", "the worst first", "open conditions"},
+		"/services":     {"10.0.0.1:80", "&lt;script&gt;", "rejected"},
+		"/templates":    {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only what everybody may read"},
+		"/rollouts":     {"No rollouts"},
+		"/locks":        {"takes part in no election"},
+		"/timeline":     {"condition-opened", "applied"},
+		"/hosts/broken": {"template-failed nginx: check failed with exit status 3", "stay on the host"},
+		"/agent":        {"connected", "This agent"},
+		"/app.js":       {"EventSource"},
+		"/app.css":      {"light-dark"},
 	}
 	for path, texts := range want {
 		code, body, h := httpGet(t, a, http.MethodGet, path, nil)

@@ -72,7 +72,9 @@ type rolloutView struct {
 
 	Tree  string // its name in the settings
 	Path  string
-	Rows  []rolloutRow
+	Rows  []rolloutRow // what needs a look first
+	// Segments are the same hosts as a bar that fills from the left.
+	Segments []rolloutRow
 	Count struct{ Done, Active, Failed, Waiting, Voted int }
 }
 
@@ -127,7 +129,6 @@ func viewRollout(tree, path string, s *fleet.State) rolloutView {
 	for h := range s.Hosts {
 		hosts[h] = true
 	}
-	order := map[string]int{"failed": 0, "started": 1, "granted": 1, "waiting": 2, fleet.HostSkipped: 3, "done": 4}
 	for h := range hosts {
 		rec := s.Hosts[h]
 		row := rolloutRow{Host: h, State: cmp.Or(rec.Turn(), "waiting"), Vote: cmp.Or(rec.Vote(), "no vote yet"), Text: rec.Error}
@@ -147,10 +148,23 @@ func viewRollout(tree, path string, s *fleet.State) rolloutView {
 		}
 		v.Rows = append(v.Rows, row)
 	}
-	slices.SortFunc(v.Rows, func(x, y rolloutRow) int {
-		return cmp.Or(cmp.Compare(order[x.State], order[y.State]), cmp.Compare(x.Host, y.Host))
-	})
+	v.Segments = sortHosts(slices.Clone(v.Rows), fleet.HostDone, fleet.HostFailed, fleet.HostStarted, fleet.HostGranted, fleet.HostSkipped)
+	v.Rows = sortHosts(v.Rows, fleet.HostFailed, fleet.HostStarted, fleet.HostGranted, "waiting", fleet.HostSkipped)
 	return v
+}
+
+// sortHosts puts hosts of the states that are named first, in that order.
+func sortHosts(rows []rolloutRow, states ...string) []rolloutRow {
+	rank := func(r rolloutRow) int {
+		if i := slices.Index(states, r.State); i >= 0 {
+			return i
+		}
+		return len(states)
+	}
+	slices.SortFunc(rows, func(x, y rolloutRow) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Host, y.Host))
+	})
+	return rows
 }
 
 // lineView is a lock, semaphore or election with who stands in line.

@@ -58,12 +58,14 @@ func (t tally) String() string {
 
 // fleetRow is a host as texts: a fleet has many, and templates are slow.
 type fleetRow struct {
-	Key, ID, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
+	Key, ID, Page, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
+
+	Gone bool // no agent runs there
 }
 
 // serviceRow is one service of one host.
 type serviceRow struct {
-	Key, Service, Host, Class, State, Detail string
+	Key, Service, Host, Page, Class, State, Detail string
 	Since                                    time.Time
 }
 
@@ -134,7 +136,7 @@ func (v *fleetView) leaders() string {
 
 func rowOf(h fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
 	row := fleetRow{
-		Key: h.ID, ID: h.ID, Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
+		Key: h.ID, ID: h.ID, Page: hostPage(h.ID), Gone: gone(h), Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
 		Version: fleet.Clip(h.Version, 40), Detail: h.Detail, Templates: filesText(&h.Record),
 	}
 	since := h.Since
@@ -180,7 +182,7 @@ func servicesOf(h fleet.HostStatus) []serviceRow {
 	for _, name := range slices.Sorted(maps.Keys(h.Services)) {
 		s := h.Services[name]
 		row := serviceRow{
-			Key: name + " " + h.ID, Service: name, Host: h.ID, State: s.State, Class: stateClass(s.State), Since: s.Since,
+			Key: name + " " + h.ID, Service: name, Host: h.ID, Page: hostPage(h.ID), State: s.State, Class: stateClass(s.State), Since: s.Since,
 		}
 		if s.Check != "" {
 			row.Detail = "check " + s.Check + " has failed"

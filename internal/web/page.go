@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -67,6 +68,7 @@ func (s *Server) pageRoutes(mux *http.ServeMux) {
 			s.servePage(w, p, func(st *Status) any { return bodies[p.name](r, st) })
 		})
 	}
+	mux.HandleFunc("GET /hosts/{id}", s.serveHost)
 	mux.HandleFunc("GET /live", s.serveLive)
 	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -101,8 +103,32 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Stat
 // timelinePage lists the kept events, the newest first.
 func (s *Server) timelinePage(*http.Request, *Status) any {
 	list, _ := s.public().events(0)
-	slices.Reverse(list)
-	return list
+	return fold(list)
+}
+
+// eventRow is an event, and how often it came in a row.
+type eventRow struct {
+	event.Event
+
+	Times int
+	First time.Time // of the oldest in the row
+}
+
+// fold lists events, the newest first. An event that only repeats the one before
+// it about the same subject shares its row.
+func fold(list []event.Event) []*eventRow {
+	rows := []*eventRow{}
+	newer := map[string]*eventRow{}
+	for _, e := range slices.Backward(list) {
+		if row := newer[e.Subject]; row != nil && row.Kind == e.Kind && row.Text == e.Text && row.Warn == e.Warn {
+			row.Times, row.First = row.Times+1, e.Time
+			continue
+		}
+		row := &eventRow{Event: e, Times: 1, First: e.Time}
+		newer[e.Subject] = row
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // groupView is one group with the arguments that name it to commands.
