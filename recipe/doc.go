@@ -1,6 +1,6 @@
 // Package recipe has ZooKeeper's recipes as a Go library: locks, read-write and
 // revocable locks, multi-locks, semaphores, barriers, queues, two-phase commit,
-// counters, persistent ephemeral nodes and group membership. Elections are in
+// counters, persistent nodes and group membership. Elections are in
 // package election, on the same order of contenders ([Participants]).
 //
 // # Usage

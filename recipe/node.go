@@ -12,10 +12,11 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The persistent ephemeral node: an ephemeral znode that stays for as long as
-// its owner wants it, whatever happens to it.
+// The persistent node: a znode that stays for as long as its owner wants it,
+// whatever happens to it.
 //
-//	<path>    ephemeral
+//	<path>                          ephemeral, container, or with a TTL
+//	<dir>/_c_<uuid>-<name><sequence>   of a sequential one
 //
 // Steps (Apache Curator's PersistentNode, with the ownership rules of this
 // module): create it; when it exists already, see whose it is. This session's is
@@ -27,17 +28,27 @@ import (
 // the znode is deleted and not when we write it. A change of the data costs one
 // request, at the version that we wrote last.
 //
+// A sequential node keeps the name that it got first, over all sessions. One with a
+// TTL is written again after each third of it, and outlives a session by the TTL: a
+// node at <path>/touch is Curator's PersistentTtlNode of <path>.
+//
 // Guarantees: within a session the znode is there, with the data of the newest
 // SetData, except for the moments after somebody deleted it; a reconnect alone
 // writes nothing; a znode of another live session is never deleted. A znode that
 // somebody keeps deleting or changing is made again with a growing delay. When
 // Run has returned, its znode is deleted, unless the session ended before or the
-// configuration says Keep.
+// configuration says Keep. Containers and znodes with a TTL are left to the server.
+// Not guaranteed: that a persistent sequential znode goes when its process dies.
 
-// NodeConfig describes a persistent ephemeral node.
+// NodeConfig describes a persistent node.
 type NodeConfig struct {
+	// Path is where the znode stands. A sequential one stands beside it, see
+	// [Node.Path].
 	Path string
 	Data []byte
+	// Mode is the kind of the znode; zero: session.Ephemeral. A plain persistent
+	// znode needs no keeper.
+	Mode session.Mode
 	// Former is the id of this program's own previous session, 0 when not
 	// known: a znode of that session is replaced at once, instead of being
 	// waited for until the session expires.
@@ -57,7 +68,7 @@ type NodeConfig struct {
 	Logger *slog.Logger // nil: discard
 }
 
-// Node keeps one ephemeral znode. Run it once per session. Its other methods may
+// Node keeps one znode. Run it once per session. Its other methods may
 // be called from any goroutine.
 type Node struct {
 	cfg     NodeConfig
@@ -65,8 +76,9 @@ type Node struct {
 	created chan struct{}
 	once    sync.Once // closes created
 
-	mu   sync.Mutex // guards data
+	mu   sync.Mutex // guards what follows
 	data []byte
+	path string // of the znode; empty: a sequential one that was not created yet
 }
 
 // Delays before a node that somebody deleted or changed is made right again.
@@ -81,7 +93,29 @@ func NewNode(cfg NodeConfig) *Node {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Node{cfg: cfg, data: bytes.Clone(cfg.Data), wake: make(chan struct{}, 1), created: make(chan struct{})}
+	n := &Node{cfg: cfg, data: bytes.Clone(cfg.Data), wake: make(chan struct{}, 1), created: make(chan struct{})}
+	if cfg.Mode == 0 {
+		n.cfg.Mode = session.Ephemeral
+	}
+	n.name("")
+	return n
+}
+
+// Path returns the path of the znode; empty for a sequential one that does not
+// exist yet.
+func (n *Node) Path() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.path
+}
+
+// name notes the path of a sequential znode; empty: it has none.
+func (n *Node) name(path string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.path = path; !n.cfg.Mode.Sequential() {
+		n.path = n.cfg.Path
+	}
 }
 
 // Created is closed when the znode has been there for the first time.
@@ -120,11 +154,25 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 	}
 	if ctx.Err() != nil && s.Context().Err() == nil {
 		if !n.cfg.Keep {
-			abandonOwned(s, n.cfg.Path)
+			n.remove(s)
 		}
 		return nil
 	}
 	return fmt.Errorf("keep %s: %w", n.cfg.Path, err)
+}
+
+// remove deletes the znode, if the server would not.
+func (n *Node) remove(s *session.Session) {
+	path := n.Path()
+	switch {
+	case path == "", n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
+		return
+	case n.cfg.Mode.Ephemeral():
+		abandonOwned(s, path)
+	default:
+		abandon(s, path) // nobody else uses a protected name
+	}
+	n.name("")
 }
 
 // nodeKeeper is a node in one session.
@@ -133,6 +181,7 @@ type nodeKeeper struct {
 	s *session.Session
 
 	mine    bool      // the znode is ours
+	touched time.Time // we wrote it last
 	since   time.Time // it has been ours since
 	written []byte    // its data as we wrote or read it last
 	version int32     // its version then; -1: not known
@@ -159,7 +208,10 @@ func (k *nodeKeeper) run(ctx context.Context) error {
 // look makes the znode what it should be and returns a watch on it; nil: look
 // again.
 func (k *nodeKeeper) look(ctx context.Context) (*session.Watch, error) {
-	path := k.cfg.Path
+	path := k.Path()
+	if path == "" {
+		return nil, k.create(ctx)
+	}
 	_, stat, watch, err := k.s.ChildrenW(ctx, path)
 	if errors.Is(err, session.ErrNoAuth) { // an exists needs no permission
 		var exists bool
@@ -175,13 +227,13 @@ func (k *nodeKeeper) look(ctx context.Context) (*session.Watch, error) {
 	case err != nil:
 		return nil, err
 	}
-	switch owner := stat.EphemeralOwner; owner {
-	case 0:
+	switch owner := stat.EphemeralOwner; {
+	case owner == k.owner():
+		return k.refresh(ctx, stat, watch)
+	case owner == 0:
 		watch.Stop()
 		return nil, ErrInTheWay
-	case k.s.ID():
-		return k.refresh(ctx, stat, watch)
-	case k.cfg.Former:
+	case owner == k.cfg.Former && k.cfg.Mode.Ephemeral():
 		watch.Stop()
 		return nil, k.replace(ctx, stat)
 	default:
@@ -189,6 +241,14 @@ func (k *nodeKeeper) look(ctx context.Context) (*session.Watch, error) {
 		k.blocked(&ownerError{path, owner})
 		return watch, nil
 	}
+}
+
+// owner is the session that our znode belongs to; 0: none.
+func (k *nodeKeeper) owner() int64 {
+	if k.cfg.Mode.Ephemeral() {
+		return k.s.ID()
+	}
+	return 0
 }
 
 // ownerError says whose znode is in the way.
@@ -241,9 +301,15 @@ func (k *nodeKeeper) create(ctx context.Context) error {
 		}
 	}
 	data := k.wanted()
-	err := withParents(ctx, k.s, k.cfg.Path, func() error {
-		_, stat, err := k.s.Create(ctx, k.cfg.Path, data, session.Ephemeral, k.cfg.ACL...)
-		if err == nil && stat.EphemeralOwner == k.s.ID() {
+	parents := withParents
+	if k.cfg.Mode.TTL() > 0 {
+		parents = withContainers
+	}
+	err := parents(ctx, k.s, k.cfg.Path, func() error {
+		path, stat, err := k.make(ctx, data)
+		if err == nil && stat.EphemeralOwner == k.owner() {
+			k.name(path)
+			k.touched = time.Now()
 			k.own(data, stat.Version)
 		}
 		return err
@@ -251,12 +317,31 @@ func (k *nodeKeeper) create(ctx context.Context) error {
 	return k.unlessRace(ctx, err)
 }
 
+// make creates the znode: a sequential one under a new name the first time, and
+// under the same name from then on.
+func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Stat, error) {
+	path, mode := k.Path(), k.cfg.Mode
+	if path == "" {
+		dir, name := session.SplitPath(k.cfg.Path)
+		return k.s.CreateProtected(ctx, dir, name, data, mode, k.cfg.ACL...)
+	}
+	switch {
+	case mode == session.EphemeralSequential:
+		mode = session.Ephemeral
+	case mode == session.PersistentSequential:
+		mode = session.Persistent
+	case mode.Sequential():
+		mode = session.PersistentTTL(mode.TTL())
+	}
+	return k.s.Create(ctx, path, data, mode, k.cfg.ACL...)
+}
+
 // replace puts our znode in the place of our former session's, in one step.
 func (k *nodeKeeper) replace(ctx context.Context, stat session.Stat) error {
-	k.cfg.Logger.Info("replacing the znode of the former session", "path", k.cfg.Path, "czxid", stat.Czxid)
+	k.cfg.Logger.Info("replacing the znode of the former session", "path", k.Path(), "czxid", stat.Czxid)
 	_, err := k.s.Multi(ctx,
-		session.DeleteOp(k.cfg.Path, stat.Version),
-		session.CreateOp(k.cfg.Path, k.wanted(), session.Ephemeral, k.cfg.ACL...))
+		session.DeleteOp(k.Path(), stat.Version),
+		session.CreateOp(k.Path(), k.wanted(), session.Ephemeral, k.cfg.ACL...))
 	return k.unlessRace(ctx, err)
 }
 
@@ -288,20 +373,20 @@ func (k *nodeKeeper) refresh(ctx context.Context, stat session.Stat, watch *sess
 		return watch, nil
 	}
 	foreign := k.mine && k.version >= 0
-	data, stat, err := k.s.Get(ctx, k.cfg.Path)
+	data, stat, err := k.s.Get(ctx, k.Path())
 	switch {
 	case errors.Is(err, session.ErrNoAuth):
 		data = nil // it may be written and not read
 	case err != nil:
 		watch.Stop()
 		return nil, k.unlessRace(ctx, err)
-	case stat.EphemeralOwner != k.s.ID():
+	case stat.EphemeralOwner != k.owner():
 		watch.Stop()
 		return nil, nil
 	}
 	k.own(data, stat.Version)
 	if foreign && !bytes.Equal(data, k.wanted()) {
-		k.cfg.Logger.Warn("somebody else wrote this znode", "path", k.cfg.Path)
+		k.cfg.Logger.Warn("somebody else wrote this znode", "path", k.Path())
 		if err := k.delay(ctx); err != nil {
 			watch.Stop()
 			return nil, err
@@ -323,10 +408,11 @@ func (k *nodeKeeper) delay(ctx context.Context) error {
 func (k *nodeKeeper) await(ctx context.Context, watch *session.Watch) error {
 	defer watch.Stop()
 	for {
-		if data := k.wanted(); k.mine && !bytes.Equal(data, k.written) {
-			stat, err := k.s.Set(ctx, k.cfg.Path, data, k.version)
+		if data := k.wanted(); k.mine && (!bytes.Equal(data, k.written) || k.stale() <= 0) {
+			stat, err := k.s.Set(ctx, k.Path(), data, k.version)
 			switch {
 			case err == nil:
+				k.touched = time.Now()
 				k.own(data, stat.Version)
 			case errors.Is(err, session.ErrUnknown):
 				// Whether it was applied shows when the znode is read.
@@ -336,14 +422,38 @@ func (k *nodeKeeper) await(ctx context.Context, watch *session.Watch) error {
 				return k.unlessRace(ctx, err)
 			}
 		}
-		select {
-		case <-k.wake:
-		case <-watch.C():
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-k.s.Done():
-			return context.Cause(k.s.Context())
+		if again, err := k.idle(ctx, watch); !again {
+			return err
 		}
 	}
+}
+
+// idle waits until there is something to write, and then returns true, or to look at.
+func (k *nodeKeeper) idle(ctx context.Context, watch *session.Watch) (bool, error) {
+	timer := time.NewTimer(k.stale())
+	defer timer.Stop()
+	select {
+	case <-k.wake:
+		return true, nil
+	case <-timer.C:
+		return true, nil
+	case <-watch.C():
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case <-k.s.Done():
+		return false, context.Cause(k.s.Context())
+	}
+}
+
+// noTTL is longer than a session is without a look.
+const noTTL = 24 * time.Hour
+
+// stale is how long it is until a znode with a TTL is to be written again: after a
+// third of it.
+func (k *nodeKeeper) stale() time.Duration {
+	if ttl := k.cfg.Mode.TTL(); ttl > 0 && k.mine {
+		return time.Until(k.touched.Add(ttl / 3))
+	}
+	return noTTL
 }

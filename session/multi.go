@@ -74,7 +74,7 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 	for i := range ops {
 		size += len(ops[i].path) + len(ops[i].data) + len(s.cfg.Chroot) + 128
 		err := ValidatePath(ops[i].path)
-		if ops[i].op == jute.OpCreate2 || ops[i].op == jute.OpCreateContainer {
+		if isCreate(ops[i].op) {
 			err = validateCreate(ops[i].path, ops[i].mode)
 		}
 		if err != nil {
@@ -97,7 +97,7 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 		return nil, err
 	}
 	for i := range ops {
-		if st := &results[i].Stat; ops[i].op == jute.OpCreate2 && st.Czxid == 0 {
+		if st := &results[i].Stat; isCreate(ops[i].op) && st.Czxid == 0 {
 			st.Czxid, st.Mzxid, st.Pzxid, st.DataLength = r.zxid, r.zxid, r.zxid, int32(len(ops[i].data))
 			if ops[i].mode.Ephemeral() {
 				st.EphemeralOwner = s.ID()
@@ -110,14 +110,14 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 func (s *Session) encodeOp(e *jute.Encoder, o *Op) {
 	(&jute.MultiHeader{Type: o.op, Err: -1}).Encode(e)
 	path := full(s.cfg.Chroot, o.path)
-	switch o.op {
-	case jute.OpCreate2, jute.OpCreateContainer:
+	switch {
+	case isCreate(o.op):
 		acl := o.acl
 		if len(acl) == 0 {
 			acl = s.cfg.ACL
 		}
 		encodeCreate(e, path, o.data, acl, o.mode)
-	case jute.OpSetData:
+	case o.op == jute.OpSetData:
 		encodeSet(e, path, o.data, o.version)
 	default: // delete, check
 		e.String(path)

@@ -3,12 +3,14 @@ package session
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Mode is the kind of a znode to create.
-type Mode int32
+// Mode is the kind of a znode to create: one of the constants, or a result of
+// PersistentTTL or PersistentSequentialTTL.
+type Mode int64
 
 // Modes of Create.
 const (
@@ -19,17 +21,59 @@ const (
 	Container            = Mode(jute.FlagContainer) // deleted by the server some time after its last child
 )
 
+const (
+	flagBits = 8            // of a Mode; above them stands the TTL in milliseconds
+	maxTTL   = 1<<40 - 1    // milliseconds that a server takes
+	badTTL   = Mode(1 << 7) // a TTL outside 1 ms to maxTTL
+)
+
+// PersistentTTL is a persistent znode that the server deletes when it has no
+// children and nobody has set its data for ttl: 1 ms to 2^40-1 ms (34 years). The
+// server looks about once a minute. It must run with extendedTypesEnabled=true,
+// which is off by default: without, Create returns an error that matches
+// ErrUnimplemented.
+func PersistentTTL(ttl time.Duration) Mode { return withTTL(jute.FlagPersistentTTL, ttl) }
+
+// PersistentSequentialTTL is PersistentTTL with a number behind the name.
+func PersistentSequentialTTL(ttl time.Duration) Mode {
+	return withTTL(jute.FlagPersistentSequentialTTL, ttl)
+}
+
+func withTTL(flag int32, ttl time.Duration) Mode {
+	ms := ttl.Milliseconds()
+	if ms < 1 || ms > maxTTL {
+		return badTTL
+	}
+	return Mode(ms)<<flagBits | Mode(flag)
+}
+
+// flags are the server's.
+func (m Mode) flags() int32 { return int32(m & (1<<flagBits - 1)) }
+
+// TTL is how long a znode lives that nobody writes; 0: for ever.
+func (m Mode) TTL() time.Duration { return time.Duration(m>>flagBits) * time.Millisecond }
+
 // Sequential reports whether the server appends a number to the name.
-func (m Mode) Sequential() bool { return m == PersistentSequential || m == EphemeralSequential }
+func (m Mode) Sequential() bool {
+	return m == PersistentSequential || m == EphemeralSequential || m.flags() == jute.FlagPersistentSequentialTTL
+}
 
 // Ephemeral reports whether the znode ends with the session.
 func (m Mode) Ephemeral() bool { return m == Ephemeral || m == EphemeralSequential }
 
 func (m Mode) op() int32 {
-	if m == Container {
+	switch {
+	case m == Container:
 		return jute.OpCreateContainer
+	case m.TTL() > 0:
+		return jute.OpCreateTTL
 	}
 	return jute.OpCreate2
+}
+
+// isCreate reports whether an operation of the server is one of Mode's.
+func isCreate(op int32) bool {
+	return op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
 }
 
 // Create creates a znode and returns its path, which differs from path for the
@@ -66,13 +110,19 @@ func encodeCreate(e *jute.Encoder, path string, data []byte, acl []ACL, mode Mod
 	e.String(path)
 	e.Buffer(data)
 	encodeACLs(e, acl)
-	e.Int32(int32(mode))
+	e.Int32(mode.flags())
+	if mode.TTL() > 0 {
+		e.Int64(mode.TTL().Milliseconds())
+	}
 }
 
 // validateCreate also takes the path of a sequential znode whose name is the
 // number alone, "/dir/".
 func validateCreate(path string, mode Mode) error {
-	if mode < Persistent || mode > Container {
+	switch {
+	case mode == badTTL:
+		return fmt.Errorf("%w: the TTL is outside 1 ms to %d ms", ErrBadArguments, maxTTL)
+	case mode.TTL() == 0 && (mode < Persistent || mode > Container):
 		return fmt.Errorf("%w: create mode %d", ErrBadArguments, mode)
 	}
 	if mode.Sequential() {
