@@ -16,10 +16,10 @@ import (
 // watch before 3.9, and one of each kind from then on.
 func coverBubble(t *testing.T, f func(t *testing.T, srv *memzk.Server, s *Session)) {
 	t.Helper()
-	for _, separate := range []bool{false, true} {
-		t.Run(fmt.Sprintf("separate=%v", separate), func(t *testing.T) {
+	for _, version := range []string{"3.8", "3.9"} {
+		t.Run(version, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := memzk.New(memzk.Options{TickTime: time.Second, SeparateWatches: separate})
+				srv := memzk.New(memzk.Options{TickTime: time.Second, Version: version})
 				defer srv.Close()
 				manyZnodes(t, srv, 10)
 				s := dialMem(t, memConfig(srv))

@@ -69,7 +69,8 @@ type Options struct {
 	// TickTime is what expiries are rounded up to; 2 s. A server grants session
 	// timeouts of 2 to 20 ticks.
 	TickTime time.Duration
-	// Version is "3.5", "3.8" (the default) or "3.9": which operations it has.
+	// Version is whose ways the server has, as in "3.5", "3.8" (the default) or
+	// "3.9".
 	Version string
 }
 

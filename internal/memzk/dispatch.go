@@ -70,12 +70,12 @@ func (c *conn) reply(xid int32, zxid int64, code int32, body []byte, at time.Tim
 	c.push(e.Bytes(), at)
 }
 
-// since is the version that an operation came with, where that is after 3.4.
-var since = map[int32]string{
-	jute.OpCreate2: "3.5", jute.OpReconfig: "3.5", jute.OpCheckWatches: "3.5", jute.OpRemoveWatches: "3.5",
-	jute.OpCreateContainer: "3.5", jute.OpCreateTTL: "3.5",
-	jute.OpMultiRead: "3.6", jute.OpGetEphemerals: "3.6", jute.OpGetAllChildrenNumber: "3.6",
-	jute.OpSetWatches2: "3.6", jute.OpAddWatch: "3.6", jute.OpWhoAmI: "3.7",
+// added is the version that an operation came with, where that is after 3.4.
+var added = map[int32]string{
+	jute.OpCreate2: "3.5.9", jute.OpReconfig: "3.5.9", jute.OpCheckWatches: "3.5.9", jute.OpRemoveWatches: "3.5.9",
+	jute.OpCreateContainer: "3.5.9", jute.OpCreateTTL: "3.5.9",
+	jute.OpMultiRead: "3.6.4", jute.OpGetEphemerals: "3.6.4", jute.OpGetAllChildrenNumber: "3.6.4",
+	jute.OpSetWatches2: "3.6.4", jute.OpAddWatch: "3.6.4", jute.OpWhoAmI: "3.7.2",
 }
 
 // knows reports whether the server knows the operation.
@@ -84,7 +84,8 @@ func (s *Server) knows(op int32) bool {
 	case jute.OpCreateSession, jute.OpError, jute.OpNotification, jute.OpDeleteContainer:
 		return false
 	}
-	return jute.OpName(op) != "unknown" && since[op] <= s.opts.Version
+	version, later := added[op]
+	return jute.OpName(op) != "unknown" && (!later || s.opts.since(version))
 }
 
 // do carries a request out. An error is answered by its code.

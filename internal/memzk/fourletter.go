@@ -7,14 +7,6 @@ import (
 	"time"
 )
 
-// versions are what the server calls itself to clients; they choose what they may
-// ask for by it.
-var versions = map[string]string{"3.4": "3.4.13", "3.5": "3.5.9", "3.8": "3.8.0", "3.9": "3.9.3"}
-
-func (s *Server) version() string {
-	return versions[s.opts.Version] + "-zkagent-memzk, built on 2022-02-25 08:49 UTC"
-}
-
 var fourLetterWords = []string{"ruok", "srvr", "stat", "mntr", "envi", "conf", "cons", "wchs", "isro", "dump"}
 
 func isWord(s string) bool { return slices.Contains(fourLetterWords, s) }

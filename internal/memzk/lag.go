@@ -11,7 +11,7 @@ func (s *Server) Lag(addrs ...string) {
 		if s.lagging[addr] != nil {
 			continue
 		}
-		r := newReplica(s.primary.tree.clone(), s.opts.SeparateWatches)
+		r := newReplica(s.primary.tree.clone(), s.opts.since("3.9.3"))
 		r.lagging = true
 		s.lagging[addr] = r
 		s.moveConns(addr, r)

@@ -1,6 +1,7 @@
 package memzk
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 )
@@ -22,9 +23,8 @@ type Options struct {
 	SuperDigest       string        // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
 	NoExtendedTypes   bool          // refuse TTL znodes, as a server does where they are not switched on
 	EnforceQuota      bool          // refuse what goes over a hard quota, as a server does where that is switched on
-	Version           string        // "3.4", "3.5", "3.8" or "3.9": which operations and watches it has; "3.8"
+	Version           string        // whose ways the server has, see Personality; DefaultVersion
 	NoWords           bool          // answer no four-letter word, as where none is whitelisted
-	SeparateWatches   bool          // as from 3.9 on: a one-shot and a persistent watch on one path do not replace each other
 	Logger            *slog.Logger  // nil discards
 
 	// Committed, when not nil, is told of every transaction: what it creates, sets
@@ -55,10 +55,10 @@ func (o Options) withDefaults() Options {
 	if o.MaxFrame <= 0 {
 		o.MaxFrame = DefaultMaxFrame
 	}
-	if o.Version == "" {
-		o.Version = "3.8"
+	var err error
+	if o.Version, err = Personality(cmp.Or(o.Version, DefaultVersion)); err != nil {
+		panic("memzk: " + err.Error())
 	}
-	o.SeparateWatches = o.SeparateWatches || o.Version == "3.9"
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

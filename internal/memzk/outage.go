@@ -68,6 +68,6 @@ func (s *Server) Wipe() {
 	}
 	clear(s.sessions)
 	clear(s.lagging)
-	s.primary = newReplica(newTree(), s.opts.SeparateWatches)
+	s.primary = newReplica(newTree(), s.opts.since("3.9.3"))
 	s.wakeClock()
 }

@@ -26,10 +26,15 @@ func (c *conn) exists(d *jute.Decoder) (*jute.Encoder, error) {
 	if hasNull(path) {
 		return nil, Error(jute.ErrCodeBadArguments)
 	}
+	n := c.replica.tree.get(path)
+	if n != nil && c.s.opts.since("3.9.3") {
+		if err := checkACL(n.acl, jute.PermRead, c.ids); err != nil {
+			return nil, err
+		}
+	}
 	if watch {
 		c.replica.dataWatches.add(path, c, oneShot)
 	}
-	n := c.replica.tree.get(path)
 	if n == nil {
 		return nil, Error(jute.ErrCodeNoNode)
 	}

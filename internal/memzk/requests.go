@@ -24,20 +24,33 @@ func (r *createRequest) sequential() bool {
 	return r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL
 }
 
+// readable reports whether a server can read this create as part of a multi. Before
+// 3.9 it looks only at those before the first failure.
+func (p *preparer) readable(op int32, r *createRequest, failed bool) bool {
+	recent := p.s.opts.since("3.9.3")
+	switch ttl := r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL; {
+	case failed && !recent:
+		return true
+	case ttl:
+		return op == jute.OpCreateTTL
+	}
+	return !recent || r.flags >= 0 && r.flags <= jute.FlagPersistentSequentialTTL
+}
+
 // createInMulti prepares a create inside a multi. There the flags decide what is
-// made, and the operation does not count.
+// made; the operation decides only what is answered, from 3.9 on.
 func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
 	switch r.flags {
 	case jute.FlagContainer:
 		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
 	case jute.FlagPersistentTTL, jute.FlagPersistentSequentialTTL:
-		if op != jute.OpCreateTTL {
-			return op, Error(jute.ErrCodeMarshallingError)
-		}
 		return op, p.create(op, r)
 	}
 	r.ttl = -1
-	return jute.OpCreate, p.create(jute.OpCreate, r)
+	if !p.s.opts.since("3.9.3") || op == jute.OpCreateTTL {
+		op = jute.OpCreate
+	}
+	return op, p.create(jute.OpCreate, r)
 }
 
 // one prepares the request op whose body d holds.

@@ -47,7 +47,7 @@ func New(opts Options) *Server {
 		lagging: map[string]*replica{}, sessions: map[int64]*session{}, conns: map[*conn]struct{}{},
 		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{},
 	}
-	s.primary = newReplica(newTree(), s.opts.SeparateWatches)
+	s.primary = newReplica(newTree(), s.opts.since("3.9.3"))
 	s.nextReap = s.started.Add(s.opts.ContainerInterval)
 	s.wg.Go(s.clock)
 	return s

@@ -7,13 +7,15 @@ import (
 )
 
 // watchMode is how a watch lives: a set of bits, of which there is only one
-// unless Options.SeparateWatches is set.
+// before 3.9.
 type watchMode uint8
 
 const (
 	oneShot watchMode = 1 << iota
 	persistent
 	recursive
+
+	anyMode = oneShot | persistent | recursive
 )
 
 // watchTable holds the watches of one kind: of data (and existence), or of
@@ -68,18 +70,28 @@ func (w *watchTable) set(path string, c *conn, before, after watchMode) {
 	}
 }
 
-// remove takes a watch away and reports whether there was one.
-func (w *watchTable) remove(path string, c *conn) bool {
+// remove takes watches of some modes away and reports whether there was one.
+// Before 3.9 a server asks for no mode.
+func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
 	mode := w.byPath[path][c]
-	if mode == 0 {
+	if !w.separate {
+		modes = anyMode
+	}
+	if mode&modes == 0 {
 		return false
 	}
-	w.set(path, c, mode, 0)
+	w.set(path, c, mode, mode&^modes)
 	return true
 }
 
-// has answers checkWatches as 3.8 does: for any watch on path, whoever set it.
-func (w *watchTable) has(path string) bool { return len(w.byPath[path]) > 0 }
+// has answers checkWatches: from 3.9 on for a watch of the connection with one of
+// the modes, before for any watch on path, whoever set it.
+func (w *watchTable) has(path string, c *conn, modes watchMode) bool {
+	if !w.separate {
+		return len(w.byPath[path]) > 0
+	}
+	return w.byPath[path][c]&modes != 0
+}
 
 // upwards calls f with the ancestors of path, the nearest first, if there are
 // recursive watches at all.
@@ -93,7 +105,7 @@ func (w *watchTable) upwards(path string, f func(string)) {
 // forget takes all watches of a connection away.
 func (w *watchTable) forget(c *conn) {
 	for path := range w.byConn[c] {
-		w.remove(path, c)
+		w.remove(path, c, anyMode)
 	}
 }
 

@@ -19,8 +19,8 @@ func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 		c.takeUp(r.dataWatches, path, jute.EventDataChanged, func(n *node) bool { return n.mzxid > since })
 	}
 	for _, path := range exist {
-		if r.tree.get(path) != nil {
-			c.notify(jute.EventCreated, path)
+		if n := r.tree.get(path); n != nil {
+			c.missed(n, jute.EventCreated, path)
 		} else {
 			r.dataWatches.add(path, c, oneShot)
 		}
@@ -43,15 +43,27 @@ func (c *conn) takeUp(w *watchTable, path string, event int32, changed func(*nod
 	case n == nil:
 		c.notify(jute.EventDeleted, path)
 	case changed(n):
-		c.notify(event, path)
+		c.missed(n, event, path)
 	default:
 		w.add(path, c, oneShot)
 	}
 }
 
+// addPersistent sets a watch that stays. From 3.9 on a recursive one is none of
+// children.
 func (c *conn) addPersistent(path string, mode watchMode) {
-	c.replica.childWatches.add(path, c, mode)
+	if mode != recursive || !c.replica.childWatches.separate {
+		c.replica.childWatches.add(path, c, mode)
+	}
 	c.replica.dataWatches.add(path, c, mode)
+}
+
+// missed tells of a change that the former connection did not hear of. Newer
+// servers tell nobody who may not read the znode.
+func (c *conn) missed(n *node, event int32, path string) {
+	if !c.s.opts.since("3.9.6") || allowed(n.acl, jute.PermRead, c.ids) {
+		c.notify(event, path)
+	}
 }
 
 func (c *conn) addWatch(d *jute.Decoder) (*jute.Encoder, error) {
@@ -80,22 +92,28 @@ func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, e
 		return nil, d.Err()
 	}
 	var tables []*watchTable
-	switch kind {
-	case jute.WatcherChildren:
-		tables = []*watchTable{c.replica.childWatches}
-	case jute.WatcherData:
-		tables = []*watchTable{c.replica.dataWatches}
-	case jute.WatcherAny:
-		tables = []*watchTable{c.replica.childWatches, c.replica.dataWatches}
+	modes := oneShot
+	both := []*watchTable{c.replica.childWatches, c.replica.dataWatches}
+	switch recent := both[0].separate; {
+	case kind == jute.WatcherChildren:
+		tables = both[:1]
+	case kind == jute.WatcherData:
+		tables = both[1:]
+	case kind == jute.WatcherAny:
+		tables, modes = both, anyMode
+	case kind == jute.WatcherPersistent && recent:
+		tables, modes = both, persistent
+	case kind == jute.WatcherPersistentRecursive && recent:
+		tables, modes = both, recursive
 	default:
 		return nil, Error(jute.ErrCodeMarshallingError)
 	}
 	found := false
 	for _, w := range tables {
 		if op == jute.OpRemoveWatches {
-			found = w.remove(path, c) || found
+			found = w.remove(path, c, modes) || found
 		} else {
-			found = w.has(path) || found
+			found = w.has(path, c, modes) || found
 		}
 	}
 	if !found {

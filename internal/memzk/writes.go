@@ -75,15 +75,19 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 			break
 		}
 		op := h.Type
+		var r createRequest
+		if isCreate(op) {
+			r = decodeCreate(op, d)
+		}
 		switch {
+		case isCreate(op) && !p.readable(op, &r, failed != nil):
+			c.s.commit(nil)
+			c.catchUp()
+			return nil, Error(jute.ErrCodeMarshallingError)
 		case failed != nil:
 			skipOp(op, d)
 		case isCreate(op):
-			if op, failed = p.createInMulti(op, decodeCreate(op, d)); codeOf(failed) == jute.ErrCodeMarshallingError {
-				c.s.commit(nil)
-				c.catchUp()
-				return nil, failed
-			}
+			op, failed = p.createInMulti(op, r)
 		default:
 			failed = p.one(op, d)
 		}
@@ -111,11 +115,10 @@ func isCreate(op int32) bool {
 	return op == jute.OpCreate || op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
 }
 
-// skipOp reads over the body of an operation.
+// skipOp reads over the body of an operation that is no create.
 func skipOp(op int32, d *jute.Decoder) {
 	switch {
 	case isCreate(op):
-		decodeCreate(op, d)
 	case op == jute.OpSetData:
 		_, _, _ = d.String(), d.Buffer(), d.Int32()
 	default:

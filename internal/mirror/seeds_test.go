@@ -46,10 +46,10 @@ type sim struct {
 }
 
 func simulate(t *testing.T, seed uint64) {
-	version := []string{"3.5", "3.8", "3.8", "3.9"}[seed%4]
-	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond, Version: version, SeparateWatches: seed%3 == 0})
+	version := []string{"3.5", "3.8", "3.8", "3.9.3", "3.9"}[seed%5]
+	z := memzk.New(memzk.Options{TickTime: 500 * time.Millisecond, Version: version})
 	defer z.Close()
-	if seed%5 == 0 {
+	if seed%6 == 0 {
 		z.Refuse(jute.OpAddWatch) // until faults are cleared
 	}
 	w := &sim{t: t, z: z, rng: rand.New(rand.NewPCG(seed, 11)), history: map[string]string{}}

@@ -48,10 +48,15 @@ func (o Options) classPath(tb testing.TB) string {
 	return strings.Join(list, ":")
 }
 
-// Version is the version of ZooKeeper that a release has, as in "3.9.6".
+// Version is the version of ZooKeeper that a release has, as in "3.9.6"; of an
+// empty one, the installed version.
 func Version(tb testing.TB, release string) string {
 	tb.Helper()
-	found, err := filepath.Glob(filepath.Join(fetched(tb, release), jars, "zookeeper-[0-9]*.jar"))
+	root := "/"
+	if release != "" {
+		root = fetched(tb, release)
+	}
+	found, err := filepath.Glob(filepath.Join(root, jars, "zookeeper-[0-9]*.jar"))
 	if err != nil || len(found) == 0 {
 		tb.Fatalf("zktest: release %s has no ZooKeeper", release)
 	}
