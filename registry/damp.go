@@ -16,6 +16,7 @@ import (
 const (
 	penaltyPresence = 1000 // it may get traffic, or no longer: a restart is two of them
 	penaltyData     = 200  // other changes
+	penaltyOrdered  = 100  // somebody took it out, or brought it back
 	penaltySuppress = 2500
 	penaltyReuse    = 1000
 	penaltyCeiling  = 4000 // so that two minutes of quiet are always enough
@@ -35,6 +36,7 @@ type flap struct {
 	penalty float64
 	at      time.Time    // when penalty was computed
 	since   time.Time    // suppressed since; zero: it is not
+	left    bool         // it is gone, and it said so before
 	shown   *view.Member // while suppressed: the member as it was then, marked
 }
 
@@ -60,12 +62,31 @@ func (d *damper) charge(now time.Time, actual members) {
 		serves := func(m *view.Member) bool { return m != nil && m.MayServe() }
 		switch seen := cmp.Or(is, was); {
 		case was == nil && d.flaps[keyOf(is)] == nil: // a first appearance is no flap
+		case d.ordered(was, is):
+			d.add(now, penaltyOrdered, seen)
 		case serves(was) != serves(is):
 			d.add(now, penaltyPresence, seen)
 		case was == nil || is == nil || !sameData(was, is):
 			d.add(now, penaltyData, seen)
 		}
+		if f := d.flaps[keyOf(cmp.Or(is, was))]; f != nil {
+			f.left = is == nil && d.ordered(was, nil)
+		}
 	})
+}
+
+// ordered reports whether somebody took the member out on purpose, or brought it
+// back after that. This is no sign of an ill member. If it counted as one, an
+// outage after a rolling restart would mark every member as flapping and down,
+// and the guard could hold none.
+func (d *damper) ordered(was, is *view.Member) bool {
+	said := func(m *view.Member) bool {
+		return m.Status == view.StatusDraining || m.Status == view.StatusMaintenance
+	}
+	if was == nil {
+		return d.flaps[keyOf(is)].left
+	}
+	return said(was) || is != nil && said(is)
 }
 
 // sameData compares what a reader can see; being registered anew under

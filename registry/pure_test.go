@@ -275,6 +275,54 @@ func TestDamper_Harmless(t *testing.T) {
 	}
 }
 
+// Rolling restarts and maintenance are no flapping: the guard still holds all
+// members that vanish after them.
+func TestDamper_OrderedChangesLeaveTheGuardItsMembers(t *testing.T) {
+	var d damper
+	g := guard{cfg: GuardConfig{}.withDefaults()}
+	now := epoch
+	step := func(set members) members {
+		now = now.Add(time.Second)
+		shown, _ := d.step(now, set)
+		shown, _ = g.step(now, shown)
+		return shown
+	}
+	as := func(status string, only ...int) members {
+		set := setOf(upTo(10)...)
+		for _, i := range only {
+			set[i].Status = status
+		}
+		return set
+	}
+	step(as(""))
+	for i := range 10 {
+		for range 2 {
+			step(as(view.StatusDraining, i))
+			step(slices.Delete(as(""), i, i+1))
+			step(as(""))
+			step(as(view.StatusMaintenance, i))
+		}
+	}
+	step(as(""))
+	shown := step(nil)
+	for _, m := range shown {
+		if !m.Held || !m.MayServe() {
+			t.Errorf("%s: held %t, status %s", m.Name, m.Held, m.Status)
+		}
+	}
+	if len(shown) != 10 {
+		t.Errorf("%d members, want 10", len(shown))
+	}
+	// A member that vanishes without a word counts as one that flaps.
+	d, now = damper{}, epoch
+	for i := range 6 {
+		step(setOf(upTo(2 - i%2)...))
+	}
+	if len(d.flapping()) != 1 {
+		t.Errorf("flapping: %v", d.flapping())
+	}
+}
+
 func TestDedupe_NewestWins(t *testing.T) {
 	member := func(node string, czxid int64) *view.Member {
 		return &view.Member{Znode: node, Name: node, Host: "10.0.0.5", Port: 80, Czxid: czxid}
