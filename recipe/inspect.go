@@ -17,6 +17,8 @@ type Item struct {
 	Attempts int  // how often it was reserved
 	Reserved bool // somebody works on it now
 	Put      time.Time
+	ID       string    // in a queue with ids
+	Due      time.Time // in a delay queue: when it can be taken
 }
 
 // inspect returns what is in the queue, in the order in which it is taken, at most
@@ -45,12 +47,17 @@ func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", it.name, err)
 		}
-		if exists {
-			list = append(list, Item{
-				Name: it.name, Size: int(stat.DataLength), Priority: it.priority, Attempts: int(stat.Version), Reserved: reserved[it.name],
-				Put: time.UnixMilli(stat.Ctime),
-			})
+		if !exists {
+			continue
 		}
+		one := Item{
+			Name: it.name, Size: int(stat.DataLength), Priority: it.priority, Attempts: int(stat.Version), Reserved: reserved[it.name],
+			Put: time.UnixMilli(stat.Ctime), ID: it.id,
+		}
+		if it.due != 0 {
+			one.Due = time.UnixMilli(it.due)
+		}
+		list = append(list, one)
 	}
 	return list, nil
 }
@@ -62,11 +69,14 @@ func (q *items) peek(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	for _, it := range list {
-		body, _, err := q.s.Get(ctx, child(q.dir, it.name))
+		if !it.ready() {
+			break
+		}
+		body, _, _, err := q.get(ctx, child(q.dir, it.name))
 		if err == nil {
 			return body, nil
 		}
-		if !errors.Is(err, session.ErrNoNode) && !errors.Is(err, session.ErrNoAuth) {
+		if err = q.unlessSkipped(child(q.dir, it.name), err); err != nil {
 			return nil, fmt.Errorf("peek into %s: %w", q.dir, err)
 		}
 	}
@@ -93,21 +103,3 @@ func (q *items) bury(ctx context.Context, it item, body []byte, version int32) e
 	}
 	return fmt.Errorf("move %s to the dead letters: %w", it.name, err)
 }
-
-// Items returns what is in the queue, in the order in which it is taken, at most
-// limit items; 0: all.
-func (q *Queue) Items(ctx context.Context, limit int) ([]Item, error) {
-	return q.items.inspect(ctx, limit)
-}
-
-// Peek returns the body of the first item that nobody has reserved, and leaves it
-// there; the error matches ErrEmpty when there is none.
-func (q *Queue) Peek(ctx context.Context) ([]byte, error) { return q.items.peek(ctx) }
-
-// Items is [Queue.Items].
-func (q *PriorityQueue) Items(ctx context.Context, limit int) ([]Item, error) {
-	return q.items.inspect(ctx, limit)
-}
-
-// Peek is [Queue.Peek].
-func (q *PriorityQueue) Peek(ctx context.Context) ([]byte, error) { return q.items.peek(ctx) }

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -19,13 +21,20 @@ const maxBody = 1_040_000
 // item is one znode of a queue.
 type item struct {
 	name     string
+	due      int64 // may not be taken before: milliseconds since 1970; 0: at once
 	priority int
 	seq      Sequence
+	id       string // in a queue with ids
 }
+
+// ready reports whether the item may be taken now.
+func (i item) ready() bool { return i.due <= time.Now().UnixMilli() }
 
 // before is the order in which items are taken.
 func (i item) before(j item) int {
 	switch {
+	case i.due != j.due:
+		return cmp.Compare(i.due, j.due)
 	case i.priority != j.priority:
 		return i.priority - j.priority
 	case i.seq == j.seq:
@@ -49,7 +58,11 @@ type items struct {
 	maxAttempts int
 	path        string
 	parse       func(name string) (item, bool)
-	ops         operations
+	// pack makes the data of a znode of a body, and unpack the reverse; nil: the
+	// body as it is.
+	pack   func(body []byte) []byte
+	unpack func(data []byte) ([]byte, error)
+	ops    operations
 
 	// fresh makes every take begin with a new list: where a later item can
 	// stand before those that are known.
@@ -59,11 +72,11 @@ type items struct {
 
 	mu      sync.Mutex      // mu guards what follows
 	list    []item          // what is left of the last list, in order
-	skipped map[string]bool // items that may not be read
+	skipped map[string]bool // items that cannot be used
 }
 
-// skip notes an item that may not be read, and logs it once.
-func (q *items) skip(path string) {
+// skip notes an item that cannot be used, and logs it once.
+func (q *items) skip(path string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.skipped[base(path)] {
@@ -74,7 +87,7 @@ func (q *items) skip(path string) {
 	}
 	q.skipped[base(path)] = true
 	if q.logger != nil {
-		q.logger.Warn("an item of the queue may not be read and is passed over", "path", path)
+		q.logger.Warn("an item of the queue cannot be used and is passed over", "path", path, "err", err)
 	}
 }
 
@@ -100,6 +113,9 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 			return fmt.Errorf("put into %s: %d items: %w", q.dir, n, ErrFull)
 		}
 	}
+	if q.pack != nil {
+		body = q.pack(body)
+	}
 	path := child(q.dir, prefix)
 	err := withContainers(ctx, q.s, path, func() error {
 		return q.ops.do(ctx, session.CreateOp(path, body, session.PersistentSequential))
@@ -119,21 +135,33 @@ func (q *items) len(ctx context.Context) (int, error) {
 	return int(stat.NumChildren), nil
 }
 
-// purge deletes all items that stand now and are not reserved, and returns how
-// many it deleted.
-func (q *items) purge(ctx context.Context) (int, error) {
+// get reads the body of an item, and the data that it is in.
+func (q *items) get(ctx context.Context, path string) (body, data []byte, stat session.Stat, err error) { //nolint:nonamedreturns // four values
+	data, stat, err = q.s.Get(ctx, path)
+	if body = data; err == nil && q.unpack != nil {
+		body, err = q.unpack(data)
+	}
+	return body, data, stat, err
+}
+
+// removeAll deletes the items that stand now, are wanted and not reserved, and
+// returns how many it deleted.
+func (q *items) removeAll(ctx context.Context, want func(item) bool) (int, error) {
 	list, _, err := q.read(ctx, false)
 	if err != nil {
 		return 0, err
 	}
 	count := 0
 	for _, it := range list {
+		if !want(it) {
+			continue
+		}
 		err := q.remove(ctx, it.name)
 		switch {
 		case err == nil:
 			count++
 		case !isTaken(err):
-			return count, fmt.Errorf("purge %s: %w", q.dir, err)
+			return count, fmt.Errorf("delete from %s: %w", q.dir, err)
 		}
 	}
 	return count, nil

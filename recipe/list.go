@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -98,6 +99,9 @@ func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 			q.fill(list)
 			continue
 		}
+		if !it.ready() { // nor is any behind it
+			return ErrEmpty
+		}
 		done, err := try(it)
 		if err != nil {
 			return err
@@ -121,12 +125,26 @@ func (q *items) blocking(ctx context.Context, try func(item) (bool, error)) erro
 		if err != nil {
 			return err
 		}
-		if len(list) == 0 {
-			err = q.s.WaitAny(ctx, set[:]...)
+		if len(list) == 0 || !list[0].ready() {
+			err = q.rest(ctx, list, set)
 		}
 		set.stop()
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// rest waits for a change, or until the first item is due.
+func (q *items) rest(ctx context.Context, list []item, set watches) error {
+	if len(list) == 0 {
+		return q.s.WaitAny(ctx, set[:]...)
+	}
+	due, cancel := context.WithDeadline(ctx, time.UnixMilli(list[0].due))
+	defer cancel()
+	err := q.s.WaitAny(due, set[:]...)
+	if due.Err() != nil && ctx.Err() == nil && q.s.Context().Err() == nil {
+		return nil
+	}
+	return err
 }

@@ -46,15 +46,15 @@ type PriorityQueueConfig struct {
 
 // PriorityQueue delivers lower priorities first. It may be used by many
 // goroutines at once.
-type PriorityQueue struct{ items items }
+type PriorityQueue struct{ consumer }
 
 // NewPriorityQueue returns a priority queue of the session. It does no I/O.
 func NewPriorityQueue(s *session.Session, cfg PriorityQueueConfig) *PriorityQueue {
-	q := &PriorityQueue{items{
+	q := &PriorityQueue{consumer{items{
 		s: s, dir: cfg.Path, maxLen: cfg.MaxLen, fresh: true, logger: cfg.Logger,
 		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
 		ops: newOperations(s, cfg.Path), parse: parseEntry,
-	}}
+	}}}
 	if cfg.Reserve {
 		q.items.dir, q.items.claims = child(cfg.Path, "entries"), child(cfg.Path, "taken")
 		q.items.mode = withClaims
@@ -85,12 +85,6 @@ func (q *PriorityQueue) Put(ctx context.Context, body []byte, priority int) erro
 	return q.items.put(ctx, fmt.Sprintf("entry-%03d-", priority), body)
 }
 
-// Take waits for an item and takes it: at most once.
-func (q *PriorityQueue) Take(ctx context.Context) ([]byte, error) { return q.items.take(ctx, true) }
-
-// TryTake is Take that returns ErrEmpty instead of waiting.
-func (q *PriorityQueue) TryTake(ctx context.Context) ([]byte, error) { return q.items.take(ctx, false) }
-
 // Reserve waits for an item and claims it: at least once. The queue must have
 // been made with Reserve.
 func (q *PriorityQueue) Reserve(ctx context.Context) (*Reservation, error) {
@@ -117,9 +111,3 @@ func (q *PriorityQueue) TakeOver(ctx context.Context, name string) (*Reservation
 	}
 	return q.items.takeOver(ctx, name)
 }
-
-// Len returns the number of items, with those that are reserved.
-func (q *PriorityQueue) Len(ctx context.Context) (int, error) { return q.items.len(ctx) }
-
-// Purge deletes all items that are there and not reserved, and returns how many.
-func (q *PriorityQueue) Purge(ctx context.Context) (int, error) { return q.items.purge(ctx) }

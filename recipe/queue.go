@@ -42,13 +42,13 @@ type QueueConfig struct {
 }
 
 // Queue is a first-in-first-out queue. It may be used by many goroutines at once.
-type Queue struct{ items items }
+type Queue struct{ consumer }
 
 const fifoPrefix = "qn-"
 
 // NewQueue returns a queue of the session. It does no I/O.
 func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
-	return &Queue{items{
+	return &Queue{consumer{items{
 		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
 		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
 		ops: newOperations(s, cfg.Path),
@@ -56,7 +56,7 @@ func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 			seq, ok := ParseSequence(name, fifoPrefix)
 			return item{name: name, seq: seq}, ok && name[:len(fifoPrefix)] == fifoPrefix
 		},
-	}}
+	}}}
 }
 
 // Put appends an item. It returns ErrTooLarge for a body over the limit, before
@@ -64,31 +64,3 @@ func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 func (q *Queue) Put(ctx context.Context, body []byte) error {
 	return q.items.put(ctx, fifoPrefix, body)
 }
-
-// Take waits for an item and takes it: at most once.
-func (q *Queue) Take(ctx context.Context) ([]byte, error) { return q.items.take(ctx, true) }
-
-// TryTake is Take that returns ErrEmpty instead of waiting.
-func (q *Queue) TryTake(ctx context.Context) ([]byte, error) { return q.items.take(ctx, false) }
-
-// Reserve waits for an item and claims it: at least once.
-func (q *Queue) Reserve(ctx context.Context) (*Reservation, error) { return q.items.reserve(ctx, true) }
-
-// TryReserve is Reserve that returns ErrEmpty instead of waiting.
-func (q *Queue) TryReserve(ctx context.Context) (*Reservation, error) {
-	return q.items.reserve(ctx, false)
-}
-
-// TakeOver goes on with a reservation that a former process of this session left
-// with [Reservation.Keep]; name is its [Reservation.Name]. The error matches
-// ErrNotHeld when this session has no such claim.
-func (q *Queue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
-	return q.items.takeOver(ctx, name)
-}
-
-// Len returns the number of items, with those that are reserved. It works for a
-// queue that is too long to be listed.
-func (q *Queue) Len(ctx context.Context) (int, error) { return q.items.len(ctx) }
-
-// Purge deletes all items that are there and not reserved, and returns how many.
-func (q *Queue) Purge(ctx context.Context) (int, error) { return q.items.purge(ctx) }

@@ -17,6 +17,7 @@ type Reservation struct {
 	item  string
 	claim string
 	body  []byte
+	data  []byte // of the item's znode; the body is in it
 	// version is the item's data version: how often it has been reserved.
 	version int32
 }
@@ -53,14 +54,14 @@ func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
 // that an Ack of a former one can be refused.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name)}
-	body, stat, err := q.s.Get(ctx, r.item)
+	body, data, stat, err := q.get(ctx, r.item)
 	if err != nil {
 		return nil, q.unlessSkipped(r.item, err)
 	}
 	if q.maxAttempts > 0 && int(stat.Version) >= q.maxAttempts {
 		return nil, q.bury(ctx, it, body, stat.Version)
 	}
-	r.body, r.version = body, stat.Version+1
+	r.body, r.data, r.version = body, data, stat.Version+1
 	claimed, err := q.claim(ctx, r)
 	switch {
 	case isTaken(err), errors.Is(err, session.ErrBadVersion):
@@ -78,7 +79,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 	token := []byte(newHex())
 	for {
 		results, err := q.s.Multi(ctx,
-			session.SetOp(r.item, r.body, r.version-1),
+			session.SetOp(r.item, r.data, r.version-1),
 			session.CreateOp(r.claim, token, session.Ephemeral))
 		switch {
 		case err == nil:
@@ -191,7 +192,7 @@ func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error)
 		return nil, fmt.Errorf("take over %s: %w", r.item, ErrNotHeld)
 	}
 	var of session.Stat
-	if r.body, of, err = q.s.Get(ctx, r.item); err != nil {
+	if r.body, r.data, of, err = q.get(ctx, r.item); err != nil {
 		if errors.Is(err, session.ErrNoNode) {
 			err = ErrNotHeld // an operator removed it
 		}

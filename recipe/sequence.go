@@ -36,7 +36,7 @@ func splitSequence(name string) (string, Sequence, bool) {
 		i--
 	}
 	digits := len(name) - i
-	negative := i > 1 && name[i-1] == '-' && (digits == 9 || name[i-2] == '-' || name[i-2] == '_')
+	negative := i > 1 && name[i-1] == '-' && (digits == 9 || name[i-2] == '-' || name[i-2] == '_' || name[i-2] == '|')
 	switch {
 	case negative && (digits == 9 || digits == 10):
 		i--

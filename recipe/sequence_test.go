@@ -67,8 +67,8 @@ func TestPredecessor_IgnoresForeignChildren(t *testing.T) {
 
 func TestParseEntry(t *testing.T) {
 	for name, want := range map[string]item{
-		"entry-005-0000000001":  {"entry-005-0000000001", 5, 1},
-		"entry-999--2147483648": {"entry-999--2147483648", 999, math.MinInt32},
+		"entry-005-0000000001":  {name: "entry-005-0000000001", priority: 5, seq: 1},
+		"entry-999--2147483648": {name: "entry-999--2147483648", priority: 999, seq: math.MinInt32},
 	} {
 		if got, ok := parseEntry(name); !ok || got != want {
 			t.Errorf("%s: got %+v, %v", name, got, ok)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
@@ -50,6 +51,16 @@ var stepQueues = []struct {
 	{"priority", func(s *session.Session) (stepQueue, func(context.Context, string) error) {
 		q := NewPriorityQueue(s, PriorityQueueConfig{Path: "/q", Reserve: true})
 		return q, func(ctx context.Context, body string) error { return q.Put(ctx, []byte(body), int(body[0]-'0')) }
+	}},
+	{"id", func(s *session.Session) (stepQueue, func(context.Context, string) error) {
+		q := NewIDQueue(s, QueueConfig{Path: "/q"})
+		return q, func(ctx context.Context, body string) error { return q.Put(ctx, body[:1], []byte(body)) }
+	}},
+	{"delay", func(s *session.Session) (stepQueue, func(context.Context, string) error) {
+		q := NewDelayQueue(s, QueueConfig{Path: "/q"})
+		return q, func(ctx context.Context, body string) error {
+			return q.Put(ctx, []byte(body), time.Now().Add(-time.Duration(body[0])*time.Second))
+		}
 	}},
 }
 

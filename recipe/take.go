@@ -34,7 +34,7 @@ func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) 
 // takeItem reads an item and deletes it; false means that somebody else did,
 // or that somebody has reserved it.
 func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
-	body, _, err := q.s.Get(ctx, child(q.dir, it.name))
+	body, _, _, err := q.get(ctx, child(q.dir, it.name))
 	if err != nil {
 		return nil, false, q.unlessSkipped(child(q.dir, it.name), err)
 	}
@@ -48,14 +48,14 @@ func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 	return nil, false, err
 }
 
-// unlessSkipped drops the error of an item that somebody removed, or that we may
-// not read: it must not block those behind it.
+// unlessSkipped drops the error of an item that somebody removed, or that we cannot
+// read: it must not block those behind it.
 func (q *items) unlessSkipped(path string, err error) error {
 	switch {
 	case errors.Is(err, session.ErrNoNode):
 		return nil
-	case errors.Is(err, session.ErrNoAuth):
-		q.skip(path)
+	case errors.Is(err, session.ErrNoAuth), errors.Is(err, ErrFormat):
+		q.skip(path, err)
 		return nil
 	}
 	return err

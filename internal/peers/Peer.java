@@ -17,7 +17,14 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.nodes.GroupMember;
+import org.apache.curator.framework.recipes.queue.DistributedDelayQueue;
+import org.apache.curator.framework.recipes.queue.DistributedIdQueue;
+import org.apache.curator.framework.recipes.queue.MultiItem;
+import org.apache.curator.framework.recipes.queue.QueueBuilder;
+import org.apache.curator.framework.recipes.queue.QueueConsumer;
+import org.apache.curator.framework.recipes.queue.QueueSerializer;
 import org.apache.curator.framework.recipes.queue.SimpleDistributedQueue;
+import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.curator.retry.RetryNTimes;
@@ -132,13 +139,70 @@ public class Peer {
     say("held " + kind);
   }
 
+  static final QueueSerializer<String> TEXT = new QueueSerializer<String>() {
+    @Override public byte[] serialize(String item) { return item.getBytes(); }
+    @Override public String deserialize(byte[] bytes) { return new String(bytes); }
+  };
+
+  /** A consumer says what it takes. */
+  static QueueBuilder<String> messages(String path, boolean consume) {
+    QueueConsumer<String> consumer = new QueueConsumer<String>() {
+      @Override public void consumeMessage(String message) { say("got " + message); }
+      @Override public void stateChanged(CuratorFramework c, ConnectionState state) { }
+    };
+    return QueueBuilder.builder(client, consume ? consumer : null, TEXT, path).lockPath(path + "-taken");
+  }
+
+  /** Puts two messages into one znode. */
+  static void putMulti(DistributedDelayQueue<String> q) throws Exception {
+    q.putMulti(new MultiItem<String>() {
+      int left = 2;
+      @Override public String nextItem() { return left-- > 0 ? "multi" : null; }
+    }, System.currentTimeMillis());
+  }
+
   static void put(String kind, String path, String body) throws Exception {
-    if (kind.equals("simple")) {
+    if (kind.equals("id")) {
+      DistributedIdQueue<String> q = messages(path, false).buildIdQueue();
+      q.start();
+      q.put(body, "id/" + body);
+      q.flushPuts(10, TimeUnit.SECONDS);
+      q.close();
+    } else if (kind.equals("delay")) {
+      DistributedDelayQueue<String> q = messages(path, false).buildDelayQueue();
+      q.start();
+      if (body.equals("multi")) putMulti(q);
+      else q.put(body, System.currentTimeMillis() + (body.equals("late") ? 3600000 : 300));
+      q.flushPuts(10, TimeUnit.SECONDS);
+      q.close();
+    } else if (kind.equals("simple")) {
       new SimpleDistributedQueue(client, path).offer(body.getBytes());
     } else {
       new DistributedQueue(client.getZookeeperClient().getZooKeeper(), path, ZooDefs.Ids.OPEN_ACL_UNSAFE).offer(body.getBytes());
     }
     say("put");
+  }
+
+  /** Takes messages until it is released. */
+  static void consume(String kind, String path) throws Exception {
+    if (kind.equals("id")) {
+      DistributedIdQueue<String> q = messages(path, true).buildIdQueue();
+      q.start();
+      held.put(kind, q::close);
+    } else {
+      DistributedDelayQueue<String> q = messages(path, true).buildDelayQueue();
+      q.start();
+      held.put(kind, q::close);
+    }
+    say("consumes");
+  }
+
+  /** Removes the items of an id. */
+  static void remove(String path, String id) throws Exception {
+    DistributedIdQueue<String> q = messages(path, false).buildIdQueue();
+    q.start();
+    say("removed " + q.remove(id));
+    q.close();
   }
 
   static void get(String kind, String path) throws Exception {
@@ -226,6 +290,8 @@ public class Peer {
       switch (words[0]) {
         case "acquire": acquire(words[1], words[2]); break;
         case "release": held.remove(words[1]).run(); say("released " + words[1]); break;
+        case "consume": consume(words[1], words[2]); break;
+        case "remove": remove(words[1], words[2]); break;
         case "put": put(words[1], words[2], words[3]); break;
         case "get": get(words[1], words[2]); break;
         case "count": count(words[1], words[2], Integer.parseInt(words[3])); break;

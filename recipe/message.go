@@ -1,0 +1,136 @@
+package recipe
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// The queue with ids and the delay queue.
+//
+//	<path>/queue-|<id>|<sequence>       persistent sequential (Apache Curator's DistributedIdQueue)
+//	<path>/queue-|<time>|<sequence>     the same (Curator's DistributedDelayQueue)
+//	<path>-taken/queue-|...|<sequence>  ephemeral, the claim of a reserved item
+//	<path>-ops/_c_<uuid>                ephemeral, our marker (rule of lost replies)
+//	<path>-dead/qn-<sequence>           persistent sequential, items reserved too often
+//
+// The time is when the item may be taken: milliseconds since 1970, in hexadecimal. A
+// znode holds one message in Curator's frame:
+//
+//	00 01 00 01   01   length, 4 bytes   message   02
+//
+// Steps: as in [Queue]. The delay queue takes in the order of time; a list is used
+// once, and who waits also waits for the time of the first item, by its own clock.
+// Remove lists and deletes the items of an id.
+//
+// Guarantees and limits are those of [Queue], with these orders. Claims are where a
+// Curator queue with the lock path <path>-taken has them, and both honour each
+// other's; a Curator queue without a lock path does not look at claims. Not
+// guaranteed: that an item is not taken early by a consumer whose clock is fast. A
+// znode of several messages (Curator's putMulti) is passed over and logged.
+
+// messageVersion begins the data of an item.
+const (
+	messageVersion = 0x00010001
+	messageItem    = 0x01
+	messageEnd     = 0x02
+)
+
+// packMessage is the data of an item of one message.
+func packMessage(body []byte) []byte {
+	data := binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+10), messageVersion)
+	data = append(data, messageItem)
+	data = binary.BigEndian.AppendUint32(data, uint32(len(body))) // #nosec G115 -- at most maxBody
+	return append(append(data, body...), messageEnd)
+}
+
+// unpackMessage is the message in the data of an item.
+func unpackMessage(data []byte) ([]byte, error) {
+	if len(data) < 10 || binary.BigEndian.Uint32(data) != messageVersion || data[4] != messageItem {
+		return nil, fmt.Errorf("%w: no message in Curator's frame", ErrFormat)
+	}
+	size, rest := uint64(binary.BigEndian.Uint32(data[5:])), data[9:]
+	if size >= uint64(len(rest)) {
+		return nil, fmt.Errorf("%w: a message of %d bytes in an item of %d", ErrFormat, size, len(data))
+	}
+	if rest[size] != messageEnd || size+1 != uint64(len(rest)) {
+		return nil, fmt.Errorf("%w: more than one message", ErrFormat)
+	}
+	return rest[:size:size], nil
+}
+
+const messagePrefix = "queue-"
+
+// newMessages returns a queue of messages, whose names have something between bars.
+func newMessages(s *session.Session, cfg QueueConfig, read func(text string, it *item) bool) items {
+	return items{
+		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
+		maxAttempts: cfg.MaxAttempts, path: cfg.Path, ops: newOperations(s, cfg.Path),
+		pack: packMessage, unpack: unpackMessage,
+		parse: func(name string) (item, bool) {
+			head, seq, ok := splitSequence(name)
+			text, is := strings.CutPrefix(head, messagePrefix+"|")
+			text, is2 := strings.CutSuffix(text, "|")
+			it := item{name: name, seq: seq}
+			return it, ok && is && is2 && read(text, &it)
+		},
+	}
+}
+
+// IDQueue is a first-in-first-out queue whose items can be removed by an id. It may
+// be used by many goroutines at once.
+type IDQueue struct{ consumer }
+
+// NewIDQueue returns a queue with ids of the session. It does no I/O.
+func NewIDQueue(s *session.Session, cfg QueueConfig) *IDQueue {
+	return &IDQueue{consumer{newMessages(s, cfg, func(text string, it *item) bool {
+		it.id = text
+		return true
+	})}}
+}
+
+// Put appends an item under an id, which need not be unique. The id may not be empty
+// or contain a bar (ErrFormat); as in Curator, a slash in it counts as an underscore.
+// Otherwise it returns what [Queue.Put] does.
+func (q *IDQueue) Put(ctx context.Context, id string, body []byte) error {
+	if id == "" || strings.Contains(id, "|") {
+		return fmt.Errorf("put into %s: id %q: %w", q.items.dir, id, ErrFormat)
+	}
+	return q.items.put(ctx, messagePrefix+"|"+cleanID(id)+"|", body)
+}
+
+// cleanID is an id as it stands in a name.
+func cleanID(id string) string { return strings.ReplaceAll(id, "/", "_") }
+
+// Remove deletes the items of an id that are there and not reserved, and returns how
+// many it deleted.
+func (q *IDQueue) Remove(ctx context.Context, id string) (int, error) {
+	return q.items.removeAll(ctx, func(it item) bool { return it.id == cleanID(id) })
+}
+
+// DelayQueue is a queue whose items can be taken from a time on that the producer
+// says. It may be used by many goroutines at once.
+type DelayQueue struct{ consumer }
+
+// NewDelayQueue returns a delay queue of the session. It does no I/O.
+func NewDelayQueue(s *session.Session, cfg QueueConfig) *DelayQueue {
+	q := &DelayQueue{consumer{newMessages(s, cfg, func(text string, it *item) bool {
+		due, err := strconv.ParseUint(text, 16, 64)
+		it.due = int64(due) // #nosec G115 -- Curator writes a signed number so
+		return err == nil
+	})}}
+	q.items.fresh = true
+	return q
+}
+
+// Put adds an item that can be taken from due on, in milliseconds, by the clock of
+// who takes it. A time in the past is at once. Otherwise it returns what [Queue.Put]
+// does.
+func (q *DelayQueue) Put(ctx context.Context, body []byte, due time.Time) error {
+	return q.items.put(ctx, fmt.Sprintf("%s|%08X|", messagePrefix, max(due.UnixMilli(), 0)), body)
+}
