@@ -210,7 +210,7 @@ func (g *globals) observe(ctx context.Context, s *session.Session, name, path, d
 
 func (g *globals) printLeader(l view.Leader) error {
 	if g.IsJSON() {
-		return g.Line(map[string]any{"apiVersion": "v1", "election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
+		return g.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
 	}
 	id := l.ID
 	if l.Term == 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,7 +95,7 @@ func (g *globals) tell(e *cliError) int {
 	for _, h := range e.hints {
 		g.Say("hint: %s", h)
 	}
-	if g.Format == "json" || g.Format == "ndjson" {
+	if g.IsJSON() {
 		g.errorJSON(e)
 	}
 	return e.code
@@ -104,7 +103,7 @@ func (g *globals) tell(e *cliError) int {
 
 // errorJSON prints the error as data, for machines that read standard output.
 func (g *globals) errorJSON(e *cliError) {
-	_ = json.NewEncoder(g.Out).Encode(map[string]any{"apiVersion": "v1", "error": map[string]any{
+	_ = g.Line(map[string]any{"error": map[string]any{
 		"code": codeName(e.code), "message": e.err.Error(), "hint": strings.Join(e.hints, "; "),
 	}})
 }

@@ -128,14 +128,14 @@ func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
 	if err := g.PrintTable(tab); err != nil {
 		return err
 	}
-	g.Say("%s", fleetSummary(hosts))
+	g.Printf("%s\n", fleetSummary(hosts))
 	halts, err := rolling.Halts(ctx, s)
 	if err != nil {
 		return err
 	}
 	for _, h := range halts {
-		g.Say("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)",
-			h.Bundle, term.Age(h.Time), h.Host, h.Reason, h.Bundle)
+		g.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
+			h.Bundle, term.Age(h.Time), term.Printable(h.Host), term.Printable(h.Reason), h.Bundle)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (g *globals) listServices(ctx context.Context, s *session.Session, names []
 		return err
 	}
 	if left > 0 {
-		g.Say("%s did not fit into the records of their hosts", term.Count(left, "more service"))
+		g.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
 	}
 	return nil
 }

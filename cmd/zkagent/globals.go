@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,8 +41,9 @@ func (g *globals) flags(root *cobra.Command) {
 	f.StringVar(&g.zk, "zk", "", "ZooKeeper as host:port,host:port/chroot (default $ZKAGENT_ZK, else the settings)")
 	f.StringVar(&g.chroot, "chroot", "", "chroot to use instead of the one of --zk or the settings")
 	f.StringVar(&g.addr, "addr", "", "socket of the agent (default $ZKAGENT_ADDR, else the settings, else /run/zkagent/zkagent.sock)")
-	f.StringVarP(&g.Format, "output", "o", "text", "text, wide, json or ndjson")
+	f.StringVarP(&g.Format, "output", "o", "text", "text, wide, json, yaml or ndjson")
 	f.BoolVar(&g.json, "json", false, "the same as --output json")
+	f.BoolVar(&g.NoHeaders, "no-headers", false, "print tables without their headers")
 	f.BoolVarP(&g.Quiet, "quiet", "q", false, "no talk on standard error, errors only")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done to standard error")
 	f.BoolVar(&g.NoColor, "no-color", false, "no colour (also $NO_COLOR)")
@@ -55,12 +58,10 @@ func (g *globals) prepare() error {
 	if g.json {
 		g.Format = "json"
 	}
-	switch g.Format {
-	case "text", "wide", "json", "ndjson":
-	default:
+	if !slices.Contains(term.Formats, g.Format) {
 		bad := g.Format
 		g.Format = "text"
-		return usagef("--output %q is not one of text, wide, json, ndjson", bad)
+		return usagef("--output %q is not one of %s", bad, strings.Join(term.Formats, ", "))
 	}
 	switch g.Color {
 	case "auto", "always", "never":

@@ -78,7 +78,9 @@ func manPage(c *cobra.Command) []byte {
 	}
 	manCommands(&b, c)
 	manFlags(&b, "OPTIONS", c.NonInheritedFlags())
-	manFlags(&b, "COMMON OPTIONS", c.InheritedFlags())
+	if c.HasInheritedFlags() {
+		b.WriteString(".SH COMMON OPTIONS\nThe flags that every command takes stand in\n.BR zkagent (1).\n")
+	}
 	if c.Example != "" {
 		b.WriteString(".SH EXAMPLES\n.nf\n" + troff(c.Example) + "\n.fi\n")
 	}

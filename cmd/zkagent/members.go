@@ -167,7 +167,7 @@ func (g *globals) printMembers(v view.View, o membersOptions) error {
 	switch g.Format {
 	case "ndjson":
 		return term.PrintList(&g.Console, "members", rows)
-	case "json":
+	case "json", "yaml":
 		return g.printMembersJSON(rows, rejected)
 	}
 	t := &term.Table{Header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}

@@ -38,7 +38,7 @@ service "one" {
   port    = 80
   check "exec" {
     command  = ["false"]
-    interval = "100ms"
+    interval = "20s"
     fall     = 1
   }
 }

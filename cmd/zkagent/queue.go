@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -296,16 +298,15 @@ func (g *globals) queueList(ctx context.Context, name string, o queueOptions) er
 		if g.IsJSON() {
 			return g.PrintJSON("items", rows)
 		}
+		t := &term.Table{Header: []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}}
 		for _, r := range rows {
 			state := "ready"
 			if r.Reserved {
 				state = "reserved"
 			}
-			if _, err := fmt.Fprintf(g.Out, "%s\t%d\t%d\t%s\n", r.Name, r.Size, r.Attempts, state); err != nil {
-				return err
-			}
+			t.Add(r.Name, strconv.Itoa(r.Size), strconv.Itoa(r.Attempts), state)
 		}
-		return nil
+		return g.PrintTable(t)
 	})
 }
 

@@ -180,7 +180,7 @@ func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOpti
 	if g.IsJSON() {
 		fields := bodyFields(r.Body())
 		maps.Copy(fields, map[string]any{
-			"apiVersion": "v1", "reservation": id, "item": r.Path(), "fence": r.Fence(), "attempts": r.Attempts(),
+			"reservation": id, "item": r.Path(), "fence": r.Fence(), "attempts": r.Attempts(),
 			"expires": time.Now().Add(lasts).UTC(),
 		})
 		return g.Line(fields)

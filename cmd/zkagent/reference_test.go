@@ -191,7 +191,7 @@ func cliCommand(b *bytes.Buffer, c *cobra.Command) {
 		long = c.Short + "."
 	}
 	b.WriteString(strings.TrimSpace(long) + "\n\n")
-	if c.Runnable() && !c.HasAvailableSubCommands() {
+	if c.Runnable() && c.Annotations["parent"] == "" {
 		_, _ = fmt.Fprintf(b, "    %s\n\n", c.UseLine())
 	}
 	if c.Example != "" {

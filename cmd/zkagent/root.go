@@ -48,6 +48,7 @@ var commands = []struct {
 	{groupScript, newHAProxyCommand},
 	{groupScript, newExecCommand},
 	{groupScript, newZKCommand},
+	{groupOther, newOptionsCommand},
 	{groupOther, newManCommand},
 	{groupOther, newVersionCommand},
 }
@@ -71,6 +72,7 @@ reloads what uses the files, and runs hooks where they belong.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
+		Annotations:   onlyParent,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return g.prepare()
 		},
@@ -104,11 +106,14 @@ reloads what uses the files, and runs hooks where they belong.
 	return root
 }
 
+// onlyParent marks a command that does nothing but hold others.
+var onlyParent = map[string]string{"parent": "true"}
+
 // parent makes a command that only holds others: without one of them it is
 // wrong usage.
 func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ArbitraryArgs,
+		Use: use, Short: short, Args: cobra.ArbitraryArgs, Annotations: onlyParent,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("%s has no command %q%s", c.CommandPath(), args[0], meant(c, args[0]))

@@ -27,7 +27,7 @@ func (g *globals) checkStatus(ctx context.Context) error {
 	}
 	word := []string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
 	if g.IsJSON() {
-		if err := g.Line(map[string]any{"apiVersion": "v1", "state": strings.ToLower(word), "text": text}); err != nil {
+		if err := g.Line(map[string]any{"state": strings.ToLower(word), "text": text}); err != nil {
 			return err
 		}
 	} else {

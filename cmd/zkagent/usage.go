@@ -13,6 +13,7 @@ import (
 func explainUsage(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(usageError)
+	root.SetUsageTemplate(usageTemplate)
 	explainArgs(root)
 }
 
@@ -53,6 +54,7 @@ func usageError(c *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*cliError](err); ok {
 		return e
 	}
+	err = meantFlag(c, err)
 	hint := fmt.Sprintf("see \"%s --help\"", c.CommandPath())
 	if c.Runnable() && !c.HasSubCommands() {
 		hint = strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint

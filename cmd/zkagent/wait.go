@@ -199,16 +199,15 @@ func (g *globals) printStanding(name string, list []recipe.Contender) error {
 	if g.IsJSON() {
 		return g.PrintJSON("contenders", rows)
 	}
+	t := &term.Table{Header: []string{"STATE", "WHO", "SINCE", "ZNODE"}}
 	for _, r := range rows {
 		if r.Stray {
 			g.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", r.Znode, r.Znode)
 		}
-		if _, err := fmt.Fprintf(g.Out, "%s\t%s\t%s\t%s\n", r.State, term.Printable(r.Who), r.Since.Local().Format(time.DateTime), r.Znode); err != nil {
-			return err
-		}
+		t.Add(r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode)
 	}
 	if len(rows) == 0 {
 		g.Say("nobody holds %s, and nobody waits", name)
 	}
-	return nil
+	return g.PrintTable(t)
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -25,13 +24,12 @@ type watchOptions struct {
 
 // watched is one state of a znode, as watch prints it.
 type watched struct {
-	APIVersion string   `json:"apiVersion"`
-	Path       string   `json:"path"`
-	Exists     bool     `json:"exists"`
-	Data       string   `json:"data,omitempty"`
-	Version    int32    `json:"version"`
-	Mzxid      int64    `json:"mzxid"`
-	Children   []string `json:"children,omitempty"`
+	Path     string   `json:"path"`
+	Exists   bool     `json:"exists"`
+	Data     string   `json:"data,omitempty"`
+	Version  int32    `json:"version"`
+	Mzxid    int64    `json:"mzxid"`
+	Children []string `json:"children,omitempty"`
 }
 
 func newWatchCommand(g *globals) *cobra.Command {
@@ -129,7 +127,7 @@ func (w watched) equal(o watched) bool {
 // look reads the state together with the watch for the next one.
 func look(ctx context.Context, s *session.Session, path string, children bool) (watched, *session.Watch, error) {
 	for {
-		state := watched{APIVersion: "v1", Path: path, Exists: true}
+		state := watched{Path: path, Exists: true}
 		var w *session.Watch
 		var stat session.Stat
 		var err error
@@ -148,7 +146,7 @@ func look(ctx context.Context, s *session.Session, path string, children bool) (
 		}
 		_, exists, w, err := s.ExistsW(ctx, path)
 		if err != nil || !exists {
-			return watched{APIVersion: "v1", Path: path}, w, err
+			return watched{Path: path}, w, err
 		}
 		w.Stop() // it was created in between
 	}
@@ -184,9 +182,9 @@ func (g *globals) changed(ctx context.Context, now watched, command []string, o 
 
 // onChange runs the command with the state on its standard input.
 func (g *globals) onChange(ctx context.Context, now any, command []string, env ...string) error {
-	var in bytes.Buffer
-	if err := json.NewEncoder(&in).Encode(now); err != nil {
+	in, err := term.Document(now)
+	if err != nil {
 		return err
 	}
-	return g.runOnChange(ctx, in.Bytes(), command, env...)
+	return g.runOnChange(ctx, append(in, '\n'), command, env...)
 }

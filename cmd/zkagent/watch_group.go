@@ -13,20 +13,19 @@ import (
 
 // watchedGroup is one state of a group, as watch prints it.
 type watchedGroup struct {
-	APIVersion string        `json:"apiVersion"`
-	Group      string        `json:"group"`
-	Path       string        `json:"path"`
-	Exists     bool          `json:"exists"`
-	Holding    bool          `json:"holding"` // the guard keeps members that are gone
-	Version    int64         `json:"version"` // largest zxid that was read
-	Members    []memberRow   `json:"members"`
-	Rejected   []rejectedRow `json:"rejected"`
+	Group    string        `json:"group"`
+	Path     string        `json:"path"`
+	Exists   bool          `json:"exists"`
+	Holding  bool          `json:"holding"` // the guard keeps members that are gone
+	Version  int64         `json:"version"` // largest zxid that was read
+	Members  []memberRow   `json:"members"`
+	Rejected []rejectedRow `json:"rejected"`
 }
 
 func watchedState(grp *view.Group) watchedGroup {
 	rows, rejected := memberRows(view.View{}.With(grp), nil)
 	return watchedGroup{
-		APIVersion: "v1", Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
+		Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
 		Members: notNil(rows), Rejected: notNil(rejected),
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,11 +17,10 @@ import (
 
 // treeChange is one znode of a subtree that differs from the copy before.
 type treeChange struct {
-	APIVersion string `json:"apiVersion"`
-	Event      string `json:"event"` // present, created, changed or deleted
-	Path       string `json:"path"`
-	Data       string `json:"data,omitempty"`
-	Mzxid      int64  `json:"mzxid"`
+	Event string `json:"event"` // present, created, changed or deleted
+	Path  string `json:"path"`
+	Data  string `json:"data,omitempty"`
+	Mzxid int64  `json:"mzxid"`
 }
 
 // watchTree follows a subtree until the session or the context ends. Each
@@ -89,7 +86,7 @@ func treeChanges(before map[string]int64, now *mirror.Snapshot) ([]treeChange, m
 	var changes []treeChange
 	for _, rel := range slices.Sorted(maps.Keys(before)) {
 		if _, stays := now.Get(rel); !stays {
-			changes = append(changes, treeChange{APIVersion: "v1", Event: "deleted", Path: joinBelow(now.Root, rel), Mzxid: before[rel]})
+			changes = append(changes, treeChange{Event: "deleted", Path: joinBelow(now.Root, rel), Mzxid: before[rel]})
 		}
 	}
 	after := map[string]int64{}
@@ -108,7 +105,7 @@ func treeChanges(before map[string]int64, now *mirror.Snapshot) ([]treeChange, m
 			}
 		}
 		changes = append(changes, treeChange{
-			APIVersion: "v1", Event: event, Path: joinBelow(now.Root, rel), Data: string(n.Data), Mzxid: n.Stat.Mzxid,
+			Event: event, Path: joinBelow(now.Root, rel), Data: string(n.Data), Mzxid: n.Stat.Mzxid,
 		})
 		return true
 	})
@@ -133,14 +130,15 @@ func (g *globals) treeChanged(ctx context.Context, root string, zxid int64, chan
 		}
 		return nil
 	}
-	var in bytes.Buffer
-	out := json.NewEncoder(&in)
+	var in []byte
 	for _, c := range changes {
-		if err := out.Encode(c); err != nil {
+		line, err := term.Document(c)
+		if err != nil {
 			return err
 		}
+		in = append(append(in, line...), '\n')
 	}
-	return g.runOnChange(ctx, in.Bytes(), command, "ZKAGENT_PATH="+root, fmt.Sprintf("ZKAGENT_VERSION=%d", zxid))
+	return g.runOnChange(ctx, in, command, "ZKAGENT_PATH="+root, fmt.Sprintf("ZKAGENT_VERSION=%d", zxid))
 }
 
 func (g *globals) printTreeChange(c treeChange) error {

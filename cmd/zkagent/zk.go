@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -197,7 +196,6 @@ func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) er
 
 // zkExport prints each znode with its data; what is not text is in base64.
 func (g *globals) zkExport(ctx context.Context, s *session.Session, path string) error {
-	enc := json.NewEncoder(g.Out)
 	return walk(ctx, s, path, 0, func(z znode) error {
 		data, stat, err := s.Get(ctx, z.path)
 		if errors.Is(err, session.ErrNoNode) {
@@ -206,7 +204,11 @@ func (g *globals) zkExport(ctx context.Context, s *session.Session, path string)
 		if err != nil {
 			return err
 		}
-		return enc.Encode(znodeJSON(z.path, data, stat))
+		line, err := term.Document(znodeJSON(z.path, data, stat))
+		if err == nil {
+			_, err = fmt.Fprintf(g.Out, "%s\n", line)
+		}
+		return err
 	})
 }
 

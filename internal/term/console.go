@@ -20,10 +20,14 @@ type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	Format  string // text, wide, json or ndjson
+	Format  string // one of Formats
 	Quiet   bool   // no talk on Err, errors only
 	Color   string // auto, always or never
 	NoColor bool
+
+	NoHeaders bool // tables have no header
+
+	documents int // written so far, with yaml
 }
 
 // IsTerminal reports whether the stream is a terminal.

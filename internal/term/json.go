@@ -1,23 +1,29 @@
 package term
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"io"
 
-// IsJSON reports whether machines read the output.
-func (c *Console) IsJSON() bool { return c.Format == "json" || c.Format == "ndjson" }
+	"go.yaml.in/yaml/v2"
+)
 
-// PrintJSON writes one object, with the version of the format.
+// Formats are the values of --output.
+var Formats = []string{"text", "wide", "json", "yaml", "ndjson"}
+
+// IsJSON reports whether machines read the output: json, yaml or ndjson.
+func (c *Console) IsJSON() bool {
+	return c.Format == "json" || c.Format == "yaml" || c.Format == "ndjson"
+}
+
+// PrintJSON writes one object.
 func (c *Console) PrintJSON(key string, v any) error {
 	return c.PrintObject(map[string]any{key: v})
 }
 
-// PrintObject is PrintJSON with several keys. It adds the version to fields.
+// PrintObject is PrintJSON with several keys.
 func (c *Console) PrintObject(fields map[string]any) error {
-	enc := json.NewEncoder(c.Out)
-	if c.Format == "json" {
-		enc.SetIndent("", "  ")
-	}
-	fields["apiVersion"] = "v1"
-	return enc.Encode(fields)
+	return c.document(fields, c.Format == "json")
 }
 
 // PrintList writes a list: with ndjson one line an element.
@@ -28,14 +34,75 @@ func PrintList[T any](c *Console, key string, list []T) error {
 		}
 		return c.PrintJSON(key, list)
 	}
-	enc := json.NewEncoder(c.Out)
 	for _, e := range list {
-		if err := enc.Encode(e); err != nil {
+		if err := c.Line(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Line writes one JSON object as one line, for streams of events.
-func (c *Console) Line(v any) error { return json.NewEncoder(c.Out).Encode(v) }
+// Line writes one JSON object as one line, for streams of events. With yaml each
+// is a document.
+func (c *Console) Line(v any) error { return c.document(v, false) }
+
+// document writes one document in the format of the console.
+func (c *Console) document(v any, indent bool) error {
+	data, err := Document(v)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	switch {
+	case c.Format == "yaml":
+		if c.documents++; c.documents > 1 {
+			out.WriteString("---\n")
+		}
+		if data, err = toYAML(data); err != nil {
+			return err
+		}
+		out.Write(data)
+	case indent:
+		if err := json.Indent(&out, data, "", "  "); err != nil {
+			return err
+		}
+		out.WriteByte('\n')
+	default:
+		out.Write(append(data, '\n'))
+	}
+	_, err = io.Copy(c.Out, &out)
+	return err
+}
+
+// Document is v as a JSON object that begins with the version of the format. What
+// is no object becomes the field "item".
+func Document(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	fields, object := bytes.CutPrefix(bytes.TrimSpace(b.Bytes()), []byte("{"))
+	switch {
+	case !object:
+		fields = append([]byte(`"item":`), append(fields, '}')...)
+	case bytes.HasPrefix(fields, []byte(`"apiVersion":`)):
+		return append([]byte("{"), fields...), nil
+	}
+	head := `{"apiVersion":"v1",`
+	if len(fields) == 1 { // the closing brace alone
+		head = `{"apiVersion":"v1"`
+	}
+	return append([]byte(head), fields...), nil
+}
+
+// toYAML is a JSON document as YAML, with the fields in the same order. JSON is
+// YAML, so that the one reads the other.
+func toYAML(data []byte) ([]byte, error) {
+	var fields yaml.MapSlice
+	if err := yaml.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(fields)
+}

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Table is rows in aligned columns, without boxes. The header is printed on a
-// terminal only, so that scripts see data alone.
+// Table is rows in aligned columns, without boxes, below a header.
 type Table struct {
 	Header []string
 	Rows   [][]string
@@ -19,7 +18,7 @@ func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 // PrintTable writes the table in columns as wide as their widest cell.
 func (c *Console) PrintTable(t *Table) error {
 	rows := t.Rows
-	if IsTerminal(c.Out) && t.Header != nil {
+	if t.Header != nil && !c.NoHeaders && len(rows) > 0 {
 		rows = append([][]string{t.Header}, rows...)
 	}
 	var widths []int
