@@ -1,0 +1,242 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// blamed executes a template both ways, and checks what must hold for every
+// template: the same bytes, and a source for each of them.
+func blamed(tb testing.TB, tmpl *Template, v *view.View, o BlameOptions) *Blame {
+	tb.Helper()
+	want, wantErr := tmpl.Render(tb.Context(), v, o.Each)
+	b, err := tmpl.Blame(tb.Context(), v, o)
+	if (err != nil) != (wantErr != nil) {
+		tb.Fatalf("%s:\nblame fails with %v, render with %v", tmpl.cfg.Source, err, wantErr)
+	}
+	if err != nil {
+		return nil
+	}
+	if string(b.Data) != string(want) {
+		tb.Fatalf("%s:\nblame gives  %q\nrender gives %q", tmpl.cfg.Source, b.Data, want)
+	}
+	at := 0
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		if p.From != at || p.To <= p.From || p.Line < 1 {
+			tb.Fatalf("%s: part %+v begins at %d, want %d", tmpl.cfg.Source, p, p.From, at)
+		}
+		if p.Literal && !strings.Contains(tmpl.cfg.Source, string(b.Data[p.From:p.To])) {
+			tb.Fatalf("%s: literal part %q is not in the template", tmpl.cfg.Source, b.Data[p.From:p.To])
+		}
+		at = p.To
+	}
+	if at != len(b.Data) {
+		tb.Fatalf("%s: %d of %d bytes have a source", tmpl.cfg.Source, at, len(b.Data))
+	}
+	return b
+}
+
+// TestBlame_Corpus executes every template of the tests and examples.
+func TestBlame_Corpus(t *testing.T) {
+	t.Parallel()
+	v := ExampleView()
+	golden, err := filepath.Glob("testdata/golden/*.tmpl")
+	if err != nil || len(golden) < 3 {
+		t.Fatal("there are no templates", err)
+	}
+	for _, name := range golden {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tmpl, err := Parse(Config{Name: name, Source: string(source), ErrorOnMissingKey: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blamed(t, tmpl, &v, BlameOptions{})
+	}
+	n := 0
+	for _, file := range []string{"testdata/cases.json", "testdata/edges.json"} {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cases []struct{ Tpl string }
+		if err := json.Unmarshal(raw, &cases); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cases {
+			if strings.Contains(c.Tpl, "timestamp") {
+				continue // It gives another text at each call.
+			}
+			tmpl, err := Parse(Config{Name: "case", Source: c.Tpl, Allow: []string{AllowEnv, AllowFile}, Dir: t.TempDir(), LookupEnv: func(string) (string, bool) { return "west", true }})
+			if err != nil {
+				continue
+			}
+			blamed(t, tmpl, &v, BlameOptions{})
+			n++
+		}
+	}
+	if n < 100 {
+		t.Fatalf("only %d cases were executed", n)
+	}
+}
+
+// blameSource is a random template that is made of everything through which a
+// value may decide text.
+func (w *writer) blameSource() string {
+	var b strings.Builder
+	b.WriteString(`{{$x := 1}}{{$y := "q"}}{{define "pair"}}[{{with .}}{{print .}}{{end}}]{{end}}{{define "one"}}<{{.}}{{if eq (print .) "7"}}!{{end}}{{key "b/two"}}>{{end}}{{$m := dict "k" "v"}}`)
+	for range 1 + w.IntN(4) {
+		b.WriteString("line\n" + w.blamePart(0))
+	}
+	return b.String() + "{{$x}}{{$y}}\nend\n"
+}
+
+func (w *writer) blamePart(depth int) string {
+	parts := []string{
+		`{{key "b/one"}}`, `{{$y = key "b/two"}}`, `{{keyOrDefault "a/d0/e0/k1" "none"}}`, `{{$y}}`, `{{$x}}`, `{{len (tree "a/d1")}}`, `{{leader "night"}}`,
+		`{{isLeader "night"}}`, `{{template "one" (key "b/one")}}`, `{{executeTemplate "one" $y | toUpper}}`, `{{version "b"}}`, `{{agent.ID}}`, `{{template "pair" $y}}`,
+		`{{(index (members "api" "any") 0).Host}}`, `{{$_ := set $m "k" (key "b/one")}}`, `{{index $m "k"}}`, `{{scratch.Set "a" (key "b/two")}}`, `{{scratch.Get "a"}}`,
+		`{{$x = add $x 1}}`, "text\n", w.loop(), `{{$p := key "b/one"}}{{$p | sha256Hex}}`, `{{members "api" | len}}`,
+	}
+	if depth > 3 || w.IntN(3) == 0 {
+		return w.pick(parts...)
+	}
+	inner := w.blamePart(depth+1) + w.blamePart(depth+1)
+	if depth == 0 {
+		inner += w.blamePart(depth + 1)
+	}
+	cond := w.pick(`keyExists "a/d1/e1/k1"`, `eq (key "b/one") "7"`, `$x`, `eq $y "7"`, `isLeader "night"`, `gt (len (members "api" "any")) 2`, `.`, `and (key "b/one") (key "b/two")`)
+	other := w.pick("", "", "{{else}}no\n", "{{else}}"+w.blamePart(depth+1), `{{else if eq $y "v"}}v`)
+	loop := w.pick(`members "api" "any"`, `$e := members "api" "any"`, `$i, $e := tree "a/d1"`, `loop 3`, `split "/" (key "b/one")`, `$k, $v := tree "b" | byKey`, `ls "a"`, `$x = loop 2`, `tree "a" | explode`)
+	leave := w.pick("", "", "", "{{if "+cond+"}}{{break}}{{end}}", "{{if "+cond+"}}{{continue}}{{end}}", `{{if eq (print .) "7"}}{{continue}}{{end}}`, "{{$y}}{{if "+cond+"}}{{$y = \"z\"}}{{continue}}{{end}}", "{{if $y}}{{$x = 3}}{{continue}}{{else}}{{if $x}}{{break}}{{end}}{{end}}")
+	return w.pick(
+		"{{if "+cond+"}}"+inner+other+"{{end}}", "{{with "+cond+"}}"+inner+"{{.}}"+other+"{{end}}",
+		"{{range "+loop+"}}"+leave+inner+"{{.}}\n"+leave+inner+w.pick("", "", "{{else}}none\n")+"{{end}}",
+		"{{range members \"api\" \"any\"}}server {{.Host}}:{{.Port}};"+leave+"\n{{if eq .Weight 2}}two{{$y = .Host}}{{end}}{{end}}",
+	)
+}
+
+// without is the output without what names a value.
+func (b *Blame) without(v Value) string {
+	var text strings.Builder
+	names := func(u Value) bool { return u.Covers(v) || v.Covers(u) }
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		if slices.ContainsFunc(p.Values, names) || slices.ContainsFunc(p.Why(), func(r Reason) bool { return slices.ContainsFunc(r.Values, names) }) {
+			continue
+		}
+		text.Write(b.Data[p.From:p.To])
+	}
+	return text.String()
+}
+
+// change changes one value of the view, and names it.
+func (w *writer) change(v view.View) (view.View, Value) {
+	switch w.IntN(4) {
+	case 0:
+		g, _ := v.Group("api")
+		next := *g
+		next.Members = slices.Clone(g.Members)
+		i := w.IntN(len(next.Members))
+		name := next.Members[i].Znode
+		switch w.IntN(3) {
+		case 0:
+			next.Members = slices.Delete(next.Members, i, i+1)
+		case 1:
+			next.Members[i].Weight = 1 + w.IntN(3)
+		default:
+			next.Members[i].Host = fmt.Sprintf("10.1.0.%d", w.IntN(9))
+		}
+		return v.With(&next), Value{ValueMember, "api", name}
+	case 1:
+		return v.With(&view.Leader{Name: "night", ID: w.pick("x", "y"), Mine: w.IntN(2) == 0, Term: 3}), Value{Kind: ValueElection, Name: "night"}
+	case 2:
+		path := w.pick("one", "two")
+		return changedKey2(v, "b", path, w.pick("", "7", "v", "a/b/7")), Value{ValueKey, "b", path}
+	}
+	path := w.pick("d1/e1/k1", "d0/e0/k1", "d1", "d1/e2/k9")
+	return changedKey2(v, "a", path, w.pick("", "7", "v", "-")), Value{ValueKey, "a", path}
+}
+
+// changedKey2 sets a key; "-" deletes it.
+func changedKey2(v view.View, name, path, value string) view.View {
+	tree, _ := v.Tree(name)
+	e := tree.Keys().Edit()
+	if value == "-" {
+		e.Delete(path)
+	} else {
+		e.Set(path, view.Key{Value: []byte(value)})
+	}
+	next := *tree
+	return v.With(view.NewTree(next, e.Done()))
+}
+
+func blameView() view.View {
+	v := view.View{Agent: view.Agent{ID: "h1", Host: "h1"}}
+	v = v.With(view.TreeOf("a", "/a", map[string]string{"d0/e0/k1": "7", "d1/e1/k1": "v", "d1/e2/k2": "7", "d2/e1": "", "one": "x"}))
+	v = v.With(view.TreeOf("b", "/b", map[string]string{"one": "7", "two": "v"}))
+	v = v.With(&view.Leader{Name: "night", ID: "x", Term: 3, Mine: true})
+	g := &view.Group{Name: "api"}
+	for i := range 4 {
+		g.Members = append(g.Members, view.Member{Host: fmt.Sprintf("10.0.0.%d", i), Port: 80, Znode: fmt.Sprintf("m%d", i), Status: view.StatusUp, Weight: 1 + i%2, Czxid: int64(i)})
+	}
+	return v.With(g)
+}
+
+// blameProgram executes a random template, changes one value, and executes it
+// again: what does not name the value is the same.
+func blameProgram(tb testing.TB, seed uint64) bool {
+	tb.Helper()
+	w := &writer{rand.New(rand.NewPCG(seed, 3))}
+	source := w.blameSource()
+	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: w.IntN(2) == 0})
+	if err != nil {
+		return false
+	}
+	v := blameView()
+	before := blamed(tb, tmpl, &v, BlameOptions{})
+	compared := false
+	for range 4 {
+		next, value := w.change(v)
+		after := blamed(tb, tmpl, &next, BlameOptions{})
+		if before != nil && after != nil {
+			compared = true
+			if a, b := before.without(value), after.without(value); a != b {
+				tb.Fatalf("seed %d: %s\na change of %v changes what does not name it:\n%q\n%q\nwhole:\n%q\n%q", seed, source, value, a, b, before.Data, after.Data)
+			}
+		}
+		v, before = next, after
+	}
+	return compared
+}
+
+// TestBlame_Random executes random templates.
+func TestBlame_Random(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for seed := range uint64(300) {
+		if blameProgram(t, seed) {
+			n++
+		}
+	}
+	if n < 100 {
+		t.Fatalf("only %d templates were executed twice", n)
+	}
+}
+
+// FuzzBlame executes further random templates.
+func FuzzBlame(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { blameProgram(t, seed) })
+}
