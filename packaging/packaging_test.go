@@ -14,33 +14,50 @@ import (
 	"github.com/zkagent/zkagent/internal/settings"
 )
 
-// TestUnits: systemd understands the units, and rates the sandbox of the agent
-// at 2.0 at most.
+// debianNginx is the unit of nginx that the drop-in is made for.
+const debianNginx = `[Unit]
+Description=nginx
+[Service]
+Type=forking
+PIDFile=/run/nginx.pid
+ExecStartPre=/usr/sbin/nginx -t -q -g 'daemon on; master_process on;'
+ExecStart=/usr/sbin/nginx -g 'daemon on; master_process on;'
+ExecReload=/usr/sbin/nginx -g 'daemon on; master_process on;' -s reload
+`
+
+// TestUnits: systemd understands the units and the drop-in for nginx, and rates
+// each sandbox as this test says at most.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Fatalf("systemd-analyze is missing (apt-get install systemd): %v", err)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"zkagent.service", "zkagent-check@.service"} {
-		text, err := os.ReadFile(name)
+	for _, unit := range []struct {
+		name, base, file string
+		exposure         string // in tenths
+	}{
+		{"zkagent.service", "", "zkagent.service", "15"},
+		{"zkagent-check@.service", "", "zkagent-check@.service", "16"},
+		{"nginx.service", debianNginx, "nginx-sandbox.conf", "45"},
+	} {
+		text, err := os.ReadFile(unit.file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The programs of the unit need not be on this machine.
-		unit := regexp.MustCompile(`(?m)^(Exec\w+=)\S+`).ReplaceAllString(string(text), "${1}/bin/true")
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
+		all := regexp.MustCompile(`(?m)^(Exec\w+=\+?)/\S+`).ReplaceAllString(unit.base+string(text), "${1}/bin/true")
+		file := filepath.Join(dir, unit.name)
+		if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", file).CombinedOutput()
-		if err != nil || strings.Contains(string(out), name) {
-			t.Errorf("verify %s: %v\n%s", name, err, out)
+		if err != nil || strings.Contains(string(out), unit.name) {
+			t.Errorf("verify %s: %v\n%s", unit.file, err, out)
 		}
-	}
-	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20",
-		filepath.Join(dir, "zkagent.service")).CombinedOutput()
-	if err != nil {
-		t.Errorf("exposure above 2.0: %v\n%s", err, out)
+		out, err = exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold="+unit.exposure, file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: exposure above %s tenths: %v\n%s", unit.file, unit.exposure, err, out)
+		}
 	}
 }
 

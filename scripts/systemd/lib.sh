@@ -33,9 +33,9 @@ ended() {
       echo "---- journal"
       inside journalctl --no-pager -o short-precise -n 120
     fi
-    for f in dpkg.log console.log zoo.log; do
+    for f in "$WORK"/{dpkg,console,zoo}.log "$ROOT/var/log/nginx/error.log"; do
       echo "---- $f"
-      tail -n 80 "$WORK/$f"
+      tail -n 80 "$f"
     done
     echo "---- processes"
     ps -ef | tail -n 60
@@ -99,6 +99,7 @@ is_active() { [ "$(show ActiveState)" = active ]; }
 # Nothing here reads by "grep -q": it ends early, and what writes into it would fail.
 session_id() { inside zkagent status -o json | sed -n 's/.*"session_id": *"*\([0-9a-fx]*\).*/\1/p' | awk 'NR == 1'; }
 status_has() { inside zkagent status -o json | grep -- "$1" >/dev/null; }
+no_status_of() { ! status_has "$1"; }
 # journal_has REGEXP MATCH...: whether a line of the journal, chosen by MATCH, has it.
 journal_has() { inside journalctl --no-pager -q "${@:2}" | grep -E -- "$1" >/dev/null; }
 serves() { [ "$(curl -fsS --max-time 20 "$PAGE")" = "$1" ]; }

@@ -10,7 +10,7 @@ eventually "the members of former sessions to end" no_member
 step "purge: nothing is left but what was rendered"
 dpkg_log -P zkagent || fail "purge"
 for f in /etc/zkagent/zkagent.hcl /var/lib/zkagent /run/zkagent-check /lib/systemd/system/zkagent.service \
-  /lib/systemd/system/zkagent-check@.service /usr/share/polkit-1/rules.d/50-zkagent.rules /usr/lib/sysusers.d/zkagent.conf; do
+  /lib/systemd/system/zkagent-check@.service /usr/share/polkit-1/rules.d/50-zkagent.rules /usr/lib/sysusers.d/zkagent.conf /usr/share/zkagent; do
   [ ! -e "$ROOT$f" ] || fail "$f is left after a purge"
 done
 inside test ! -e /run/zkagent || fail "/run/zkagent is left after a purge"
