@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/doctor"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -140,11 +142,13 @@ func withChild(c, child *cobra.Command) *cobra.Command {
 }
 
 func newACLSetCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use:     "set PATH ACL...",
-		Short:   "Set the ACL of a znode: SCHEME:ID:PERMISSIONS, such as world:anyone:r auth::cdrwa",
-		Example: "  zkagent zk acl set /config world:anyone:r auth::cdrwa",
-		Args:    cobra.MinimumNArgs(2),
+	var recursive bool
+	c := &cobra.Command{
+		Use:   "set PATH ACL...",
+		Short: "Set the ACL of a znode: SCHEME:ID:PERMISSIONS, such as world:anyone:r auth::cdrwa",
+		Example: "  zkagent zk acl set /config world:anyone:r auth::cdrwa\n" +
+			"  zkagent zk acl set /config world:anyone:r auth::cdrwa --recursive",
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := session.ValidatePath(args[0]); err != nil {
 				return fail(exitUsage, err)
@@ -157,21 +161,49 @@ func newACLSetCommand(g *globals) *cobra.Command {
 				}
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				whole := ctx
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
-				_, stat, err := s.GetACL(ctx, args[0])
-				if err != nil {
-					return gone(ctx, s, args[0], err)
-				}
-				if ok, err := g.confirm(whole, "set the ACL of "+args[0]); err != nil || !ok {
-					return err
-				}
-				_, err = s.SetACL(ctx, args[0], acl, stat.Aversion)
-				return gone(ctx, s, args[0], err)
+				return g.setACL(ctx, s, args[0], acl, recursive)
 			})
 		},
 	}
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "set it also for each znode below PATH that everybody may change, and for no other")
+	return c
+}
+
+// setACL sets the ACL of a znode and, when it is asked to, of those below that
+// everybody may change.
+func (g *globals) setACL(whole context.Context, s *session.Session, path string, acl []session.ACL, recursive bool) error {
+	ctx, cancel := g.patience(whole, 0)
+	defer cancel()
+	_, stat, err := s.GetACL(ctx, path)
+	if err != nil {
+		return gone(ctx, s, path, err)
+	}
+	list := []doctor.OpenZnode{{Path: path, Version: stat.Aversion}}
+	if recursive {
+		open, _, err := doctor.OpenZnodes(ctx, s, path, math.MaxInt)
+		if err != nil {
+			return err
+		}
+		list = append(list, slices.DeleteFunc(open, func(z doctor.OpenZnode) bool { return z.Path == path })...)
+	}
+	if ok, err := g.confirm(whole, "set the ACL of "+path+more(len(list)-1)); err != nil || !ok {
+		return err
+	}
+	// The deepest first: whoever ends half-way has not lost the right to go on.
+	for _, z := range slices.Backward(list) {
+		if _, err := s.SetACL(ctx, z.Path, acl, z.Version); err != nil && (z.Path == path || !errors.Is(err, session.ErrNoNode)) {
+			return gone(ctx, s, z.Path, err)
+		}
+	}
+	return nil
+}
+
+// more says how many znodes come on top of one.
+func more(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " and of " + term.Count(n, "znode") + " below it that everybody may change"
 }
 
 func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) error {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,59 @@ func failed(list []Finding) bool {
 	return slices.ContainsFunc(list, func(f Finding) bool { return f.Level == LevelFail })
 }
 
+// TestOpenZnodes finds what everybody may change anywhere below a path, within
+// its limit, and passes over what it may not read.
+func TestOpenZnodes(t *testing.T) {
+	server := memzk.New(memzk.Options{})
+	t.Cleanup(server.Close)
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	everyIP := []jute.ACL{{Perms: session.PermRead | session.PermWrite, Scheme: "ip", ID: "0.0.0.0/0"}}
+	for _, z := range []struct {
+		path string
+		acl  []jute.ACL
+	}{
+		{"/a", readOnly},
+		{"/a/closed", closed},
+		{"/a/closed/open", nil},
+		{"/a/read", readOnly},
+		{"/a/read/deep", readOnly},
+		{"/a/read/deep/open", nil},
+		{"/a/read/ip", everyIP},
+		{"/b", nil},
+	} {
+		if err := server.CreateWith(z.path, nil, 0, z.acl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	s, err := session.Dial(ctx, session.Config{Servers: []string{addr.String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		limit, looked int
+		want          string
+	}{
+		{100, 6, "/a/read/ip 2 /a/read/deep/open 30 "},
+		{5, 5, "/a/read/ip 2 "},
+		{1, 1, ""},
+	} {
+		open, looked, err := OpenZnodes(ctx, s, "/a", c.limit)
+		got := ""
+		for _, z := range open {
+			got += fmt.Sprintf("%s %d ", z.Path, z.Perms)
+		}
+		if err != nil || got != c.want || looked != c.looked {
+			t.Errorf("limit %d: got %q of %d, %v; want %q of %d", c.limit, got, looked, err, c.want, c.looked)
+		}
+	}
+}
+
 func TestDoctor_ACLs(t *testing.T) {
 	const auth = `auth "digest" { credential = "agent:pw" }`
 	cases := []struct {
@@ -121,7 +175,7 @@ func TestDoctor_ACLs(t *testing.T) {
 		{
 			"a config that everybody may change", "",
 			map[string][]jute.ACL{"/config/web": nil},
-			LevelWarn, "acl", "everybody", "auth and acl",
+			LevelWarn, "acl", "everybody may change /config/web (cdwa)", "once an auth block",
 		},
 		{
 			"the agent's own znodes", "",

@@ -59,6 +59,7 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 	defer s.Close()
 	d.add(LevelOK, "session", s.Server(), fmt.Sprintf("negotiated timeout %s", s.Timeout()))
 	d.paths(ctx, s, len(c.Auth) > 0)
+	d.open(ctx, s)
 	if !d.o.NoWrite {
 		d.write(ctx, s)
 	}
@@ -161,7 +162,7 @@ func (d *doctor) needs() []need {
 	return list
 }
 
-// paths looks at the znodes that the settings name, and at their ACLs.
+// paths looks at the znodes that the settings name, and at what their ACLs let us do.
 func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 	for _, n := range d.needs() {
 		wait, cancel := context.WithTimeout(ctx, d.wait())
@@ -183,7 +184,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 			d.add(LevelFail, "znode", about, err.Error())
 			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
 		default:
-			if d.acl(about, n.path, acl, n.write, auth) && n.write {
+			if d.acl(about, acl, n.write, auth) && n.write {
 				d.mayCreate(ctx, s, about, session.JoinPath(n.path, "zkagent-doctor"))
 			}
 		}
@@ -229,9 +230,9 @@ func (d *doctor) chrootHint(err error) {
 	}
 }
 
-// acl judges an ACL: whether we can create children where we must, and
-// whether everybody may change it. False means that it fails.
-func (d *doctor) acl(about, path string, acl []session.ACL, write, auth bool) bool {
+// acl judges an ACL: whether we can create children where we must. False means
+// that it fails.
+func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
 	var world, others int32
 	for _, a := range acl {
 		if a.Scheme == "world" {
@@ -240,18 +241,12 @@ func (d *doctor) acl(about, path string, acl []session.ACL, write, auth bool) bo
 			others |= a.Perms
 		}
 	}
-	const create, all = 4, 31
-	switch {
-	case write && world&create == 0 && (!auth || others&create == 0) && len(acl) > 0:
+	if write && world&session.PermCreate == 0 && (!auth || others&session.PermCreate == 0) && len(acl) > 0 {
 		d.add(LevelFail, "acl", about, "nobody that we are may create children")
 		d.hint("give this agent's identity the permission c, or add an auth block")
 		return false
-	case world == all:
-		d.add(LevelWarn, "acl", about, "everybody may change and delete it (world:anyone:cdrwa)")
-		d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa\" closes it; auth and acl in the zookeeper block restrict what is made from now on", path)
-	default:
-		d.add(LevelOK, "acl", about, "readable")
 	}
+	d.add(LevelOK, "acl", about, "readable")
 	return true
 }
 
