@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -236,5 +239,55 @@ func TestBrowser_Rebinding(t *testing.T) {
 	}
 	if code := eval[int](b, `fetch("/status").then(r => r.status)`); code != http.StatusForbidden {
 		t.Errorf("got %d, want %d", code, http.StatusForbidden)
+	}
+}
+
+// TestBrowser_NoOutputByDefault opens every section of an agent whose commands
+// print a secret, and of one whose settings say show_output: only the second shows
+// what a check prints, the arguments of a hook and a pending diff.
+func TestBrowser_NoOutputByDefault(t *testing.T) {
+	for _, show := range []bool{false, true} {
+		t.Run(fmt.Sprintf("show_output=%v", show), func(t *testing.T) {
+			b := newBed(t)
+			everybody(t, b.dir)
+			b.tree(map[string]string{"port": "80"})
+			c := b.config()
+			c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0", ShowOutput: show}
+			broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# Pl4nted-diff\n")
+			broken.Check = &apply.CheckConfig{Command: script("echo Pl4nted-check >&2; exit 3")}
+			c.Bundles = []apply.Config{broken}
+			c.Admin.Socket = filepath.Join(shortDir(t), "s")
+			c.Hooks = []hook.Config{{Name: "h", Command: script("echo Pl4nted-output; exit 4 # Pl4nted-argument")}}
+			a := b.start(c)
+			a.ready()
+			// It fails, and its run is kept.
+			_ = web.NewClient(c.Admin.Socket).Post(t.Context(), "/hooks/run", url.Values{"name": {"h"}}, nil)
+			a.condition("template-failed", "broken.conf", true)
+			w := newBrowser(t, a.HTTPAddr())
+			shown := map[string]bool{}
+			for _, s := range sections {
+				w.do(chromedp.Navigate(w.url + s.Path))
+				w.until(`document.getElementById("live").textContent === "live"`)
+				// What is folded away counts, and what the page fetched.
+				text := eval[string](w, `document.documentElement.outerHTML`)
+				for _, path := range []string{"/status", "/hooks", "/events", "/fleet", "/members", "/metrics"} {
+					text += eval[string](w, fmt.Sprintf(`fetch(%q).then(r => r.text())`, path))
+				}
+				for _, planted := range []string{"diff", "check", "output", "argument"} {
+					if strings.Contains(text, "Pl4nted-"+planted) {
+						shown[planted] = true
+						if !show {
+							t.Errorf("%s shows the %s", s.Path, planted)
+						}
+					}
+				}
+				if s.Path == "/templates" && !strings.Contains(text, "broken.conf") {
+					t.Errorf("the page does not name the template:\n%s", text)
+				}
+			}
+			if show && len(shown) < 3 {
+				t.Errorf("show_output shows only %v", shown)
+			}
+		})
 	}
 }
