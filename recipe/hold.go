@@ -171,7 +171,7 @@ func (h *Hold) remove(ctx context.Context) error {
 		return removeOwn(ctx, h.s, h.path)
 	}
 	err := remove(ctx)
-	if err != nil && ctx.Err() != nil {
+	if err != nil {
 		inBackground(h.s, remove)
 	}
 	return err

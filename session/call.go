@@ -150,11 +150,19 @@ type request struct {
 // over lost connections; a write only while it cannot have been applied. The error
 // is an *Error.
 func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
+	end := s.trace(ctx, r)
+	watch, err := s.send(ctx, r)
+	end(err)
+	return watch, err
+}
+
+func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 	if len(r.frame)-4 > s.cfg.MaxFrame {
 		return nil, r.fail(fmt.Errorf("%w: request of %d bytes, the limit is %d", ErrTooLarge, len(r.frame)-4, s.cfg.MaxFrame))
 	}
+	again := newTries(ctx)
 	for losses, throttled := 0, 0; ; {
-		w, err := s.connection(ctx)
+		w, err := again.connection(ctx, s)
 		if err == nil {
 			err = w.able.check(r.op, len(r.frame)-4)
 		}
@@ -196,6 +204,9 @@ func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 		}
 		if c.sent && r.write {
 			return nil, r.fail(s.explain(ctx, w, r.unknown(s.cause())))
+		}
+		if err := again.again(ctx, s); err != nil {
+			return nil, r.fail(err)
 		}
 		// A request at which the server hangs up every time must not make a storm
 		// of connections.

@@ -48,6 +48,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Metrics may be shared by several managers; nil counts nothing.
 	Metrics *Metrics
+	// Trace, if not nil, is called for each request.
+	Trace Tracer
 	// Dial opens a connection; nil dials TCP with keep-alive.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// StateDir is where the session is kept for the next process; "" keeps none.

@@ -24,12 +24,18 @@ const (
 //   - An error, and the session has ended: fn is called in the next session.
 //   - An error that time may mend (ErrUnknown, ErrNoServer, ErrThrottled,
 //     ErrSuspended): fn is called again in the same session, after a pause that
-//     grows from 100 ms to 30 s.
+//     grows from 100 ms to 30 s. A policy of the context ([WithRetry]) decides
+//     otherwise; when it gives up, Each returns the error. A try that lasted a
+//     minute begins anew.
 //   - Any other error: Each returns it.
 //
 // Run of the Manager must be running. Each returns when that has ended, too.
 func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
-	pause := eachFirst
+	policy := retryOf(ctx)
+	if policy == nil {
+		policy = Backoff{First: eachFirst, Last: eachLast}
+	}
+	again := tries{policy: policy, began: time.Now()}
 	for {
 		s, err := m.Session(ctx)
 		if err != nil {
@@ -46,12 +52,15 @@ func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Sess
 			return err
 		}
 		if time.Since(began) >= eachCalm {
-			pause = eachFirst
+			again.n, again.began = 0, began
+		}
+		pause, over := again.next()
+		if over != nil {
+			return err
 		}
 		if err := s.Sleep(ctx, pause); err != nil && ctx.Err() != nil {
 			return err
 		}
-		pause = min(2*pause, eachLast)
 	}
 }
 

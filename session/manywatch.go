@@ -129,6 +129,13 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 // errLost means that they are to be sent again.
 func (s *Session) watchOnce(ctx context.Context, p watchedPart) error {
 	r := s.multiRead(p.paths, p.ids, s.watchedReader(p), p.seen)
+	end := s.trace(ctx, r)
+	err := s.watchRead(ctx, p, r)
+	end(err)
+	return err
+}
+
+func (s *Session) watchRead(ctx context.Context, p watchedPart, r *request) error {
 	w, err := s.connection(ctx)
 	if err != nil {
 		return r.fail(err)

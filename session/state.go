@@ -61,26 +61,36 @@ func (s *Session) setState(st State) {
 // connection waits for an open connection.
 func (s *Session) connection(ctx context.Context) (*wire, error) {
 	for {
-		s.mu.Lock()
-		w, changed, cause, last := s.cur, s.changed, s.endCause, s.lastErr
-		s.mu.Unlock()
-		switch {
-		case cause != nil:
-			return nil, cause
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case w != nil:
-			return w, nil
+		w, changed, err := s.connectionNow(ctx)
+		if w != nil || err != nil {
+			return w, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			s.mu.Lock()
+			last := s.lastErr
+			s.mu.Unlock()
 			if last != nil {
 				return nil, fmt.Errorf("%w: %w: %w", context.Cause(ctx), ErrNoServer, last)
 			}
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrNoServer)
 		}
 	}
+}
+
+// connectionNow returns the open connection, why there will be none, or neither and
+// what is closed when that changes.
+func (s *Session) connectionNow(ctx context.Context) (*wire, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.endCause != nil:
+		return nil, nil, s.endCause
+	case ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	}
+	return s.cur, s.changed, nil
 }
 
 // cause returns why the session ended, or nil.

@@ -1,0 +1,125 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// RetryPolicy says how often a request is tried, and for how long. Without one, a
+// request is tried until its context ends, while it cannot have been applied. A
+// policy belongs to calls, not to the session: what a recipe cleans up behind its
+// caller is not given up. See WithRetry.
+type RetryPolicy interface {
+	// Next is called after each try that failed, with their number from 1 and the
+	// time since the first began. It returns the pause before the next try, or
+	// false to give up.
+	Next(tries int, elapsed time.Duration) (time.Duration, bool)
+}
+
+// Backoff is a RetryPolicy whose pauses double. With Last equal to First they stay
+// the same; with Tries 1 nothing is tried again.
+type Backoff struct {
+	First time.Duration // pause after the first try
+	Last  time.Duration // longest pause; 0: First
+	Tries int           // give up after so many tries; 0: never
+	For   time.Duration // give up so long after the first try began; 0: never
+	// Jitter makes each pause a random one between half of it and all of it.
+	Jitter bool
+}
+
+// Next implements RetryPolicy.
+func (b Backoff) Next(tries int, elapsed time.Duration) (time.Duration, bool) {
+	if b.Tries > 0 && tries >= b.Tries || b.For > 0 && elapsed >= b.For {
+		return 0, false
+	}
+	pause, last := b.First, max(b.Last, b.First)
+	for n := 1; n < tries && pause < last; n++ {
+		pause = min(2*pause, last)
+	}
+	if b.For > 0 {
+		pause = min(pause, b.For-elapsed)
+	}
+	if b.Jitter {
+		pause = pause/2 + rand.N(pause/2+1) // #nosec G404 -- spreads retries
+	}
+	return pause, true
+}
+
+type retryKey struct{}
+
+// WithRetry returns a context under which requests, and Each, follow the policy. A
+// request that it gives up returns an error that matches ErrNoServer and was not
+// applied. A write whose reply was lost is not tried again, whatever the policy says:
+// it returns ErrUnknown. A connection that is missing counts as one failed try for
+// each pause.
+func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
+	return context.WithValue(ctx, retryKey{}, p)
+}
+
+// retryOf returns the policy of a context; nil: none.
+func retryOf(ctx context.Context) RetryPolicy {
+	p, _ := ctx.Value(retryKey{}).(RetryPolicy)
+	return p
+}
+
+// tries counts the failed tries of a request.
+type tries struct {
+	policy RetryPolicy // nil: for ever
+	began  time.Time
+	n      int
+}
+
+func newTries(ctx context.Context) tries {
+	p := retryOf(ctx)
+	if p == nil {
+		return tries{}
+	}
+	return tries{policy: p, began: time.Now()}
+}
+
+// next returns the pause before the next try.
+func (t *tries) next() (time.Duration, error) {
+	t.n++
+	pause, again := t.policy.Next(t.n, time.Since(t.began))
+	if !again {
+		return 0, fmt.Errorf("%w: gave up after %d tries in %s", ErrNoServer, t.n, time.Since(t.began).Round(time.Millisecond))
+	}
+	return pause, nil
+}
+
+// connection waits for an open connection, for as long as the policy allows.
+func (t *tries) connection(ctx context.Context, s *Session) (*wire, error) {
+	if t.policy == nil {
+		return s.connection(ctx)
+	}
+	for {
+		w, _, err := s.connectionNow(ctx)
+		if w != nil || err != nil {
+			return w, err
+		}
+		pause, err := t.next()
+		if err != nil {
+			return nil, err
+		}
+		bounded, cancel := context.WithTimeout(ctx, pause)
+		w, err = s.connection(bounded)
+		cancel()
+		if err == nil {
+			return w, nil
+		}
+	}
+}
+
+// again waits before a request whose connection was lost is sent again.
+func (t *tries) again(ctx context.Context, s *Session) error {
+	if t.policy == nil {
+		return nil
+	}
+	pause, err := t.next()
+	if err == nil {
+		_ = s.Sleep(ctx, pause) // the next look at the connection tells
+	}
+	return err
+}
