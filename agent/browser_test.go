@@ -162,10 +162,13 @@ func TestBrowser_Sections(t *testing.T) {
 }
 
 // section looks at one section as it is now.
-func (b *browser) section(s pageSection, look string) {
+func (b *browser) section(s pageSection, look string, says ...string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.url + s.Path))
 	b.until(`document.getElementById("live").textContent === "live"`)
+	for _, text := range says {
+		b.untilSays(text)
+	}
 	if got := b.axe(); len(got) != 0 {
 		b.t.Errorf("%s %s: %s", look, s.Path, strings.Join(got, "\n"))
 	}

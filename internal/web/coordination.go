@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/session"
@@ -20,6 +21,7 @@ import (
 // What is read for the pages about rollouts and locks.
 const (
 	rolloutsShown = 5
+	versionsShown = 10
 	locksShown    = 200
 	waitersShown  = 50
 )
@@ -70,29 +72,48 @@ func newListing[T any](list []T, err error) listing[T] {
 type rolloutView struct {
 	*fleet.State
 
-	Tree  string // its name in the settings
-	Path  string
-	Rows  []rolloutRow // what needs a look first
+	Tree string // its name in the settings
+	Path string
+	Rows []rolloutRow // what needs a look first
 	// Segments are the same hosts as a bar that fills from the left.
 	Segments []rolloutRow
-	Count struct{ Done, Active, Failed, Waiting, Voted int }
+	Count    struct{ Done, Active, Failed, Waiting, Voted int }
 }
 
 // rolloutRow is one participant.
 type rolloutRow struct{ Host, State, Vote, Text string }
 
-func (s *Server) rolloutsPage(r *http.Request, _ *Status) any {
-	return newListing(s.rollouts.get(r.Context(), s.readRollouts))
+// changes is what the page of rollouts shows.
+type changes struct {
+	Rollouts []rolloutView
+	Trees    []treeView
+	Error    string
 }
 
-// readRollouts reads the newest rollouts of every tree that this agent
+// treeView is a config tree with its newest versions.
+type treeView struct {
+	Name, Path string
+	Versions   []config.Version // the newest first
+
+	key string // of what was read: another key means that there may be another version
+}
+
+func (s *Server) rolloutsPage(r *http.Request, _ *Status) any {
+	c, err := s.changes.get(r.Context(), s.readChanges)
+	if err != nil {
+		c.Error = err.Error()
+	}
+	return c
+}
+
+// readChanges reads the newest rollouts and versions of every tree that this agent
 // follows.
-func (s *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
+func (s *Server) readChanges(ctx context.Context) (changes, error) {
 	zk, err := s.Source.Session(ctx)
 	if err != nil {
-		return nil, err
+		return changes{}, err
 	}
-	views := []rolloutView{}
+	var now changes
 	var failed error
 	for _, c := range s.Source.Status().Sources {
 		if c.Kind != string(view.KindConfig) {
@@ -110,13 +131,34 @@ func (s *Server) readRollouts(ctx context.Context) ([]rolloutView, error) {
 				failed = cmp.Or(failed, err)
 				continue
 			}
-			views = append(views, viewRollout(c.Name, c.Path, state))
+			now.Rollouts = append(now.Rollouts, viewRollout(c.Name, c.Path, state))
+		}
+		t := treeView{Name: c.Name, Path: c.Path, key: fmt.Sprint(c.Version, names)}
+		if err := t.read(ctx, zk, s.changes.value.Trees); err != nil {
+			failed = cmp.Or(failed, err)
+		} else if len(t.Versions) > 0 {
+			now.Trees = append(now.Trees, t)
 		}
 	}
-	if len(views) > 0 {
+	if len(now.Rollouts)+len(now.Trees) > 0 {
 		failed = nil
 	}
-	return views, failed
+	return now, failed
+}
+
+// read reads the versions, or takes those of an earlier reading: a header has the
+// name of every key, and people look often.
+func (t *treeView) read(ctx context.Context, zk *session.Session, earlier []treeView) error {
+	if i := slices.IndexFunc(earlier, func(e treeView) bool { return e.Path == t.Path && e.key == t.key }); i >= 0 {
+		t.Versions = earlier[i].Versions
+		return nil
+	}
+	list, err := config.History(ctx, zk, t.Path)
+	if errors.Is(err, config.ErrNoVersion) {
+		return nil
+	}
+	t.Versions = list[:min(len(list), versionsShown)]
+	return err
 }
 
 // viewRollout lists the participants: failed first, then those under way.

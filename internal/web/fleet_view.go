@@ -66,13 +66,13 @@ type fleetRow struct {
 // serviceRow is one service of one host.
 type serviceRow struct {
 	Key, Service, Host, Page, Class, State, Detail string
-	Since                                    time.Time
+	Since                                          time.Time
 }
 
 func (s *Server) fleetPage(r *http.Request, _ *Status) any {
 	v := s.viewFleet(s.fleet.read(r.Context()), time.Now())
-	list, _ := s.rollouts.get(r.Context(), s.readRollouts) // its own page says what is wrong.
-	for _, one := range list {
+	now, _ := s.changes.get(r.Context(), s.readChanges) // its own page says what is wrong.
+	for _, one := range now.Rollouts {
 		if one.Open() {
 			v.Rollouts = append(v.Rollouts, one)
 		}

@@ -16,7 +16,7 @@ import (
 type hostView struct {
 	fleet.HostStatus
 
-	Fleet Fleet
+	Fleet    Fleet
 	Row      fleetRow
 	Files    []fileRow
 	Services []serviceRow
@@ -47,8 +47,8 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) {
 	h := f.Hosts[i]
 	s.servePage(w, pageSection{r.URL.EscapedPath(), "Host " + fleet.Clip(h.ID, 100), "host"}, func(*Status) any {
 		v := hostView{HostStatus: h, Fleet: f, Row: rowOf(h, time.Now(), f.Error != "", false), Services: servicesOf(h)}
-		for _, name := range slices.Sorted(maps.Keys(h.Record.Files)) {
-			v.Files = append(v.Files, fileRow{name, h.Record.Files[name]})
+		for _, name := range slices.Sorted(maps.Keys(h.Files)) {
+			v.Files = append(v.Files, fileRow{name, h.Files[name]})
 		}
 		for _, field := range slices.Sorted(maps.Keys(h.More)) {
 			v.More = append(v.More, fmt.Sprintf("%d %s", h.More[field], fleet.Clip(field, 20)))

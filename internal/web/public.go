@@ -15,7 +15,7 @@ import (
 // socket alone, unless the settings say `show_output = true`.
 
 // elsewhere stands where a text is left out.
-const elsewhere = "the text is on the host: `zkagent status`"
+const elsewhere = "the text is on the host, in zkagent status"
 
 // reader shows a status to somebody: all of it, or what everybody may read.
 type reader struct {

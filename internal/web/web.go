@@ -98,7 +98,7 @@ type Server struct {
 	followers      atomic.Int64 // open streams of the HTTP listener
 	localFollowers atomic.Int64 // open streams of the admin socket
 	fleet          fleetReader
-	rollouts       cached[[]rolloutView]
+	changes        cached[changes]
 	lines          cached[[]lineView]
 	previews       previews
 }
