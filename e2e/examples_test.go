@@ -174,6 +174,8 @@ func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 		{"--hooks", "maybe"},
 		{"--listen", "2181"},
 		{"--churn", "-1s"},
+		{"--zk-version", "3.3"},
+		{"--zk-version", "newest"},
 		{"-o", "json"},
 	} {
 		if out, code := command(t, nil, append([]string{"dev"}, args...)...); code != 2 {

@@ -85,6 +85,13 @@ print("done")`
 	if out, err := exec.Command("/usr/bin/python3", "-c", script, zk.Addr()).CombinedOutput(); err != nil || !strings.Contains(string(out), "done") {
 		t.Errorf("kazoo: %v\n%s", err, out)
 	}
+	me := newAgent(t, "host-3", "zookeeper {\n  servers = [\""+zk.Addr()+"\"]\n"+auth+"\n}\n")
+	if out, code := me.run(t, "zk", "whoami", "/services/web", "--config", me.path("agent.hcl")); code != 0 || !strings.Contains(out, "sasl:agent\n") || !strings.Contains(out, "/services/web: cdrwa\n") {
+		t.Errorf("whoami: exit %d\n%s", code, out)
+	}
+	if out, _ := me.run(t, "doctor", "--config", me.path("agent.hcl")); !strings.Contains(out, "the server sees sasl:agent") {
+		t.Errorf("doctor:\n%s", out)
+	}
 	a := newAgent(t, "host-2", "zookeeper {\n  servers = [\""+zk.Addr()+"\"]\n}\n")
 	out, code := a.run(t, "zk", "get", "/services/web", "--config", a.path("agent.hcl"))
 	if code == 0 || !strings.Contains(out, "requires authentication") {

@@ -66,14 +66,17 @@ func ParseACL(s string) (ACL, error) {
 }
 
 // FormatACL returns a in the form that ParseACL reads.
-func FormatACL(a ACL) string {
-	var perms strings.Builder
+func FormatACL(a ACL) string { return a.Scheme + ":" + a.ID + ":" + FormatPermissions(a.Perms) }
+
+// FormatPermissions returns the letters of permissions, as in "cdrwa".
+func FormatPermissions(perms int32) string {
+	var b strings.Builder
 	for _, c := range "cdrwa" {
-		if a.Perms&(1<<strings.IndexRune(permLetters, c)) != 0 {
-			perms.WriteRune(c)
+		if perms&(1<<strings.IndexRune(permLetters, c)) != 0 {
+			b.WriteRune(c)
 		}
 	}
-	return a.Scheme + ":" + a.ID + ":" + perms.String()
+	return b.String()
 }
 
 // OpenACL lets everybody do everything.

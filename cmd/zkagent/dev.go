@@ -62,6 +62,7 @@ Without an argument a built-in example is run, and explained.`,
 	f.StringVar(&o.outage, "outage", "", "take the server down again and again, as in 30s/5m: for 30s every 5m")
 	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time (a story that runs is told to its end)")
 	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default print; run for the built-in example)")
+	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "the ZooKeeper whose ways the server has, as in 3.9")
 	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say")
 	f.BoolVar(&o.StandIn, "stand-in", false, "answer for the services of the settings, on free ports")
 	f.BoolVar(&o.Story, "story", false, "show step by step what the agent does")
@@ -99,6 +100,9 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 		return usagef("a time must not be negative")
 	}
 	var err error
+	if o.ServerVersion, err = dev.ServerVersion(o.ServerVersion); err != nil {
+		return usagef("--zk-version: %v", err)
+	}
 	if o.Members, err = parseMembers(o.members); err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ func newZKCommand(g *globals) *cobra.Command {
 		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", g.zkACL), newACLSetCommand(g)),
 		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
 	)
+	c.AddCommand(newWhoAmICommand(g))
 	c.AddCommand(zkWriting(g)...)
 	return c
 }

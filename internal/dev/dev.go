@@ -49,12 +49,22 @@ type Options struct {
 	StandIn     bool // answer for the services of the settings
 	Story       bool // show step by step what the agent does
 
+	// ServerVersion is the ZooKeeper whose ways the server has; see ServerVersion.
+	ServerVersion string
+
 	Version string
 	Verbose bool
 	Console *term.Console
 	// Load loads the settings for the first time, and shows what is wrong with them.
 	Load func([]string, settings.Options) (*settings.Settings, error)
 }
+
+// DefaultZooKeeper is the version of the server when nobody says otherwise.
+const DefaultZooKeeper = memzk.DefaultVersion
+
+// ServerVersion returns the version of ZooKeeper whose ways a server has when that
+// version is asked for.
+func ServerVersion(version string) (string, error) { return memzk.Personality(version) }
 
 // ErrSettings means that the agent does not take the settings.
 var ErrSettings = errors.New("the settings cannot be used")
@@ -85,7 +95,7 @@ func Run(ctx context.Context, o *Options) error {
 	if err = os.Setenv("ZKAGENT_DEV_DIR", dir); err != nil {
 		return err
 	}
-	d := &run{con: o.Console, o: o, dir: dir, paths: o.Paths, server: memzk.New(memzk.Options{TickTime: tickTime})}
+	d := &run{con: o.Console, o: o, dir: dir, paths: o.Paths, server: memzk.New(memzk.Options{TickTime: tickTime, Version: o.ServerVersion})}
 	defer d.server.Close()
 	if len(o.Paths) == 0 {
 		if d.paths, err = unpackQuickstart(filepath.Join(dir, "quickstart")); err != nil {

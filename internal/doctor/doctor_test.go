@@ -165,7 +165,7 @@ func TestDoctor_ACLs(t *testing.T) {
 		{
 			"somebody else may register", auth,
 			map[string][]jute.ACL{"/services/web": readOnly},
-			LevelFail, "znode", "not permitted", "zkagent zk acl /services/web",
+			LevelFail, "acl", "nobody that we are", "zkagent zk acl /services/web",
 		},
 		{
 			"a config that may not be read", "",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 	}
 	defer s.Close()
 	d.add(LevelOK, "session", s.Server(), fmt.Sprintf("negotiated timeout %s", s.Timeout()))
-	d.paths(ctx, s, len(c.Auth) > 0)
+	d.paths(ctx, s, d.identity(ctx, s, &c))
 	d.open(ctx, s)
 	if !d.o.NoWrite {
 		d.write(ctx, s)
@@ -162,8 +163,34 @@ func (d *doctor) needs() []need {
 	return list
 }
 
+// identity asks who we are to the servers. Nil: they cannot tell.
+func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Config) []session.Identity {
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
+	defer cancel()
+	ids, err := s.WhoAmI(ctx)
+	switch {
+	case errors.Is(err, session.ErrUnimplemented):
+		d.add(LevelOK, "identity", "", "the server cannot say who we are: it is older than 3.7")
+		return nil
+	case err != nil:
+		d.add(LevelWarn, "identity", "", err.Error())
+		return nil
+	}
+	proved := slices.DeleteFunc(slices.Clone(ids), func(i session.Identity) bool { return i.Scheme == "ip" })
+	switch {
+	case c.SASL != nil && !slices.ContainsFunc(proved, func(i session.Identity) bool { return i.Scheme == "sasl" }):
+		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL went well, and the server names none of it: %v", ids))
+		d.hint("the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+	case len(proved) == 0:
+		d.add(LevelOK, "identity", "", "none: ACLs see our address alone")
+	default:
+		d.add(LevelOK, "identity", "", fmt.Sprintf("the server sees %s", strings.Trim(fmt.Sprint(proved), "[]")))
+	}
+	return ids
+}
+
 // paths looks at the znodes that the settings name, and at what their ACLs let us do.
-func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
+func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Identity) {
 	for _, n := range d.needs() {
 		wait, cancel := context.WithTimeout(ctx, d.wait())
 		_, _, err := s.Children(wait, n.path)
@@ -184,7 +211,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, auth bool) {
 			d.add(LevelFail, "znode", about, err.Error())
 			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
 		default:
-			if d.acl(about, acl, n.write, auth) && n.write {
+			if d.acl(s, about, n, acl, ids) && n.write {
 				d.mayCreate(ctx, s, about, session.JoinPath(n.path, "zkagent-doctor"))
 			}
 		}
@@ -232,21 +259,18 @@ func (d *doctor) chrootHint(err error) {
 
 // acl judges an ACL: whether we can create children where we must. False means
 // that it fails.
-func (d *doctor) acl(about string, acl []session.ACL, write, auth bool) bool {
-	var world, others int32
-	for _, a := range acl {
-		if a.Scheme == "world" {
-			world |= a.Perms
-		} else {
-			others |= a.Perms
-		}
-	}
-	if write && world&session.PermCreate == 0 && (!auth || others&session.PermCreate == 0) && len(acl) > 0 {
+func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL, ids []session.Identity) bool {
+	ours := s.Permissions(acl, ids)
+	switch {
+	case ids == nil:
+		d.add(LevelOK, "acl", about, "readable")
+	case n.write && ours&session.PermCreate == 0 && len(acl) > 0:
 		d.add(LevelFail, "acl", about, "nobody that we are may create children")
-		d.hint("give this agent's identity the permission c, or add an auth block")
+		d.hint("give this agent's identity the permission c, or add an auth block; \"zkagent zk acl %s\" shows the ACL", n.path)
 		return false
+	default:
+		d.add(LevelOK, "acl", about, "we may "+session.FormatPermissions(ours))
 	}
-	d.add(LevelOK, "acl", about, "readable")
 	return true
 }
 

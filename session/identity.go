@@ -1,0 +1,74 @@
+package session
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the scheme digest is defined with it
+	"encoding/base64"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Identity is one thing that a server believes of a connection: a scheme, and who
+// we are in it. Of a digest the server names the user alone.
+type Identity struct{ Scheme, ID string }
+
+func (i Identity) String() string { return i.Scheme + ":" + i.ID }
+
+// WhoAmI asks the server which identities it sees. Servers before 3.7 do not know
+// the question: the error matches ErrUnimplemented.
+func (s *Session) WhoAmI(ctx context.Context) ([]Identity, error) {
+	var ids []Identity
+	r := &request{op: jute.OpWhoAmI, frame: newFrame(jute.OpWhoAmI, 0, nil), decode: func(d *jute.Decoder) error {
+		for range d.Count(8) {
+			ids = append(ids, Identity{d.String(), d.String()})
+		}
+		return d.Err()
+	}}
+	_, err := s.exchange(ctx, r)
+	return ids, err
+}
+
+// Permissions returns what an ACL lets these identities do, a sum of Perm
+// constants. Hashes of digests are compared with those of the session's own
+// credentials, where the server shows them.
+func (s *Session) Permissions(acl []ACL, ids []Identity) int32 {
+	var perms int32
+	for _, a := range acl {
+		if a.Scheme == "world" || slices.ContainsFunc(ids, func(i Identity) bool { return s.matches(a, i) }) {
+			perms |= a.Perms
+		}
+	}
+	if slices.ContainsFunc(ids, func(i Identity) bool { return i.Scheme == "super" }) {
+		perms = PermAll
+	}
+	return perms
+}
+
+// matches reports whether an identity is the one that an ACL names.
+func (s *Session) matches(a ACL, i Identity) bool {
+	switch {
+	case a.Scheme != i.Scheme:
+		return false
+	case a.Scheme == "digest":
+		user, hash, _ := strings.Cut(a.ID, ":")
+		return user == i.ID && (hash == hiddenHash || slices.ContainsFunc(s.cfg.Auth, func(c Auth) bool { return c.Scheme == a.Scheme && digestOf(c.Data) == a.ID }))
+	case a.Scheme == "ip":
+		net, err := netip.ParsePrefix(a.ID)
+		addr, aerr := netip.ParseAddr(i.ID)
+		return a.ID == i.ID || err == nil && aerr == nil && net.Contains(addr)
+	}
+	return a.ID == i.ID
+}
+
+// hiddenHash stands for a digest whose znode we may not administer.
+const hiddenHash = "x"
+
+// digestOf returns the id of the scheme digest for user:password.
+func digestOf(credential []byte) string {
+	user, _, _ := strings.Cut(string(credential), ":")
+	sum := sha1.Sum(credential) //nolint:gosec // see the import
+	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
+}
