@@ -10,29 +10,104 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 )
 
-// completeTime bounds how long a completion may take.
-const completeTime = 200 * time.Millisecond
+// completeTime bounds how long a completion from the settings may take, and
+// completeHosts one that asks ZooKeeper.
+const (
+	completeTime  = 200 * time.Millisecond
+	completeHosts = 2 * time.Second
+)
 
-// completeNames completes the names of what the settings or the agent know.
+// word is what one argument of a command is called.
+type word struct {
+	at    int // the argument; those before it are files
+	names func(*agent.Config) []string
+}
+
+// words are the arguments that name something of the settings, by command.
+var words = map[string]word{
+	"members": {0, groupNames}, "members accept": {0, groupNames}, "watch": {0, groupNames}, "resign": {0, electionNames}, "elect": {0, electionNames},
+	"render": {0, bundleNames}, "hooks run": {0, hookNames}, "hooks log": {0, hookNames}, "fleet": {0, configNames}, "exec": {0, configNames},
+	"config get": {0, configNames}, "config diff": {0, configNames}, "config history": {0, configNames}, "config rollback": {0, configNames},
+	"config edit": {0, configNames}, "config freeze": {0, configNames}, "config unfreeze": {0, configNames}, "config export": {0, configNames},
+	"config convert": {0, configNames}, "config gc": {0, configNames}, "config schema": {0, configNames}, "config finish": {0, configNames},
+	"config plan": {1, configNames}, "config publish": {1, configNames}, "config import": {1, configNames},
+	"rollout status": {0, configNames}, "rollout watch": {0, configNames}, "rollout pause": {0, configNames}, "rollout resume": {0, configNames},
+	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
+}
+
+// flagWords are the flags that name something of the settings, by command and flag.
+var flagWords = map[[2]string]func(*agent.Config) []string{
+	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
+	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames,
+}
+
+// fixedWords are the values of flags that can be no others, by command and flag; ""
+// is every command.
+var fixedWords = map[[2]string][]string{
+	{"", "output"}: term.Formats, {"", "color"}: {"auto", "always", "never"},
+	{"members", "state"}: {"up", "draining", "maintenance", "down", "held"},
+	{"elect", "dialect"}: {"curator", "curator-selector", "kazoo"}, {"lock", "dialect"}: {"curator", "kazoo"},
+	{"config publish", "layout"}: {"auto", "flat", "versioned"}, {"config publish", "absent"}: {"abort", "skip"},
+	{"dev", "hooks"}: {"run", "print"},
+}
+
+// completeNames completes the names of what the settings know, the hosts that
+// ZooKeeper knows, and the values of flags.
 func completeNames(g *globals, root *cobra.Command) {
-	for path, names := range map[string]func(*agent.Config) []string{
-		"members": groupNames, "resign": electionNames, "elect": electionNames, "render": bundleNames,
-		"config get": configNames, "config diff": configNames, "config history": configNames, "config rollback": configNames,
-		"config edit": configNames, "config freeze": configNames, "config unfreeze": configNames, "config export": configNames,
-		"config convert": configNames, "config gc": configNames, "hooks run": hookNames, "hooks log": hookNames, "fleet": configNames,
-	} {
-		if c := find(root, path); c != nil {
-			c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
-					return nil, cobra.ShellCompDirectiveDefault
-				}
-				return g.known(names), cobra.ShellCompDirectiveNoFileComp
+	for path, w := range words {
+		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) != w.at {
+				return nil, cobra.ShellCompDirectiveDefault
 			}
+			return g.known(w.names), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
+	for at, names := range flagWords {
+		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return g.known(names), cobra.ShellCompDirectiveNoFileComp
+		}))
+	}
+	for at, list := range fixedWords {
+		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	find(root, "fleet forget").ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return g.goneHosts(), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// must stops a program whose tables of completions name what it does not have.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// goneHosts lists the hosts that can be forgotten, silently and in bounded time.
+func (g *globals) goneHosts() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), completeHosts)
+	defer cancel()
+	g.Err, g.timeout = io.Discard, completeHosts
+	var list []string
+	_ = g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+		hosts, err := fleet.Agents(ctx, s)
+		for _, h := range hosts {
+			if h.Health == fleet.Lost || h.Health == fleet.Stopped {
+				list = append(list, h.ID)
+			}
+		}
+		return err
+	})
+	return list
 }
 
 // find returns the command of a path such as "config get".
@@ -70,42 +145,35 @@ func (g *globals) known(names func(*agent.Config) []string) []string {
 	}
 }
 
-func configNames(c *agent.Config) []string {
-	var list []string
-	for _, v := range c.Configs {
-		list = append(list, v.Name)
+// namesOf makes the names of the elements of a list.
+func namesOf[T any](list []T, name func(*T) string) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = name(&list[i])
 	}
-	return list
+	return names
+}
+
+func configNames(c *agent.Config) []string {
+	return namesOf(c.Configs, func(v *config.Config) string { return v.Name })
 }
 
 func groupNames(c *agent.Config) []string {
-	var list []string
-	for _, v := range c.Groups {
-		list = append(list, v.Name)
-	}
-	return list
+	return namesOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
 }
 
 func electionNames(c *agent.Config) []string {
-	var list []string
-	for _, v := range c.Elections {
-		list = append(list, v.Name)
-	}
-	return list
+	return namesOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name })
 }
 
 func bundleNames(c *agent.Config) []string {
-	var list []string
-	for _, v := range c.Bundles {
-		list = append(list, v.Name)
-	}
-	return list
+	return namesOf(c.Bundles, func(v *apply.Config) string { return v.Name })
 }
 
 func hookNames(c *agent.Config) []string {
-	var list []string
-	for _, v := range c.Hooks {
-		list = append(list, v.Name)
-	}
-	return list
+	return namesOf(c.Hooks, func(v *hook.Config) string { return v.Name })
+}
+
+func serviceNames(c *agent.Config) []string {
+	return namesOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name })
 }

@@ -167,7 +167,6 @@ func metricKind(c prometheus.Collector) string {
 func cliPage() string {
 	var b bytes.Buffer
 	root := newRoot(newGlobals(nil, nil, nil))
-	root.InitDefaultCompletionCmd()
 	b.WriteString("# Command line\n\n" + generated +
 		"`zkagent man --directory DIR` writes the same as man pages. Data goes to standard output, talk to standard error. Exit codes:\n" +
 		"[exit-codes.md](exit-codes.md).\n\n## Common flags\n\n")
@@ -185,9 +184,6 @@ func cliCommand(b *bytes.Buffer, c *cobra.Command) {
 	_, _ = fmt.Fprintf(b, "## %s\n\n", c.CommandPath())
 	long := c.Long
 	if long == "" {
-		long = c.Short + "."
-	}
-	if c.Parent().Name() == "completion" || c.Name() == "completion" {
 		long = c.Short + "."
 	}
 	b.WriteString(strings.TrimSpace(long) + "\n\n")

@@ -49,6 +49,7 @@ var commands = []struct {
 	{groupScript, newExecCommand},
 	{groupScript, newZKCommand},
 	{groupOther, newOptionsCommand},
+	{groupOther, newCompletionCommand},
 	{groupOther, newManCommand},
 	{groupOther, newVersionCommand},
 }
@@ -100,7 +101,8 @@ reloads what uses the files, and runs hooks where they belong.
 		root.AddCommand(cmd)
 	}
 	root.SetHelpCommandGroupID(groupOther)
-	root.SetCompletionCommandGroupID(groupOther)
+	root.CompletionOptions.DisableDefaultCmd = true
+	addExamples(root)
 	completeNames(g, root)
 	explainUsage(root)
 	return root

@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/template"
 )
 
 // explainUsage makes every error of the command line say how the command is
 // used, and which command or flag may have been meant.
 func explainUsage(root *cobra.Command) {
-	root.SuggestionsMinimumDistance = 2
+	root.DisableSuggestions = true // ours are for every level
 	root.SetFlagErrorFunc(usageError)
 	root.SetUsageTemplate(usageTemplate)
 	explainArgs(root)
@@ -43,8 +45,9 @@ func explainArgs(c *cobra.Command) {
 
 // meant names the command that was perhaps meant.
 func meant(c *cobra.Command, word string) string {
-	if list := c.SuggestionsFor(word); len(list) > 0 {
-		return fmt.Sprintf("; did you mean %q?", list[0])
+	names := namesOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
+	if name := template.Nearest(word, names); name != "" {
+		return fmt.Sprintf("; did you mean %q?", name)
 	}
 	return ""
 }

@@ -22,27 +22,11 @@ import (
 
 func newZKCommand(g *globals) *cobra.Command {
 	sub := func(use, short string, run func(context.Context, *session.Session, string) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use, Short: short, Args: cobra.MaximumNArgs(1),
-			RunE: func(c *cobra.Command, args []string) error {
-				path := "/"
-				if len(args) == 1 {
-					path = args[0]
-				}
-				if err := session.ValidatePath(path); err != nil {
-					return fail(exitUsage, err)
-				}
-				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-					ctx, cancel := g.patience(ctx, 0)
-					defer cancel()
-					return gone(ctx, s, path, run(ctx, s, path))
-				})
-			},
-		}
+		return zkReading(g, use, short, run)
 	}
 	c := parent("zk", "Look at znodes, and write them by hand",
 		sub("ls PATH", "List the children of a znode", g.zkLS),
-		sub("tree PATH", "Show a znode and everything below it", g.zkTree),
+		newZKTreeCommand(g),
 		rawFlag(g, sub("get PATH", "Print the data of a znode", g.zkGet)),
 		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
 		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", g.zkACL), newACLSetCommand(g)),
@@ -51,6 +35,27 @@ func newZKCommand(g *globals) *cobra.Command {
 	c.AddCommand(newWhoAmICommand(g))
 	c.AddCommand(zkWriting(g)...)
 	return c
+}
+
+// zkReading is a command that reads below one path.
+func zkReading(g *globals, use, short string, run func(context.Context, *session.Session, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			path := "/"
+			if len(args) == 1 {
+				path = args[0]
+			}
+			if err := session.ValidatePath(path); err != nil {
+				return fail(exitUsage, err)
+			}
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+				ctx, cancel := g.patience(ctx, 0)
+				defer cancel()
+				return gone(ctx, s, path, run(ctx, s, path))
+			})
+		},
+	}
 }
 
 // rawFlag adds --raw to a command that prints data of znodes.
@@ -76,18 +81,65 @@ func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) err
 	return nil
 }
 
-func (g *globals) zkTree(ctx context.Context, s *session.Session, path string) error {
-	return walk(ctx, s, path, 0, func(z znode) error {
+// treeOptions is how much of a tree is shown.
+type treeOptions struct {
+	depth int  // levels below the root; 0: all
+	data  bool // with the data
+}
+
+// treeData bounds what a line of a tree shows of a znode's data, in characters.
+const treeData = 60
+
+func (g *globals) zkTree(ctx context.Context, s *session.Session, path string, o treeOptions) error {
+	return walk(ctx, s, path, o.depth, func(z znode) error {
+		var data []byte
+		if o.data {
+			var err error
+			if data, _, err = s.Get(ctx, z.path); errors.Is(err, session.ErrNoNode) {
+				return nil // it went meanwhile
+			} else if err != nil {
+				return err
+			}
+		}
 		if g.IsJSON() {
-			return g.Line(map[string]any{"path": z.path, "children": len(z.children)})
+			fields := map[string]any{"path": z.path, "children": len(z.children)}
+			if o.data {
+				putData(fields, data)
+			}
+			return g.Line(fields)
 		}
 		name := z.path
 		if z.depth > 0 {
 			name = z.path[strings.LastIndexByte(z.path, '/')+1:]
 		}
-		_, err := fmt.Fprintf(g.Out, "%s%s\n", strings.Repeat("  ", z.depth), term.Printable(name))
-		return err
+		line := strings.Repeat("  ", z.depth) + term.Printable(name)
+		if len(data) > 0 {
+			line += "  " + dataWords(data)
+		}
+		g.Printf("%s\n", line)
+		return nil
 	})
+}
+
+// dataWords is the data of a znode in the rest of a line.
+func dataWords(data []byte) string {
+	if !utf8.Valid(data) {
+		return fmt.Sprintf("(%d bytes, not text)", len(data))
+	}
+	if words := []rune(term.Printable(string(data))); len(words) > treeData {
+		return fmt.Sprintf("%s... (%d bytes)", string(words[:treeData]), len(data))
+	}
+	return term.Printable(string(data))
+}
+
+func newZKTreeCommand(g *globals) *cobra.Command {
+	var o treeOptions
+	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, s *session.Session, path string) error {
+		return g.zkTree(ctx, s, path, o)
+	})
+	c.Flags().IntVar(&o.depth, "depth", 0, "show so many levels below the znode (default: all)")
+	c.Flags().BoolVar(&o.data, "data", false, "show the data, too; a line shows its beginning, json all of it")
+	return c
 }
 
 func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) error {
@@ -255,8 +307,13 @@ type znode struct {
 // maxDepth bounds a walk; ZooKeeper's own limit is the length of a path.
 const maxDepth = 1000
 
-// walk visits a subtree in order. Znodes that vanish meanwhile are skipped.
-func walk(ctx context.Context, s *session.Session, path string, depth int, visit func(znode) error) error {
+// walk visits a subtree in order, so many levels of it; 0 is all. Znodes that
+// vanish meanwhile are skipped.
+func walk(ctx context.Context, s *session.Session, path string, levels int, visit func(znode) error) error {
+	return walkFrom(ctx, s, path, 0, levels, visit)
+}
+
+func walkFrom(ctx context.Context, s *session.Session, path string, depth, levels int, visit func(znode) error) error {
 	names, _, err := s.Children(ctx, path)
 	if errors.Is(err, session.ErrNoNode) && depth > 0 {
 		return nil
@@ -268,11 +325,14 @@ func walk(ctx context.Context, s *session.Session, path string, depth int, visit
 	if err := visit(znode{path, depth, names}); err != nil {
 		return err
 	}
+	if levels > 0 && depth == levels {
+		return nil
+	}
 	if depth >= maxDepth {
 		return fmt.Errorf("walk %s: deeper than %d", path, maxDepth)
 	}
 	for _, n := range names {
-		if err := walk(ctx, s, session.JoinPath(path, n), depth+1, visit); err != nil {
+		if err := walkFrom(ctx, s, session.JoinPath(path, n), depth+1, levels, visit); err != nil {
 			return err
 		}
 	}
@@ -281,12 +341,17 @@ func walk(ctx context.Context, s *session.Session, path string, depth int, visit
 
 func znodeJSON(path string, data []byte, stat session.Stat) map[string]any {
 	m := map[string]any{"path": path, "stat": statJSON(stat)}
-	if utf8.Valid(data) {
-		m["data"] = string(data)
-	} else {
-		m["base64"] = base64.StdEncoding.EncodeToString(data)
-	}
+	putData(m, data)
 	return m
+}
+
+// putData adds data to a document: as text when it is text.
+func putData(fields map[string]any, data []byte) {
+	if utf8.Valid(data) {
+		fields["data"] = string(data)
+	} else {
+		fields["base64"] = base64.StdEncoding.EncodeToString(data)
+	}
 }
 
 func statJSON(s session.Stat) map[string]any {

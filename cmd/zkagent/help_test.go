@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/memzk"
+)
+
+// everyCommand calls fn with each command that does something.
+func everyCommand(t *testing.T, fn func(*cobra.Command)) {
+	t.Helper()
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Runnable() && c.Annotations["parent"] == "" && c.Name() != "help" {
+			fn(c)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(newGlobals(nil, nil, nil)))
+}
+
+// TestHelp_Examples: every command shows examples, each of the command itself, with
+// flags and arguments that it takes.
+func TestHelp_Examples(t *testing.T) {
+	everyCommand(t, func(c *cobra.Command) {
+		if c.Example == "" {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for line := range strings.Lines(c.Example) {
+			own := false
+			for _, part := range regexp.MustCompile(`[|>]`).Split(line, -1) {
+				if words := shellWords(t, part); len(words) > 0 && words[0] == "zkagent" {
+					own = own || strings.HasPrefix(fits(t, words), c.CommandPath())
+				}
+			}
+			if !own && strings.TrimSpace(line) != "" {
+				t.Errorf("the help of %s has the example %q", c.CommandPath(), line)
+			}
+		}
+	})
+	for path := range examples {
+		if find(newRoot(newGlobals(nil, nil, nil)), path) == nil {
+			t.Errorf("there are examples of %q, which is no command", path)
+		}
+	}
+}
+
+// fits parses a command line as far as it goes without running it, and returns
+// which command it is.
+func fits(t *testing.T, words []string) string {
+	t.Helper()
+	root := newRoot(newGlobals(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
+	c, rest, err := root.Find(words[1:])
+	if err == nil {
+		err = c.ParseFlags(rest)
+	}
+	if err == nil {
+		err = c.ValidateArgs(c.Flags().Args())
+	}
+	if err == nil {
+		err = c.ValidateRequiredFlags()
+	}
+	if err != nil {
+		t.Errorf("%q: %v", words, err)
+		return ""
+	}
+	return c.CommandPath()
+}
+
+// shellWords are the words of a command line, with simple quotes.
+func shellWords(t *testing.T, line string) []string {
+	t.Helper()
+	var words []string
+	for _, m := range regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`).FindAllString(line, -1) {
+		words = append(words, strings.Trim(m, `"'`))
+	}
+	return words
+}
+
+// TestHelp_CommonFlags: no help but that of options shows the flags of all commands.
+func TestHelp_CommonFlags(t *testing.T) {
+	everyCommand(t, func(c *cobra.Command) {
+		shows := strings.Contains(c.UsageString(), "--session-timeout")
+		if shows {
+			t.Errorf("the help of %s shows the flags of all commands", c.CommandPath())
+		}
+	})
+	var out, talk bytes.Buffer
+	if code := run([]string{"options"}, strings.NewReader(""), &out, &talk); code != 0 || !strings.Contains(out.String(), "--session-timeout") {
+		t.Errorf("options: %d %s%s", code, &out, &talk)
+	}
+}
+
+// TestHelp_Suggestions: what is nearly a command or a flag is named.
+func TestHelp_Suggestions(t *testing.T) {
+	for line, want := range map[string]string{
+		"statsu":                    `did you mean "status"?`,
+		"rollout stauts site":       `did you mean "status"?`,
+		"zk lss /":                  `did you mean "ls"?`,
+		"config publish --rolout":   `did you mean "--rollout"?`,
+		"status --ouptut json":      `did you mean "--output"?`,
+		"members --no-header":       `did you mean "--no-headers"?`,
+		"status --something-else":   "unknown flag: --something-else\n",
+		"lock --permit 2 a -- true": `did you mean "--permits"?`,
+	} {
+		var out, talk bytes.Buffer
+		if code := run(strings.Fields(line), strings.NewReader(""), &out, &talk); code != exitUsage || !strings.Contains(talk.String(), want) {
+			t.Errorf("%s: exit code %d, %swant %s", line, code, &talk, want)
+		}
+	}
+}
+
+// TestCompletion_Bash sources the script into a real bash, and asks for what comes
+// after each line.
+func TestCompletion_Bash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	server := memzk.New(memzk.Options{})
+	t.Cleanup(server.Close)
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := fleet.KnownPath + "/" + config.Shard("web-07")
+	for _, path := range []string{"/zkagent", fleet.KnownPath, known, known + "/web-07"} {
+		if err := server.Create(path, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	settings := filepath.Join(dir, "zkagent.hcl")
+	if err := os.WriteFile(settings, fmt.Appendf(nil, `
+zookeeper { servers = ["%s"] }
+config "site" { path = "/config/site" }
+config "shop" { path = "/config/shop" }
+group "api" { path = "/services/api" }
+election "nightly" { path = "/elections/nightly" }
+template "main" {
+  contents    = "x"
+  destination = "%s/main"
+}
+`, addr, dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// What bash-completion offers to scripts, as far as ours needs it.
+	script := filepath.Join(dir, "ask.bash")
+	if err := os.WriteFile(script, []byte(`
+_get_comp_words_by_ref() { cur=$LASTWORD prev=$BEFORE words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
+__ltrim_colon_completions() { :; }
+compopt() { :; }
+source <(zkagent completion bash)
+COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9 COMP_KEY=9
+read -ra COMP_WORDS <<<"$COMP_LINE"
+case $COMP_LINE in *\ ) COMP_WORDS+=("") ;; esac
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) LASTWORD=${COMP_WORDS[-1]} BEFORE=${COMP_WORDS[-2]}
+__start_zkagent
+printf '%s\n' "${COMPREPLY[@]}"
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string][]string{
+		"zkagent sta":                 {"status"},
+		"zkagent config pub":          {"publish"},
+		"zkagent rollout status s":    {"shop", "site"},
+		"zkagent config publish . si": {"site"},
+		"zkagent members ":            {"accept", "api"},
+		"zkagent elect n":             {"nightly"},
+		"zkagent render ":             {"main"},
+		"zkagent status -o ":          {"json", "ndjson", "text", "wide", "yaml"},
+		"zkagent fleet forget ":       {"web-07"},
+		"zkagent zk ls --no-h":        {"--no-headers"},
+		"zkagent completion ":         {"bash", "fish", "zsh"},
+	} {
+		cmd := exec.CommandContext(t.Context(), bash, "--norc", script, line)
+		cmd.Env = append(os.Environ(), "ZKAGENT_CONFIG="+settings, "GORACE=atexit_sleep_ms=0")
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v: %s%s", line, err, out, &talk)
+		}
+		var got []string
+		for l := range strings.Lines(string(out)) {
+			word, _, _ := strings.Cut(strings.TrimSpace(l), " ")
+			got = append(got, word)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q (%s)", line, got, want, &talk)
+		}
+	}
+}
