@@ -138,10 +138,13 @@ func (n node) value() any {
 // over lays a node over another: maps are merged, a null unsets, and everything
 // else replaces.
 func (n node) over(under node) node {
-	if n.kind != nodeMap || under.kind != nodeMap {
+	if n.kind != nodeMap {
 		return n
 	}
-	merged := node{kind: nodeMap, keys: maps.Clone(under.keys)}
+	merged := node{kind: nodeMap, keys: map[string]node{}}
+	if under.kind == nodeMap {
+		maps.Copy(merged.keys, under.keys)
+	}
 	for k, v := range n.keys {
 		if v.kind == nodeNull {
 			delete(merged.keys, k)
@@ -170,11 +173,8 @@ func ParseFixture(data []byte) (Fixture, error) {
 // Over is the fixture laid over another: maps are merged, a null unsets what the
 // other has, and everything else replaces.
 func (f Fixture) Over(under Fixture) Fixture {
-	switch {
-	case f.node.kind == nodeNull:
+	if f.node.kind == nodeNull {
 		return under
-	case under.node.kind == nodeNull:
-		under.node.kind = nodeMap
 	}
 	return Fixture{f.node.over(under.node)}
 }

@@ -21,6 +21,11 @@ const (
 )
 
 func (t *Template) instrument() {
+	if t.cfg.Coverage != nil {
+		for _, tree := range t.sortedTrees() {
+			t.cover(tree.Root)
+		}
+	}
 	calls := slices.Contains(t.names, "executeTemplate")
 	for _, tree := range t.trees {
 		inspect(tree.Root, func(n parse.Node) {

@@ -45,7 +45,7 @@ func (t *Template) newExecutor() (*executor, error) {
 	st := &state{t: t}
 	table := functionTable()
 	funcs := texttemplate.FuncMap{
-		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.each,
+		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.each, coverFunc: st.cover,
 		"print": st.print, "printf": st.printf, "println": st.println,
 	}
 	for _, name := range t.names {

@@ -54,6 +54,8 @@ type Config struct {
 	Sockaddr func(expression string) (string, error)
 	// Getenv reads the environment for env; nil: that of the process.
 	LookupEnv func(name string) (string, bool)
+	// Coverage notes which lines and branches are rendered; nil: nobody does.
+	Coverage *Coverage
 }
 
 // Template is a parsed template. It is safe for concurrent use.
@@ -62,6 +64,7 @@ type Template struct {
 	trees    map[string]*parse.Tree
 	places   []place  // what guards and label checks refer to by index
 	loops    []place  // where the ranges are
+	covered  []func() // what Coverage is told, by index
 	labels   []string // that the text names as fields: .Labels.zone
 	direct   []directBody
 	bodies   []*parse.Tree // of those loops whose body is a template of its own

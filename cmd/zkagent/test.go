@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/tmpltest"
 )
@@ -19,6 +20,9 @@ type testOptions struct {
 	update bool
 	run    string
 	junit  string
+	tap    bool
+	cover  bool
+	watch  bool
 }
 
 func newTestCommand(g *globals) *cobra.Command {
@@ -32,8 +36,11 @@ without arguments these are the directories of the settings.
 
 The exit code is 1 when a test failed, and 78 when a test file, the settings or
 a template cannot be read. --update writes what was rendered into the want_file
-of each test; expectations that stand in the test file itself are left to you.`,
-		Example: "  zkagent test\n  zkagent test web_test.yaml --run 'empty|one'\n  zkagent test /etc/zkagent --junit report.xml",
+of each test; expectations that stand in the test file itself are left to you.
+
+--cover lists the lines and branches of templates that no test renders.
+Templates of the settings that no test names are listed, too.`,
+		Example: "  zkagent test\n  zkagent test web_test.yaml --run 'empty|one'\n  zkagent test /etc/zkagent --junit report.xml\n  zkagent test --watch --cover",
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.test(c.Context(), args, o)
 		},
@@ -42,6 +49,9 @@ of each test; expectations that stand in the test file itself are left to you.`,
 	f.BoolVar(&o.update, "update", false, "write what was rendered into the files that are expected")
 	f.StringVar(&o.run, "run", "", "run only tests whose name matches this regular expression")
 	f.StringVar(&o.junit, "junit", "", "write a report in JUnit's format to this file")
+	f.BoolVar(&o.tap, "tap", false, "print the results in the Test Anything Protocol")
+	f.BoolVar(&o.cover, "cover", false, "list the lines and branches of templates that no test renders")
+	f.BoolVar(&o.watch, "watch", false, "run the tests again when one of their files changes")
 	return c
 }
 
@@ -51,11 +61,26 @@ func (g *globals) test(ctx context.Context, args []string, o testOptions) error 
 	if err != nil {
 		return usagef("--run: %v", err)
 	}
+	if o.tap && (g.IsJSON() || o.cover) {
+		return usagef("--tap is a format of its own: it excludes --output and --cover")
+	}
+	if o.watch {
+		return g.watchTests(ctx, args, match, o)
+	}
 	files, err := g.testFiles(args)
 	if err != nil {
 		return err
 	}
-	results, err := tmpltest.Run(ctx, files, tmpltest.Options{Match: match, Update: o.update})
+	return g.testOnce(ctx, files, match, o)
+}
+
+// testOnce runs the tests of the files, and prints the results.
+func (g *globals) testOnce(ctx context.Context, files []string, match *regexp.Regexp, o testOptions) error {
+	options := tmpltest.Options{Match: match, Update: o.update}
+	if o.cover {
+		options.Cover = &tmpltest.Cover{}
+	}
+	results, err := tmpltest.Run(ctx, files, options)
 	if err != nil {
 		return fail(exitConfig, err)
 	}
@@ -67,7 +92,38 @@ func (g *globals) test(ctx context.Context, args []string, o testOptions) error 
 			return err
 		}
 	}
-	return g.tellTests(results)
+	return g.tellTests(results, options.Cover, o.tap)
+}
+
+// watchTests runs the tests now, and again when one of their files changes, until
+// ctx ends. A test that fails does not end it.
+func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.Regexp, o testOptions) error {
+	files, err := g.testFiles(args)
+	if err != nil {
+		return err
+	}
+	w := filewatch.Watch{
+		AtOnce: true,
+		New:    []string{"_test.yaml", "_test.yml"},
+		Files:  func() []string { return tmpltest.Inputs(files) },
+		Changed: func() {
+			if found, err := g.testFiles(args); err == nil {
+				files = found // there may be new ones.
+			}
+			if err := g.testOnce(ctx, files, match, o); err != nil && ctx.Err() == nil {
+				g.Warnf("%v", err)
+			}
+			g.Say("waiting for a change; Ctrl-C ends")
+		},
+		Problem: func(dir string, err error) {
+			if err != nil {
+				g.Warnf("changes below %s are not seen: %v", dir, err)
+			}
+		},
+		Lost: func(err error) { g.Warnf("%v", err) },
+	}
+	w.Run(ctx)
+	return nil
 }
 
 // testFiles are the test files that the arguments mean; without arguments those
@@ -89,18 +145,14 @@ func (g *globals) testFiles(args []string) ([]string, error) {
 }
 
 // tellTests prints the results; a failed test is the exit code 1.
-func (g *globals) tellTests(results []tmpltest.Result) error {
+func (g *globals) tellTests(results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
 	failed := 0
 	for _, r := range results {
 		if !r.OK {
 			failed++
 		}
 	}
-	if g.IsJSON() {
-		if err := term.PrintList(&g.Console, "tests", results); err != nil {
-			return err
-		}
-	} else if err := g.printTests(results); err != nil {
+	if err := g.printTests(results, cover, tap); err != nil {
 		return err
 	}
 	if failed > 0 {
@@ -110,7 +162,15 @@ func (g *globals) tellTests(results []tmpltest.Result) error {
 	return nil
 }
 
-func (g *globals) printTests(results []tmpltest.Result) error {
+func (g *globals) printTests(results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
+	switch {
+	case tap:
+		return tmpltest.WriteTAP(g.Out, results)
+	case g.IsJSON() && cover != nil:
+		return g.PrintObject(map[string]any{"tests": results, "cover": cover.Report()})
+	case g.IsJSON():
+		return term.PrintList(&g.Console, "tests", results)
+	}
 	for _, r := range results {
 		word := "ok"
 		switch {
@@ -129,6 +189,28 @@ func (g *globals) printTests(results []tmpltest.Result) error {
 		}
 		if r.Diff != "" {
 			if err := g.PrintDiff(r.Diff); err != nil {
+				return err
+			}
+		}
+	}
+	if cover == nil {
+		return nil
+	}
+	return g.printCover(cover.Report())
+}
+
+// printCover prints what no test renders.
+func (g *globals) printCover(report []tmpltest.TemplateCover) error {
+	for _, c := range report {
+		if _, err := fmt.Fprintf(g.Out, "cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches); err != nil {
+			return err
+		}
+		for _, m := range c.Missed {
+			text := fmt.Sprintf("%d: not rendered", m.Line)
+			if m.Branch != "" {
+				text = fmt.Sprintf("%d:%d: %s", m.Line, m.Column, m.Branch)
+			}
+			if _, err := fmt.Fprintf(g.Out, "        %s:%s\n", c.Template, text); err != nil {
 				return err
 			}
 		}

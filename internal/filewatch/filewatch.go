@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -20,8 +21,12 @@ type Watch struct {
 	// Files lists the files; it is asked again after each change. A new file
 	// beside a settings file counts, too.
 	Files func() []string
+	// New are further endings of names whose new files count, beside one of them.
+	New []string
 	// Changed is called after a change, on the goroutine of Run.
 	Changed func()
+	// AtOnce calls Changed when the watch begins.
+	AtOnce bool
 	// Problem tells whether a directory is watched; an empty one stands for all.
 	Problem func(dir string, err error)
 	// Lost tells that events were lost. Changed follows.
@@ -38,6 +43,9 @@ func (w Watch) Run(ctx context.Context) {
 	defer func() { _ = n.Close() }()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
+	if w.AtOnce {
+		timer.Reset(0)
+	}
 	for {
 		files, dirs := absolute(w.Files())
 		w.follow(n, dirs)
@@ -48,7 +56,7 @@ func (w Watch) Run(ctx context.Context) {
 			if !ok {
 				return
 			}
-			if e.Op != fsnotify.Chmod && concerns(e.Name, files) {
+			if e.Op != fsnotify.Chmod && w.concerns(e.Name, files) {
 				timer.Reset(quiet)
 			}
 		case err := <-n.Errors:
@@ -90,17 +98,19 @@ func (w Watch) follow(n *fsnotify.Watcher, dirs []string) {
 }
 
 // concerns reports whether an event is about one of the files, or about a
-// settings file that is new in a directory of them.
-func concerns(name string, files []string) bool {
-	if slices.Contains(files, name) {
-		return true
-	}
-	if filepath.Ext(name) != ".hcl" {
+// file that is new in a directory of them and has such an ending.
+func (w Watch) concerns(name string, files []string) bool {
+	if slices.Contains(files, name) || filepath.Base(name) == "..data" {
 		// A directory of projected files (a Kubernetes volume) is switched
 		// by renaming one link.
-		return filepath.Base(name) == "..data"
+		return true
 	}
-	return slices.ContainsFunc(files, func(f string) bool {
-		return filepath.Ext(f) == ".hcl" && filepath.Dir(f) == filepath.Dir(name)
-	})
+	for _, end := range append([]string{".hcl"}, w.New...) {
+		if strings.HasSuffix(name, end) && slices.ContainsFunc(files, func(f string) bool {
+			return strings.HasSuffix(f, end) && filepath.Dir(f) == filepath.Dir(name)
+		}) {
+			return true
+		}
+	}
+	return false
 }

@@ -26,6 +26,7 @@ import (
 type testRun struct {
 	file   *testFile
 	config *agent.Config // nil without settings
+	cover  *Cover
 }
 
 // runFile runs the tests of a file. The error is of the file itself.
@@ -34,14 +35,14 @@ func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := &testRun{file: f}
+	run := &testRun{file: f, cover: o.Cover}
 	if f.Settings != "" {
-		opts := settings.Options{Offline: true, Env: lookup(f.Env), Hostname: func() (string, error) { return "host1.example.com", nil }}
-		s, err := settings.Load([]string{f.at(f.Settings)}, opts)
+		s, err := settings.Load([]string{f.at(f.Settings)}, f.options())
 		if err != nil {
 			return nil, err
 		}
 		run.config = &s.Config
+		run.cover.settings(run.config)
 	}
 	var results []Result
 	for i := range f.Tests {
@@ -61,6 +62,11 @@ func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// options read nothing of the host.
+func (f *testFile) options() settings.Options {
+	return settings.Options{Offline: true, Env: lookup(f.Env), Hostname: func() (string, error) { return "host1.example.com", nil }}
 }
 
 func lookup(env map[string]string) func(string) (string, bool) {
@@ -230,6 +236,7 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 		}
 		return "", fmt.Errorf("sockaddr %q: nothing of this host is read; give the address by sockaddr: {%q: ADDRESS}", expression, expression)
 	}
+	cfg.Coverage = r.cover.of(tc)
 	t, err := template.Parse(cfg)
 	return t, b, err
 }

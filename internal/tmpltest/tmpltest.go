@@ -12,12 +12,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/settings"
 )
 
 // Options say which tests are run, and how.
 type Options struct {
 	Match  *regexp.Regexp // of the names of tests
 	Update bool           // write what was rendered into the files that are expected
+	Cover  *Cover         // collects what was rendered; nil: nothing
 }
 
 // Result is how one test ended.
@@ -43,6 +46,49 @@ func Run(ctx context.Context, files []string, o Options) ([]Result, error) {
 		results = append(results, list...)
 	}
 	return results, nil
+}
+
+// Inputs are all files that decide how the tests of these files end, and the
+// files themselves.
+func Inputs(files []string) []string {
+	var list []string
+	for _, name := range files {
+		list = append(list, name)
+		f, err := readTestFile(name)
+		if err != nil {
+			continue // it has to change before anything else matters
+		}
+		if f.Settings != "" {
+			list = append(list, f.settingsFiles()...)
+		}
+		for _, c := range f.Tests {
+			for _, path := range []string{c.Source, c.DataFile, c.WantFile} {
+				if path != "" {
+					list = append(list, f.at(path))
+				}
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// settingsFiles are the files of the settings and of their templates.
+func (f *testFile) settingsFiles() []string {
+	s, err := settings.Load([]string{f.at(f.Settings)}, f.options())
+	if err != nil {
+		list, _ := filepath.Glob(filepath.Join(f.at(f.Settings), "*.hcl"))
+		return append(list, f.at(f.Settings))
+	}
+	list := slices.Clone(s.Config.Files)
+	for _, b := range s.Config.Bundles {
+		for _, t := range b.Templates {
+			if t.Source != "" {
+				list = append(list, t.Source)
+			}
+		}
+	}
+	return list
 }
 
 // Files are the test files that the arguments mean, in order: a directory means

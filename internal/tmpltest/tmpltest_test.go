@@ -94,3 +94,22 @@ tests:
 		t.Errorf("got %d results", len(results))
 	}
 }
+
+// Data of a test need no data of the file under them, and a null of a key that is
+// nowhere leaves no empty key.
+func TestRun_DataOfATestAlone(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a_test.yaml")
+	text := `tests:
+  - name: alone
+    contents: '{{ key "web/a" }}{{ keyOrDefault "web/b" "none" }}'
+    data: {configs: {web: {a: x, b: null}}}
+    want: xnone
+`
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	results, err := Run(t.Context(), []string{name}, Options{Match: regexp.MustCompile("")})
+	if err != nil || len(results) != 1 || !results[0].OK {
+		t.Errorf("got %+v, %v", results, err)
+	}
+}
