@@ -45,9 +45,8 @@ const killAfter = 10 * time.Second
 // lease runs out, whatever becomes of this process, so that it is gone before
 // another can hold the same.
 func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
-	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
-	signal.Notify(signals, passedOn...)
-	defer signal.Stop(signals)
+	signals, done := passSignals()
+	defer done()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -70,6 +69,47 @@ func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
 		Grace: min(proc.DefaultGrace, h.s.Timeout()/5),
 	}, g.streams(signals, cmp.Or(h.killAfter, killAfter)))
 	return g.childError(ctx, h, args, r, err)
+}
+
+// passSignals returns the signals that are for a command. Call the function when it
+// has ended.
+func passSignals() (<-chan os.Signal, func()) {
+	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
+	signal.Notify(signals, passedOn...)
+	return signals, func() { signal.Stop(signals) }
+}
+
+// freeLease is how long a command that nothing bounds outlives a zkagent that was
+// killed, at most.
+const freeLease = time.Hour
+
+// runFree runs a command as runHeld does, under nothing that could be lost: it ends
+// when it likes, or when ctx does. Signals are for the command.
+func (g *globals) runFree(ctx context.Context, args []string) error {
+	signals, done := passSignals()
+	defer done()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !isSignal(cause) {
+			cancel(cause)
+		}
+	})
+	defer stop()
+	dir, _ := os.Getwd()
+	guard := proc.Guard{Lease: func() time.Time { return time.Now().Add(freeLease) }, Every: freeLease / 12}
+	streams := g.streams(signals, killAfter)
+	if g.IsJSON() {
+		streams.Out = streams.Err // standard output is for the document
+	}
+	r, err := guard.RunAttached(own, proc.Command{Args: args, Dir: dir, Env: os.Environ(), Grace: proc.DefaultGrace}, streams)
+	if own.Err() != nil {
+		return context.Cause(own)
+	}
+	return g.childError(own, held{ctx: own}, args, r, err)
 }
 
 // passedOn are the signals that a command gets from us. CONT tells that the shell

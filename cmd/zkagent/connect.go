@@ -175,6 +175,10 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	s, err := session.Dial(ctx, c)
 	switch {
 	case err == nil:
+		if err := g.checkChroot(ctx, s, c); err != nil {
+			_ = s.Close() // the chroot is what is told
+			return nil, nil, err
+		}
 		return s, conf, nil
 	case errors.Is(err, session.ErrAuthFailed):
 		return nil, nil, err

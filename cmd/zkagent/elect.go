@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ type electOptions struct {
 	once      bool
 	joinDelay time.Duration
 	id        string
+	describe  string
 	dialect   string
 	waiting
 	list      bool
@@ -50,6 +50,8 @@ below ` + electionsRoot + `.`,
 				return usagef("elect takes one name")
 			case o.list && len(command) == 0:
 				return g.electList(c.Context(), names[0], o)
+			case o.id != "" && o.describe != "":
+				return usagef("--id and --describe exclude each other")
 			case o.observe && len(command) > 0:
 				return usagef("--observe takes no command")
 			case !o.observe && !o.once && len(command) == 0:
@@ -63,6 +65,7 @@ below ` + electionsRoot + `.`,
 	f.BoolVar(&o.once, "once", false, "print the present leader and end")
 	f.DurationVar(&o.joinDelay, "join-delay", 0, "join so much later, so that others lead rather; nobody is deposed")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
+	f.StringVar(&o.describe, "describe", "", "a text for --list behind host:pid, such as what the command does; excludes --id")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
 	o.flags(f, "", "fail when not elected in this time")
 	f.BoolVar(&o.list, "list", false, "show who leads and who stands in line, and end")
@@ -80,8 +83,7 @@ func (g *globals) elect(ctx context.Context, name string, command []string, o el
 			return g.observe(ctx, s, name, path, dialect, o.once)
 		}
 		if o.id == "" {
-			host, _ := os.Hostname()
-			o.id = fmt.Sprintf("%s:%d", host, os.Getpid())
+			o.id = string(contenderData(o.describe))
 		}
 		return g.lead(ctx, wait, s, path, dialect, command, o)
 	})

@@ -25,6 +25,7 @@ type membersOptions struct {
 	here   bool
 	state  []string
 	format string
+	waiting
 }
 
 func newMembersCommand(g *globals) *cobra.Command {
@@ -46,6 +47,7 @@ Children that are not taken as members are told with the reason.`,
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
 	c.Flags().BoolVar(&o.here, "here", false, "as the agent on this host uses them, held ones too")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: end with 69 when the session expires, instead of going on in the next one")
 	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held")
 	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")
 	c.AddCommand(newAcceptCommand(g))
@@ -90,13 +92,19 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 			return g.printMembers(v, o)
 		})
 	}
+	if o.watch {
+		return g.inSessions(ctx, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
+			list, err := groupFollowers(conf, args, o.format)
+			if err != nil {
+				return err
+			}
+			return g.watchMembers(ctx, s, list, o)
+		})
+	}
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		list, err := groupFollowers(conf, args, o.format)
 		if err != nil {
 			return err
-		}
-		if o.watch {
-			return g.watchMembers(ctx, s, list, o)
 		}
 		wait, cancel := g.patience(ctx, 0)
 		if g.timeout == 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
-	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -120,7 +119,7 @@ it is run after a commit, and its exit code is ours; abort ends with 1.`,
 				if err := g.decided(d); err != nil || len(command) == 0 {
 					return err
 				}
-				return g.runPlain(c.Context(), command)
+				return g.runFree(c.Context(), command)
 			})
 		},
 	}
@@ -136,7 +135,8 @@ func newTxnVoteCommand(g *globals) *cobra.Command {
 		Use: "vote NAME [--site SITE] -- CMD [ARG...]", Short: "Prepare with a command, vote by its exit code, wait for the decision",
 		Long: `Run the command, which prepares and must leave a durable record, and vote
 commit when it ends with 0 and abort otherwise; then wait for the decision,
-print it, and run --on-commit or --on-abort. Abort ends with 1.`,
+run --on-commit or --on-abort, and print it. Abort ends with 1. The commands
+have our standard input and output, and the terminal.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
@@ -150,7 +150,7 @@ print it, and run --on-commit or --on-abort. Abort ends with 1.`,
 				}
 				after := map[recipe.Decision]string{recipe.Commit: onCommit, recipe.Abort: onAbort}[d]
 				if after != "" {
-					if err := g.runPlain(c.Context(), []string{"sh", "-c", after}); err != nil {
+					if err := g.runFree(c.Context(), []string{"sh", "-c", after}); err != nil {
 						return err
 					}
 				}
@@ -171,7 +171,7 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 		return d, err
 	}
 	v := recipe.Commit
-	if failed := g.runPlain(ctx, command); failed != nil {
+	if failed := g.runFree(ctx, command); failed != nil {
 		g.Warnf("prepare: %v; voting abort", failed)
 		v = recipe.Abort
 	}
@@ -182,15 +182,4 @@ func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command 
 		return d, err
 	}
 	return x.AwaitOrAbort(ctx)
-}
-
-// runPlain runs a command and passes on what it writes.
-func (g *globals) runPlain(ctx context.Context, command []string) error {
-	dir, _ := os.Getwd()
-	r, err := proc.Run(ctx, proc.Command{Args: command, Dir: dir, Env: os.Environ(), OutputLimit: 1 << 20})
-	_, _ = fmt.Fprint(g.Err, r.Output)
-	if exit, ok := errors.AsType[*proc.ExitError](err); ok && exit.Result.Code > 0 {
-		return codeError(exit.Result.Code)
-	}
-	return err
 }
