@@ -87,6 +87,7 @@ var cases = []struct {
 	{"fanout", fanout},
 	{"load", load},
 	{"group", groups},
+	{"groupfile", groupFiles},
 	{"memory", memory},
 	{"burst", burst},
 	{"versioned", versioned},

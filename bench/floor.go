@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,23 +132,27 @@ func (f *fileFloor) close() {
 }
 
 // groupFloor is the least program that follows the names and data of the
-// children of one znode.
+// children of one znode, and keeps a file of the data if it has one.
 type groupFloor struct {
 	c    *zk.Conn
 	path string
+	file string // synced and renamed at each change; "": none
 	data map[string][]byte
 	news chan int // number of members, at each change
 	done chan struct{}
 	wg   sync.WaitGroup
 }
 
-func newGroupFloor(ctx context.Context, addr string, m *meter, path string) (*groupFloor, error) {
+func newGroupFloor(ctx context.Context, addr string, m *meter, path, file string) (*groupFloor, error) {
 	c, err := connect(ctx, addr, m)
 	if err != nil {
 		return nil, err
 	}
-	g := &groupFloor{c: c, path: path, data: map[string][]byte{}, news: make(chan int, 64), done: make(chan struct{})}
+	g := &groupFloor{c: c, path: path, file: file, data: map[string][]byte{}, news: make(chan int, 64), done: make(chan struct{})}
 	events, err := g.list()
+	if err == nil {
+		err = g.write()
+	}
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -160,6 +166,12 @@ func newGroupFloor(ctx context.Context, addr string, m *meter, path string) (*gr
 			}
 			if events, err = g.list(); err != nil {
 				return
+			}
+			if g.file != "" {
+				if err = g.write(); err != nil {
+					return
+				}
+				continue
 			}
 			g.news <- len(g.data)
 		}
@@ -190,6 +202,19 @@ func (g *groupFloor) list() (<-chan zk.Event, error) {
 		}
 	}
 	return events, nil
+}
+
+// write writes the file.
+func (g *groupFloor) write() error {
+	if g.file == "" {
+		return nil
+	}
+	var b bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(g.data)) {
+		b.Write(g.data[name])
+		b.WriteByte('\n')
+	}
+	return replace(g.file, b.Bytes(), true)
 }
 
 func (g *groupFloor) close() {

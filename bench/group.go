@@ -99,7 +99,7 @@ func groupOf(ctx context.Context, e *env, n int) error {
 	defer ours.stop()
 	each := (heap() - before) / float64(n)
 	var m meter
-	floor, err := newGroupFloor(ctx, e.server.Addr(), &m, path)
+	floor, err := newGroupFloor(ctx, e.server.Addr(), &m, path, "")
 	if err != nil {
 		return err
 	}
