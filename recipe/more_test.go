@@ -177,7 +177,7 @@ func TestNode_FormerSessionIsReplacedAndPersistentRefused(t *testing.T) {
 		_, _, err := former.Create(t.Context(), "/n", nil, session.Ephemeral)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		n := NewNode(NodeConfig{Path: "/n", Former: former.ID()})
+		n := NewNode(NodeConfig{Path: "/n", Former: []int64{former.ID()}})
 		done := make(chan error, 1)
 		go func() { done <- n.Run(ctx, s) }()
 		<-n.Created()

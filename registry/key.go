@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -18,8 +19,8 @@ type memberKey struct {
 
 func keyOf(m *view.Member) memberKey {
 	name := m.Name
-	if i := strings.LastIndexByte(m.Znode, '_'); name == m.Znode && i > 0 && isSequence(m.Znode[i+1:]) {
-		name = m.Znode[:i] // a sequential name without a name of its own
+	if _, ok := recipe.ParseSequence(name, "_"); ok && name == m.Znode && name[0] != '_' {
+		name = name[:strings.LastIndexByte(name, '_')] // a sequential name without a name of its own
 	}
 	return memberKey{m.Host, m.Port, name}
 }
@@ -33,12 +34,6 @@ func compareKeys(a, b *view.Member) int {
 		return c
 	}
 	return strings.Compare(keyOf(a).name, keyOf(b).name)
-}
-
-// isSequence reports whether s is what ZooKeeper appends to a sequential name.
-func isSequence(s string) bool {
-	s = strings.TrimPrefix(s, "-")
-	return (len(s) == 9 || len(s) == 10) && strings.Trim(s, "0123456789") == ""
 }
 
 // members is a set of members in the order of their keys. Sets and members are

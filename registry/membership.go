@@ -1,211 +1,145 @@
 package registry
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
-// Back-off of the registrar.
-const (
-	retryShort  = time.Second      // after the first error, and after a deletion by somebody else
-	retryLong   = 30 * time.Second // at most, and for what is permanent
-	calmAfter   = time.Minute      // a znode that lived so long makes back-off start anew
-	retryFactor = 2
-)
-
-// membership is the member of one registrar in one session. It works by
-// comparing what should be with what is, again and again; an event or a
-// result of unknown outcome only means "look again". Only its loop touches it.
-//
-// Rules that it keeps: own it before you believe it (ephemeralOwner is this
-// session); a znode of a former session of ours is replaced in one multi;
-// anybody else's is waited for and never deleted; a persistent one is a
-// configuration error; what somebody deleted is made again with a back-off.
+// membership is the member of one registrar in one session. [recipe.Node] keeps
+// the znode; the membership decides, from checks, maintenance and leaving, what
+// the znode should be. Only the goroutine of the node's Run touches it.
 type membership struct {
 	r *Registrar
 	s *session.Session
 
-	host string // as registered
 	id   string
-	path string // of the znode; for sequential names empty while there is none
+	host string // as registered
 
-	looked bool   // what is below is known
-	mine   bool   // the znode is there and this session owns it
-	data   []byte // its data
-	watch  *session.Watch
-	conn   uint64 // connection when watch was set
-	since  time.Time
-
-	keep      time.Time // until when it is kept without a verdict; zero: it was not found
-	notBefore time.Time // splay, back-off
-	back      time.Duration
-	blocked   error // why it cannot be registered now
+	keep  time.Time // until when it is kept without a verdict; zero: it was not found
+	found int64     // czxid of the znode that was adopted
+	last  want
+	known bool // the node was seen registered
 }
 
-func (m *membership) loop(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		w := m.r.want(time.Now(), m.keep)
-		if w.state == StateRegistered || w.state == StateCritical {
-			m.keep = time.Time{} // decided
-		}
-		w, err := m.reconcile(ctx, w)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case m.s.Context().Err() != nil:
-			return context.Cause(m.s.Context())
-		}
-		m.settle(w, err)
-		m.r.publish(m, w)
-		// A time that came meanwhile is no longer a next one.
-		timer.Reset(m.pause(earliest(w.next, m.r.want(time.Now(), m.keep).next)))
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.s.Done():
-			return context.Cause(m.s.Context())
-		case <-m.r.wake:
-		case <-m.fired():
-			m.lookAgain()
-		case <-timer.C:
-		}
-	}
+// newMembership finds out the name of the member.
+func newMembership(r *Registrar, s *session.Session) (*membership, error) {
+	id, err := r.memberID()
+	return &membership{r: r, s: s, id: id}, err
 }
 
-// pause is how long to wait for something to happen.
-func (m *membership) pause(next time.Time) time.Duration {
-	now := time.Now()
-	if m.notBefore.After(now) {
-		next = earliest(next, m.notBefore)
+// node returns what keeps the member's znode.
+func (m *membership) node(first time.Duration) *recipe.Node {
+	c := &m.r.cfg
+	cfg := recipe.NodeConfig{
+		Path: session.JoinPath(c.Group, m.id), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
+		Logger: m.r.log.With("service", c.Name),
+		Control: &recipe.NodeControl{
+			Want: m.want, Changed: m.changed, Wake: m.r.wake,
+			First: first, Splay: splayOf(c.Group+"/"+m.id, c.Splay),
+		},
 	}
-	if next.IsZero() {
-		return time.Hour
+	switch {
+	case c.format() == FormatServerSet:
+		// Names of server sets do not say whose they are: the address does.
+		cfg.Path = session.JoinPath(c.Group, serverSetPrefix)
+		cfg.Sequence = &recipe.NodeSequence{Known: m.r.known(), Mine: m.hasAddress}
+	case c.format() == FormatNerve, c.format() == FormatTemplate && c.Sequential:
+		cfg.Path += "_"
+		cfg.Sequence = &recipe.NodeSequence{Known: m.r.known()}
 	}
-	return max(next.Sub(now), 0)
+	return recipe.NewNode(cfg)
 }
 
-func (m *membership) fired() <-chan struct{} {
-	if m.watch == nil {
+// hasAddress reports whether a member of a server set has our address.
+func (m *membership) hasAddress(p string, data []byte) bool {
+	member, err := Decode(FormatServerSet, path.Base(p), data)
+	return err == nil && member.Host == m.host && member.Port == m.r.cfg.Port
+}
+
+// identify finds out the address of the member, once per session.
+func (m *membership) identify() error {
+	if m.host != "" {
 		return nil
 	}
-	return m.watch.C()
-}
-
-// lookAgain forgets what is known. After a reconnect the members of this
-// process look one after the other, within the splay.
-func (m *membership) lookAgain() {
-	m.looked = false
-	m.watch = nil
-	if m.mine && m.conn != m.s.Connection() {
-		m.notBefore = time.Now().Add(splayOf(m.r.cfg.Group+"/"+m.id, m.r.cfg.Splay))
-	}
-}
-
-func (m *membership) close() { m.watch.Stop() }
-
-// reconcile does what is needed to get from what is to w, or to what is wanted
-// after a look, which it returns. It returns at the first error; settle decides
-// when it is tried again.
-func (m *membership) reconcile(ctx context.Context, w want) (want, error) {
-	if m.held(w) {
-		return w, nil
-	}
-	if err := m.identify(ctx); err != nil {
-		return w, err
-	}
-	if !m.looked {
-		if err := m.look(ctx); err != nil {
-			return w, err
+	host := m.r.cfg.Address
+	if host == "" {
+		var err error
+		if host, err = localAddress(m.s.Context(), m.s.Server()); err != nil {
+			return fmt.Errorf("find the local address that reaches %s: %w", m.s.Server(), err)
 		}
-		// A member that was found changes what is wanted, and so does the time.
-		w = m.r.want(time.Now(), m.keep)
+		if addr, err := netip.ParseAddr(host); err == nil && addr.IsLoopback() {
+			return fmt.Errorf("the address that reaches ZooKeeper is %s, which other hosts cannot use: set the address of the service (it may be %s)", host, host)
+		}
 	}
-	if m.held(w) {
-		return w, nil
-	}
-	switch {
-	case !w.present && m.mine:
-		return w, m.remove(ctx)
-	case !w.present:
-		m.blocked = nil
-		return w, nil
-	case m.blocked != nil:
-		return w, nil //nolint:nilerr // its watch tells when it is out of the way
-	}
-	return w, m.write(ctx, w)
-}
-
-// held reports whether splay or back-off forbid to act now. The splay does not
-// hold up a removal.
-func (m *membership) held(w want) bool {
-	return time.Now().Before(m.notBefore) && !w.left && (w.present || m.back > 0)
-}
-
-// write makes the znode, or sets its data where it differs.
-func (m *membership) write(ctx context.Context, w want) error {
-	if m.mine && w.status == "" {
-		w.status = m.foundStatus()
-	}
-	if !m.mine {
-		m.r.born0(time.Now())
-	}
-	data, err := m.r.data(w, m.host, m.id)
+	host, err := ParseHost(host)
 	if err != nil {
-		return fmt.Errorf("encode member: %w", err)
+		return err
 	}
-	switch {
-	case !m.mine:
-		return m.create(ctx, data)
-	case !bytes.Equal(m.data, data):
-		return m.set(ctx, data)
-	}
+	m.host = host
 	return nil
 }
 
-// foundStatus is the status that the found znode has: it is not changed
-// before the checks have decided.
-func (m *membership) foundStatus() string {
-	member, err := Decode(m.r.cfg.format(), nodeName(m.path), m.data)
-	if err != nil {
-		return ""
+// want says what the znode should be.
+func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
+	if state.Owned && state.Adopted && state.Czxid != m.found {
+		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
+		m.r.adopt(state.Data)
 	}
-	return member.Status
-}
-
-// settle notes the outcome of a reconcile and sets the back-off.
-func (m *membership) settle(w want, err error) {
-	if err == nil {
-		if m.mine && time.Since(m.since) >= calmAfter {
-			m.back = 0
+	w := m.r.want(time.Now(), m.keep)
+	if w.state == StateRegistered || w.state == StateCritical || !w.present {
+		m.keep = time.Time{} // decided
+	}
+	m.last = w
+	wanted := recipe.NodeWant{Absent: !w.present, Next: w.next, Now: w.left}
+	if err := m.identify(); err != nil || !w.present {
+		return wanted, err
+	}
+	if !state.Owned {
+		m.r.born0(time.Now())
+	} else if w.status == "" { // the checks have not decided yet: as it was found
+		if member, err := Decode(m.r.cfg.format(), path.Base(state.Path), state.Data); err == nil {
+			w.status = member.Status
 		}
-		return
 	}
-	m.looked = false
-	m.watch.Stop()
-	m.watch = nil
-	if errors.Is(err, errLookAgain) {
-		m.r.poke()
-		return
+	data, err := m.r.data(w, m.host, m.id)
+	if err != nil {
+		return wanted, fmt.Errorf("encode member: %w", err)
 	}
-	m.delay(session.IsPermanent(err))
-	m.blocked = nil
-	m.r.log.Warn("member not registered as wanted", "service", m.r.cfg.Name, "group", m.r.cfg.Group,
-		"state", w.state, "err", err, "retry_in", m.back)
-	m.r.fail(err)
+	wanted.Data = data
+	return wanted, nil
 }
 
-// delay puts the next try off, longer each time.
-func (m *membership) delay(permanent bool) {
-	m.back = min(max(m.back*retryFactor, retryShort), retryLong)
-	if permanent {
-		m.back = retryLong
+// changed tells the registrar what has become of the znode.
+func (m *membership) changed(state recipe.NodeState) {
+	if state.Owned != m.known {
+		m.known = state.Owned
+		if m.known {
+			m.r.log.Info("member registered", "service", m.r.cfg.Name, "path", state.Path, "czxid", state.Czxid)
+		} else {
+			m.r.log.Info("member removed", "service", m.r.cfg.Name, "path", m.r.known())
+		}
 	}
-	m.notBefore = time.Now().Add(m.back)
+	switch {
+	case errors.Is(state.Blocked, recipe.ErrInTheWay):
+		state.Blocked = fmt.Errorf("%s is a persistent znode and no member: delete it, or choose another member_id", state.Path)
+	case state.Blocked != nil:
+		state.Blocked = fmt.Errorf("%w of another process: waiting until it is gone", state.Blocked)
+	}
+	m.r.publish(m, state)
+}
+
+// formerSessions are the ids of our own sessions, this process's and the former
+// one's.
+func (r *Registrar) formerSessions() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.former))
 }

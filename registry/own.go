@@ -10,12 +10,12 @@ import (
 // over in session s, which a former process used before; empty when the session
 // owns none. A fixed name is returned whether or not it is there.
 func (c ServiceConfig) Own(ctx context.Context, s *session.Session) (string, error) {
-	m := &membership{r: NewRegistrar(c), s: s}
-	if err := m.identify(ctx); err != nil {
+	m, err := newMembership(NewRegistrar(c), s)
+	if err == nil {
+		err = m.identify()
+	}
+	if err != nil {
 		return "", err
 	}
-	if !m.sequential() {
-		return m.path, nil
-	}
-	return m.findOwn(ctx)
+	return m.node(0).Find(ctx, s)
 }

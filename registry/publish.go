@@ -4,50 +4,47 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/zkagent/zkagent/recipe"
 )
 
 // What the loop of a membership tells its registrar.
 
 // publish makes the present state visible, and ends leaving when it is done.
-func (r *Registrar) publish(m *membership, w want) {
+func (r *Registrar) publish(m *membership, is recipe.NodeState) {
 	defer r.changed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &r.status
+	s, w := &r.status, m.last
 	state := w.state
 	switch {
-	case !m.mine && w.present && m.blocked != nil:
+	case !is.Owned && w.present && is.Blocked != nil:
 		state = StateBlocked
-	case !m.mine && w.present:
+	case !is.Owned && w.present:
 		state = StateWaiting
 	}
 	if state != s.State || s.Since.IsZero() {
 		s.State, s.Since = state, time.Now()
 	}
-	s.Registered, s.Weight = m.mine, w.weight
-	s.Node, r.node = "", m.path
-	if m.mine {
-		s.Node = m.path
+	s.Registered, s.Weight = is.Owned, w.weight
+	s.Node, r.node = "", is.Path
+	if is.Owned {
+		s.Node = is.Path
 		s.Address = net.JoinHostPort(m.host, strconv.Itoa(r.cfg.Port))
 		r.everUp = true
 	}
-	if m.blocked != nil {
-		s.Error = m.blocked.Error()
-	} else if m.looked {
+	switch {
+	case is.Err != nil:
+		s.Error = is.Err.Error()
+	case is.Blocked != nil:
+		s.Error = is.Blocked.Error()
+	case is.Known:
 		s.Error = ""
 	}
-	r.cfg.Metrics.service(r.cfg.Name, m.mine)
-	if w.left && !m.mine && m.looked {
+	r.cfg.Metrics.service(r.cfg.Name, is.Owned)
+	if w.left && !is.Owned && is.Known {
 		r.finishLeaving()
 	}
-}
-
-// fail shows an error until it is overcome.
-func (r *Registrar) fail(err error) {
-	defer r.changed()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.status.Error = err.Error()
 }
 
 // adopt takes over a znode that was found, with what only its data tells.
@@ -74,11 +71,4 @@ func (r *Registrar) known() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
-}
-
-// isFormer reports whether the session was one of ours.
-func (r *Registrar) isFormer(id int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.former[id]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -136,7 +137,7 @@ func (r *reader) judge(g got) (*view.Member, error) {
 	if !r.g.cfg.allowed(m.Host) {
 		return nil, fmt.Errorf("address %s is not within the allowed subnets", m.Host)
 	}
-	if host, ok := strings.CutSuffix(m.Node, "-"+nodeName(r.g.cfg.Path)); ok && host != "" {
+	if host, ok := strings.CutSuffix(m.Node, "-"+path.Base(r.g.cfg.Path)); ok && host != "" {
 		m.Node = host // the member id of a registrar that was given none
 	}
 	m.Czxid, m.Mzxid, m.Created = g.Stat.Czxid, g.Stat.Mzxid, time.UnixMilli(g.Stat.Ctime)

@@ -165,12 +165,19 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	r.loadState()
 	again := r.enter(s.ID())
 	defer r.exit()
-	m := &membership{r: r, s: s}
-	defer m.close()
-	if again && !s.Resumed() {
-		m.notBefore = time.Now().Add(splayOf(r.cfg.Group+"/"+r.cfg.MemberID+"/"+r.cfg.Name, r.cfg.Splay))
+	m, err := newMembership(r, s)
+	if err != nil {
+		return err
 	}
-	return m.loop(ctx)
+	var first time.Duration
+	if again && !s.Resumed() {
+		first = splayOf(r.cfg.Group+"/"+r.cfg.MemberID+"/"+r.cfg.Name, r.cfg.Splay)
+	}
+	err = m.node(first).Run(ctx, s)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // enter notes a session and reports whether it is not the first one.

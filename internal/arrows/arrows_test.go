@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"recipe":              {"session"},
 	"internal/mirror":     {"session"},
 	"config":              {"view", "session", "internal/mirror", "recipe"},
-	"registry":            {"view", "session", "internal/files"},
+	"registry":            {"view", "session", "recipe", "internal/files"},
 	"election":            {"view", "session", "recipe"},
 	"template":            {"view"},
 	"fleet":               {"view", "session", "recipe", "config", "election", "internal/mirror"},

@@ -1,0 +1,485 @@
+package recipe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Delays before a node that somebody deleted or changed is made right again, and
+// before what the server refused is tried again.
+const (
+	recreateFirst = 100 * time.Millisecond
+	recreateLast  = 30 * time.Second // also at once for what is permanent
+	recreateCalm  = time.Minute      // a znode that lived so long begins anew
+)
+
+// errLookAgain means that the znode is not what it was when it was looked at.
+var errLookAgain = errors.New("look again")
+
+// nodeKeeper is a node in one session. It compares what should be with what is,
+// again and again. Only its own goroutine touches it.
+type nodeKeeper struct {
+	*Node
+	s     *session.Session
+	state NodeState
+
+	version int32         // of the znode's data as we wrote or read it last; -1: not known
+	former  *session.Stat // the znode is of a former session of ours
+	watch   *session.Watch
+	conn    uint64    // connection when the watch was set
+	touched time.Time // we wrote it last
+	since   time.Time // it has been ours, or as we want it, since
+
+	notBefore time.Time // splay, back-off
+	back      time.Duration
+	told      NodeState // what the callbacks know
+}
+
+// run takes one step after the other.
+func (k *nodeKeeper) run(ctx context.Context) error {
+	if k.version = -1; k.cfg.Sequence != nil {
+		k.name("") // it went with its session
+	}
+	k.state.Path = k.Path()
+	k.notBefore = time.Now().Add(k.cfg.Control.First)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	defer k.end()
+	for {
+		next, err := k.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case k.s.Context().Err() != nil:
+			return context.Cause(k.s.Context())
+		case errors.Is(err, errLookAgain):
+			continue
+		case err != nil && k.simple:
+			return err
+		}
+		timer.Reset(k.pause(next))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-k.s.Done():
+			return context.Cause(k.s.Context())
+		case <-k.wake:
+		case <-k.cfg.Control.Wake:
+		case <-k.watched():
+			k.fired()
+		case <-timer.C:
+		}
+	}
+}
+
+// end takes back what the callbacks were told.
+func (k *nodeKeeper) end() {
+	k.unwatch()
+	k.state.Owned, k.state.Blocked = false, nil
+	k.tellEdges()
+}
+
+// step makes the znode what it should be, and tells the callbacks what it is. It
+// returns when the next step is due though nothing happens.
+func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
+	want, err := k.reconcile(ctx)
+	if err != nil && isRace(err) {
+		err = k.resolve(ctx, err)
+	}
+	if ctx.Err() != nil || k.s.Context().Err() != nil {
+		return time.Time{}, err
+	}
+	k.state.Err = nil
+	switch {
+	case err == nil:
+		k.calm()
+	case errors.Is(err, errLookAgain):
+		k.forget()
+	default:
+		k.forget()
+		k.state.Err, k.state.Blocked = err, nil
+		k.delay(session.IsPermanent(err))
+		if !k.simple {
+			k.cfg.Logger.Warn("the znode is not as it should be", "path", k.cfg.Path, "err", err, "retry_in", k.back)
+		}
+	}
+	k.tellEdges()
+	k.cfg.Control.Changed(k.state)
+	// What the callback learned may bring the next step forward.
+	if w, werr := k.cfg.Control.Want(k.state); werr == nil && !w.Next.IsZero() && (want.Next.IsZero() || w.Next.Before(want.Next)) {
+		want.Next = w.Next
+	}
+	return want.Next, err
+}
+
+// tellEdges calls the callbacks for what has changed.
+func (k *nodeKeeper) tellEdges() {
+	was, is := k.told, k.state
+	k.told = is
+	if errText(was.Blocked) != errText(is.Blocked) {
+		if is.Blocked != nil {
+			k.cfg.Logger.Warn("another znode is in the way, waiting until it is gone", "path", is.Path, "err", is.Blocked)
+		}
+		if k.cfg.Blocked != nil {
+			k.cfg.Blocked(is.Blocked)
+		}
+	}
+	if was.Owned != is.Owned && k.cfg.Owned != nil {
+		k.cfg.Owned(is.Owned)
+	}
+	if is.Owned {
+		k.once.Do(func() { close(k.created) })
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// pause is how long to wait for something to happen.
+func (k *nodeKeeper) pause(next time.Time) time.Duration {
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	if ttl := k.cfg.Mode.TTL(); ttl > 0 && k.state.Owned {
+		sooner(k.touched.Add(ttl / 3))
+	}
+	if k.notBefore.After(time.Now()) {
+		sooner(k.notBefore)
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(time.Until(next), 0)
+}
+
+func (k *nodeKeeper) watched() <-chan struct{} {
+	if k.watch == nil {
+		return nil
+	}
+	return k.watch.C()
+}
+
+// fired forgets what is known. After a reconnect the nodes of this process look
+// one after the other.
+func (k *nodeKeeper) fired() {
+	k.calm()
+	k.forget()
+	if k.state.Owned && k.conn != k.s.Connection() {
+		k.notBefore = time.Now().Add(k.cfg.Control.Splay)
+	}
+}
+
+func (k *nodeKeeper) forget() {
+	k.unwatch()
+	k.state.Known = false
+}
+
+func (k *nodeKeeper) unwatch() {
+	k.watch.Stop()
+	k.watch = nil
+}
+
+// calm makes the delays begin anew when the znode has stood for long.
+func (k *nodeKeeper) calm() {
+	if k.state.Owned && time.Since(k.since) >= recreateCalm {
+		k.back = 0
+	}
+}
+
+// delay puts the next try off, longer each time.
+func (k *nodeKeeper) delay(permanent bool) {
+	k.back = min(max(2*k.back, recreateFirst), recreateLast)
+	if permanent {
+		k.back = recreateLast
+	}
+	k.notBefore = time.Now().Add(k.back)
+}
+
+// held reports whether a delay forbids to act now. A splay does not hold up a
+// removal.
+func (k *nodeKeeper) held(w NodeWant) bool {
+	return time.Now().Before(k.notBefore) && !w.Now && (!w.Absent || k.back > 0)
+}
+
+// reconcile does what is needed to get from what is to what is wanted. It returns
+// at the first error.
+func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
+	w, err := k.cfg.Control.Want(k.state)
+	if err != nil || k.held(w) {
+		return w, err
+	}
+	if !k.state.Known {
+		if err := k.look(ctx); err != nil {
+			return w, err
+		}
+		// A znode that was found changes what is wanted, and so does the time.
+		if w, err = k.cfg.Control.Want(k.state); err != nil || k.held(w) {
+			return w, err
+		}
+	}
+	switch mine := k.state.Owned; {
+	case w.Absent && mine:
+		return w, k.remove(ctx)
+	case w.Absent:
+		k.state.Blocked = nil
+	case k.state.Blocked != nil: // its watch says when it is out of the way
+	case k.former != nil:
+		return w, k.replace(ctx, w.Data)
+	case !mine:
+		return w, k.create(ctx, w.Data)
+	case !bytes.Equal(k.state.Data, w.Data), k.stale():
+		return w, k.set(ctx, w.Data)
+	}
+	return w, nil //nolint:nilerr // Blocked is a state; its watch says when it ends
+}
+
+// look reads what is there and sets a watch on it.
+func (k *nodeKeeper) look(ctx context.Context) error {
+	k.unwatch()
+	was := k.state.Owned
+	if k.state.Path == "" {
+		path, err := k.Find(ctx, k.s)
+		if err != nil {
+			return err
+		}
+		k.at(path)
+	}
+	k.state.Blocked, k.former = nil, nil
+	if k.state.Path == "" {
+		k.state.Known = true
+		return nil
+	}
+	data, stat, watch, err := k.read(ctx)
+	if errors.Is(err, session.ErrNoNode) {
+		k.vanished(was)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k.watch, k.conn, k.state.Known, k.state.Owned = watch, k.s.Connection(), true, false
+	switch owner := stat.EphemeralOwner; {
+	case owner == k.owner():
+		k.found(data, stat, was)
+	case k.cfg.Sequence != nil: // of a former session: it goes by itself
+		k.at("")
+		return errLookAgain
+	case k.cfg.Mode.Ephemeral() && slices.Contains(k.cfg.Former, owner):
+		k.former = &stat
+	case owner == 0 && k.simple:
+		return ErrInTheWay
+	case owner == 0:
+		k.state.Blocked = ErrInTheWay
+	default:
+		k.state.Blocked = &ownerError{k.state.Path, owner}
+	}
+	return nil
+}
+
+// read returns the znode with a watch. Without a control the data is read only
+// when it is not what we wrote last; it may be nil when it may not be read.
+func (k *nodeKeeper) read(ctx context.Context) ([]byte, session.Stat, *session.Watch, error) {
+	path := k.state.Path
+	if !k.simple {
+		return k.s.GetW(ctx, path)
+	}
+	_, stat, watch, err := k.s.ChildrenW(ctx, path)
+	if errors.Is(err, session.ErrNoAuth) { // an exists needs no permission
+		var exists bool
+		stat, exists, watch, err = k.s.ExistsW(ctx, path)
+		if err == nil && !exists {
+			watch.Stop()
+			err = session.ErrNoNode
+		}
+	}
+	if err != nil || stat.EphemeralOwner != k.owner() {
+		return nil, stat, watch, err
+	}
+	if k.state.Owned && stat.Version == k.version && stat.Czxid == k.state.Czxid {
+		return k.state.Data, stat, watch, nil
+	}
+	data, now, err := k.s.Get(ctx, path)
+	switch {
+	case errors.Is(err, session.ErrNoAuth): // it may be written and not read
+		return nil, stat, watch, nil
+	case err != nil:
+		watch.Stop()
+	}
+	return data, now, watch, err
+}
+
+// found handles a znode that this session owns.
+func (k *nodeKeeper) found(data []byte, stat session.Stat, was bool) {
+	switch {
+	case !was || k.state.Czxid != 0 && stat.Czxid != k.state.Czxid:
+		k.state.Adopted, k.since = true, time.Now()
+	case k.version >= 0 && stat.Version != k.version && !bytes.Equal(data, k.state.Data):
+		// Another node of this session has the same path, or an operator wrote.
+		k.since = time.Now()
+		k.delay(false)
+		k.cfg.Logger.Warn("somebody else wrote this znode", "path", k.state.Path, "retry_in", k.back)
+	}
+	k.own(data, stat)
+}
+
+// own notes what our znode is.
+func (k *nodeKeeper) own(data []byte, stat session.Stat) {
+	k.state.Owned, k.state.Data, k.state.Czxid, k.version = true, data, stat.Czxid, stat.Version
+}
+
+// vanished handles a znode that is not there. When it was ours, somebody has
+// deleted it: it is made again after a delay, longer each time.
+func (k *nodeKeeper) vanished(was bool) {
+	if was {
+		k.delay(false)
+		k.cfg.Logger.Warn("somebody else deleted this znode", "path", k.state.Path, "retry_in", k.back)
+	}
+	k.lose()
+}
+
+// lose notes that nothing of ours is there.
+func (k *nodeKeeper) lose() {
+	k.state.Owned, k.state.Adopted, k.state.Data, k.state.Czxid, k.version = false, false, nil, 0, -1
+	if k.cfg.Sequence != nil {
+		k.at("")
+	}
+	k.state.Known = true
+}
+
+// at notes where the znode is.
+func (k *nodeKeeper) at(path string) {
+	k.name(path)
+	k.state.Path = k.Path()
+}
+
+// owner is the session that our znode belongs to; 0: none.
+func (k *nodeKeeper) owner() int64 {
+	if k.cfg.Mode.Ephemeral() {
+		return k.s.ID()
+	}
+	return 0
+}
+
+// stale reports whether a znode with a TTL is to be written again: after a third
+// of it.
+func (k *nodeKeeper) stale() bool {
+	ttl := k.cfg.Mode.TTL()
+	return ttl > 0 && time.Since(k.touched) >= ttl/3
+}
+
+// create makes the znode. The look that follows sets the watch.
+func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
+	parents := withParents
+	if k.cfg.Mode.TTL() > 0 {
+		parents = withContainers
+	}
+	return parents(ctx, k.s, k.cfg.Path, func() error {
+		path, stat, err := k.make(ctx, data)
+		if err != nil {
+			return err
+		}
+		// A request that was queued over an expiry runs in the next session.
+		if stat.EphemeralOwner == k.owner() {
+			k.at(path)
+			k.state.Adopted, k.since, k.touched = false, time.Now(), time.Now()
+			k.own(data, stat)
+		}
+		return errLookAgain
+	})
+}
+
+// make creates the znode: a sequential one under a new name the first time, and
+// under the same name from then on.
+func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Stat, error) {
+	path, mode := k.state.Path, k.cfg.Mode
+	switch {
+	case k.cfg.Sequence != nil:
+		path = k.cfg.Path
+	case path == "":
+		dir, name := session.SplitPath(k.cfg.Path)
+		return k.s.CreateProtected(ctx, dir, name, data, mode, k.cfg.ACL...)
+	case mode == session.EphemeralSequential:
+		mode = session.Ephemeral
+	case mode == session.PersistentSequential:
+		mode = session.Persistent
+	case mode.Sequential():
+		mode = session.PersistentTTL(mode.TTL())
+	}
+	return k.s.Create(ctx, path, data, mode, k.cfg.ACL...)
+}
+
+// replace puts our znode in the place of our former session's, in one step.
+func (k *nodeKeeper) replace(ctx context.Context, data []byte) error {
+	k.cfg.Logger.Info("replacing the znode of the former session", "path", k.state.Path, "czxid", k.former.Czxid)
+	_, err := k.s.Multi(ctx,
+		session.DeleteOp(k.state.Path, k.former.Version),
+		session.CreateOp(k.state.Path, data, session.Ephemeral, k.cfg.ACL...))
+	if err == nil {
+		k.state.Adopted, k.since = false, time.Now()
+		k.own(data, session.Stat{Version: -1}) // the next look completes it
+		err = errLookAgain
+	}
+	return err
+}
+
+// set writes the data, at the version that we know.
+func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
+	stat, err := k.s.Set(ctx, k.state.Path, data, k.version)
+	if err == nil {
+		k.touched = time.Now()
+		k.own(data, stat)
+	} else if errors.Is(err, session.ErrUnknown) {
+		k.version = -1
+	}
+	return err
+}
+
+// remove deletes our znode.
+func (k *nodeKeeper) remove(ctx context.Context) error {
+	k.unwatch()
+	err := k.s.Delete(ctx, k.state.Path, -1)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		// Should it be gone after all, nobody else has deleted it.
+		k.state.Owned = !errors.Is(err, session.ErrUnknown)
+		return err
+	}
+	k.lose()
+	return nil
+}
+
+// resolve makes of a lost race a look, and of a lost reply a sync and a look:
+// what is there then shows whether the request was applied.
+func (k *nodeKeeper) resolve(ctx context.Context, err error) error {
+	if !errors.Is(err, session.ErrUnknown) {
+		return errLookAgain
+	}
+	dir, _ := session.SplitPath(k.cfg.Path)
+	if err := k.s.Sync(ctx, dir); err != nil && !errors.Is(err, session.ErrNoNode) {
+		return fmt.Errorf("sync after a lost reply: %w", err)
+	}
+	return errLookAgain
+}
+
+// ownerError says whose znode is in the way.
+type ownerError struct {
+	path  string
+	owner int64
+}
+
+func (e *ownerError) Error() string {
+	return fmt.Sprintf("%s belongs to session %#x", e.path, uint64(e.owner)) // #nosec G115 -- shown in hexadecimal
+}
+
+func (e *ownerError) Is(target error) bool { return target == ErrHeld }
