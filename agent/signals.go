@@ -7,10 +7,15 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // ErrForced is returned by RunSignals when a second signal ended it at once.
 var ErrForced = errors.New("ended at once by a second signal")
+
+// Together is the time within which several signals are one request to stop: timeout
+// and shells send theirs to a process and to its group.
+const Together = time.Second
 
 // RunSignals runs the agent and obeys signals: HUP reloads the settings, USR1
 // renders everything again, TERM stops as on_stop says, INT leaves, and a
@@ -26,7 +31,7 @@ func (a *Agent) RunSignals(ctx context.Context) error {
 	defer wg.Wait()
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	stopping := false
+	var stopping time.Time // when it was first asked to
 	for {
 		select {
 		case err := <-done:
@@ -38,10 +43,14 @@ func (a *Agent) RunSignals(ctx context.Context) error {
 			case syscall.SIGUSR1:
 				a.RenderAll(ctx)
 			default:
-				if stopping {
+				switch {
+				case stopping.IsZero():
+					stopping = time.Now()
+				case time.Since(stopping) < Together:
+					continue
+				default:
 					return ErrForced
 				}
-				stopping = true
 				if s == syscall.SIGINT {
 					a.Leave()
 				} else {

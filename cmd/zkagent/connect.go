@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
@@ -202,15 +206,38 @@ func (g *globals) withSession(ctx context.Context, fn func(context.Context, *ses
 	return err
 }
 
-// patience bounds a wait by --timeout, or by wait when that is given.
+// oneShot bounds a command that waits for nobody: an ensemble or an agent that no
+// longer answers ends it.
+const oneShot = 30 * time.Second
+
+// waits are the commands that wait for others, or for work that may be long, and
+// end by themselves only with --timeout.
+var waits = []string{
+	"run", "dev", "events", "hooks run", "reload", "leave", "upgrade", "lock", "elect", "barrier", "queue", "txn", "watch", "haproxy",
+	"config publish", "config edit", "config rollback", "config import", "config export", "config convert", "config gc", "config plan",
+	"rollout watch", "rollout retry", "rollout rollback",
+}
+
+// waitsForOthers reports whether the command is one of waits, or below one.
+func waitsForOthers(c *cobra.Command) bool {
+	path := strings.TrimPrefix(c.CommandPath(), "zkagent ")
+	return slices.ContainsFunc(waits, func(w string) bool { return path == w || strings.HasPrefix(path, w+" ") })
+}
+
+// errTime is the cause of a context that patience has ended.
+type errTime time.Duration
+
+func (e errTime) Error() string { return fmt.Sprintf("not done within %s", time.Duration(e)) }
+func (e errTime) Unwrap() error { return context.DeadlineExceeded }
+
+// patience bounds a wait by wait when that is given, else by --timeout; a command
+// that waits for nobody ends after oneShot in any case.
 func (g *globals) patience(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
-	if wait == 0 {
-		wait = g.timeout
-	}
+	wait = cmp.Or(wait, g.timeout, g.bound)
 	if wait == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, wait)
+	return context.WithTimeoutCause(ctx, wait, errTime(wait))
 }
 
 // logger logs to standard error with --verbose, and nowhere without.

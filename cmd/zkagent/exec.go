@@ -66,7 +66,7 @@ func (g *globals) exec(ctx context.Context, command []string, o execOptions) err
 	if !o.pristine {
 		env = os.Environ()
 	}
-	ctx, cancel := g.patience(ctx, connectTimeout)
+	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
 	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, c *agent.Config) error {
 		for _, p := range o.prefixes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -92,13 +93,30 @@ func (g *globals) tell(e *cliError) int {
 	} else {
 		g.Errorf("settings are invalid: %s", term.Count(len(diags.Errs()), "error"))
 	}
-	for _, h := range e.hints {
-		g.Say("hint: %s", h)
+	for i, h := range e.hints {
+		e.hints[i] = g.hint(h)
 	}
 	if g.IsJSON() {
 		g.errorJSON(e)
 	}
 	return e.code
+}
+
+var quotedCommand = regexp.MustCompile(`"zkagent [^"]+"`)
+
+// hint says what to do. The commands that it names get the flags by which this
+// command found its ensemble and its settings.
+func (g *globals) hint(text string) string {
+	where := strings.Join(append([]string{""}, g.whereWords()...), " ")
+	text = quotedCommand.ReplaceAllStringFunc(text, func(command string) string {
+		command, own, dashes := strings.Cut(strings.Trim(command, `"`), " -- ")
+		if dashes {
+			own = " -- " + own
+		}
+		return `"` + command + where + own + `"`
+	})
+	g.Say("hint: %s", text)
+	return text
 }
 
 // errorJSON prints the error as data, for machines that read standard output.

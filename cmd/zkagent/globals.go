@@ -25,6 +25,8 @@ type globals struct {
 	session time.Duration
 	yes     bool
 
+	bound time.Duration // of a command that waits for nobody; 0: of no other
+
 	stopSignals func() // gives SIGINT and SIGTERM back; they end the context until then
 	started     bool   // the command itself has begun: errors are no longer usage errors
 	shown       bool   // the diagnostics have been printed
@@ -48,7 +50,7 @@ func (g *globals) flags(root *cobra.Command) {
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done to standard error")
 	f.BoolVar(&g.NoColor, "no-color", false, "no colour (also $NO_COLOR)")
 	f.StringVar(&g.Color, "color", "auto", "auto, always or never")
-	f.DurationVar(&g.timeout, "timeout", 0, "give up after this time (default 10s for ZooKeeper to answer; waits have none)")
+	f.DurationVar(&g.timeout, "timeout", 0, "give up after this time (default 10s for ZooKeeper to answer and 30s for the whole; none for what waits for others)")
 	f.DurationVar(&g.session, "session-timeout", 0, "session timeout to ask ZooKeeper for (default 10s, or the settings)")
 	f.BoolVarP(&g.yes, "yes", "y", false, "answer every question with yes")
 }

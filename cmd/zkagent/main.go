@@ -14,7 +14,9 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -43,8 +45,9 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return g.finish(ctx, err)
 }
 
-// interrupt cancels on the first SIGINT or SIGTERM; the second ends the
-// program the hard way, since the handler is gone by then.
+// interrupt cancels on the first SIGINT or SIGTERM; a later one ends the program
+// the hard way, since the handler is gone by then. Signals that come together are
+// one request, as agent.Together says.
 func interrupt(cancel context.CancelCauseFunc) func() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -54,13 +57,17 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 		defer close(ended)
 		select {
 		case s := <-signals:
-			signal.Stop(signals)
 			cancel(signalError{s.(syscall.Signal)})
+			select {
+			case <-time.After(agent.Together):
+				signal.Stop(signals)
+			case <-done: // the program ends, and a late twin of the signal is not to change how
+			}
 		case <-done:
+			signal.Stop(signals)
 		}
 	}()
 	return sync.OnceFunc(func() {
-		signal.Stop(signals)
 		close(done)
 		<-ended
 	})

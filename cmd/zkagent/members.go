@@ -107,9 +107,6 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 			return err
 		}
 		wait, cancel := g.patience(ctx, 0)
-		if g.timeout == 0 {
-			wait, cancel = context.WithTimeout(ctx, connectTimeout)
-		}
 		defer cancel()
 		if len(args) == 1 && strings.HasPrefix(args[0], "/") {
 			if _, ok, err := s.Exists(wait, args[0]); err != nil || !ok {

@@ -100,7 +100,7 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	}
 	if state.Phase() == fleet.PhaseHalted || state.Phase() == fleet.PhaseRefused {
 		for _, h := range haltedHints(t, state) {
-			g.Say("hint: %s", h)
+			g.hint(h)
 		}
 	}
 	return nil
@@ -193,7 +193,7 @@ func (g *globals) toldControl(ctx context.Context, s *session.Session, t target,
 	case fleet.PhaseHalted, fleet.PhaseRefused:
 		g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
 		for _, h := range haltedHints(t, state) {
-			g.Say("hint: %s", h)
+			g.hint(h)
 		}
 	default:
 		g.Say("%s: %s is %s", t.name, name, phase)

@@ -74,7 +74,10 @@ reloads what uses the files, and runs hooks where they belong.
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		Annotations:   onlyParent,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if !waitsForOthers(c) {
+				g.bound = oneShot
+			}
 			return g.prepare()
 		},
 		RunE: func(c *cobra.Command, _ []string) error {

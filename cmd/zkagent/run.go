@@ -47,6 +47,9 @@ func (g *globals) run(c *cobra.Command) error {
 	defer time.AfterFunc(settled, dropText).Stop()
 	// The agent has handlers of its own for the signals that end it.
 	g.stopSignals()
+	if c.Context().Err() != nil { // it was ended before it began
+		return context.Cause(c.Context())
+	}
 	switch err := a.RunSignals(context.WithoutCancel(c.Context())); {
 	case err == nil:
 		return nil

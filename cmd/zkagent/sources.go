@@ -78,7 +78,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 			}
 		})
 	}
-	notice := time.NewTicker(2 * time.Second)
+	notice := time.NewTimer(2 * time.Second)
 	defer notice.Stop()
 	for len(v.Missing(missing...)) > 0 {
 		select {
@@ -88,17 +88,31 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 			return v, err
 		case <-notice.C:
 			g.Say("waiting for %s", names(v.Missing(missing...)))
+			for _, h := range g.missingHints(v.Missing(missing...)) {
+				g.hint(h)
+			}
 		case <-s.Done():
 			return v, context.Cause(s.Context())
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return v, fail(exitUnavailable, fmt.Errorf("no answer in time from %s", names(v.Missing(missing...))),
-					"a config has no ready znode until it is published, and a group exists once it has a member")
+				left := v.Missing(missing...)
+				return v, fail(exitUnavailable, fmt.Errorf("%s: nothing came from %s", context.Cause(ctx), names(left)), g.missingHints(left)...)
 			}
 			return v, context.Cause(ctx)
 		}
 	}
 	return v, nil
+}
+
+// missingHints says what would bring the sources that have not reported.
+func (g *globals) missingHints(list []view.Source) []string {
+	var hints []string
+	for _, s := range list {
+		if s.Kind == view.KindConfig {
+			hints = append(hints, fmt.Sprintf("%s is used once it is published: \"zkagent config publish DIR %s\"", s, s.Name))
+		}
+	}
+	return append(hints, "\"zkagent doctor\" looks for what may not be read; --timeout allows more time")
 }
 
 func names(list []view.Source) string {
