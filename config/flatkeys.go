@@ -30,7 +30,7 @@ func (f *flatKeys) update(snap *mirror.Snapshot, touched map[string]struct{}) *v
 		}
 		old, had := edit.Get(rel)
 		if !had || old.Mzxid != n.Stat.Mzxid {
-			edit.Set(rel, view.Key{Value: n.Data, Mzxid: n.Stat.Mzxid})
+			edit.Set(rel, view.Key{Value: n.Data, Mzxid: n.Stat.Mzxid, Mtime: n.Stat.Mtime})
 		}
 	}
 	f.keys = edit.Done()

@@ -264,7 +264,7 @@ func keysOf(nodes map[string]*flatRow) *view.Keys {
 	edit := (*view.Keys)(nil).Edit()
 	for _, rel := range slices.Sorted(maps.Keys(nodes)) {
 		if row := nodes[rel]; rel != "" && row.isKey() {
-			edit.Set(rel, view.Key{Value: row.data, Mzxid: row.stat.Mzxid})
+			edit.Set(rel, view.Key{Value: row.data, Mzxid: row.stat.Mzxid, Mtime: row.stat.Mtime})
 		}
 	}
 	return edit.Done()

@@ -237,11 +237,15 @@ func (l *Line) Values() []Value {
 	return list
 }
 
-// Why returns the reasons of a line, outermost first, each once.
+// Why returns the reasons of a line, outermost first, each once. Those of its line
+// break alone are not among them: it often belongs to a loop that begins there.
 func (l *Line) Why() []Reason {
 	var list []Reason
 	seen := map[string]bool{}
-	for _, p := range l.Parts {
+	for i, p := range l.Parts {
+		if i > 0 && max(p.From, l.From) == l.To-1 {
+			continue
+		}
 		for _, r := range p.Why() {
 			if id := fmt.Sprint(r); !seen[id] {
 				seen[id] = true

@@ -15,6 +15,9 @@ type Key struct {
 	// Mzxid is the zxid of the last change of the key's znode; 0 in a
 	// versioned tree, whose keys are immutable.
 	Mzxid int64
+	// Mtime is the time of that change by the server's clock, in milliseconds; 0 in
+	// a versioned tree.
+	Mtime int64
 }
 
 func (k Key) same(o Key) bool { return bytes.Equal(k.Value, o.Value) }

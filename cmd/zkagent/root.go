@@ -22,6 +22,7 @@ var commands = []struct {
 	{groupHost, newValidateCommand},
 	{groupHost, newFmtCommand},
 	{groupHost, newRenderCommand},
+	{groupHost, newBlameCommand},
 	{groupHost, newTestCommand},
 	{groupHost, newImportCommand},
 	{groupHost, newReloadCommand},

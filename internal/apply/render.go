@@ -92,10 +92,7 @@ func (t *applying) elements() ([]*template.Each, error) {
 
 // one renders one template for one element, or takes what is known.
 func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each, stale bool) (*output, error) {
-	o := &output{tmpl: tmpl, raw: e}
-	if e != nil {
-		o.each = &command.Each{Key: e.Key, Value: e.Value}
-	}
+	o := &output{tmpl: tmpl, raw: e, each: commandEach(e)}
 	known := t.job.Bundle.outputs[outputKey(i, o.eachKey())]
 	if known != nil && !stale && e.Equal(known.raw) {
 		o.dest, o.data = known.dest, known.data
@@ -113,6 +110,14 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 	t.Observer.Rendered(t.name, "ok")
 	o.new = known == nil || known.dest != o.dest || string(known.data) != string(o.data)
 	return o, nil
+}
+
+// commandEach is an element as commands and destinations see it.
+func commandEach(e *template.Each) *command.Each {
+	if e == nil {
+		return nil
+	}
+	return &command.Each{Key: e.Key, Value: e.Value}
 }
 
 // findGone lists the files that former applies wrote and that are no longer

@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"internal/apply": {
 		"view", "template", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
+	"internal/blame":      {"view", "config", "session", "template", "internal/apply"},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
@@ -54,13 +55,13 @@ var allowed = map[string][]string{
 	"fleet":               {"view", "session", "recipe", "config", "election", "internal/mirror"},
 	"internal/rolling":    {"session", "recipe", "internal/files"},
 	"internal/web": {
-		"internal/rolling",
+		"internal/rolling", "internal/blame",
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event", "internal/hook",
 	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/apply", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/blame", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",

@@ -104,5 +104,5 @@ func (m *Mirror) fetched(z *znode, r reply) {
 		m.note(z)
 	}
 	m.bytes += int64(r.stat.DataLength) - int64(z.size)
-	z.data, z.mzxid, z.size, z.version = r.data, r.stat.Mzxid, r.stat.DataLength, r.stat.Version
+	z.data, z.mzxid, z.mtime, z.size, z.version = r.data, r.stat.Mzxid, r.stat.Mtime, r.stat.DataLength, r.stat.Version
 }

@@ -135,7 +135,7 @@ func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
 			}
 			if !z.isRead() {
 				m.n++
-				z.mzxid, z.version = r.stat.Mzxid, r.stat.Version
+				z.mzxid, z.mtime, z.version = r.stat.Mzxid, r.stat.Mtime, r.stat.Version
 				m.note(z)
 			}
 			found = append(found, m.listed(z, r.names)...)

@@ -16,6 +16,7 @@ type Node struct {
 // Stat is what the copy keeps of a znode's Stat.
 type Stat struct {
 	Mzxid   int64
+	Mtime   int64 // milliseconds, by the server's clock
 	Version int32
 }
 
@@ -52,7 +53,7 @@ func (s *Snapshot) Get(rel string) (Node, bool) {
 }
 
 func (z *znode) node() Node {
-	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid, Version: z.version}, Children: z.names()}
+	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid, Mtime: z.mtime, Version: z.version}, Children: z.names()}
 }
 
 // Walk calls fn for each znode in bytewise order of the relative paths, the

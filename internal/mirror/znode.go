@@ -19,6 +19,7 @@ type znode struct {
 	path    string
 	data    []byte
 	mzxid   int64
+	mtime   int64
 	version int32
 	size    int32          // of the data, also where that is not kept
 	inner   *inner         // nil: no children

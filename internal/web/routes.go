@@ -25,6 +25,7 @@ func (s *Server) adminMux() *http.ServeMux {
 	for path, fn := range s.Orders {
 		s.post(mux, path, fn)
 	}
+	mux.HandleFunc("GET /blame", s.serveBlame)
 	mux.HandleFunc("GET /debug/pprof/{name}", serveProfile)
 	return mux
 }

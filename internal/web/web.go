@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/session"
@@ -65,6 +66,8 @@ type Source interface {
 	// Preview says what an apply of a template would change now; it changes
 	// nothing.
 	Preview(ctx context.Context, name string) ([]FileDiff, error)
+	// Blame says where the lines of files come from.
+	Blame(ctx context.Context, q blame.Query) ([]*blame.File, error)
 	// HTTP is the http block in use; nil: no listener.
 	HTTP() *HTTPConfig
 }

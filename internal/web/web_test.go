@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/session"
@@ -84,6 +85,9 @@ func (s *still) Session(context.Context) (*session.Session, error) {
 	return nil, errors.New("ZooKeeper is suspended")
 }
 
+func (s *still) Blame(context.Context, blame.Query) ([]*blame.File, error) {
+	return nil, blame.ErrNoFile
+}
 func (s *still) Preview(_ context.Context, name string) ([]FileDiff, error) { return s.preview(name) }
 
 var closed = func() chan struct{} {

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/blame"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+type blameOptions struct {
+	renderOptions
+
+	lines   string
+	missing string
+	version string
+}
+
+func newBlameCommand(g *globals) *cobra.Command {
+	var o blameOptions
+	c := &cobra.Command{
+		Use: "blame FILE|TEMPLATE", Short: "Show for each line of a file where it comes from, and who set it",
+		Long: `Show for each line of a file which line of the template made it, which values
+stand in it, and which conditions and loops put it there: for a key the version
+that set it with its author, time and message, for a member who registered it and
+when. The file is named by its path, or by its template or bundle.
+
+The agent of this host is asked for what it has in use. Without an agent,
+ZooKeeper is asked; --data and --last-good take other data. --missing TEXT says
+why a text is not in the file. --version N shows a version that is not in use.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			q, err := o.query(args[0])
+			if err != nil {
+				return err
+			}
+			files, err := g.blame(c.Context(), q, o)
+			if errors.Is(err, blame.ErrNoFile) {
+				return fail(exitUsage, err, "name a destination, a template or a bundle of the settings")
+			}
+			if err != nil {
+				return err
+			}
+			return g.printBlame(files)
+		},
+	}
+	f := c.Flags()
+	f.StringVarP(&o.lines, "lines", "L", "", "only these lines, as FROM,TO")
+	f.StringVar(&o.missing, "missing", "", "say why this text is not in the file")
+	f.StringVar(&o.version, "version", "", "with this version of the config, as N or CONFIG=N")
+	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking the agent")
+	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent has kept, instead of asking it")
+	return c
+}
+
+// query is what the flags ask for.
+func (o *blameOptions) query(name string) (blame.Query, error) {
+	q := blame.Query{Name: name, Missing: o.missing, Version: o.version}
+	if o.lastGood && o.data != "" {
+		return q, usagef("--last-good and --data exclude each other")
+	}
+	if exists(name) {
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return q, err
+		}
+		q.Name = abs
+	}
+	if o.lines == "" {
+		return q, nil
+	}
+	from, to, ok := strings.Cut(o.lines, ",")
+	var err, err2 error
+	q.From, err = strconv.Atoi(strings.TrimSpace(from))
+	q.To = q.From
+	if ok {
+		q.To, err2 = strconv.Atoi(strings.TrimSpace(to))
+	}
+	if errors.Join(err, err2) != nil || q.From < 1 || q.To < q.From {
+		return q, usagef("--lines %q is not FROM,TO with two numbers of lines", o.lines)
+	}
+	return q, nil
+}
+
+// blame asks the agent, or executes the templates here.
+func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*blame.File, error) {
+	if o.data == "" && !o.lastGood {
+		var files []*blame.File
+		err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+			err := client.Get(ctx, "/blame?"+q.Values().Encode(), &files)
+			if err != nil && strings.HasSuffix(err.Error(), blame.ErrNoFile.Error()) {
+				return fmt.Errorf("%s: %w", q.Name, blame.ErrNoFile)
+			}
+			return err
+		})
+		if !errors.Is(err, web.ErrNoAgent) || g.addr != "" {
+			return files, err
+		}
+		g.Say("no agent is running: asking ZooKeeper")
+	}
+	s, err := g.loadSettings(settings.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var all, wanted []*apply.Bundle
+	for _, c := range s.Config.Bundles {
+		b := apply.Parse(c, s.Config.Sources())
+		all = append(all, b)
+		if b.Err == nil && b.Makes(q.Name) {
+			wanted = append(wanted, b)
+		}
+	}
+	if len(wanted) == 0 { // Perhaps a file of a for_each: which are there only the data say.
+		wanted = slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err != nil || b.Config.ForEach == nil })
+	}
+	ctx, cancel := g.patience(ctx, 0)
+	defer cancel()
+	list := followers(&s.Config, used(wanted))
+	if o.data != "" || o.lastGood || len(list) == 0 {
+		v, err := g.renderView(ctx, &s.Config, nil, o.renderOptions)
+		if err != nil {
+			return nil, err
+		}
+		return blame.Answer(ctx, withErrors(all, wanted), v, nil, errors.New("ZooKeeper is not asked for these data"), q)
+	}
+	var files []*blame.File
+	err = g.withSession(ctx, func(ctx context.Context, zk *session.Session, _ *agent.Config) error {
+		v, err := g.gather(ctx, zk, view.View{Agent: view.Agent{ID: s.Config.ID, Host: s.Config.Host}}, list)
+		if err == nil {
+			files, err = blame.Answer(ctx, withErrors(all, wanted), v, zk, nil, q)
+		}
+		return err
+	})
+	return files, err
+}
+
+// withErrors are the bundles that were wanted, and those that cannot be parsed.
+func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
+	return slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err == nil && !slices.Contains(wanted, b) })
+}
+
+// printBlame prints the reports of files.
+func (g *globals) printBlame(files []*blame.File) error {
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "files", files)
+	}
+	for i, f := range files {
+		if i > 0 {
+			g.Printf("\n")
+		}
+		if f.Missing != nil {
+			g.printMissing(f)
+		} else {
+			g.printBlamed(f)
+		}
+		for _, note := range f.Notes {
+			g.Say("%s: %s", f.Path, note)
+		}
+	}
+	return nil
+}
+
+// printBlamed prints each line, and below it the values and the reasons.
+func (g *globals) printBlamed(f *blame.File) {
+	g.Printf("%s, made by %s\n", term.Printable(f.Path), term.Printable(f.Template))
+	for i := range f.Lines {
+		l := &f.Lines[i]
+		g.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
+		for _, n := range l.Values {
+			g.Printf("           = %s\n", g.blameValue(&f.Values[n]))
+		}
+		for _, r := range l.Because {
+			g.Printf("           ? %s\n", g.blameReason(f, r))
+		}
+	}
+}
+
+// blameReason says which condition or loop stood at which line, and what it looked at.
+func (g *globals) blameReason(f *blame.File, r blame.Reason) string {
+	text := fmt.Sprintf(":%d %s", r.Line, term.Printable(r.Text))
+	if !r.Held {
+		text += " (not)"
+	}
+	var values []string
+	for _, n := range r.Values {
+		values = append(values, g.blameValue(&f.Values[n]))
+	}
+	if len(values) > 0 {
+		text += ": " + strings.Join(values, "; ")
+	}
+	return text
+}
+
+// blameValue says where a value comes from.
+func (g *globals) blameValue(v *blame.Value) string {
+	var words []string
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	if v.Absent {
+		add("there is no such key")
+	}
+	switch {
+	case v.Kind == template.ValueGroup:
+		add("%s", term.Count(v.Count, "member"))
+	case v.Kind == template.ValueKeys:
+		add("%s", term.Count(v.Count, "key"))
+		if v.Version > 0 {
+			add("version %d", v.Version)
+		}
+	case v.Before > 0:
+		add("before version %d, the oldest that is kept", v.Before)
+	case v.Version > 0 && v.Kind == template.ValueKey && v.Absent:
+		add("deleted by version %d", v.Version)
+	case v.Version > 0:
+		add("version %d", v.Version)
+	case v.Mzxid > 0:
+		add("zxid 0x%x", v.Mzxid)
+	}
+	if v.Author != "" {
+		who := v.Author
+		if v.Host != "" {
+			who += " on " + v.Host
+		}
+		add("by %s", term.Printable(who))
+	}
+	if m := v.Member; m != nil {
+		add("%s", m.Address)
+		if m.Node != "" && !strings.HasPrefix(m.Address, m.Node+":") {
+			add("of %s", m.Node)
+		}
+		if m.Status != view.StatusUp {
+			add("%s", m.Status)
+		}
+		if m.Held {
+			add("gone, held by the guard")
+		}
+	}
+	if v.Kind == template.ValueElection {
+		if v.Leader == "" {
+			add("nobody leads")
+		} else {
+			add("%s leads, term %d", v.Leader, v.Term)
+		}
+	}
+	if v.Time != nil {
+		since := "on "
+		if v.Member != nil {
+			since = "since "
+		}
+		add("%s%s (%s ago)", since, v.Time.UTC().Format(time.RFC3339), term.Age(*v.Time))
+	}
+	if v.Message != "" {
+		add("%q", term.Printable(v.Message))
+	}
+	text := term.Printable(v.Text)
+	if len(words) > 0 {
+		text += ": " + strings.Join(words, ", ")
+	}
+	return text
+}
+
+// printMissing says why a text is not there.
+func (g *globals) printMissing(f *blame.File) {
+	m := f.Missing
+	name := fmt.Sprintf("%q", term.Printable(m.Text))
+	if len(m.Lines) > 0 {
+		g.Printf("%s is in %s: line %s\n", name, term.Printable(f.Path), numbers(m.Lines))
+	} else {
+		g.Printf("%s is not in %s\n", name, term.Printable(f.Path))
+	}
+	if len(m.TemplateLines) > 0 {
+		g.Printf("  it is literal text of %s: line %s\n", term.Printable(f.Template), numbers(m.TemplateLines))
+	}
+	for _, v := range m.Found {
+		g.Printf("  %s: %s\n", term.Printable(v.Value), term.Printable(v.Note))
+	}
+	for _, u := range m.Unmet {
+		verb := "did not hold"
+		if u.Held {
+			verb = "held, and its else has it"
+		}
+		g.Printf("  %s: %s\n", verb, g.blameReason(f, blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values}))
+		for _, n := range u.Of {
+			g.Printf("    for %s\n", g.blameValue(&f.Values[n]))
+		}
+	}
+	if len(m.Searched) > 0 {
+		g.Printf("  nothing that the template reads has it:\n")
+		for _, n := range m.Searched {
+			g.Printf("    %s\n", g.blameValue(&f.Values[n]))
+		}
+	}
+}
+
+func numbers(list []int) string {
+	var words []string
+	for _, n := range list {
+		words = append(words, strconv.Itoa(n))
+	}
+	return strings.Join(words, ", ")
+}

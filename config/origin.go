@@ -1,0 +1,118 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Origin says which version gave a key the value that it has.
+type Origin struct {
+	// Version set the key, or deleted it. Its Number is 0 when Before is set, and for
+	// a key that was never there.
+	Version Version `json:"version"`
+	// Before is the oldest version that is kept and already has the value; 0 when
+	// Version is known.
+	Before int64 `json:"before,omitempty"`
+}
+
+// Origins says for keys of version n which version set them: it goes back from
+// version to version that was in use, as far as they are kept. A key that is not
+// there has an origin, too: the version that deleted it.
+//
+// The kept versions are read once, and of their lists only those parts that hold
+// the keys and differ from the next version; no value is read.
+func Origins(ctx context.Context, s *session.Session, root string, n int64, keys []string) (map[string]Origin, error) {
+	manifests, err := readManifests(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	line := lineage(manifests, n)
+	if len(line) == 0 {
+		return nil, noVersionError(n)
+	}
+	buckets, err := readBucketsOf(ctx, s, root, line, keys)
+	if err != nil {
+		return nil, err
+	}
+	origins := make(map[string]Origin, len(keys))
+	for _, key := range keys {
+		o := Origin{Before: line[len(line)-1].number}
+		for i := range len(line) - 1 {
+			if buckets.find(line[i], key) != buckets.find(line[i+1], key) {
+				o = Origin{Version: line[i].describe()}
+				break
+			}
+		}
+		if last := line[len(line)-1]; o.Before > 0 && last.Parent == 0 { // It is the first of the tree.
+			o = Origin{}
+			if buckets.find(last, key) != (digest{}) {
+				o.Version = last.describe()
+			}
+		}
+		origins[key] = o
+	}
+	return origins, nil
+}
+
+// lineage is version n and those that were in use before it, newest first.
+func lineage(manifests []*manifest, n int64) []*manifest {
+	var line []*manifest
+	for {
+		i, ok := slices.BinarySearchFunc(manifests, n, func(m *manifest, n int64) int { return cmp.Compare(m.number, n) })
+		if !ok {
+			return line
+		}
+		line = append(line, manifests[i])
+		if manifests[i].Parent >= n { // It would not end.
+			return line
+		}
+		n = manifests[i].Parent
+	}
+}
+
+// bucketLists are the lists of buckets, by digest of the object.
+type bucketLists map[digest][]entry
+
+// readBucketsOf reads the buckets of the keys in all versions.
+func readBucketsOf(ctx context.Context, s *session.Session, root string, line []*manifest, keys []string) (bucketLists, error) {
+	type at struct{ n, bits int }
+	wanted := map[digest]at{}
+	var sums []digest
+	for _, m := range line {
+		for _, key := range keys {
+			n := bucketOf(key, m.Bits)
+			if _, ok := wanted[m.buckets[n]]; !ok {
+				wanted[m.buckets[n]] = at{n, m.Bits}
+				sums = append(sums, m.buckets[n])
+			}
+		}
+	}
+	lists := bucketLists{}
+	for chunk := range slices.Chunk(sums, readBuckets) {
+		objects, err := readObjectsOf(ctx, s, root, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, sum := range chunk {
+			if lists[sum], err = decodeBucket(objects[sum], wanted[sum].n, wanted[sum].bits); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return lists, nil
+}
+
+// find is the digest of a key's value in a version; the zero value without the
+// key.
+func (b bucketLists) find(m *manifest, key string) digest {
+	list := b[m.buckets[bucketOf(key, m.Bits)]]
+	i, ok := slices.BinarySearchFunc(list, key, func(e entry, k string) int { return strings.Compare(e.key, k) })
+	if !ok {
+		return digest{}
+	}
+	return list[i].sum
+}

@@ -1,0 +1,306 @@
+// Package blame says in words where each line of a rendered file comes from: the
+// template's line, the values that stand in it or decided it, and who set each
+// value and when.
+//
+// Guarantees: it shows no value, only the names of values; what it needs beside
+// the view is read once for each config tree, for the keys that are shown.
+//
+// Not here: the execution that finds the values (package template).
+package blame
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// MaxLines bounds one report.
+const MaxLines = 20000
+
+// maxKeys bounds the keys of one tree whose origin is looked up.
+const maxKeys = 2000
+
+// File is the report of one file.
+type File struct {
+	Path     string `json:"path"`
+	Template string `json:"template"`
+	// Lines are the lines that were asked for.
+	Lines []Line `json:"lines"`
+	// Values are what the lines refer to by index.
+	Values []Value `json:"values"`
+	// Missing explains the absence of a text, if one was asked for.
+	Missing *Missing `json:"missing,omitempty"`
+	// Notes say what could not be found out.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Line is one line of the file.
+type Line struct {
+	Number int    `json:"line"`
+	Text   string `json:"text"` // without the line break; empty when it is not UTF-8
+	From   int    `json:"from"` // bytes of the file, with the line break
+	To     int    `json:"to"`
+	// TemplateLine is where in the template the line begins.
+	TemplateLine int    `json:"template_line"`
+	Parts        []Part `json:"parts"`
+	// Values are those whose text stands in the line.
+	Values []int `json:"values,omitempty"`
+	// Because is what decided that the line is there, outermost first.
+	Because []Reason `json:"because,omitempty"`
+}
+
+// Part is a range of bytes that one place of the template made.
+type Part struct {
+	From    int   `json:"from"`
+	To      int   `json:"to"`
+	Line    int   `json:"template_line"`
+	Literal bool  `json:"literal,omitempty"`
+	Values  []int `json:"values,omitempty"`
+}
+
+// Reason is a condition or loop of the template.
+type Reason struct {
+	Line   int    `json:"template_line"`
+	Text   string `json:"text"`
+	Held   bool   `json:"held"`
+	Values []int  `json:"values,omitempty"`
+}
+
+// Value is one value that was read, and where it has it from.
+type Value struct {
+	template.Value
+
+	Text   string `json:"text"`             // as the settings refer to it
+	Absent bool   `json:"absent,omitempty"` // there is no such key
+	// Of a key: the version that set it, or Before when that is not kept any more; or
+	// the zxid that did.
+	Version int64  `json:"version,omitempty"`
+	Before  int64  `json:"before,omitempty"`
+	Author  string `json:"author,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Message string `json:"message,omitempty"`
+	Mzxid   int64  `json:"mzxid,omitempty"`
+	// Time is when the version was published, the key set or the member registered.
+	Time *time.Time `json:"time,omitempty"`
+	// Of a member.
+	Member *Member `json:"member,omitempty"`
+	// Of an election.
+	Leader string `json:"leader,omitempty"`
+	Term   int64  `json:"term,omitempty"`
+	// Count is the number of keys or members of a prefix or group.
+	Count int `json:"count,omitempty"`
+}
+
+// Member is who registered a member.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Node    string `json:"node"`
+	Status  string `json:"status"`
+	Held    bool   `json:"held,omitempty"`
+}
+
+// Origins says which versions set keys of a tree; [config.Origins] does.
+type Origins func(ctx context.Context, tree *view.Tree, keys []string) (map[string]config.Origin, error)
+
+// Options choose what a report has.
+type Options struct {
+	From, To int // lines from 1; To 0: to the end
+	Missing  string
+	Origins  Origins // nil: versions are not looked up
+}
+
+// New makes the report of one file.
+func New(ctx context.Context, v view.View, b *apply.Blamed, o Options) *File {
+	f := &File{Path: b.Destination, Template: b.Template, Lines: []Line{}, Values: []Value{}}
+	r := &report{File: f, view: v, index: map[template.Value]int{}}
+	lines := b.Lines(max(o.From, 1), o.To)
+	if len(lines) > MaxLines {
+		lines = lines[:MaxLines]
+		f.Notes = append(f.Notes, "there are more lines: ask for a part of them (-L)")
+	}
+	for i := range lines {
+		f.Lines = append(f.Lines, r.line(b, &lines[i]))
+	}
+	if o.Missing != "" {
+		f.Missing = r.missing(b, o.Missing)
+	}
+	r.describe(ctx, o.Origins)
+	return f
+}
+
+// report collects the values of a report.
+type report struct {
+	*File
+
+	view  view.View
+	index map[template.Value]int
+}
+
+// refs are the indexes of values, which become part of the report.
+func (r *report) refs(values []template.Value) []int {
+	var list []int
+	for _, v := range values {
+		i, ok := r.index[v]
+		if !ok {
+			i = len(r.Values)
+			r.index[v] = i
+			r.Values = append(r.Values, Value{Value: v, Text: v.String()})
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+func (r *report) reason(w template.Reason) Reason {
+	return Reason{w.Line, w.Text, w.Held, r.refs(w.Values)}
+}
+
+func (r *report) line(b *apply.Blamed, l *template.Line) Line {
+	out := Line{Number: l.Number, From: l.From, To: l.To, Values: r.refs(l.Values())}
+	if text := b.Data[l.From:l.To]; utf8.Valid(text) {
+		out.Text = strings.TrimSuffix(string(text), "\n")
+	}
+	for i, p := range l.Parts {
+		at := b.TemplateLine(p, l.From)
+		if i == 0 {
+			out.TemplateLine = at
+		}
+		out.Parts = append(out.Parts, Part{max(p.From, l.From), min(p.To, l.To), at, p.Literal, r.refs(p.Values)})
+	}
+	for _, w := range l.Why() {
+		out.Because = append(out.Because, r.reason(w))
+	}
+	return out
+}
+
+// describe fills in where the values come from.
+func (r *report) describe(ctx context.Context, origins Origins) {
+	keys := map[string][]int{} // of versioned trees, by config
+	for i := range r.Values {
+		v := &r.Values[i]
+		switch v.Kind {
+		case template.ValueKey:
+			if r.key(v) {
+				keys[v.Name] = append(keys[v.Name], i)
+			}
+		case template.ValueKeys:
+			r.prefix(v)
+		case template.ValueVersion:
+			if t, ok := r.view.Tree(v.Name); ok {
+				v.Version = t.Generation
+			}
+		case template.ValueMember:
+			r.member(v)
+		case template.ValueGroup:
+			if g := findGroup(&r.view, v.Name); g != nil {
+				v.Count = len(g.Members)
+			}
+		case template.ValueElection:
+			if l, ok := r.view.Leader(v.Name); ok {
+				v.Leader, v.Term = l.ID, l.Term
+			}
+		}
+	}
+	for name, list := range keys {
+		r.versions(ctx, name, list, origins)
+	}
+	slices.Sort(r.Notes)
+}
+
+// key describes a key from the view, and reports whether versions tell more.
+func (r *report) key(v *Value) bool {
+	t, ok := r.view.Tree(v.Name)
+	if !ok {
+		return false
+	}
+	k, found := t.Get(v.Path)
+	v.Absent = !found
+	v.Mzxid = k.Mzxid
+	if k.Mtime > 0 {
+		at := time.UnixMilli(k.Mtime).UTC()
+		v.Time = &at
+	}
+	return t.Layout == config.LayoutVersioned && t.Generation > 0
+}
+
+func (r *report) prefix(v *Value) {
+	if t, ok := r.view.Tree(v.Name); ok {
+		t.Walk(v.Path, func(string, view.Key) bool { v.Count++; return true })
+		if t.Layout == config.LayoutVersioned {
+			v.Version = t.Generation
+		}
+	}
+}
+
+func (r *report) member(v *Value) {
+	g := findGroup(&r.view, v.Name)
+	if g == nil {
+		return
+	}
+	for i := range g.Members {
+		if m := &g.Members[i]; m.Znode == v.Path {
+			v.Member = &Member{m.ID, m.Address(), m.Node, m.Status, m.Held}
+			if !m.Created.IsZero() {
+				at := m.Created.UTC()
+				v.Time = &at
+			}
+			return
+		}
+	}
+}
+
+// versions describes the keys of one versioned tree.
+func (r *report) versions(ctx context.Context, name string, list []int, origins Origins) {
+	tree, _ := r.view.Tree(name)
+	if origins == nil {
+		r.Notes = append(r.Notes, "config "+name+": who set the keys of version "+tree.Version()+" is known to ZooKeeper, which was not asked")
+		return
+	}
+	if len(list) > maxKeys {
+		list = list[:maxKeys]
+		r.Notes = append(r.Notes, "config "+name+": there are more keys than are looked up: ask for fewer lines (-L)")
+	}
+	keys := make([]string, len(list))
+	for i, n := range list {
+		keys[i] = r.Values[n].Path
+	}
+	found, err := origins(ctx, tree, keys)
+	if err != nil {
+		r.Notes = append(r.Notes, "config "+name+": who set the keys is not known: "+err.Error())
+		return
+	}
+	for i, n := range list {
+		v, o := &r.Values[n], found[keys[i]]
+		if o.Before > 0 {
+			v.Before = o.Before
+			continue
+		}
+		if o.Version.Number == 0 {
+			continue // It was never there.
+		}
+		at := o.Version.Time
+		v.Version, v.Author, v.Host, v.Message, v.Time = o.Version.Number, o.Version.Author, o.Version.Host, o.Version.Message, &at
+	}
+}
+
+// findGroup returns a group by its name, or "SET/GROUP" of a set.
+func findGroup(v *view.View, name string) *view.Group {
+	if g, ok := v.Group(name); ok {
+		return g
+	}
+	set, child, _ := strings.Cut(name, "/")
+	if gs, ok := v.Groups(set); ok {
+		if g, ok := gs.Group(child); ok {
+			return g
+		}
+	}
+	return nil
+}

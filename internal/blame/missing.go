@@ -1,0 +1,137 @@
+package blame
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxFound bounds the values that hold a text.
+const maxFound = 50
+
+// Missing explains why a text is not in a file.
+type Missing struct {
+	Text string `json:"text"`
+	// Lines are the lines of the file that have it nevertheless.
+	Lines []int `json:"lines,omitempty"`
+	// TemplateLines are the lines of the template that have it as literal text.
+	TemplateLines []int `json:"template_lines,omitempty"`
+	// Unmet are the conditions that left it out.
+	Unmet []Unmet `json:"unmet,omitempty"`
+	// Found are the values that have it, and what became of them.
+	Found []Found `json:"found,omitempty"`
+	// Searched are the values that the template reads, when none has it.
+	Searched []int `json:"searched,omitempty"`
+}
+
+// Unmet is a condition that left the text out.
+type Unmet struct {
+	Reason
+
+	Of []int `json:"of,omitempty"` // the element that the loop stood at
+}
+
+// Found is a value that has the text.
+type Found struct {
+	Value string `json:"value"`
+	Note  string `json:"note,omitempty"`
+}
+
+// missing explains the absence of a text.
+func (r *report) missing(b *apply.Blamed, text string) *Missing {
+	m := &Missing{Text: text, TemplateLines: b.Literals}
+	for at := 0; len(m.Lines) < maxFound; {
+		i := bytes.Index(b.Data[at:], []byte(text))
+		if i < 0 {
+			break
+		}
+		at += i + len(text)
+		n := 1 + bytes.Count(b.Data[:at-len(text)], []byte("\n"))
+		if !slices.Contains(m.Lines, n) {
+			m.Lines = append(m.Lines, n)
+		}
+	}
+	for _, u := range b.Unmet {
+		m.Unmet = append(m.Unmet, Unmet{r.reason(u.Reason), r.refs(u.Of)})
+	}
+	for _, v := range b.Read {
+		m.look(&r.view, v, text)
+	}
+	if len(m.Found) == 0 && len(m.TemplateLines) == 0 {
+		m.Searched = r.refs(b.Read)
+	}
+	return m
+}
+
+func (m *Missing) add(value, note string) {
+	f := Found{value, note}
+	if len(m.Found) < maxFound && !slices.Contains(m.Found, f) {
+		m.Found = append(m.Found, f)
+	}
+}
+
+// look searches one value that the template reads.
+func (m *Missing) look(v *view.View, read template.Value, text string) {
+	switch read.Kind {
+	case template.ValueKey, template.ValueKeys:
+		t, ok := v.Tree(read.Name)
+		if !ok {
+			return
+		}
+		t.Walk(read.Path, func(path string, k view.Key) bool {
+			switch name := (template.Value{Kind: template.ValueKey, Name: read.Name, Path: path}).String(); {
+			case read.Kind == template.ValueKey && path != read.Path:
+				return false
+			case bytes.Contains(k.Value, []byte(text)):
+				m.add(name, "its value has the text")
+			case read.Kind == template.ValueKeys && strings.Contains(path, text):
+				m.add(name, "its name has the text")
+			}
+			return len(m.Found) < maxFound
+		})
+	case template.ValueGroup:
+		m.lookGroup(findGroup(v, read.Name), read.Name, text)
+	case template.ValueGroups:
+		if set, ok := v.Groups(read.Name); ok {
+			for _, g := range set.Groups {
+				m.lookGroup(g, read.Name+"/"+g.Name, text)
+			}
+		}
+	}
+}
+
+// lookGroup searches the members of a group, and what was refused as one.
+func (m *Missing) lookGroup(g *view.Group, name, text string) {
+	if g == nil {
+		return
+	}
+	for i := range g.Members {
+		e := &g.Members[i]
+		has := slices.ContainsFunc([]string{e.ID, e.Node, e.Name, e.Znode, e.Host, e.Address()}, func(s string) bool { return strings.Contains(s, text) })
+		if !has {
+			continue
+		}
+		note := "is a member, and up"
+		switch {
+		case !e.MayServe() && e.Flapping:
+			note = "comes and goes: it is " + e.Status + " until it has been quiet, and members gives those that are up"
+		case !e.MayServe():
+			note = "is " + e.Status + ": members gives those that are up"
+		case len(e.RawLabels) > 0:
+			note = "is up; it is left out where the template names a label of it that is no token"
+		case e.Held:
+			note = "is gone from ZooKeeper; the guard holds it"
+		}
+		m.add(fmt.Sprintf("group.%s member %s (%s)", name, e.Znode, e.Address()), note)
+	}
+	for _, e := range g.Rejected {
+		if strings.Contains(e.Znode, text) || strings.Contains(e.Reason, text) {
+			m.add(fmt.Sprintf("group.%s znode %s", name, e.Znode), "is no member: "+e.Reason)
+		}
+	}
+}

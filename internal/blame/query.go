@@ -1,0 +1,149 @@
+package blame
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// ErrNoFile says that no template makes a file of that name.
+var ErrNoFile = errors.New("no template of the settings makes it")
+
+// Query asks for the reports of files.
+type Query struct {
+	Name     string // path of a file, or name of a bundle or template
+	From, To int    // lines from 1; 0: all
+	Missing  string
+	// Version is a version of a config that is not in use, as N or CONFIG=N; empty:
+	// the one in use.
+	Version string
+}
+
+// Values is the query as a URL has it.
+func (q Query) Values() url.Values {
+	return url.Values{
+		"name": {q.Name}, "from": {strconv.Itoa(q.From)}, "to": {strconv.Itoa(q.To)}, "missing": {q.Missing}, "version": {q.Version},
+	}
+}
+
+// ParseQuery is the inverse of Values.
+func ParseQuery(v url.Values) (Query, error) {
+	q := Query{Name: v.Get("name"), Missing: v.Get("missing"), Version: v.Get("version")}
+	for _, n := range []struct {
+		name string
+		to   *int
+	}{{"from", &q.From}, {"to", &q.To}} {
+		text := v.Get(n.name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *n.to, err = strconv.Atoi(text); err != nil || *n.to < 0 {
+			return q, fmt.Errorf("%s is %q, not a number of a line", n.name, text)
+		}
+	}
+	return q, nil
+}
+
+// Answer makes the reports of all files that the query names. The session is asked
+// only for versions; why is why there is none.
+func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *session.Session, why error, q Query) ([]*File, error) {
+	var origins Origins
+	if s != nil {
+		origins = func(ctx context.Context, t *view.Tree, keys []string) (map[string]config.Origin, error) {
+			return config.Origins(ctx, s, t.Path, t.Generation, keys)
+		}
+	}
+	var files []*File
+	for _, b := range bundles {
+		match := b.Match(q.Name)
+		if b.Err != nil {
+			for i := range b.Config.Templates {
+				if match("", &b.Config.Templates[i]) {
+					return nil, b.Err
+				}
+			}
+			continue
+		}
+		at, err := withVersion(ctx, b, v, s, why, q.Version)
+		if err != nil {
+			return nil, err
+		}
+		list, err := b.Blame(ctx, at, match, q.Missing)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			f := New(ctx, at, &list[i], Options{From: q.From, To: q.To, Missing: q.Missing, Origins: origins})
+			if q.Version == "" {
+				f.compare(&list[i])
+			}
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: %w", q.Name, ErrNoFile)
+	}
+	return files, nil
+}
+
+// compare notes that the file in place is another one.
+func (f *File) compare(b *apply.Blamed) {
+	data, err := os.ReadFile(b.Destination)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.Notes = append(f.Notes, "the file does not exist: this is what would be written")
+	case err != nil:
+		f.Notes = append(f.Notes, err.Error())
+	case string(data) != string(b.Data):
+		f.Notes = append(f.Notes, "the file in place differs from what is rendered here: a change is pending, was refused, or was made by hand")
+	}
+}
+
+// withVersion puts a version that is not in use into the view.
+func withVersion(ctx context.Context, b *apply.Bundle, v view.View, s *session.Session, why error, version string) (view.View, error) {
+	if version == "" {
+		return v, nil
+	}
+	name, number, named := strings.Cut(version, "=")
+	if !named {
+		number = version
+		var configs []string
+		for _, src := range b.Sources {
+			if src.Kind == view.KindConfig {
+				configs = append(configs, src.Name)
+			}
+		}
+		if len(configs) != 1 {
+			return v, fmt.Errorf("%s uses %d configs: name the one with version %s, as in --version NAME=%s", b.Config.Name, len(configs), version, version)
+		}
+		name = configs[0]
+	}
+	n, err := strconv.ParseInt(strings.TrimPrefix(number, "v"), 10, 64)
+	if err != nil || n <= 0 {
+		return v, fmt.Errorf("version %q is not a number", number)
+	}
+	t, ok := v.Tree(name)
+	if !ok {
+		return v, fmt.Errorf("config %q is not among the data", name)
+	}
+	if s == nil {
+		return v, fmt.Errorf("version %d of config %s cannot be read: %w", n, name, why)
+	}
+	next, err := config.ReadVersion(ctx, s, t.Path, n)
+	if err != nil {
+		return v, err
+	}
+	meta := *next
+	meta.Name, meta.Last = name, t.Last
+	return v.With(view.NewTree(meta, next.Keys())), nil
+}
