@@ -43,6 +43,8 @@ when. The file is named by its path, or by its template or bundle.
 The agent of this host is asked for what it has in use. Without an agent,
 ZooKeeper is asked; --data and --last-good take other data. --missing TEXT says
 why a text is not in the file. --version N shows a version that is not in use.`,
+		Example: `  zkagent blame /etc/nginx/conf.d/upstreams.conf -L 10,20
+  zkagent blame upstreams --missing 10.0.0.9`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			q, err := o.query(args[0])
