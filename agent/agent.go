@@ -50,7 +50,7 @@ type Agent struct {
 
 	sessions *session.Manager
 	sup      *supervisor
-	left     *leftovers
+	left     *orphans
 	loop     *loop
 	engine   *apply.Engine
 	hooks    *hook.Engine
@@ -164,11 +164,11 @@ func (a *Agent) build(cfg *Config) {
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
+	a.left = newOrphans(a)
 	a.sup = &supervisor{
-		log: a.log, conds: a.conds, metrics: a.metrics, sessions: newReconciled(a), up: a.loop.send, same: sameUnit,
+		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send, same: sameUnit,
 		units: map[string]*runningUnit{},
 	}
-	a.left = newLeftovers(a)
 	a.saved = newLastGoodSaver(a)
 	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
