@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | 
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test test-page race lint fuzz bench demo gen setup clean package test-systemd prepare
+.PHONY: help build test test-versions test-page race lint fuzz bench demo gen setup clean package test-systemd prepare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -22,6 +22,10 @@ setup: ## install what the tests need (Debian packages)
 test: setup ## run all tests, with the race detector, against real servers
 	$(GO) test -race -shuffle=on -timeout 12m ./...
 	cd grpcresolver && $(GO) test -race -shuffle=on ./...
+	@GO=$(GO) scripts/test-versions newest
+
+test-versions: setup ## run the tests against ZooKeepers of other Debian releases
+	@GO=$(GO) scripts/test-versions
 
 test-page: ## test the page in a headless Chromium
 	@GO=$(GO) scripts/test-page

@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
@@ -15,7 +14,7 @@ import (
 // strict makes a server refuse clients that have not proved an identity.
 var strict = zktest.Options{JVMFlags: []string{"-Dzookeeper.sessionRequireClientSASLAuth=true"}}
 
-// doesItsJob runs an agent with an identity through its whole job: it registers,
+// doesItsJob runs an agent, with an identity or without, through its whole job: it registers,
 // renders, leads, and a config is published. The znodes are its own.
 func doesItsJob(t *testing.T, zk, auth string, mechanism session.SASLMechanism) {
 	t.Helper()
@@ -53,13 +52,8 @@ template "out" {
 	}
 	fileContains(t, a.path("out"), "red 8080")
 	fileHolds(t, a.path("led"), "the hook of the leader", func(string) bool { return true })
-	s, err := session.Dial(t.Context(), session.Config{Servers: []string{zk}, Timeout: 10 * time.Second, SASL: mechanism})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	acl, _, err := s.GetACL(t.Context(), "/services/web")
-	if err != nil || !strings.Contains(fmt.Sprint(acl), "sasl") {
+	acl, _, err := dialed(t, zk, mechanism).GetACL(t.Context(), "/services/web")
+	if err != nil || strings.Contains(fmt.Sprint(acl), "sasl") != (mechanism != nil) {
 		t.Errorf("ACL of the group: %v, %v", acl, err)
 	}
 }

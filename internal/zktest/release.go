@@ -64,6 +64,14 @@ func Version(tb testing.TB, release string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "zookeeper-"), ".jar")
 }
 
+// Release names where the server is from.
+func (s *Server) Release() string {
+	if s.opts.Release == "" {
+		return "this machine"
+	}
+	return "Debian " + s.opts.Release
+}
+
 // fetched is where the packages of a release are unpacked. The first test that
 // needs them downloads them.
 func fetched(tb testing.TB, release string) string {

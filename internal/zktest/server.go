@@ -92,7 +92,7 @@ func (s *Server) exec(tb testing.TB) error {
 	}
 	args := []string{
 		"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
-		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024", "-Djava.net.preferIPv4Stack=true",
+		"-Dzookeeper.forceSync=no", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=1024", "-Djava.net.preferIPv4Stack=true",
 	}
 	args = append(args, s.opts.JVMFlags...)
 	args = append(args, "-cp", s.opts.classPath(tb),
