@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -122,7 +123,7 @@ var passedOn = []os.Signal{
 // is not a file in a test is nothing.
 func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
 	file := func(stream any, def *os.File) *os.File {
-		if f, ok := stream.(*os.File); ok {
+		if f, ok := term.File(stream); ok {
 			return f
 		}
 		return def

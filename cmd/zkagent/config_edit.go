@@ -155,7 +155,7 @@ func (g *globals) editor(ctx context.Context, key string, value []byte) ([]byte,
 		return nil, errors.New("$EDITOR is empty")
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], name)...) //nolint:gosec // the user's own editor
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = g.In, g.Out, g.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = g.In, term.Unguarded(g.Out), term.Unguarded(g.Err)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", words[0], err)
 	}

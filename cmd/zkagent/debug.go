@@ -21,6 +21,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/doctor"
+	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -54,19 +55,25 @@ type bundleFile struct {
 }
 
 func (g *globals) debug(ctx context.Context, out string) error {
-	list, conf := doctor.Examine(ctx, g.doctorOptions(true))
+	list, loaded := doctor.Examine(ctx, g.doctorOptions(true))
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
+	var conf *agent.Config
+	var known []string
+	if loaded != nil {
+		conf, known = &loaded.Config, loaded.Secrets()
+	}
 	files := g.debugFiles(ctx, list, conf)
-	r := newRedactor(g.secrets(conf))
+	r := newRedactor(append(known, g.secrets(conf)...))
 	for _, f := range files {
 		if strings.HasSuffix(f.name, ".hcl") {
 			r.learn(string(f.data))
 		}
 	}
 	for i := range files {
-		files[i].data = []byte(r.text(string(files[i].data)))
+		data := r.text(string(files[i].data))
+		files[i].data = []byte(data[:min(len(data), maxDebugFile)])
 	}
 	now := time.Now().UTC()
 	name := "zkagent-debug-" + now.Format("20060102T150405Z")
@@ -111,17 +118,11 @@ func (g *globals) secrets(conf *agent.Config) []string {
 	}
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
-		if secretName(name) {
+		if settings.SecretName(name) {
 			list = append(list, value)
 		}
 	}
 	return list
-}
-
-// secretName reports whether a variable's name says that it is a secret.
-func secretName(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc([]string{"pass", "secret", "token", "credential", "auth", "key"}, func(w string) bool { return strings.Contains(name, w) })
 }
 
 // debugFiles gathers; what cannot be had is told in errors.txt.
@@ -133,7 +134,7 @@ func (g *globals) debugFiles(ctx context.Context, list []doctor.Finding, conf *a
 			fmt.Fprintf(&problems, "%s: %v\n", name, err)
 			return
 		}
-		files = append(files, bundleFile{name, data[:min(len(data), maxDebugFile)]})
+		files = append(files, bundleFile{name, data})
 	}
 	findings, err := json.MarshalIndent(list, "", "  ")
 	add("doctor.json", findings, err)

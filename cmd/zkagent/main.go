@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // version is set at link time.
@@ -37,7 +38,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	defer cancel(nil)
 	stop := interrupt(cancel)
 	defer stop()
-	g := newGlobals(in, out, errOut)
+	g := newGlobals(in, term.Guard(out), term.Guard(errOut))
 	g.stopSignals = stop
 	root := newRoot(g)
 	root.SetArgs(args)

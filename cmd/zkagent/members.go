@@ -164,11 +164,21 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 	return c
 }
 
+// warnLabels tells of members with labels that templates do not get.
+func (g *globals) warnLabels(rows []memberRow) {
+	for _, m := range rows {
+		if len(m.Raw) > 0 {
+			g.Warnf("%s: %s", term.Printable(m.Group), term.Printable(rawLabels(m.ID, m.Raw)))
+		}
+	}
+}
+
 func (g *globals) printMembers(v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
 	for _, r := range rejected {
 		g.Warnf("%s: %s is not taken as a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
 	}
+	g.warnLabels(rows)
 	switch g.Format {
 	case "ndjson":
 		return term.PrintList(&g.Console, "members", rows)

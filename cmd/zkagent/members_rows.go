@@ -25,6 +25,7 @@ type memberRow struct {
 	Weight  int               `json:"weight"`
 	Status  string            `json:"status"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	Raw     map[string]string `json:"raw_labels,omitempty"` // no tokens
 	Node    string            `json:"node"`
 	Znode   string            `json:"znode"`
 	Czxid   int64             `json:"czxid"`
@@ -38,6 +39,12 @@ func (m memberRow) labels() string {
 		list = append(list, k+"="+m.Labels[k])
 	}
 	return strings.Join(list, ",")
+}
+
+// rawLabels says which labels of a member are no tokens, and what that means.
+func rawLabels(id string, labels map[string]string) string {
+	return fmt.Sprintf("%s: %s %s not made of letters, digits and ._:/@+-: a template that names it leaves the member out, and rawLabel gives it",
+		id, strings.Join(sortedNames(labels), ", "), map[bool]string{true: "is", false: "are"}[len(labels) == 1])
 }
 
 // rejectedRow is a child that is not taken as a member.
@@ -60,7 +67,7 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 			if len(states) > 0 && !slices.Contains(states, status) {
 				continue
 			}
-			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.Node, m.Znode, m.Czxid, m.Created.UTC(), m.Address()})
+			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.RawLabels, m.Node, m.Znode, m.Czxid, m.Created.UTC(), m.Address()})
 		}
 		for _, r := range g.Rejected {
 			rejected = append(rejected, rejectedRow{name, r.Znode, r.Reason})

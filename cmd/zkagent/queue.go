@@ -181,8 +181,7 @@ func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) er
 		if g.IsJSON() {
 			return g.PrintObject(bodyFields(body))
 		}
-		_, err = g.Out.Write(body)
-		return err
+		return g.Data(body)
 	})
 }
 
@@ -320,8 +319,7 @@ func (g *globals) queuePeek(ctx context.Context, name string, o queueOptions) er
 		case g.IsJSON():
 			return g.PrintObject(bodyFields(body))
 		}
-		_, err = g.Out.Write(body)
-		return err
+		return g.Data(body)
 	})
 }
 

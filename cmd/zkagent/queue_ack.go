@@ -188,8 +188,7 @@ func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOpti
 	if _, err := fmt.Fprintln(g.Out, id); err != nil || o.file != "" {
 		return err
 	}
-	_, err := g.Out.Write(r.Body())
-	return err
+	return g.Data(r.Body())
 }
 
 // queueEnd takes a reservation over from the process that made it, and ends it.

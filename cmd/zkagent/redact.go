@@ -48,7 +48,8 @@ func (r *redactor) know(secret string) {
 	b := []byte(secret)
 	escaped, _ := json.Marshal(secret) // A text is always JSON.
 	r.known = append(
-		r.known, secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
+		r.known, secret, url.QueryEscape(secret), url.PathEscape(secret), lowerPercent(url.QueryEscape(secret)), lowerPercent(url.PathEscape(secret)),
+		html.EscapeString(secret),
 		strings.Trim(string(escaped), `"`), strings.Trim(strconv.Quote(secret), `"`), strings.Trim(strconv.QuoteToASCII(secret), `"`),
 		base64.StdEncoding.EncodeToString(b), base64.RawStdEncoding.EncodeToString(b), base64.URLEncoding.EncodeToString(b), base64.RawURLEncoding.EncodeToString(b),
 		hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
@@ -58,6 +59,12 @@ func (r *redactor) know(secret string) {
 		r.known = append(r.known, strings.Trim(string(twice), `"`))
 	}
 }
+
+// percent is an escaped byte of a URL.
+var percent = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// lowerPercent is a part of a URL with the escapes as some programs write them.
+func lowerPercent(s string) string { return percent.ReplaceAllStringFunc(s, strings.ToLower) }
 
 // sort puts the longest first: a secret may be a part of another.
 func (r *redactor) sort() {

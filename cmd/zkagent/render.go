@@ -85,6 +85,8 @@ func (g *globals) render(ctx context.Context, args []string, o renderOptions) er
 	if err != nil {
 		return err
 	}
+	rows, _ := memberRows(v, nil)
+	g.warnLabels(rows)
 	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
 	differs := false
 	var errs []error

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // barWidth is the width of a bar in cells.
@@ -26,7 +26,8 @@ func (b *bar) draw(frame string) {
 	if frame == b.shown || frame == "" {
 		return
 	}
-	_, _ = io.WriteString(b.w, "\r\x1b[K"+cut(frame, columns(b.w)-1))
+	b.erase()
+	_, _ = io.WriteString(b.w, cut(frame, columns(b.w)-1))
 	b.shown = frame
 }
 
@@ -41,7 +42,7 @@ func cut(line string, columns int) string {
 
 // columns is the width of a terminal, 0 when it is unknown.
 func columns(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := term.File(w)
 	if !ok {
 		return 0
 	}
@@ -52,12 +53,15 @@ func columns(w io.Writer) int {
 	return int(size.Col)
 }
 
+// erase empties the line. The controls are our own: no guard holds them back.
+func (b *bar) erase() { _, _ = io.WriteString(term.Unguarded(b.w), "\r\x1b[K") }
+
 // clear makes room for a line of text, and reports whether a bar stood there.
 func (b *bar) clear() bool {
 	if b.shown == "" {
 		return false
 	}
-	_, _ = io.WriteString(b.w, "\r\x1b[K")
+	b.erase()
 	b.shown = ""
 	return true
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 func newRunCommand(g *globals) *cobra.Command {
@@ -118,7 +119,7 @@ func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
 // journal reports whether the stream is connected to the journal: systemd
 // names its device and inode.
 func journal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := term.File(w)
 	env := os.Getenv("JOURNAL_STREAM")
 	if !ok || env == "" {
 		return false

@@ -79,7 +79,7 @@ func (g *globals) watchStatus(ctx context.Context) error {
 // redraw clears a terminal before something is printed.
 func (g *globals) redraw(draw func() error) error {
 	if term.IsTerminal(g.Out) && !g.IsJSON() {
-		if _, err := io.WriteString(g.Out, "\x1b[H\x1b[2J"); err != nil {
+		if _, err := io.WriteString(term.Unguarded(g.Out), "\x1b[H\x1b[2J"); err != nil {
 			return err
 		}
 	}

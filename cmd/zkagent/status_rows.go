@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
 )
 
 // printStatus prints a status: how things stand, what is not as it should be,
@@ -251,6 +253,9 @@ func groupFault(v *registry.GroupStatus) fault {
 	}
 	if n := len(v.Rejected); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Znode, v.Rejected[0].Reason))
+	}
+	if i := slices.IndexFunc(v.Members, func(m view.Member) bool { return len(m.RawLabels) > 0 }); i >= 0 {
+		parts = append(parts, "label of "+rawLabels(v.Members[i].ID, v.Members[i].RawLabels))
 	}
 	return fault{joined(append(parts, v.Error), "; "), v.Error != ""}
 }

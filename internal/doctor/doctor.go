@@ -54,9 +54,10 @@ type Options struct {
 
 // doctor looks at this host and at ZooKeeper, and collects findings.
 type doctor struct {
-	o    *Options
-	cfg  *agent.Config // nil: the settings cannot be loaded
-	list []Finding
+	o      *Options
+	loaded *settings.Settings // nil: the settings cannot be loaded
+	cfg    *agent.Config      // of the settings
+	list   []Finding
 }
 
 // wait bounds one question.
@@ -82,11 +83,11 @@ func (d *doctor) result(level, check, about string, err error, text string) bool
 }
 
 // Examine asks everything; what cannot be asked is a finding, not an end. It
-// returns the settings, too, as far as they could be loaded.
-func Examine(ctx context.Context, o *Options) ([]Finding, *agent.Config) {
+// returns the settings, too, as far as they could be loaded: nil for none.
+func Examine(ctx context.Context, o *Options) ([]Finding, *settings.Settings) {
 	d := &doctor{o: o}
 	d.examine(ctx)
-	return d.list, d.cfg
+	return d.list, d.loaded
 }
 
 func (d *doctor) examine(ctx context.Context) {
@@ -128,10 +129,10 @@ func (d *doctor) settings() {
 			return
 		}
 		d.hint("credentials are those of the unit: run this as root or as the user of the agent, while it runs")
-		d.cfg = &s.Config
+		d.loaded, d.cfg = s, &s.Config
 		return
 	}
-	d.cfg = &s.Config
+	d.loaded, d.cfg = s, &s.Config
 	d.add(LevelOK, "settings", strings.Join(s.Config.Files, " "), "valid")
 }
 

@@ -90,6 +90,7 @@ func (s *Settings) functions(dir string) map[string]function.Function {
 			path = filepath.Join(dir, path)
 		}
 		data, err := readFile(path, maxCredential)
+		s.secrets.add(strings.TrimSpace(string(data)))
 		return string(data), err
 	})
 	funcs["credential"] = stringFunc("name", s.credential)
@@ -115,6 +116,9 @@ func (s *Settings) envFunc() function.Function {
 				return cty.NilVal, errors.New("env takes a name and a default")
 			}
 			if v, ok := s.opts.Env(args[0].AsString()); ok {
+				if SecretName(args[0].AsString()) {
+					s.secrets.add(v)
+				}
 				return cty.StringVal(v), nil
 			}
 			if len(args) == 2 {
@@ -141,7 +145,9 @@ func (s *Settings) credential(name string) (string, error) {
 	if err != nil {
 		return s.noCredential(fmt.Sprintf("credential %q is not in $CREDENTIALS_DIRECTORY: %v", name, err))
 	}
-	return strings.TrimRight(string(data), "\r\n"), nil
+	value := strings.TrimRight(string(data), "\r\n")
+	s.secrets.add(value)
+	return value, nil
 }
 
 // noCredential is an error, or with [Options.Offline] a warning and a value

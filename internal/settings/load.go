@@ -41,6 +41,7 @@ type Settings struct {
 	Diagnostics hcl.Diagnostics
 
 	opts    Options
+	secrets secrets
 	names   index
 	evals   map[string]*hcl.EvalContext
 	missing []string                      // what the expression being evaluated lacks on this host

@@ -172,6 +172,7 @@ func (s *Settings) auth(b *authBlock) session.Auth {
 
 // userPassword checks a credential that must be user:password.
 func (s *Settings) userPassword(r *reader, b *authBlock, must bool, text string) (string, string) {
+	s.secrets.add(text)
 	user, password, ok := strings.Cut(text, ":")
 	if must && text != "" && (!ok || user == "") {
 		s.errorAt(r.where(&b.Credential), "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")

@@ -32,7 +32,7 @@ type Console struct {
 
 // IsTerminal reports whether the stream is a terminal.
 func IsTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
+	f, ok := File(stream)
 	if !ok {
 		return false
 	}

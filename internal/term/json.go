@@ -3,7 +3,10 @@ package term
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"unicode"
+	"unicode/utf16"
 
 	"go.yaml.in/yaml/v2"
 )
@@ -83,7 +86,7 @@ func Document(v any) ([]byte, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	fields, object := bytes.CutPrefix(bytes.TrimSpace(b.Bytes()), []byte("{"))
+	fields, object := bytes.CutPrefix(bytes.TrimSpace(escapeJSON(b.Bytes())), []byte("{"))
 	switch {
 	case !object:
 		fields = append([]byte(`"item":`), append(fields, '}')...)
@@ -95,6 +98,28 @@ func Document(v any) ([]byte, error) {
 		head = `{"apiVersion":"v1"`
 	}
 	return append([]byte(head), fields...), nil
+}
+
+// escapeJSON writes what is not printable in JSON as \u and its number: the
+// encoder leaves controls beyond ASCII, and those that turn the direction of text.
+func escapeJSON(data []byte) []byte {
+	hidden := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	if !bytes.ContainsFunc(data, hidden) {
+		return data
+	}
+	var b bytes.Buffer
+	for _, r := range string(data) {
+		switch {
+		case !hidden(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.Bytes()
 }
 
 // toYAML is a JSON document as YAML, with the fields in the same order. JSON is

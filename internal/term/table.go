@@ -43,21 +43,30 @@ func (c *Console) PrintTable(t *Table) error {
 }
 
 // paint marks a cell that is our own word in our own colour.
-const paint = "\x1b["
+const (
+	paint   = "\x1b["
+	unpaint = paint + "0m"
+)
 
 // cell is a cell as it is printed: what others have written without controls.
 func cell(s string) string {
-	if strings.HasPrefix(s, paint) {
-		return s
+	if code, word, ok := painted(s); ok {
+		return paint + code + "m" + Printable(word) + unpaint
 	}
 	return Printable(s)
 }
 
+// painted takes a cell in our own colour apart.
+func painted(s string) (code, word string, ok bool) {
+	code, word, ok = strings.Cut(strings.TrimPrefix(s, paint), "m")
+	ok = ok && strings.HasPrefix(s, paint) && strings.HasSuffix(word, unpaint) && strings.Trim(code, "0123456789;") == ""
+	return code, strings.TrimSuffix(word, unpaint), ok
+}
+
 // width is how many columns a cell takes, without its colour.
 func width(s string) int {
-	if rest, ok := strings.CutPrefix(s, paint); ok {
-		_, word, _ := strings.Cut(rest, "m")
-		s = strings.TrimSuffix(word, paint+"0m")
+	if _, word, ok := painted(s); ok {
+		s = word
 	}
-	return utf8.RuneCountInString(cell(s))
+	return utf8.RuneCountInString(Printable(s))
 }

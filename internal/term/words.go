@@ -68,10 +68,14 @@ func ShellWord(s string) string {
 // Data writes what came from ZooKeeper. On a terminal it escapes what a terminal
 // would obey, unless Raw says otherwise; elsewhere the bytes are as they are.
 func (c *Console) Data(p []byte) error {
-	if !c.Raw && IsTerminal(c.Out) {
+	out := c.Out
+	switch {
+	case c.Raw:
+		out = Unguarded(out)
+	case IsTerminal(out):
 		p = []byte(Escape(string(p)))
 	}
-	_, err := c.Out.Write(p)
+	_, err := out.Write(p)
 	return err
 }
 
