@@ -127,8 +127,14 @@ func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 		return nil, fmt.Errorf("read the open rollout: %w", err)
 	}
 	for _, name := range []string{string(open), r.Rollout} {
-		if err = g.rollout(ctx, name, needed); err != nil {
+		replaced, err := g.rollout(ctx, name, needed)
+		if err != nil {
 			return nil, err
+		}
+		for _, name := range replaced { // their hosts use these versions until their turn
+			if _, err := g.rollout(ctx, name, needed); err != nil {
+				return nil, err
+			}
 		}
 	}
 	agents, err := Subscribers(ctx, g.s, g.root)
@@ -141,27 +147,28 @@ func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 	return needed, nil
 }
 
-// rollout adds the versions of a rollout.
-func (g *collector) rollout(ctx context.Context, name string, needed map[int64]bool) error {
+// rollout adds the versions of a rollout, and returns the rollouts that it replaces.
+func (g *collector) rollout(ctx context.Context, name string, needed map[int64]bool) ([]string, error) {
 	if name == "" || strings.Contains(name, "/") {
-		return nil
+		return nil, nil
 	}
 	data, _, err := g.s.Get(ctx, RolloutsPath(g.root)+"/"+name)
 	if errors.Is(err, session.ErrNoNode) {
-		return nil // collected: it was closed long ago
+		return nil, nil // collected: it was closed long ago
 	}
 	if err != nil {
-		return fmt.Errorf("read rollout %s: %w", name, err)
+		return nil, fmt.Errorf("read rollout %s: %w", name, err)
 	}
 	var rec struct {
-		Version  int64 `json:"version"`
-		Previous int64 `json:"previous"`
+		Version  int64    `json:"version"`
+		Previous int64    `json:"previous"`
+		Replaces []string `json:"replaces"`
 	}
 	if err := json.Unmarshal(data, &rec); err != nil {
-		return fmt.Errorf("rollout %s is not understood, nothing is deleted: %w", name, err)
+		return nil, fmt.Errorf("rollout %s is not understood, nothing is deleted: %w", name, err)
 	}
 	needed[rec.Version], needed[rec.Previous] = true, true
-	return nil
+	return rec.Replaces, nil
 }
 
 // liveObjects returns every object that one of the versions refers to, and

@@ -3,6 +3,8 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -49,8 +51,11 @@ type book struct {
 	ready    config.Ready
 	readyZ   int32            // version of the znode
 	versions map[int64]string // number -> digest
+	buckets  map[int64][]string
+	busy     func(id, but string) string // see sim
 	rollouts map[string]*chapter
 	live     map[string]bool
+	jumped   time.Time // when ZooKeeper's clock did
 }
 
 // chapter is one rollout.
@@ -61,10 +66,24 @@ type chapter struct {
 	calledAt time.Time
 	hosts    map[string]HostRecord
 	doneAt   map[string]time.Time
+	ledAt    time.Time // since when its coordinator leads
+}
+
+// cut tells whether what a coordinator knows of the time since then may be wrong: it
+// has begun after that, and the clock that stamps znodes has jumped.
+func (b *book) cut(c *chapter, since time.Time) bool {
+	return c.ledAt.After(since) && b.jumped.After(since)
+}
+
+// jump notes that ZooKeeper's clock jumps.
+func (b *book) jump() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jumped = time.Now()
 }
 
 func newBook(t *testing.T) *book {
-	return &book{readyZ: -1, t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}, versions: map[int64]string{}, live: map[string]bool{}}
+	return &book{readyZ: -1, t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}, versions: map[int64]string{}, buckets: map[int64][]string{}, live: map[string]bool{}}
 }
 
 // awaitMove waits until a rollout moves, not for long: who acts then is between
@@ -134,9 +153,21 @@ func (b *book) note(s *step, path string, data []byte) {
 			var head struct {
 				Digest string `json:"digest"`
 			}
-			line, _, _ := bytes.Cut(data, []byte{'\n'})
+			line, sums, _ := bytes.Cut(data, []byte{'\n'})
 			_ = json.Unmarshal(line, &head)
 			b.versions[n] = head.Digest
+			for sum := range slices.Chunk(sums, sha256.Size) {
+				b.buckets[n] = append(b.buckets[n], hex.EncodeToString(sum))
+			}
+		} else {
+			delete(b.buckets, n)
+		}
+	case "objects":
+		_, sum, _ := strings.Cut(name, "/")
+		for n, sums := range b.buckets {
+			if data == nil && slices.Contains(sums, sum) {
+				b.t.Errorf("an object of v%d is deleted before it", n)
+			}
 		}
 	case "rollouts":
 		b.rollout(s, name, data)
@@ -181,6 +212,8 @@ func (b *book) rollout(s *step, path string, data []byte) {
 			s.gates[name] = c.gate
 		}
 		keep(b, name, data, &c.gate)
+	case strings.HasPrefix(part, "coordinator/") && data != nil:
+		c.ledAt = time.Now() // the leader reads the clock by it
 	case !strings.HasPrefix(part, "hosts/"):
 	case record && data == nil:
 		delete(c.hosts, id)
@@ -285,7 +318,7 @@ func (b *book) gate(name string, before, now Gate, s *step) {
 				b.t.Errorf("%s is closed as done, %s is %s", name, id, r.State)
 			}
 		}
-		if !s.ready || before.State != GateOpen {
+		if !s.ready || before.State != GateOpen || before.Paused {
 			b.t.Errorf("%s is closed as done, it was %+v, ready moves: %v", name, before, s.ready)
 		}
 	}
@@ -297,7 +330,7 @@ func (b *book) gate(name string, before, now Gate, s *step) {
 // decided checks that nobody was passed over, and nobody's time cut short.
 func (b *book) decided(name string, c *chapter, before Gate) {
 	// Znodes know the time in milliseconds.
-	late := time.Since(c.calledAt) > time.Duration(c.proposal.Strategy.VoteTimeout)-10*time.Millisecond
+	late := time.Since(c.calledAt) > time.Duration(c.proposal.Strategy.VoteTimeout)-10*time.Millisecond || b.cut(c, c.calledAt)
 	commits := 0
 	for id, r := range c.hosts {
 		switch r.State {
@@ -310,7 +343,7 @@ func (b *book) decided(name string, c *chapter, before Gate) {
 	for _, ids := range c.called {
 		for _, id := range ids {
 			if s := c.hosts[id].State; s != HostCommit && s != HostSkipped && (!late || c.proposal.Strategy.Absent != AbsentSkip) {
-				b.t.Errorf("%s is opened, and %s has said %q", name, id, s)
+				b.t.Errorf("%s is opened, and %s has said %q\n%s\ncalled %s ago, led %s, jump %s, %+v", name, id, s, b.words(), time.Since(c.calledAt), time.Since(c.ledAt), time.Since(b.jumped), c.proposal.Strategy)
 			}
 		}
 	}
@@ -331,7 +364,7 @@ func (b *book) baked(name string, c *chapter) {
 			b.t.Errorf("%s is opened to all, %s is %s", name, id, r.State)
 		}
 	}
-	if bake := time.Duration(c.proposal.Strategy.Bake); done == 0 || time.Since(last) < bake-10*time.Millisecond {
+	if bake := time.Duration(c.proposal.Strategy.Bake); done == 0 || time.Since(last) < bake-10*time.Millisecond && !b.cut(c, last) {
 		b.t.Errorf("%s is opened to all %s after the last of %d canaries, bake is %s", name, time.Since(last), done, bake)
 	}
 }
@@ -355,6 +388,9 @@ func (b *book) host(name, id string, before HostRecord) {
 			b.t.Errorf("%s: %s begins life %d, gate %+v", name, id, now.Lives, c.gate)
 		}
 	case now.State == HostCommit, now.State == HostWait, now.State == HostSkipped:
+		if (before.State == "" || before.State == HostSkipped) && now.State != HostSkipped {
+			b.from(name, id, now)
+		}
 		if c.gate.State == GateClosed && now.State != HostSkipped || before.State == HostDone || before.State == HostStarted && now.State != HostStarted {
 			b.t.Errorf("%s: %s was %q and says %s, gate %+v", name, id, before.State, now.State, c.gate)
 		}
@@ -372,6 +408,46 @@ func (b *book) host(name, id string, before HostRecord) {
 	if before.From != 0 && now.From != before.From && before.State != HostSkipped {
 		b.t.Errorf("%s: %s used v%d and says v%d", name, id, before.From, now.From)
 	}
+}
+
+// from checks what a host says that it uses, when it begins to take part.
+func (b *book) from(name, id string, now HostRecord) {
+	if other := b.busy(id, name); other != "" {
+		b.t.Errorf("%s: %s says %s in the middle of its turn in %s", name, id, now.State, other)
+	}
+	c := b.rollouts[name]
+	want := c.proposal.Previous
+	for n, before := range b.rollouts {
+		if r := before.hosts[id]; n != name && before.gate.Result == ResultDone && before.proposal.Version == want && r.State == HostFailed {
+			want = r.From
+			break
+		}
+	}
+	for _, n := range c.proposal.Replaces {
+		if r, ok := b.rollouts[n].hosts[id]; ok {
+			if want = r.From; r.State == HostDone {
+				want = b.rollouts[n].proposal.Version
+			}
+			break
+		}
+	}
+	if _, ok := b.versions[want]; ok && now.From != want {
+		b.t.Errorf("%s: %s says %s and that it uses v%d, want v%d\n%s", name, id, now.State, now.From, want, b.words())
+	}
+}
+
+// gateOf is the gate of a rollout.
+func (b *book) gateOf(name string) Gate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rollouts[name].gate
+}
+
+// record is that of a host.
+func (b *book) record(name, id string) HostRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rollouts[name].hosts[id]
 }
 
 // first checks that only canaries start before all others may.
@@ -489,6 +565,10 @@ func (b *book) openNow() string {
 func (b *book) tell() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.words()
+}
+
+func (b *book) words() string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
 		c := b.rollouts[name]

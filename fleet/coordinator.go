@@ -315,7 +315,7 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	newest := ""
+	newest, last := "", int64(0)
 	for _, rel := range changed {
 		node, ok := snap.Get(rel)
 		shard, id, record := strings.Cut(rel, "/")
@@ -327,7 +327,10 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 				return err
 			}
 			if c.snapshots[shard] == nil {
-				c.called, newest = c.now, rel
+				c.called = c.now
+			}
+			if node.Stat.Mzxid > last { // the order of changed is that of the names
+				newest, last = rel, node.Stat.Mzxid
 			}
 			c.snapshots[shard] = snapshot.IDs
 		case record && !ok:

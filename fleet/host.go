@@ -64,6 +64,7 @@ type part struct {
 	own    *HostRecord // nil: none
 	ownV   int32
 	watch  *session.Watch // of own; nil: none
+	moved  bool           // own has changed and is to be read again
 	read   bool           // gate was read; else only its version and state are known
 	gate   Gate
 	gateV  int32
@@ -85,6 +86,7 @@ type job struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	err     error // valid when done is closed
+	noticed bool  // by wait
 	files   []FileChange
 }
 
@@ -188,7 +190,7 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 	if h.shard != nil {
 		shard = h.shard.C()
 	}
-	if h.job != nil {
+	if h.job != nil && !h.job.noticed {
 		done = h.job.done
 	}
 	if h.act != nil && h.act.watch != nil {
@@ -198,8 +200,11 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 	case tree := <-h.p.offers:
 		h.ready, h.readyZxid, h.followed = tree, tree.Last, nil
 	case <-shard:
-	case <-record:
-	case <-done:
+	case <-record: // once: the step may have to wait before it reads the record
+		h.act.watch.Stop()
+		h.act.watch, h.act.moved = nil, true
+	case <-done: // once, likewise
+		h.job.noticed = true
 	case <-maintained:
 		h.followed = nil
 	case <-owned:
@@ -351,7 +356,7 @@ func (h *host) move(ctx context.Context) (bool, error) {
 		h.stopJob()
 		return false, h.follow(ctx)
 	}
-	if a.watch != nil && a.watch.Fired() {
+	if a.moved {
 		return true, h.readOwn(ctx, false)
 	}
 	if !a.looked {
@@ -418,7 +423,7 @@ func (h *host) look(ctx context.Context) error {
 			return err
 		}
 	}
-	a.looked, a.read = true, true
+	a.looked, a.read, a.moved = true, true, false
 	return nil
 }
 
@@ -427,7 +432,7 @@ func (h *host) readOwn(ctx context.Context, watch bool) error {
 	a := h.act
 	path := recordPath(h.p.cfg.Root, a.Rollout, h.p.cfg.Agent)
 	a.watch.Stop()
-	a.watch = nil
+	a.watch, a.moved = nil, false
 	var data []byte
 	var stat session.Stat
 	var err error

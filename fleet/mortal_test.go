@@ -77,6 +77,14 @@ func (m *mortal) count(op int32) (before, after bool) {
 	return before, after
 }
 
+// kill ends the process between two of its requests.
+func (m *mortal) kill() {
+	m.mu.Lock()
+	m.dead = true
+	m.mu.Unlock()
+	m.die()
+}
+
 // die closes all connections and ends the process.
 func (m *mortal) die() {
 	m.mu.Lock()
@@ -107,6 +115,9 @@ type mortalConn struct {
 func (c *mortalConn) Write(b []byte) (int, error) {
 	c.buffer = append(c.buffer, b...)
 	for len(c.buffer) >= 4 {
+		if !c.met && c.buffer[0] != 0 { // a four-letter word, alone on its connection
+			return c.Conn.Write(b)
+		}
 		size := 4 + int(binary.BigEndian.Uint32(c.buffer))
 		if len(c.buffer) < size {
 			break

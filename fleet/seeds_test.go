@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestSeeds(t *testing.T) {
 // than few long ones, which meet the same few states again.
 const (
 	seeds = 300
-	most  = 20
+	most  = 30
 )
 
 func simulate(t *testing.T, seed uint64) {
@@ -47,22 +48,26 @@ func simulate(t *testing.T, seed uint64) {
 	for _, h := range w.hosts {
 		w.wg.Go(func() { h.lives(ctx) })
 	}
+	for _, h := range w.twins {
+		until, leave := context.WithCancel(ctx)
+		h.leave = leave
+		w.wg.Go(func() { h.lives(until) })
+	}
 	operating, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	operator := rand.New(rand.NewPCG(seed, 3))
-	go func() {
-		defer close(done)
-		w.operate(operating, operator)
-	}()
+	var operators sync.WaitGroup
+	for i := range 1 + w.rng.IntN(2) {
+		operator := rand.New(rand.NewPCG(seed, uint64(30+i)))
+		operators.Go(func() { w.operate(operating, operator) })
+	}
 	if w.rng.IntN(2) == 0 {
 		w.slow()
 	}
 	for range 1 + w.rng.IntN(most) {
-		nap(ctx, time.Duration(w.rng.IntN(6000))*time.Millisecond)
+		nap(ctx, time.Duration(w.rng.IntN(9000))*time.Millisecond)
 		w.fault()
 	}
 	stop()
-	<-done
+	operators.Wait()
 	w.calm()
 	w.finish(ctx)
 	cancel()

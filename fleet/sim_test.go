@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // sim is one simulation of TestSeeds.
@@ -22,19 +23,25 @@ type sim struct {
 	server *memzk.Server
 	rng    *rand.Rand // of the test's goroutine
 	hosts  []*simHost
+	twins  []*simHost // second machines with the id of a host
 	wg     sync.WaitGroup
-	quiet  atomic.Bool  // the faults are over: hosts neither fail nor crash
-	next   atomic.Int64 // content to be proposed next
+	quiet  atomic.Bool   // the faults are over: hosts neither fail nor crash
+	calmed chan struct{} // closed then
+	next   atomic.Int64  // content to be proposed next
+	trap   ambush
+	skewed time.Duration // of the test's goroutine
 
 	book *book
 
 	mu    sync.Mutex                 // guards what follows
 	using map[string]map[string]bool // rollout -> hosts in the middle of a use
+	words map[string]string          // digest -> content
 }
 
 // newWorldOf returns a simulation without hosts.
 func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
-	w := &sim{t: t, rng: rng, book: newBook(t), using: map[string]map[string]bool{}}
+	w := &sim{t: t, rng: rng, book: newBook(t), calmed: make(chan struct{}), using: map[string]map[string]bool{}, words: map[string]string{}}
+	w.book.busy = w.busy
 	w.server = memzk.New(memzk.Options{Committed: w.book.committed})
 	return w
 }
@@ -42,9 +49,29 @@ func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
 func newSim(t *testing.T, seed uint64) *sim {
 	w := newWorldOf(t, rand.New(rand.NewPCG(seed, 11)))
 	for i := range 2 + w.rng.IntN(5) {
-		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i))), dial: w.server.Dial})
+		h := w.host(fmt.Sprintf("h%d", i), "", seed)
+		if i > 0 && w.rng.IntN(3) == 0 {
+			h.joins = time.Duration(w.rng.IntN(60000)) * time.Millisecond
+		}
+		w.hosts = append(w.hosts, h)
 	}
+	if w.rng.IntN(4) == 0 {
+		twin := w.host(w.hosts[w.rng.IntN(len(w.hosts))].id, "-twin", seed)
+		twin.joins = time.Duration(w.rng.IntN(30000)) * time.Millisecond
+		w.twins = append(w.twins, twin)
+	}
+	w.trap.set(rand.New(rand.NewPCG(seed, 5)), []int{0, 3, 10, 30}[w.rng.IntN(4)])
+	w.server.Hold(w.hold)
 	return w
+}
+
+// host is one machine.
+func (w *sim) host(id, which string, seed uint64) *simHost {
+	h := &simHost{w: w, id: id, at: id + which, rng: rand.New(rand.NewPCG(seed, uint64(100+len(w.hosts)+len(which)))), dial: w.server.Dial}
+	if w.rng.IntN(3) == 0 {
+		h.splay = time.Duration(w.rng.IntN(4000)) * time.Millisecond
+	}
+	return h
 }
 
 // dial is a session of an operator.
@@ -88,6 +115,36 @@ func (w *sim) begin(id string, version int64) string {
 	return rollout
 }
 
+// busy is the rollout that a host is in the middle of using a version of, and that
+// is another than the given one; empty: none.
+func (w *sim) busy(id, but string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, ids := range w.using {
+		if ids[id] && name != but {
+			return name
+		}
+	}
+	return ""
+}
+
+// wrote notes what a version contains.
+func (w *sim) wrote(cfg config.PublishConfig, r config.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.words[r.Digest] = string(cfg.Keys["word"])
+}
+
+// reads checks that a host has the content that the digest stands for.
+func (w *sim) reads(id string, tree *view.Tree) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key, _ := tree.Keys().Get("word")
+	if want := w.words[tree.Digest]; want != "" && want != string(key.Value) {
+		w.t.Errorf("%s uses v%d with %q, its digest is that of %q", id, tree.Generation, key.Value, want)
+	}
+}
+
 func (w *sim) end(id, rollout string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,8 +173,7 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 
 // act does one thing that an operator does.
 func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
-	ann := Order{By: "ann"}
-	switch rng.IntN(16) {
+	switch rng.IntN(24) {
 	case 0:
 		_, _ = config.GC(ctx, s, root, 1, nil)
 		return
@@ -128,17 +184,59 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		w.foreign(ctx, s, rng)
 		return
 	case 3:
-		cfg := w.content()
-		cfg.Emergency = rng.IntN(2) == 0
-		_, _ = config.Publish(ctx, s, cfg)
+		w.publish(ctx, s, rng, rng.IntN(2) == 0)
 		return
 	case 4:
-		cfg := w.content()
-		cfg.Emergency = true
-		_, _ = config.Rollback(ctx, s, cfg, 0)
+		w.rollback(ctx, s, rng)
 		return
 	}
 	_, _ = config.Unfreeze(ctx, s, root)
+	w.interfere(ctx, s, rng)
+}
+
+// publish writes a version and uses it at once, in an emergency past an open
+// rollout; now and then with the content that is in use.
+func (w *sim) publish(ctx context.Context, s *session.Session, rng *rand.Rand, emergency bool) {
+	cfg := w.content()
+	if tree, err := config.Read(ctx, s, root); err == nil && rng.IntN(3) == 0 {
+		key, _ := tree.Keys().Get("word")
+		cfg.Keys["word"] = key.Value
+	}
+	cfg.Emergency = emergency
+	before := w.book.openNow()
+	r, err := config.Publish(ctx, s, cfg)
+	w.published(before, cfg, r, err)
+}
+
+// rollback is an emergency, too: to the version before, or to the one in use.
+func (w *sim) rollback(ctx context.Context, s *session.Session, rng *rand.Rand) {
+	cfg, to := w.content(), int64(0)
+	cfg.Emergency = true
+	if ready, _, err := config.ReadReady(ctx, s, root); err == nil && rng.IntN(2) == 0 {
+		to = ready.Version
+	}
+	before := w.book.openNow()
+	r, err := config.Rollback(ctx, s, cfg, to)
+	cfg.Keys = nil
+	w.published(before, cfg, r, err)
+}
+
+// published checks that an emergency has closed what was open.
+func (w *sim) published(before string, cfg config.PublishConfig, r config.Result, err error) {
+	if err != nil {
+		return
+	}
+	if cfg.Keys != nil {
+		w.wrote(cfg, r)
+	}
+	if cfg.Emergency && before != "" && w.book.phase(before) == "" {
+		w.t.Errorf("%s is open behind an emergency publish: %+v", before, r)
+	}
+}
+
+// interfere proposes, or does to what is open what an operator may.
+func (w *sim) interfere(ctx context.Context, s *session.Session, rng *rand.Rand) {
+	ann := Order{By: "ann"}
 	name, err := Current(ctx, s, root)
 	if errors.Is(err, ErrNoRollout) {
 		w.propose(ctx, s, w.strategy(rng), "", rng.IntN(6) == 0)
@@ -152,6 +250,7 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		return
 	}
 	switch pick := rng.IntN(9); {
+	case state.Gate.State == GateVoting && !state.Gate.Paused && rng.IntN(5) > 0: // most come to a decision
 	case state.Proposal.Dry:
 		w.propose(ctx, s, w.strategy(rng), "", false)
 	case state.Phase() == PhaseHalted && pick < 4:
@@ -178,16 +277,16 @@ func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	r, err := config.Prepare(ctx, s, w.content())
+	cfg := w.content()
+	r, err := config.Prepare(ctx, s, cfg)
 	if err != nil {
 		return
 	}
-	r.Delta.Set["word"] = []byte("stale")
+	w.wrote(cfg, r)
 	now := config.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
 	if rng.IntN(2) == 0 {
-		now.Delta = r.Delta
+		now.Delta = &config.Delta{From: ready.Digest, Set: map[string][]byte{"word": []byte("stale")}}
 	}
-	_ = ready
 	_, _ = s.Multi(ctx, session.CheckOp(config.VersionPath(root, r.Version), -1), session.SetOp(config.ReadyPath(root), now.Encode(), stat.Version))
 }
 
@@ -196,7 +295,7 @@ func (w *sim) strategy(rng *rand.Rand) Strategy {
 		Parallel: 1 + rng.IntN(3), Canary: rng.IntN(3), Bake: Duration(time.Duration(rng.IntN(20)) * time.Second),
 		Pause: Duration(time.Duration(rng.IntN(3)) * time.Second), MaxFailures: 1 + rng.IntN(2),
 		VoteTimeout: Duration(time.Duration(10+rng.IntN(20)) * time.Second), Grace: Duration(time.Duration(8+rng.IntN(20)) * time.Second),
-		Absent: []string{AbsentAbort, AbsentSkip}[rng.IntN(2)],
+		Absent: []string{AbsentAbort, AbsentSkip, AbsentSkip}[rng.IntN(3)],
 	}
 	if rng.IntN(4) == 0 {
 		s.Order = []string{w.hosts[rng.IntN(len(w.hosts))].id}
@@ -205,10 +304,12 @@ func (w *sim) strategy(rng *rand.Rand) Strategy {
 }
 
 func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy, replace string, dry bool) (string, int64) {
-	r, err := config.Prepare(ctx, s, w.content())
+	cfg := w.content()
+	r, err := config.Prepare(ctx, s, cfg)
 	if err != nil {
 		return "", 0
 	}
+	w.wrote(cfg, r)
 	name, err := Propose(ctx, s, Request{
 		Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Strategy: strategy, Replace: replace, Base: r.Previous, Dry: dry,
 	})
@@ -222,7 +323,7 @@ func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy
 func (w *sim) fault() {
 	host := w.hosts[w.rng.IntN(len(w.hosts))]
 	addr := []string{host.addr(), "desk:2181"}[w.rng.IntN(2)]
-	switch w.rng.IntN(15) {
+	switch w.rng.IntN(18) {
 	case 0:
 		w.server.DropConnections()
 	case 1:
@@ -241,13 +342,32 @@ func (w *sim) fault() {
 	case 8:
 		w.server.Lag(addr)
 	case 9, 10:
-		host.crash()
+		host.crash(w.rng.IntN(2) == 0)
 	case 11:
 		host.maintain([]string{"", "disk"}[w.rng.IntN(2)])
 	case 12:
 		host.hang(w.rng.IntN(2) == 0)
+	case 13:
+		w.skew(time.Duration(w.rng.IntN(120)-60) * time.Second)
+	case 14:
+		host.expire()
+	case 15:
+		for _, twin := range w.twins {
+			twin.crash(true)
+		}
 	default:
+		w.skew(0)
 		w.server.ClearFaults()
+		w.server.Hold(w.hold)
+	}
+}
+
+// skew makes ZooKeeper's clock jump.
+func (w *sim) skew(by time.Duration) {
+	if w.skewed != by {
+		w.book.jump()
+		w.server.Skew(by)
+		w.skewed = by
 	}
 }
 
@@ -263,8 +383,13 @@ func (w *sim) slow() {
 
 // calm ends all faults.
 func (w *sim) calm() {
+	w.trap.end()
+	w.skew(0)
 	w.server.ClearFaults()
 	w.server.Start()
+	for _, twin := range w.twins {
+		twin.gone()
+	}
 	for _, h := range w.hosts {
 		w.server.CatchUp(h.addr())
 		h.maintain("")
@@ -272,6 +397,7 @@ func (w *sim) calm() {
 	}
 	w.server.CatchUp("desk:2181")
 	w.quiet.Store(true)
+	close(w.calmed)
 }
 
 // finish brings what is open to its end, and looks that every host uses what it
@@ -288,7 +414,9 @@ func (w *sim) finish(ctx context.Context) {
 	}
 	open := w.book.openNow()
 	if open != "" {
-		w.settled(ctx, s, open)
+		if w.settled(ctx, s, open) == PhaseHalted && w.rng.IntN(2) == 0 {
+			w.retried(ctx, s, open)
+		}
 	}
 	w.allUse(ctx, w.book.wanted)
 	name, version := w.propose(ctx, s, Strategy{Parallel: len(w.hosts), Absent: AbsentSkip}, w.book.openNow(), false)
@@ -309,6 +437,33 @@ func (w *sim) finish(ctx context.Context) {
 	for _, sub := range list {
 		if sub.Version != version || sub.State != config.StateOK {
 			w.t.Errorf("subscribed: %+v, v%d is in use", sub, version)
+		}
+	}
+}
+
+// retried lets a halted rollout go on, when nothing fails any more: hosts that have
+// come meanwhile take part, and all are done.
+func (w *sim) retried(ctx context.Context, s *session.Session, name string) {
+	late := w.host("late", "", 1)
+	w.hosts = append(w.hosts, late)
+	w.wg.Go(func() { late.lives(ctx) })
+	w.hosts[0].crash(w.rng.IntN(2) == 0)
+	nap(ctx, 20*time.Second)
+	err := Retry(ctx, s, root, name, Order{By: "ann"})
+	if errors.Is(err, ErrNoRollout) {
+		return // it was superseded
+	}
+	if err != nil {
+		w.t.Errorf("retry: %v", err)
+		return
+	}
+	if phase := w.settled(ctx, s, name); phase != PhaseDone {
+		w.t.Errorf("%s is tried again, and ends %s\n%s", name, phase, w.book.tell())
+		return
+	}
+	for _, h := range w.hosts {
+		if state := w.book.record(name, h.id).State; state != HostDone {
+			w.t.Errorf("%s is tried again and done, %s is %q\n%s", name, h.id, state, w.book.tell())
 		}
 	}
 }

@@ -19,42 +19,84 @@ import (
 type simHost struct {
 	upkeep
 
-	w  *sim
-	id string
+	w     *sim
+	id    string
+	at    string        // its machine; of two with one id they differ
+	joins time.Duration // after which it is there for the first time
+	splay time.Duration
 	// dial is the network of its processes; touched by their goroutine alone.
-	dial func(context.Context, string, string) (net.Conn, error)
-	born int // processes so far, likewise
+	dial  func(context.Context, string, string) (net.Conn, error)
+	born  int    // processes so far, likewise
+	leave func() // ends the host; of a twin
 
-	mu    sync.Mutex // guards what follows
-	rng   *rand.Rand
-	inUse int64
-	kill  context.CancelFunc
-	hung  chan struct{} // closed when the host answers again; nil: it does
+	mu      sync.Mutex // guards what follows
+	rng     *rand.Rand
+	inUse   int64
+	process *mortal          // of the present process
+	session *session.Session // likewise
+	hung    chan struct{}    // closed when the host answers again; nil: it does
 }
 
-func (h *simHost) addr() string { return h.id + ":2181" }
+func (h *simHost) addr() string { return h.at + ":2181" }
 
-// lives is one process after another.
+// lives is one process after another. Some stay away for long, and some come back
+// on a new machine with the old id.
 func (h *simHost) lives(ctx context.Context) {
-	for ctx.Err() == nil {
-		process, kill := context.WithCancel(ctx)
+	for h.rest(ctx, h.joins); ctx.Err() == nil; {
+		life, end := context.WithCancel(ctx)
+		m := &mortal{server: h.w.server, killed: end}
 		h.mu.Lock()
-		h.kill = kill
+		h.process = m
 		h.mu.Unlock()
-		h.live(process)
-		kill()
-		if !h.w.quiet.Load() {
-			nap(ctx, time.Duration(h.chance(20000))*time.Millisecond)
+		h.dial = m.dial
+		h.live(life)
+		end()
+		most := []int{3000, 3000, 20000, 20000, 90000}[h.chance(5)]
+		h.rest(ctx, time.Duration(h.chance(most))*time.Millisecond)
+		if h.chance(4) == 0 {
+			h.put(0)
 		}
 	}
 }
 
-// crash ends the present process.
-func (h *simHost) crash() {
+// rest is a nap that ends when the faults are over.
+func (h *simHost) rest(ctx context.Context, d time.Duration) {
+	nap, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-nap.Done():
+	case <-h.w.calmed:
+	}
+}
+
+// crash ends the present process: in good order, or by a loss of power, so that its
+// session lives on until it expires.
+func (h *simHost) crash(hard bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.kill != nil {
-		h.kill()
+	m := h.process
+	h.mu.Unlock()
+	switch {
+	case m == nil:
+	case hard:
+		m.kill()
+	default:
+		m.killed()
+	}
+}
+
+// gone ends a machine for good.
+func (h *simHost) gone() {
+	h.leave()
+	h.crash(true)
+}
+
+// expire ends the present session.
+func (h *simHost) expire() {
+	h.mu.Lock()
+	s := h.session
+	h.mu.Unlock()
+	if s != nil {
+		h.w.server.ExpireSession(s.ID())
 	}
 }
 
@@ -91,12 +133,12 @@ func (h *simHost) answers(ctx context.Context) func() (string, <-chan struct{}) 
 // participant, one subscription.
 func (h *simHost) live(ctx context.Context) {
 	h.born++
-	watcher := config.NewWatcher(config.Config{Name: "site", Path: root, Layout: config.LayoutVersioned})
+	watcher := config.NewWatcher(config.Config{Name: "site", Path: root, Layout: config.LayoutVersioned, Splay: h.splay})
 	life := &simLife{simHost: h, ended: ctx.Done()}
 	subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: h.id})
 	life.subscriber = subscriber
 	p := New(Config{
-		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.id, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned,
+		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.at, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned,
 		Tree: func(ctx context.Context, s *session.Session, v Version) (*view.Tree, error) {
 			if v.Digest == "" {
 				return watcher.ReadVersion(ctx, s, v.Number)
@@ -109,6 +151,9 @@ func (h *simHost) live(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		h.mu.Lock()
+		h.session = s
+		h.mu.Unlock()
 		h.connected(ctx, s, watcher, subscriber, p)
 		_ = s.Close()
 	}
@@ -174,7 +219,7 @@ func (h *simLife) wait(ctx context.Context, d time.Duration) bool {
 // Vote implements Host.
 func (h *simLife) Vote(ctx context.Context, _ *view.Tree) error {
 	h.wait(ctx, time.Duration(h.chance(2000))*time.Millisecond)
-	if h.chance(30) == 0 && !h.w.quiet.Load() {
+	if h.chance(60) == 0 && !h.w.quiet.Load() {
 		return errors.New("refused")
 	}
 	return nil
@@ -188,6 +233,7 @@ func (h *simLife) Plan(ctx context.Context, tree *view.Tree, _ bool) ([]FileChan
 // Show implements Host.
 func (h *simLife) Show(tree *view.Tree) {
 	h.w.book.shown(h.id, tree.Generation, tree.Digest)
+	h.w.reads(h.id, tree)
 	h.put(tree.Generation)
 	h.subscriber.Report(tree.Generation, config.StateOK, nil)
 }
@@ -196,11 +242,17 @@ func (h *simLife) Show(tree *view.Tree) {
 func (h *simLife) Use(ctx context.Context, tree, from *view.Tree) error {
 	rollout := h.w.begin(h.id, tree.Generation)
 	defer h.w.end(h.id, rollout)
+	h.w.reads(h.id, tree)
 	h.put(tree.Generation)
 	if !h.wait(ctx, time.Duration(h.chance(8000))*time.Millisecond) {
 		return ErrStopping
 	}
-	if h.chance(8) == 0 && !h.w.quiet.Load() {
+	if h.chance(6) == 0 && !h.w.quiet.Load() { // the version kills it
+		h.crash(h.chance(2) == 0)
+		<-h.ended
+		return ErrStopping
+	}
+	if h.chance(12) == 0 && !h.w.quiet.Load() {
 		if !h.wait(ctx, time.Duration(h.chance(1000))*time.Millisecond) {
 			return ErrStopping
 		}

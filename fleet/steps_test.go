@@ -77,7 +77,7 @@ func newSteps(t *testing.T, victim string, before, after int) *steps {
 	w := newWorldOf(t, rand.New(rand.NewPCG(1, 2)))
 	w.quiet.Store(true) // but for the victim everything is well
 	for i := range 3 {
-		w.hosts = append(w.hosts, &simHost{w: w, id: fmt.Sprintf("h%d", i), rng: rand.New(rand.NewPCG(1, uint64(i))), dial: w.server.Dial})
+		w.hosts = append(w.hosts, w.host(fmt.Sprintf("h%d", i), "", uint64(i)))
 	}
 	return &steps{sim: w, victim: victim, mortal: &mortal{server: w.server, killed: func() {}, before: before, after: after}}
 }

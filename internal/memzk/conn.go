@@ -88,7 +88,7 @@ func (c *conn) read() {
 func (c *conn) run() {
 	for {
 		p, ok := c.in.pop(c.ended)
-		if !ok || !c.pass(clientToServer, c.ended) || p.eof {
+		if !ok || !c.pass(clientToServer, c.ended) || p.eof || !c.wait(p) {
 			break
 		}
 		c.s.mu.Lock()

@@ -30,6 +30,15 @@ type faults struct {
 	gates            map[gateKey]chan struct{}
 	refuseDial       map[string]bool
 	silentNewSession bool
+	hold             func(Held) <-chan struct{}
+	skew             time.Duration
+}
+
+// Held is a request that has come and was not looked at yet.
+type Held struct {
+	Addr string // that the client dialed
+	Op   int32
+	Body []byte // behind the xid and the operation; it must not be changed
 }
 
 type gateKey struct {
@@ -116,6 +125,49 @@ func (s *Server) Delay(op int32, d time.Duration) {
 		s.faults.delays = map[int32]time.Duration{}
 	}
 	s.faults.delays[op] = d
+}
+
+// Hold asks fn about each request, before it is applied: the request, and what comes
+// after it on the same connection, waits until the channel that fn returns is closed.
+// nil lets it pass. fn may call the server. Pings and handshakes are not asked about.
+// The end of the connection drops the request.
+func (s *Server) Hold(fn func(Held) <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults.hold = fn
+}
+
+// wait holds a request back; false means that the connection has ended.
+func (c *conn) wait(p packet) bool {
+	c.s.mu.Lock()
+	hold, known := c.s.faults.hold, c.session != nil
+	c.s.mu.Unlock()
+	if hold == nil || !known {
+		return true
+	}
+	d := jute.NewDecoder(p.frame)
+	var h jute.RequestHeader
+	h.Decode(d)
+	if d.Err() != nil || h.Op == jute.OpPing {
+		return true
+	}
+	free := hold(Held{Addr: c.addr, Op: h.Op, Body: p.frame[8:]})
+	if free == nil {
+		return true
+	}
+	select {
+	case <-free:
+		return true
+	case <-c.ended:
+		return false
+	}
+}
+
+// Skew makes the clock differ that stamps transactions, as that of a new leader may.
+func (s *Server) Skew(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults.skew = d
 }
 
 // Refuse answers op as a server does that does not know it: with the code

@@ -3,6 +3,7 @@ package memzk
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,5 +166,57 @@ func TestExpireSessionNow(t *testing.T) {
 		}
 		watcher.Close()
 		c.Drop()
+	})
+}
+
+func TestHold(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		free, came := make(chan struct{}), make(chan Held, 1)
+		s.Hold(func(h Held) <-chan struct{} {
+			if h.Op != jute.OpCreate || s.Exists("/held") { // which calls the server
+				return nil
+			}
+			came <- h
+			return free
+		})
+		c := dial(t, s)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			mustCreate(t, c, "/held", 0)
+		}()
+		if h := <-came; !strings.Contains(string(h.Body), "/held") {
+			t.Errorf("the body is %q", h.Body)
+		}
+		other := dial(t, s)
+		if _, _, code, err := other.Get("/", false); err != nil || code != 0 {
+			t.Errorf("another connection: %v", err)
+		}
+		if s.Exists("/held") {
+			t.Error("the request was applied before it was let go")
+		}
+		close(free)
+		<-done
+		if !s.Exists("/held") {
+			t.Error("the request was not applied")
+		}
+		c.Close()
+		other.Close()
+	})
+}
+
+func TestSkew(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, s *Server) {
+		s.Skew(-time.Hour)
+		c := dial(t, s)
+		mustCreate(t, c, "/a", 0)
+		n, err := s.Get("/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ago := time.Since(time.UnixMilli(n.Stat.Mtime)).Round(time.Minute); ago != time.Hour {
+			t.Errorf("the znode was changed %s ago, the clock is an hour late", ago)
+		}
+		c.Close()
 	})
 }
