@@ -121,6 +121,9 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 			return nil, fail(exitUsage, err)
 		}
 	}
+	if kind == "consul-template" {
+		translate.ConsulTemplateEnv(r, os.LookupEnv)
+	}
 	return r, nil
 }
 

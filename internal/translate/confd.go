@@ -69,12 +69,12 @@ func (r *Result) file(m map[string]any, prefix string, read ReadFunc, at func(st
 	t.check, t.reload = command(text(m["check_cmd"]), stagedWords), command(text(m["reload_cmd"]), map[string]string{"src": "destination", "dest": "destination"})
 	t.checkTimeout, t.reloadTimeout = seconds(m["check_cmd_timeout"]), seconds(m["reload_cmd_timeout"])
 	t.minInterval, t.syntax = seconds(m["min_reload_interval"]), text(m["output_format"])
-	t.waitMin = seconds(m["debounce"])
+	t.waitMin, t.createDirs = seconds(m["debounce"]), text(m["make_directories"]) == "true"
 	r.add(t)
 	for _, key := range sorted(m) {
 		known := []string{
 			"src", "dest", "dst", "mode", "owner", "group", "uid", "gid", "UID", "GID", "keys", "prefix", "check_cmd", "reload_cmd",
-			"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce",
+			"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce", "make_directories",
 		}
 		if !slices.Contains(known, key) {
 			t.miss("%s has no counterpart: %v", key, m[key])

@@ -76,6 +76,20 @@ var ctOwn = []string{
 	"template_error_fatal", "err_on_failed_lookup",
 }
 
+// ctTemplate are settings of a template that are translated, or need not be.
+var ctTemplate = []string{
+	"source", "contents", "destination", "perms", "user", "group", "uid", "gid", "backup", "wait", "command", "command_timeout", "exec",
+	"create_dest_dirs", "error_on_missing_key", "error_fatal", "left_delimiter", "right_delimiter",
+}
+
+// id is the number of a user or a group; a negative one is none.
+func id(v any) string {
+	if s := text(v); !strings.HasPrefix(s, "-") {
+		return s
+	}
+	return ""
+}
+
 // ctLevels are its levels of logging.
 var ctLevels = map[string]string{"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "err": "error", "error": "error"}
 
@@ -88,7 +102,7 @@ type ctFile struct {
 }
 
 func (c *ctFile) template(m map[string]any) {
-	t := &Template{dest: text(m["destination"]), owner: text(m["user"]), group: text(m["group"]), source: text(m["source"])}
+	t := &Template{dest: text(m["destination"]), owner: orText(m["user"], id(m["uid"])), group: orText(m["group"], id(m["gid"])), source: text(m["source"])}
 	t.missingOK = text(m["error_on_missing_key"]) != "true"
 	t.backup = text(m["backup"]) == "true"
 	if p, ok := m["perms"].(int); ok {
@@ -101,18 +115,19 @@ func (c *ctFile) template(m map[string]any) {
 		t.waitMin, t.waitMax = wait(m["wait"])
 	}
 	t.reload, t.reloadTimeout = ctCommand(m["command"]), text(m["command_timeout"])
-	if e := first(m["exec"]); e != nil {
+	if e := first(m["exec"]); e != nil && text(e["enabled"]) != "false" {
 		t.reload, t.reloadTimeout = ctCommand(e["command"]), orText(e["timeout"], t.reloadTimeout)
+		t.reloadEnv = ctEnv(first(e["env"]), t.miss)
 		for _, key := range sorted(e) {
-			if key != "command" && key != "timeout" {
+			if !slices.Contains([]string{"command", "timeout", "env", "enabled"}, key) {
 				t.miss("%s of exec has no counterpart in a reload block", key)
 			}
 		}
 	}
 	t.createDirs = text(m["create_dest_dirs"]) != "false" // the default there
 	c.r.add(t)
-	for _, key := range []string{"function_denylist", "function_blacklist", "sandbox_path", "uid", "gid"} {
-		if m[key] != nil {
+	for _, key := range sorted(m) {
+		if !slices.Contains(ctTemplate, key) {
 			t.miss("%s has no counterpart: %v", key, m[key])
 		}
 	}
@@ -131,16 +146,61 @@ func (c *ctFile) template(m map[string]any) {
 }
 
 func (c *ctFile) exec(m map[string]any) {
-	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"]), killSignal: text(m["kill_signal"])}
-	if p.command == nil {
+	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"]), killSignal: orText(m["kill_signal"], "SIGINT")}
+	if p.command == nil || text(m["enabled"]) == "false" {
 		return
 	}
+	p.env = ctEnv(first(m["env"]), c.r.miss)
 	for _, key := range sorted(m) {
-		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled"}, key) {
+		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled", "env"}, key) {
 			c.r.miss("%s of exec has no counterpart", key)
 		}
 	}
 	c.r.program = p
+}
+
+// environment is what a command gets of the environment, where settings say so.
+type environment struct {
+	pass []string // names and globs of what is passed on
+	set  []string // NAME=VALUE
+}
+
+// ctEnv is the env block of an exec block; nil without one.
+func ctEnv(m map[string]any, miss func(string, ...any)) *environment {
+	if m == nil {
+		return nil
+	}
+	e := &environment{set: texts(m["custom"])}
+	for _, key := range []string{"allowlist", "whitelist"} {
+		e.pass = append(e.pass, texts(m[key])...)
+	}
+	switch {
+	case text(m["pristine"]) == "true":
+		e.pass = nil
+	case len(e.pass) == 0:
+		e.pass = []string{"*"}
+	}
+	for _, key := range sorted(m) {
+		if !slices.Contains([]string{"pristine", "custom", "allowlist", "whitelist"}, key) && len(texts(m[key])) > 0 {
+			miss("%s of env has no counterpart: pass_env names what a command gets", key)
+		}
+	}
+	return e
+}
+
+// ConsulTemplateEnv takes what consul-template reads from the environment of its
+// process, after all files and flags.
+func ConsulTemplateEnv(r *Result, lookup func(string) (string, bool)) {
+	for _, name := range []string{"CT_LOG", "CONSUL_TEMPLATE_LOG"} {
+		if v, ok := lookup(name); ok && r.logLevel == "" {
+			r.logLevel = ctLevels[strings.ToLower(v)]
+		}
+	}
+	for _, name := range []string{"CONSUL_HTTP_ADDR", "VAULT_ADDR", "NOMAD_ADDR"} {
+		if _, ok := lookup(name); ok {
+			r.note("the environment names a server by %s: keys and services have to be in ZooKeeper, secrets in files (docs/secrets.md)", name)
+		}
+	}
 }
 
 // ctCommand is a command: a list is arguments, a text of several words is for

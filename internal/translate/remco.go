@@ -57,7 +57,6 @@ func (r *Result) resource(m map[string]any, read ReadFunc) {
 		if t["reload_cmd"] == nil && m["reload_cmd"] != nil {
 			t["reload_cmd"] = m["reload_cmd"]
 		}
-		delete(t, "make_directories")
 		r.file(t, prefix, read, func(src string) string { return src }, remcoText)
 	}
 	if m["start_cmd"] != nil {
@@ -65,9 +64,6 @@ func (r *Result) resource(m map[string]any, read ReadFunc) {
 	}
 	if e := first(m["exec"]); e != nil && text(e["command"]) != "" {
 		splay, kill := seconds(e["splay"]), seconds(e["kill_timeout"])
-		r.program = &program{command: command(text(e["command"]), nil), signal: text(e["reload_signal"]), splay: splay, kill: kill}
-		if e["kill_signal"] != nil {
-			r.miss("kill_signal of exec has no counterpart: the program gets TERM, then KILL")
-		}
+		r.program = &program{command: command(text(e["command"]), nil), signal: text(e["reload_signal"]), splay: splay, kill: kill, killSignal: text(e["kill_signal"])}
 	}
 }

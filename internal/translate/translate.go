@@ -45,6 +45,7 @@ type Template struct {
 	backup, missingOK, createDirs            bool
 	waitMin, waitMax, minInterval            string
 	check, reload                            []string // HCL expressions of the arguments
+	reloadEnv                                *environment
 	checkTimeout, reloadTimeout              string
 	allow                                    []string
 	notes                                    []note
@@ -66,6 +67,7 @@ type program struct {
 	command             []string
 	signal, splay, kill string
 	killSignal          string
+	env                 *environment
 }
 
 // ReadFunc reads a template that the settings name.
@@ -214,7 +216,8 @@ func (r *Result) Settings(inline bool) string {
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
 	}
-	if r.commands() {
+	inherit := r.inherits()
+	if inherit == inAgent {
 		b.WriteString("agent {\npass_env = [\"*\"]\n}\n")
 	}
 	if len(r.configs)+len(r.groups)+len(r.others) > 0 || r.set {
@@ -244,7 +247,7 @@ func (r *Result) Settings(inline bool) string {
 		b.WriteString(o.body + "}\n")
 	}
 	for _, t := range r.templates {
-		t.print(&b, inline)
+		t.print(&b, inline, inherit)
 	}
 	if p := r.program; p != nil {
 		fmt.Fprintf(&b, "\nexec \"main\" {\ncommand = [%s]\n", strings.Join(p.command, ", "))
@@ -254,15 +257,64 @@ func (r *Result) Settings(inline bool) string {
 		line(&b, "splay", p.splay)
 		line(&b, "kill_timeout", p.kill)
 		line(&b, "kill_signal", p.killSignal)
+		inherit.environment(p.env).print(&b)
 		b.WriteString("}\n")
 	}
 	return b.String()
 }
 
-// commands reports whether there are commands: those of the other programs have
-// the whole environment.
-func (r *Result) commands() bool {
-	return r.program != nil || slices.ContainsFunc(r.templates, func(t *Template) bool { return len(t.check)+len(t.reload) > 0 })
+// inheritance is where the settings say that commands get the whole environment,
+// as those of the other programs do.
+type inheritance int
+
+const (
+	nowhere  inheritance = iota // there are no commands
+	inAgent                     // once, for all commands
+	inBlocks                    // in each block: some commands get less
+)
+
+func (r *Result) inherits() inheritance {
+	where := nowhere
+	if r.program != nil {
+		if where = inAgent; r.program.env != nil {
+			return inBlocks
+		}
+	}
+	for _, t := range r.templates {
+		switch {
+		case t.reloadEnv != nil:
+			return inBlocks
+		case len(t.check)+len(t.reload) > 0:
+			where = inAgent
+		}
+	}
+	return where
+}
+
+// environment is what a block says of the environment; nil for nothing.
+func (i inheritance) environment(own *environment) *environment {
+	if own == nil && i == inBlocks {
+		return &environment{pass: []string{"*"}}
+	}
+	return own
+}
+
+func (e *environment) print(b *strings.Builder) {
+	if e == nil {
+		return
+	}
+	if len(e.pass) > 0 {
+		b.WriteString("pass_env = [" + quoteAll(e.pass) + "]\n")
+	}
+	if len(e.set) == 0 {
+		return
+	}
+	b.WriteString("env = {\n")
+	for _, pair := range e.set {
+		name, value, _ := strings.Cut(pair, "=")
+		fmt.Fprintf(b, "%s = %s\n", quote(name), quote(value))
+	}
+	b.WriteString("}\n")
 }
 
 func line(b *strings.Builder, name, value string) {
@@ -284,7 +336,7 @@ func comment(b *strings.Builder, notes []note) {
 }
 
 // print prints the block of a template.
-func (t *Template) print(b *strings.Builder, inline bool) {
+func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	fmt.Fprintf(b, "\ntemplate %q {\n", t.Name)
 	comment(b, t.notes)
 	switch {
@@ -319,12 +371,12 @@ func (t *Template) print(b *strings.Builder, inline bool) {
 		line(b, "max", t.waitMax)
 		b.WriteString("}\n")
 	}
-	block(b, "check", t.check, "timeout", t.checkTimeout)
-	block(b, "reload", t.reload, "timeout", t.reloadTimeout, "min_interval", t.minInterval)
+	block(b, "check", t.check, inherit.environment(nil), "timeout", t.checkTimeout)
+	block(b, "reload", t.reload, inherit.environment(t.reloadEnv), "timeout", t.reloadTimeout, "min_interval", t.minInterval)
 	b.WriteString("}\n")
 }
 
-func block(b *strings.Builder, name string, command []string, more ...string) {
+func block(b *strings.Builder, name string, command []string, env *environment, more ...string) {
 	if len(command) == 0 {
 		return
 	}
@@ -332,6 +384,7 @@ func block(b *strings.Builder, name string, command []string, more ...string) {
 	for i := 0; i+1 < len(more); i += 2 {
 		line(b, more[i], more[i+1])
 	}
+	env.print(b)
 	b.WriteString("}\n")
 }
 
