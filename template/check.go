@@ -248,7 +248,7 @@ var checked = map[reflect.Type]string{
 
 // foreign are the names that other programs have for fields.
 var foreign = map[string]string{
-	"NodeAddress": "Host", "Tags": "Labels", "ServiceMeta": "Labels", "NodeMeta": "Labels", "ServiceAddress": "Host", "ServicePort": "Port", "Weights": "Weight",
+	"NodeAddress": "Host", "ServiceMeta": "Labels", "NodeMeta": "Labels", "ServiceAddress": "Host", "ServicePort": "Port", "Weights": "Weight",
 }
 
 func (c *checker) fields(n parse.Node, t reflect.Type, path []string) reflect.Type {

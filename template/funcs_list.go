@@ -119,10 +119,8 @@ func byPort(members []view.Member) map[int][]view.Member {
 func byTag(members []view.Member) map[string][]view.Member {
 	m := map[string][]view.Member{}
 	for _, member := range members {
-		for tag, v := range member.Labels {
-			if v == "" || v == "true" {
-				m[tag] = append(m[tag], member)
-			}
+		for _, tag := range member.Tags() {
+			m[tag] = append(m[tag], member)
 		}
 	}
 	return m

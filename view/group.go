@@ -107,6 +107,32 @@ func (m Member) MayServe() bool { return m.Status == StatusUp }
 // Address is host and port joined, with brackets around an IPv6 address.
 func (m Member) Address() string { return joinHostPort(m.Host, m.Port) }
 
+// Tags are the names of the labels that are tags, sorted: those with an empty
+// value, or "true".
+func (m Member) Tags() []string {
+	tags := []string{}
+	for name, v := range m.Labels {
+		if isTag(v) {
+			tags = append(tags, name)
+		}
+	}
+	slices.Sort(tags)
+	return tags
+}
+
+// Meta are the labels that are no tags.
+func (m Member) Meta() map[string]string {
+	meta := map[string]string{}
+	for name, v := range m.Labels {
+		if !isTag(v) {
+			meta[name] = v
+		}
+	}
+	return meta
+}
+
+func isTag(value string) bool { return value == "" || value == "true" }
+
 // Equal reports whether both are the same state of the same member.
 func (m Member) Equal(o Member) bool {
 	return m.ID == o.ID && m.Node == o.Node && m.Znode == o.Znode && m.Name == o.Name && m.Host == o.Host && m.Port == o.Port &&

@@ -30,6 +30,9 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 	if e := first(m["exec"]); e != nil {
 		c.exec(e)
 	}
+	if len(r.services) > 0 {
+		r.note("while a service has no members the last good file stays, where consul-template writes it without servers: on_empty = \"render\" of the group does that")
+	}
 	for _, key := range sorted(m) {
 		switch key {
 		case "template", "exec", "wait", "default_delimiters":
@@ -433,6 +436,11 @@ func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
 	return append(append(out, tokens(arg2+status)...), list[end:]...), ""
 }
 
+// indexed reports whether a function takes one value out of a map.
+func indexed(list []token) bool {
+	return slices.ContainsFunc(list, func(t token) bool { return t.kind == 'w' && (t.text == "index" || t.text == "hasKey") })
+}
+
 // ctFields translates the fields of members, pairs and services.
 func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
 	name, rest, deep := strings.Cut(path, ".")
@@ -473,12 +481,15 @@ func ctFields(w *rewriter, of shape, base, path string, list []token) (string, s
 		}
 		return of.name, ""
 	case "Tags":
-		w.tmpl.note("a tag is a label of that name, whose value is empty or true: .Tags are the names of all labels")
+		w.tmpl.note("a tag is a label of that name, whose value is empty or true")
 		if rest == "Contains" {
-			return "hasKey " + base + ".Labels", ""
+			return "in " + base + ".Tags", ""
 		}
-		return "(keys " + base + ".Labels)", ""
+		return base + ".Tags", ""
 	case "ServiceMeta", "NodeMeta":
+		if !deep && !indexed(list) {
+			return base + ".Meta", ""
+		}
 		return strings.TrimSuffix(base+".Labels."+rest, "."), ""
 	case "Weights":
 		if rest == "Passing" {
