@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -45,17 +46,6 @@ func httpGet(t *testing.T, a *started, method, path string, header map[string]st
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(data), resp.Header
-}
-
-// shortDir is a directory whose path leaves room for the name of a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "zka") //nolint:usetesting // t.TempDir is too long for a socket.
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 func TestHTTP_ReadOnlyAndGuarded(t *testing.T) {
@@ -111,7 +101,7 @@ func TestAdmin_Orders(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Admin.Socket = filepath.Join(shortDir(t), "s")
+	c.Admin.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	c.Hooks = []hook.Config{{Name: "h", Command: script("cat >> %s; exit 3", b.path("log"))}}
 	loaded := c
@@ -184,7 +174,7 @@ func TestAdmin_EventsAreFollowed(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Admin.Socket = filepath.Join(shortDir(t), "s")
+	c.Admin.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	a := b.start(c)
 	a.ready()

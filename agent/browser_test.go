@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -259,7 +260,7 @@ func TestBrowser_NoOutputByDefault(t *testing.T) {
 			broken := b.file("broken.conf", "port {{ key \"web/port\" }};\n# Pl4nted-diff\n")
 			broken.Check = &apply.CheckConfig{Command: script("echo Pl4nted-check >&2; exit 3")}
 			c.Bundles = []apply.Config{broken}
-			c.Admin.Socket = filepath.Join(shortDir(t), "s")
+			c.Admin.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 			c.Hooks = []hook.Config{{Name: "h", Command: script("echo Pl4nted-output; exit 4 # Pl4nted-argument")}}
 			a := b.start(c)
 			a.ready()

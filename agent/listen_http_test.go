@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -29,7 +30,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	other := taken(t)
 	c := b.config()
-	c.Admin.Socket = filepath.Join(shortDir(t), "s")
+	c.Admin.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 	c.HTTP = &web.HTTPConfig{Listen: other.Addr().String()}
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
 	next := c

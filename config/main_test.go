@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -130,20 +131,10 @@ func (f *follower) awaitStatus(what string, ok func(Status) bool) {
 	eventually(f.t, what, func() bool { return ok(f.w.Status()) })
 }
 
-// eventually polls for what has no event.
+// eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	limit := time.NewTimer(within)
-	defer limit.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
+	testhelp.Eventually(t, what, ok)
 }
 
 // has reports whether a tree holds exactly the keys.

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // limit is how long a test waits for something that must happen. Machines
@@ -157,18 +159,10 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// eventually waits until ok returns true; what says what is waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for %s", limit, what)
-		}
-		<-tick.C
-	}
+	testhelp.Eventually(t, what, ok)
 }
 
 // fileHolds waits until the file's content satisfies ok, and returns it.

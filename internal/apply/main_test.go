@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 func TestMain(m *testing.M) {
@@ -21,17 +22,9 @@ func TestMain(m *testing.M) {
 const patience = 60 * time.Second
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		<-tick.C
-	}
+	testhelp.Eventually(t, what, ok)
 }
 
 // read is a file's text; empty when it is not there.

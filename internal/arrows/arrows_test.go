@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
+	"internal/testhelp":   {},
 	"internal/arrows":     {},
 	"internal/files":      {},
 	"internal/history":    {},
@@ -80,6 +81,9 @@ var allowed = map[string][]string{
 // free are packages at the edges, which may import everything of ours.
 var free = []string{"cmd/", "bench", "examples", "docs", "packaging"}
 
+// forTests are packages that only tests import.
+var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/history", "internal/peers", "internal/testhelp"}
+
 // client is the library that only session (and the measuring programs of
 // bench) may import.
 const client = "github.com/go-zookeeper/zk"
@@ -110,7 +114,7 @@ func TestArrows(t *testing.T) {
 			if target, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(may, target) {
 				t.Errorf("%s imports %s: the arrows allow it only %v", name, target, may)
 			}
-			if imported == "testing" && name != "internal/peers" && name != "internal/history" && name != "internal/zktest" && name != "zktest" && !strings.HasPrefix(name, "internal/zktest/") {
+			if imported == "testing" && !slices.Contains(forTests, name) {
 				t.Errorf("%s imports testing outside of tests", name)
 			}
 		}

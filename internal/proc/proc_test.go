@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 func TestMain(m *testing.M) {
@@ -32,17 +34,10 @@ func gone(t *testing.T, pid int) {
 	})
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		<-tick.C
-	}
+	testhelp.Eventually(t, what, ok)
 }
 
 func readPID(t *testing.T, path string) int {

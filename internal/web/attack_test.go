@@ -16,6 +16,8 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/registry"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // get asks and returns the code and the body.
@@ -177,7 +179,7 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 	for _, show := range []bool{false, true} {
 		src := leaky(show)
 		s := newServer(src)
-		s.Socket = filepath.Join(shortDir(t), "s")
+		s.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 		for _, e := range []event.Event{
 			{Kind: "apply-failed", Subject: "web", Text: secret},
 			{Kind: "hook-failed", Subject: "h", Text: secret},

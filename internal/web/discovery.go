@@ -155,33 +155,16 @@ func (s *Server) groupNow(name, status string) (groupDocument, <-chan struct{}, 
 
 // streamGroup sends the group now and at each change.
 func (s *Server) streamGroup(client sse, r *http.Request, name, status string) {
-	alive := time.NewTicker(liveBeat)
-	defer alive.Stop()
 	sent := ""
-	for {
+	s.follow(client, r, func() (string, <-chan struct{}, error) {
 		doc, next, _, err := s.groupNow(name, status)
-		if err != nil {
-			return
+		if err != nil || doc.Index == sent {
+			return "", next, err
 		}
-		if doc.Index != sent {
-			data, err := json.Marshal(doc)
-			if err != nil || !client.send(fmt.Sprintf("id: %s\nevent: members\ndata: %s\n\n", doc.Index, data)) {
-				return
-			}
-			sent = doc.Index
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-s.Source.Ended():
-			return
-		case <-next:
-		case <-alive.C:
-			if !client.send(": alive\n\n") {
-				return
-			}
-		}
-	}
+		sent = doc.Index
+		data, err := json.Marshal(doc)
+		return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n\n", doc.Index, data), next, err
+	})
 }
 
 // servePrometheus lists the targets of one group, of the groups of a set, or of

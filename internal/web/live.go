@@ -52,6 +52,30 @@ func (c sse) send(text string) bool {
 	return c.out.Flush() == nil
 }
 
+// follow sends what news returns, now and each time that its channel is closed,
+// until the client or the agent goes, or news fails.
+func (s *Server) follow(client sse, r *http.Request, news func() (string, <-chan struct{}, error)) {
+	alive := time.NewTicker(liveBeat)
+	defer alive.Stop()
+	for {
+		text, next, err := news()
+		if err != nil || !client.send(text) {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.Source.Ended():
+			return
+		case <-next:
+		case <-alive.C:
+			if !client.send(": alive\n\n") {
+				return
+			}
+		}
+	}
+}
+
 // stateMark names the state that a reader would see now, in this process.
 func (s *Server) stateMark() string {
 	seq, _ := s.Events.Newest()

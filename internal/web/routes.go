@@ -137,32 +137,17 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() r
 
 // stream writes events until the client or the agent goes.
 func (s *Server) stream(client sse, r *http.Request, since int64, to func() reader) {
-	alive := time.NewTicker(liveBeat)
-	defer alive.Stop()
-	for {
+	s.follow(client, r, func() (string, <-chan struct{}, error) {
 		list, next := to().events(since)
 		var text strings.Builder
 		for _, e := range list {
 			data, err := json.Marshal(e)
 			if err != nil {
-				return
+				return "", nil, err
 			}
 			fmt.Fprintf(&text, "id: %d\ndata: %s\n\n", e.Seq, data)
 			since = e.Seq
 		}
-		if !client.send(text.String()) {
-			return
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-s.Source.Ended():
-			return
-		case <-next:
-		case <-alive.C:
-			if !client.send(": alive\n\n") {
-				return
-			}
-		}
-	}
+		return text.String(), next, nil
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -30,28 +31,9 @@ import (
 const patience = 60 * time.Second
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		<-tick.C
-	}
-}
-
-// shortDir is a directory whose path leaves room for the name of a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "zka") //nolint:usetesting // t.TempDir is too long for a socket.
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
+	testhelp.Eventually(t, what, ok)
 }
 
 // still is an agent of which nothing changes.
@@ -88,6 +70,7 @@ func (s *still) Session(context.Context) (*session.Session, error) {
 func (s *still) Blame(context.Context, blame.Query) ([]*blame.File, error) {
 	return nil, blame.ErrNoFile
 }
+
 func (s *still) Preview(_ context.Context, name string) ([]FileDiff, error) { return s.preview(name) }
 
 var closed = func() chan struct{} {
@@ -214,7 +197,7 @@ func TestListen_Refused(t *testing.T) {
 	if _, err := adminSocket(t.Context(), "/tmp/"+strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("long path: got %v", err)
 	}
-	file := filepath.Join(shortDir(t), "file")
+	file := filepath.Join(testhelp.ShortDir(t), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +207,7 @@ func TestListen_Refused(t *testing.T) {
 }
 
 func TestAdminSocket_LeftOverAndTaken(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(testhelp.ShortDir(t), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

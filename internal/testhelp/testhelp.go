@@ -1,0 +1,38 @@
+// Package testhelp has what the tests of several packages need.
+package testhelp
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// Patience bounds every wait for something that must come.
+const Patience = 60 * time.Second
+
+// Eventually waits until ok returns true, and fails the test after Patience. It is
+// for what has no event, and for real time: a test in virtual time sleeps.
+func Eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.Now().Add(Patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited %s in vain for %s", Patience, what)
+		}
+		<-tick.C
+	}
+}
+
+// ShortDir is a directory whose path leaves room for the name of a socket. It goes
+// with the test.
+func ShortDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "zka") //nolint:usetesting // the name of t.TempDir is too long for a socket.
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
