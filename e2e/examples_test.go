@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -391,4 +392,72 @@ func TestDev_ShowsThePage(t *testing.T) {
 			t.Errorf("%s%s: %s", url, path, resp.Status)
 		}
 	}
+}
+
+// bareSettings are settings without a seed: a service that nothing answers for, a
+// config that nobody has published, and a file that needs both.
+func bareSettings(t *testing.T) string {
+	t.Helper()
+	dir, port := t.TempDir(), freePort(t)
+	text := `
+zookeeper { servers = ["127.0.0.1:2181"] }
+service "api" {
+  group = "/services/api"
+  port  = ` + port + `
+  check "tcp" {
+    address  = "127.0.0.1:` + port + `"
+    interval = "500ms"
+    rise     = 1
+  }
+}
+config "web" { path = "/config/web" }
+group "api" { path = "/services/api" }
+template "web" {
+  contents    = "timeout {{ key \"web/timeout\" }}{{ range members \"api\" }}\nserver {{ .ID }}{{ end }}\n"
+  destination = "out/web.conf"
+}
+`
+	if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestDev_SaysWhatItWaitsFor(t *testing.T) {
+	site := t.TempDir()
+	if err := os.WriteFile(filepath.Join(site, "timeout"), []byte("30s"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, nil, bareSettings(t))
+	d.says(t, "waiting for config.web")
+	d.says(t, "service api: registered")
+	publish := strings.Fields(d.match(t, `it goes on after: \S+ (config publish DIR .*)`))
+	publish[slices.Index(publish, "DIR")] = site
+	must(t, publish...)
+	d.says(t, "+timeout 30s")
+}
+
+// TestDev_Hosts: three hosts vote on a version, and use it one after the other.
+func TestDev_Hosts(t *testing.T) {
+	site := t.TempDir()
+	write := func(v string) {
+		if err := os.WriteFile(filepath.Join(site, "timeout"), []byte(v), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := startDev(t, nil, "--hosts", "3", bareSettings(t))
+	d.says(t, "Try in another terminal")
+	zk := d.match(t, `zookeeper +(\S+)`)
+	write("30s")
+	must(t, "config", "publish", site, "/config/web", "--zk", zk)
+	for _, host := range []string{"host-1", "host-2", "host-3"} {
+		d.says(t, "+server "+host+"\n")
+		d.says(t, "/"+host+"/files/")
+	}
+	write("60s")
+	out := must(t, "config", "publish", site, "/config/web", "--rollout", "--parallel", "1", "--bake", "0s", "--zk", zk)
+	if strings.Count(out, "vote host-") != 3 || strings.Count(out, ": done") < 3 {
+		t.Errorf("the rollout says\n%s", out)
+	}
+	eventually(t, "three files to change", func() bool { return strings.Count(d.out.String(), "+timeout 60s") == 3 })
 }

@@ -39,7 +39,9 @@ are read again when they are edited. Any ZooKeeper client can connect.
 It is not for production: all data are gone at the end. Nothing of this host is
 touched: rendered files go below a directory of their own unless --in-place is
 given, and commands of hooks and reloads are shown and not run unless --hooks run
-is given. Checks are run.
+is given. Checks are run. A service that nothing answers for gets a stand-in.
+
+With --hosts 3 three agents run, as on three hosts: to try votes and rollouts.
 
 Without an argument a built-in example is run, and explained.`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -64,7 +66,8 @@ Without an argument a built-in example is run, and explained.`,
 	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default print; run for the built-in example)")
 	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "the ZooKeeper whose ways the server has, as in 3.9")
 	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say")
-	f.BoolVar(&o.StandIn, "stand-in", false, "answer for the services of the settings, on free ports")
+	f.BoolVar(&o.StandIn, "stand-in", true, "answer for the services of the settings that nothing answers for, on free ports")
+	f.IntVar(&o.Hosts, "hosts", 1, "run so many agents, each as a host of its own")
 	f.BoolVar(&o.Story, "story", false, "show step by step what the agent does")
 	return c
 }
@@ -83,7 +86,7 @@ func (g *globals) dev(ctx context.Context, o *dev.Options) error {
 func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	o.Paths = args
 	if len(args) == 0 {
-		o.StandIn, o.Story = true, !c.Flags().Changed("story") || o.Story
+		o.Story = !c.Flags().Changed("story") || o.Story
 	}
 	switch o.hooks {
 	case "run", "print":
@@ -95,6 +98,12 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	}
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		return usagef("--listen %q: want host:port, as in 127.0.0.1:2182", o.Listen)
+	}
+	if o.Hosts < 1 || o.Hosts > dev.MaxHosts {
+		return usagef("--hosts %d: want 1 to %d", o.Hosts, dev.MaxHosts)
+	}
+	if o.Hosts > 1 && o.Story {
+		return usagef("--story is told of one host: leave out --hosts")
 	}
 	if o.Churn < 0 || o.ExitAfter < 0 {
 		return usagef("a time must not be negative")

@@ -30,6 +30,9 @@ const tickTime = 500 * time.Millisecond
 // a port of its own.
 const MaxMembers = 500
 
+// MaxHosts bounds the agents.
+const MaxHosts = 20
+
 // Members are the simulated members of one group.
 type Members struct {
 	Group string // name of a group block, or a path
@@ -46,7 +49,8 @@ type Options struct {
 	ExitAfter   time.Duration
 	RunHooks    bool // run the commands of hooks and reloads, not only show them
 	InPlace     bool // write the files where the settings say
-	StandIn     bool // answer for the services of the settings
+	StandIn     bool // answer for the services of the settings that do not answer
+	Hosts       int  // how many agents run, each as a host of its own; 0: one
 	Story       bool // show step by step what the agent does
 
 	// ServerVersion is the ZooKeeper whose ways the server has; see ServerVersion.
@@ -71,15 +75,25 @@ var ErrSettings = errors.New("the settings cannot be used")
 
 // run is one run.
 type run struct {
-	con     *term.Console
-	o       *Options
-	dir     string // private directory: state, socket, files; removed at the end
-	paths   []string
-	server  *memzk.Server
-	addr    string // of the server, for clients on this host
-	adapter *adapter
+	con    *term.Console
+	o      *Options
+	dir    string // private directory: state, socket, files; removed at the end
+	paths  []string
+	server *memzk.Server
+	addr   string // of the server, for clients on this host
+	hosts  []*host
+	// builtIn says that the example of the program runs.
+	builtIn bool
 	sim     *simulation
 	wg      sync.WaitGroup // helpers: they end with the context of run
+}
+
+// host is one agent, with a directory, listeners and stand-ins of its own.
+type host struct {
+	*adapter
+
+	cfg agent.Config
+	a   *agent.Agent
 }
 
 // Run tries the settings until ctx ends, the time is over, or the agent ends by
@@ -98,6 +112,7 @@ func Run(ctx context.Context, o *Options) error {
 	d := &run{con: o.Console, o: o, dir: dir, paths: o.Paths, server: memzk.New(memzk.Options{TickTime: tickTime, Version: o.ServerVersion})}
 	defer d.server.Close()
 	if len(o.Paths) == 0 {
+		d.builtIn = true
 		if d.paths, err = unpackQuickstart(filepath.Join(dir, "quickstart")); err != nil {
 			return err
 		}
@@ -140,49 +155,65 @@ func loopback(host string) bool {
 // run runs the agent and everything around it until ctx ends, the time is over,
 // or the agent ends by itself.
 func (d *run) run(ctx context.Context) error {
-	cfg, err := d.settings()
-	if err != nil {
+	defer func() {
+		for _, h := range d.hosts {
+			h.close()
+		}
+	}()
+	if err := d.settings(); err != nil {
 		return err
 	}
-	defer d.adapter.close()
-	if err = d.seed(ctx, &cfg, seedDir); err != nil {
+	cfg := &d.hosts[0].cfg
+	if err := d.seed(ctx, cfg, seedDir); err != nil {
 		return err
 	}
-	a, err := agent.New(cfg)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrSettings, err)
+	for _, h := range d.hosts {
+		var err error
+		if h.a, err = agent.New(h.cfg); err != nil {
+			return fmt.Errorf("%w: %w", ErrSettings, err)
+		}
 	}
 	life, end := context.WithCancel(ctx)
 	defer d.wg.Wait()
 	defer end()
-	ended := make(chan error, 1)
-	agentDone := make(chan struct{})
-	go func() {
-		defer close(agentDone)
-		ended <- a.Run(life)
-	}()
-	// The agent leaves first, while the server is there for it.
-	defer func() { end(); d.server.Start(); <-agentDone }()
-	d.sim = newSimulation(d.server, d.memberConfig(&cfg))
+	ended := make(chan error, len(d.hosts))
+	var agents sync.WaitGroup
+	for _, h := range d.hosts {
+		agents.Go(func() { ended <- h.a.Run(life) })
+	}
+	// The agents leave first, while the server is there for them.
+	defer func() { end(); d.server.Start(); agents.Wait() }()
+	d.sim = newSimulation(d.server, d.memberConfig(cfg))
 	d.wg.Go(func() { d.sim.run(life, d.con, d.o) })
 	d.wg.Go(func() { d.outages(life) })
-	select {
-	case <-a.Ready():
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return nil
+	// An agent that waits for something is shown, too: the narrator says for what.
+	soon, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	for _, h := range d.hosts {
+		select {
+		case <-h.a.Ready():
+		case <-soon.Done():
+		case err := <-ended:
+			return err
+		}
 	}
-	d.banner(&cfg, a)
-	return d.watch(life, a, &cfg, ended)
+	d.banner()
+	return d.watch(life, ended)
 }
 
-// watch tells what happens until it is time to end.
-func (d *run) watch(ctx context.Context, a *agent.Agent, cfg *agent.Config, ended <-chan error) error {
-	n := newNarrator(d.con)
+// readyWait is how long the first words wait for the agents to be ready.
+const readyWait = time.Second
+
+// watch shows what happens until it is time to end.
+func (d *run) watch(ctx context.Context, ended <-chan error) error {
+	narrators := make([]*narrator, len(d.hosts))
+	for i, h := range d.hosts {
+		narrators[i] = newNarrator(d.con, h.name, d.addr+h.cfg.ZooKeeper.Chroot)
+	}
+	n := narrators[0]
 	var story *story
 	if d.o.Story {
-		story = d.newStory(cfg)
+		story = d.newStory(&d.hosts[0].cfg)
 		// The first title stands above what has happened already.
 		if err := story.next(ctx, time.Now(), n); err != nil {
 			return err
@@ -198,7 +229,9 @@ func (d *run) watch(ctx context.Context, a *agent.Agent, cfg *agent.Config, ende
 		case err := <-ended:
 			return err
 		case now := <-tick.C:
-			n.look(new(a.Status()))
+			for i, h := range d.hosts {
+				narrators[i].look(new(h.a.Status()))
+			}
 			if story != nil && !story.over() {
 				if err := story.next(ctx, now, n); err != nil && ctx.Err() == nil {
 					return err

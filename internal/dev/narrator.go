@@ -19,6 +19,8 @@ const maxShown = 16 << 10
 // narrator prints what has changed from one status of the agent to the next.
 type narrator struct {
 	con      *term.Console
+	host     string // its name, when there are several
+	server   string // where clients reach the server
 	files    map[string]string
 	services map[string]string
 	groups   map[string][]string
@@ -31,16 +33,19 @@ type narrator struct {
 	hooks    int // ended runs told so far
 }
 
-func newNarrator(con *term.Console) *narrator {
+func newNarrator(con *term.Console, host, server string) *narrator {
+	if host != "" {
+		host += ": "
+	}
 	return &narrator{
-		con: con, files: map[string]string{}, services: map[string]string{}, groups: map[string][]string{},
+		con: con, host: host, server: server, files: map[string]string{}, services: map[string]string{}, groups: map[string][]string{},
 		leaders: map[string]int64{}, runs: map[string]int64{}, open: map[string]condition.Condition{},
 	}
 }
 
 // tell prints one line.
 func (n *narrator) tell(format string, args ...any) {
-	n.con.Printf("-- %s\n", term.Printable(fmt.Sprintf(format, args...)))
+	n.con.Printf("-- %s%s\n", n.host, term.Printable(fmt.Sprintf(format, args...)))
 }
 
 // look tells what is new.
@@ -178,6 +183,7 @@ func (n *narrator) conditions(s *web.Status) {
 		now[key] = c
 		if old, known := n.open[key]; !known || old.Text != c.Text {
 			n.tell("%s: %s", strings.TrimSpace(key), c.Text)
+			n.advise(c, s)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.open)) {
@@ -186,4 +192,26 @@ func (n *narrator) conditions(s *web.Status) {
 		}
 	}
 	n.open = now
+}
+
+// advise says how to make a condition pass. Whoever tries settings has no other
+// publisher: for a source that is missing it is the command that makes it.
+func (n *narrator) advise(c condition.Condition, s *web.Status) {
+	if c.Code != "waiting-for-sources" {
+		if e, ok := c.About(); ok {
+			n.con.Printf("   %s\n", strings.ReplaceAll(e.Do, "`", ""))
+		}
+		return
+	}
+	for _, src := range s.Sources {
+		if src.Reported {
+			continue
+		}
+		switch src.Kind {
+		case string(view.KindConfig):
+			n.con.Printf("   it goes on after: %s config publish DIR %s --zk %s\n", term.ShellWord(os.Args[0]), src.Path, n.server)
+		default:
+			n.con.Printf("   it goes on when %s is there; the directory \"seed\" beside the settings may have it\n", src.Path)
+		}
+	}
 }

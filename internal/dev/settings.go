@@ -2,6 +2,7 @@ package dev
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/examples/quickstart"
@@ -41,31 +43,36 @@ func unpackQuickstart(dir string) ([]string, error) {
 	return []string{dir}, err
 }
 
-// settings loads the settings and adapts them to the server in memory.
-func (d *run) settings() (agent.Config, error) {
+// settings loads the settings of each host and adapts them to the server in memory.
+func (d *run) settings() error {
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelError + 1) // the narrator tells what a log would
 	if d.o.Verbose {
 		level.Set(slog.LevelDebug)
 	}
 	logger := slog.New(slog.NewTextHandler(d.con.Err, &slog.HandlerOptions{Level: level}))
-	s, err := d.o.Load(d.paths, settings.Options{Logger: logger, Offline: true})
-	if err != nil {
-		return agent.Config{}, err
-	}
-	d.adapter = newAdapter(d)
-	cfg := s.Config
-	if err := d.adapter.adapt(&cfg); err != nil {
-		return cfg, err
-	}
-	cfg.Load = func() (agent.Config, error) {
-		s, err := settings.Load(d.paths, settings.Options{Logger: logger, Offline: true})
+	load := d.o.Load // shows what is wrong, once
+	for i := range max(1, d.o.Hosts) {
+		h := &host{adapter: newAdapter(d, i)}
+		d.hosts = append(d.hosts, h)
+		s, err := load(d.paths, settings.Options{Logger: logger, Offline: true})
 		if err != nil {
-			return agent.Config{}, err
+			return err
 		}
-		return s.Config, d.adapter.adapt(&s.Config)
+		load = settings.Load
+		h.cfg = s.Config
+		if err := h.adapt(&h.cfg); err != nil {
+			return err
+		}
+		h.cfg.Load = func() (agent.Config, error) {
+			s, err := settings.Load(d.paths, settings.Options{Logger: logger, Offline: true})
+			if err != nil {
+				return agent.Config{}, err
+			}
+			return s.Config, h.adapt(&s.Config)
+		}
 	}
-	return cfg, nil
+	return nil
 }
 
 // adapter changes settings so that they use the server in memory, and so that
@@ -73,32 +80,55 @@ func (d *run) settings() (agent.Config, error) {
 // same way: a reload disturbs nothing that did not change.
 type adapter struct {
 	d    *run
+	name string // of the host; empty: there is only one
+	dir  string
 	http string
 
-	mu       sync.Mutex // guards standIns
-	standIns map[string]*backend
+	mu       sync.Mutex          // guards standIns
+	standIns map[string]*backend // by service; nil: something answers already
 }
 
-func newAdapter(d *run) *adapter { return &adapter{d: d, standIns: map[string]*backend{}} }
+func newAdapter(d *run, i int) *adapter {
+	a := &adapter{d: d, dir: d.dir, standIns: map[string]*backend{}}
+	if d.o.Hosts > 1 {
+		a.name = fmt.Sprintf("host-%d", i+1)
+		a.dir = filepath.Join(d.dir, a.name)
+	}
+	if i > 0 {
+		a.http = anyPort // the first has the port of the settings
+	}
+	return a
+}
+
+// anyPort is a free port of loopback.
+const anyPort = "127.0.0.1:0"
 
 // close ends the stand-ins.
 func (a *adapter) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, b := range a.standIns {
-		b.close()
+		if b != nil {
+			b.close()
+		}
 	}
 }
 
 func (a *adapter) adapt(c *agent.Config) error {
 	c.ZooKeeper.Servers, c.ZooKeeper.TLS, c.ZooKeeper.StateDir = []string{a.d.addr}, nil, ""
-	c.StateDir = filepath.Join(a.d.dir, "state")
-	c.Admin.Socket = filepath.Join(a.d.dir, "sock")
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return err
+	}
+	c.StateDir = filepath.Join(a.dir, "state")
+	c.Admin.Socket = filepath.Join(a.dir, "sock")
 	c.OnStop, c.Version = "leave", a.d.o.Version
 	if a.http == "" {
 		a.http = httpAddress(c.HTTP)
 	}
 	c.HTTP = &web.HTTPConfig{Listen: a.http}
+	if a.name != "" {
+		a.host(c)
+	}
 	for i := range c.Services {
 		c.Services[i].StateFile = ""
 		if err := a.standIn(&c.Services[i]); err != nil {
@@ -115,10 +145,26 @@ func (a *adapter) adapt(c *agent.Config) error {
 	return nil
 }
 
+// host makes the settings those of one of several hosts.
+func (a *adapter) host(c *agent.Config) {
+	c.ID, c.Host = a.name, a.name
+	if a.name != "host-1" {
+		c.DNS = nil // the first host has the port of the settings
+	}
+	groups := map[string]bool{}
+	for i := range c.Services {
+		s := &c.Services[i]
+		s.MemberID = a.name
+		if groups[s.Group] {
+			s.MemberID += "-" + s.Name
+		}
+		groups[s.Group] = true
+	}
+}
+
 // httpAddress is where the page is: where the settings want it, unless
 // something else is there.
 func httpAddress(c *web.HTTPConfig) string {
-	const anyPort = "127.0.0.1:0"
 	if c == nil {
 		return anyPort
 	}
@@ -146,10 +192,14 @@ func (a *adapter) bundle(b *apply.Config) {
 		where := t.Destination
 		t.Destination = func(e *command.Each) (string, error) {
 			path, err := where(e)
-			if err != nil || below(path, a.d.dir) {
+			if err != nil || below(path, a.dir) {
 				return path, err
 			}
-			path = filepath.Join(a.d.dir, "files", path)
+			if rest, ok := strings.CutPrefix(path, a.d.dir+string(filepath.Separator)); ok {
+				path = filepath.Join(a.dir, rest) // $ZKAGENT_DEV_DIR is one for all hosts
+			} else {
+				path = filepath.Join(a.dir, "files", path)
+			}
 			// On the host the directory is there, or it is found missing.
 			return path, os.MkdirAll(filepath.Dir(path), 0o750)
 		}
@@ -178,15 +228,21 @@ func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error
 	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
 }
 
-// standIn answers for a service on a free port, and moves it and the checks
-// that ask it there.
+// standIn answers for a service on a free port, and moves it and the checks that
+// ask it there. A service that answers already stays, but on the first host alone.
 func (a *adapter) standIn(c *registry.ServiceConfig) error {
 	if !a.d.o.StandIn {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b := a.standIns[c.Name]
+	b, known := a.standIns[c.Name]
+	if !known && !a.d.builtIn && (a.name == "" || a.name == "host-1") && answers(c) {
+		a.standIns[c.Name], known = nil, true
+	}
+	if known && b == nil {
+		return nil
+	}
 	if b == nil {
 		var err error
 		if b, err = newBackend(c.Name); err != nil {
@@ -205,4 +261,16 @@ func (a *adapter) standIn(c *registry.ServiceConfig) error {
 	}
 	c.Address, c.Port = "127.0.0.1", b.port
 	return nil
+}
+
+// answers reports whether something listens at the service's port of this host.
+func answers(c *registry.ServiceConfig) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -202,21 +203,26 @@ func (s *story) end() {
 }
 
 // banner says what there is, and what to try.
-func (d *run) banner(cfg *agent.Config, a *agent.Agent) {
+func (d *run) banner() {
 	con := d.con
+	cfg := &d.hosts[0].cfg
 	me := os.Args[0]
 	zk := d.addr + cfg.ZooKeeper.Chroot
 	con.Printf("%s\n", con.Colored(con.Out, "1", "zkagent dev: a ZooKeeper in memory. Not for production: all data are gone at the end."))
 	con.Printf("  zookeeper  %s   (any client: zkCli.sh -server %s)\n", zk, zk)
-	con.Printf("  page       http://%s/   (metrics: /metrics)\n", a.HTTPAddr())
+	for _, h := range d.hosts {
+		con.Printf("  page       http://%s/   (%s)\n", h.a.HTTPAddr(), cmp.Or(h.name, "metrics: /metrics"))
+	}
 	con.Printf("  settings   %s\n", strings.Join(d.paths, " "))
-	for _, b := range cfg.Bundles {
-		if b.ForEach != nil {
-			continue
-		}
-		for _, t := range b.Templates {
-			if path, err := t.Destination(nil); err == nil {
-				con.Printf("  file       %s\n", path)
+	for _, h := range d.hosts {
+		for _, b := range h.cfg.Bundles {
+			if b.ForEach != nil {
+				continue
+			}
+			for _, t := range b.Templates {
+				if path, err := t.Destination(nil); err == nil {
+					con.Printf("  file       %s\n", path)
+				}
 			}
 		}
 	}

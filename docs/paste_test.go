@@ -1,0 +1,97 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pasteKind marks a block that a reader pastes into a shell as it is. What follows
+// it as "text" is what the reader sees: lines of the output, in that order, where
+// "..." stands for anything.
+const pasteKind = "sh paste"
+
+// TestPaste runs such blocks as a paste does: every byte of them, one block after
+// the other, in one clean shell that has nothing but the program, bash and the
+// tools of every Debian.
+func TestPaste(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages(t) {
+		text := read(t, page)
+		if !strings.Contains(text, "```"+pasteKind) {
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			paste(t, page, blocks(text))
+		})
+	}
+}
+
+func paste(t *testing.T, page string, list []block) {
+	home, err := os.MkdirTemp("", "zkp-") //nolint:usetesting // sockets have short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	var script strings.Builder
+	script.WriteString("cd\n")
+	var want []expected
+	for _, bl := range list {
+		switch text := strings.Join(bl.lines, "\n"); {
+		case bl.kind == pasteKind:
+			fmt.Fprintf(&script, "echo '\x1e'\n%s\n", text)
+			want = append(want, expected{line: bl.line, command: text})
+		case bl.kind == "text" && len(want) > 0:
+			want[len(want)-1].output = bl.lines
+		}
+	}
+	script.WriteString("kill $(jobs -p) 2>/dev/null; wait\n")
+	shell := []string{"bash", "--noprofile", "--norc"}
+	input := script.String()
+	if os.Geteuid() == 0 {
+		// A network of its own: the ports that the page names are free there.
+		shell = append([]string{"unshare", "--net", "bash", "-c", `ip link set lo up && exec "$@"`, "-"}, shell...)
+	} else {
+		input = strings.ReplaceAll(input, "127.0.0.1:2181", freeAddr(t))
+		input = strings.ReplaceAll(input, "zkagent dev ", "zkagent dev --listen \"$ZKAGENT_ZK\" ")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, shell[0], shell[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	cmd.Env = []string{"HOME=" + home, "PATH=" + filepath.Dir(binary) + ":/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR=" + home, "LANG=C.UTF-8"}
+	cmd.Stdin = strings.NewReader(input)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Logf("%s: the shell ends with %v", page, err)
+	}
+	compare(t, page, want, out.String())
+	if t.Failed() {
+		log, _ := filepath.Glob(filepath.Join(home, "*.log"))
+		for _, f := range log {
+			t.Logf("%s:\n%s", f, read(t, f))
+		}
+	}
+}
+
+// freeAddr is an address of loopback that was free a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
