@@ -23,7 +23,7 @@ func TestImport_Shapes(t *testing.T) {
 			`key "app/cfg" | parseJSON | toYAML`, `sockaddr "GetPrivateIP"`, `{{ .Host }}:{{ .Port }} check`,
 		}},
 		"consul-template-json": {"config.json", 1, []string{
-			`signal       = "SIGUSR1"`, `server {{ .Host }}:{{ .Port }}`, `min = "5s"`, `{{ key "a/b" }}`, `scratch.Set "n" 1`, `allow`, `import: env of exec`,
+			`signal       = "SIGUSR1"`, `server {{ .Host }}:{{ .Port }}`, `min = "5s"`, `{{ key "a/b" }}`, `scratch.Set "n" 1`, `allow`, `import: splay of exec`, `pass_env = ["*"]`,
 		}},
 		"consul-template-exec":  {"new.hcl", 1, []string{`a data centre, a near node`, `"systemctl", "reload", "svc"`}},
 		"consul-template-plain": {"settings.hcl", 0, []string{`safeTree "app/users"`, `{{ "{{" }} braces }}`, `"systemctl", "reload", "app"`}},
