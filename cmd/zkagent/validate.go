@@ -16,7 +16,10 @@ func newValidateCommand(g *globals) *cobra.Command {
 		Long: `Check settings and templates without a server: every error at once, each with
 file, line and column. Exit code 78 when there is one. What is missing on this
 host only, such as credentials, is a warning unless --host is given: settings
-may be checked on another host than the one that they are for.`,
+may be checked on another host than the one that they are for.
+
+It says what each template does while nobody in a group is up: keep the file,
+write it without members, or fail.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				g.config = args
@@ -42,6 +45,9 @@ may be checked on another host than the one that they are for.`,
 			g.Say("settings are valid: %s, %s, %s, %s, %s, %s, %s", term.Count(len(c.Files), "file"), term.Count(len(c.Services), "service"),
 				term.Count(len(c.Configs), "config"), term.Count(len(c.Groups)+len(c.GroupSets), "group"), term.Count(len(c.Elections), "election"),
 				term.Count(len(c.Bundles), "template"), term.Count(len(c.Hooks), "hook"))
+			for _, e := range s.OnEmpty() {
+				g.Say("template %s, while nobody in group %s is up: %s (%s)", e.Template, e.Group, whileEmpty[e.OnEmpty], e.Because)
+			}
 			return nil
 		},
 	}
@@ -49,6 +55,9 @@ may be checked on another host than the one that they are for.`,
 	c.Flags().BoolVar(&host, "host", false, "what is missing on this host is an error")
 	return c
 }
+
+// whileEmpty is what the words of on_empty mean.
+var whileEmpty = map[string]string{"keep": "the file stays as it is", "render": "the file is written without members", "fail": "an error"}
 
 // diagnosticJSON is one error or warning.
 type diagnosticJSON struct {
@@ -69,5 +78,8 @@ func (g *globals) printDiagnostics(s *settings.Settings) error {
 		}
 		list = append(list, j)
 	}
-	return term.PrintList(&g.Console, "diagnostics", list)
+	if g.Format == "ndjson" {
+		return term.PrintList(&g.Console, "diagnostics", list)
+	}
+	return g.PrintObject(map[string]any{"diagnostics": list, "on_empty": s.OnEmpty()})
 }
