@@ -562,7 +562,10 @@ func (c *coordinator) confirm(ctx context.Context, a *act) error {
 // next report is due.
 func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	now := c.progress()
-	if now.Counts == c.told.Counts {
+	if left := c.bakeLeft(); left > 0 {
+		now.Baked = c.now.Round(0).Add(left + c.zkNow).Truncate(time.Second)
+	}
+	if now.Counts == c.told.Counts && now.Baked.Sub(c.told.Baked).Abs() <= time.Second {
 		return 0, nil
 	}
 	if left := progressPause - c.now.Sub(c.toldAt); left > 0 && !c.toldAt.IsZero() {

@@ -553,6 +553,20 @@ func (sc *scene) afterBake() ([]act, time.Duration) {
 			return nil, wake
 		}
 	}
+	left, done := sc.bake()
+	if done == 0 {
+		return []act{sc.halted("", "no canary is done, and none is left")}, 0
+	}
+	if left > 0 {
+		return nil, left
+	}
+	g := sc.gate
+	g.Wave = WaveAll
+	return []act{{what: "open to all", gate: &g}}, 0
+}
+
+// bake is how long the canaries that are done have still to bake, and their number.
+func (sc *scene) bake() (time.Duration, int) {
 	done, last := 0, time.Time{}
 	for _, r := range sc.records {
 		if r.Canary && r.State == HostDone {
@@ -560,15 +574,24 @@ func (sc *scene) afterBake() ([]act, time.Duration) {
 			last = later(last, r.since)
 		}
 	}
-	if done == 0 {
-		return []act{sc.halted("", "no canary is done, and none is left")}, 0
+	return time.Duration(sc.proposal.Strategy.Bake) - sc.now.Sub(last), done
+}
+
+// bakeLeft is how long the bake lasts that the rollout waits for; 0: it waits for
+// something else.
+func (sc *scene) bakeLeft() time.Duration {
+	if sc.gate.State != GateOpen || sc.gate.Wave != WaveCanary {
+		return 0
 	}
-	if left := time.Duration(sc.proposal.Strategy.Bake) - sc.now.Sub(last); left > 0 {
-		return nil, left
+	for _, r := range sc.records {
+		if r.active() {
+			return 0
+		}
 	}
-	g := sc.gate
-	g.Wave = WaveAll
-	return []act{{what: "open to all", gate: &g}}, 0
+	if left, done := sc.bake(); done > 0 {
+		return max(left, 0)
+	}
+	return 0
 }
 
 // progress is what is told of the rollout.

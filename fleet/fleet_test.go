@@ -393,6 +393,10 @@ func TestRollout_HaltsAtTheFirstFailureAndRollsBack(t *testing.T) {
 		}
 		begin := time.Now()
 		state = w.awaitPhase(back, PhaseDone)
+		old, err := Read(t.Context(), w.desk, root, name)
+		if err != nil || old.Phase() != PhaseRolledBack || !errors.Is(old.Err(), ErrReplaced) {
+			t.Errorf("what was rolled back is %q: %v, %v", old.Phase(), old.Err(), err)
+		}
 		if state.Proposal.Previous != 1 {
 			t.Errorf("previous is %d, want the version that was in use everywhere", state.Proposal.Previous)
 		}
@@ -547,8 +551,8 @@ func TestRollout_FrozenOrSupersededIsAborted(t *testing.T) {
 		if _, err := w.desk.Set(ctx, config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
-		state := w.awaitPhase(name, PhaseAborted)
-		if !strings.Contains(state.Err().Error(), ResultSuperseded) {
+		state := w.awaitPhase(name, PhaseReplaced)
+		if !errors.Is(state.Err(), ErrReplaced) || !strings.Contains(state.Err().Error(), ResultSuperseded) {
 			t.Errorf("got %v", state.Err())
 		}
 	})
@@ -608,7 +612,7 @@ func TestRollout_AnotherVersionEndsIt(t *testing.T) {
 		if _, err := w.desk.Set(t.Context(), config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
-		if state := w.awaitPhase(name, PhaseAborted); state.Gate.Result != ResultSuperseded {
+		if state := w.awaitPhase(name, PhaseReplaced); state.Gate.Result != ResultSuperseded {
 			t.Errorf("got %+v", state.Gate)
 		}
 		for id, h := range w.hosts {

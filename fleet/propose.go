@@ -131,7 +131,7 @@ func (p *proposer) close(ctx context.Context) error {
 	default:
 		p.proposal.Replaces = append([]string{name}, proposal.Replaces...)
 	}
-	gate.State, gate.Result, gate.By = GateClosed, ResultReplaced, p.r.Who
+	gate.State, gate.Result, gate.By, gate.RolledBack = GateClosed, ResultReplaced, p.r.Who, p.r.RollbackOf != 0
 	p.closing = []session.Op{session.SetOp(gatePath(root, name), encode(gate), version), session.DeleteOp(config.CurrentPath(root), -1)}
 	return nil
 }

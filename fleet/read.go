@@ -28,9 +28,24 @@ type State struct {
 	Hosts  map[string]HostRecord
 	// Coordinator is who leads the rollout; empty: nobody.
 	Coordinator string
+	// GateAt and At are when the gate and the records were written last.
+	GateAt Stamp
+	At     map[string]Stamp
+	// Whole is the zxid up to which the state has every change of the hosts. They are
+	// read one after another, so that later changes may be here or not.
+	Whole int64
 
 	gate int32 // version of the gate
 }
+
+// Stamp is when a znode was written: in the order of all writes, and by ZooKeeper's
+// clock.
+type Stamp struct {
+	Zxid int64
+	Time time.Time
+}
+
+func stampOf(st session.Stat) Stamp { return Stamp{st.Mzxid, time.UnixMilli(st.Mtime)} }
 
 // Phase of a rollout, for people.
 const (
@@ -41,7 +56,11 @@ const (
 	PhaseHalted  = "halted"
 	PhaseDone    = "done"
 	PhasePlanned = "planned"
-	PhaseAborted = "aborted"
+	PhaseAborted = "aborted" // and nobody has changed
+	// Another version has taken the place of one that had halted, or went past it.
+	PhaseReplaced = "replaced"
+	// The version before has taken its place.
+	PhaseRolledBack = "rolled back"
 )
 
 // Phase says in one word where the rollout stands.
@@ -53,6 +72,11 @@ func (s *State) Phase() string {
 			return PhaseDone
 		case ResultPlanned:
 			return PhasePlanned
+		case ResultReplaced, ResultSuperseded:
+			if s.Gate.RolledBack {
+				return PhaseRolledBack
+			}
+			return PhaseReplaced
 		}
 		return PhaseAborted
 	case GateRefused:
@@ -83,13 +107,24 @@ func (s *State) Reason() string {
 	return s.Gate.Reason
 }
 
-// Err is the error of a rollout that will not go on by itself: ErrAborted or
-// ErrHalted with the reason; nil otherwise.
+// Over reports whether a rollout in the phase goes on no further by itself.
+func Over(phase string) bool {
+	switch phase {
+	case PhaseHalted, PhaseRefused, PhaseDone, PhasePlanned, PhaseAborted, PhaseReplaced, PhaseRolledBack:
+		return true
+	}
+	return false
+}
+
+// Err is the error of a rollout that will not go on by itself: ErrAborted, ErrHalted
+// or ErrReplaced with the reason; nil otherwise.
 func (s *State) Err() error {
 	reason := s.Reason()
 	switch s.Phase() {
 	case PhaseHalted:
 		return fmt.Errorf("%w: %s", ErrHalted, reason)
+	case PhaseReplaced, PhaseRolledBack:
+		return fmt.Errorf("rollout %s by %s: %w: %s", s.Phase(), cmp.Or(s.Gate.By, "somebody"), ErrReplaced, cmp.Or(reason, s.Gate.Result))
 	case PhaseAborted, PhaseRefused:
 		reasons := []string{cmp.Or(reason, s.Gate.Result)}
 		for _, id := range sortedKeys(s.Hosts) { // each says why
@@ -167,7 +202,7 @@ func Names(ctx context.Context, s *session.Session, root string) ([]string, erro
 // Head returns the state of one rollout without its hosts: two requests,
 // whatever their number.
 func Head(ctx context.Context, s *session.Session, root, name string) (*State, error) {
-	state := &State{Root: root, Name: name, Hosts: map[string]HostRecord{}}
+	state := &State{Root: root, Name: name, Hosts: map[string]HostRecord{}, At: map[string]Stamp{}}
 	results, err := s.GetMany(ctx, []string{rolloutPath(root, name), gatePath(root, name), progressPath(root, name)})
 	if err != nil {
 		return nil, err
@@ -190,7 +225,7 @@ func Head(ctx context.Context, s *session.Session, root, name string) (*State, e
 		if state.Gate, err = decode[Gate](gatePath(root, name), results[1].Data); err != nil {
 			return nil, err
 		}
-		state.gate = results[1].Stat.Version
+		state.gate, state.GateAt = results[1].Stat.Version, stampOf(results[1].Stat)
 	}
 	if results[2].Err == nil && len(results[2].Data) > 0 {
 		state.Progress, err = decode[Progress](progressPath(root, name), results[2].Data)
@@ -205,6 +240,7 @@ func Read(ctx context.Context, s *session.Session, root, name string) (*State, e
 	if err != nil {
 		return nil, err
 	}
+	state.Whole = s.Zxid()
 	shards, err := s.GetChildren(ctx, hostsPath(root, name))
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return nil, err
@@ -248,7 +284,7 @@ func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []
 			continue
 		}
 		if record, err := decode[HostRecord](paths[i], r.Data); err == nil {
-			s.Hosts[ids[i]] = record
+			s.Hosts[ids[i]], s.At[ids[i]] = record, stampOf(r.Stat)
 		}
 	}
 	return nil

@@ -19,6 +19,8 @@ var (
 	ErrNoRollout = errors.New("no such rollout")
 	// ErrAborted says that the version was refused, or the rollout given up.
 	ErrAborted = errors.New("rollout aborted")
+	// ErrReplaced says that another version has taken the rollout's place.
+	ErrReplaced = errors.New("another version has taken its place")
 	// ErrHalted says that the rollout stopped at a failure.
 	ErrHalted = errors.New("rollout halted")
 	// ErrStopping is what Host.Use returns when the process stops: the host
@@ -179,7 +181,9 @@ type Gate struct {
 	// IgnoreGate lets the rollout go on although that group says no.
 	IgnoreGate bool   `json:"ignore_gate,omitempty"`
 	Result     string `json:"result,omitempty"` // of a closed one
-	Host       string `json:"host,omitempty"`   // that refused, or failed
+	// RolledBack says of one that was replaced that the version before took its place.
+	RolledBack bool   `json:"rolled_back,omitempty"`
+	Host       string `json:"host,omitempty"` // that refused, or failed
 	Reason     string `json:"reason,omitempty"`
 	By         string `json:"by,omitempty"`
 	// Counts and the lists are those of the end.
@@ -218,6 +222,8 @@ type Counts struct {
 type Progress struct {
 	Counts   Counts            `json:"counts"`
 	Failures map[string]string `json:"failures,omitempty"` // the first 20 hosts, with their words
+	// Baked is when the bake ends, by ZooKeeper's clock; zero: none is under way.
+	Baked time.Time `json:"baked,omitzero"`
 }
 
 // maxFailuresShown bounds the failures in a Progress.

@@ -224,11 +224,11 @@ func waitsForOthers(c *cobra.Command) bool {
 	return slices.ContainsFunc(waits, func(w string) bool { return path == w || strings.HasPrefix(path, w+" ") })
 }
 
-// errTime is the cause of a context that patience has ended.
-type errTime time.Duration
+// patienceError is the cause of a context that patience has ended.
+type patienceError time.Duration
 
-func (e errTime) Error() string { return fmt.Sprintf("not done within %s", time.Duration(e)) }
-func (e errTime) Unwrap() error { return context.DeadlineExceeded }
+func (e patienceError) Error() string { return fmt.Sprintf("not done within %s", time.Duration(e)) }
+func (e patienceError) Unwrap() error { return context.DeadlineExceeded }
 
 // patience bounds a wait by wait when that is given, else by --timeout; a command
 // that waits for nobody ends after oneShot in any case.
@@ -237,7 +237,7 @@ func (g *globals) patience(ctx context.Context, wait time.Duration) (context.Con
 	if wait == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, wait, errTime(wait))
+	return context.WithTimeoutCause(ctx, wait, patienceError(wait))
 }
 
 // logger logs to standard error with --verbose, and nowhere without.

@@ -116,11 +116,14 @@ func (g *globals) dryHook(ctx context.Context, client *web.Client, name string) 
 	return err
 }
 
+// printRuns shows the last runs of a hook, the newest first.
 func (g *globals) printRuns(h web.HookStatus) error {
+	runs := slices.Clone(h.Runs)
+	slices.Reverse(runs)
 	if g.IsJSON() {
-		return term.PrintList(&g.Console, "runs", h.Runs)
+		return term.PrintList(&g.Console, "runs", runs)
 	}
-	for _, r := range h.Runs {
+	for _, r := range runs {
 		_, _ = fmt.Fprintf(g.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), term.Short(r.Took), r.Code, term.Printable(r.Error))
 		for line := range strings.Lines(r.Output) {
 			_, _ = fmt.Fprintln(g.Out, "  "+term.Printable(strings.TrimSuffix(line, "\n")))

@@ -59,8 +59,10 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 		select {
 		case s := <-signals:
 			cancel(signalError{s.(syscall.Signal)})
+			together := time.NewTimer(agent.Together)
+			defer together.Stop()
 			select {
-			case <-time.After(agent.Together):
+			case <-together.C:
 				signal.Stop(signals)
 			case <-done: // the program ends, and a late twin of the signal is not to change how
 			}

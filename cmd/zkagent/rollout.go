@@ -81,8 +81,8 @@ func (g *globals) printRollout(t target, state *fleet.State) error {
 	if err := state.Err(); err != nil {
 		_, _ = fmt.Fprintf(g.Out, "%s\n", printableLines(err.Error()))
 	}
-	if state.Phase() == fleet.PhasePaused {
-		_, _ = fmt.Fprintf(g.Out, "paused: %s\n", term.Printable(orWord(state.Gate.Reason, state.Gate.By)))
+	if wait := state.Waiting(time.Now()); wait.For != "" {
+		g.Printf("%s\n", term.Printable(wait.Text))
 	}
 	if state.Open() && state.Coordinator == "" {
 		g.Warnf("nobody coordinates the rollout: agents look now and then whether somebody does")
@@ -136,11 +136,25 @@ func rolloutHosts(state *fleet.State) []string {
 	return slices.Compact(ids)
 }
 
+// waitingJSON is what a rollout waits for, for machines; nil when it does not.
+func waitingJSON(state *fleet.State) any {
+	wait := state.Waiting(time.Now())
+	if wait.For == "" {
+		return nil
+	}
+	fields := map[string]any{"for": wait.For, "text": wait.Text}
+	if wait.Left > 0 {
+		fields["left_seconds"] = wait.Left.Seconds()
+	}
+	return fields
+}
+
 // rolloutJSON is the rollout for machines.
 func rolloutJSON(state *fleet.State) map[string]any {
 	return map[string]any{
 		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": state.Proposal, "gate": state.Gate,
 		"coordinator": state.Coordinator, "called": state.Called, "hosts": state.Hosts, "counts": countsOf(state),
+		"waiting": waitingJSON(state),
 	}
 }
 
@@ -217,13 +231,14 @@ func newRolloutRetryCommand(g *globals) *cobra.Command {
 
 func newRolloutListCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "list NAME|PATH", Short: "List the rollouts of a config", Args: cobra.ExactArgs(1),
+		Use: "list NAME|PATH", Short: "List the rollouts of a config, newest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
 				names, err := fleet.Names(ctx, s, t.path)
 				if err != nil {
 					return err
 				}
+				slices.Reverse(names) // the newest first, as everywhere
 				rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
 				var list []map[string]any
 				for _, name := range names {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,19 +77,22 @@ func (b *bar) end() {
 
 // rolloutFrame is the bar of the phase that a rollout is in; empty when there
 // is nothing to count.
-func rolloutFrame(state *fleet.State) string {
+func rolloutFrame(state *fleet.State, now time.Time) string {
 	strategy, counts := state.Proposal.Strategy, countsOf(state)
 	switch phase := state.Phase(); {
 	case state.Gate.State == fleet.GateVoting, phase == fleet.PhaseVoting, phase == fleet.PhasePlanned:
 		return votesFrame(state)
-	case phase == fleet.PhaseAborted, phase == fleet.PhaseRefused:
+	case phase == fleet.PhaseAborted, phase == fleet.PhaseRefused, phase == fleet.PhaseReplaced, phase == fleet.PhaseRolledBack:
 		return ""
 	default:
 		name, words := "roll", fmt.Sprintf("%d at a time", strategy.Parallel)
 		if state.Gate.Wave == fleet.WaveCanary {
 			name, words = "canary", fmt.Sprintf("then %d at a time", strategy.Parallel)
 		}
-		if phase != fleet.PhaseRolling && phase != fleet.PhaseDone {
+		switch wait := state.Waiting(now); {
+		case wait.For == fleet.WaitPaused, wait.For == fleet.WaitBake, wait.For == fleet.WaitLost:
+			words = term.Printable(wait.Text)
+		case phase != fleet.PhaseRolling && phase != fleet.PhaseDone:
 			words = phase
 		}
 		if counts.Failed > 0 {

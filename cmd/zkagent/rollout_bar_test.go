@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
@@ -54,12 +59,12 @@ func TestRolloutFrame(t *testing.T) {
 		" roll     ████████████████░░░░░░░░  2/3  halted, 1 failed, 1 in maintenance",
 	}
 	for i, state := range rolloutStates() {
-		if got := rolloutFrame(state); got != want[i] {
+		if got := rolloutFrame(state, time.Time{}); got != want[i] {
 			t.Errorf("state %d:\n got %q\nwant %q", i, got, want[i])
 		}
 	}
 	aborted := &fleet.State{Gate: fleet.Gate{State: fleet.GateClosed, Result: fleet.ResultAborted, Reason: "no"}}
-	if got := rolloutFrame(aborted); got != "" {
+	if got := rolloutFrame(aborted, time.Time{}); got != "" {
 		t.Errorf("aborted: got %q", got)
 	}
 }
@@ -78,7 +83,7 @@ func TestRolloutFollower_Terminal(t *testing.T) {
 	const voted = redraw + " vote     ████████████████████████  4/4\n"
 	frames := make([]string, 0, 6)
 	for _, state := range rolloutStates() {
-		frames = append(frames, redraw+rolloutFrame(state))
+		frames = append(frames, redraw+rolloutFrame(state, time.Time{}))
 	}
 	want := strings.Join([]string{
 		"site: phase voting\n", frames[0], frames[1],
@@ -106,5 +111,105 @@ func TestRolloutFollower_Lines(t *testing.T) {
 	}
 	if strings.ContainsAny(out.String(), "\r\x1b█") {
 		t.Errorf("a bar is drawn:\n%q", out.String())
+	}
+}
+
+// TestRolloutFollower_OneAtATime: whatever is read of one host after another while
+// hosts take turns, what is told never has two at work.
+func TestRolloutFollower_OneAtATime(t *testing.T) {
+	type write struct {
+		id, state string
+	}
+	begin := time.Unix(1000, 0)
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		ids := []string{"a", "b", "c", "d", "e"}
+		var history []write
+		for _, id := range ids {
+			history = append(history, write{id, fleet.HostCommit})
+		}
+		opened := len(history)
+		for _, i := range r.Perm(len(ids)) { // the coordinator's order is not that of the names
+			history = append(history, write{ids[i], fleet.HostStarted}, write{ids[i], fleet.HostDone})
+		}
+		// at is the record of a host after so many writes.
+		at := func(id string, n int) (fleet.HostRecord, fleet.Stamp) {
+			for i := n - 1; i >= 0; i-- {
+				if history[i].id == id {
+					return fleet.HostRecord{State: history[i].state}, fleet.Stamp{Zxid: int64(i + 1), Time: begin.Add(time.Duration(i+1) * time.Second)}
+				}
+			}
+			return fleet.HostRecord{}, fleet.Stamp{}
+		}
+		var out bytes.Buffer
+		f := newRolloutFollower(&globals{Console: term.Console{Out: &out, Err: io.Discard, Format: "ndjson"}}, target{name: "site"}, false)
+		for n := 0; n <= len(history); n += 1 + r.IntN(4) {
+			s := &fleet.State{Called: ids, Hosts: map[string]fleet.HostRecord{}, At: map[string]fleet.Stamp{}, Whole: int64(n), Gate: fleet.Gate{State: fleet.GateVoting}}
+			s.Proposal = fleet.Proposal{Version: 2, Hosts: len(ids), Strategy: fleet.Strategy{Parallel: 1}}
+			if n >= opened {
+				s.Gate, s.GateAt = fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveAll}, fleet.Stamp{Zxid: int64(opened), Time: begin}
+			}
+			for _, id := range ids { // each is read a little later
+				if rec, stamp := at(id, min(n+r.IntN(4), len(history))); rec.State != "" {
+					s.Hosts[id], s.At[id] = rec, stamp
+				}
+			}
+			f.see(s)
+		}
+		working, last := "", time.Time{}
+		for line := range strings.Lines(out.String()) {
+			var e rolloutEvent
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Event != "host" {
+				continue
+			}
+			switch {
+			case e.Time.Before(last):
+				t.Errorf("seed %d: times go back: %s", seed, line)
+			case e.State == fleet.HostStarted && working != "":
+				t.Errorf("seed %d: %s starts while %s is at work", seed, e.Host, working)
+			case e.State == fleet.HostStarted:
+				working = e.Host
+			case working == e.Host:
+				working = ""
+			}
+			last = e.Time
+		}
+		if t.Failed() {
+			t.Fatalf("%s", &out)
+		}
+	}
+}
+
+// TestRolloutFollower_Waits: what holds a rollout is told once, for people and for
+// machines.
+func TestRolloutFollower_Waits(t *testing.T) {
+	states := []*fleet.State{
+		{Gate: fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveCanary}, Progress: fleet.Progress{Baked: time.Now().Add(47 * time.Second)}},
+		{Gate: fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveCanary, Paused: true, By: "ann", Reason: "lunch"}},
+	}
+	for _, s := range states {
+		s.Proposal.Strategy = fleet.Strategy{Parallel: 1, Canary: 1, Bake: fleet.Duration(time.Minute)}
+		s.Called, s.Hosts = []string{"a", "b"}, map[string]fleet.HostRecord{"a": {State: fleet.HostDone, Canary: true}, "b": {State: fleet.HostCommit}}
+	}
+	for format, want := range map[string][]string{
+		"text":   {"site: baking, 47 s left\n", "site: phase paused: by ann: lunch\n"},
+		"ndjson": {`"event":"waiting","state":"bake","reason":"baking, 47 s left","left_seconds":47}`, `"event":"phase","state":"paused","reason":"by ann: lunch"}`},
+	} {
+		var out bytes.Buffer
+		f := newRolloutFollower(&globals{Console: term.Console{Out: &out, Err: &out, Format: format}}, target{name: "site"}, false)
+		for _, s := range states {
+			f.see(s)
+			f.see(s)
+		}
+		text := regexp.MustCompile(`4[67] s left`).ReplaceAllString(out.String(), "47 s left")
+		text = strings.ReplaceAll(text, `"left_seconds":46`, `"left_seconds":47`)
+		for _, w := range want {
+			if strings.Count(text, w) != 1 {
+				t.Errorf("%s: want once %q in\n%s", format, w, text)
+			}
+		}
 	}
 }

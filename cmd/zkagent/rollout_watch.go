@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
@@ -16,12 +19,7 @@ import (
 // the rollout's own.
 func (g *globals) followRollout(ctx context.Context, s *session.Session, t target, name string) error {
 	f := newRolloutFollower(g, t, term.IsTerminal(g.Err))
-	var last *fleet.State
-	err := fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool {
-		last = state
-		f.see(state)
-		return !overPhase(state.Phase())
-	})
+	last, err := f.follow(ctx, s, name)
 	f.bar.end()
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -31,7 +29,7 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 		return err
 	case last.Err() == nil:
 		if g.IsJSON() {
-			return g.Line(map[string]any{"time": time.Now().UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": countsOf(last).Done, "failed": last.Gate.Failed, "skipped": last.Gate.Skipped})
+			return g.Line(map[string]any{"time": last.GateAt.Time.UTC(), "event": "end", "state": last.Phase(), "version": last.Proposal.Version, "hosts": countsOf(last).Done, "failed": last.Gate.Failed, "skipped": last.Gate.Skipped})
 		}
 		counts := countsOf(last)
 		g.Printf("%s: v%d is in use on %s\n", t.name, last.Proposal.Version, term.Count(counts.Done, "host"))
@@ -59,6 +57,41 @@ func haltedHints(t target, state *fleet.State) []string {
 	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout rollback " + t.name + "\" goes back"}
 }
 
+// follow shows what Watch sees until the rollout is over, and returns its last
+// state. A bake counts down on a terminal.
+func (f *rolloutFollower) follow(ctx context.Context, s *session.Session, name string) (*fleet.State, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	states, done := make(chan *fleet.State), make(chan error, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		done <- fleet.Watch(ctx, s, f.t.path, name, func(state *fleet.State) bool {
+			select {
+			case states <- state:
+				return !fleet.Over(state.Phase())
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	var last *fleet.State
+	for {
+		select {
+		case last = <-states:
+			f.see(last)
+		case <-second.C:
+			if last != nil {
+				f.draw(rolloutFrame(last, time.Now()))
+			}
+		case err := <-done:
+			return last, cmp.Or(err, context.Cause(ctx))
+		}
+	}
+}
+
 // rolloutFollower remembers what it has told.
 type rolloutFollower struct {
 	g        *globals
@@ -67,6 +100,7 @@ type rolloutFollower struct {
 	phase    string
 	votes    map[string]bool
 	hosts    map[string]string
+	waiting  string // what the rollout waits for
 	decided  bool
 	bar      bar
 	frame    string // the last bar that was shown
@@ -78,31 +112,64 @@ func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
 	}
 }
 
-// see tells what is new in the state, in the order in which it came about.
+// rolloutEvent is one thing that has come about.
+type rolloutEvent struct {
+	Time   time.Time `json:"time"`
+	Event  string    `json:"event"` // phase, vote, decision, host, waiting or end
+	Host   string    `json:"host,omitempty"`
+	State  string    `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Left   float64   `json:"left_seconds,omitempty"` // of a bake
+
+	zxid  int64
+	quiet bool // what goes well, which a terminal shows as a bar
+}
+
+// see tells what is new in the state: votes, the decision, and then hosts and
+// phases in the order in which they were written. What one transaction has done to
+// several hosts begins with those that end.
 func (f *rolloutFollower) see(state *fleet.State) {
 	phase := state.Phase()
 	if f.phase == "" {
-		f.newPhase(phase, "")
+		at := state.GateAt.Time
+		if phase == fleet.PhaseVoting {
+			at = state.Created
+		}
+		f.newPhase(state, phase, at, "")
 	}
-	f.seeVotes(state)
-	if !overPhase(phase) { // what ends a rollout comes after what led to it
-		f.newPhase(phase, f.lastFrame(state))
+	f.tellAll(f.newVotes(state))
+	f.seeDecision(state)
+	last := f.lastFrame(state)
+	over := fleet.Over(phase)
+	if before := f.phase; !over && (before == fleet.PhaseVoting || len(f.hosts) == 0) {
+		f.newPhase(state, phase, state.GateAt.Time, last)
 	}
-	f.seeHosts(state)
-	f.newPhase(phase, f.lastFrame(state))
-	f.draw(rolloutFrame(state))
+	events := f.newTurns(state, over)
+	later := slices.IndexFunc(events, func(e rolloutEvent) bool { return e.zxid > state.GateAt.Zxid })
+	if over || later < 0 { // what ends a rollout comes after what led to it
+		later = len(events)
+	}
+	f.tellAll(events[:later])
+	f.newPhase(state, phase, state.GateAt.Time, last)
+	f.tellAll(events[later:])
+	f.seeWaiting(state)
+	f.draw(rolloutFrame(state, time.Now()))
 }
 
 // newPhase tells that another phase has begun; last is how the bar of the one
 // before ends.
-func (f *rolloutFollower) newPhase(phase, last string) {
+func (f *rolloutFollower) newPhase(state *fleet.State, phase string, at time.Time, last string) {
 	if phase == f.phase {
 		return
 	}
 	f.draw(last)
 	f.bar.end()
 	f.phase = phase
-	f.tell("phase", "", phase, "")
+	e := rolloutEvent{Time: at, Event: "phase", State: phase}
+	if phase == fleet.PhasePaused {
+		e.Reason = strings.TrimPrefix(strings.TrimPrefix(state.Waiting(time.Now()).Text, "paused"), " ")
+	}
+	f.tell(e)
 }
 
 // lastFrame is how the bar of the phase that is shown ends.
@@ -110,8 +177,8 @@ func (f *rolloutFollower) lastFrame(state *fleet.State) string {
 	switch {
 	case f.phase == fleet.PhaseVoting:
 		return votesFrame(state)
-	case overPhase(state.Phase()):
-		return rolloutFrame(state)
+	case fleet.Over(state.Phase()):
+		return rolloutFrame(state, time.Now())
 	}
 	return ""
 }
@@ -124,62 +191,119 @@ func (f *rolloutFollower) draw(frame string) {
 	}
 }
 
-// overPhase reports whether a rollout in the phase goes on no further by itself.
-func overPhase(phase string) bool {
-	switch phase {
-	case fleet.PhaseHalted, fleet.PhaseRefused, fleet.PhaseDone, fleet.PhasePlanned, fleet.PhaseAborted:
-		return true
-	}
-	return false
-}
-
-// seeVotes tells the votes and the decision.
-func (f *rolloutFollower) seeVotes(state *fleet.State) {
+// newVotes are the votes that were not told yet.
+func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
+	var events []rolloutEvent
 	for _, id := range rolloutHosts(state) {
 		if r := state.Hosts[id]; r.Vote() != "" && !f.votes[id] {
 			f.votes[id] = true
-			if r.Vote() != fleet.HostCommit || !f.terminal {
-				f.tell("vote", id, r.Vote(), map[bool]string{true: r.Error}[r.Turn() == "" || r.State == fleet.HostSkipped])
+			e := eventOf(state, id, "vote", r.Vote())
+			if r.Turn() == "" || r.State == fleet.HostSkipped {
+				e.Reason = r.Error
 			}
+			e.quiet = r.Vote() == fleet.HostCommit
+			events = append(events, e)
 		}
 	}
-	refused := state.Gate.State == fleet.GateRefused || !state.Open() && !decided(state) && state.Gate.Result != fleet.ResultPlanned
-	if (decided(state) || refused) && !f.decided {
-		f.decided = true
-		f.tell("decision", "", map[bool]string{true: fleet.HostCommit, false: fleet.HostAbort}[!refused], map[bool]string{true: state.Reason()}[refused])
-	}
+	return inOrder(events)
 }
 
-// seeHosts tells what the hosts do.
-func (f *rolloutFollower) seeHosts(state *fleet.State) {
+// seeDecision tells the decision.
+func (f *rolloutFollower) seeDecision(state *fleet.State) {
+	refused := state.Gate.State == fleet.GateRefused || !state.Open() && !decided(state) && state.Gate.Result != fleet.ResultPlanned
+	if f.decided || !decided(state) && !refused {
+		return
+	}
+	f.decided = true
+	e := rolloutEvent{Time: state.GateAt.Time, Event: "decision", State: fleet.HostCommit}
+	if refused {
+		e.State, e.Reason = fleet.HostAbort, state.Reason()
+	}
+	f.tell(e)
+}
+
+// newTurns are the turns of hosts that were not told yet. Those that the state does
+// not have whole wait for the next look, unless it is the last.
+func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent {
+	var events []rolloutEvent
 	for _, id := range rolloutHosts(state) {
 		r := state.Hosts[id]
-		if turn := r.Turn(); turn != "" && turn != fleet.HostGranted && f.hosts[id] != turn {
-			f.hosts[id] = turn
-			if r.Error != "" || !f.terminal {
-				f.tell("host", id, turn, r.Error)
-			}
+		turn := r.Turn()
+		if turn == "" || turn == fleet.HostGranted || f.hosts[id] == turn || !all && state.At[id].Zxid > state.Whole {
+			continue
 		}
+		f.hosts[id] = turn
+		e := eventOf(state, id, "host", turn)
+		e.Reason, e.quiet = r.Error, r.Error == ""
+		events = append(events, e)
+	}
+	return inOrder(events)
+}
+
+// seeWaiting tells what the rollout waits for, once.
+func (f *rolloutFollower) seeWaiting(state *fleet.State) {
+	wait := state.Waiting(time.Now())
+	if wait.For == f.waiting {
+		return
+	}
+	f.waiting = wait.For
+	switch wait.For {
+	case "", fleet.WaitPaused, fleet.WaitVotes: // the phase says it
+		return
+	}
+	f.tell(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
+}
+
+func eventOf(state *fleet.State, id, kind, what string) rolloutEvent {
+	at := state.At[id]
+	return rolloutEvent{Time: at.Time, Event: kind, Host: id, State: what, zxid: at.Zxid}
+}
+
+// inOrder sorts events as they were written; at one zxid, ends before starts.
+func inOrder(events []rolloutEvent) []rolloutEvent {
+	starts := func(e rolloutEvent) int {
+		if e.State == fleet.HostStarted {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(events, func(a, b rolloutEvent) int {
+		return cmp.Or(cmp.Compare(a.zxid, b.zxid), cmp.Compare(starts(a), starts(b)))
+	})
+	return events
+}
+
+func (f *rolloutFollower) tellAll(events []rolloutEvent) {
+	for _, e := range events {
+		f.tell(e)
 	}
 }
 
-// tell writes one event.
-func (f *rolloutFollower) tell(kind, host, what, reason string) {
+// tell writes one event, unless a bar shows it.
+func (f *rolloutFollower) tell(e rolloutEvent) {
+	e.Time = e.Time.UTC()
 	if f.g.IsJSON() {
-		_ = f.g.Line(map[string]string{
-			"time": time.Now().UTC().Format(time.RFC3339Nano), "event": kind, "host": host, "state": what, "reason": reason,
-		})
+		_ = f.g.Line(e)
+		return
+	}
+	if e.quiet && f.terminal {
 		return
 	}
 	if f.bar.clear() {
 		f.frame = "" // it is to be drawn again
 	}
-	line := f.t.name + ": " + kind + " " + what
-	if host != "" {
-		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, kind, host, what)
+	line := f.t.name + ": " + e.Event + " " + e.State
+	switch {
+	case e.Event == "waiting":
+		line, e.Reason = f.t.name+": "+term.Printable(e.Reason), ""
+	case e.Host != "":
+		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, e.Event, e.Host, e.State)
 	}
-	if reason != "" {
-		line += ": " + term.Printable(reason)
+	if e.Reason != "" {
+		line += ": " + term.Printable(e.Reason)
+	}
+	if !f.terminal {
+		line = e.Time.Format(time.TimeOnly) + "  " + line
 	}
 	f.g.Say("%s", line)
 }

@@ -96,7 +96,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				left := v.Missing(missing...)
-				return v, fail(exitUnavailable, fmt.Errorf("%s: nothing came from %s", context.Cause(ctx), names(left)), g.missingHints(left)...)
+				return v, fail(exitUnavailable, fmt.Errorf("%w: nothing came from %s", context.Cause(ctx), names(left)), g.missingHints(left)...)
 			}
 			return v, context.Cause(ctx)
 		}

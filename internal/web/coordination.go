@@ -80,6 +80,9 @@ type rolloutView struct {
 	Count    struct{ Done, Active, Failed, Waiting, Voted int }
 }
 
+// Waits is what the rollout waits for, in the words of the command line.
+func (v rolloutView) Waits() string { return v.Waiting(time.Now()).Text }
+
 // rolloutRow is one participant.
 type rolloutRow struct{ Host, State, Vote, Text string }
 
