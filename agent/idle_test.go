@@ -58,9 +58,9 @@ func TestAgent_IdleHour(t *testing.T) {
 		if seq, _ := a.events.Newest(); seq != event || a.loop.snapshot.Load() != snap {
 			t.Error("states were published, events recorded or the fleet read while nobody looked and nothing changed")
 		}
-		// Pings; and each 30 to 60 s one look at each of the four znodes whose events a
-		// server may keep back: the roots, and ready.
-		most := map[string]uint64{"ping": uint64(3*time.Hour/zk.Timeout) + 1, "exists": 4 * 120}
+		// Pings; and each 30 to 60 s one look at what a lost event may have changed: the
+		// roots, ready, the group, its member, and the agent's records in the fleet.
+		most := map[string]uint64{"ping": uint64(3*time.Hour/zk.Timeout) + 1, "exists": 9 * 120}
 		for op, n := range srv.Requests() {
 			if n > most[op] {
 				t.Errorf("%d requests %s in an idle hour", n, op)

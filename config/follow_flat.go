@@ -83,7 +83,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		return err
 	}
 	f.ready = st
-	look := time.NewTimer(mirror.RecheckAfter())
+	look := time.NewTimer(session.RecheckAfter())
 	defer look.Stop()
 	for {
 		snap, changed, err := f.m.Refresh(ctx)
@@ -106,7 +106,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 			if f.w.moved(ctx, f.s, st) {
 				return nil
 			}
-			look.Reset(mirror.RecheckAfter())
+			look.Reset(session.RecheckAfter())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-f.s.Done():

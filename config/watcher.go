@@ -151,7 +151,7 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.Watch, was session.Stat) error {
 	defer watch.Stop()
 	for {
-		if fired, err := watch.WaitFor(ctx, mirror.RecheckAfter()); fired || err != nil {
+		if fired, err := watch.WaitFor(ctx, session.RecheckAfter()); fired || err != nil {
 			return err
 		}
 		if w.moved(ctx, s, was) {

@@ -153,16 +153,11 @@ func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (b
 		return false, ErrLost
 	}
 	defer own.Stop()
-	select {
-	case <-watch.C():
-		return true, nil
-	case <-own.C():
-		return false, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case <-b.s.Done():
-		return false, context.Cause(b.s.Context())
+	if err := b.s.WaitAny(ctx, watch, own); err != nil || watch.Fired() || own.Fired() {
+		return watch.Fired(), err
 	}
+	_, ready, err := b.s.Exists(ctx, b.ready)
+	return ready, err
 }
 
 // lostUnless returns ErrLost when there is no other error.

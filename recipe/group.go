@@ -64,12 +64,19 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 // the session ends; it returns the cause. The slice is not changed afterwards.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
-	first := true
+	first, read := true, session.Listing{}
 	for {
 		list, watch, err := g.s.ListW(ctx, g.path)
 		if err != nil {
 			return fmt.Errorf("follow group %s: %w", g.path, err)
 		}
+		if !first && list.Exists == read.Exists && list.Stat.Pzxid == read.Stat.Pzxid {
+			if err := watch.Wait(ctx); err != nil { // nobody has come or gone
+				return err
+			}
+			continue
+		}
+		read = list
 		next, err := g.read(ctx, list.Names)
 		if err != nil {
 			watch.Stop()

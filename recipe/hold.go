@@ -193,14 +193,10 @@ func (h *Hold) watch(opts holdOptions) {
 				return
 			}
 		}
-		select {
-		case <-h.ctx.Done():
-			watch.Stop()
+		if watch.Wait(h.ctx) != nil {
 			return
-		case <-watch.C():
-			watch.Stop()
-			watch = nil
 		}
+		watch = nil
 	}
 }
 

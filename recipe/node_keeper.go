@@ -33,6 +33,7 @@ type nodeKeeper struct {
 	former  *session.Stat // the znode is of a former session of ours
 	watch   *session.Watch
 	conn    uint64    // connection when the watch was set
+	again   time.Time // when to look without an event
 	touched time.Time // we wrote it last
 	since   time.Time // it has been ours, or as we want it, since
 
@@ -74,7 +75,22 @@ func (k *nodeKeeper) run(ctx context.Context) error {
 		case <-k.watched():
 			k.fired()
 		case <-timer.C:
+			k.recheck(ctx)
 		}
+	}
+}
+
+// recheck looks without an event when it is time, and forgets a znode that is not as
+// it was.
+func (k *nodeKeeper) recheck(ctx context.Context) {
+	if k.watch == nil || time.Now().Before(k.again) {
+		return
+	}
+	k.again = time.Now().Add(session.RecheckAfter())
+	stat, exists, err := k.s.Exists(ctx, k.state.Path)
+	same := exists && k.state.Owned && stat.EphemeralOwner == k.owner() && stat.Version == k.version
+	if err == nil && !same {
+		k.fired()
 	}
 }
 
@@ -157,6 +173,9 @@ func (k *nodeKeeper) pause(next time.Time) time.Duration {
 	}
 	if k.notBefore.After(time.Now()) {
 		sooner(k.notBefore)
+	}
+	if k.watch != nil {
+		sooner(k.again)
 	}
 	if next.IsZero() {
 		return time.Hour
@@ -270,6 +289,7 @@ func (k *nodeKeeper) look(ctx context.Context) error {
 		return err
 	}
 	k.watch, k.conn, k.state.Known, k.state.Owned = watch, k.s.Connection(), true, false
+	k.again = time.Now().Add(session.RecheckAfter())
 	switch owner := stat.EphemeralOwner; {
 	case owner == k.owner():
 		k.found(data, stat, was)

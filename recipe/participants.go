@@ -203,20 +203,25 @@ func (p *Participant) waitFor(ctx context.Context, pred string) error {
 		return nil // it left between the list and the read
 	}
 	defer watch.Stop()
-	var own <-chan struct{}
-	if p.own != nil {
-		own = p.own.C()
+	for {
+		if err := p.s.WaitAny(ctx, watch, p.own); err != nil || watch.Fired() || p.own.Fired() {
+			return err
+		}
+		// Without an event: the line is listed only if it has moved.
+		if same, err := p.stands(ctx, pred); err != nil || !same {
+			return err
+		}
 	}
-	select {
-	case <-watch.C():
-		return nil
-	case <-own:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-p.s.Done():
-		return context.Cause(p.s.Context())
+}
+
+// stands reports whether the one before us is still there and, where we watch our own
+// znode, that too.
+func (p *Participant) stands(ctx context.Context, pred string) (bool, error) {
+	_, same, err := p.s.Exists(ctx, child(p.participants.Path, pred))
+	if err == nil && same && p.own != nil {
+		_, same, err = p.s.Exists(ctx, p.path)
 	}
+	return same, err
 }
 
 // ahead returns whom we wait for; empty when it is our turn.

@@ -141,6 +141,8 @@ type groupsRun struct {
 	list    *session.Watch
 	listed  map[string]bool // nil: not yet listed
 	last    int64
+	pzxid   int64 // of the list; 0: there is no such znode
+	again   recheck
 	updates chan *view.Group
 	ended   chan string // names of groups whose goroutine has ended
 	latest  map[string]*view.Group
@@ -154,6 +156,7 @@ func (f *groupsRun) loop(ctx context.Context) error {
 	defer func() { f.list.Stop() }()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	f.again.plan()
 	for {
 		if f.list == nil {
 			if err := f.relist(ctx); err != nil {
@@ -161,7 +164,7 @@ func (f *groupsRun) loop(ctx context.Context) error {
 			}
 		}
 		f.emit()
-		timer.Reset(retryList)
+		timer.Reset(max(min(retryList, time.Until(f.again.at)), 0))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -177,6 +180,13 @@ func (f *groupsRun) loop(ctx context.Context) error {
 		case <-f.fired():
 			f.list = nil
 		case <-timer.C:
+			if f.list != nil && !time.Now().Before(f.again.at) {
+				f.again.plan()
+				if !unchanged(ctx, f.s, f.g.cfg.Path, f.pzxid) {
+					f.list.Stop()
+					f.list = nil
+				}
+			}
 		}
 	}
 }
@@ -208,7 +218,7 @@ func (f *groupsRun) relist(ctx context.Context) error {
 	}
 	f.g.setError("")
 	f.list, f.listed = w, make(map[string]bool, len(names))
-	f.last = max(f.last, stat.Czxid, stat.Mzxid, stat.Pzxid)
+	f.last, f.pzxid = max(f.last, stat.Czxid, stat.Mzxid, stat.Pzxid), stat.Pzxid
 	for _, name := range names {
 		f.listed[name] = true
 		f.follow(ctx, name)

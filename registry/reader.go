@@ -31,8 +31,10 @@ type reader struct {
 	s *session.Session
 
 	list    *session.Watch // of the children, or of the group while it is missing
+	pzxid   int64          // of the list; 0: the group is missing
 	missing bool
 	known   bool // the group has been read
+	again   recheck
 	nodes   map[string]*child
 	reasons map[string]string    // why children are no members
 	retry   map[string]time.Time // when to read children again without an event
@@ -60,14 +62,17 @@ type child struct {
 	size   int          // bytes of its data
 	unread bool         // left out because of GroupConfig.MaxBytes
 	watch  *session.Watch
+	mzxid  int64
 	round  int // of the newest list that has it
 }
 
 func newReader(g *Group, s *session.Session) *reader {
-	return &reader{
+	r := &reader{
 		g: g, s: s, nodes: map[string]*child{}, reasons: map[string]string{}, retry: map[string]time.Time{}, dirty: map[string]bool{},
 		touched: map[string]*view.Member{}, bell: session.NewWatchQueue(), changed: true,
 	}
+	r.again.plan()
+	return r
 }
 
 func (r *reader) close() {
@@ -105,6 +110,7 @@ func (r *reader) loop(ctx context.Context, step func(now time.Time) time.Time) e
 		case <-r.g.wake:
 		case <-timer.C:
 			r.due(time.Now())
+			r.look(ctx)
 		}
 	}
 }
@@ -189,13 +195,10 @@ func (r *reader) pause(next time.Time) time.Duration {
 	for _, again := range r.retry {
 		next = earliest(next, again)
 	}
-	switch {
-	case r.list == nil:
+	if r.list == nil {
 		return retryList
-	case next.IsZero():
-		return time.Hour
 	}
-	return max(time.Until(next), 0)
+	return max(time.Until(earliest(next, r.again.at)), 0)
 }
 
 // due marks children whose time to be read again has come.

@@ -21,7 +21,7 @@ func (r *reader) relist(ctx context.Context) error {
 	if err != nil {
 		return r.failed(ctx, fmt.Errorf("list %s: %w", r.g.cfg.Path, err))
 	}
-	r.list, r.known = w, true
+	r.list, r.known, r.pzxid = w, true, stat.Pzxid
 	r.saw(stat)
 	r.compare(names)
 	return nil
@@ -37,7 +37,7 @@ func (r *reader) awaitGroup(ctx context.Context) error {
 		r.saw(stat)
 		return r.relist(ctx) // it has come meanwhile
 	}
-	r.list, r.known, r.missing, r.changed = w, true, true, true
+	r.list, r.known, r.missing, r.changed, r.pzxid = w, true, true, true, 0
 	for name := range r.nodes {
 		r.drop(name)
 	}

@@ -97,7 +97,7 @@ func (r *reader) take(ctx context.Context, g got) error {
 		r.leaveOut(g.name)
 		return nil
 	}
-	c := &child{watch: g.Watch, round: r.round, size: len(g.Data)}
+	c := &child{watch: g.Watch, round: r.round, size: len(g.Data), mzxid: g.Stat.Mzxid}
 	var was *view.Member
 	if old := r.nodes[g.name]; old != nil {
 		old.watch.Stop()

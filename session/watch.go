@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"math/bits"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"sync"
@@ -52,15 +53,29 @@ type Watch struct {
 	gone  bool        // the event said that the znode was deleted
 }
 
-// Wait waits until the watch fires and returns nil then. It returns the cause when
-// ctx or the session ends first.
+// RecheckAfter is when what is watched is to be looked at again without an event:
+// a random time of 30 to 60 s. An event is only a hint: servers from 3.8.4 on keep
+// back those of znodes that the client may not read.
+func RecheckAfter() time.Duration {
+	return recheckFirst + rand.N(recheckLast-recheckFirst) // #nosec G404 -- it spreads load
+}
+
+const (
+	recheckFirst = 30 * time.Second
+	recheckLast  = time.Minute
+)
+
+// Wait returns nil when it is time to read again: the watch has fired, or
+// RecheckAfter has passed. It returns the cause when ctx or the session ends first.
+// The watch is stopped then.
 func (w *Watch) Wait(ctx context.Context) error {
-	_, err := w.WaitFor(ctx, 0)
+	_, err := w.WaitFor(ctx, RecheckAfter())
+	w.Stop()
 	return err
 }
 
-// WaitFor waits as Wait does, but no longer than d; 0 is no limit. It reports
-// whether the watch has fired.
+// WaitFor waits until the watch fires, but no longer than d; 0 is no limit. It
+// reports whether the watch has fired, and does not stop it.
 func (w *Watch) WaitFor(ctx context.Context, d time.Duration) (bool, error) {
 	var tick <-chan time.Time
 	if d > 0 {
@@ -80,12 +95,16 @@ func (w *Watch) WaitFor(ctx context.Context, d time.Duration) (bool, error) {
 	}
 }
 
-// WaitAny waits until one of the watches fires and returns nil then; nil watches
-// are left out. It returns the cause when ctx or the session ends first.
+// WaitAny returns nil when it is time to read again: one of the watches has fired, or
+// RecheckAfter has passed. Nil watches are left out. It returns the cause when ctx or
+// the session ends first. The watches are the caller's to stop.
 func (s *Session) WaitAny(ctx context.Context, watches ...*Watch) error {
+	again := time.NewTimer(RecheckAfter())
+	defer again.Stop()
 	cases := []reflect.SelectCase{
 		{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())},
 		{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(s.Done())},
+		{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(again.C)},
 	}
 	for _, w := range watches {
 		if w != nil {

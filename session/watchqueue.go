@@ -78,6 +78,9 @@ func (w *Watch) Join(b *WatchQueue) {
 
 // Fired reports whether something that is watched has happened.
 func (w *Watch) Fired() bool {
+	if w == nil {
+		return false
+	}
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	return w.fired != 0

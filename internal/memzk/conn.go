@@ -183,6 +183,9 @@ func (c *conn) push(body []byte, at time.Time) {
 
 // notify queues a watch event. It needs Server.mu.
 func (c *conn) notify(event int32, path string) {
+	if c.s.faults.loseEvents[c.addr] || c.s.faults.loseEvents[allAddrs] {
+		return
+	}
 	e := jute.NewEncoder(nil)
 	(&jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}).Encode(e)
 	(&jute.WatcherEvent{Type: event, State: jute.StateSyncConnected, Path: path}).Encode(e)

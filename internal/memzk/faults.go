@@ -29,6 +29,7 @@ type faults struct {
 	budget           int // bytes of replies that may wait to be read; 0: any number
 	gates            map[gateKey]chan struct{}
 	refuseDial       map[string]bool
+	loseEvents       map[string]bool
 	silentNewSession bool
 	hold             func(Held) <-chan struct{}
 	skew             time.Duration
@@ -251,6 +252,22 @@ func (s *Server) SilentNewSession() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults.silentNewSession = true
+}
+
+// LoseEvents loses the watch events for clients of these addresses, all without one,
+// until ClearFaults. The watches are gone, as if the events had been sent.
+func (s *Server) LoseEvents(addrs ...string) {
+	if len(addrs) == 0 {
+		addrs = []string{allAddrs}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.loseEvents == nil {
+		s.faults.loseEvents = map[string]bool{}
+	}
+	for _, a := range addrs {
+		s.faults.loseEvents[a] = true
+	}
 }
 
 // ExpireSession ends a session now, as if it had not been heard of for its

@@ -3,7 +3,6 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -119,12 +118,8 @@ func (m *Mirror) setTimer() {
 	m.timer = time.AfterFunc(time.Until(next), m.todo.queue.Wake)
 }
 
-// How often znodes are looked at without an event, and how many besides the root.
-const (
-	recheckFirst = 30 * time.Second
-	recheckLast  = time.Minute
-	recheckFew   = 8
-)
+// recheckFew is how many znodes besides the root are looked at without an event.
+const recheckFew = 8
 
 // recheck is what is looked at without an event.
 type recheck struct {
@@ -133,12 +128,7 @@ type recheck struct {
 }
 
 func (r *recheck) plan() {
-	r.at = time.Now().Add(RecheckAfter())
-}
-
-// RecheckAfter is when what is watched is to be looked at next without an event.
-func RecheckAfter() time.Duration {
-	return recheckFirst + rand.N(recheckLast-recheckFirst) //nolint:gosec // It spreads load and is no secret.
+	r.at = time.Now().Add(session.RecheckAfter())
 }
 
 // look looks at the root and a few other znodes when it is time, and marks what is
