@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/files/filestest"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -146,7 +147,7 @@ func (w *applyWorld) config() Config {
 	for _, name := range w.names() {
 		dest := filepath.Join(w.dir, "out", name)
 		b.Templates = append(b.Templates, apply.FileConfig{
-			Name: name, Contents: fmt.Sprintf(`{{ key "web/v" }} s%d;`, w.settings), InPlace: w.place,
+			Name: name, Contents: fmt.Sprintf(`{{ key "web/v" }} s%d;`, w.settings), File: files.File{InPlace: w.place},
 			Destination: func(*command.Each) (string, error) { return dest, nil },
 		})
 	}

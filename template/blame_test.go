@@ -58,7 +58,7 @@ func TestBlame_Corpus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tmpl, err := Parse(Config{Name: name, Source: string(source), ErrorOnMissingKey: true})
+		tmpl, err := Parse(Config{Name: name, Source: string(source)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func blameProgram(tb testing.TB, seed uint64) bool {
 	tb.Helper()
 	w := &writer{rand.New(rand.NewPCG(seed, 3))}
 	source := w.blameSource()
-	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: w.IntN(2) == 0})
+	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, MissingKeyOK: w.IntN(2) == 0})
 	if err != nil {
 		return false
 	}

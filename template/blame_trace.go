@@ -101,7 +101,7 @@ func (tr *tracer) executor() (*executor, error) {
 		}
 	}
 	missing := "missingkey=zero"
-	if tr.t.cfg.ErrorOnMissingKey {
+	if !tr.t.cfg.MissingKeyOK {
 		missing = "missingkey=error"
 	}
 	root := texttemplate.New(tr.t.cfg.Name).Funcs(funcs).Option(missing)

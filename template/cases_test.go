@@ -40,7 +40,7 @@ func TestCases(t *testing.T) {
 func runCase(t *testing.T, text string) (string, error) {
 	t.Helper()
 	tmpl, err := Parse(Config{
-		Name: "case", Source: text, Allow: []string{AllowEnv, AllowFile}, Dir: t.TempDir(),
+		MissingKeyOK: true, Name: "case", Source: text, Allow: []string{AllowEnv, AllowFile}, Dir: t.TempDir(),
 		LookupEnv: func(name string) (string, bool) {
 			return map[string]string{"ZONE": "west"}[name], name == "ZONE" || name == "EMPTY"
 		},

@@ -36,7 +36,7 @@ func TestFunctions_Examples(t *testing.T) {
 	run := func(f Function, text string) {
 		t.Helper()
 		tmpl, err := Parse(Config{
-			Name: f.Name, Source: text, Dir: dir, Allow: []string{AllowEnv, AllowFile, AllowCredential}, LookupEnv: exampleEnv(dir), ErrorOnMissingKey: true,
+			Name: f.Name, Source: text, Dir: dir, Allow: []string{AllowEnv, AllowFile, AllowCredential}, LookupEnv: exampleEnv(dir),
 		})
 		if err != nil {
 			t.Errorf("%s: %v", f.Name, err)

@@ -23,7 +23,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := render(t, Config{Name: filepath.Base(name), Source: string(source), ErrorOnMissingKey: true}, &v, nil)
+			got, err := render(t, Config{Name: filepath.Base(name), Source: string(source)}, &v, nil)
 			if err != nil {
 				got = "error: " + err.Error() + "\n"
 			}

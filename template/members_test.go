@@ -52,7 +52,7 @@ func TestMembers_Status(t *testing.T) {
 		{`{{ range groups "all" }}{{ .Name }}{{ range .Members }}{{ .ID }}{{ end }}{{ end }}`, "apia"},
 		{`{{ range members "all/api" }}{{ .ID }}{{ end }}`, "a"},
 	} {
-		if got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: true}, &v, nil); err != nil || got != c.want {
+		if got, err := render(t, Config{Source: c.source}, &v, nil); err != nil || got != c.want {
 			t.Errorf("%s: got %q %v, want %q", c.source, got, err, c.want)
 		}
 	}
@@ -92,7 +92,7 @@ func TestMembers_Else(t *testing.T) {
 		{`{{ range members "keep" }}x{{ else }}down{{ end }}`, "", ErrEmptyGroup},
 		{`{{ range members "all/none" }}x{{ end }}`, "", ErrEmptyGroup},
 	} {
-		got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: true}, &v, nil)
+		got, err := render(t, Config{Source: c.source}, &v, nil)
 		if got != c.want || !errors.Is(err, c.class) {
 			t.Errorf("%s: got %q %v, want %q %v", c.source, got, err, c.want, c.class)
 		}
@@ -149,7 +149,7 @@ func TestKey_Holds(t *testing.T) {
 			{`{{ safeTree "web/x" }}`, "", ErrNoKey},
 			{`{{ range safeTree "web/x" }}{{ .Key }}{{ end }}`, "", ErrNoKey},
 		} {
-			got, err := render(t, Config{Source: c.source, ErrorOnMissingKey: missing}, &v, nil)
+			got, err := render(t, Config{Source: c.source, MissingKeyOK: !missing}, &v, nil)
 			if got != c.want || !errors.Is(err, c.class) {
 				t.Errorf("%s (%v): got %q %v, want %q %v", c.source, missing, got, err, c.want, c.class)
 			}

@@ -17,7 +17,7 @@ import (
 // plainly executes a template by text/template alone, as it was written.
 func plainly(tb testing.TB, source string, v *view.View) (string, error) {
 	tb.Helper()
-	st := &state{t: &Template{cfg: Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: true}}, view: v, last: -1}
+	st := &state{t: &Template{cfg: Config{Name: "t.tmpl", Source: source}}, view: v, last: -1}
 	funcs := texttemplate.FuncMap{}
 	for name, f := range functionTable() {
 		funcs[name] = f.bind(st)
@@ -131,7 +131,7 @@ func memoProgram(tb testing.TB, seed uint64) (kept int) {
 	tb.Helper()
 	w := &writer{Rand: rand.New(rand.NewPCG(seed, 1))}
 	source := w.source()
-	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, ErrorOnMissingKey: true, Timeout: time.Hour})
+	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, Timeout: time.Hour})
 	if err != nil {
 		return 0 // Such as a break in a wrong place.
 	}

@@ -57,7 +57,7 @@ func (t *Template) newExecutor() (*executor, error) {
 		funcs[standIn] = keysOf(strings.HasSuffix(strings.ToLower(name), "tree"), strings.HasPrefix(name, "safe"))(st)
 	}
 	missing := "missingkey=zero"
-	if t.cfg.ErrorOnMissingKey {
+	if !t.cfg.MissingKeyOK {
 		missing = "missingkey=error"
 	}
 	root := texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)

@@ -67,7 +67,7 @@ func TestRender_ErrorsWithPlace(t *testing.T) {
 		{`{{ define "x" }}{{ key "web/no" }}{{ end }}{{ executeTemplate "x" }}`, `t.tmpl:1:20: config "web" has no key "no"`, ErrMissing},
 		{`{{ 1 | divide 0 }}`, `t.tmpl:1:8: error calling divide: division by zero`, nil},
 	} {
-		_, err := render(t, Config{Source: c.source, ErrorOnMissingKey: true}, &v, nil)
+		_, err := render(t, Config{Source: c.source}, &v, nil)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s\n got %v\nwant %s", c.source, err, c.want)
 		}
@@ -79,7 +79,7 @@ func TestRender_ErrorsWithPlace(t *testing.T) {
 
 func TestRender_MissingKeyAllowed(t *testing.T) {
 	v := ExampleView()
-	got, err := render(t, Config{Source: `[{{ keyOrDefault "web/none" "" }}][{{ .none }}]`}, &v, nil)
+	got, err := render(t, Config{Source: `[{{ keyOrDefault "web/none" "" }}][{{ .none }}]`, MissingKeyOK: true}, &v, nil)
 	if err != nil || got != "[][<no value>]" {
 		t.Errorf("got %q %v", got, err)
 	}
@@ -114,7 +114,7 @@ func TestRender_NoSecrets(t *testing.T) {
 		`{{ index (list 1) (key "web/s") }}`, `{{ byMeta "z|int" (key "web/s") }}`, `{{ nginxString (print "$" (key "web/s")) }}`,
 	} {
 		_, err := render(t, Config{
-			Source: source, ErrorOnMissingKey: true, Dir: dir, Allow: []string{AllowEnv, AllowFile},
+			Source: source, Dir: dir, Allow: []string{AllowEnv, AllowFile},
 			LookupEnv: func(string) (string, bool) { return secret, true },
 		}, &v, nil)
 		if err == nil {

@@ -31,31 +31,31 @@ type Config struct {
 	Source string   // text of the template
 	Dir    string   // directory below which the function file may read
 	Allow  []string // AllowEnv, AllowFile, AllowCredential
-	// ErrorOnMissingKey makes a missing map entry an error; without it such an
-	// entry is "<no value>". A missing key of a config is always an error of the
-	// class ErrNoKey, and so is a config, group or election that does not exist
-	// one of the class ErrUnknown.
-	ErrorOnMissingKey bool
-	MaxOutput         int64         // bytes; 0: DefaultMaxOutput
-	Timeout           time.Duration // 0: DefaultTimeout
+	// MissingKeyOK makes a missing map entry "<no value>"; without it such an entry is
+	// an error. A missing key of a config is always an error of the class ErrNoKey,
+	// and so is a config, group or election that does not exist one of the class
+	// ErrUnknown.
+	MissingKeyOK bool
+	MaxOutput    int64         // bytes; 0: DefaultMaxOutput
+	Timeout      time.Duration // 0: DefaultTimeout
 	// Syntax names what the rendered bytes must parse as: json, yaml, toml,
 	// xml, ini, a name in Syntaxes, or none (also "").
 	Syntax string
 	// Syntaxes are further parsers by name.
-	Syntaxes map[string]func([]byte) error
+	Syntaxes map[string]func([]byte) error `json:"-"`
 	// Left and Right are the delimiters of actions; default "{{" and "}}".
 	Left, Right string
 	// Debug receives what spew_dump and spew_printf print; nil: nothing.
-	Debug io.Writer
+	Debug io.Writer `json:"-"`
 	// Now is the time of timestamp; nil: the present time.
-	Now func() time.Time
+	Now func() time.Time `json:"-"`
 	// Sockaddr evaluates what sockaddr is asked for; nil: on the addresses of this
 	// host.
-	Sockaddr func(expression string) (string, error)
+	Sockaddr func(expression string) (string, error) `json:"-"`
 	// Getenv reads the environment for env; nil: that of the process.
-	LookupEnv func(name string) (string, bool)
+	LookupEnv func(name string) (string, bool) `json:"-"`
 	// Coverage notes which lines and branches are rendered; nil: nobody does.
-	Coverage *Coverage
+	Coverage *Coverage `json:"-"`
 }
 
 // Template is a parsed template. It is safe for concurrent use.

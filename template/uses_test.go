@@ -13,7 +13,7 @@ import (
 
 func parsed(tb testing.TB, source string) *Template {
 	tb.Helper()
-	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, Allow: []string{AllowEnv, AllowFile}, ErrorOnMissingKey: true})
+	tmpl, err := Parse(Config{Name: "t.tmpl", Source: source, Allow: []string{AllowEnv, AllowFile}})
 	if err != nil {
 		tb.Fatal(err)
 	}

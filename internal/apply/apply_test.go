@@ -214,7 +214,7 @@ func TestApply_BadTemplates(t *testing.T) {
 			t.Parallel()
 			b := newApplyBed(t)
 			f := b.file("web", c.contents)
-			f.Templates[0].Timeout, f.Templates[0].MaxSize = 30*time.Second, 1<<20
+			f.Templates[0].Timeout, f.Templates[0].MaxOutput = 30*time.Second, 1<<20
 			if name == "infinite loop" {
 				f.Templates[0].Timeout = 2 * time.Second // the good ones have it, too, on a machine that is busy.
 			}

@@ -2,13 +2,13 @@ package apply
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -42,50 +42,31 @@ type Config struct {
 	Position  string // file:line of the block
 }
 
-// FileConfig is one file of a bundle.
+// FileConfig is one file of a bundle: how its template is rendered, and how the
+// file is kept. Its own fields come before those of the same name in the two.
 type FileConfig struct {
+	template.Config // Dir is the directory of the settings file that holds the block
+	files.File
+
 	Name     string
 	Source   string // path of the template file; empty when Contents is set
 	Contents string
-	// Dir is where inline contents find files: the directory of the settings
-	// file that holds the block.
-	Dir string
 	// Destination evaluates the path of the file for one element (nil
 	// without for_each).
 	Destination     func(*command.Each) (string, error) `json:"-"`
 	DestinationText string                              // as the settings spell it
-	Mode            fs.FileMode                         // 0: of the present file, else 0644
-	Owner           string                              // user name or number; empty: unchanged
-	Group           string
-	Backup          int      // number of old files kept
-	Allow           []string // env, file, credential
-	Left, Right     string   // delimiters of actions; empty: {{ and }}
-	CreateDirs      bool     // make the directories of the destination
-	Syntax          string   // none, json, yaml, toml, xml, hcl or ini
-	MissingKeyOK    bool     // error_on_missing_key = false
-	InPlace         bool     // write into the file (bind mounts) instead of renaming over it
-	Symlink         string   // auto, follow or refuse
-	AllowSubdirs    bool     // the key of an element may hold "/"
-	Adopt           bool     // with for_each: take over files that something else wrote
-	Drift           string   // repair or report
-	MaxSize         int64    // bytes; 0: default
-	Timeout         time.Duration
-	Position        string // file:line of the block
-
-	// Syntaxes are parsers of rendered bytes that package template does not
-	// bring itself, by name.
-	Syntaxes map[string]func([]byte) error `json:"-"`
-	// LookupEnv looks up environment variables; nil is os.LookupEnv.
-	LookupEnv func(string) (string, bool) `json:"-"`
+	CreateDirs      bool                                // make the directories of the destination
+	AllowSubdirs    bool                                // the key of an element may hold "/"
+	Adopt           bool                                // with for_each: take over files that something else wrote
+	Drift           string                              // repair or report
+	Position        string                              // file:line of the block
 }
 
 // Template is the file as package template wants it, with the given text.
 // Every door takes it from here.
 func (c *FileConfig) Template(text string) template.Config {
-	t := template.Config{
-		Name: c.Name, Source: text, Dir: c.Dir, Allow: c.Allow, ErrorOnMissingKey: !c.MissingKeyOK,
-		MaxOutput: c.MaxSize, Timeout: c.Timeout, Syntax: c.Syntax, Syntaxes: c.Syntaxes, LookupEnv: c.LookupEnv, Left: c.Left, Right: c.Right,
-	}
+	t := c.Config
+	t.Name, t.Source = c.Name, text
 	if c.Source != "" {
 		t.Name, t.Dir = c.Source, filepath.Dir(c.Source)
 	}

@@ -212,11 +212,9 @@ func (t *applying) leftAlone(o *output) bool {
 
 // file is the destination with its attributes.
 func (o *output) file() files.File {
-	c := o.tmpl.cfg
-	return files.File{
-		Destination: o.dest, Mode: c.Mode, Owner: c.Owner, Group: c.Group, Backup: c.Backup,
-		InPlace: c.InPlace, Symlink: c.Symlink,
-	}
+	f := o.tmpl.cfg.File
+	f.Destination = o.dest
+	return f
 }
 
 func exists(path string) bool {

@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/command", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "config", "registry", "template", "internal/command", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "session/kerberos",
+		"agent", "view", "session", "config", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "session/kerberos",
 	},
 }
 

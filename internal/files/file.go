@@ -32,7 +32,7 @@ const defaultMode = 0o644
 
 // File describes one file that is kept up to date.
 type File struct {
-	Destination string      // absolute path
+	Destination string      `json:",omitempty"` // absolute path
 	Mode        fs.FileMode // 0: of the present file, else 0644
 	Owner       string      // user name or number; empty: of the present file, else our own
 	Group       string      // group name or number; empty likewise
@@ -41,10 +41,10 @@ type File struct {
 	// bind mounts. A reader may see a part of it, and a full disk may cut it.
 	InPlace bool
 	Symlink string // SymlinkFollow, SymlinkRefuse or empty
-	FS      *FS    // for tests; empty: of the Tx
+	FS      *FS    `json:"-"` // for tests; empty: of the Tx
 	// Known is what this process wrote there last. While the file is as it was
 	// seen then (size, time, inode), it is not read. nil: it is read.
-	Known *Written
+	Known *Written `json:"-"`
 }
 
 // Staged is the new content of one file, durable beside its destination. It

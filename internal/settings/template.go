@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -142,10 +144,17 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.Fi
 	r := s.read(b, b.At)
 	dest := r.destination(&b.Destination, forEach)
 	t := apply.FileConfig{
-		Name: b.Name, Position: position(b.At), Destination: dest.eval, DestinationText: dest.text,
-		Source: r.file(&b.Source), Contents: r.str(&b.Contents), Dir: filepath.Dir(b.At.Filename), Syntaxes: Syntaxes(), LookupEnv: s.opts.Env, Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group),
-		Backup: r.integer(&b.Backup), Allow: r.strings(&b.Allow), Syntax: r.str(&b.Syntax), MissingKeyOK: !r.boolean(&b.MissingKey),
-		CreateDirs: r.boolean(&b.CreateDirs), InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink), AllowSubdirs: r.boolean(&b.Subdirs), Adopt: r.boolean(&b.Adopt), Drift: r.str(&b.Drift), MaxSize: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+		Name: b.Name, Position: position(b.At), Source: r.file(&b.Source), Contents: r.str(&b.Contents),
+		Destination: dest.eval, DestinationText: dest.text, CreateDirs: r.boolean(&b.CreateDirs),
+		AllowSubdirs: r.boolean(&b.Subdirs), Adopt: r.boolean(&b.Adopt), Drift: r.str(&b.Drift),
+		Config: template.Config{
+			Dir: filepath.Dir(b.At.Filename), Allow: r.strings(&b.Allow), MissingKeyOK: !r.boolean(&b.MissingKey), Syntax: r.str(&b.Syntax), Syntaxes: Syntaxes(),
+			LookupEnv: s.opts.Env, MaxOutput: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+		},
+		File: files.File{
+			Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group), Backup: r.integer(&b.Backup),
+			InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink),
+		},
 	}
 	t.Left, t.Right = s.delimiters(r, &b.Delimiters)
 	s.claim(dest, full)

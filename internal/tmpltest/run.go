@@ -200,8 +200,11 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 	maps.Copy(env, c.Env)
 	var b *apply.Config
 	tc := &apply.FileConfig{
-		Name: "contents", Contents: c.Contents, Dir: filepath.Dir(r.file.path), Allow: c.Allow, Syntax: c.Syntax,
-		MissingKeyOK: c.Missing != nil && !*c.Missing, Syntaxes: settings.Syntaxes(),
+		Name: "contents", Contents: c.Contents,
+		Config: template.Config{
+			Dir: filepath.Dir(r.file.path), Allow: c.Allow, MissingKeyOK: c.Missing != nil && !*c.Missing,
+			Syntax: c.Syntax, Syntaxes: settings.Syntaxes(),
+		},
 	}
 	if c.Source != "" {
 		tc.Source = r.file.at(c.Source)
