@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -28,4 +31,38 @@ func TestTemplateTests_Watch(t *testing.T) {
 	if code := d.ends(t); code != 0 {
 		t.Errorf("exit code %d after Ctrl-C", code)
 	}
+}
+
+// A first file waits for a key and names it. A vote on a version without the key
+// aborts and names it, and such a version keeps the last good file.
+func TestMissingKey(t *testing.T) {
+	zk := zookeeper(t).Addr()
+	publish(t, zk, "/config/web", map[string]string{"other": "x"})
+	a := startAgent(t, "host-1", fmt.Sprintf(`
+zookeeper { servers = [%q] }
+config "web" { path = "/config/web" }
+template "out" {
+  destination = "DIR/out"
+  contents    = "{{ key \"web/word\" }}"
+}
+`, zk))
+	a.statusHolds(t, "key-missing", "word")
+	if _, err := os.Stat(a.path("out")); err == nil {
+		t.Error("a file was written without the key")
+	}
+	publish(t, zk, "/config/web", map[string]string{"word": "one"})
+	fileContains(t, a.path("out"), "one")
+
+	without := t.TempDir()
+	if err := os.WriteFile(filepath.Join(without, "other"), []byte("y"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"config", "publish", without, "/config/web", "--zk", zk, "--yes"}
+	out, code := command(t, nil, append(args, "--rollout")...)
+	if code == 0 || !strings.Contains(out, `no key "word"`) {
+		t.Errorf("the vote: exit %d\n%s", code, out)
+	}
+	must(t, args...) // to all hosts at once, without a vote.
+	a.statusHolds(t, "key-missing", "kept")
+	fileContains(t, a.path("out"), "one")
 }
