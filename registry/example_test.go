@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -112,6 +113,21 @@ func ExampleEncode() {
 	// Output:
 	// {"host":"10.0.0.5","port":8080,"name":"web-1","weight":2} <nil>
 	// {"serviceEndpoint":{"host":"10.0.0.5","port":8080},"additionalEndpoints":{},"status":"ALIVE"} <nil>
+}
+
+// A client of HTTP asks the members of a group: http://web/ is no server.
+func ExampleTransport() {
+	members := registry.NewProvider(registry.ProviderConfig{})
+	client := &http.Client{Transport: &registry.Transport{Provider: members}}
+	// A Group calls members.Update with what it reads.
+	members.Update(&view.Group{})
+	resp, err := client.Get("http://web/")
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	fmt.Println(err)
+	// Output:
+	// Get "http://web/": web: no member may get traffic
 }
 
 // A group can be told who may be in it, and how large a loss is believed.

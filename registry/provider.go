@@ -84,15 +84,16 @@ func (p *Provider) Update(g *view.Group) {
 // Pick chooses a member. When all of them are left out because of errors, it
 // chooses among all: a group of which nothing is known to work is better tried
 // than given up. The error is ErrNoMember.
-func (p *Provider) Pick() (view.Member, error) {
+func (p *Provider) Pick() (view.Member, error) { return p.pick(nil) }
+
+// pick is Pick that prefers members which were not tried.
+func (p *Provider) pick(tried map[memberKey]bool) (view.Member, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	usable := make([]view.Member, 0, len(p.list))
-	for _, m := range p.list {
-		if k := keyOf(&m); !now.Before(p.down[k]) {
-			usable = append(usable, m)
-		}
+	usable := p.those(func(k memberKey) bool { return !now.Before(p.down[k]) && !tried[k] })
+	if len(usable) == 0 && len(tried) > 0 {
+		usable = p.those(func(k memberKey) bool { return !tried[k] })
 	}
 	if len(usable) == 0 {
 		usable = p.list
@@ -116,6 +117,17 @@ func (p *Provider) Pick() (view.Member, error) {
 		p.next++
 		return usable[(p.next-1)%len(usable)], nil
 	}
+}
+
+// those are the members whose keys fit. The caller holds mu.
+func (p *Provider) those(fit func(memberKey) bool) []view.Member {
+	list := make([]view.Member, 0, len(p.list))
+	for _, m := range p.list {
+		if fit(keyOf(&m)) {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // byWeight chooses at random; members of weight 0 only when there are no others.

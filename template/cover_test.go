@@ -55,8 +55,15 @@ func TestCoverage(t *testing.T) {
 		}
 	}
 	check(`{configs: {web: {}}, groups: {api: {members: []}}}`, Covered{Lines: 11, LinesDone: 5, Branches: 9, BranchesTaken: 2, Missed: []Missed{
-		{2, 10, "range never has an element"}, {Line: 3}, {Line: 4}, {Line: 5}, {Line: 6}, {11, 9, "with is never set"},
-		{Line: 13}, {14, 11, "range never has an element"}, {Line: 15},
+		{2, 10, "range never has an element"},
+		{Line: 3},
+		{Line: 4},
+		{Line: 5},
+		{Line: 6},
+		{11, 9, "with is never set"},
+		{Line: 13},
+		{14, 11, "range never has an element"},
+		{Line: 15},
 	}})
 	// The second rendering adds to the first.
 	check(`{configs: {web: {a: x}}, groups: {api: {members: [{host: h, port: 80}, {host: i, port: 443}]}}}`, Covered{

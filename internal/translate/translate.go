@@ -257,7 +257,7 @@ func (r *Result) Settings(inline bool) string {
 		line(&b, "splay", p.splay)
 		line(&b, "kill_timeout", p.kill)
 		line(&b, "kill_signal", p.killSignal)
-		inherit.environment(p.env).print(&b)
+		inherit.environment(p.env).write(&b)
 		b.WriteString("}\n")
 	}
 	return b.String()
@@ -299,7 +299,7 @@ func (i inheritance) environment(own *environment) *environment {
 	return own
 }
 
-func (e *environment) print(b *strings.Builder) {
+func (e *environment) write(b *strings.Builder) {
 	if e == nil {
 		return
 	}
@@ -384,7 +384,7 @@ func block(b *strings.Builder, name string, command []string, env *environment, 
 	for i := 0; i+1 < len(more); i += 2 {
 		line(b, more[i], more[i+1])
 	}
-	env.print(b)
+	env.write(b)
 	b.WriteString("}\n")
 }
 
