@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -60,8 +61,9 @@ func TestViews_Agree(t *testing.T) {
 		if line := fmt.Sprintf("zkagent_condition{code=%q,subject=%q} 1\n", code, subject); strings.Contains(metrics, line) != (code != "") {
 			t.Errorf("%s: the metrics say nothing of the condition", what)
 		}
-		_, page, _ := httpGet(t, a, http.MethodGet, "/agent", nil)
-		if !strings.Contains(page, `id="health">`+string(health)+"<") || strings.Contains(page, `data-key="`+name+`"`) != (code != "") {
+		_, page, _ := httpGet(t, a, http.MethodGet, "/", nil)
+		pill := regexp.MustCompile(`id="health"[^>]*>` + string(health) + `( · \d+)?<`)
+		if !pill.MatchString(page) || strings.Contains(page, `data-key="`+name+`"`) != (code != "") {
 			t.Errorf("%s: the page shows\n%s", what, page)
 		}
 	}
