@@ -94,7 +94,7 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 		return errMoved
 	}
 	before := w.s.zxid.Load()
-	w.s.heard(c.sentAt, h.Zxid)
+	w.heard(c.sentAt, h.Zxid)
 	w.patience()
 	switch {
 	case c.probe:
@@ -162,7 +162,7 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 	}
 	again := newTries(ctx)
 	for losses, throttled := 0, 0; ; {
-		w, err := again.connection(ctx, s)
+		w, err := again.connection(ctx, s, r.write || r.op == jute.OpSync)
 		if err == nil {
 			err = w.able.check(r.op, len(r.frame)-4)
 		}

@@ -52,6 +52,10 @@ type Config struct {
 	Trace Tracer
 	// Dial opens a connection; nil dials TCP with keep-alive.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// ReadOnly lets a Manager use a server without a majority when there is no other:
+	// in a session of its own, whose state is ReadOnly, reads go on and everything
+	// else waits. The former session is taken up again when there is a majority.
+	ReadOnly bool
 	// StateDir is where the session is kept for the next process; "" keeps none.
 	StateDir string
 	// MaxFrame is the largest request in bytes, and MaxReply the largest reply.

@@ -45,7 +45,7 @@ func (w *wire) pong() {
 	w.mu.Unlock()
 	if !at.IsZero() {
 		w.useful.Store(true)
-		w.s.heard(at, 0)
+		w.heard(at, 0)
 	}
 }
 

@@ -34,6 +34,9 @@ var (
 	ErrSuspended = errors.New("session suspended")
 	ErrNoServer  = errors.New("no server reachable")
 
+	// ErrReadOnly ended a session because no server had a majority, or has one again.
+	ErrReadOnly = errors.New("no server has a majority: a read-only one is read meanwhile")
+
 	// ErrUnknown means that a request was sent and its reply was lost: it was
 	// applied or it was not.
 	ErrUnknown = errors.New("outcome unknown, the reply was lost")

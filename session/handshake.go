@@ -11,6 +11,7 @@ import (
 
 // connectRequest asks for this session, or for a new one when it has none yet.
 func (s *Session) connectRequest() jute.ConnectRequest {
+	readOnly := s.hosts.mayReadOnly()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return jute.ConnectRequest{
@@ -18,6 +19,8 @@ func (s *Session) connectRequest() jute.ConnectRequest {
 		Timeout:      int32(s.cfg.Timeout / time.Millisecond),
 		SessionID:    s.id,
 		Password:     s.password,
+		ReadOnly:     readOnly,
+		HasReadOnly:  true,
 	}
 }
 
@@ -25,6 +28,9 @@ func (s *Session) connectRequest() jute.ConnectRequest {
 // the library gets. A session that is gone is not the library's business: it would
 // start a new one by itself.
 func (w *wire) welcome(frame []byte) ([]byte, error) {
+	if refusedReadOnly(frame) {
+		return nil, errors.New("handshake: the server is read-only and may make no session (it has no localSessionsEnabled)")
+	}
 	d := jute.NewDecoder(frame)
 	var r jute.ConnectResponse
 	r.Decode(d)
@@ -32,6 +38,8 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	switch {
+	case r.ReadOnly && (r.SessionID == 0 || r.Timeout <= 0 || w.wantID != 0 && r.SessionID != w.wantID):
+		return nil, errors.New("handshake: the server is read-only and does not know the session")
 	case r.SessionID == 0 || r.Timeout <= 0:
 		if w.wantID == 0 {
 			return nil, fmt.Errorf("handshake: %s gave no session", w.server)
@@ -42,6 +50,12 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
 		return nil, nil
 	}
+	if w.s.reader && !r.ReadOnly {
+		frame := newFrame(jute.OpClose, 0, nil) // of the session that was just made
+		putXid(frame, firstXid)
+		_, _ = w.conn.Write(frame)
+		return nil, w.s.leaveReader(w.server)
+	}
 	if err := w.prove(); err != nil {
 		return nil, w.s.unproven(w.server, err)
 	}
@@ -49,6 +63,15 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return withLength(frame), nil
+}
+
+// refusedReadOnly reports whether a server answered the handshake as a request that
+// it may not carry out without a majority.
+func refusedReadOnly(frame []byte) bool {
+	d := jute.NewDecoder(frame)
+	var h jute.ReplyHeader
+	h.Decode(d)
+	return len(frame) == jute.ReplyHeaderSize && h.Err == jute.ErrCodeNotReadOnly
 }
 
 // unproven handles an identity that was not proven to a server. A session that is

@@ -311,7 +311,7 @@ func (h *hosts) welcomes(server string) bool {
 		return false
 	}
 	defer conn.Close()
-	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16)}
+	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16), HasReadOnly: true}
 	e := jute.NewEncoder(nil)
 	req.Encode(e)
 	if _, err := conn.Write(withLength(e.Bytes())); err != nil {

@@ -63,6 +63,15 @@ func (s *Session) heard(at time.Time, zxid int64) {
 	}
 }
 
+// heard notes an answer that came by this connection. That of a read-only server
+// says nothing about the session.
+func (w *wire) heard(at time.Time, zxid int64) {
+	if w.readOnly {
+		at = w.s.epoch
+	}
+	w.s.heard(at, zxid)
+}
+
 // LastAnswer returns the send time of the newest request that was answered; zero
 // before the first.
 func (s *Session) LastAnswer() time.Time {

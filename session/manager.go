@@ -27,7 +27,11 @@ type Manager struct {
 	lastErr     error
 	note        json.RawMessage
 
-	store *stateStore // nil: no handoff; set and used by Run
+	// Set and used by Run.
+	store   *stateStore // nil: no handoff
+	waiting *parked     // the session that waits for a majority, or nil
+	reading bool        // the next session is one of a read-only server
+	parks   bool        // Run may park sessions
 }
 
 // Status is what an operator wants to know of a Manager.
@@ -158,6 +162,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func (m *Manager) loop(ctx context.Context) error {
+	m.parks = m.cfg.ReadOnly
 	if m.cfg.StateDir != "" {
 		store, err := openState(m.cfg.StateDir, m.cfg.host())
 		if err != nil {
@@ -199,20 +204,24 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 	m.mu.Lock()
 	m.trying = s
 	m.mu.Unlock()
-	select {
-	case <-s.up:
-		if m.connected(s) {
-			m.mu.Lock()
-			m.cur, m.trying = s, nil
-			m.publish()
-			m.mu.Unlock()
+	lack := m.lack(ctx, s, ended)
+	for up := s.up; ctx.Err() == nil && s.ctx.Err() == nil; {
+		select {
+		case <-up:
+			up = nil
+			if m.connected(s) {
+				m.mu.Lock()
+				m.cur, m.trying = s, nil
+				m.publish()
+				m.mu.Unlock()
+			}
+		case <-lack:
+			m.park(s)
+		case <-s.Done():
+		case <-ctx.Done():
 		}
-	case <-s.Done():
-	case <-ctx.Done():
 	}
-	select {
-	case <-s.Done():
-	case <-ctx.Done():
+	if s.ctx.Err() == nil {
 		err = m.leave(s)
 	}
 	ended.Go(func() { s.finish(lib, events) })
@@ -226,6 +235,9 @@ func (m *Manager) over(s *Session) time.Duration {
 	m.trying, m.lastErr = nil, s.cause()
 	m.reconnects += max(s.Connection(), 1) - 1
 	m.publish()
+	if !s.reader && !errors.Is(m.lastErr, ErrReadOnly) {
+		m.waiting = nil
+	}
 	if errors.Is(m.lastErr, ErrExpired) && s.Connection() > 0 {
 		m.expirations++
 	}

@@ -60,7 +60,7 @@ func (m *Metrics) setState(s State) {
 	if m == nil {
 		return
 	}
-	for _, o := range []State{Connecting, Connected, Suspended, Expired, Closed} {
+	for _, o := range []State{Connecting, Connected, Suspended, Expired, Closed, ReadOnly} {
 		v := 0.0
 		if o == s {
 			v = 1

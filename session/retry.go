@@ -90,12 +90,12 @@ func (t *tries) next() (time.Duration, error) {
 }
 
 // connection waits for an open connection, for as long as the policy allows.
-func (t *tries) connection(ctx context.Context, s *Session) (*wire, error) {
+func (t *tries) connection(ctx context.Context, s *Session, write bool) (*wire, error) {
 	if t.policy == nil {
-		return s.connection(ctx)
+		return s.connectionFor(ctx, write)
 	}
 	for {
-		w, _, err := s.connectionNow(ctx)
+		w, _, err := s.connectionNow(ctx, write)
 		if w != nil || err != nil {
 			return w, err
 		}
@@ -104,7 +104,7 @@ func (t *tries) connection(ctx context.Context, s *Session) (*wire, error) {
 			return nil, err
 		}
 		bounded, cancel := context.WithTimeout(ctx, pause)
-		w, err = s.connection(bounded)
+		w, err = s.connectionFor(bounded, write)
 		cancel()
 		if err == nil {
 			return w, nil

@@ -33,7 +33,8 @@ type Session struct {
 	seen     sizes           // of what was read so far
 	inFlight inFlight        // what reads of many znodes ask for at once
 	up       chan struct{}   // closed at the first connection
-	resumed  bool            // taken over from a former process
+	resumed  bool            // taken over from a former process, or from before a time without a majority
+	reader   bool            // for a time without a majority
 	rebooted bool            // of a former boot: taken over only to be closed
 	note     json.RawMessage // of the former process
 	close    func() error    // what Close does
@@ -101,7 +102,8 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	timeout := time.Duration(r.Timeout) * time.Millisecond
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
-	s.heard(w.asked, 0)
+	w.readOnly = r.ReadOnly
+	w.heard(w.asked, 0)
 	for _, c := range s.authCalls() {
 		w.setUp(c)
 	}
@@ -111,17 +113,23 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
 	s.conns++
 	s.hosts.connected()
-	s.setState(Connected)
+	if w.readOnly {
+		s.reader = true
+		s.setState(ReadOnly)
+		s.hosts.writers.Go(func() { s.hosts.seekWriter(w) })
+	} else {
+		s.setState(Connected)
+	}
 	if first {
 		close(s.up)
 	} else {
-		if s.cfg.StateDir != "" {
+		if s.cfg.StateDir != "" && !w.readOnly {
 			s.probe(w)
 		}
 		s.met.reconnected()
 	}
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
-		"connection", s.conns, "resumed", s.resumed && first)
+		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly)
 	return true
 }
 

@@ -17,6 +17,7 @@ const (
 	Suspended // connection lost; the session may live or not
 	Expired   // the server has ended it
 	Closed    // we have ended it, or handed it over
+	ReadOnly  // connected to a server without a majority, which reads can ask
 )
 
 func (s State) String() string {
@@ -31,6 +32,8 @@ func (s State) String() string {
 		return "expired"
 	case Closed:
 		return "closed"
+	case ReadOnly:
+		return "read-only"
 	}
 	return fmt.Sprintf("state %d", int32(s))
 }
@@ -60,8 +63,14 @@ func (s *Session) setState(st State) {
 
 // connection waits for an open connection.
 func (s *Session) connection(ctx context.Context) (*wire, error) {
+	return s.connectionFor(ctx, false)
+}
+
+// connectionFor waits for an open connection, to a server that takes writes if it is
+// for one.
+func (s *Session) connectionFor(ctx context.Context, write bool) (*wire, error) {
 	for {
-		w, changed, err := s.connectionNow(ctx)
+		w, changed, err := s.connectionNow(ctx, write)
 		if w != nil || err != nil {
 			return w, err
 		}
@@ -81,7 +90,7 @@ func (s *Session) connection(ctx context.Context) (*wire, error) {
 
 // connectionNow returns the open connection, why there will be none, or neither and
 // what is closed when that changes.
-func (s *Session) connectionNow(ctx context.Context) (*wire, <-chan struct{}, error) {
+func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -89,6 +98,8 @@ func (s *Session) connectionNow(ctx context.Context) (*wire, <-chan struct{}, er
 		return nil, nil, s.endCause
 	case ctx.Err() != nil:
 		return nil, nil, context.Cause(ctx)
+	case write && s.cur != nil && s.cur.readOnly:
+		return nil, s.changed, nil
 	}
 	return s.cur, s.changed, nil
 }

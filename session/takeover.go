@@ -27,6 +27,9 @@ func (s *Session) Note() json.RawMessage { return s.note }
 func (m *Manager) next(ctx context.Context, first bool) *Session {
 	s := newSession(ctx, m.cfg)
 	s.close = func() error { return s.shutdown(false) }
+	if m.waiting != nil {
+		return m.unpark(s)
+	}
 	if m.store == nil || !first {
 		return s
 	}
@@ -63,6 +66,10 @@ func (m *Manager) connected(s *Session) bool {
 		_ = s.shutdown(false)
 		return false
 	}
+	if s.State() == ReadOnly {
+		return true
+	}
+	m.waiting = nil
 	m.keep(s)
 	return true
 }
@@ -86,7 +93,7 @@ func (m *Manager) keep(s *Session) {
 func (m *Manager) leave(s *Session) error {
 	handOver := m.handOver.Load() && m.store != nil
 	s.mu.Lock()
-	live := s.id != 0 && s.endCause == nil && !s.rebooted
+	live := s.id != 0 && s.endCause == nil && !s.rebooted && !s.reader
 	s.mu.Unlock()
 	if live && handOver {
 		m.keep(s)

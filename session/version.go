@@ -51,6 +51,18 @@ func (s *Session) CheckServer(ctx context.Context) error {
 }
 
 func (h *hosts) askVersion(ctx context.Context, server string) (string, error) {
+	answer, err := h.askWord(ctx, server)
+	if version := parseVersion(answer); version != "" {
+		return version, nil
+	}
+	if err == nil {
+		err = errors.New("it does not allow the four-letter word srvr")
+	}
+	return "", fmt.Errorf("ask %s for its version: %w", server, err)
+}
+
+// askWord returns what a server answers to srvr, as far as it comes.
+func (h *hosts) askWord(ctx context.Context, server string) (string, error) {
 	conn, err := h.open(ctx, server, versionLimit)
 	if err != nil {
 		return "", err
@@ -59,16 +71,10 @@ func (h *hosts) askVersion(ctx context.Context, server string) (string, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err = io.WriteString(conn, "srvr"); err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", server, err)
+		return "", err
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, versionAnswer))
-	if version := parseVersion(string(answer)); version != "" {
-		return version, nil
-	}
-	if err == nil {
-		err = errors.New("it does not allow the four-letter word srvr")
-	}
-	return "", fmt.Errorf("ask %s for its version: %w", server, err)
+	return string(answer), err
 }
 
 // parseVersion finds "3.4.13" in "Zookeeper version: 3.4.13-2d71af4, built on ...".

@@ -53,6 +53,8 @@ type wire struct {
 	wantID int64         // the session id that the ConnectRequest told
 	able   *ability      // the server's
 
+	readOnly bool // the server has no majority; set before the connection is given out
+
 	useful  atomic.Bool // a request or a ping was answered, not only what sets the connection up
 	proved  atomic.Bool // the probe of takeover.go was answered
 	refused atomic.Bool // the newest answer was "unimplemented": the server closes the connection behind it

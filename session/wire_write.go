@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -208,6 +209,9 @@ func (w *wire) fail(err error) {
 		return
 	}
 	w.s.lost(w, was, calls, err)
+	if w.readOnly { // a session of such a server ends with its connection
+		w.s.end(Closed, fmt.Errorf("%w: the connection to a read-only server ended: %w", ErrClosed, err))
+	}
 	for _, c := range calls {
 		c.finish(w, errLost)
 	}

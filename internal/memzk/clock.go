@@ -37,8 +37,8 @@ func (s *Server) wakeClock() {
 
 // runDue does what is due and returns the time until the next thing is.
 func (s *Server) runDue(now time.Time) time.Duration {
-	if s.paused != nil || s.down {
-		return time.Hour // Resume and Start wake the clock.
+	if s.paused != nil || s.down || s.readOnly {
+		return time.Hour // Resume, Start and SetReadOnly wake the clock.
 	}
 	if !now.Before(s.nextReap) {
 		s.reap(now)

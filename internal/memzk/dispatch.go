@@ -33,6 +33,9 @@ func (c *conn) handle(p packet) bool {
 	case f.refused && f.code == jute.ErrCodeUnimplemented || !s.knows(h.Op):
 		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, nil, f.until())
 		return false
+	case s.refusesWrites(h.Op):
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeNotReadOnly, nil, f.until())
+		return h.Op != jute.OpClose
 	case f.refused:
 		c.reply(h.Xid, c.replica.tree.zxid, f.code, nil, f.until())
 		return true

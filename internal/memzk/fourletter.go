@@ -21,6 +21,9 @@ func (s *Server) fourLetterWord(word string) string {
 	case "ruok":
 		return "imok"
 	case "isro":
+		if s.readOnly {
+			return "ro"
+		}
 		return "rw"
 	case "srvr":
 		return s.srvr("")
@@ -44,9 +47,13 @@ func (s *Server) fourLetterWord(word string) string {
 
 func (s *Server) srvr(clients string) string {
 	received, sent := s.packets()
+	mode := "standalone"
+	if s.readOnly {
+		mode = "read-only"
+	}
 	return fmt.Sprintf("Zookeeper version: %s\n%sLatency min/avg/max: 0/0.0/0\nReceived: %d\nSent: %d\nConnections: %d\n"+
-		"Outstanding: 0\nZxid: 0x%x\nMode: standalone\nNode count: %d\n",
-		s.version(), clients, received, sent, len(s.conns), s.primary.tree.zxid, len(s.primary.tree.nodes))
+		"Outstanding: 0\nZxid: 0x%x\nMode: %s\nNode count: %d\n",
+		s.version(), clients, received, sent, len(s.conns), s.primary.tree.zxid, mode, len(s.primary.tree.nodes))
 }
 
 // packets counts what came and went over the connections that exist.

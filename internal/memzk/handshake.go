@@ -22,6 +22,9 @@ func (c *conn) handshake(frame []byte) bool {
 		s.opts.Logger.Info("client has seen a later zxid", "zxid", req.LastZxidSeen)
 		return false
 	}
+	if s.readOnly && (!req.ReadOnly || req.SessionID != 0) {
+		return false
+	}
 	f := s.faults.take(jute.OpCreateSession)
 	if f.loseBefore {
 		return false
@@ -35,7 +38,7 @@ func (c *conn) handshake(frame []byte) bool {
 	if f.loseAfter {
 		return false
 	}
-	c.push(connectResponse(sess, req.HasReadOnly), f.until())
+	c.push(connectResponse(sess, req.HasReadOnly, s.readOnly), f.until())
 	return sess != nil && !s.faults.hangUp[jute.OpCreateSession]
 }
 
@@ -71,8 +74,8 @@ func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration) *ses
 }
 
 // connectResponse encodes the answer; nil stands for a session that is gone.
-func connectResponse(sess *session, withReadOnly bool) []byte {
-	r := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: withReadOnly}
+func connectResponse(sess *session, withReadOnly, readOnly bool) []byte {
+	r := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: withReadOnly, ReadOnly: readOnly}
 	if sess != nil {
 		r.Timeout = int32(sess.timeout.Milliseconds()) //nolint:gosec // It came as 32 bits.
 		r.SessionID = sess.id

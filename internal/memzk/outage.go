@@ -1,5 +1,7 @@
 package memzk
 
+import "github.com/zkagent/zkagent/internal/jute"
+
 // Pause stops the server as SIGSTOP stops a process: connections stay and are
 // accepted, nothing is answered, no session expires.
 func (s *Server) Pause() {
@@ -56,6 +58,36 @@ func (s *Server) Start() {
 func (s *Server) Restart() {
 	s.Stop()
 	s.Start()
+}
+
+// SetReadOnly makes the server one that has lost its majority and has
+// readonlymode.enabled, or ends that. Connections are dropped each time. Meanwhile
+// it takes new sessions alone, of clients that are content with it, refuses what
+// changes something, and no session expires; afterwards the former ones have their
+// whole timeout again.
+func (s *Server) SetReadOnly(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.kill()
+	}
+	s.readOnly = on
+	for id, sess := range s.sessions {
+		if sess.local {
+			delete(s.sessions, id)
+		}
+		s.touch(sess)
+	}
+	s.wakeClock()
+}
+
+// refusesWrites reports whether op is one that a read-only server refuses.
+func (s *Server) refusesWrites(op int32) bool {
+	switch op {
+	case jute.OpSync, jute.OpSetData, jute.OpDelete, jute.OpSetACL, jute.OpMulti, jute.OpReconfig, jute.OpCheck, jute.OpClose:
+		return s.readOnly
+	}
+	return s.readOnly && isCreate(op)
 }
 
 // Wipe drops all connections and forgets tree, sessions and zxid: another,

@@ -25,6 +25,7 @@ type Server struct {
 	mu        sync.Mutex // guards everything that follows, and what it refers to
 	closed    bool
 	down      bool          // Stop was called
+	readOnly  bool          // see SetReadOnly
 	paused    chan struct{} // not nil between Pause and Resume, which closes it
 	nextReap  time.Time
 	primary   *replica            // what is true

@@ -17,6 +17,7 @@ type session struct {
 	timeout  time.Duration
 	deadline time.Time // a multiple of the tick; then the session expires
 	conn     *conn     // nil while disconnected
+	local    bool      // of a read-only server: not of the ensemble
 }
 
 // sessionCount keeps ids of servers that start in the same instant apart, as
@@ -36,7 +37,9 @@ func (s *Server) openSession(wanted time.Duration) *session {
 	_, _ = rand.Read(sess.password)
 	s.sessions[sess.id] = sess
 	s.touch(sess)
-	s.commit(nil)
+	if sess.local = s.readOnly; !sess.local {
+		s.commit(nil)
+	}
 	s.wakeClock()
 	return sess
 }

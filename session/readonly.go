@@ -1,0 +1,144 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A server that has lost its majority serves readers alone, where that is switched
+// on (readonlymode.enabled). It takes no session that the ensemble knows, only new
+// ones of its own, which end with their connection. So with Config.ReadOnly a Manager
+// that finds no other server parks its session and gives out one of such a server.
+// When a server has a majority again, that one ends and the parked one is taken up,
+// as after a restart of the process: its leader gives every session its whole
+// timeout.
+//
+// Guaranteed: in such a session writes and Sync wait, as they do without a
+// connection. There is no lease. The session that owns something is not lost by it.
+// A server with a majority is looked for all the time.
+//
+// Not guaranteed: what is read may be old.
+
+// seekPause is how often a server with a majority, or without, is looked for.
+const seekPause = 2 * time.Second
+
+// parked is a session that waits for a majority.
+type parked struct {
+	id       int64
+	password []byte
+	zxid     int64
+	timeout  time.Duration
+}
+
+// mayReadOnly reports whether a read-only server will do: for a session that is
+// made for one, and for a new one when all servers were tried.
+func (h *hosts) mayReadOnly() bool {
+	s := h.s
+	if !s.cfg.ReadOnly || s.ID() != 0 {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.reader || h.failed > len(h.servers)
+}
+
+// seekWriter asks the other servers until one has a majority. Then the session of a
+// read-only server ends.
+func (h *hosts) seekWriter(w *wire) {
+	for {
+		t := time.NewTimer(seekPause/2 + rand.N(seekPause)) //nolint:gosec // spreads load, no secret
+		select {
+		case <-t.C:
+		case <-w.gone:
+			t.Stop()
+			return
+		case <-h.ctx.Done():
+			t.Stop()
+			return
+		}
+		if server := h.find(func(mode string) bool { return mode != readOnlyMode }); server != "" {
+			_ = h.s.leaveReader(server)
+			return
+		}
+	}
+}
+
+// leaveReader ends a session that was made for a time without a majority.
+func (s *Session) leaveReader(server string) error {
+	err := fmt.Errorf("%w: %s has a majority again", ErrClosed, server)
+	s.end(Closed, err)
+	return err
+}
+
+// readOnlyMode is how a server without a majority names its mode.
+const readOnlyMode = "read-only"
+
+// find returns the first server whose mode fits.
+func (h *hosts) find(fits func(mode string) bool) string {
+	h.mu.Lock()
+	servers := slices.Clone(h.servers)
+	h.mu.Unlock()
+	for _, server := range servers {
+		answer, _ := h.askWord(h.ctx, server)
+		_, mode, found := strings.Cut(answer, "Mode: ")
+		if mode, _, _ = strings.Cut(mode, "\n"); found && fits(mode) {
+			return server
+		}
+	}
+	return ""
+}
+
+// lack returns a channel that is closed when the session has been without a server
+// for its timeout, or for a moment when it was parked before, and one of the servers
+// is read-only.
+func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <-chan struct{} {
+	if !m.parks || s.reader {
+		return nil
+	}
+	patience := s.Timeout()
+	if m.waiting != nil {
+		patience = seekPause
+	}
+	found := make(chan struct{})
+	ended.Go(func() {
+		for s.Sleep(ctx, seekPause) == nil {
+			s.mu.Lock()
+			away := s.cur == nil && s.id != 0 && time.Since(s.since) >= patience
+			s.mu.Unlock()
+			if away && s.hosts.find(func(mode string) bool { return mode == readOnlyMode }) != "" {
+				close(found)
+				return
+			}
+		}
+	})
+	return found
+}
+
+// park ends a session here, and keeps what the server knows it by.
+func (m *Manager) park(s *Session) {
+	s.mu.Lock()
+	p := &parked{s.id, slices.Clone(s.password), s.zxid.Load(), s.Timeout()}
+	s.mu.Unlock()
+	if s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, ErrReadOnly)) {
+		m.waiting, m.reading = p, true
+	}
+}
+
+// unpark returns the session to try when one was parked: first one of a read-only
+// server, and when that has ended, the parked one.
+func (m *Manager) unpark(s *Session) *Session {
+	if m.reading {
+		m.reading, s.reader = false, true
+		return s
+	}
+	p := m.waiting
+	s.resumed, s.id, s.password = true, p.id, slices.Clone(p.password)
+	s.zxid.Store(p.zxid)
+	s.timeout.Store(int64(p.timeout))
+	return s
+}
