@@ -49,12 +49,22 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			cause := context.Cause(s.Context())
 			a.events.Add(event.Event{Kind: "session-ended", Subject: sessionName(s), Text: errorText(cause), Warn: errors.Is(cause, session.ErrExpired)})
 			return
-		case s.State() == session.Connected && n != connected:
+		case (s.State() == session.Connected || s.State() == session.ReadOnly) && n != connected:
 			connected = n
 			a.conds.Close("zookeeper-unreachable", "")
+			if s.State() == session.ReadOnly {
+				a.conds.Open("zookeeper-read-only", "", "reading from "+s.Server())
+			} else {
+				a.conds.Close("zookeeper-read-only", "")
+			}
 			a.events.Add(event.Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.conds.Open("zookeeper-unreachable", "", a.unreachable())
+		}
+		if text := a.sessions.Status().NotRenewed; text != "" {
+			a.conds.Open("identity-not-renewed", "", text)
+		} else {
+			a.conds.Close("identity-not-renewed", "")
 		}
 		select {
 		case <-changed:

@@ -57,6 +57,8 @@ func (a *Agent) Summary() string {
 	switch {
 	case zk.State == session.Connected:
 		parts = append(parts, "ZooKeeper "+zk.Server)
+	case zk.State == session.ReadOnly:
+		parts = append(parts, "ZooKeeper "+zk.Server+" read-only")
 	case s.cached:
 		parts = append(parts, "running from last known good, ZooKeeper "+zk.State.String())
 	default:

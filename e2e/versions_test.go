@@ -48,7 +48,7 @@ func dialed(t *testing.T, addr string, m session.SASLMechanism) *session.Session
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := session.Dial(ctx, session.Config{Servers: []string{addr}, Timeout: 10 * time.Second, SASL: m})
+	s, err := session.Dial(ctx, session.Config{Servers: strings.Split(addr, ","), Timeout: 10 * time.Second, SASL: m})
 	if err != nil {
 		t.Fatal(err)
 	}

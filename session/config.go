@@ -56,6 +56,9 @@ type Config struct {
 	// in a session of its own, whose state is ReadOnly, reads go on and everything
 	// else waits. The former session is taken up again when there is a majority.
 	ReadOnly bool
+	// FollowReconfig lets a Manager learn the servers of the ensemble from ZooKeeper
+	// (/zookeeper/config), and keep them in StateDir.
+	FollowReconfig bool
 	// StateDir is where the session is kept for the next process; "" keeps none.
 	StateDir string
 	// MaxFrame is the largest request in bytes, and MaxReply the largest reply.
@@ -68,6 +71,7 @@ type Config struct {
 	resolve   func(ctx context.Context, host string) ([]string, error) // addresses of a name; nil: Dial knows names
 	slept     func() time.Duration                                     // how long the machine has slept so far; nil: slept
 	abilities *abilities                                               // of the servers, over sessions
+	learned   *learned                                                 // servers of the ensemble, over sessions
 }
 
 // Auth is one credential, such as scheme "digest" and data "user:password".

@@ -51,10 +51,7 @@ type hosts struct {
 }
 
 func newHosts(s *Session) *hosts {
-	h := &hosts{s: s, servers: append([]string(nil), s.cfg.Servers...), hung: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
-	rand.Shuffle(len(h.servers), func(i, j int) {                                                                                                         //nolint:gosec // spreads load, no secret
-		h.servers[i], h.servers[j] = h.servers[j], h.servers[i]
-	})
+	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
 	h.settled = make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -63,8 +60,14 @@ func newHosts(s *Session) *hosts {
 // Init, Len, Next and Connected are what the library calls.
 
 func (h *hosts) Init([]string) error { return nil }
-func (h *hosts) Len() int            { return len(h.servers) }
 func (h *hosts) Connected()          {}
+
+// Len is the number of servers.
+func (h *hosts) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.servers)
+}
 
 // Next returns the server to try. The second result would make the library sleep.
 func (h *hosts) Next() (string, bool) {

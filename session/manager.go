@@ -48,6 +48,7 @@ type Status struct {
 	Resumed     bool
 	LastError   string
 	Warning     string // what is wrong with the server, as that it is too old
+	NotRenewed  string // why the identity could not be renewed; the next connection may fail
 }
 
 // New checks cfg and returns a Manager. It does no I/O.
@@ -56,7 +57,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.abilities = newAbilities()
+	cfg.abilities, cfg.learned = newAbilities(), &learned{}
 	return &Manager{cfg: cfg, changed: make(chan struct{})}, nil
 }
 
@@ -125,6 +126,9 @@ func (m *Manager) Status() Status {
 		if s.lastErr != nil {
 			err = s.lastErr
 		}
+		if s.notRenewed != nil {
+			st.NotRenewed = s.notRenewed.Error()
+		}
 		s.mu.Unlock()
 		st.Timeout, st.LastAnswer, st.Resumed = s.Timeout(), s.LastAnswer(), s.resumed
 		st.Watches = s.watches.len()
@@ -170,6 +174,9 @@ func (m *Manager) loop(ctx context.Context) error {
 		}
 		defer store.close()
 		m.store = store
+		if m.cfg.FollowReconfig {
+			m.setError(m.loadServers())
+		}
 	}
 	var ended sync.WaitGroup // libraries of sessions that are over
 	defer ended.Wait()
@@ -214,6 +221,9 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 				m.cur, m.trying = s, nil
 				m.publish()
 				m.mu.Unlock()
+				if m.cfg.FollowReconfig {
+					ended.Go(func() { m.followServers(ctx, s) })
+				}
 			}
 		case <-lack:
 			m.park(s)

@@ -18,6 +18,7 @@ type Metrics struct {
 	inFlight    prometheus.Gauge
 	bytes       *prometheus.CounterVec
 	watches     prometheus.Gauge
+	notRenewed  prometheus.Counter
 }
 
 // NewMetrics makes the metrics of sessions and registers them with reg, which may
@@ -49,9 +50,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		watches: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "zkagent_session_watches", Help: "Watches set and waited for.",
 		}),
+		notRenewed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_renewal_failures_total", Help: "Tries to renew the identity to ZooKeeper, such as a Kerberos ticket, that failed.",
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.state, m.expirations, m.reconnects, m.requests, m.lost, m.inFlight, m.bytes, m.watches)
+		reg.MustRegister(m.state, m.expirations, m.reconnects, m.requests, m.lost, m.inFlight, m.bytes, m.watches, m.notRenewed)
 	}
 	return m
 }
@@ -72,6 +76,12 @@ func (m *Metrics) setState(s State) {
 func (m *Metrics) expired() {
 	if m != nil {
 		m.expirations.Inc()
+	}
+}
+
+func (m *Metrics) renewed(err error) {
+	if m != nil && err != nil {
+		m.notRenewed.Inc()
 	}
 }
 

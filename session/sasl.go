@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -24,6 +25,45 @@ type SASLMechanism interface {
 	Prepare(host string) error
 	// Begin starts the exchange on one connection.
 	Begin(host string) (SASLExchange, error)
+}
+
+// SASLRenewer is a mechanism whose means end, as tickets do. The session has them
+// renewed in the background while it is connected, so that the next connection does
+// not need whoever issues them.
+type SASLRenewer interface {
+	SASLMechanism
+	// Renew gets anew what is due for a host, and returns how long to wait before
+	// it is to be called again, after an error too.
+	Renew(host string) (time.Duration, error)
+}
+
+// keepIdentity has the mechanism renewed while w lasts.
+func (s *Session) keepIdentity(w *wire) {
+	r, ok := s.cfg.SASL.(SASLRenewer)
+	if !ok {
+		return
+	}
+	for {
+		wait, err := r.Renew(hostName(w.server))
+		if err != nil {
+			err = fmt.Errorf("SASL %s: %w", r.Name(), err)
+			s.log.Warn("identity not renewed", "err", err)
+		}
+		s.met.renewed(err)
+		s.mu.Lock()
+		if (err == nil) != (s.notRenewed == nil) {
+			s.wake()
+		}
+		s.notRenewed = err
+		s.mu.Unlock()
+		t := time.NewTimer(max(wait, minBackoff))
+		select {
+		case <-t.C:
+		case <-w.gone:
+			t.Stop()
+			return
+		}
+	}
 }
 
 // SASLExchange is the client's side of one exchange.

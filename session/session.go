@@ -54,6 +54,8 @@ type Session struct {
 	lastErr  error
 	kick     string // the server that ended the last connection, see stolen
 	kicks    []time.Time
+
+	notRenewed error // why the identity could not be renewed, or nil
 }
 
 type counter = atomic.Uint64
@@ -63,6 +65,9 @@ func opIndex(op int32) int { return int(op) & 127 }
 func newSession(ctx context.Context, cfg Config) *Session {
 	if cfg.abilities == nil {
 		cfg.abilities = newAbilities()
+	}
+	if cfg.learned == nil {
+		cfg.learned = &learned{}
 	}
 	if cfg.slept == nil {
 		cfg.slept = slept
@@ -113,6 +118,9 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
 	s.conns++
 	s.hosts.connected()
+	if s.cfg.SASL != nil {
+		s.hosts.writers.Go(func() { s.keepIdentity(w) })
+	}
 	if w.readOnly {
 		s.reader = true
 		s.setState(ReadOnly)

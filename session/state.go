@@ -57,6 +57,11 @@ func (s *Session) Changed() <-chan struct{} {
 func (s *Session) setState(st State) {
 	s.state, s.since = st, time.Now()
 	s.met.setState(st)
+	s.wake()
+}
+
+// wake wakes all who wait for a change. s.mu is held.
+func (s *Session) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -137,6 +137,11 @@ func Catalog() []Entry {
 			"Another program has the port (`ss -ltnp` names it), or the address is not of this host. Correct `http.listen`, or end the other program: it is tried again by itself.",
 		},
 		{
+			"identity-not-renewed", "", "The identity to ZooKeeper, such as a Kerberos ticket, could not be renewed; the text has the reason.",
+			"The connection that there is, and the old ticket for new ones as long as it is valid.",
+			"The text names what mends it; docs/identity.md has a list. It is tried again by itself.",
+		},
+		{
 			"key-missing", "template or bundle", "A key that the template needs is not in its config.",
 			"The file as it was; none, if there was none.",
 			"Publish the key, or ask for it with `keyOrDefault` or `keyExists` where it may be missing.",
@@ -235,6 +240,11 @@ func Catalog() []Entry {
 			"waiting-for-sources", "", "Some sources have not reported yet, so that nothing is rendered.",
 			"The files that were there before.",
 			"The text names the sources. A config waits for its `ready` znode: publish it, or set `layout = \"plain\"`; a session that is not connected: see `zkagent status`.",
+		},
+		{
+			"zookeeper-read-only", "", "No server of the ensemble has a majority; the agent reads from one that is read-only.",
+			"What that server has, which may be old. Nothing is registered or led, and hooks of leaders do not run. Members stay when the majority comes back within their timeout of it.",
+			"Bring the quorum back; the agent goes on by itself.",
 		},
 		{
 			"zookeeper-unreachable", "", "No server of the ensemble answers; the text has the newest reason.",

@@ -31,6 +31,8 @@ type zookeeperBlock struct {
 	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so that a typing error cannot found another world."`
 	Timeout hcl.Expression `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
 	ACL     hcl.Expression `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
+	RO      hcl.Expression `hcl:"read_only,optional" is:"bool" default:"false" doc:"Read on from a server that has lost its majority, when there is no other. Nothing is registered or led meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`
+	Follow  hcl.Expression `hcl:"follow_reconfig,optional" is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers."`
 	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too."`
 	TLS     *tlsBlock      `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
 }
@@ -68,6 +70,7 @@ func (s *Settings) resolveZooKeeper(all *root) {
 	r := s.read(b, b.At)
 	c := session.Config{
 		Servers: s.servers(r, &b.Servers), Timeout: r.duration(&b.Timeout), ACL: s.acl(r, &b.ACL),
+		ReadOnly: r.boolean(&b.RO), FollowReconfig: r.boolean(&b.Follow),
 		StateDir: s.Config.StateDir, Identity: s.Config.ID, Logger: s.opts.Logger,
 	}
 	if c.Chroot = strings.TrimSuffix(r.znode(&b.Chroot), "/"); c.Chroot != "" && r.isSet(&b.Chroot) && c.Chroot == "/" {

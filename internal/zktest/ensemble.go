@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/zktest/raw"
 )
 
 // Ensemble is a few servers that form a quorum.
@@ -36,10 +40,26 @@ func StartEnsemble(tb testing.TB, n int, opts ...Options) *Ensemble {
 		e.Servers = append(e.Servers, s)
 		data, vote := reserve(tb), reserve(tb)
 		e.ports = append(e.ports, data, vote)
-		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", s.id, data.port, vote.port))
+		s.member = fmt.Sprintf("server.%d=127.0.0.1:%d:%d", s.id, data.port, vote.port)
+		switch observer := i >= n-o.Observers; {
+		case observer:
+			s.member += ":observer"
+		case o.Reconfig:
+			s.member += ":participant"
+		}
+		if o.Reconfig {
+			s.member += ";" + s.Addr()
+		}
+		lines = append(lines, s.member)
+	}
+	if o.Reconfig {
+		lines = append(lines, "reconfigEnabled=true", "skipACL=yes")
 	}
 	for _, s := range e.Servers {
 		s.quorum = lines
+		if i := s.id - 1; i >= n-o.Observers {
+			s.quorum = append(slices.Clone(lines), "peerType=observer")
+		}
 		s.launch(tb)
 	}
 	for _, s := range e.Servers {
@@ -58,6 +78,24 @@ func (e *Ensemble) close(tb testing.TB) {
 	}
 	for _, p := range e.ports {
 		p.release()
+	}
+}
+
+// Reconfigure takes a server out of the ensemble, or puts it in again.
+func (e *Ensemble) Reconfigure(tb testing.TB, s *Server, in bool) {
+	tb.Helper()
+	var joining, leaving any = nil, strconv.Itoa(s.id)
+	if in {
+		joining, leaving = s.member, nil
+	}
+	c, err := raw.Dial(tb.Context(), e.Leader(tb).Addr())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	reply, err := c.Call(jute.OpReconfig, raw.Body(joining, leaving, nil, int64(-1)))
+	if err != nil || reply.Err != 0 {
+		tb.Fatalf("zktest: reconfigure: code %d, %v", reply.Err, err)
 	}
 }
 

@@ -19,6 +19,8 @@ type Options struct {
 	Secure            bool          // also listen for TLS; see [Server.SecureAddr]
 	Settings          []string      // further lines of zoo.cfg
 	JVMFlags          []string      // further flags, e.g. -Dzookeeper.enforceQuota=true
+	Reconfig          bool          // the ensemble may be reconfigured, by anybody
+	Observers         int           // so many servers of an ensemble, the last ones, have no vote
 	Release           string        // Debian release whose server is run; default [Release]
 }
 
@@ -70,12 +72,13 @@ func (s *Server) settings() string {
 		fmt.Sprintf("minSessionTimeout=%d", o.MinSessionTimeout.Milliseconds()),
 		fmt.Sprintf("maxSessionTimeout=%d", o.MaxSessionTimeout.Milliseconds()),
 		"dataDir=" + s.dataDir(),
-		fmt.Sprintf("clientPort=%d", s.port.port),
-		"clientPortAddress=127.0.0.1",
 		"admin.enableServer=false",
 		"4lw.commands.whitelist=*",
 		"extendedTypesEnabled=true",
 		"maxClientCnxns=0",
+	}
+	if !o.Reconfig { // else it is in the lines of the quorum
+		lines = append(lines, fmt.Sprintf("clientPort=%d", s.port.port), "clientPortAddress=127.0.0.1")
 	}
 	if s.secure != nil {
 		lines = append(lines,

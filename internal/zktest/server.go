@@ -27,6 +27,7 @@ type Server struct {
 	port   *reservation
 	secure *reservation
 	quorum []string // lines of zoo.cfg that only an ensemble has
+	member string   // the line that names it, in an ensemble
 	id     int      // number in the ensemble, 0 if alone
 	proc   *process // nil while stopped
 	served bool     // it has served on its port, which it therefore keeps

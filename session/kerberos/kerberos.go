@@ -3,9 +3,9 @@
 // Kerberos do not carry it.
 //
 // Guarantees: the client and the server prove their identities to each other.
-// A service ticket is kept in memory and used by every connection until a fifth
-// of its life is left; then a new one is asked for, and the old one is used as
-// long as it is valid while no KDC answers. Key tables and credential caches are
+// A service ticket is kept in memory and used by every connection. The session has
+// it renewed in the background when a fifth of its life is left; while no KDC
+// answers, the old one is used as long as it is valid. Key tables and credential caches are
 // read anew for each ticket, so that renewed ones are used.
 //
 // Not here: protection of the connection (only the quality of protection "auth";
@@ -57,11 +57,13 @@ type Config struct {
 type Mechanism struct {
 	cfg Config
 
-	mu      sync.Mutex // guards what follows; held while a KDC is asked
+	asking sync.Mutex // held while a KDC is asked; taken before mu
+
+	mu      sync.Mutex // guards tickets
 	tickets map[string]*ticket
 }
 
-var _ session.SASLMechanism = (*Mechanism)(nil)
+var _ session.SASLRenewer = (*Mechanism)(nil)
 
 // ticket is a service ticket of one server.
 type ticket struct {
@@ -72,10 +74,10 @@ type ticket struct {
 	began, end time.Time
 }
 
-// stale reports whether a new ticket should be asked for.
-func (t *ticket) stale(now time.Time) bool {
-	return t == nil || now.After(t.end.Add(-t.end.Sub(t.began)/5))
-}
+// renewal is when a new ticket should be asked for.
+func (t *ticket) renewal() time.Time { return t.end.Add(-t.end.Sub(t.began) / 5) }
+
+func (t *ticket) stale(now time.Time) bool { return t == nil || now.After(t.renewal()) }
 
 func (t *ticket) valid(now time.Time) bool { return t != nil && now.Before(t.end) }
 
@@ -94,31 +96,68 @@ func New(cfg Config) (*Mechanism, error) {
 // Name is GSSAPI.
 func (*Mechanism) Name() string { return "GSSAPI" }
 
-// Prepare gets a ticket for a server when the one at hand is missing or stale.
+// Prepare gets a ticket for a server when there is none that is valid.
 func (m *Mechanism) Prepare(host string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	spn, now := m.serverPrincipal(host), time.Now()
-	old := m.tickets[spn]
-	if !old.stale(now) {
+	spn := m.serverPrincipal(host)
+	if m.ticket(spn).valid(time.Now()) {
 		return nil
 	}
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	if m.ticket(spn).valid(time.Now()) { // somebody else has got it
+		return nil
+	}
+	return m.replace(spn)
+}
+
+// Bounds of the time between two tries to get a ticket.
+const (
+	minRetry = time.Second
+	maxRetry = time.Minute
+)
+
+// Renew gets a new ticket for a server when the one at hand is stale. While that
+// fails it is tried again four times in what is left of the old one's life, and each
+// minute when it has ended.
+func (m *Mechanism) Renew(host string) (time.Duration, error) {
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	spn := m.serverPrincipal(host)
+	var err error
+	if m.ticket(spn).stale(time.Now()) {
+		err = m.replace(spn)
+	}
+	t, now := m.ticket(spn), time.Now()
+	switch {
+	case !t.valid(now):
+		return maxRetry, err
+	case t.stale(now): // a cached one may end no later than the one before
+		return min(max(t.end.Sub(now)/4, minRetry), maxRetry), err
+	}
+	return t.renewal().Sub(now), err
+}
+
+func (m *Mechanism) ticket(spn string) *ticket {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tickets[spn]
+}
+
+// replace gets a ticket. m.asking is held.
+func (m *Mechanism) replace(spn string) error {
 	fresh, err := m.ask(spn)
 	if err != nil {
-		if old.valid(now) {
-			return nil
-		}
 		return m.explain(spn, err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.tickets[spn] = fresh
 	return nil
 }
 
 // Begin starts the exchange of one connection with the ticket at hand.
 func (m *Mechanism) Begin(host string) (session.SASLExchange, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.tickets[m.serverPrincipal(host)]
+	t := m.ticket(m.serverPrincipal(host))
 	if !t.valid(time.Now()) {
 		return nil, errors.New("kerberos: the ticket has expired")
 	}
@@ -256,7 +295,13 @@ func (m *Mechanism) explain(spn string, err error) error {
 	case has("KDC_ERR_S_PRINCIPAL_UNKNOWN"):
 		return fmt.Errorf("%w: the KDC does not know the server's principal %s: give the name in the server's key table by service: %w", session.ErrAuthFailed, spn, err)
 	case has("KRB_AP_ERR_SKEW", "clock skew", "Clock skew"):
-		return fmt.Errorf("the clocks of this host and the KDC differ by too much: %w", err)
+		return fmt.Errorf("the clocks of this host and the KDC differ by too much: set them by NTP: %w", err)
+	case has("KDC_ERR_KEY_EXPIRED"):
+		return fmt.Errorf("%w: the key of %s has expired: change it (kadmin: ktadd), and renew the key table: %w", session.ErrAuthFailed, m.cfg.Principal, err)
+	case has("KDC_ERR_CLIENT_REVOKED"):
+		return fmt.Errorf("%w: the KDC has locked the principal %s: %w", session.ErrAuthFailed, m.cfg.Principal, err)
+	case has("KDC_ERR_ETYPE_NOSUPP"):
+		return fmt.Errorf("%w: the KDC and this host have no encryption type in common: AES is needed: %w", session.ErrAuthFailed, err)
 	case has("KDC_ERR_PREAUTH_FAILED", "KRB_AP_ERR_BAD_INTEGRITY", "matching key not found", "Decrypting_Error"):
 		return fmt.Errorf("%w: the key table %s does not have the present key of %s: %w", session.ErrAuthFailed, m.cfg.Keytab, m.cfg.Principal, err)
 	case has("communicat", "Networking_Error"):

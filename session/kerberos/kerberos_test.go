@@ -2,10 +2,22 @@ package kerberos
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/jcmturner/gokrb5/v8/iana/errorcode"
+	"github.com/jcmturner/gokrb5/v8/iana/nametype"
+	"github.com/jcmturner/gokrb5/v8/messages"
+	"github.com/jcmturner/gokrb5/v8/types"
 
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
@@ -91,6 +103,154 @@ func TestKerberos_RealServer(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "GSSAPI") {
 			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)
 		}
+	}
+}
+
+// Tickets are renewed in the background before they end; what fails is known while
+// the old one lasts, and a reconnect does not need the KDC. LONG=1 takes tickets of
+// 30 s, over two minutes.
+func TestKerberos_RenewsInTheBackground(t *testing.T) {
+	t.Parallel()
+	life, renewals := 8*time.Second, 2
+	if os.Getenv("LONG") != "" {
+		life, renewals = 30*time.Second, 5
+	}
+	kdc := zktest.StartKDC(t)
+	keytab := kdc.Principal(t, "brief", "-maxlife", fmt.Sprintf("%.0fsec", life.Seconds()))
+	server := zktest.Start(t, kdc.ServerOptions(t, "127.0.0.1", zktest.Options{}))
+	proxy := zktest.NewProxy(t, server.Addr())
+	m, err := New(Config{Principal: "brief@" + zktest.Realm, Keytab: keytab, Conf: kdc.Conf()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager, err := session.New(session.Config{Servers: []string{proxy.Addr()}, Timeout: 10 * time.Second, SASL: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = manager.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	wait, end := context.WithTimeout(ctx, 5*time.Minute)
+	defer end()
+	s, err := manager.Session(wait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spn := m.serverPrincipal("127.0.0.1")
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for !ok() {
+			if s.Sleep(wait, 20*time.Millisecond) != nil {
+				t.Fatalf("%s: did not happen: %v, %+v", what, context.Cause(s.Context()), manager.Status())
+			}
+		}
+	}
+	for n := range renewals {
+		was := m.ticket(spn).end
+		until(fmt.Sprintf("renewal %d", n), func() bool { return m.ticket(spn).end.After(was) })
+		if !time.Now().Before(was) {
+			t.Errorf("renewal %d came when the ticket had ended", n)
+		}
+	}
+	if s.Connection() != 1 || manager.Status().NotRenewed != "" {
+		t.Errorf("%d connections, %q", s.Connection(), manager.Status().NotRenewed)
+	}
+	kdc.Stop()
+	until("the failure is known", func() bool { return strings.Contains(manager.Status().NotRenewed, "no KDC answers") })
+	kdc.Start(t)
+	until("it is renewed again", func() bool { return manager.Status().NotRenewed == "" })
+	proxy.DropConnections()
+	if _, _, err := s.Exists(wait, "/"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a KDC refuses is said with what mends it. What another credential does not
+// mend is no refusal of the identity.
+func TestKerberos_WordsOfRefusals(t *testing.T) {
+	t.Parallel()
+	kdc := zktest.StartKDC(t)
+	keytab := kdc.Principal(t, "web")
+	for _, c := range []struct {
+		code   int32
+		want   string
+		refuse bool
+	}{
+		{errorcode.KRB_AP_ERR_SKEW, "set them by NTP", false},
+		{errorcode.KDC_ERR_C_PRINCIPAL_UNKNOWN, "does not know the principal web@", true},
+		{errorcode.KDC_ERR_KEY_EXPIRED, "change it (kadmin: ktadd)", true},
+		{errorcode.KDC_ERR_CLIENT_REVOKED, "locked the principal web@", true},
+		{errorcode.KDC_ERR_ETYPE_NOSUPP, "AES is needed", true},
+	} {
+		conf := refusingKDC(t, c.code)
+		m, err := New(Config{Principal: "web@" + zktest.Realm, Keytab: keytab, Conf: conf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.Prepare("127.0.0.1")
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, session.ErrAuthFailed) != c.refuse {
+			t.Errorf("code %d: got %v, want %q", c.code, err, c.want)
+		}
+	}
+}
+
+// refusingKDC answers every request by an error, and returns a krb5.conf that names
+// it.
+func refusingKDC(t *testing.T, code int32) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // until the test ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	refusal := messages.NewKRBError(types.NewPrincipalName(nametype.KRB_NT_SRV_INST, "krbtgt/"+zktest.Realm), zktest.Realm, code, "")
+	body, err := refusal.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			size := make([]byte, 4)
+			if _, err := io.ReadFull(c, size); err == nil {
+				_, _ = io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint32(size)))
+				_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+			}
+			_ = c.Close()
+		}
+	}()
+	conf := filepath.Join(t.TempDir(), "krb5.conf")
+	text := fmt.Sprintf("[libdefaults]\n  default_realm = %[1]s\n  udp_preference_limit = 1\n[realms]\n  %[1]s = {\n    kdc = %[2]s\n  }\n", zktest.Realm, l.Addr())
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return conf
+}
+
+// A credential cache whose ticket has ended is named with what mends it.
+func TestKerberos_CacheThatEnded(t *testing.T) {
+	t.Parallel()
+	kdc := zktest.StartKDC(t)
+	keytab := kdc.Principal(t, "cron", "-maxlife", "1sec")
+	cache := kdc.Cache(t, "cron@"+zktest.Realm, keytab)
+	m, err := New(Config{CredentialCache: cache, Conf: kdc.Conf()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := m.Prepare("127.0.0.1")
+		if err != nil && strings.Contains(err.Error(), "ended at") && strings.Contains(err.Error(), "run kinit") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the ticket does not end: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -1,0 +1,198 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/jute"
+)
+
+// Which servers the ensemble has. With Config.FollowReconfig the Manager reads them
+// from the znode that ZooKeeper keeps them in, watches it, and tries those servers
+// first, and then those of the configuration. What it has learned is in the state
+// directory, so that a process that starts when all configured servers are gone
+// finds the others.
+//
+// Guaranteed: servers are learned from a server with a majority alone. Those learned
+// for another configuration are forgotten. A list that names no client address, as
+// that of an ensemble without reconfiguration, changes nothing.
+
+// configPath is the znode in which ZooKeeper keeps the configuration of the ensemble.
+const configPath = "/zookeeper/config"
+
+// serversName is the file in the state directory, and maxServers bounds a list.
+const (
+	serversName = "servers"
+	maxServers  = 100
+)
+
+// learned are the servers that the ensemble named, for all sessions of a Manager.
+type learned struct {
+	mu      sync.Mutex // guards servers
+	servers []string
+}
+
+func (l *learned) get() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.servers)
+}
+
+func (l *learned) set(servers []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.servers = slices.Clone(servers)
+}
+
+// serverOrder are the servers to try: those learned, then those configured, each
+// part in an order of our own.
+func serverOrder(cfg *Config) []string {
+	var order []string
+	for _, part := range [][]string{cfg.learned.get(), slices.Clone(cfg.Servers)} {
+		rand.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] }) //nolint:gosec // spreads load, no secret
+		for _, server := range part {
+			if !slices.Contains(order, server) {
+				order = append(order, server)
+			}
+		}
+	}
+	return order
+}
+
+// followServers keeps to the servers of the ensemble until the session ends.
+func (m *Manager) followServers(ctx context.Context, s *Session) {
+	for {
+		servers, w, err := s.members(ctx)
+		if err != nil {
+			if s.Context().Err() == nil && ctx.Err() == nil {
+				s.log.Warn("servers of the ensemble not known", "path", configPath, "err", err)
+			}
+			return
+		}
+		if len(servers) > 0 && s.State() != ReadOnly && !slices.Equal(servers, m.cfg.learned.get()) {
+			s.log.Info("servers of the ensemble", "servers", strings.Join(servers, ","))
+			m.cfg.learned.set(servers)
+			s.hosts.renew()
+			if err := m.saveServers(servers); err != nil {
+				s.log.Error("servers not kept for the next process", "err", err)
+			}
+		}
+		if w.Wait(ctx) != nil {
+			w.Stop()
+			return
+		}
+	}
+}
+
+// members reads and watches the addresses for clients, outside of the chroot.
+func (s *Session) members(ctx context.Context) ([]string, *Watch, error) {
+	var servers []string
+	r := &request{op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath}
+	r.frame = newFrame(r.op, len(configPath)+5, func(e *jute.Encoder) {
+		e.String(configPath)
+		e.Bool(true)
+	})
+	r.decode = func(d *jute.Decoder) error {
+		servers = parseMembers(string(d.Buffer()))
+		return nil
+	}
+	w, err := s.exchange(ctx, r)
+	return servers, w, err
+}
+
+// parseMembers finds the addresses for clients in lines such as
+// "server.1=zk1:2888:3888:participant;0.0.0.0:2181". A line without one is left out:
+// such a server names its port elsewhere.
+func parseMembers(text string) []string {
+	var servers []string
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), "=")
+		peer, client, ok := strings.Cut(rest, ";")
+		if !strings.HasPrefix(name, "server.") || !ok || len(servers) == maxServers {
+			continue
+		}
+		if addr, err := clientAddr(peer, client); err == nil && !slices.Contains(servers, addr) {
+			servers = append(servers, addr)
+		}
+	}
+	slices.Sort(servers)
+	return servers
+}
+
+// clientAddr is where clients reach a server: its own address when the one for
+// clients is a port alone, or any address of the host.
+func clientAddr(peer, client string) (string, error) {
+	host, port, err := net.SplitHostPort(client)
+	if err != nil {
+		host, port = "", client
+	}
+	if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.IsUnspecified() {
+		first, _, _ := strings.Cut(peer, "|") // of several addresses
+		if end := strings.LastIndexByte(first, ']'); end >= 0 {
+			host = strings.TrimPrefix(first[:end], "[")
+		} else {
+			host, _, _ = strings.Cut(first, ":")
+		}
+	}
+	return serverAddr(net.JoinHostPort(host, port))
+}
+
+// renew takes the servers as they are known now.
+func (h *hosts) renew() {
+	servers := serverOrder(&h.s.cfg)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.servers, h.next = servers, 0
+}
+
+// savedServers is the content of the file in the state directory.
+type savedServers struct {
+	Ensemble []string `json:"ensemble"` // that was configured, sorted
+	Servers  []string `json:"servers"`
+}
+
+func (m *Manager) saveServers(servers []string) error {
+	if m.store == nil {
+		return nil
+	}
+	b, err := json.Marshal(savedServers{ensemble(m.cfg), servers})
+	if err != nil {
+		return err
+	}
+	return files.Save(filepath.Join(m.store.dir, serversName), append(b, '\n'))
+}
+
+// loadServers takes up what a former process has learned.
+func (m *Manager) loadServers() error {
+	b, err := os.ReadFile(filepath.Join(m.store.dir, serversName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var v savedServers
+	if err == nil {
+		err = json.Unmarshal(b, &v)
+	}
+	for _, server := range v.Servers {
+		if _, bad := serverAddr(server); err == nil {
+			err = bad
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("servers of the former process: %w", err)
+	case slices.Equal(v.Ensemble, ensemble(m.cfg)) && len(v.Servers) <= maxServers:
+		m.cfg.learned.set(v.Servers)
+	}
+	return nil
+}

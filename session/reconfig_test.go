@@ -1,0 +1,98 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest"
+)
+
+func TestReconfig_ParsesMembers(t *testing.T) {
+	t.Parallel()
+	got := parseMembers(`server.1=zk1:2888:3888:participant;0.0.0.0:2181
+server.2=zk2:2888:3888:participant;2182
+server.3=10.0.0.3:2888:3888|10.0.1.3:2889:3889:observer;10.0.0.9:2183
+server.4=[2001:db8::1]:2888:3888:participant;[::]:2181
+server.5=old:2888:3888:participant
+server.6=zk6:2888:3888;99999
+server.7=zk2:2888:3888:participant;2182
+version=100000000
+`)
+	want := []string{"10.0.0.9:2183", "[2001:db8::1]:2181", "zk1:2181", "zk2:2182"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A client that knows one server learns the others, follows servers that go and
+// come, and a new process finds them when the one it was told of is gone.
+func TestReconfig_ServersAreLearned(t *testing.T) {
+	t.Parallel()
+	e := zktest.StartEnsemble(t, 3, zktest.Options{Reconfig: true})
+	dir := t.TempDir()
+	cfg := Config{Servers: []string{e.Servers[0].Addr()}, Timeout: 10 * time.Second, FollowReconfig: true, StateDir: dir}
+	m, stop := manageReal(t, cfg)
+	s := realSession(t, m)
+	knows := func(want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		for limit := soon(t); !slices.Equal(m.cfg.learned.get(), want); time.Sleep(10 * time.Millisecond) {
+			if limit.Err() != nil {
+				t.Fatalf("it knows %v, not %v", m.cfg.learned.get(), want)
+			}
+		}
+	}
+	knows(e.Addrs()...)
+	e.Reconfigure(t, e.Servers[2], false)
+	knows(e.Addrs()[:2]...)
+	e.Reconfigure(t, e.Servers[2], true)
+	knows(e.Addrs()...)
+	e.Servers[0].Kill(t)
+	awaitConnection(t, s, 2)
+	if s.Server() == e.Servers[0].Addr() {
+		t.Errorf("connected to %s", s.Server())
+	}
+	m.HandOver()
+	stop()
+	next, _ := manageReal(t, cfg)
+	if again := realSession(t, next); again.ID() != s.ID() {
+		t.Errorf("session %x goes on as %x", s.ID(), again.ID())
+	}
+	// What was learned for other servers does not count, nor what cannot be read.
+	other := cfg
+	other.Servers = []string{e.Servers[1].Addr()}
+	for name, damage := range map[string]func(){
+		"other": func() {},
+		"text":  func() { _ = os.WriteFile(filepath.Join(dir, serversName), []byte("{"), 0o600) },
+		"bad":   func() { _ = os.WriteFile(filepath.Join(dir, serversName), []byte(`{"servers":["a:b:c"]}`), 0o600) },
+	} {
+		damage()
+		m, err := New(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.store = &stateStore{dir: dir}
+		if err := m.loadServers(); (err != nil) != (name != "other") || len(m.cfg.learned.get()) > 0 {
+			t.Errorf("%s: %v, %v", name, err, m.cfg.learned.get())
+		}
+	}
+}
+
+// awaitConnection waits for the nth connection of a session.
+func awaitConnection(t *testing.T, s *Session, n uint64) {
+	t.Helper()
+	for limit := soon(t); s.Connection() < n; {
+		changed := s.Changed()
+		if s.Connection() >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.Done():
+			t.Fatalf("%d connections, not %d: %v", s.Connection(), n, s.lastError())
+		}
+	}
+}
