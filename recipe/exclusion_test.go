@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -410,4 +411,131 @@ func TestTxn_CoordinatorReadsEachVoteOnce(t *testing.T) {
 			t.Errorf("%d requests for %d votes: %v", got, n, c.Requests())
 		}
 	})
+}
+
+// A lock and a semaphore that come to an unused path at the same time, at every
+// distance: never both get it, and when both are refused the path is not spoilt for
+// those who come later.
+func TestOnePathOneKind_BothComeAtOnce(t *testing.T) {
+	const reply = 10 * time.Millisecond
+	for _, dialect := range []string{Curator, Kazoo} {
+		for _, used := range []bool{false, true} { // an empty znode stands there
+			refused := 0
+			for offset := time.Duration(0); offset < 14*reply; offset += reply / 2 {
+				bubble(t, func(t *testing.T, w *world) {
+					a, b := w.dial("a"), w.dial("b")
+					if used {
+						must(t, w.Create("/x", nil))
+					}
+					w.Delay(memzk.AnyOp, reply)
+					var lock, permit error
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						time.Sleep(6 * reply)
+						_, lock = NewLock(a, LockConfig{Path: "/x", Dialect: dialect}).TryAcquire(t.Context())
+					})
+					wg.Go(func() {
+						time.Sleep(offset)
+						_, permit = NewSemaphore(b, SemaphoreConfig{Path: "/x", K: 2, Dialect: dialect}).TryAcquire(t.Context())
+					})
+					wg.Wait()
+					for _, err := range []error{lock, permit} {
+						if err != nil && !errors.Is(err, ErrKind) {
+							t.Errorf("%v: refused with %v", offset, err)
+						}
+					}
+					switch {
+					case lock == nil && permit == nil:
+						t.Errorf("%v: both are held", offset)
+					case lock != nil && permit != nil:
+						refused++
+						time.Sleep(3 * time.Minute) // containers are gone
+						if _, err := NewLock(w.dial("c"), LockConfig{Path: "/x", Dialect: dialect}).TryAcquire(t.Context()); err != nil {
+							t.Errorf("%v: the path is spoilt: %v", offset, err)
+						}
+					}
+				})
+			}
+			t.Logf("%s, used %v: both refused at %d distances", dialect, used, refused)
+		}
+	}
+}
+
+// A client that does not see our znode and comes later ends the hold: both would hold
+// the same. One of ours that is refused, again and again, does not.
+func TestHold_EndsWhenAnotherKindComesLater(t *testing.T) {
+	type acquire func(s *session.Session) (*Hold, error)
+	for name, c := range map[string]struct {
+		hold  acquire
+		later string // of a Curator client
+		try   acquire
+	}{
+		"lock": {
+			func(s *session.Session) (*Hold, error) {
+				return NewLock(s, LockConfig{Path: "/x"}).Acquire(s.Context())
+			},
+			"/x/_c_0-__WRIT__",
+			func(s *session.Session) (*Hold, error) {
+				return NewRWLock(s, LockConfig{Path: "/x"}).TryLock(s.Context())
+			},
+		},
+		"revocable lock": {
+			func(s *session.Session) (*Hold, error) {
+				return NewLock(s, LockConfig{Path: "/x", Revocable: true}).Acquire(s.Context())
+			},
+			"/x/_c_0-__READ__",
+			func(s *session.Session) (*Hold, error) {
+				return NewRWLock(s, LockConfig{Path: "/x"}).TryRLock(s.Context())
+			},
+		},
+		"read lock": {
+			func(s *session.Session) (*Hold, error) {
+				return NewRWLock(s, LockConfig{Path: "/x"}).RLock(s.Context())
+			},
+			"/x/_c_0-lock-",
+			func(s *session.Session) (*Hold, error) {
+				return NewLock(s, LockConfig{Path: "/x"}).TryAcquire(s.Context())
+			},
+		},
+		"semaphore": {
+			func(s *session.Session) (*Hold, error) {
+				return NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2}).Acquire(s.Context())
+			},
+			"/x/_c_0-lock-",
+			func(s *session.Session) (*Hold, error) {
+				return NewLock(s, LockConfig{Path: "/x"}).TryAcquire(s.Context())
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				a, b := w.dial("a"), w.dial("b")
+				h, err := c.hold(a)
+				must(t, err)
+				for began := time.Now(); time.Since(began) < 10*time.Minute; time.Sleep(time.Second / 3) {
+					if _, err := c.try(b); !errors.Is(err, ErrKind) {
+						t.Fatalf("the other kind: %v", err)
+					}
+				}
+				must(t, h.Err())
+				before := total(a)
+				time.Sleep(time.Hour)
+				if n := total(a) - before; n > 3*125 {
+					t.Errorf("%d requests in an idle hour", n)
+				}
+				_, _, err = b.Create(t.Context(), c.later, nil, session.EphemeralSequential)
+				must(t, err)
+				time.Sleep(time.Minute + memTimeout)
+				if err := h.Err(); !errors.Is(err, ErrKind) {
+					t.Errorf("the hold goes on: %v", err)
+				}
+				if err := h.Release(t.Context()); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrKind) {
+					t.Errorf("release: %v", err)
+				}
+				if left := w.leftovers("/x"); len(left) != 1 {
+					t.Errorf("left behind: %v", left)
+				}
+			})
+		})
+	}
 }

@@ -59,6 +59,9 @@ type holdOptions struct {
 	now bool
 	// seen is a watch on our own znode that is set already; nil: none.
 	seen *session.Watch
+	// disputed returns a KindError while somebody contends at the path who does not
+	// see our znode; nil: that cannot be.
+	disputed func(context.Context) error
 }
 
 // newHold begins to hold a znode of ours whose turn it is. The hold does not
@@ -181,6 +184,10 @@ func (h *Hold) remove(ctx context.Context) error {
 // reconnect (rule "own it before you believe it"), and what requesters write
 // into it. It returns when the hold ends.
 func (h *Hold) watch(opts holdOptions) {
+	d := dispute{look: opts.disputed, confirm: h.s.Timeout() / 3}
+	if opts.now {
+		d.next = time.Now().Add(h.s.Timeout() / 6)
+	}
 	watch := opts.seen
 	if watch == nil && !opts.now && !h.ripen() {
 		return
@@ -193,11 +200,54 @@ func (h *Hold) watch(opts holdOptions) {
 				return
 			}
 		}
-		if watch.Wait(h.ctx) != nil {
+		if err := d.check(h.ctx); err != nil {
+			watch.Stop()
+			h.cancel(err)
+			return
+		}
+		_, err := watch.WaitFor(h.ctx, d.wait())
+		watch.Stop()
+		if err != nil {
 			return
 		}
 		watch = nil
 	}
+}
+
+// dispute looks now and then whether a client that does not see our znode holds the
+// same: Curator's locks look only at contenders of their own kind. One of ours that is
+// refused stands there for a moment, so a sighting is confirmed.
+type dispute struct {
+	look    func(context.Context) error // nil: there can be none
+	confirm time.Duration
+	next    time.Time // when to look
+	child   string    // that was seen the last time
+}
+
+// check returns why what is held is disputed; nil: it is not, as far as is known.
+func (d *dispute) check(ctx context.Context) error {
+	if d.look == nil || time.Now().Before(d.next) {
+		return nil
+	}
+	seen := ""
+	d.next = time.Now().Add(session.RecheckAfter())
+	if kind, ok := errors.AsType[*KindError](d.look(ctx)); ok {
+		if kind.Child == d.child {
+			return kind
+		}
+		seen, d.next = kind.Child, time.Now().Add(d.confirm)
+	}
+	d.child = seen
+	return nil
+}
+
+// wait is how long it is until something is looked at without an event.
+func (d *dispute) wait() time.Duration {
+	again := session.RecheckAfter()
+	if d.look == nil {
+		return again
+	}
+	return max(min(again, time.Until(d.next)), time.Millisecond) // 0 would be no limit
 }
 
 // ripen waits until the hold is worth a watch: it has lasted a while, or the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/session"
 )
 
 // A path that Curator or kazoo holds as one kind of lock is refused to ours as
@@ -64,4 +65,29 @@ func TestInterop_Kinds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hold ends when Curator takes a lock of another kind on the path later: its locks do
+// not see ours.
+func TestInterop_CuratorComesLater(t *testing.T) {
+	ctx := testContext(t)
+	p := peers.Curator(t, zktest.Shared(t).Addr(), peers.Quick)
+	s, err := session.Dial(ctx, session.Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: 6 * time.Second})
+	must(t, err)
+	defer s.Close()
+	root := zktest.Root(t)
+	h, err := NewLock(s, LockConfig{Path: root + "/x"}).Acquire(ctx)
+	must(t, err)
+	p.Tell(t, "acquire write %s/x", root)
+	p.Expect(ctx, t, "held write")
+	select {
+	case <-h.Context().Done():
+		if err := h.Err(); !errors.Is(err, ErrKind) {
+			t.Errorf("the hold ended with %v", err)
+		}
+	case <-ctx.Done():
+		t.Error("both hold")
+	}
+	p.Tell(t, "release write")
+	p.Expect(ctx, t, "released write")
 }

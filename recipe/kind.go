@@ -14,7 +14,9 @@ import (
 // only at contenders of their own kind, and nothing that contends for a lock
 // looks at the leases of a semaphore. Two recipes of different kinds on one path
 // would therefore both be held. Each of ours makes its own znode first and looks
-// then, so of two that come together at least one sees the other.
+// then, so of two that come together at least one sees the other. Curator's do not
+// look at ours: a holder therefore looks again now and then, and gives up what a
+// client that came later holds, too.
 
 // KindError says that a path is used as another kind of recipe. It matches
 // ErrKind.
@@ -71,21 +73,26 @@ func childKind(name string) string {
 }
 
 // otherKind returns an error when a child shows that the path is of another
-// kind. Elections meet locks on one path, because Curator's LeaderSelector is one.
+// kind; of several, it names the first in the order of names. Elections meet locks on
+// one path, because Curator's LeaderSelector is one.
 func otherKind(path, want string, names []string) error {
 	if want == "" || want == kindElection {
 		return nil
 	}
+	var found *KindError
 	for _, name := range names {
 		have := childKind(name)
 		if _, ok := parseContender(name); ok && want == kindSemaphore && have == "" {
 			have = kindLock // kazoo's
 		}
-		if have != "" && have != want {
-			return &KindError{Path: path, Want: want, Have: have, Child: name}
+		if have != "" && have != want && (found == nil || name < found.Child) {
+			found = &KindError{Path: path, Want: want, Have: have, Child: name}
 		}
 	}
-	return nil
+	if found == nil {
+		return nil
+	}
+	return found
 }
 
 var permitsText = regexp.MustCompile(`^\s*[0-9]{1,9}\s*$`)

@@ -59,11 +59,21 @@ func newLock(s *session.Session, cfg LockConfig, n naming, shared bool, err erro
 	if err == nil {
 		err = session.ValidatePath(cfg.Path)
 	}
-	return &Lock{
+	l := &Lock{
 		s: s, cfg: cfg, err: err,
 		participants: &Participants{Path: cfg.Path, Logger: cfg.Logger, naming: n, shared: shared, acl: cfg.ACL},
 		opts:         holdOptions{shared: shared, now: cfg.Revocable},
 	}
+	if n.kind() != "" {
+		l.opts.disputed = func(ctx context.Context) error {
+			names, _, err := s.Children(ctx, cfg.Path)
+			if err == nil {
+				err = otherKind(cfg.Path, n.kind(), names)
+			}
+			return err
+		}
+	}
+	return l
 }
 
 // Acquire waits until the lock is ours. When ctx ends first its cause is

@@ -212,7 +212,7 @@ func (m *Semaphore) take(ctx context.Context, turn *Participant, n int, try bool
 	}
 	holds := make([]*Hold, len(own))
 	for i, l := range own {
-		holds[i] = newHold(ctx, m.s, m.leases, l.path, l.stat.Czxid, holdOptions{})
+		holds[i] = newHold(ctx, m.s, m.leases, l.path, l.stat.Czxid, holdOptions{disputed: m.undisputed})
 	}
 	return holds, nil
 }
@@ -318,12 +318,30 @@ func (m *Semaphore) isLease(name string) bool {
 	return lease || m.cfg.Dialect == Kazoo
 }
 
-// agree makes sure that the path is a semaphore, and ours.
+// agree makes sure that the path is a semaphore, and ours. When it turns out to be a
+// lock's, what we wrote there is taken back: it would refuse all locks from then on.
 func (m *Semaphore) agree(ctx context.Context) error {
-	if err := m.declare(ctx); err != nil {
+	wrote, err := m.declare(ctx)
+	if err != nil {
 		return err
 	}
-	return m.undisputed(ctx)
+	if err = m.undisputed(ctx); errors.Is(err, ErrKind) && wrote != noVersion {
+		inBackground(m.s, func(ctx context.Context) error { return m.takeBack(ctx, wrote) })
+	}
+	return err
+}
+
+// noVersion is no version of a znode's data.
+const noVersion = -1
+
+// takeBack empties the data that declare wrote, unless the semaphore is in use.
+func (m *Semaphore) takeBack(ctx context.Context, version int32) error {
+	var ops []session.Op
+	if m.leases != m.cfg.Path {
+		ops = append(ops, session.CreateOp(m.leases, nil, session.Persistent), session.DeleteOp(m.leases, -1))
+	}
+	_, err := m.s.Multi(ctx, append(ops, session.SetOp(m.cfg.Path, nil, version))...)
+	return err
 }
 
 // undisputed returns an error when somebody contends for the path as for a lock.
@@ -359,6 +377,12 @@ func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if len(data) == 0 { // taken back by one that was refused
+		if err := m.agree(ctx); err != nil {
+			return 0, nil, err
+		}
+		return m.permitsW(ctx)
+	}
 	have := strings.TrimSpace(string(data))
 	if m.cfg.Permits != nil {
 		k, err := m.cfg.Permits(ctx, have)
@@ -384,24 +408,30 @@ func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	return int(k), watch, nil
 }
 
-// declare writes K, or where it comes from, into a path that does not say it yet.
-// An empty znode is one that a client without the rule made.
-func (m *Semaphore) declare(ctx context.Context) error {
-	want := []byte(m.text())
+// declare writes K, or where it comes from, into a path that does not say it yet, and
+// returns the version of what it wrote; noVersion: it was there. An empty znode is one
+// that a client without the rule made.
+func (m *Semaphore) declare(ctx context.Context) (int32, error) {
+	want, wrote := []byte(m.text()), int32(noVersion)
 	for {
 		data, stat, err := m.s.Get(ctx, m.cfg.Path)
 		switch {
 		case err == nil && len(data) > 0:
 			if have := strings.TrimSpace(string(data)); have != m.text() && m.cfg.Permits == nil {
-				return &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
+				return noVersion, &PermitsError{Path: m.cfg.Path, Want: m.cfg.K, Have: have}
 			}
-			return nil
+			if stat.Version != wrote {
+				wrote = noVersion
+			}
+			return wrote, nil
 		case err == nil:
 			// A refused semaphore must not mark the path of a lock as its own.
 			if err = m.undisputed(ctx); err == nil {
+				wrote = stat.Version + 1
 				_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
 			}
 		case errors.Is(err, session.ErrNoNode):
+			wrote = 0
 			err = withContainers(ctx, m.s, m.cfg.Path, func() error {
 				_, _, createErr := m.s.Create(ctx, m.cfg.Path, want, session.Container)
 				if errors.Is(createErr, session.ErrUnimplemented) {
@@ -413,7 +443,7 @@ func (m *Semaphore) declare(ctx context.Context) error {
 		// Somebody else may have been first, or the reply was lost: the
 		// next read tells.
 		if err != nil && (ctx.Err() != nil || !isRace(err)) {
-			return err
+			return noVersion, err
 		}
 	}
 }
