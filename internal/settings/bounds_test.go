@@ -57,6 +57,16 @@ func TestJSONDecode_HostileValue(t *testing.T) {
 	}
 }
 
+// TestLoad_Nesting: settings that nest a million times are an error, not a crash.
+func TestLoad_Nesting(t *testing.T) {
+	for _, text := range []string{"a = " + strings.Repeat("(", 1<<20), strings.Repeat("a {\n", 1<<18)} {
+		_, err := LoadBytes("zkagent.hcl", []byte(text), testOptions())
+		if err == nil || !strings.Contains(err.Error(), "nested too deeply") {
+			t.Errorf("%.20q: got %.200v", text, err)
+		}
+	}
+}
+
 // FuzzHCL parses hostile rendered texts within a budget of memory.
 func FuzzHCL(f *testing.F) {
 	for _, s := range []string{"a = ", "(", "!", "b ? c : ", "%{if a}", "${\"", "a {\n", "<<A\n", "a[*].b"} {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/zkagent/zkagent/template"
 )
 
 // maxFileSize bounds one settings file, so that a device or a wrong path does
@@ -88,6 +90,11 @@ func (s *Settings) parse(names []string, data map[string][]byte) []source {
 	sum := sha256.New()
 	sources := make([]source, 0, len(names))
 	for _, name := range names {
+		if err := template.CheckNesting(string(data[name])); err != nil {
+			at := hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
+			s.errorAt(at, "Settings nest too deeply", "%s", sentence(err.Error()))
+			continue
+		}
 		s.leftoverComments(name, data[name])
 		file, diags := hclsyntax.ParseConfig(data[name], name, hcl.InitialPos)
 		s.add(diags...)

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +17,9 @@ func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	if r == nil {
 		r = newResult("confd's " + filepath.Base(name))
 	}
-	var m map[string]any
-	if err := toml.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	m, err := parseConfig(name, data, toml.Unmarshal)
+	if err != nil {
+		return nil, err
 	}
 	t := first(m["template"])
 	if t == nil {

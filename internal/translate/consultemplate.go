@@ -12,9 +12,9 @@ import (
 // ConsulTemplate translates settings of consul-template, in HCL or JSON.
 // Several files are translated into one result by calling it again.
 func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
-	var m map[string]any
-	if err := hcl.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	m, err := parseConfig(name, data, func(data []byte, m any) error { return hcl.Unmarshal(data, m) })
+	if err != nil {
+		return nil, err
 	}
 	if r == nil {
 		r = newResult("consul-template's " + filepath.Base(name))

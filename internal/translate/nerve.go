@@ -14,9 +14,9 @@ import (
 // Nerve translates nerve.conf.json: each service becomes a service block that
 // writes what Nerve writes.
 func Nerve(r *Result, name string, data []byte) (*Result, error) {
-	var m map[string]any
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	m, err := parseConfig(name, data, json.Unmarshal)
+	if err != nil {
+		return nil, err
 	}
 	if r == nil {
 		r = newResult("Nerve's " + filepath.Base(name))

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/BurntSushi/toml"
@@ -12,9 +11,9 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	if r == nil {
 		r = newResult("remco's " + filepath.Base(name))
 	}
-	var m map[string]any
-	if err := toml.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	m, err := parseConfig(name, data, toml.Unmarshal)
+	if err != nil {
+		return nil, err
 	}
 	list := blocks(m["resource"])
 	if len(list) == 0 && m["template"] != nil {

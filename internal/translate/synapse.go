@@ -12,9 +12,9 @@ import (
 // Synapse translates synapse.conf.json: each watcher becomes a group, and the
 // sections for HAProxy one template.
 func Synapse(r *Result, name string, data []byte) (*Result, error) {
-	var m map[string]any
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+	m, err := parseConfig(name, data, json.Unmarshal)
+	if err != nil {
+		return nil, err
 	}
 	if r == nil {
 		r = newResult("Synapse's " + filepath.Base(name))

@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/zkagent/zkagent/template"
 )
 
 // Result is what became of some settings.
@@ -50,6 +52,20 @@ type Template struct {
 	allow                                    []string
 	notes                                    []note
 	lost                                     int // what could not be translated
+}
+
+// parseConfig reads the settings of another program. The parsers take memory and
+// time by the square of the nesting.
+func parseConfig(name string, data []byte, unmarshal func([]byte, any) error) (map[string]any, error) {
+	var m map[string]any
+	err := template.CheckNesting(string(data))
+	if err == nil {
+		err = unmarshal(data, &m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return m, nil
 }
 
 // named is a service and the label of its group.

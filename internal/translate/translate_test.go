@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/template"
 )
 
 // TestActions are templates of consul-template and of confd, and what becomes
@@ -65,6 +67,23 @@ func TestSettings_SourceThatCannotBeRead(t *testing.T) {
 	} {
 		if _, err := bad(); err == nil {
 			t.Error("no error")
+		}
+	}
+}
+
+// TestImport_Nesting: a file that nests a million times ends with an error at once.
+func TestImport_Nesting(t *testing.T) {
+	none := func(string) ([]byte, error) { return nil, errors.New("none") }
+	deep := []byte("a = " + strings.Repeat("[", 1<<20))
+	for name, read := range map[string]func() (*Result, error){
+		"consul-template": func() (*Result, error) { return ConsulTemplate(nil, "a", deep, none) },
+		"confd":           func() (*Result, error) { return Confd(nil, "a", deep, none) },
+		"remco":           func() (*Result, error) { return Remco(nil, "a", deep, none) },
+		"nerve":           func() (*Result, error) { return Nerve(nil, "a", deep) },
+		"synapse":         func() (*Result, error) { return Synapse(nil, "a", deep) },
+	} {
+		if _, err := read(); !errors.Is(err, template.ErrTooLarge) {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
