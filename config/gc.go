@@ -68,12 +68,22 @@ func (g *collector) run(ctx context.Context, keep int) error {
 	if err != nil {
 		return err
 	}
+	dry, err := g.dry(ctx)
+	if err != nil {
+		return err
+	}
 	var kept, dead []int64
-	for i, n := range numbers {
-		if needed[n] || i >= len(numbers)-keep {
+	for _, n := range slices.Backward(numbers) {
+		switch {
+		case needed[n]:
 			kept = append(kept, n)
-		} else {
+		case keep > 0 && !dry[n]:
+			kept = append(kept, n)
+		default:
 			dead = append(dead, n)
+		}
+		if !dry[n] {
+			keep--
 		}
 	}
 	live, whole, err := liveObjects(ctx, g.s, g.root, kept)
@@ -111,6 +121,16 @@ func (g *collector) epoch(ctx context.Context) ([]int64, error) {
 		}
 	}
 	return versionNumbers(ctx, g.s, g.root)
+}
+
+// dry returns the versions of dry runs.
+func (g *collector) dry(ctx context.Context) (map[int64]bool, error) {
+	manifests, err := readManifests(ctx, g.s, g.root)
+	dry := map[int64]bool{}
+	for _, m := range manifests {
+		dry[m.number] = m.Dry
+	}
+	return dry, err
 }
 
 // needed returns the versions that something refers to. The order of its reads

@@ -51,6 +51,7 @@ type header struct {
 	Message    string    `json:"message,omitempty"`
 	Time       time.Time `json:"time"`
 	Digest     string    `json:"digest"`
+	Dry        bool      `json:"dry,omitempty"` // of a dry run: it is never used, and not kept
 	// ID is a random id of the writer's attempt: after a lost reply it tells
 	// which znode is its own.
 	ID string `json:"id"`

@@ -27,6 +27,9 @@ func History(ctx context.Context, s *session.Session, root string) ([]Version, e
 	}
 	list := make([]Version, 0, len(manifests))
 	for _, m := range manifests {
+		if m.Dry {
+			continue
+		}
 		v := m.describe()
 		v.Active, v.Used = v.Number == r.Version, used[v.Number]
 		list = append(list, v)

@@ -100,3 +100,26 @@ func TestFlat_TimeOfAKey(t *testing.T) {
 		t.Errorf("got %+v, want %+v", k, st)
 	}
 }
+
+// The version of a dry run is prepared while the tree is frozen, is no part of the
+// history, and does not count among those that garbage collection keeps.
+func TestGC_DryVersionsDoNotCount(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	for i := range 3 {
+		mustPublish(t, s, path, "", map[string]string{"k": fmt.Sprint(i)})
+	}
+	must(t, Freeze(soon(t), s, path, "sales day"))
+	dry, err := Prepare(soon(t), s, PublishConfig{Path: path, Keys: bytesOf(map[string]string{"k": "dry"}), Dry: true})
+	must(t, err)
+	history, err := History(soon(t), s, path)
+	must(t, err)
+	if len(history) != 3 {
+		t.Errorf("got %+v", history)
+	}
+	got, err := GC(soon(t), s, path, 3, nil)
+	must(t, err)
+	if len(got.Versions) != 1 || got.Versions[0] != dry.Version {
+		t.Errorf("got %+v, want v%d alone", got, dry.Version)
+	}
+}

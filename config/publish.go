@@ -38,6 +38,9 @@ type PublishConfig struct {
 	// Emergency closes an open rollout in the same transaction. It is never
 	// unchanged: hosts of the rollout may use another version than the one in use.
 	Emergency bool
+	// Dry prepares a version for a dry run: also while the tree is frozen. It is
+	// not among the versions that are kept.
+	Dry bool
 	// NoDelta keeps the difference to the version before out of ready and of the
 	// calls of rollouts: readers take the contents from their objects alone.
 	NoDelta bool
@@ -181,8 +184,10 @@ func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
 	if err := p.cfg.check(st); err != nil {
 		return Result{}, err
 	}
-	if err := checkFreeze(ctx, p.s, p.cfg.Path); err != nil {
-		return Result{}, err
+	if !p.cfg.Dry {
+		if err := checkFreeze(ctx, p.s, p.cfg.Path); err != nil {
+			return Result{}, err
+		}
 	}
 	if layout == LayoutFlat && !flip {
 		return Result{}, noVersions(p.cfg.Path)

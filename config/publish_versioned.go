@@ -47,6 +47,7 @@ func (p *publisher) versioned(ctx context.Context, st *state, flip bool) (Result
 // finish writes the version and, with flip, makes it the one in use.
 func (p *publisher) finish(ctx context.Context, st *state, m *manifest, res Result, flip bool) (Result, error) {
 	m.Parent, m.Author, m.Host, m.Message = st.ready.Version, p.cfg.Author, p.cfg.Host, p.cfg.Message
+	m.Dry = p.cfg.Dry
 	m.Time = time.Now().UTC().Truncate(time.Millisecond)
 	n, err := p.writeVersion(ctx, m)
 	if err != nil {

@@ -189,7 +189,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		}
 		return
 	}
-	if _, ok := rolloutNumber(name); !ok {
+	if !isName(name) {
 		return
 	}
 	if part == "" && data != nil {

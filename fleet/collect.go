@@ -26,6 +26,12 @@ const (
 // into them, and so does the one that brought the version in use. Old records cost
 // nothing but room: what fails is tried again at the end of the next rollout.
 func (c *coordinator) collect(ctx context.Context) error {
+	if err := c.collectDry(ctx); err != nil {
+		return err
+	}
+	if c.proposal.Dry {
+		return c.linger(ctx)
+	}
 	names, err := Names(ctx, c.s, c.root)
 	if err != nil {
 		return err
@@ -55,7 +61,7 @@ func (c *coordinator) collect(ctx context.Context) error {
 		switch {
 		case state.Open():
 		case i < len(names)-keepRollouts && !contains(needed, name):
-			err = c.forgetRollout(ctx, name)
+			err = forgetRollout(ctx, c.s, c.root, name)
 		case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > keepRecords:
 			err = c.compact(ctx, name)
 		}
@@ -104,17 +110,17 @@ func (c *coordinator) compact(ctx context.Context, name string) error {
 
 // forgetRollout deletes one closed rollout: what is below it first, the gate that
 // says that it was closed with the rollout itself.
-func (c *coordinator) forgetRollout(ctx context.Context, name string) error {
+func forgetRollout(ctx context.Context, s *session.Session, root, name string) error {
 	var paths []string
-	for _, dir := range []string{hostsPath(c.root, name), coordinatorPath(c.root, name)} {
-		below, err := deepest(ctx, c.s, dir)
+	for _, dir := range []string{hostsPath(root, name), coordinatorPath(root, name)} {
+		below, err := deepest(ctx, s, dir)
 		if err != nil {
 			return err
 		}
 		paths = append(append(paths, below...), dir)
 	}
-	paths = append(paths, progressPath(c.root, name), gatePath(c.root, name), rolloutPath(c.root, name))
-	return deleteAll(ctx, c.s, paths)
+	paths = append(paths, progressPath(root, name), gatePath(root, name), rolloutPath(root, name))
+	return deleteAll(ctx, s, paths)
 }
 
 // deepest are the znodes below a path, children before their parents.

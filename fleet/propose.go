@@ -85,16 +85,9 @@ func (p *proposer) try(ctx context.Context) (bool, error) {
 	if err := p.count(shards); err != nil {
 		return false, err
 	}
-	names, err := Names(ctx, p.s, p.r.Root)
-	if err != nil {
+	if err := p.giveName(ctx); err != nil {
 		return false, err
 	}
-	next := int64(0)
-	if len(names) > 0 {
-		last, _ := rolloutNumber(names[len(names)-1])
-		next = last + 1
-	}
-	p.name = rolloutName(next)
 	_, err = p.s.Multi(ctx, p.ops(shards)...)
 	switch {
 	case err == nil:
@@ -103,6 +96,25 @@ func (p *proposer) try(ctx context.Context) (bool, error) {
 		return p.settle(ctx)
 	}
 	return p.explain(ctx, err)
+}
+
+// giveName gives the rollout the number after the last one.
+func (p *proposer) giveName(ctx context.Context) error {
+	if p.r.Dry {
+		p.name = dryName(p.r.Version)
+		return nil
+	}
+	names, err := Names(ctx, p.s, p.r.Root)
+	if err != nil {
+		return err
+	}
+	next := int64(0)
+	if len(names) > 0 {
+		last, _ := rolloutNumber(names[len(names)-1])
+		next = last + 1
+	}
+	p.name = rolloutName(next)
+	return nil
 }
 
 // close finds what has to be closed: the rollout that is replaced, or a dry run.

@@ -239,7 +239,10 @@ func (w *sim) interfere(ctx context.Context, s *session.Session, rng *rand.Rand)
 	ann := Order{By: "ann"}
 	name, err := Current(ctx, s, root)
 	if errors.Is(err, ErrNoRollout) {
-		w.propose(ctx, s, w.strategy(rng), "", rng.IntN(6) == 0)
+		dry := rng.IntN(5) == 0
+		if name, _ := w.propose(ctx, s, w.strategy(rng), "", dry); dry && name != "" && rng.IntN(3) > 0 {
+			w.awaitAnswers(ctx, s, name)
+		}
 		return
 	}
 	if err != nil {
@@ -250,6 +253,8 @@ func (w *sim) interfere(ctx context.Context, s *session.Session, rng *rand.Rand)
 		return
 	}
 	switch pick := rng.IntN(9); {
+	case state.Proposal.Dry && pick < 3:
+		_ = EndDry(ctx, s, root, name, "ann")
 	case state.Gate.State == GateVoting && !state.Gate.Paused && rng.IntN(5) > 0: // most come to a decision
 	case state.Proposal.Dry:
 		w.propose(ctx, s, w.strategy(rng), "", false)
@@ -290,6 +295,19 @@ func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	_, _ = s.Multi(ctx, session.CheckOp(config.VersionPath(root, r.Version), -1), session.SetOp(config.ReadyPath(root), now.Encode(), stat.Version))
 }
 
+// awaitAnswers is the end of a dry run as its operator brings it about.
+func (w *sim) awaitAnswers(ctx context.Context, s *session.Session, name string) {
+	patience, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	_ = Watch(patience, s, root, name, func(state *State) bool { return state.Open() })
+	if EndDry(ctx, s, root, name, "ann") != nil {
+		return
+	}
+	if _, ok, err := s.Exists(ctx, rolloutPath(root, name)); ok && err == nil {
+		w.t.Errorf("%s is over and still there", name)
+	}
+}
+
 func (w *sim) strategy(rng *rand.Rand) Strategy {
 	s := Strategy{
 		Parallel: 1 + rng.IntN(3), Canary: rng.IntN(3), Bake: Duration(time.Duration(rng.IntN(20)) * time.Second),
@@ -305,6 +323,7 @@ func (w *sim) strategy(rng *rand.Rand) Strategy {
 
 func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy, replace string, dry bool) (string, int64) {
 	cfg := w.content()
+	cfg.Dry = dry
 	r, err := config.Prepare(ctx, s, cfg)
 	if err != nil {
 		return "", 0
@@ -419,7 +438,11 @@ func (w *sim) finish(ctx context.Context) {
 		}
 	}
 	w.allUse(ctx, w.book.wanted)
-	name, version := w.propose(ctx, s, Strategy{Parallel: len(w.hosts), Absent: AbsentSkip}, w.book.openNow(), false)
+	name, version := "", int64(0)
+	for i := 0; name == "" && i < 120; i++ { // The hosts may all be about to come back.
+		name, version = w.propose(ctx, s, Strategy{Parallel: len(w.hosts), Absent: AbsentSkip}, w.book.openNow(), false)
+		nap(ctx, time.Second)
+	}
 	if name == "" {
 		w.t.Errorf("propose at the end fails")
 		return

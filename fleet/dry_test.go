@@ -1,0 +1,179 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Plan implements Planner.
+func (h *simpleHost) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]FileChange, error) {
+	if err := h.Vote(ctx, tree); err != nil {
+		return nil, err
+	}
+	f := FileChange{Path: "/etc/site", Digest: "d", Added: 1, Removed: 2}
+	if diff {
+		f.Diff = "+ " + h.id
+	}
+	return []FileChange{f}, nil
+}
+
+func (w *world) dry(version int64) string {
+	w.t.Helper()
+	w.version(version)
+	name, err := Propose(w.t.Context(), w.desk, Request{Root: root, Version: version, Digest: digest, Dry: true, Who: "ann"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return name
+}
+
+// silent subscribes a host that never answers.
+func (w *world) silent(id string) {
+	w.t.Helper()
+	path := config.SubscriptionPath(root, id)
+	if err := w.desk.CreateParents(w.t.Context(), path); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, _, err := w.desk.Create(w.t.Context(), path, nil, session.Ephemeral); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// leftOf are the znodes of rollouts and versions that are left.
+func (w *world) leftOf() []string {
+	w.t.Helper()
+	rollouts, _, err := w.desk.Children(w.t.Context(), config.RolloutsPath(root))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	versions, _, err := w.desk.Children(w.t.Context(), config.VersionsPath(root))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	left := slices.DeleteFunc(append(rollouts, versions...), func(name string) bool { return name == "shards" })
+	slices.Sort(left)
+	return left
+}
+
+// An abort ends no dry run: everybody answers, also while the tree is frozen, and
+// nobody uses the version. What the rollout comes to is what the dry run said.
+func TestDry_EverybodyAnswers(t *testing.T) {
+	inBubble(t, 30, func(t *testing.T, w *world) {
+		w.hosts["web-03"].refuse[2] = "no such word"
+		if err := config.Freeze(t.Context(), w.desk, root, "sales day"); err != nil {
+			t.Fatal(err)
+		}
+		name := w.dry(2)
+		state := w.awaitPhase(name, PhasePlanned)
+		commits, diffs := 0, 0
+		for id, r := range state.Hosts {
+			switch {
+			case id == "web-03" && (r.State != HostAbort || r.Error != "no such word"):
+				t.Errorf("%s: %+v", id, r)
+			case id == "web-03":
+			case r.State != HostCommit || len(r.Files) != 1 || r.Files[0].Added != 1:
+				t.Errorf("%s: %+v", id, r)
+			default:
+				commits++
+			}
+			for _, f := range r.Files {
+				diffs += min(len(f.Diff), 1)
+			}
+		}
+		if commits != 29 || diffs == 0 || diffs == 29 {
+			t.Errorf("%d commits, %d diffs", commits, diffs)
+		}
+		if err := EndDry(t.Context(), w.desk, root, name, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		if left := w.leftOf(); !slices.Equal(left, []string{"0000000001"}) {
+			t.Errorf("left are %v", left)
+		}
+		if _, err := config.Unfreeze(t.Context(), w.desk, root); err != nil {
+			t.Fatal(err)
+		}
+		state = w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted)
+		if state.Name != rolloutName(0) || !strings.Contains(state.Reason(), "web-03: no such word") {
+			t.Errorf("%s: %s", state.Name, state.Reason())
+		}
+		for id, h := range w.hosts {
+			if got := h.versions(); !slices.Equal(got, []int64{1}) {
+				t.Errorf("%s used %v", id, got)
+			}
+		}
+	})
+}
+
+// A host that does not answer is waited for as long as for a vote, and no longer.
+func TestDry_SomebodyIsSilent(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.hosts["web-01"].stop() // its subscription is of its session
+		w.await("it to be gone", func() bool {
+			list, err := config.Subscribers(t.Context(), w.desk, root)
+			return err == nil && len(list) == 2
+		})
+		w.silent("web-09")
+		state := w.awaitPhase(w.dry(2), PhasePlanned)
+		if c := state.Counts(); c.Called != 3 || c.Commit != 2 {
+			t.Errorf("got %+v", c)
+		}
+	})
+}
+
+// A rollout ends a dry run at once; what nobody deletes the coordinator does.
+func TestDry_GivesWay(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.silent("web-09")
+		dry := w.dry(2)
+		w.await("a vote", func() bool {
+			state, err := Read(t.Context(), w.desk, root, dry)
+			return err == nil && state.Counts().Commit > 0
+		})
+		if _, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Dry: true}); !errors.Is(err, ErrOpen) {
+			t.Errorf("a second dry run: %v", err)
+		}
+		name := w.propose(3, Strategy{Absent: AbsentSkip, Parallel: 3})
+		if state, err := Head(t.Context(), w.desk, root, dry); err != nil || state.Gate.Result != ResultReplaced {
+			t.Errorf("got %+v, %v", state, err)
+		}
+		w.awaitPhase(name, PhaseDone)
+		w.await("the dry run to be deleted", func() bool {
+			return slices.Equal(w.leftOf(), []string{"0000000001", "0000000003", name})
+		}, func() string { return strings.Join(w.leftOf(), " ") })
+
+		dry = w.dry(4)
+		w.awaitPhase(dry, PhasePlanned)
+		start := time.Now()
+		w.await("the dry run to be deleted", func() bool { return !slices.Contains(w.leftOf(), dry) })
+		if d := time.Since(start); d < dryLinger/2 {
+			t.Errorf("it was deleted after %s: nobody can have read it", d)
+		}
+		if left := w.leftOf(); slices.Contains(left, "0000000004") {
+			t.Errorf("left are %v", left)
+		}
+	})
+}
+
+// A dry run writes what its votes write: as many transactions as a rollout that is
+// refused by the last of its hosts.
+func TestDry_Cost(t *testing.T) {
+	inBubble(t, 30, func(t *testing.T, w *world) {
+		writes := func(run func()) int64 {
+			before := w.server.Requests()["multi"]
+			run()
+			return int64(w.server.Requests()["multi"] - before)
+		}
+		dry := writes(func() { w.awaitPhase(w.dry(2), PhasePlanned) })
+		if dry < 30 || dry > 30+3 { // the votes, the proposal, the close
+			t.Errorf("%d transactions for the votes of 30 hosts", dry)
+		}
+	})
+}
