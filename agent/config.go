@@ -26,6 +26,9 @@ type Config struct {
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	// NeverCoordinate keeps this host from being elected to coordinate rollouts.
 	NeverCoordinate bool
+	// ShareDiffs lets dry runs put differences of files that everybody may read into
+	// ZooKeeper.
+	ShareDiffs bool
 	Log             LogConfig
 	HTTP            *web.HTTPConfig // nil: no listener
 	DNS             *dns.Config     // nil: no listener

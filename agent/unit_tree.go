@@ -114,6 +114,12 @@ func (m *subscription) read(ctx context.Context, s *session.Session, v fleet.Ver
 // bundle that uses the tree is rendered with it and this host's own data and
 // checked in a staging area.
 func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
+	return m.judge(ctx, tree, m.agent.engine.Try)
+}
+
+// judge asks try of every bundle that uses the tree, with the tree and this host's
+// own data.
+func (m *subscription) judge(ctx context.Context, tree *view.Tree, try func(context.Context, *apply.Bundle, view.View) error) error {
 	if err := config.CheckSchema(nil, tree); err != nil {
 		return err
 	}
@@ -129,7 +135,7 @@ func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
 			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", bc.Name, sourceList(missing)))
 			continue
 		}
-		if err := m.agent.engine.Try(ctx, b, v); err != nil {
+		if err := try(ctx, b, v); err != nil {
 			reasons = append(reasons, bc.Name+": "+err.Error())
 		}
 	}

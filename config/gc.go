@@ -86,6 +86,8 @@ func (g *collector) run(ctx context.Context, keep int) error {
 			keep--
 		}
 	}
+	slices.Reverse(kept)
+	slices.Reverse(dead)
 	live, whole, err := liveObjects(ctx, g.s, g.root, kept)
 	if err != nil {
 		return err

@@ -305,6 +305,9 @@ type FileChange struct {
 	Reload  string `json:"reload,omitempty"`
 }
 
+// DigestGone is the digest of a file that would be removed.
+const DigestGone = "gone"
+
 // maxReason bounds what a record or a gate carries of a check's output, bytes.
 const maxReason = 1024
 

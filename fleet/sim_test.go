@@ -239,7 +239,7 @@ func (w *sim) interfere(ctx context.Context, s *session.Session, rng *rand.Rand)
 	ann := Order{By: "ann"}
 	name, err := Current(ctx, s, root)
 	if errors.Is(err, ErrNoRollout) {
-		dry := rng.IntN(5) == 0
+		dry := rng.IntN(6) == 0
 		if name, _ := w.propose(ctx, s, w.strategy(rng), "", dry); dry && name != "" && rng.IntN(3) > 0 {
 			w.awaitAnswers(ctx, s, name)
 		}

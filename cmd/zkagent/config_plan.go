@@ -22,22 +22,32 @@ type planned struct {
 	flags   publishFlags
 	roll    *strategyFlags
 	rollout string // the open one; empty: none
+	cfg     config.PublishConfig
+	fleet   *fleetPlan // what the hosts say; nil: they were not asked
 }
 
 func newConfigPlanCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	var roll strategyFlags
-	var exitCode bool
+	var exitCode, ask bool
 	c := &cobra.Command{
 		Use: "plan DIR|FILE NAME|PATH", Short: "Show what a publish would do, and the command that does exactly that",
 		Long: `Show what a publish would change, on how many hosts, and the command that
 publishes exactly this: it is refused when somebody else publishes in between.
 With --rollout, or a flag of one, it says how the version would reach the hosts.
-Nothing is written. What would be refused is refused here, with the same code.`,
+Nothing is written. What would be refused is refused here, with the same code.
+
+With --fleet every subscribed agent renders and checks the version with its own
+data, as for a vote, and says which files would change there: a table shows them,
+who refuses and why, and who does not answer. No host uses the version. It may be
+asked while the config is frozen; a publish or a rollout ends it.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, name := sourceAndTarget(args)
 			differs := false
+			if ask {
+				g.bound = 0 // It waits for the hosts.
+			}
 			err := g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
 				plan, err := p.plan(ctx, g, c, s, t, dir)
 				if err != nil {
@@ -45,6 +55,16 @@ Nothing is written. What would be refused is refused here, with the same code.`,
 				}
 				plan.roll = rolloutPlan(c, &roll)
 				differs = len(plan.Changes) > 0
+				if ask && errors.Is(plan.Refused, config.ErrFrozen) { // The hosts may be asked nevertheless.
+					g.Warnf("%v", plan.Refused)
+					plan.Refused = nil
+				}
+				if ask && differs && plan.Refused == nil {
+					if plan.fleet, err = g.dryRun(ctx, s, t, plan.cfg, roll.voteTimeout); err != nil {
+						return err
+					}
+					differs = len(plan.fleet.Changes) > 0
+				}
 				return g.printPlan(plan, t)
 			})
 			return withExitCode(err, exitCode, differs)
@@ -52,6 +72,7 @@ Nothing is written. What would be refused is refused here, with the same code.`,
 	}
 	p.add(c)
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when something would change, and with 70 for a failure")
+	c.Flags().BoolVar(&ask, "fleet", false, "ask every subscribed agent what the version would do there")
 	c.Flags().BoolVar(&roll.rollout, "rollout", false, "plan a rollout: say how the version would reach the hosts")
 	roll.add(c.Flags())
 	return c
@@ -89,7 +110,7 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
 		return nil, err
 	}
-	return &planned{Plan: plan, dir: dir, flags: p, rollout: open}, nil
+	return &planned{Plan: plan, dir: dir, flags: p, rollout: open, cfg: cfg}, nil
 }
 
 // planJSON is a plan for machines.
@@ -99,6 +120,7 @@ type planJSON struct {
 	Strategy *fleet.Strategy `json:"strategy,omitempty"` // of a rollout
 	Rollout  string          `json:"open_rollout,omitempty"`
 	Command  string          `json:"command"` // that publishes exactly this
+	Fleet    *fleetPlan      `json:"fleet,omitempty"`
 }
 
 // printPlan shows the differences and the guarded command.
@@ -114,24 +136,29 @@ func (g *globals) printPlan(p *planned, t target) error {
 	}
 	diff := config.Unified(p.Changes, p.from(), p.next())
 	if g.IsJSON() {
-		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t)}
+		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t), Fleet: p.fleet}
 		if p.roll.rollout {
 			data.Strategy = &strategy
 		}
 		if err := g.PrintJSON("plan", data); err != nil {
 			return err
 		}
-		return explain(p.Refused, t)
+		return p.refused(t)
 	}
 	g.Printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
 		t.name, p.from(), p.next(), term.Count(p.Count, "key"), len(p.Changes), term.Count(changing, "agent"), besides(len(p.Maintenance)))
 	if err := g.PrintDiff(diff); err != nil {
 		return err
 	}
+	if p.fleet != nil {
+		if err := g.printFleetPlan(p.fleet); err != nil {
+			return err
+		}
+	}
 	g.warnPlan(p, t, size)
 	switch {
-	case p.Refused != nil:
-		return explain(p.Refused, t)
+	case p.refused(t) != nil:
+		return p.refused(t)
 	case len(p.Changes) == 0 && p.From > 0:
 		g.Say("nothing would change")
 		return nil
@@ -141,6 +168,14 @@ func (g *globals) printPlan(p *planned, t target) error {
 	}
 	g.Printf("To publish exactly this:\n  %s\n", p.command(g, t))
 	return nil
+}
+
+// refused is why the plan cannot be carried out; nil: it can.
+func (p *planned) refused(t target) error {
+	if p.Refused != nil || p.fleet == nil {
+		return explain(p.Refused, t)
+	}
+	return p.fleet.outcome()
 }
 
 // warnPlan tells what would be refused today, and perhaps not any more later.

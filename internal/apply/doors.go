@@ -26,24 +26,56 @@ type Output struct {
 // bundle must be a fresh one. A group that is empty keeps its files: that is
 // no failure.
 func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
+	_, err := e.Plan(ctx, b, v)
+	return err
+}
+
+// Planned is a file that an apply would change. Data is nil for one that would be
+// removed.
+type Planned struct {
+	Output
+
+	Gone bool
+}
+
+// Plan is Try that also returns the files that would change.
+func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, error) {
 	t := e.fresh(b, v)
 	if err := t.render(ctx); err != nil {
 		if errors.Is(err, template.ErrEmptyGroup) {
-			return nil
+			return nil, nil
 		}
-		return err
+		return nil, err
 	}
 	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.Config.Name), StateDir: e.journalDir(), FS: e.FS})
 	err := t.stage()
 	if err == nil {
 		err = t.takenError()
 	}
+	var changes []Planned
 	if err == nil && t.tx.Changed() {
+		changes = t.changes()
 		err = t.check(ctx, false)
 	}
 	err = errors.Join(err, t.tx.Discard())
 	files.RemoveDirs(t.made)
-	return plain(err)
+	return changes, plain(err)
+}
+
+// changes are the staged files that differ from those in place.
+func (t *applying) changes() []Planned {
+	var list []Planned
+	for i, s := range t.tx.Files() {
+		switch {
+		case !s.Changed():
+		case i < len(t.staged):
+			o := t.staged[i]
+			list = append(list, Planned{Output: Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data}})
+		default: // Removals come last.
+			list = append(list, Planned{Output: Output{Destination: s.Destination()}, Gone: true})
+		}
+	}
+	return list
 }
 
 // PostCheck runs the post_check of a bundle's rolling reload, if it has one: a
