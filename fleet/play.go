@@ -335,6 +335,9 @@ func (h *host) catchUp(ctx context.Context) error {
 	switch {
 	case a.state() == HostStarted:
 		return nil
+	case a.state() == HostDone && a.own.Life != h.p.cfg.Life && h.p.inUse != a.Proposal.Version && reason == "":
+		// Another process with this id had the turn, and is gone: what it has put into
+		// use is the host's version.
 	case reason != "" && h.p.inUse != 0:
 		a.caught = false
 		return nil
