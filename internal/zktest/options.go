@@ -21,11 +21,13 @@ type Options struct {
 	JVMFlags          []string      // further flags, e.g. -Dzookeeper.enforceQuota=true
 	Reconfig          bool          // the ensemble may be reconfigured, by anybody
 	Observers         int           // so many servers of an ensemble, the last ones, have no vote
-	Release           string        // Debian release whose server is run; default [Release]
+	Release           string        // Debian release whose server is run, or Installed; default [Release]
 }
 
 func (o Options) withDefaults() Options {
-	o.Release = cmp.Or(o.Release, Release)
+	if o.Release = cmp.Or(o.Release, Release); o.Release == Installed {
+		o.Release = ""
+	}
 	if o.TickTime == 0 {
 		o.TickTime = 100 * time.Millisecond
 	}

@@ -17,6 +17,9 @@ import (
 // name none; empty is the installed one. It is $ZKTEST_RELEASE.
 var Release = os.Getenv("ZKTEST_RELEASE")
 
+// Installed is the server of this machine, in the place of a release.
+const Installed = "installed"
+
 // packages are what a server of another release needs, without what it has for
 // its admin server.
 var packages = []string{
@@ -62,6 +65,15 @@ func Version(tb testing.TB, release string) string {
 	}
 	slices.Sort(found)
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "zookeeper-"), ".jar")
+}
+
+// Upgrade makes a stopped server one of another release, or of the installed one.
+func (s *Server) Upgrade(tb testing.TB, release string) {
+	tb.Helper()
+	if s.proc != nil {
+		tb.Fatal("zktest: an upgrade needs a stopped server")
+	}
+	s.opts.Release = release
 }
 
 // Release names where the server is from.
