@@ -1,22 +1,25 @@
 package e2e
 
 import (
-	"fmt"
+	"cmp"
+	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/internal/zktest"
-	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/session/kerberos"
 )
 
 // strict makes a server refuse clients that have not proved an identity.
 var strict = zktest.Options{JVMFlags: []string{"-Dzookeeper.sessionRequireClientSASLAuth=true"}}
 
-// doesItsJob runs an agent, with an identity or without, through its whole job: it registers,
-// renders, leads, and a config is published. The znodes are its own.
-func doesItsJob(t *testing.T, zk, auth string, mechanism session.SASLMechanism) {
+// doesItsJob runs an agent, with an identity of that scheme or without, through its
+// whole job: it registers, renders, leads, and a config is published. The znodes are
+// its own.
+func doesItsJob(t *testing.T, zk, auth, scheme string) *agentProcess {
 	t.Helper()
 	settings := `
 zookeeper {
@@ -52,10 +55,11 @@ template "out" {
 	}
 	fileContains(t, a.path("out"), "red 8080")
 	fileHolds(t, a.path("led"), "the hook of the leader", func(string) bool { return true })
-	acl, _, err := dialed(t, zk, mechanism).GetACL(t.Context(), "/services/web")
-	if err != nil || strings.Contains(fmt.Sprint(acl), "sasl") != (mechanism != nil) {
-		t.Errorf("ACL of the group: %v, %v", acl, err)
+	out, code := a.run(t, "zk", "acl", "/services/web", "--config", a.path("agent.hcl"))
+	if code != 0 || !strings.Contains(out, cmp.Or(scheme, "world")+":") {
+		t.Errorf("ACL of the group: exit %d\n%s", code, out)
 	}
+	return a
 }
 
 func TestIdentity_DigestMD5(t *testing.T) {
@@ -64,7 +68,7 @@ func TestIdentity_DigestMD5(t *testing.T) {
     mechanism  = "DIGEST-MD5"
     credential = "agent:secret"
   }`
-	doesItsJob(t, zk.Addr(), auth, session.DigestMD5("agent", "secret"))
+	doesItsJob(t, zk.Addr(), auth, "sasl")
 	// kazoo proves the same identity, and others see that they may not write.
 	script := `
 import sys
@@ -108,9 +112,98 @@ func TestIdentity_Kerberos(t *testing.T) {
     keytab    = "` + keytab + `"
     krb5_conf = "` + kdc.Conf() + `"
   }`
-	m, err := kerberos.New(kerberos.Config{Principal: "zkagent/host1", Keytab: keytab, Conf: kdc.Conf()})
+	doesItsJob(t, zk.Addr(), auth, "sasl")
+}
+
+// A client certificate is an identity; its files are read at each connection.
+func TestIdentity_Certificate(t *testing.T) {
+	dir := t.TempDir()
+	server, client, renewed := filepath.Join(dir, "server.pem"), filepath.Join(dir, "client.pem"), filepath.Join(dir, "renewed.pem")
+	var trusted []byte
+	// Authorities of one name are one to Java, so the renewed one has another.
+	for file, name := range map[string]string{server: "zk", client: "web1", renewed: "web2"} {
+		zktest.Certificate(t, file, name)
+		cert, err := os.ReadFile(file + ".cert.pem")
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted = append(trusted, cert...)
+	}
+	trust := filepath.Join(dir, "trust.pem")
+	if err := os.WriteFile(trust, trusted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	zk := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
+		"ssl.keyStore.location=" + server, "ssl.trustStore.location=" + trust, "ssl.clientAuth=need",
+		"authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+	}})
+	proxy := zktest.NewProxy(t, zk.SecureAddr())
+	_, port, err := net.SplitHostPort(proxy.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	doesItsJob(t, zk.Addr(), auth, m)
+	identity := `  acl = ["x509:CN=web1:cdrwa", "world:anyone:r"]
+  tls {
+    ca_file   = "` + server + `.cert.pem"
+    cert_file = "` + client + `.cert.pem"
+    key_file  = "` + client + `"
+  }`
+	a := doesItsJob(t, "localhost:"+port, identity, "x509")
+	if out, code := a.run(t, "zk", "whoami", "/services/web", "--config", a.path("agent.hcl")); code != 0 || !strings.Contains(out, "x509:CN=web1\n") || !strings.Contains(out, "/services/web: cdrwa\n") {
+		t.Errorf("whoami: exit %d\n%s", code, out)
+	}
+	id := a.status(t).ZooKeeper.SessionID
+	replace := func(cert, key []byte) {
+		t.Helper()
+		for file, data := range map[string][]byte{client + ".cert.pem": cert, client: key} {
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		proxy.DropConnections()
+	}
+	replace([]byte("no certificate"), []byte("no key"))
+	a.await(t, "the damaged files to be read", func(s *web.Status) bool {
+		return s.ZooKeeper.State != "connected" && strings.Contains(s.ZooKeeper.LastError, "tls")
+	})
+	cert, err := os.ReadFile(renewed + ".cert.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(renewed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(cert, key)
+	a.await(t, "the renewed certificate to be used by the session", func(s *web.Status) bool {
+		return s.ZooKeeper.State == "connected" && s.ZooKeeper.SessionID == id
+	})
+}
+
+// Servers that insist on an identity take one of theirs, and tell the others what
+// is missing.
+func TestIdentity_Enforced(t *testing.T) {
+	digest := "  auth \"digest\" {\n    credential = \"agent:secret\"\n  }"
+	sasl := "  auth \"sasl\" {\n    mechanism  = \"DIGEST-MD5\"\n    credential = \"agent:secret\"\n  }"
+	for scheme, auth := range map[string]string{"digest": digest, "sasl": sasl} {
+		o := zktest.WithSASL(t, zktest.Options{}, zktest.DigestSection(map[string]string{"agent": "secret"}))
+		o.JVMFlags = append(o.JVMFlags, "-Dzookeeper.enforce.auth.enabled=true", "-Dzookeeper.enforce.auth.schemes="+scheme)
+		zk := zktest.Start(t, o)
+		doesItsJob(t, zk.Addr(), auth, scheme)
+		none := newAgent(t, "host-2", "zookeeper {\n  servers = [\""+zk.Addr()+"\"]\n}\n")
+		out, code := none.run(t, "zk", "ls", "/", "--config", none.path("agent.hcl"))
+		if code == 0 || !strings.Contains(out, "requires authentication") {
+			t.Errorf("%s: without an identity: exit %d\n%s", scheme, code, out)
+		}
+	}
+}
+
+// An agent whose only server is an observer does its whole job.
+func TestObserver_DoesTheWholeJob(t *testing.T) {
+	t.Parallel()
+	e := zktest.StartEnsemble(t, 4, zktest.Options{Observers: 1})
+	if mode := e.Servers[3].Mode(t); mode != "observer" {
+		t.Fatalf("the last server is %s", mode)
+	}
+	doesItsJob(t, e.Servers[3].Addr(), "", "")
 }

@@ -90,6 +90,12 @@ func (s *Server) serving(ctx context.Context, limit time.Duration) bool {
 
 // mode returns "standalone", "leader" or "follower", or "" while the server
 // does not serve.
+// Mode is what the server says of itself, as in "leader".
+func (s *Server) Mode(tb testing.TB) string {
+	tb.Helper()
+	return s.mode(tb.Context(), startLimit)
+}
+
 func (s *Server) mode(ctx context.Context, limit time.Duration) string {
 	answer, err := s.ask(ctx, "srvr", limit)
 	if err != nil {
