@@ -16,8 +16,8 @@ type Term struct {
 	// ID numbers the term: the czxid of the leader's znode. It grows from
 	// leader to leader and is the fencing token.
 	ID      int64
-	Path    string // of the leader's znode
-	Session *session.Session
+	Path    string           // of the leader's znode
+	Session *session.Session // whose znode leads
 }
 
 // Guard is the operation that makes a multi fail when the term is over. The path

@@ -13,14 +13,14 @@ import (
 
 // Contender is one who holds, or who waits, as its znode tells.
 type Contender struct {
-	Path     string
-	Data     []byte // what it says of itself, by custom a host name
-	Holder   bool
-	Shared   bool // a reader of a read-write lock
-	Since    time.Time
-	Czxid    int64 // its fencing token
-	Owner    int64 // session; 0: a persistent znode, which never leaves by itself
-	Sequence Sequence
+	Path     string    // of its znode
+	Data     []byte    // what it says of itself, by custom a host name
+	Holder   bool      // it holds; otherwise it waits
+	Shared   bool      // a reader of a read-write lock
+	Since    time.Time // when it came, by the clock of the server
+	Czxid    int64     // its fencing token
+	Owner    int64     // session; 0: a persistent znode, which never leaves by itself
+	Sequence Sequence  // its place in the order
 }
 
 // Contenders returns who contends at path, in order: of a lock, a

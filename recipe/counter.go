@@ -39,7 +39,7 @@ const (
 
 // CounterConfig describes a counter.
 type CounterConfig struct {
-	Path    string
+	Path    string // of the znode that holds the value
 	Dialect string // CounterLong (default), CounterShared or CounterText
 }
 

@@ -31,11 +31,11 @@ import (
 
 // DoubleBarrierConfig describes a double barrier.
 type DoubleBarrierConfig struct {
-	Path string
-	N    int // members that begin together
+	Path string // of one round; its children are the members
+	N    int    // members that begin together
 	// ID names our member; unique among the members. Empty: a GUID.
 	ID   string
-	Data []byte
+	Data []byte // what our znode says, by custom a host name
 }
 
 // DoubleBarrier lets N members begin together and end together. It is for one

@@ -63,7 +63,7 @@ var (
 
 // PermitsError tells both numbers of permits of a semaphore.
 type PermitsError struct {
-	Path string
+	Path string // of the semaphore
 	Want int    // what this contender was configured with
 	Have string // the text that stands in the znode
 }

@@ -31,9 +31,9 @@ type Group struct {
 
 // Member is one member of a group.
 type Member struct {
-	ID    string
-	Data  []byte
-	Czxid int64 // when it joined, as the ledger of ZooKeeper knows it
+	ID    string // name of its znode
+	Data  []byte // as it was when the member joined
+	Czxid int64  // when it joined, as the ledger of ZooKeeper knows it
 }
 
 // NewGroup returns the group at path. It does no I/O.

@@ -11,12 +11,12 @@ import (
 
 // Item is one item of a queue as an operator sees it.
 type Item struct {
-	Name     string
-	Size     int
-	Priority int
-	Attempts int  // how often it was reserved
-	Reserved bool // somebody works on it now
-	Put      time.Time
+	Name     string    // of its znode
+	Size     int       // of its data, in bytes
+	Priority int       // lower first; 0 in other queues
+	Attempts int       // how often it was reserved
+	Reserved bool      // somebody works on it now
+	Put      time.Time // when, by the clock of the server
 	ID       string    // in a queue with ids
 	Due      time.Time // in a delay queue: when it can be taken
 }

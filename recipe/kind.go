@@ -21,7 +21,7 @@ import (
 // KindError says that a path is used as another kind of recipe. It matches
 // ErrKind.
 type KindError struct {
-	Path  string
+	Path  string // that both want
 	Want  string // what this contender wants of the path
 	Have  string // what the path is used as
 	Child string // the znode that shows it

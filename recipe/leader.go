@@ -9,9 +9,9 @@ import (
 
 // Leader is who stands first among the participants, as read at one moment.
 type Leader struct {
-	Path string // of its znode; empty when there is nobody
-	Data []byte
-	Stat session.Stat
+	Path string       // of its znode; empty when there is nobody
+	Data []byte       // what it says of itself: by custom its id
+	Stat session.Stat // of its znode; the Czxid is the term
 }
 
 // Follow calls up with the leader, at once and whenever another

@@ -36,7 +36,7 @@ type LockConfig struct {
 	Revocable bool
 	// ACL is for our znodes; empty: that of the session.
 	ACL    []session.ACL
-	Logger *slog.Logger
+	Logger *slog.Logger // nil: discard
 }
 
 // Lock is an exclusive lock. It may be used by many goroutines at once, each

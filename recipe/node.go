@@ -51,7 +51,7 @@ type NodeConfig struct {
 	// Path is where the znode stands. A sequential one stands beside it, see
 	// [Node.Path].
 	Path string
-	Data []byte
+	Data []byte // to begin with; SetData replaces it
 	// Mode is the kind of the znode; zero: session.Ephemeral. A plain persistent
 	// znode needs no keeper.
 	Mode session.Mode
@@ -75,8 +75,8 @@ type NodeConfig struct {
 	// session's, and with false when it is not any more, or is not kept any
 	// more. The callback must not block.
 	Owned  func(bool)
-	ACL    []session.ACL
-	Logger *slog.Logger // nil: discard
+	ACL    []session.ACL // of the znode; empty: that of the session
+	Logger *slog.Logger  // nil: discard
 }
 
 // NodeControl decides what a node should be, step by step. A node with a control
@@ -96,8 +96,8 @@ type NodeControl struct {
 
 // NodeWant is what should be there now.
 type NodeWant struct {
-	Absent bool // no znode is wanted
-	Data   []byte
+	Absent bool      // no znode is wanted
+	Data   []byte    // that the znode should have
 	Next   time.Time // when to ask again though nothing happens; zero: never
 	Now    bool      // do not wait for a delay
 }
@@ -108,10 +108,10 @@ type NodeState struct {
 	Known   bool   // what follows was looked up, and nothing has happened since
 	Owned   bool   // it is there and this session's
 	Adopted bool   // it stood there before this Run made one
-	Czxid   int64
-	Data    []byte
-	Blocked error // why it cannot be there now: matches ErrHeld or ErrInTheWay
-	Err     error // of the last step
+	Czxid   int64  // of the znode; 0 while it is not there
+	Data    []byte // as read or written last
+	Blocked error  // why it cannot be there now: matches ErrHeld or ErrInTheWay
+	Err     error  // of the last step
 }
 
 // Node keeps one znode. Run it once per session. Its other methods may be called

@@ -35,8 +35,8 @@ const DefaultPriority = 100
 
 // PriorityQueueConfig describes a priority queue.
 type PriorityQueueConfig struct {
-	Path   string
-	MaxLen int // see QueueConfig
+	Path   string // see above; it is made by the first Put
+	MaxLen int    // see QueueConfig
 	// Reserve selects kazoo's LockingQueue layout, from which items can be
 	// reserved. All users of a path must agree.
 	Reserve     bool

@@ -31,7 +31,7 @@ import (
 
 // QueueConfig describes a queue.
 type QueueConfig struct {
-	Path string
+	Path string // its children are the items; it is made by the first Put
 	// MaxLen is about how many items the queue may hold: a Put that finds
 	// that many returns ErrFull. 0: no bound, and one request less.
 	MaxLen int

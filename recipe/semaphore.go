@@ -38,8 +38,8 @@ import (
 
 // SemaphoreConfig describes a semaphore.
 type SemaphoreConfig struct {
-	Path string
-	K    int // number of permits, at least 1
+	Path string // see above; it is made by the first contender
+	K    int    // number of permits, at least 1
 	// Counter is the path of a counter in the layout of Curator's SharedCount
 	// whose value is K. All contenders follow it. K is 0 then.
 	Counter string
@@ -49,9 +49,9 @@ type SemaphoreConfig struct {
 	// is 0 then.
 	Text    string
 	Permits func(ctx context.Context, text string) (int, error)
-	Dialect string // Curator (default) or Kazoo
-	Data    []byte // what our leases say, by custom a host name
-	Logger  *slog.Logger
+	Dialect string       // Curator (default) or Kazoo
+	Data    []byte       // what our leases say, by custom a host name
+	Logger  *slog.Logger // nil: discard
 }
 
 // Semaphore hands out K permits. It may be used by many goroutines at once.

@@ -46,7 +46,7 @@ const resultName = "tx_result"
 
 // Proposal is what a transaction is about to be decided by.
 type Proposal struct {
-	Sites []string `json:"sites"`
+	Sites []string `json:"sites"` // that vote; each named once
 	// Deadline is when any site may abort; by the clock of who looks.
 	Deadline time.Time `json:"deadline"`
 	// ID tells after a lost reply whose proposal stands. Propose sets it.

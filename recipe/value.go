@@ -29,9 +29,9 @@ type Value struct {
 
 // Versioned is a value as it was read at one moment.
 type Versioned struct {
-	Data    []byte
-	Version int32 // for CompareAndSet
-	Exists  bool
+	Data    []byte // nil where there is no znode
+	Version int32  // for CompareAndSet
+	Exists  bool   // false: there is no znode
 }
 
 // NewValue returns the value at path. It does no I/O; a path without a znode has

@@ -66,10 +66,10 @@ type CheckConfig struct {
 // connection, so that they can be replaced.
 type TLSConfig struct {
 	CAFile     string // empty: system roots
-	CertFile   string
-	KeyFile    string
-	ServerName string
-	Insecure   bool // do not verify the server
+	CertFile   string // PEM, presented to the service; empty: none
+	KeyFile    string // PEM
+	ServerName string // that the certificate must name; empty: the host
+	Insecure   bool   // do not verify the server
 }
 
 func (c CheckConfig) name() string {

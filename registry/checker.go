@@ -21,17 +21,17 @@ const (
 
 // CheckStatus is the state of one check as status shows it.
 type CheckStatus struct {
-	Name    string        `json:"name"`
-	Kind    string        `json:"kind"`
+	Name    string        `json:"name"` // label of the check
+	Kind    string        `json:"kind"` // tcp, http, grpc, exec
 	State   Verdict       `json:"state"`
-	Since   time.Time     `json:"since,omitzero"` // of the state
-	Last    time.Time     `json:"last,omitzero"`  // newest result
-	OK      bool          `json:"ok"`             // newest result
-	Warning bool          `json:"warning,omitempty"`
-	Output  string        `json:"output"`         // of the newest result
-	Exit    int           `json:"exit,omitempty"` // of the newest result of a command
-	Took    time.Duration `json:"took"`
-	Results uint64        `json:"results"` // count
+	Since   time.Time     `json:"since,omitzero"`    // of the state
+	Last    time.Time     `json:"last,omitzero"`     // newest result
+	OK      bool          `json:"ok"`                // newest result
+	Warning bool          `json:"warning,omitempty"` // of the newest run; the check passes
+	Output  string        `json:"output"`            // of the newest result
+	Exit    int           `json:"exit,omitempty"`    // of the newest result of a command
+	Took    time.Duration `json:"took"`              // how long the newest run lasted
+	Results uint64        `json:"results"`           // count
 }
 
 // checker runs one check again and again and keeps its verdict. It lives as

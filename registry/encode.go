@@ -17,13 +17,13 @@ import (
 type Registration struct {
 	Service    string // last element of the group's path
 	ID         string // member id
-	Host       string
+	Host       string // name or address, without a port
 	Port       int
 	Ports      map[string]int
-	Weight     *int   // nil: not given
-	Status     string // up (also when empty), draining, maintenance or down
-	Labels     map[string]string
-	Registered time.Time // when the znode was made
+	Weight     *int              // nil: not given
+	Status     string            // up (also when empty), draining, maintenance or down
+	Labels     map[string]string // free pairs; formats without them drop them
+	Registered time.Time         // when the znode was made
 
 	HAProxyServerOptions string         // nerve
 	Shard                *int           // serverset

@@ -35,7 +35,7 @@ type GroupConfig struct {
 	Format  string         // see [Decode]; empty: auto
 	OnEmpty string         // keep, render or fail; empty: the template says it
 	Allow   []netip.Prefix // subnets that members may be in; empty: all
-	Guard   GuardConfig
+	Guard   GuardConfig    // against the loss of many members at once
 	// NoDamping shows every flap of a member.
 	NoDamping  bool
 	MaxMembers int // 0: 10,000
@@ -71,17 +71,17 @@ func (c GroupConfig) Validate() error {
 
 // GroupStatus is the state of a group as it is followed.
 type GroupStatus struct {
-	Name     string          `json:"name"`
-	Path     string          `json:"path"`
-	Missing  bool            `json:"missing,omitempty"`
-	Members  []view.Member   `json:"members"`
-	Held     int             `json:"held"`
-	Holding  time.Time       `json:"holding,omitzero"` // since when the guard holds
-	Base     int             `json:"base,omitempty"`   // size of the group that the guard holds
-	Rejected []view.Rejected `json:"rejected,omitempty"`
-	Flapping []string        `json:"flapping,omitempty"`
-	Updated  time.Time       `json:"updated,omitzero"` // newest read
-	Error    string          `json:"error,omitempty"`
+	Name     string          `json:"name"`               // label of the group
+	Path     string          `json:"path"`               // group znode
+	Missing  bool            `json:"missing,omitempty"`  // the group znode does not exist
+	Members  []view.Member   `json:"members"`            // in use now, held ones too; not to be changed
+	Held     int             `json:"held"`               // how many members the guard keeps though they are gone
+	Holding  time.Time       `json:"holding,omitzero"`   // since when the guard holds
+	Base     int             `json:"base,omitempty"`     // size of the group that the guard holds
+	Rejected []view.Rejected `json:"rejected,omitempty"` // children that are no members, and why
+	Flapping []string        `json:"flapping,omitempty"` // ids of members that damping keeps as they were
+	Updated  time.Time       `json:"updated,omitzero"`   // newest read
+	Error    string          `json:"error,omitempty"`    // why the group cannot be read now; empty: it can
 }
 
 // Group follows the members of one group. Its memory (guard, damping) lives as

@@ -23,7 +23,7 @@ const (
 // GuardConfig says when a loss of members is too large to be believed. The
 // zero value is the guard with its defaults.
 type GuardConfig struct {
-	Off        bool
+	Off        bool          // every loss is believed at once
 	MaxLoss    float64       // share of the group, 0..1; 0: 0.3
 	MinMembers int           // 0: 3
 	Window     time.Duration // 0: 30 s

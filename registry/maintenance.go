@@ -13,10 +13,10 @@ import (
 
 // Maintenance takes a service out on purpose, whatever its checks say.
 type Maintenance struct {
-	On     bool      `json:"on"`
-	Reason string    `json:"reason,omitempty"`
-	Since  time.Time `json:"since,omitzero"`
-	Until  time.Time `json:"until,omitzero"` // zero: until it is switched off
+	On     bool      `json:"on"`               // the member is out of service on purpose
+	Reason string    `json:"reason,omitempty"` // for people
+	Since  time.Time `json:"since,omitzero"`   // when it was switched on
+	Until  time.Time `json:"until,omitzero"`   // zero: until it is switched off
 	// Drain shows the member as draining before it is taken out, for DrainFor
 	// (0: as long as the service drains when it leaves).
 	Drain    bool          `json:"drain,omitempty"`

@@ -24,12 +24,12 @@ const (
 
 // ProviderConfig describes a provider. The zero value of a field means its default.
 type ProviderConfig struct {
-	Strategy Strategy
+	Strategy Strategy // RoundRobin by default
 	// Errors within ErrorWindow after which a member is left out for DownFor;
 	// 2 within 30 s, 30 s.
 	Errors      int
-	ErrorWindow time.Duration
-	DownFor     time.Duration
+	ErrorWindow time.Duration // how long an error counts; 0: 30 s
+	DownFor     time.Duration // how long a member with errors is left out; 0: 30 s
 }
 
 // Provider chooses members of a group for a client, as Curator's ServiceProvider

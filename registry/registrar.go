@@ -29,18 +29,18 @@ const (
 
 // ServiceStatus is the state of a service.
 type ServiceStatus struct {
-	Name        string        `json:"name"`
-	Group       string        `json:"group"`
-	Format      string        `json:"format"`
+	Name        string        `json:"name"`    // of the service
+	Group       string        `json:"group"`   // znode that members are in
+	Format      string        `json:"format"`  // of the member, see [Encode]
 	Address     string        `json:"address"` // host:port as registered
 	State       string        `json:"state"`
 	Since       time.Time     `json:"since,omitzero"` // of the state
 	Registered  bool          `json:"registered"`
-	Node        string        `json:"node,omitempty"` // path of the member's znode
-	Weight      *int          `json:"weight,omitempty"`
-	Error       string        `json:"error,omitempty"` // why it is not as it should be
+	Node        string        `json:"node,omitempty"`   // path of the member's znode
+	Weight      *int          `json:"weight,omitempty"` // as registered
+	Error       string        `json:"error,omitempty"`  // why it is not as it should be
 	Maintenance *Maintenance  `json:"maintenance,omitempty"`
-	Checks      []CheckStatus `json:"checks"`
+	Checks      []CheckStatus `json:"checks"` // each as it is now
 }
 
 // Registrar keeps one service's member registered while its checks say so.

@@ -76,8 +76,8 @@ type Config struct {
 
 // Auth is one credential, such as scheme "digest" and data "user:password".
 type Auth struct {
-	Scheme string
-	Data   []byte
+	Scheme string // "digest", or another that the servers know
+	Data   []byte // as the scheme wants it: "user:password" for digest
 }
 
 // ParseServers splits "a:2181,b:2181/chroot" into servers and chroot. A server

@@ -72,7 +72,7 @@ func (e CodeError) Error() string { return fmt.Sprintf("server answered error %d
 type Error struct {
 	Op   string // as ZooKeeper names it: "getData", "create2", ...
 	Path string // without the chroot
-	Err  error
+	Err  error  // why: matches the errors of this package
 }
 
 func (e *Error) Error() string {

@@ -36,19 +36,19 @@ type Manager struct {
 
 // Status is what an operator wants to know of a Manager.
 type Status struct {
-	State       State
-	Server      string // last connected to
-	SessionID   int64
+	State       State         // now
+	Server      string        // last connected to
+	SessionID   int64         // 0 before the first
 	Timeout     time.Duration // negotiated
 	Since       time.Time     // of State
 	LastAnswer  time.Time     // send time of the newest answered request
-	Expirations uint64
-	Reconnects  uint64 // connections after the first of a session
-	Watches     int
-	Resumed     bool
-	LastError   string
-	Warning     string // what is wrong with the server, as that it is too old
-	NotRenewed  string // why the identity could not be renewed; the next connection may fail
+	Expirations uint64        // sessions lost to expiry so far
+	Reconnects  uint64        // connections after the first of a session
+	Watches     int           // set and waited for
+	Resumed     bool          // the session is of a former process
+	LastError   string        // of the newest connection that failed; empty: none
+	Warning     string        // what is wrong with the server, as that it is too old
+	NotRenewed  string        // why the identity could not be renewed; the next connection may fail
 }
 
 // New checks cfg and returns a Manager. It does no I/O.

@@ -21,15 +21,15 @@ const (
 
 // Result is what GetMany found at one path.
 type Result struct {
-	Data []byte
-	Stat Stat
-	Err  error // ErrNoNode, ErrNoAuth, ...
+	Data []byte // nil when Err is not
+	Stat Stat   // zero when Err is not nil
+	Err  error  // ErrNoNode, ErrNoAuth, ...
 }
 
 // ListResult is what ChildrenMany found at one path.
 type ListResult struct {
-	Names []string
-	Err   error
+	Names []string // of the children, in no order
+	Err   error    // ErrNoNode, ErrNoAuth, ...; nil: Names is valid
 }
 
 // GetMany reads many znodes with few requests (multiRead, servers from 3.6 on;

@@ -52,9 +52,9 @@ type OpResult struct {
 
 // MultiError says which operation made a Multi fail. No operation was applied.
 type MultiError struct {
-	Index int
-	Path  string
-	Err   error
+	Index int    // of the operation, from 0
+	Path  string // that the operation was on
+	Err   error  // of the operation: ErrNoNode, ErrBadVersion, ...
 }
 
 func (e *MultiError) Error() string {

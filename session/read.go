@@ -101,9 +101,9 @@ func (s *Session) children(ctx context.Context, path string, watch bool) ([]stri
 
 // Listing is the list of a znode's children, or that the znode does not exist.
 type Listing struct {
-	Exists bool
+	Exists bool     // false: the znode is not there, and Names is empty
 	Names  []string // in no order
-	Stat   Stat
+	Stat   Stat     // of the znode; zero when it is not there
 }
 
 // ListW lists the children of a znode and watches the list, as ChildrenW does. Where
@@ -127,7 +127,7 @@ func (s *Session) ListW(ctx context.Context, path string) (Listing, *Watch, erro
 
 // Child is what GetChildren found of one child.
 type Child struct {
-	Name string
+	Name string // last element of the path
 	Result
 }
 

@@ -18,7 +18,7 @@ type TracedRequest struct {
 	Op      string // as ZooKeeper names it: "getData", "create2", "multi", ...
 	Path    string // without the chroot; empty for requests of several paths
 	Bytes   int    // what is sent, without the length
-	Session int64
+	Session int64  // id of the session
 	Server  string // host:port last connected to
 }
 

@@ -18,8 +18,8 @@ type WatchQueue struct {
 
 // WatchEvent is for internal use and may change: a watch that has fired.
 type WatchEvent struct {
-	Watch    *Watch
-	Children bool // it was the list of children, not the data
+	Watch    *Watch // that fired
+	Children bool   // it was the list of children, not the data
 }
 
 // NewWatchQueue is for internal use. It returns a queue that no watch has joined.
