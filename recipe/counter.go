@@ -25,7 +25,8 @@ import (
 // marker; when somebody else was first, read again.
 //
 // Guarantees: every Add is applied exactly once or returns an error that says
-// whether it may have been (session.ErrUnknown, only when the session ended).
+// whether it may have been (session.ErrUnknown, only when the session ended). Not
+// guaranteed: anything when somebody deletes the znode and makes it again meanwhile.
 
 // Layouts of a counter, for CounterConfig.Dialect.
 const (

@@ -242,3 +242,29 @@ func ExampleGroup() {
 	// host-1 is 10.0.0.1
 	// <nil>
 }
+
+func ExampleDelayQueue() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	q := recipe.NewDelayQueue(s, recipe.QueueConfig{Path: "/queues/reminders"})
+	_ = q.Put(ctx, []byte("tomorrow"), time.Now().Add(24*time.Hour))
+	_ = q.Put(ctx, []byte("now"), time.Now())
+	body, _ := q.Take(ctx)
+	_, err := q.TryTake(ctx)
+	fmt.Println(string(body), errors.Is(err, recipe.ErrEmpty))
+	// Output: now true
+}
+
+func ExampleIDQueue() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	q := recipe.NewIDQueue(s, recipe.QueueConfig{Path: "/queues/mails"})
+	_ = q.Put(ctx, "user-1", []byte("hello"))
+	_ = q.Put(ctx, "user-2", []byte("hello, too"))
+	removed, _ := q.Remove(ctx, "user-1")
+	body, _ := q.Take(ctx)
+	fmt.Println(removed, string(body))
+	// Output: 1 hello, too
+}

@@ -539,3 +539,26 @@ func TestHold_EndsWhenAnotherKindComesLater(t *testing.T) {
 		})
 	}
 }
+
+// A claim that this session has lost and made again is another one: what was reserved
+// first ends.
+func TestReservation_ClaimedAgainBySameSession(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		q := NewQueue(w.dial("a"), QueueConfig{Path: "/q"})
+		must(t, q.Put(t.Context(), []byte("one")))
+		first, err := q.Reserve(t.Context())
+		must(t, err)
+		must(t, w.Delete("/q-taken/"+first.Name()))
+		second, err := q.Reserve(t.Context())
+		must(t, err)
+		settle()
+		if err := context.Cause(first.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("the first goes on: %v", err)
+		}
+		must(t, context.Cause(second.Context()))
+		if err := first.Ack(t.Context()); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("ack of the first: %v", err)
+		}
+		must(t, second.Ack(t.Context()))
+	})
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +86,40 @@ func storm(t *testing.T, w *world, seed uint64, clients int, expire bool, client
 type permitted struct {
 	weight  int
 	acquire func(context.Context) (*Hold, error)
+	alone   bool // it takes all permits
+}
+
+// resource is what holders write, guarded by what they hold.
+type resource struct {
+	mu     sync.Mutex      // mu guards writes
+	writes map[int64]int64 // fence by the zxid of the write
+}
+
+// write writes under a hold, which may be lost: then the guard must refuse it.
+func (r *resource) write(ctx context.Context, s *session.Session, h *Hold) {
+	fence := h.Fence()
+	results, err := s.Multi(ctx, h.Guard(), session.SetOp("/resource", fmt.Append(nil, fence), -1))
+	if err != nil {
+		return // refused, or nobody knows
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.writes == nil {
+		r.writes = map[int64]int64{}
+	}
+	r.writes[results[1].Stat.Mzxid] = fence
+}
+
+// check finds a write of a holder of the past behind one of a later holder.
+func (r *resource) check(t *testing.T) {
+	t.Helper()
+	newest := int64(0)
+	for _, zxid := range slices.Sorted(maps.Keys(r.writes)) {
+		if r.writes[zxid] < newest {
+			t.Errorf("a write under fence %d after one under %d", r.writes[zxid], newest)
+		}
+		newest = r.writes[zxid]
+	}
 }
 
 // Locks, semaphores and read-write locks never have more holders than permits,
@@ -95,34 +131,41 @@ func TestHistory_Permits(t *testing.T) {
 		of      func(s *session.Session, rng *rand.Rand) permitted
 	}{
 		"lock": {1, func(s *session.Session, _ *rand.Rand) permitted {
-			return permitted{1, NewLock(s, LockConfig{Path: "/x"}).Acquire}
+			return permitted{weight: 1, acquire: NewLock(s, LockConfig{Path: "/x"}).Acquire}
 		}},
 		"semaphore": {2, func(s *session.Session, _ *rand.Rand) permitted {
-			return permitted{1, NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2}).Acquire}
+			return permitted{weight: 1, acquire: NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 2}).Acquire}
 		}},
 		"rwlock": {100, func(s *session.Session, rng *rand.Rand) permitted {
 			l := NewRWLock(s, LockConfig{Path: "/x"})
 			if rng.IntN(3) == 0 {
-				return permitted{100, l.Lock}
+				return permitted{weight: 100, acquire: l.Lock}
 			}
-			return permitted{1, l.RLock}
+			return permitted{weight: 1, acquire: l.RLock}
 		}},
 	} {
 		for _, seed := range seeds(t, 3) {
 			t.Run(name+"/"+seedName(seed), func(t *testing.T) {
 				var h history.Log
+				var r resource
 				bubble(t, func(t *testing.T, w *world) {
+					must(t, w.Create("/resource", nil))
 					storm(t, w, seed, 4, false, func(ctx context.Context, s *session.Session, id int, rng *rand.Rand) {
-						usePermits(ctx, t, s, &h, func() permitted { return k.of(s, rng) }, id, rng)
+						usePermits(ctx, t, s, &h, &r, func() permitted {
+							p := k.of(s, rng)
+							p.alone = p.weight == k.permits
+							return p
+						}, id, rng)
 					})
 				})
 				h.Check(t, history.Permits(k.permits), 20)
+				r.check(t)
 			})
 		}
 	}
 }
 
-func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *history.Log, next func() permitted, id int, rng *rand.Rand) {
+func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *history.Log, r *resource, next func() permitted, id int, rng *rand.Rand) {
 	t.Helper()
 	fence := int64(0)
 	for ctx.Err() == nil && s.Context().Err() == nil {
@@ -140,11 +183,18 @@ func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *histor
 			t.Errorf("fence %d after %d", hold.Fence(), fence)
 		}
 		fence = hold.Fence()
+		if p.alone {
+			r.write(hold.Context(), s, hold)
+		}
 		pause(hold.Context(), time.Duration(rng.Int64N(int64(memTimeout/3))))
 		// From here on it counts as given back: lost, or about to be.
 		call = h.Now()
 		h.Add(id, call, -p.weight, nil)
-		_ = hold.Release(ctx) // lost ones say so
+		_ = hold.Release(ctx)            // lost ones say so
+		if p.alone && rng.IntN(3) == 0 { // a paused process acts late
+			pause(ctx, time.Duration(rng.Int64N(int64(memTimeout))))
+			r.write(ctx, s, hold)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,4 +151,29 @@ func TestQueue_DeadLetters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A value that was deleted and made again is another one, also at the same version.
+func TestValue_FollowSeesAnotherZnode(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		must(t, w.Create("/v", []byte("one")))
+		var got []string
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		s := w.dial("a")
+		go func() {
+			defer close(ended)
+			_ = NewValue(s, "/v").Follow(ctx, func(v Versioned) { got = append(got, string(v.Data)) })
+		}()
+		settle()
+		w.Delay(jute.OpGetData, time.Second) // both happen before the next read
+		must(t, w.Delete("/v"))
+		must(t, w.Create("/v", []byte("two")))
+		settle()
+		cancel()
+		<-ended
+		if !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("got %q", got)
+		}
+	})
 }

@@ -17,7 +17,8 @@ import (
 //
 // Guarantees: a CompareAndSet that returns true was applied, once; one that returns
 // false was not. Follow passes on the newest value, and none twice in a row. Not
-// guaranteed: that every value is seen.
+// guaranteed: that every value is seen; that a CompareAndSet notices a znode that was
+// deleted and made again meanwhile and has the same version.
 
 // Value is data that many clients change. It may be used by many goroutines at
 // once.
@@ -32,6 +33,7 @@ type Versioned struct {
 	Data    []byte // nil where there is no znode
 	Version int32  // for CompareAndSet
 	Exists  bool   // false: there is no znode
+	mzxid   int64  // of the write that made it
 }
 
 // NewValue returns the value at path. It does no I/O; a path without a znode has
@@ -49,7 +51,7 @@ func (v *Value) Get(ctx context.Context) (Versioned, error) {
 	case err != nil:
 		return Versioned{}, fmt.Errorf("value %s: %w", v.path, err)
 	}
-	return Versioned{Data: data, Version: stat.Version, Exists: true}, nil
+	return Versioned{Data: data, Version: stat.Version, Exists: true, mzxid: stat.Mzxid}, nil
 }
 
 // CompareAndSet sets the value if it is still old, as Get or Follow returned it,
@@ -73,13 +75,13 @@ func (v *Value) CompareAndSet(ctx context.Context, old Versioned, data []byte) (
 // Follow calls up with the value, at once and after each change, until ctx or the
 // session ends; it returns the cause.
 func (v *Value) Follow(ctx context.Context, up func(Versioned)) error {
-	last := Versioned{Version: -1}
+	last := Versioned{mzxid: -1}
 	for {
 		now, watch, err := v.getW(ctx)
 		if err != nil {
 			return fmt.Errorf("follow value %s: %w", v.path, err)
 		}
-		if now.Exists != last.Exists || now.Version != last.Version {
+		if now.mzxid != last.mzxid {
 			last = now
 			up(now)
 		}
@@ -94,7 +96,7 @@ func (v *Value) getW(ctx context.Context) (Versioned, *session.Watch, error) {
 	for {
 		data, stat, watch, err := v.s.GetW(ctx, v.path)
 		if !errors.Is(err, session.ErrNoNode) {
-			return Versioned{Data: data, Version: stat.Version, Exists: true}, watch, err
+			return Versioned{Data: data, Version: stat.Version, Exists: true, mzxid: stat.Mzxid}, watch, err
 		}
 		_, exists, watch, err := v.s.ExistsW(ctx, v.path)
 		if err != nil || !exists {
