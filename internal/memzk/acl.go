@@ -89,7 +89,7 @@ func fixACL(acls []jute.ACL, ids []identity) ([]jute.ACL, error) {
 		case a.Scheme == "auth":
 			n := len(fixed)
 			for _, i := range ids {
-				if i.scheme == "digest" || i.scheme == superScheme {
+				if i.scheme == "digest" || i.scheme == "sasl" || i.scheme == superScheme {
 					fixed = append(fixed, jute.ACL{Perms: a.Perms, Scheme: i.scheme, ID: i.id})
 				}
 			}
@@ -112,6 +112,8 @@ func validID(scheme, id string) bool {
 	switch scheme {
 	case "digest":
 		return strings.Count(strings.TrimRight(id, ":"), ":") == 1
+	case "sasl":
+		return id != ""
 	case "ip":
 		_, err := ipPrefix(id)
 		return err == nil

@@ -28,6 +28,7 @@ type conn struct {
 	session           *session // nil before the handshake
 	replica           *replica
 	ids               []identity
+	nonce             string // of the SASL challenge; "": none was sent
 	since             time.Time
 	received, sent    uint64
 	unread            int

@@ -42,9 +42,10 @@ func (c *conn) handle(p packet) bool {
 	case h.Op == jute.OpAuth:
 		return c.auth(h.Xid, d)
 	case h.Op == jute.OpSASL:
-		// As a server without SASL: no token, and the client is on its own.
-		c.reply(h.Xid, 0, jute.ErrCodeOK, noToken, time.Time{})
-		return true
+		return c.sasl(h.Xid, d)
+	case c.unproved(h.Op):
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeSessionClosedRequiresAuth, nil, f.until())
+		return false
 	}
 	e, err := c.do(h.Op, d)
 	if f.loseAfter {

@@ -12,7 +12,7 @@
 //
 // Production, or any data that anybody wants to see again. It is one process
 // with no disk and no quorum: everything is gone when it ends. It has no TLS,
-// no SASL, no limits on clients. It listens on loopback unless told otherwise.
+// no limits on clients. It listens on loopback unless told otherwise.
 // And it is never the only judge of a recipe: what matters is tested against a
 // real server too, and this package's own tests compare it with one.
 //
@@ -27,7 +27,7 @@
 //
 // # Not here
 //
-// Quorums, observers, dynamic reconfiguration, SASL, snapshots, throttling, and
+// Quorums, observers, dynamic reconfiguration, SASL but DIGEST-MD5, snapshots, throttling, and
 // the znodes that tell how much of a quota is used. Children are listed in the order of their names,
 // where a real server lists them in no order. Sequence numbers wrap from
 // 2147483647 to -2147483648 and go on; a real server repeats the last one.

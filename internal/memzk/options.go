@@ -15,17 +15,19 @@ const (
 
 // Options configures a Server. The zero value of a field means its default.
 type Options struct {
-	TickTime          time.Duration // expiry is rounded up to it; DefaultTickTime
-	MinTimeout        time.Duration // smallest session timeout granted; 2 ticks
-	MaxTimeout        time.Duration // largest session timeout granted; 20 ticks
-	ContainerInterval time.Duration // pause between two reapings of containers and TTL znodes; DefaultContainerInterval
-	MaxFrame          int           // largest packet from a client in bytes; DefaultMaxFrame
-	SuperDigest       string        // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
-	NoExtendedTypes   bool          // refuse TTL znodes, as a server does where they are not switched on
-	EnforceQuota      bool          // refuse what goes over a hard quota, as a server does where that is switched on
-	Version           string        // whose ways the server has, see Personality; DefaultVersion
-	NoWords           bool          // answer no four-letter word, as where none is whitelisted
-	Logger            *slog.Logger  // nil discards
+	TickTime          time.Duration     // expiry is rounded up to it; DefaultTickTime
+	MinTimeout        time.Duration     // smallest session timeout granted; 2 ticks
+	MaxTimeout        time.Duration     // largest session timeout granted; 20 ticks
+	ContainerInterval time.Duration     // pause between two reapings of containers and TTL znodes; DefaultContainerInterval
+	MaxFrame          int               // largest packet from a client in bytes; DefaultMaxFrame
+	SuperDigest       string            // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
+	NoExtendedTypes   bool              // refuse TTL znodes, as a server does where they are not switched on
+	EnforceQuota      bool              // refuse what goes over a hard quota, as a server does where that is switched on
+	Version           string            // whose ways the server has, see Personality; DefaultVersion
+	SASLUsers         map[string]string // users of SASL DIGEST-MD5 and their passwords; nil: no SASL
+	RequireSASL       bool              // refuse who has not done SASL, as sessionRequireClientSASLAuth does
+	NoWords           bool              // answer no four-letter word, as where none is whitelisted
+	Logger            *slog.Logger      // nil discards
 
 	// Committed, when not nil, is told of every transaction: what it creates, sets
 	// and deletes, in the order of the transactions, before anybody else can see

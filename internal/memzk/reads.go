@@ -182,7 +182,7 @@ func (c *conn) whoAmI() *jute.Encoder {
 	for _, i := range c.ids {
 		e.String(i.scheme)
 		user, _, _ := strings.Cut(i.id, ":")
-		if i.scheme == "ip" {
+		if i.scheme != "digest" {
 			user = i.id
 		}
 		e.String(user)
