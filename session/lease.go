@@ -43,7 +43,7 @@ func slept() time.Duration {
 // that stops: less by the time between the two readings, and never more.
 func sleepOfMachine() time.Duration {
 	var boot, mono unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
+	if unix.ClockGettime(clockAlways, &boot) != nil || unix.ClockGettime(clockAwake, &mono) != nil {
 		return 0
 	}
 	return time.Duration(boot.Nano() - mono.Nano())

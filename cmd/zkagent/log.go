@@ -140,5 +140,5 @@ func deviceOf(info fs.FileInfo) (uint64, uint64, bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	return st.Dev, st.Ino, true
+	return uint64(st.Dev), st.Ino, true //nolint:unconvert // int32 on macOS
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"runtime"
+
 	"github.com/spf13/cobra"
 )
 
@@ -102,6 +104,7 @@ reloads what uses the files, and runs hooks where they belong.
 	for _, c := range commands {
 		cmd := c.make(g)
 		cmd.GroupID = c.group
+		elsewhere(cmd, runtime.GOOS)
 		root.AddCommand(cmd)
 	}
 	root.SetHelpCommandGroupID(groupOther)

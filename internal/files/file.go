@@ -131,6 +131,11 @@ func locate(f File) (*directory, string, error) {
 	return nil, "", errCircle
 }
 
+func linkError(path, link string) error {
+	return fmt.Errorf("%s is a symbolic link to %s in a directory that another user can write: "+
+		"name the real directory, or set symlink = %q", path, link, SymlinkFollow)
+}
+
 // Shared reports whether another user can write the directory of a file, or one
 // on the way to it, so that its links are refused. The error is that of staging
 // the file there.

@@ -2,7 +2,6 @@ package files
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -75,11 +74,6 @@ func walk(path, symlink string) (walked, error) {
 		_ = dir.Close()
 		dir, w.path, w.shared = next, "/", false // It was followed: each step is looked at anew.
 	}
-}
-
-func linkError(path, link string) error {
-	return fmt.Errorf("%s is a symbolic link to %s in a directory that another user can write: "+
-		"name the real directory, or set symlink = %q", path, link, SymlinkFollow)
 }
 
 // openPath opens a directory for passing through; it needs no right to list it.

@@ -11,7 +11,7 @@ import (
 // run out during sleep.
 func bootNow() int64 {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+	if err := unix.ClockGettime(bootClock, &ts); err != nil {
 		return 0
 	}
 	return ts.Nano()

@@ -1,11 +1,8 @@
 package proc
 
 import (
-	"errors"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // groupAttr puts a child into a process group of its own.
@@ -13,18 +10,6 @@ func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tru
 
 // signalGroup sends sig to every process of the group that pid leads.
 func signalGroup(pid int, sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }
-
-// waitExited waits until the process has ended without reaping it, so that
-// neither its id nor its group's can be given to another while we still
-// signal the group.
-func waitExited(pid int) {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
 
 // endGroup sends stop, TERM when it is 0, to the group and KILL after grace unless exited is
 // closed before.

@@ -136,6 +136,9 @@ type guarded struct {
 
 // start executes this program as a guard and tells it what to do.
 func (g Guard) start(c Command) (*guarded, error) {
+	if !supported {
+		return nil, ErrUnsupported
+	}
 	exe := g.Executable
 	if exe == "" {
 		exe = "/proc/self/exe"

@@ -54,11 +54,11 @@ func (m *guardMain) run() int {
 	}
 	// Descendants that leave the group become our children, so that we can
 	// find and end them.
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	adoptDescendants()
 	cmd := build(Command{Args: rawText(m.spec.Args), Dir: string(m.spec.Dir)})
 	cmd.Env = rawText(m.spec.Env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	dieWithParent(cmd.SysProcAttr)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	orders, gone := make(chan guardOrder), make(chan struct{})

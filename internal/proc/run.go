@@ -15,6 +15,10 @@ import (
 // ErrTimeout is the cause of a command that was ended by its timeout.
 var ErrTimeout = errors.New("timeout")
 
+// ErrUnsupported says that this system lacks what keeps a command from outliving
+// its lease.
+var ErrUnsupported = errors.New("zkagent runs commands on Linux alone")
+
 // Run runs the command and waits for it. The error is an [ExitError] when the
 // command ran and did not exit with 0; the Result is valid in either case.
 // When ctx ends or the timeout passes, the whole group gets TERM and after
@@ -23,6 +27,9 @@ var ErrTimeout = errors.New("timeout")
 func Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Args) == 0 {
 		return Result{Code: -1}, errors.New("run command: empty argument list")
+	}
+	if !supported {
+		return Result{Code: -1}, ErrUnsupported
 	}
 	if err := context.Cause(ctx); err != nil {
 		return Result{Code: -1}, fmt.Errorf("run %s: %w", program(c.Args), err)

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -65,14 +64,7 @@ func (t *terminal) lend(group int) {
 
 // watch reports each stop of the command, until it has ended.
 func (t *terminal) watch() {
-	for {
-		err := unix.Waitid(unix.P_PID, t.child, nil, unix.WSTOPPED, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return
-		}
+	for waitStopped(t.child) {
 		t.stopped <- struct{}{}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // Console holds the streams of one command, and how it shows what it shows.
@@ -36,8 +36,7 @@ func IsTerminal(stream any) bool {
 	if !ok {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return term.IsTerminal(int(f.Fd()))
 }
 
 // UseColor reports whether the stream gets colour.

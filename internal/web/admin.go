@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxSocketPath is how long the path of a unix socket may be.
@@ -73,9 +71,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	}
 	text := ""
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			text = fmt.Sprintf("uid %d pid %d", cred.Uid, cred.Pid)
-		}
+		text = peerOf(int(fd))
 	})
 	return context.WithValue(ctx, peerKey{}, text)
 }

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// linuxOnly are the commands that run an agent, ask that of this host, or run
+// another program: what keeps a program from outliving its lease is Linux's. The
+// others look after a fleet from anywhere.
+var linuxOnly = []string{
+	"run", "dev", "reload", "status", "events", "doctor", "debug", "hooks", "check", "maint", "leave", "upgrade", "blame", "explain", "history", "diff",
+	"lock", "elect", "resign", "exec",
+}
+
+// elsewhere makes a command of Linux, which has no parent yet, say so on another
+// system.
+func elsewhere(c *cobra.Command, system string) {
+	if system != "linux" && slices.Contains(linuxOnly, c.Name()) {
+		refuseSystem(c)
+	}
+}
+
+func refuseSystem(c *cobra.Command) {
+	c.Hidden, c.Args = true, cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return fail(exitUsage, fmt.Errorf("%s is for Linux: the agent runs there alone", c.CommandPath()),
+			"zkagent --help lists the commands that look after a fleet from here")
+	}
+	for _, child := range c.Commands() {
+		refuseSystem(child)
+	}
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package proc
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// supported: elsewhere a command could outlive its lease, so that none is run.
+const supported = false
+
+const bootClock = unix.CLOCK_MONOTONIC
+
+func newMemFile(string) (*os.File, error) { return nil, ErrUnsupported }
+
+func waitExited(int) {}
+
+func waitStopped(int) bool { return false }
+
+func adoptDescendants() {}
+
+func dieWithParent(*syscall.SysProcAttr) {}
