@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | 
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test test-versions test-page race lint fuzz bench demo gen setup clean package test-systemd prepare
+.PHONY: help build test test-versions test-page race lint fuzz bench bench-lb demo gen setup clean package test-systemd prepare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 
 bench: ## run the benchmarks beside their floor
 	$(GO) run ./bench/cmd/zkbench
+
+bench-lb: setup ## measure load balancers while members come and go (LB_CHANGES=50)
+	@GO=$(GO) scripts/bench-lb
 
 demo: build ## see it work: embedded ZooKeeper, a member, nginx upstreams (DEMO_SECONDS=20 ends it)
 	@scripts/demo

@@ -84,9 +84,15 @@ func (s *Server) Release() string {
 	return "Debian " + s.opts.Release
 }
 
-// fetched is where the packages of a release are unpacked. The first test that
-// needs them downloads them.
+// fetched is where ZooKeeper of a release is unpacked.
 func fetched(tb testing.TB, release string) string {
+	tb.Helper()
+	return fetchedPackages(tb, release, release, packages)
+}
+
+// fetchedPackages is where packages of a release are unpacked, below the cache. The
+// first test that needs them downloads them.
+func fetchedPackages(tb testing.TB, release, name string, packages []string) string {
 	tb.Helper()
 	root, err := repository()
 	if err != nil {
@@ -96,7 +102,7 @@ func fetched(tb testing.TB, release string) string {
 	if err := os.MkdirAll(cache, 0o750); err != nil {
 		tb.Fatal(err)
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, release+".lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // below our own cache
+	lock, err := os.OpenFile(filepath.Join(cache, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // below our own cache
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -104,10 +110,10 @@ func fetched(tb testing.TB, release string) string {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		tb.Fatal(err)
 	}
-	dir := filepath.Join(cache, release)
+	dir := filepath.Join(cache, name)
 	cmd := exec.CommandContext(tb.Context(), filepath.Join(root, "scripts", "fetch-debs"), append([]string{release, dir}, packages...)...) //nolint:gosec // our own script
 	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("zktest: fetch ZooKeeper of Debian %s: %v\n%s", release, err, out)
+		tb.Fatalf("zktest: fetch packages of Debian %s: %v\n%s", release, err, out)
 	}
 	return dir
 }
