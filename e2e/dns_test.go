@@ -66,6 +66,9 @@ dns { listen = "`+ip+`:53" }
 		return append([]string{"dig", "@" + ip, "+short", "+time=2", "+tries=1"}, args...)
 	}
 	answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
+	if out, _ := a.run(t, "doctor"); !strings.Contains(out, "it answers for zkagent. over UDP and TCP") {
+		t.Errorf("doctor:\n%s", out)
+	}
 	putMember(t, s, "/services/api", "m2", "10.0.0.2", 8081, 1)
 	srv := []string{"1 1 8081 m2.node.api.group.zkagent.", "1 3 8080 m1.node.api.group.zkagent."}
 	answered(t, srv, dig("_api._tcp.group.zkagent", "SRV")...)

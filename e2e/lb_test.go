@@ -485,4 +485,3 @@ func (f *lbFleet) transport(t *testing.T) clients {
 	}
 	return c
 }
-

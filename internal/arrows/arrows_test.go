@@ -70,7 +70,7 @@ var allowed = map[string][]string{
 	"internal/files/filestest": {
 		"internal/files",
 	},
-	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
+	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/dns", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/command", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {

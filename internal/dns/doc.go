@@ -23,6 +23,8 @@
 // empty one, which is no larger than the query. TCP connections, forwarded
 // queries and their time are bounded.
 //
+// [Ask] asks a listener whether it answers for its domain.
+//
 // Not here: zones of others (they are refused, or forwarded to recursors),
 // zone transfers, DNSSEC.
 package dns

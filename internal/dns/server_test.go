@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -349,5 +350,28 @@ func TestServer_Connections(t *testing.T) {
 	}
 	for _, c := range open {
 		_ = c.Close()
+	}
+}
+
+// Ask accepts a server that answers for the domain, and says what another does.
+func TestAsk(t *testing.T) {
+	s := start(t, Config{}, testState)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, network := range []string{"udp", "tcp"} {
+		if err := Ask(ctx, network, s.Addr().String(), "zkagent"); err != nil {
+			t.Error(err)
+		}
+		if err := Ask(ctx, network, s.Addr().String(), "example.org."); err == nil || !strings.Contains(err.Error(), "REFUSED") {
+			t.Errorf("%s: got %v", network, err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // nobody listens there now.
+	if err := Ask(ctx, "tcp", l.Addr().String(), "zkagent"); err == nil {
+		t.Error("nobody answers, and there is no error")
 	}
 }

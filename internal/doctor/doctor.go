@@ -58,6 +58,8 @@ type doctor struct {
 	loaded *settings.Settings // nil: the settings cannot be loaded
 	cfg    *agent.Config      // of the settings
 	list   []Finding
+
+	running bool // an agent answers on the socket
 }
 
 // wait bounds one question.
@@ -98,6 +100,7 @@ func (d *doctor) examine(ctx context.Context) {
 	if d.cfg == nil {
 		return
 	}
+	d.dns(ctx)
 	d.stateDir()
 	d.destinations()
 	d.commands()
@@ -153,6 +156,7 @@ func (d *doctor) agent(ctx context.Context) {
 		d.add(LevelFail, "agent", path, err.Error())
 		return
 	}
+	d.running = true
 	d.add(LevelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, term.Age(s.Agent.Started), s.Summary))
 	if s.Agent.Version != d.o.Version {
 		d.add(LevelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, d.o.Version))

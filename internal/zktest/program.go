@@ -22,3 +22,10 @@ func Program(tb testing.TB, release, name string) []string {
 		filepath.Join(dir, "usr/sbin", name),
 	}
 }
+
+// Resolved is the program of systemd-resolved of this machine's release. It is
+// unpacked and not installed.
+func Resolved(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(fetchedPackages(tb, "bookworm", "resolved", []string{"systemd-resolved"}), "lib/systemd/systemd-resolved")
+}
