@@ -91,10 +91,10 @@ func (tr *tracer) executor() (*executor, error) {
 	st := &state{t: tr.t}
 	table := functionTable()
 	funcs := texttemplate.FuncMap{
-		"print": st.print, "printf": st.printf, "println": st.println,
 		markText: tr.onText, markBegin: tr.onBegin, markEnd: tr.onEnd, markThen: tr.onThen, markTurn: tr.onTurn,
 		markElse: tr.onElse, markDone: tr.onDone, markEnter: tr.onEnter, markLeave: tr.onLeave,
 	}
+	maps.Copy(funcs, st.printers())
 	for _, name := range tr.t.names {
 		if f, ok := table[name]; ok {
 			funcs[name] = tr.listen(name, f.bind(st))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	texttemplate "text/template"
 )
 
 // maxValue bounds one value within an execution, in bytes of text. Loops are
@@ -180,6 +181,18 @@ func weighed(fn any) any {
 // print, printf and println replace those of text/template: the same, with
 // bounds. A format such as "%999999d" that comes from data could otherwise
 // make any amount of text in one call.
+// printers are the functions of text/template itself that make texts, with the
+// bounds of ours.
+func (st *state) printers() map[string]any {
+	escape := func(fn func(...any) string) func(...any) string {
+		return func(args ...any) string { short2(argsLen(args)); return st.spend(fn(args...)) }
+	}
+	return map[string]any{
+		"print": st.print, "printf": st.printf, "println": st.println,
+		"html": escape(texttemplate.HTMLEscaper), "js": escape(texttemplate.JSEscaper), "urlquery": escape(texttemplate.URLQueryEscaper),
+	}
+}
+
 func (st *state) print(args ...any) string {
 	short2(argsLen(args))
 	return st.spend(fmt.Sprint(args...))

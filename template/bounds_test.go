@@ -2,6 +2,7 @@ package template
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -57,6 +58,29 @@ func TestRender_HostileValues(t *testing.T) {
 		}
 		if limit := uint64(memoryBudget); n > limit+maxLarge*uint64(min(strings.Count(c.source, "$x"), 1)) {
 			t.Errorf("%.60s: %d MB", c.source, n>>20)
+		}
+	}
+}
+
+// TestFunctions_HostileValues: no function of text/template itself makes texts
+// without bounds, and none compares the elements of long lists each with each.
+func TestFunctions_HostileValues(t *testing.T) {
+	grow := `{{ $s := "<" }}{{ range until 60 }}{{ $s = %s $s }}{{ end }}`
+	lists := `{{ $j := "[" }}{{ range until 5000 }}{{ $j = printf "%%s%s," $j . }}{{ end }}{{ $a := parseJSON (print $j "0]") }}`
+	for text, bad := range map[string]bool{
+		fmt.Sprintf(grow, "js"):                                                     true,
+		fmt.Sprintf(grow, "html"):                                                   false,
+		fmt.Sprintf(grow, "urlquery"):                                               false,
+		`{{ html (list 1 2) "<" }}`:                                                 false,
+		fmt.Sprintf(lists, "%d") + `{{ len (uniq $a) }}`:                            false,
+		fmt.Sprintf(lists, "[%d]") + `{{ len (uniq $a) }}`:                          true,
+		fmt.Sprintf(lists, "%d") + `{{ containsAll $a $a }}`:                        true,
+		`{{ len (uniq (splitList "," (repeat 200000 "a,"))) }}`:                     false,
+		`{{ uniq (list 1 "1" 1 1.5 nil nil (list 1) (list 1) true (dict "a" 1)) }}`: false,
+	} {
+		_, err := render(t, Config{Source: text, Timeout: 2 * time.Minute}, nil, nil)
+		if bad != errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: got %v", text, err)
 		}
 	}
 }

@@ -84,15 +84,53 @@ func sameValue(a, b reflect.Value) bool {
 
 // containsSome makes the four functions that compare a list of wanted values
 // with a list: all, any, none, not all.
-func containsSome(atEnd, invert bool) func([]any, any) bool {
-	return func(wanted []any, list any) bool {
+func containsSome(atEnd, invert bool) func([]any, any) (bool, error) {
+	return func(wanted []any, list any) (bool, error) {
+		if l := reflect.ValueOf(list); l.Kind() == reflect.Slice && len(wanted)*l.Len() > maxPairs {
+			return false, tooManyPairs(len(wanted), l.Len())
+		}
 		for _, v := range wanted {
 			if in(list, v) != invert {
-				return !atEnd
+				return !atEnd, nil
 			}
 		}
-		return atEnd
+		return atEnd, nil
 	}
+}
+
+// maxPairs bounds the comparisons of one call: nothing stops a call from within.
+const maxPairs = 1 << 22
+
+func tooManyPairs(n, m int) error {
+	return fmt.Errorf("lists of %d and %d elements to compare are %w", n, m, ErrTooLarge)
+}
+
+// uniq is sprig's uniq, which compares each element with each. Those that a map can
+// hold need one look each.
+func uniq(list any) ([]any, error) {
+	l := reflect.ValueOf(list)
+	if l.Kind() != reflect.Slice && l.Kind() != reflect.Array {
+		return nil, fmt.Errorf("cannot find unique elements of %T", list)
+	}
+	seen := map[any]bool{}
+	unique, others := []any{}, []any{}
+	for i := range l.Len() {
+		v := l.Index(i).Interface()
+		if kind := reflect.ValueOf(v).Kind(); kind <= reflect.Complex128 || kind == reflect.String {
+			if !seen[v] {
+				seen[v] = true
+				unique = append(unique, v)
+			}
+			continue
+		}
+		if len(others)*l.Len() > maxPairs {
+			return nil, tooManyPairs(len(others), l.Len())
+		}
+		if !slices.ContainsFunc(others, func(o any) bool { return reflect.DeepEqual(o, v) }) {
+			others, unique = append(others, v), append(unique, v)
+		}
+	}
+	return unique, nil
 }
 
 // byLabel groups members by the value of a label; those without it are under

@@ -46,8 +46,8 @@ func (t *Template) newExecutor() (*executor, error) {
 	table := functionTable()
 	funcs := texttemplate.FuncMap{
 		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.each, coverFunc: st.cover,
-		"print": st.print, "printf": st.printf, "println": st.println,
 	}
+	maps.Copy(funcs, st.printers())
 	for _, name := range t.names {
 		if f, ok := table[name]; ok {
 			funcs[name] = f.bind(st)

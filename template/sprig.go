@@ -44,6 +44,8 @@ func sprigFunctions() map[string]any {
 		"join":      sprigJoin(funcs["join"].(func(string, any) string)),
 		"until":     until(funcs["until"].(func(int) []int)),
 		"untilStep": untilStep(funcs["untilStep"].(func(int, int, int) []int)),
+		"uniq":      uniq,
+		"mustUniq":  uniq,
 		"seq":       seq(funcs["seq"].(func(...int) string)),
 	})
 	for _, prefix := range []string{"", "must"} {
