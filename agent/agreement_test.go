@@ -48,7 +48,7 @@ func TestViews_Agree(t *testing.T) {
 			t.Errorf("%s: the status says %s, want %s", what, st.Health, health)
 		}
 		want := map[fleet.Health]int{fleet.OK: web.CheckOK, fleet.Degraded: web.CheckWarning, fleet.Failing: web.CheckCritical}[health]
-		if got, text := st.Check(); got != want || !strings.Contains(text, name) {
+		if got, _, text := st.Check(); got != want || !strings.Contains(text, name) {
 			t.Errorf("%s: the check says %d %q, want %d", what, got, text, want)
 		}
 		_, metrics, _ := httpGet(t, a, http.MethodGet, "/metrics", nil)

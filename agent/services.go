@@ -38,7 +38,7 @@ func (a *Agent) followServices(ctx context.Context) {
 }
 
 // tellServices opens a condition for each service that its checks have given up,
-// and for each that is well and not in ZooKeeper, for a reason that is known.
+// and for each that is not in ZooKeeper although it should be.
 func (a *Agent) tellServices(list []registry.ServiceStatus) {
 	var critical, missing []string
 	for _, s := range list {
@@ -47,13 +47,24 @@ func (a *Agent) tellServices(list []registry.ServiceStatus) {
 			a.conds.OpenWith("service-critical", s.Name, checkText(c), c.Exit)
 			continue
 		}
-		if !s.Registered && s.Error != "" && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
+		if !s.Registered && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
 			missing = append(missing, s.Name)
-			a.conds.Open("service-not-registered", s.Name, s.Error)
+			a.conds.Open("service-not-registered", s.Name, whyMissing(s))
 		}
 	}
 	a.conds.Retain("service-critical", func(name string) bool { return slices.Contains(critical, name) })
 	a.conds.Retain("service-not-registered", func(name string) bool { return slices.Contains(missing, name) })
+}
+
+// whyMissing says why a service is not in ZooKeeper.
+func whyMissing(s registry.ServiceStatus) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.State == registry.StateUnknown:
+		return "its checks have not passed yet"
+	}
+	return "it is being registered"
 }
 
 // checkText says which check has failed, and its last words.

@@ -91,5 +91,6 @@ func TestService_RefusedIsTold(t *testing.T) {
 
 func checked(a *started) (int, string) {
 	s := a.Status()
-	return s.Check()
+	code, _, text := s.Check()
+	return code, text
 }

@@ -33,11 +33,11 @@ func plural(n int, noun string) string {
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()
 	var ok, failed, kept int
-	for _, b := range s.bundles {
-		switch b.State {
+	for name, b := range s.bundles {
+		switch a.templateState(*b, name) {
 		case "ok":
 			ok++
-		case "failed":
+		case "failed", "reload-failed":
 			failed++
 		case "kept":
 			kept++

@@ -19,13 +19,12 @@ func (g *globals) checkStatus(ctx context.Context) error {
 		s, err = client.Status(ctx)
 		return err
 	})
-	code, text := web.CheckUnknown, ""
+	code, word, text := web.CheckUnknown, web.CheckWords[web.CheckUnknown], ""
 	if err != nil {
 		text = "no answer: " + err.Error()
 	} else {
-		code, text = s.Check()
+		code, word, text = s.Check()
 	}
-	word := []string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
 	if g.IsJSON() {
 		if err := g.Line(map[string]any{"state": strings.ToLower(word), "text": text}); err != nil {
 			return err

@@ -20,7 +20,10 @@ func (g *globals) printStatus(s *web.Status) error {
 	if g.IsJSON() {
 		return g.PrintJSON("status", s)
 	}
-	_, _ = fmt.Fprintf(g.Out, "%s: %s\n", s.Agent.ID, term.Printable(s.Summary))
+	_, _ = fmt.Fprintf(g.Out, "%s: %s; %s\n", s.Agent.ID, g.healthWord(s.Health), term.Printable(s.Summary))
+	if m := s.Agent.Maintenance; m != nil && m.On {
+		g.Printf("maintenance: %s\n", term.Printable(joined([]string{m.Reason, untilWords(m)}, ", ")))
+	}
 	_, _ = fmt.Fprintf(g.Out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
 	for _, c := range s.Conditions {
 		_, _ = fmt.Fprintf(g.Out, "%s: %s (for %s)\n", g.Colored(g.Out, "33", term.Printable(c.Name())), term.Printable(c.Text), term.Age(c.Since))
@@ -84,11 +87,7 @@ func (g *globals) serviceRows(t *term.Table, s *web.Status) {
 func serviceDetail(v *registry.ServiceStatus) string {
 	parts := []string{v.Address}
 	if m := v.Maintenance; m != nil && m.On {
-		why := m.Reason
-		if !m.Until.IsZero() {
-			why += ", until " + m.Until.UTC().Format(time.RFC3339)
-		}
-		parts = append(parts, why)
+		parts = append(parts, joined([]string{m.Reason, untilWords(m)}, ", "))
 	}
 	for _, c := range v.Checks {
 		if c.State == registry.Critical {
@@ -97,6 +96,14 @@ func serviceDetail(v *registry.ServiceStatus) string {
 	}
 	parts = append(parts, v.Error)
 	return joined(parts, "; ")
+}
+
+// untilWords says when a maintenance ends by itself; empty when it does not.
+func untilWords(m *registry.Maintenance) string {
+	if m.Until.IsZero() {
+		return ""
+	}
+	return "until " + m.Until.UTC().Format(time.RFC3339)
 }
 
 // joined is the parts that are not empty.
@@ -250,6 +257,9 @@ func groupFault(v *registry.GroupStatus) fault {
 	}
 	if v.Held > 0 {
 		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", term.Count(v.Held, "member"), term.Age(v.Holding)))
+	}
+	if n := len(v.Flapping); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s held back, for they come and go: %s", term.Count(n, "member"), strings.Join(v.Flapping[:min(n, 3)], ", ")))
 	}
 	if n := len(v.Rejected); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Znode, v.Rejected[0].Reason))

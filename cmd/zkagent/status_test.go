@@ -63,8 +63,8 @@ func statusHandler(s *web.Status) http.Handler {
 func troubled() *web.Status {
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d - time.Minute) }
 	return &web.Status{
-		Agent:   web.AgentStatus{ID: "web-07", State: "running"},
-		Summary: "1 template ok, 1 failed; ZooKeeper suspended",
+		Agent:  web.AgentStatus{ID: "web-07", State: "running"},
+		Health: fleet.Failing, Summary: "1 template ok, 1 failed; ZooKeeper suspended",
 		ZooKeeper: web.ZooKeeperStatus{
 			State: "suspended", SessionID: "0x17", Timeout: 10 * time.Second, Since: ago(50 * time.Hour), LastError: "dial: connection refused",
 			Reconnects: 3, Watches: 12, Resumed: true,
@@ -95,7 +95,7 @@ func troubled() *web.Status {
 
 // TestStatus_Wide is what an operator reads when things are not well.
 func TestStatus_Wide(t *testing.T) {
-	const want = `web-07: 1 template ok, 1 failed; ZooKeeper suspended
+	const want = `web-07: failing; 1 template ok, 1 failed; ZooKeeper suspended
 zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; watches 12, reconnections 3, expired sessions 0, resumed from the former process
 template-failed web: check: nginx: unknown directive ?[2J (for 2d03h)
   in use: The last good files.
@@ -170,7 +170,7 @@ func TestStatus_Check(t *testing.T) {
 			s.Conditions = []web.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
 		}), 2, "ZKAGENT CRITICAL - template-failed web: no; drift f: x\n"},
 		"former version": {healthy(func(s *web.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - the agent says that it is \"\""},
-		"maintenance":    {healthy(func(s *web.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT OK - 2 templates ok\n"},
+		"maintenance":    {healthy(func(s *web.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT MAINTENANCE - 2 templates ok\n"},
 		"refused":        {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
 		"garbage":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},
 	} {

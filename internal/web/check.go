@@ -15,9 +15,21 @@ const (
 	CheckUnknown
 )
 
+// CheckWords are the words of the states.
+var CheckWords = [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}
+
 // Check makes the health of the host, in the words of every view, a state of a
-// monitoring system with its text. Maintenance is on purpose.
-func (s *Status) Check() (int, string) {
+// monitoring system with its text. Maintenance is on purpose: it alarms nobody, and
+// is not called ok.
+func (s *Status) Check() (code int, word, text string) {
+	code, text = s.check()
+	if s.Health == fleet.Maintenance {
+		return code, "MAINTENANCE", text
+	}
+	return code, CheckWords[code], text
+}
+
+func (s *Status) check() (int, string) {
 	texts := make([]string, len(s.Conditions))
 	for i, c := range s.Conditions {
 		texts[i] = c.Name() + ": " + c.Text

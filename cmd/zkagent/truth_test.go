@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/session"
+)
+
+// truths is a host whose parts go wrong by files that a test makes.
+const truths = `
+agent {
+  id        = "host-one"
+  state_dir = "%[1]s/state"
+}
+admin { socket = "%[1]s/sock" }
+http { listen = "%[3]s" }
+zookeeper { servers = ["%[2]s"] }
+config "one" { path = "/config/one" }
+group "peers" {
+  path     = "/services/peers"
+  on_empty = "keep"
+  guard { max_loss = "100%%" }
+}
+service "one" {
+  group   = "/services/one"
+  address = "127.0.0.1"
+  port    = 80
+  check "exec" {
+    command  = ["test", "!", "-e", "%[1]s/service"]
+    interval = "200ms"
+    rise     = 1
+    fall     = 1
+  }
+}
+template "checked" {
+  contents    = "{{ key \"one/word\" }}\n"
+  destination = "%[1]s/checked.conf"
+  check { command = ["test", "!", "-e", "%[1]s/check"] }
+}
+template "reloaded" {
+  contents    = "{{ key \"one/word\" }}\n"
+  destination = "%[1]s/reloaded.conf"
+  reload {
+    command      = ["test", "!", "-e", "%[1]s/reload"]
+    min_interval = "10ms"
+    on_failure   = "keep"
+    retry        = 0
+  }
+}
+template "keyed" {
+  contents    = "{{ key \"one/word\" }} {{ key \"one/other\" }}\n"
+  destination = "%[1]s/keyed.conf"
+}
+template "peers" {
+  contents    = "{{ key \"one/word\" }}{{ range members \"peers\" }} {{ .Host }}{{ end }}\n"
+  destination = "%[1]s/peers.conf"
+}
+`
+
+// truthFaults are what can be wrong, with what every view has to make of it.
+var truthFaults = map[string]fleet.Health{
+	"service": fleet.Failing, "check": fleet.Failing, "reload": fleet.Failing, "key": fleet.Failing, "peers": fleet.Degraded, "maintenance": fleet.Maintenance,
+}
+
+// truth is an agent that runs beside the test.
+type truth struct {
+	t    *testing.T
+	dir  string
+	http string
+	env  []string
+	s    *session.Session
+
+	peers int // members that were made
+}
+
+func newTruth(t *testing.T) *truth {
+	t.Helper()
+	addr, s := inMemory(t)
+	x := &truth{t: t, dir: filepath.Dir(socketPath(t)), http: freeAddress(t), s: s}
+	if err := s.CreateParents(t.Context(), "/services/peers/x"); err != nil {
+		t.Fatal(err)
+	}
+	x.publish(0, nil)
+	x.set(nil)
+	file := filepath.Join(x.dir, "zkagent.hcl")
+	if err := os.WriteFile(file, fmt.Appendf(nil, truths, x.dir, addr, x.http), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.env = append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	agent := exec.Command("zkagent", "run")
+	var log bytes.Buffer
+	agent.Env, agent.Stdout, agent.Stderr = x.env, &log, &log
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = agent.Process.Signal(os.Interrupt)
+		_ = agent.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	x.agree(nil) // once it runs
+	return x
+}
+
+// publish gives the agent something to do, with or without the key that a template
+// needs.
+func (x *truth) publish(n int, faults []string) {
+	x.t.Helper()
+	keys := map[string][]byte{"word": strconv.AppendInt(nil, int64(n), 10), "other": []byte("here")}
+	if slices.Contains(faults, "key") {
+		delete(keys, "other")
+	}
+	if _, err := config.Publish(x.t.Context(), x.s, config.PublishConfig{Path: "/config/one", Keys: keys, Force: true}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// set makes the faults, and takes all others away.
+func (x *truth) set(faults []string) {
+	x.t.Helper()
+	for _, name := range []string{"service", "check", "reload"} {
+		path := filepath.Join(x.dir, name)
+		if slices.Contains(faults, name) {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				x.t.Fatal(err)
+			}
+		} else if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			x.t.Fatal(err)
+		}
+	}
+	names, _, err := x.s.Children(x.t.Context(), "/services/peers")
+	switch gone := slices.Contains(faults, "peers"); {
+	case err != nil:
+	case gone && len(names) > 0:
+		err = x.s.Delete(x.t.Context(), "/services/peers/"+names[0], -1)
+	case !gone && len(names) == 0: // another one each time: one that comes and goes is damped
+		x.peers++
+		name := fmt.Sprintf("p%d", x.peers)
+		data := fmt.Appendf(nil, `{"host":"127.0.0.1","port":%d,"name":"%s"}`, 9000+x.peers, name)
+		_, _, err = x.s.Create(x.t.Context(), "/services/peers/"+name, data, session.Persistent)
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// maintain takes the host into maintenance, or out of it.
+func (x *truth) maintain(args ...string) {
+	x.t.Helper()
+	if code, out := x.run(append([]string{"maint"}, args...)...); code != 0 {
+		x.t.Fatalf("maint %v: %d %s", args, code, out)
+	}
+}
+
+// worst is what the faults have to come to.
+func worst(faults []string) fleet.Health {
+	want := fleet.OK
+	for _, f := range faults {
+		if h := truthFaults[f]; h.Rank() < want.Rank() {
+			want = h
+		}
+	}
+	return want
+}
+
+func (x *truth) run(args ...string) (int, string) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "zkagent", args...)
+	cmd.Env = x.env
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), string(out)
+	}
+	if err != nil {
+		x.t.Fatalf("zkagent %v: %v", args, err)
+	}
+	return 0, string(out)
+}
+
+func (x *truth) get(path string) string {
+	x.t.Helper()
+	r, err := http.Get("http://" + x.http + path) //nolint:noctx // the test's own limit holds
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	data, _ := io.ReadAll(r.Body)
+	return string(data)
+}
+
+// views are the words of health of every view, by view.
+func (x *truth) views() map[string]string {
+	first := func(form, text string) string {
+		if m := regexp.MustCompile(form).FindStringSubmatch(text); m != nil {
+			return m[1]
+		}
+		return "nothing in " + text[:min(len(text), 300)]
+	}
+	views := map[string]string{}
+	_, text := x.run("status")
+	views["status"] = first(`^host-one: ([a-z]+); `, text)
+	_, text = x.run("status", "-o", "json")
+	var doc struct{ Status struct{ Health string } }
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		x.t.Fatal(err)
+	}
+	views["json"] = doc.Status.Health
+	_, text = x.run("status", "-o", "yaml")
+	var same struct{ Status struct{ Health string } }
+	if err := yaml.Unmarshal([]byte(text), &same); err != nil {
+		x.t.Fatal(err)
+	}
+	views["yaml"] = same.Status.Health
+	code, text := x.run("status", "--check")
+	words := map[string]string{"0 OK": "ok", "0 MAINTENANCE": "maintenance", "1 WARNING": "degraded", "2 CRITICAL": "failing"}
+	views["check"] = words[fmt.Sprint(code, " ", first(`^ZKAGENT ([A-Z]+) - `, text))]
+	views["metrics"] = first(`zkagent_health\{health="([a-z]+)"\} 1\n`, x.get("/metrics"))
+	views["page"] = first(`id="health"[^>]*>([a-z]+)`, x.get("/agent"))
+	_, text = x.run("fleet")
+	views["fleet"] = first(`(?m)^host-one +([a-z]+) `, text)
+	summary := first(`(?m)^1 host(, all healthy|: 1 [a-z]+)$`, text)
+	views["summary"] = strings.NewReplacer(", all healthy", "ok", ": 1 ", "").Replace(summary)
+	_, text = x.run("fleet", "-o", "json")
+	var agents struct{ Agents []struct{ Health string } }
+	if err := json.Unmarshal([]byte(text), &agents); err != nil {
+		x.t.Fatalf("%v: %s", err, text)
+	}
+	views["fleet json"] = fmt.Sprintf("%d hosts", len(agents.Agents))
+	if len(agents.Agents) == 1 {
+		views["fleet json"] = agents.Agents[0].Health
+	}
+	return views
+}
+
+// TestTruth drives an agent through random faults. After each step every view says
+// the same word, and it is ok only when everything that is wanted is in place.
+func TestTruth(t *testing.T) {
+	x := newTruth(t)
+	r := rand.New(rand.NewPCG(21, 1))
+	names := []string{"check", "key", "peers", "reload", "service"}
+	steps := [][]string{{"service"}, {"reload"}, {"peers"}, nil, {"check"}, {"key"}}
+	for range 4 {
+		steps = append(steps, slices.DeleteFunc(slices.Clone(names), func(string) bool { return r.IntN(3) > 0 }))
+	}
+	steps = append(steps, nil)
+	for n, faults := range steps {
+		x.maintain("off")
+		x.set(faults)
+		x.publish(n+1, faults)
+		x.agree(faults)
+		if r.IntN(3) == 0 { // the versions stay, and the service is out on purpose
+			x.maintain("on", "--reason", "disks")
+			x.agree(append(slices.DeleteFunc(slices.Clone(faults), func(f string) bool { return f == "service" }), "maintenance"))
+		}
+	}
+}
+
+// agree waits until every view says the word, and compares what stands below it.
+func (x *truth) agree(faults []string) {
+	x.t.Helper()
+	want := worst(faults)
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		wrong := ""
+		for view, word := range x.views() {
+			if word != string(want) {
+				wrong += fmt.Sprintf("\n%s says %q", view, word)
+			}
+		}
+		if wrong == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			_, status := x.run("status", "-o", "wide")
+			x.t.Fatalf("with the faults %v every view has to say %s:%s\n%s", faults, want, wrong, status)
+		}
+		<-tick.C
+	}
+	_, text := x.run("status", "-o", "json")
+	var doc struct {
+		Status struct {
+			Summary    string
+			Conditions []condition.Condition
+			Templates  []struct{ Name, State string }
+			Services   []struct{ Name, State string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		x.t.Fatal(err)
+	}
+	bad := 0
+	for _, row := range slices.Concat(doc.Status.Templates, doc.Status.Services) {
+		if row.State != "ok" && row.State != "registered" && row.State != "maintenance" {
+			bad++
+		}
+	}
+	well := 0
+	for _, row := range doc.Status.Templates {
+		if row.State == "ok" {
+			well++
+		}
+	}
+	if !strings.HasPrefix(doc.Status.Summary, fmt.Sprintf("%d template", well)) {
+		x.t.Errorf("%d templates are well, and the summary says %q", well, doc.Status.Summary)
+	}
+	if well := want == fleet.OK || want == fleet.Maintenance; well != (bad == 0) || well != (len(doc.Status.Conditions) == 0) {
+		x.t.Errorf("the host is %s, with %d rows that are not well and the conditions %v:\n%s", want, bad, doc.Status.Conditions, text)
+	}
+	metrics := x.get("/metrics")
+	for _, c := range doc.Status.Conditions {
+		if line := fmt.Sprintf("zkagent_condition{code=%q,subject=%q} 1\n", c.Code, c.Subject); !strings.Contains(metrics, line) {
+			x.t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
+
+// freeAddress is an address of this host on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
