@@ -50,7 +50,7 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
 		return nil, nil
 	}
-	if w.s.reader && !r.ReadOnly {
+	if w.s.reader.Load() && !r.ReadOnly {
 		frame := newFrame(jute.OpClose, 0, nil) // of the session that was just made
 		putXid(frame, firstXid)
 		_, _ = w.conn.Write(frame)

@@ -66,7 +66,7 @@ func (s *Session) heard(at time.Time, zxid int64) {
 // heard notes an answer that came by this connection. That of a read-only server
 // says nothing about the session.
 func (w *wire) heard(at time.Time, zxid int64) {
-	if w.readOnly {
+	if w.readOnly.Load() {
 		at = w.s.epoch
 	}
 	w.s.heard(at, zxid)

@@ -245,7 +245,7 @@ func (m *Manager) over(s *Session) time.Duration {
 	m.trying, m.lastErr = nil, s.cause()
 	m.reconnects += max(s.Connection(), 1) - 1
 	m.publish()
-	if !s.reader && !errors.Is(m.lastErr, ErrReadOnly) {
+	if !s.reader.Load() && !errors.Is(m.lastErr, ErrReadOnly) {
 		m.waiting = nil
 	}
 	if errors.Is(m.lastErr, ErrExpired) && s.Connection() > 0 {

@@ -44,7 +44,7 @@ func (h *hosts) mayReadOnly() bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return s.reader || h.failed > len(h.servers)
+	return s.reader.Load() || h.failed > len(h.servers)
 }
 
 // seekWriter asks the other servers until one has a majority. Then the session of a
@@ -97,7 +97,7 @@ func (h *hosts) find(fits func(mode string) bool) string {
 // for its timeout, or for a moment when it was parked before, and one of the servers
 // is read-only.
 func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <-chan struct{} {
-	if !m.parks || s.reader {
+	if !m.parks || s.reader.Load() {
 		return nil
 	}
 	patience := s.Timeout()
@@ -133,7 +133,8 @@ func (m *Manager) park(s *Session) {
 // server, and when that has ended, the parked one.
 func (m *Manager) unpark(s *Session) *Session {
 	if m.reading {
-		m.reading, s.reader = false, true
+		m.reading = false
+		s.reader.Store(true)
 		return s
 	}
 	p := m.waiting

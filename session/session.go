@@ -34,7 +34,7 @@ type Session struct {
 	inFlight inFlight        // what reads of many znodes ask for at once
 	up       chan struct{}   // closed at the first connection
 	resumed  bool            // taken over from a former process, or from before a time without a majority
-	reader   bool            // for a time without a majority
+	reader   atomic.Bool     // for a time without a majority
 	rebooted bool            // of a former boot: taken over only to be closed
 	note     json.RawMessage // of the former process
 	close    func() error    // what Close does
@@ -107,7 +107,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	timeout := time.Duration(r.Timeout) * time.Millisecond
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
-	w.readOnly = r.ReadOnly
+	w.readOnly.Store(r.ReadOnly)
 	w.heard(w.asked, 0)
 	for _, c := range s.authCalls() {
 		w.setUp(c)
@@ -121,8 +121,8 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	if s.cfg.SASL != nil {
 		s.hosts.writers.Go(func() { s.keepIdentity(w) })
 	}
-	if w.readOnly {
-		s.reader = true
+	if w.readOnly.Load() {
+		s.reader.Store(true)
 		s.setState(ReadOnly)
 		s.hosts.writers.Go(func() { s.hosts.seekWriter(w) })
 	} else {
@@ -131,13 +131,13 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	if first {
 		close(s.up)
 	} else {
-		if s.cfg.StateDir != "" && !w.readOnly {
+		if s.cfg.StateDir != "" && !w.readOnly.Load() {
 			s.probe(w)
 		}
 		s.met.reconnected()
 	}
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
-		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly)
+		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly.Load())
 	return true
 }
 

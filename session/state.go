@@ -103,7 +103,7 @@ func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan 
 		return nil, nil, s.endCause
 	case ctx.Err() != nil:
 		return nil, nil, context.Cause(ctx)
-	case write && s.cur != nil && s.cur.readOnly:
+	case write && s.cur != nil && s.cur.readOnly.Load():
 		return nil, s.changed, nil
 	}
 	return s.cur, s.changed, nil

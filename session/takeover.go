@@ -93,7 +93,7 @@ func (m *Manager) keep(s *Session) {
 func (m *Manager) leave(s *Session) error {
 	handOver := m.handOver.Load() && m.store != nil
 	s.mu.Lock()
-	live := s.id != 0 && s.endCause == nil && !s.rebooted && !s.reader
+	live := s.id != 0 && s.endCause == nil && !s.rebooted && !s.reader.Load()
 	s.mu.Unlock()
 	if live && handOver {
 		m.keep(s)

@@ -53,7 +53,7 @@ type wire struct {
 	wantID int64         // the session id that the ConnectRequest told
 	able   *ability      // the server's
 
-	readOnly bool // the server has no majority; set before the connection is given out
+	readOnly atomic.Bool // the server has no majority
 
 	useful  atomic.Bool // a request or a ping was answered, not only what sets the connection up
 	proved  atomic.Bool // the probe of takeover.go was answered

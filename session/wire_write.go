@@ -209,7 +209,7 @@ func (w *wire) fail(err error) {
 		return
 	}
 	w.s.lost(w, was, calls, err)
-	if w.readOnly { // a session of such a server ends with its connection
+	if w.readOnly.Load() { // a session of such a server ends with its connection
 		w.s.end(Closed, fmt.Errorf("%w: the connection to a read-only server ended: %w", ErrClosed, err))
 	}
 	for _, c := range calls {
