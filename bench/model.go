@@ -21,13 +21,14 @@ type Fleet struct {
 // What the model is made of. The requests are counted in tests, the bytes by
 // zkbench.
 const (
-	versionRequests = 4     // ready, version, buckets, values
-	versionBytes    = 11200 // of 10,000 keys, one of them changed
-	joinReads       = 2     // the list and the member
-	memberBytes     = 260   // one member read, with its frames
-	nameBytes       = 25    // one name in a list
-	connectBytes    = 110   // the handshake, both ways
-	watchBytes      = 45    // one path in setWatches
+	versionRequests = 1   // ready, with the difference
+	versionBytes    = 622 // of 10,000 keys, one of them changed
+	sessionReads    = 2   // of a tree that is held: ready and the call of the shard
+	joinReads       = 2   // the list and the member
+	memberBytes     = 260 // one member read, with its frames
+	nameBytes       = 25  // one name in a list
+	connectBytes    = 110 // the handshake, both ways
+	watchBytes      = 45  // one path in setWatches
 	listPause       = 50 * time.Millisecond
 )
 
@@ -63,8 +64,8 @@ func (f Fleet) Costs() []Cost {
 			Bytes: hosts * (connectBytes + f.Watches()*watchBytes), Watches: hosts * f.Watches(),
 		},
 		{
-			Event: "every session expired", Requests: hosts*(2+versionRequests*float64(f.Trees)) + members*3 + followers*(1+2*members/512),
-			Bytes:   hosts*(connectBytes+float64(f.Trees)*versionBytes) + followers*members*(memberBytes+nameBytes+watchBytes),
+			Event: "every session expired", Requests: hosts*(2+sessionReads*float64(f.Trees)) + members*3 + followers*(1+2*members/512),
+			Bytes:   hosts*(connectBytes+float64(f.Trees)*sessionReads*200) + followers*members*(memberBytes+nameBytes+watchBytes),
 			Watches: hosts * f.Watches(),
 		},
 	}
@@ -118,7 +119,7 @@ func (s Sim) SplayFor(share float64) (float64, Outcome) {
 		return 0, o
 	}
 	// What is spread evenly needs this much; chance needs a little more.
-	s.ReadSplay = max(float64(o.Requests)/float64(s.Servers)/(share*s.Rate), float64(s.Hosts)/(share*s.Writes))
+	s.ReadSplay = max(float64(o.Requests)/float64(s.Servers)/(share*s.Rate), 2*float64(s.Hosts)/(share*s.Writes)-s.world().window())
 	for {
 		if o = s.Publish(); fits(o) {
 			return s.ReadSplay, o

@@ -23,7 +23,9 @@ type Sim struct {
 	Outage    float64 // seconds until servers that were lost are back
 	Timeout   float64 // of a session, seconds
 	ReadSplay float64 // seconds over which hosts spread the reads of a new version
-	Agents    bool    // hosts also write that they have it
+	Agents    bool    // hosts also write that they have it: a subscription and a status, later
+	Stubborn  bool    // handshakes that time out do not lengthen the pauses
+	Until     float64 // when the simulation stops; 0: when all is done
 	Seed      uint64
 }
 
@@ -36,7 +38,8 @@ type Outcome struct {
 	Queue    int     // most requests that waited at one server
 	Wait     float64 // longest time from a request to its answer, seconds
 	Writes   float64 // most writes that the leader got in a second
-	Late     int     // handshakes that took longer than a host waits for them
+	Late     int     // handshakes that took longer than a host waited for them
+	Away     int     // hosts that are not back when the simulation stops
 }
 
 // request is one request of a host.
@@ -113,6 +116,7 @@ type world struct {
 	wait     float64 // longest
 	end      float64 // when the last request was answered
 	late     int
+	away     int
 }
 
 func (s Sim) world() *world {
@@ -128,11 +132,11 @@ func (w *world) at(t float64, do func(at float64)) {
 // run runs until nothing is due and returns the outcome; began is when the clock
 // of Seconds starts.
 func (w *world) run(event string, began float64) Outcome {
-	for len(w.agenda) > 0 {
+	for len(w.agenda) > 0 && (w.Until == 0 || w.agenda[0].at < w.Until) {
 		h := pq.Pop(&w.agenda).(happening) //nolint:forcetypeassert // Only this file pushes.
 		h.do(h.at)
 	}
-	o := Outcome{Event: event, Requests: w.requests, Seconds: w.end - began, Wait: w.wait, Writes: w.leader.rate(), Late: w.late}
+	o := Outcome{Event: event, Requests: w.requests, Seconds: w.end - began, Wait: w.wait, Writes: w.leader.rate(), Late: w.late, Away: w.away}
 	for i := range w.servers {
 		o.Rate, o.Queue = max(o.Rate, w.servers[i].rate()), max(o.Queue, w.servers[i].queue)
 	}
@@ -173,17 +177,26 @@ func (w *world) read(bytes float64) request { return request{cost: 1/w.Rate + by
 // put is a request that writes.
 func (w *world) put() request { return request{cost: 1 / w.Rate, write: true} }
 
-// version is what a host asks for a new version: ready, version, buckets and
-// values; then an agent tells that it has it.
+// version is what a host asks for a new version: ready, with the difference.
 func (w *world) version() []request {
 	reads := make([]request, versionRequests)
 	for i := range reads {
 		reads[i] = w.read(versionBytes / versionRequests)
 	}
-	if w.Agents {
-		reads = append(reads, w.put())
-	}
 	return reads
+}
+
+// window is the time over which agents spread what they report.
+func (w *world) window() float64 { return max(1, float64(w.Hosts)/1000) }
+
+// report lets an agent write its subscription and its status, each at a moment of
+// the window.
+func (w *world) report(at float64, server int) {
+	if w.Agents {
+		for range 2 {
+			w.ask(at+w.random.Float64()*w.window(), server, []request{w.put()}, nil)
+		}
+	}
 }
 
 // Publish simulates one version of one tree that all hosts follow.
@@ -194,15 +207,31 @@ func (s Sim) Publish() Outcome {
 		for host := server; host < w.Hosts; host += w.Servers {
 			// A server sends its events before it answers anything else.
 			t += 1 / w.Events
-			w.ask(t+w.Trip/2+w.random.Float64()*w.ReadSplay, server, w.version(), nil)
+			w.ask(t+w.Trip/2+w.random.Float64()*w.ReadSplay, server, w.version(), func(t float64) { w.report(t, server) })
 		}
 		w.servers[server].free = t
 	}
 	return w.run("a version is published", 0)
 }
 
-// handshake is how long a host waits for a server's answer to its first request.
-const handshake = 3.0
+// How a host waits, in seconds, as package session does: for a server's answer to its
+// first request, for longer when servers were silent, and between those.
+const (
+	handshake     = 3.0
+	mostHandshake = 30.0
+	mostPause     = 120.0
+)
+
+// patience is how long a host waits for an answer after so many silent servers in a
+// row, and how long before it tries.
+func (w *world) patience(silent int) (limit, pause float64) { //nolint:nonamedreturns // two times need names
+	if silent < 2 || w.Stubborn {
+		return handshake, w.pause(silent)
+	}
+	grown := math.Pow(2, float64(silent-1))
+	pause = min(handshake*grown, mostPause)
+	return min(handshake*grown, mostHandshake), pause/2 + w.random.Float64()*pause/2
+}
 
 // pause is how long a host waits after it has tried all servers for the round-th
 // time, as package session does: from 50 ms to 3 s, a random half left out.
@@ -213,20 +242,42 @@ func (w *world) pause(round int) float64 {
 }
 
 // connect lets a host that lost its connection at 0 come back after the outage:
-// hello is its first request, then is called when it was answered. An answer that
-// comes later than a host waits for it is counted: there the host would give up and
-// come again, and add to the load that made it late, which is not simulated.
+// hello is its first request, then is called when it was answered in time. When it is
+// not, the host comes again, and what it asked for is done for nobody: the session that
+// was made ends by another write.
 func (w *world) connect(hello request, then func(at float64, server int)) {
 	t := 0.0
 	for round := 0; t < w.Outage; round++ {
 		t += w.pause(round)
 	}
+	w.away++
+	w.hello(t, 0, hello, then)
+}
+
+// hello is one attempt, after so many that were in vain.
+func (w *world) hello(t float64, silent int, hello request, then func(at float64, server int)) {
+	limit, pause := w.patience(silent)
+	if silent == 0 {
+		pause = 0
+	}
+	t += pause
 	server := w.random.IntN(w.Servers)
+	over := false // the host has given up
 	w.ask(t, server, []request{hello}, func(answered float64) {
-		if answered-t > handshake {
-			w.late++
+		if !over {
+			over = true
+			w.away--
+			then(answered, server)
+		} else if hello.write {
+			w.ask(answered+w.Timeout, server, []request{w.put()}, nil)
 		}
-		then(answered, server)
+	})
+	w.at(t+limit, func(at float64) {
+		if !over {
+			over = true
+			w.late++
+			w.hello(at, silent+1, hello, then)
+		}
 	})
 }
 
@@ -246,15 +297,16 @@ func (s Sim) Reconnect(event string) Outcome {
 }
 
 // Expiry simulates that all sessions expired in the outage: each host opens a new
-// one, looks at its trees, of which it has the contents, and says so; members come
-// back within the splay.
+// one, looks at its trees, of which it has the contents, subscribes, and reports; members
+// come back within the splay.
 func (s Sim) Expiry() Outcome {
 	w := s.world()
 	f := w.followers()
 	var list []request
 	for range w.Trees {
-		list = append(list, w.read(0), w.read(200), w.read(200), w.read(5000), w.put())
+		list = append(list, w.read(200), w.read(200), w.put()) // ready, the shard, the subscription
 	}
+	list = append(list, w.put()) // the status
 	for host := range w.Hosts {
 		// A session is created by a write.
 		w.connect(w.put(), func(t float64, server int) {

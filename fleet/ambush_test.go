@@ -77,9 +77,13 @@ func (w *sim) hold(h memzk.Held) <-chan struct{} {
 	}
 	free := make(chan struct{})
 	w.wg.Go(func() {
-		defer close(free)
 		defer w.trap.over()
-		w.spring(h, rng)
+		lost := w.spring(h, rng)
+		close(free)
+		if lost {
+			nap(w.t.Context(), 3*time.Second)
+			w.server.Heal(h.Addr)
+		}
 	})
 	return free
 }
@@ -98,13 +102,15 @@ func kind(h memzk.Held) string {
 	return string(kind)
 }
 
-// spring lets one to three things happen, for less time than a session lives.
-func (w *sim) spring(h memzk.Held, rng *rand.Rand) {
+// spring lets one to three things happen, for less time than a session lives. Now and
+// then the reply is lost, too, and its receiver goes to a server that is behind: the
+// result is true.
+func (w *sim) spring(h memzk.Held, rng *rand.Rand) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Second)
 	defer cancel()
 	s, err := session.Dial(ctx, session.Config{Servers: []string{ghost}, Timeout: 6 * time.Second, Dial: w.server.Dial})
 	if err != nil {
-		return
+		return false
 	}
 	defer s.Close()
 	for range 1 + rng.IntN(3) {
@@ -112,9 +118,14 @@ func (w *sim) spring(h memzk.Held, rng *rand.Rand) {
 		w.intrude(step, s, h, rng)
 		done()
 	}
-	if rng.IntN(4) == 0 {
-		w.server.LoseReply(jute.OpMulti, 1, false)
+	if rng.IntN(4) > 0 {
+		return false
 	}
+	w.book.lag()
+	w.server.Lag(other(h.Addr))
+	w.server.RefuseDial(h.Addr)
+	w.server.LoseReply(jute.OpMulti, 1, false)
+	return true
 }
 
 // intrude is one thing that happens.
@@ -139,6 +150,7 @@ func (w *sim) intrude(ctx context.Context, s *session.Session, h memzk.Held, rng
 	case 10:
 		w.named(h, rng).crash(true)
 	case 11:
+		w.book.lag()
 		w.server.Lag(h.Addr)
 	default:
 		nap(ctx, time.Second)

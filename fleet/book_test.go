@@ -56,6 +56,7 @@ type book struct {
 	rollouts map[string]*chapter
 	live     map[string]bool
 	jumped   time.Time // when ZooKeeper's clock did
+	behind   bool      // some hosts may read what is old, or share an id
 }
 
 // chapter is one rollout.
@@ -66,13 +67,21 @@ type chapter struct {
 	calledAt time.Time
 	hosts    map[string]HostRecord
 	doneAt   map[string]time.Time
-	ledAt    time.Time // since when its coordinator leads
+	ledAt    time.Time      // since when its coordinator leads
+	readies  map[int64]bool // that ready has named since
 }
 
 // cut tells whether what a coordinator knows of the time since then may be wrong: it
 // has begun after that, and the clock that stamps znodes has jumped.
 func (b *book) cut(c *chapter, since time.Time) bool {
 	return c.ledAt.After(since) && b.jumped.After(since)
+}
+
+// lag notes that a server falls behind.
+func (b *book) lag() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behind = true
 }
 
 // jump notes that ZooKeeper's clock jumps.
@@ -140,6 +149,9 @@ func (b *book) note(s *step, path string, data []byte) {
 			s.ready = true
 			b.readyZ++
 			b.ready, _, _ = config.ParseReady(data)
+			if c := b.rollouts[b.current]; c != nil {
+				c.readies[b.ready.Version] = true
+			}
 		}
 	case "freeze":
 		b.frozen = data != nil
@@ -193,7 +205,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		return
 	}
 	if part == "" && data != nil {
-		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}}
+		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}, readies: map[int64]bool{}}
 		keep(b, name, data, &b.rollouts[name].proposal)
 		return
 	}
@@ -502,6 +514,16 @@ func (b *book) shown(id string, version int64, sum string) {
 	if want := b.versions[version]; want != "" && sum != want {
 		b.t.Errorf("%s shows v%d with %s, it is %s", id, version, sum, want)
 	}
+	if c := b.rollouts[b.current]; c != nil && !c.proposal.Dry && !b.behind && version != b.ready.Version && !c.readies[version] {
+		r, ok := c.hosts[id]
+		want := r.From
+		if r.State == HostDone || r.State == HostStarted {
+			want = c.proposal.Version
+		}
+		if ok && r.State != HostSkipped && version != want {
+			b.t.Errorf("%s shows v%d, ready is v%d, want v%d by its record %+v", id, version, b.ready.Version, want, r)
+		}
+	}
 	for name, c := range b.rollouts {
 		if c.proposal.Version != version || b.ready.Version == version {
 			continue
@@ -516,11 +538,20 @@ func (b *book) shown(id string, version int64, sum string) {
 func (b *book) wanted(id string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	want := b.recorded(id)
+	if _, ok := b.versions[want]; !ok {
+		return b.ready.Version // it is gone
+	}
+	return want
+}
+
+// recorded is the version that the records of a host say that it uses.
+func (b *book) recorded(id string) int64 {
 	if c := b.rollouts[b.current]; b.current != "" && !c.proposal.Dry {
 		for _, name := range append([]string{b.current}, c.proposal.Replaces...) {
 			r, ok := b.rollouts[name].hosts[id]
 			switch {
-			case !ok:
+			case !ok, name == b.current && r.State == HostSkipped: // as without a record
 			case r.State == HostDone || r.State == HostStarted && name == b.current:
 				return b.rollouts[name].proposal.Version
 			default:

@@ -325,7 +325,8 @@ func (h *host) comeBack(ctx context.Context, reason string) (bool, error) {
 }
 
 // catchUp puts into use what the rollout takes for granted: a process that has just
-// begun shows what its record says; a host without a record, or one that comes back
+// begun shows what its record says, and so does one whose record another agent with
+// its id has written; a host without a record, or one that comes back
 // from maintenance, first uses what ready names, or what it used in the rollout that
 // this one replaces. So when nobody has changed, all use what ready names.
 func (h *host) catchUp(ctx context.Context) error {
@@ -342,8 +343,6 @@ func (h *host) catchUp(ctx context.Context) error {
 		a.caught = false
 		return nil
 	case a.caught && h.p.inUse != 0 || free && h.p.inUse == h.ready.Generation && len(a.Proposal.Replaces) == 0:
-		return nil
-	case !free && h.p.inUse != 0:
 		return nil
 	}
 	want, err := h.wanted(ctx)

@@ -45,6 +45,8 @@ func simulate(t *testing.T, seed uint64) {
 	w := newSim(t, seed)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.first(ctx)
+	w.trap.set(rand.New(rand.NewPCG(seed, 5)), []int{0, 3, 10, 30}[w.rng.IntN(4)])
+	w.server.Hold(w.hold)
 	for _, h := range w.hosts {
 		w.wg.Go(func() { h.lives(ctx) })
 	}

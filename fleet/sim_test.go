@@ -59,9 +59,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 		twin := w.host(w.hosts[w.rng.IntN(len(w.hosts))].id, "-twin", seed)
 		twin.joins = time.Duration(w.rng.IntN(30000)) * time.Millisecond
 		w.twins = append(w.twins, twin)
+		w.book.lag()
 	}
-	w.trap.set(rand.New(rand.NewPCG(seed, 5)), []int{0, 3, 10, 30}[w.rng.IntN(4)])
-	w.server.Hold(w.hold)
 	return w
 }
 
@@ -341,7 +340,7 @@ func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy
 // fault injects one fault, or ends all.
 func (w *sim) fault() {
 	host := w.hosts[w.rng.IntN(len(w.hosts))]
-	addr := []string{host.addr(), "desk:2181"}[w.rng.IntN(2)]
+	addr := append(host.addrs(), "desk:2181")[w.rng.IntN(3)]
 	switch w.rng.IntN(18) {
 	case 0:
 		w.server.DropConnections()
@@ -359,6 +358,7 @@ func (w *sim) fault() {
 	case 7:
 		w.server.Restart()
 	case 8:
+		w.book.lag()
 		w.server.Lag(addr)
 	case 9, 10:
 		host.crash(w.rng.IntN(2) == 0)
@@ -410,7 +410,7 @@ func (w *sim) calm() {
 		twin.gone()
 	}
 	for _, h := range w.hosts {
-		w.server.CatchUp(h.addr())
+		w.server.CatchUp(h.addrs()...)
 		h.maintain("")
 		h.hang(false)
 	}

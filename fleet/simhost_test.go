@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +39,17 @@ type simHost struct {
 }
 
 func (h *simHost) addr() string { return h.at + ":2181" }
+
+// addrs are two servers, as far as faults are concerned.
+func (h *simHost) addrs() []string { return []string{h.addr(), other(h.addr())} }
+
+// other is the other server of who uses the one.
+func other(addr string) string {
+	if host, second := strings.CutSuffix(addr, ":2182"); second {
+		return host + ":2181"
+	}
+	return strings.TrimSuffix(addr, ":2181") + ":2182"
+}
 
 // lives is one process after another. Some stay away for long, and some come back
 // on a new machine with the old id.
@@ -147,7 +159,7 @@ func (h *simHost) live(ctx context.Context) {
 		},
 	})
 	for ctx.Err() == nil {
-		s, err := session.Dial(ctx, session.Config{Servers: []string{h.addr()}, Timeout: 6 * time.Second, Dial: h.dial})
+		s, err := session.Dial(ctx, session.Config{Servers: h.addrs(), Timeout: 6 * time.Second, Dial: h.dial})
 		if err != nil {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -21,6 +22,10 @@ import (
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 3 * time.Second
+	// What silent servers make of the time for a handshake, and of the pause before it, is
+	// at most this, see hosts.patience. A pause is hardly longer than the silence before.
+	maxPatience     = 30 * time.Second
+	maxSilencePause = 2 * time.Minute
 )
 
 var errEnded = errors.New("session has ended")
@@ -45,6 +50,7 @@ type hosts struct {
 	failed  int             // attempts since the last connection that was of use
 	idle    int             // connections in a row that were of no use
 	rest    bool            // the newest was: wait before the next
+	silent  int             // handshakes for a new session in a row that no server answered in time
 	hung    map[string]bool // servers that ended the newest handshake without an answer
 	turns   map[string]int  // attempts at a server that failed: which address is next
 	first   int             // where the turns begin, so that load spreads
@@ -106,7 +112,7 @@ func (h *hosts) firstTry() bool {
 func (h *hosts) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tries = 0
+	h.tries, h.silent = 0, 0
 	clear(h.hung)
 }
 
@@ -131,6 +137,26 @@ func (h *hosts) refused(w *wire, err error) {
 	defer h.mu.Unlock()
 	h.hung[w.server] = hungUp(err)
 	h.turns[w.server]++
+	if h.s.id == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // the caller holds s.mu
+		h.silent++
+	}
+}
+
+// patience is the time for a handshake, and the longest pause before it. Servers that
+// take connections and do not answer have more new sessions to make than they can: a
+// fleet's, which expired together. A host that gives up there and comes again makes it
+// worse, for what it asked for is made all the same. So both times grow, from the second
+// silent server on; one may be a server that hangs. A session that lives has no time to
+// lose, and costs the leader nothing.
+func (h *hosts) patience() (limit, pause time.Duration) { //nolint:nonamedreturns // two times need names
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limit = handshakeLimit(h.s.Timeout())
+	if h.silent < 2 {
+		return limit, 0
+	}
+	limit <<= min(h.silent-1, 10)
+	return min(limit, maxPatience), min(limit, maxSilencePause)
 }
 
 // hungUp reports whether the server ended the connection: it neither answered nor
@@ -149,7 +175,8 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	var conn net.Conn
 	err := h.prepare(server)
 	if err == nil {
-		conn, err = h.open(h.ctx, server, handshakeLimit(h.s.Timeout()))
+		limit, _ := h.patience()
+		conn, err = h.open(h.ctx, server, limit)
 	}
 	if h.ctx.Err() != nil {
 		if err == nil {
@@ -175,6 +202,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 
 // pause waits before an attempt, when there is reason to.
 func (h *hosts) pause() error {
+	_, overload := h.patience()
 	h.mu.Lock()
 	round := 0
 	if h.failed%len(h.servers) == 0 {
@@ -187,11 +215,11 @@ func (h *hosts) pause() error {
 	h.tries++
 	h.rest = false
 	h.mu.Unlock()
-	if round == 0 {
+	if round == 0 && overload == 0 {
 		return h.ctx.Err()
 	}
 	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
-	d := min(minBackoff<<min(round-1, 10), limit)
+	d := max(overload, min(minBackoff<<min(max(round-1, 0), 10), limit))
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, no secret
 	if h.gone() {
 		h.s.expire("a server takes new sessions but refuses this one")
