@@ -1,7 +1,7 @@
 // Package template renders text from a [view.View].
 //
 // Rendering: [Parse] reads a text/template with the function set that
-// [Functions] lists; [Template.Uses] tells from the parse tree which config
+// [Functions] lists; [Template.Uses] finds in the parse tree which config
 // keys, groups and elections it depends on, [Template.Stale] whether a new
 // view can change its text, and [Template.Render] executes it within limits of
 // time, size and depth.

@@ -71,7 +71,7 @@ func (st *state) near() place {
 	return place{}
 }
 
-// limitOf returns the part of a chain that tells a limit, whose text is ours.
+// limitOf returns the part of an error chain that names a limit.
 func limitOf(err error) error {
 	for _, class := range []error{ErrTooLarge, ErrTimeout, ErrDepth} {
 		if errors.Is(err, class) {

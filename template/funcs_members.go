@@ -81,7 +81,7 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 		return nil, err
 	}
 	if len(wanted) > 0 && !slices.Contains(wanted, statusAny) && !slices.Contains(wanted, view.StatusUp) {
-		return withStatus(st.printable(g.Members), wanted), nil // That nobody is draining is as it should be.
+		return withStatus(st.printable(g.Members), wanted), nil // No draining member is the normal case.
 	}
 	members := st.printable(g.Members)
 	switch {

@@ -116,7 +116,7 @@ func integers(v any) any {
 	return v
 }
 
-// jsonPlace tells where JSON is wrong, without showing it.
+// jsonPlace says where JSON is wrong, without showing it.
 func jsonPlace(s string, err error) string {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {

@@ -81,8 +81,8 @@ func shellQuote(v any) (string, error) {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'", nil
 }
 
-// rawLabel returns a label of a member, also one that is no token: it is text of
-// whoever wrote the member, and needs a quoting helper.
+// rawLabel returns a label of a member, even when it is not a token: the writer of
+// the member chose the text, and it needs a quoting helper.
 func rawLabel(name string, m view.Member) string {
 	if v, ok := m.Labels[name]; ok {
 		return v

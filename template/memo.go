@@ -12,7 +12,7 @@ import (
 // chunks that both trees share and prints the others.
 //
 // It costs 40 bytes for each chunk (up to 128 keys), holds the chunks, and holds
-// the output, which whoever keeps the file up to date holds as well. There is one
+// the output, which the keeper of the file holds as well. There is one
 // memo per template, of at most maxMemoLoops loops. It is immutable.
 type memo struct {
 	data  []byte

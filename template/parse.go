@@ -49,8 +49,8 @@ func parseError(cfg Config, err error) error {
 	return &Error{Template: cfg.Name, Line: line, Column: guessColumn(cfg, line), Err: errors.New(text)}
 }
 
-// guessColumn finds the action that the parser complained about: it tells the
-// line only. It is the first action of the line that does not parse alone,
+// guessColumn finds the action that the parser complained about: the parser names
+// the line only. It is the first action of the line that does not parse alone,
 // else the first action, else the start of the line.
 func guessColumn(cfg Config, line int) int {
 	lines := strings.Split(cfg.Source, "\n")

@@ -131,7 +131,7 @@ func Parse(cfg Config) (*Template, error) {
 // Name returns the name that errors use.
 func (t *Template) Name() string { return t.cfg.Name }
 
-// Uses returns what the template depends on, as far as its text tells.
+// Uses returns what the template depends on, as far as its text shows.
 func (t *Template) Uses() Deps { return t.uses }
 
 // Functions returns the names of the functions that the template calls.
@@ -144,5 +144,5 @@ type Warning struct {
 	Text         string
 }
 
-// Warnings returns what validate should tell the author.
+// Warnings returns what validate should say to the author.
 func (t *Template) Warnings() []Warning { return slices.Clone(t.warnings) }

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Deps is what a template depends on, as its text tells.
+// Deps is what a template depends on, as its text shows.
 type Deps struct {
 	// Uses are the names that stand in the text, in its order.
 	Uses []Use

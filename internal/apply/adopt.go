@@ -15,8 +15,8 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 )
 
-// Whoever writes znodes chooses the keys of a for_each, and so the names of its
-// files. A key must not take a file that somebody else wrote:
+// The keys of a for_each, and so the names of its files, come from znodes. A key
+// must not take a file that another writer made:
 //
 //   - a file that no record says the agent wrote stays as it is, and is never
 //     removed (condition destination-taken); adopt = true takes it over

@@ -109,8 +109,8 @@ func (t *applying) lists(c command.Command) ([][]string, error) {
 		}
 	}
 	if removed {
-		// A command that names no element tells the program of a file that is
-		// gone. One that does has no element left to name.
+		// A command that names no element makes the program notice that a file
+		// is gone. One that names an element has none left to name.
 		if args, err := c.Args(command.Vars{}); err == nil && !seen[strings.Join(args, "\x00")] {
 			lists = append(lists, args)
 		}

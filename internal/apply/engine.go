@@ -47,7 +47,7 @@ type Fleet interface {
 	// RunLeader runs a command under the lease of the election's term.
 	RunLeader(ctx context.Context, election string, c proc.Command) (proc.Result, error)
 	// Ledger reports whether the fleet has done a leader-only reload already.
-	// If not, the caller tells finish how it ended.
+	// If not, the caller passes the result to finish.
 	Ledger(ctx context.Context, r LeaderReload) (done bool, finish func(error), err error)
 	// Permit waits for a permit of a rolling reload. The caller gives it back
 	// by release, once. An error that it passes halts the bundle on all hosts.
@@ -255,7 +255,7 @@ type applying struct {
 	failed  error              // halts a rolling reload
 }
 
-// arrive tells the reload queue that was joined, once.
+// arrive reports to the reload queue that was joined, once.
 func (t *applying) arrive(ctx context.Context, req *reloadRequest) {
 	if t.job.key != "" && !t.arrived {
 		t.arrived = true
@@ -440,7 +440,7 @@ func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
 		}
 	}
 	if ctx.Err() != nil && err != nil {
-		// We are stopping: the journal and the owed list tell the next process.
+		// We are stopping: the next process reads the journal and the owed list.
 		t.tx.Keep()
 		return err
 	}
@@ -552,7 +552,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 			return errors.Join(err, back)
 		}
 		t.Conds.Close("restore-failed", t.name)
-		// Nobody was told of the new files, so nothing is owed for them.
+		// No program has read the new files, so no reload is owed for them.
 		return errors.Join(err, t.tx.Commit(), t.unowe())
 	}
 	return nil
@@ -610,7 +610,7 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 	return fail(stageReload, reloadRetry, err)
 }
 
-// trigger is what the bundle's commands are told.
+// trigger is what the bundle's commands learn of their cause.
 func (t *applying) trigger(event string) command.Trigger {
 	b := t.job.Bundle
 	return command.Trigger{
@@ -631,8 +631,8 @@ func (t *applying) repairs() bool {
 	return t.changed > 0 && !slices.ContainsFunc(t.outputs, func(o *output) bool { return o.new })
 }
 
-// filesDigest tells the contents of the bundle's files apart from any others,
-// wherever a host keeps the files.
+// filesDigest identifies the contents of the bundle's files, wherever a host keeps
+// the files.
 func (t *applying) filesDigest() string {
 	var list strings.Builder
 	for _, o := range t.outputs {

@@ -8,8 +8,8 @@ import (
 )
 
 // With many bundles most changes concern few of them. What a bundle reads of a
-// config by the names of keys alone is told from the keys that changed, which are
-// looked up once for all bundles, not once for each.
+// config by the names of keys alone follows from the keys that changed. They are
+// looked up once for all bundles.
 
 // maxChanged is from how many changed keys on bundles compare for themselves.
 const maxChanged = 256

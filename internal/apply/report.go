@@ -35,8 +35,8 @@ func (r *Result) Failure() error {
 // stagedName is the name of a file before it takes the place of its destination.
 var stagedName = regexp.MustCompile(`\.([^/\s:"]+)\.zkagent-new-[A-Z2-7]+`)
 
-// plainError is an error whose text names destinations: a staged file is called
-// otherwise at each try, and is not what whoever reads it knows.
+// plainError is an error whose text names destinations: a staged file has another
+// name at each try, and the reader does not know it.
 type plainError struct {
 	error
 	text string

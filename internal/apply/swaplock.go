@@ -14,7 +14,7 @@ import (
 )
 
 // swapLock keeps swap-and-check and reload apart: while files are in place
-// that are not yet checked, nobody of ours may make a program read them. It is
+// that are not yet checked, no apply may make a program read them. It is
 // taken per reload command within this process, and once on the host among
 // agents that share a directory for it.
 type swapLock struct {
@@ -41,7 +41,7 @@ func (l *swapLock) slot(key string) chan struct{} {
 	defer l.mu.Unlock()
 	s := l.slots[key]
 	if s == nil {
-		s = make(chan struct{}, 1) // one token: whoever has put it in holds the lock.
+		s = make(chan struct{}, 1) // one token: the sender holds the lock.
 		l.slots[key] = s
 	}
 	return s

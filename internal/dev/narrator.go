@@ -117,7 +117,7 @@ func memberNames(list []view.Member) []string {
 	return slices.Compact(ids)
 }
 
-// hookRuns tells the runs of hooks that have ended.
+// hookRuns shows the runs of hooks that have ended.
 func (n *narrator) hookRuns(s *web.Status) {
 	for _, h := range s.Hooks {
 		for _, r := range h.Runs {
@@ -134,7 +134,7 @@ func (n *narrator) hookRuns(s *web.Status) {
 	}
 }
 
-// templates tells the differences of all files.
+// templates shows the differences of all files.
 func (n *narrator) templates(s *web.Status) {
 	wanted := map[string]bool{}
 	for _, t := range s.Templates {
@@ -172,12 +172,12 @@ func (n *narrator) file(path, now string) {
 	_ = n.con.PrintDiff(text)
 }
 
-// conditions tells what the agent cannot do, and when it can again.
+// conditions shows what the agent cannot do, and when it can again.
 func (n *narrator) conditions(s *web.Status) {
 	now := map[string]condition.Condition{}
 	for _, c := range s.Conditions {
 		if c.Code == "zookeeper-unreachable" {
-			continue // the state of the session is told by itself.
+			continue // the state of the session has its own line.
 		}
 		key := c.Name()
 		now[key] = c
@@ -194,8 +194,8 @@ func (n *narrator) conditions(s *web.Status) {
 	n.open = now
 }
 
-// advise says how to make a condition pass. Whoever tries settings has no other
-// publisher: for a source that is missing it is the command that makes it.
+// advise says how to make a condition pass. For a missing source it names the
+// command that makes it: a user who tries settings has no other publisher.
 func (n *narrator) advise(c condition.Condition, s *web.Status) {
 	if c.Code != "waiting-for-sources" {
 		if e, ok := c.About(); ok {

@@ -46,7 +46,7 @@ func unpackQuickstart(dir string) ([]string, error) {
 // settings loads the settings of each host and adapts them to the server in memory.
 func (d *run) settings() error {
 	level := &slog.LevelVar{}
-	level.Set(slog.LevelError + 1) // the narrator tells what a log would
+	level.Set(slog.LevelError + 1) // the narrator shows what a log would
 	if d.o.Verbose {
 		level.Set(slog.LevelDebug)
 	}

@@ -28,7 +28,7 @@ type step struct {
 }
 
 // story shows what the agent does, step by step. It is driven by the loop that
-// also tells what happens, so that each effect stands below its cause.
+// also shows what happens, so that each effect stands below its cause.
 type story struct {
 	d       *run
 	steps   []step

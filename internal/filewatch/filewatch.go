@@ -1,4 +1,4 @@
-// Package filewatch tells of changes of files, through their directories: a watch
+// Package filewatch reports changes of files. It watches their directories: a watch
 // on a file dies at its first rename.
 package filewatch
 
@@ -12,11 +12,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// quiet is how long files must be quiet before a change is told: an editor
+// quiet is how long files must be quiet before a change is reported: an editor
 // writes in several steps.
 const quiet = 100 * time.Millisecond
 
-// Watch is what is watched, and who is told.
+// Watch is what is watched, and what is called.
 type Watch struct {
 	// Files lists the files; it is asked again after each change. A new file
 	// beside a settings file counts, too.
@@ -27,9 +27,9 @@ type Watch struct {
 	Changed func()
 	// AtOnce calls Changed when the watch begins.
 	AtOnce bool
-	// Problem tells whether a directory is watched; an empty one stands for all.
+	// Problem reports whether a directory is watched; an empty one stands for all.
 	Problem func(dir string, err error)
-	// Lost tells that events were lost. Changed follows.
+	// Lost reports that events were lost. Changed follows.
 	Lost func(err error)
 }
 

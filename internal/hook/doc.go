@@ -12,7 +12,7 @@
 // ledger of any other hook is a file in the state directory.
 //
 // Guaranteed: the newest accepted content runs its hook once, whoever leads. A
-// run that started and whose end nobody knows is reported, and is repeated only
+// run that started and whose end is unknown is reported, and is repeated only
 // if the hook is idempotent. A leader-only command is gone before another host
 // can lead. Nothing runs without its ledger.
 //

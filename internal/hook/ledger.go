@@ -56,8 +56,8 @@ func (e entry) compare(zxid int64, digest string, seen int64, ordered bool) stan
 }
 
 // record is the ledger of one hook: which change, slot and term were last
-// done. PROTOCOLS: it lives beside the election's path, so that whoever leads
-// next neither loses nor repeats work.
+// done. PROTOCOLS: it lives beside the election's path, so that the next leader
+// loses no work and repeats none.
 type record struct {
 	Changes map[string]entry `json:"changes,omitempty"`
 	Slot    *entry           `json:"slot,omitempty"`
@@ -83,7 +83,7 @@ func (r record) clone() record {
 type ledger interface {
 	// load reads the record; an empty one when there is none.
 	load(ctx context.Context) (record, error)
-	// store writes it if nobody else did since the last load or store.
+	// store writes it, unless another process wrote since the last load or store.
 	store(ctx context.Context, r record) error
 	// ordered reports whether a smaller zxid is an older state.
 	ordered() bool

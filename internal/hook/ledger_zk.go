@@ -76,8 +76,8 @@ func (l *zkLedger) write(ctx context.Context, data []byte) error {
 	return fmt.Errorf("write ledger: %w", err)
 }
 
-// multi writes the record if the candidate's znode is there and nobody else wrote
-// since the record was read.
+// multi writes the record if the candidate's znode exists and the record is still
+// the one that was read.
 func (l *zkLedger) multi(ctx context.Context, data []byte) error {
 	op := session.SetOp(l.path, data, l.version)
 	if l.version < 0 {

@@ -17,7 +17,7 @@ type Reload struct {
 }
 
 // BeginReload opens the ledger of a leader-only reload: a change that was put in
-// place while nobody led is reloaded by the next leader, and one that a former
+// place without a leader is reloaded by the next leader, and one that a former
 // leader has reloaded is not reloaded again. done: there is nothing to do.
 // Else finish records the end of the reload.
 func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.

@@ -42,7 +42,7 @@ func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Tim
 }
 
 // endOf is the state of a run that ended with err; empty when it was ended from
-// outside, so that nobody knows what it did.
+// outside, so that its effect is unknown.
 func endOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:

@@ -183,8 +183,8 @@ func (r *runner) changed(ctx context.Context, v view.View) (time.Duration, error
 		switch {
 		case at != current:
 			if known.State == stateStarted {
-				// The run for the other content takes its place. What became
-				// of this one is still to be told.
+				// The run for the other content takes its place. Report how
+				// this one ended.
 				r.report(s.String(), known.Run, "change of "+s.String())
 			}
 			fresh = append(fresh, s)
@@ -226,7 +226,7 @@ type content struct {
 	digest string
 }
 
-// changeList tells from what to what: from the view this process saw, else
+// changeList lists old and new versions: from the view this process saw, else
 // from what the ledger remembers.
 func (r *runner) changeList(v view.View, fresh []view.Source) []command.Change {
 	list := make([]command.Change, 0, len(fresh))
@@ -242,7 +242,7 @@ func (r *runner) changeList(v view.View, fresh []view.Source) []command.Change {
 	return list
 }
 
-// mayRepeat decides about a run that was started and whose end nobody knows.
+// mayRepeat decides about a run that was started and whose end is unknown.
 // It is reported once; only an idempotent hook runs again. The condition stays
 // until the hook has run well again.
 func (r *runner) mayRepeat(what, run, text string) bool {
@@ -255,7 +255,7 @@ func (r *runner) mayRepeat(what, run, text string) bool {
 	return false
 }
 
-// report tells once of a run whose end nobody knows; false: it was told.
+// report reports a run whose end is unknown, once; false: it did so before.
 func (r *runner) report(what, run, text string) bool {
 	key := what + run
 	if r.unknown[key] {

@@ -14,7 +14,7 @@ import (
 type Schedule struct {
 	s cron.Schedule
 	// zone is the line's own; nil when its slots follow real time, as those of
-	// every hour and every minute do. Slots at a time of the day are told apart
+	// every hour and every minute do. Slots at a time of the day differ
 	// by what the clock shows: they run once, also on the day on which clocks are
 	// set back.
 	zone *time.Location

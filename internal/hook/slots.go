@@ -25,7 +25,7 @@ func newRunID() string { return uuid.NewString() }
 
 // baseline makes the first leader ever (or the first run on this host) begin
 // the schedule now. It is written, so that a slot which comes due while
-// nobody leads is known to be missed.
+// no host leads counts as missed.
 func (r *runner) baseline(ctx context.Context) error {
 	if !r.schedule.Set() || r.rec.Slot != nil {
 		return nil
@@ -64,7 +64,7 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 	return min(max(time.Until(next.Round(0)), time.Millisecond), clockStep), nil
 }
 
-// checkClock tells of a ledger that is ahead of this host's clock: one of the
+// checkClock reports a ledger that is ahead of this host's clock: one of the
 // two is wrong, and no slot is run until the clock has caught up.
 func (r *runner) checkClock(now time.Time) {
 	last := r.rec.Slot.Slot
@@ -172,7 +172,7 @@ func (s *slotRuns) start(ctx context.Context, id string, run func(context.Contex
 	})
 }
 
-// state tells how the run of this process stands: started, done or failed. It
+// state returns how the run of this process stands: started, done or failed. It
 // is empty for a run of another process, and when the end is not known.
 func (s *slotRuns) state(id string) string {
 	s.mu.Lock()

@@ -188,7 +188,7 @@ func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
 	})
 	e.Conditions.Close("guards-running", "")
 	if err != nil && ctx.Err() == nil {
-		// Without the lock nobody can tell. Such commands end with their lease,
+		// Without the lock this cannot be known. Such commands end with their lease,
 		// which ends before the session does.
 		e.Log.Warn("guard lock not usable", "err", err)
 		err = nil

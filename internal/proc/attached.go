@@ -27,8 +27,8 @@ type Streams struct {
 // RunAttached is [Guard.Run] for a command of a person or a script: it reads
 // and writes the given files itself, so that nothing is kept of its output,
 // and it is given c.Env as its whole environment. Args[0] is looked up in
-// PATH first, so that a program that does not exist is told from one that
-// failed: the error then is an [exec.Error] or a path error.
+// PATH first, so that a missing program differs from one that failed: the
+// error then is an [exec.Error] or a path error.
 func (g Guard) RunAttached(ctx context.Context, c Command, files Streams) (Result, error) {
 	if len(c.Args) == 0 {
 		return Result{Code: -1}, errors.New("run command: empty argument list")

@@ -45,8 +45,7 @@ type Command struct {
 	Started func(pid int)
 }
 
-// Result tells how a command ended. It is filled in when the command failed,
-// too.
+// Result is how a command ended. It is also filled in when the command failed.
 type Result struct {
 	Code      int           `json:"code"`             // exit code; -1 when it did not exit by itself
 	Signal    string        `json:"signal,omitempty"` // signal that ended it, such as "SIGTERM"

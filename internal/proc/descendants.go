@@ -23,7 +23,7 @@ func killDescendants() {
 			continue
 		}
 		if err != nil {
-			return // ECHILD: nobody is left.
+			return // ECHILD: no child is left.
 		}
 		pause(5 * time.Millisecond)
 	}

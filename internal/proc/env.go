@@ -43,8 +43,8 @@ var codeVariables = []string{
 	"XDG_*", "SYSTEMD_*", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "ZKAGENT_*",
 }
 
-// RunsCode reports whether a variable can make a program run the code of whoever
-// sets it.
+// RunsCode reports whether a variable can make a program run code that its writer
+// chose.
 func RunsCode(name string) bool {
 	return slices.ContainsFunc(codeVariables, func(v string) bool {
 		prefix, wild := strings.CutSuffix(v, "*")

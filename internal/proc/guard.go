@@ -134,7 +134,7 @@ type guarded struct {
 	onPID  func(int)
 }
 
-// start executes this program as a guard and tells it what to do.
+// start executes this program as a guard and sends it the command.
 func (g Guard) start(c Command) (*guarded, error) {
 	if !supported {
 		return nil, ErrUnsupported
@@ -246,7 +246,7 @@ func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) e
 	}
 }
 
-// stop closes the pipe, which tells the guard to end its command, and kills
+// stop closes the pipe, which makes the guard end its command, and kills
 // both when that takes longer than it should.
 func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
 	_ = r.control.Close()

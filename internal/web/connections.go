@@ -24,8 +24,8 @@ const busy = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-Aft
 
 // connections is a listener with a bound. A connection too many takes the place of
 // the one that has been idle, or slow to ask, for the longest; when all of them are
-// being served, it is refused. So whoever opens connections and asks nothing locks
-// out nobody, and the agent keeps file descriptors for its own work.
+// being served, it is refused. So idle connections lock out no client, and the agent
+// keeps file descriptors for its own work.
 type connections struct {
 	net.Listener
 	max func() int
@@ -34,7 +34,7 @@ type connections struct {
 	open map[net.Conn]time.Time
 }
 
-// bounded returns the listener with a bound, and makes the server tell it which
+// bounded returns the listener with a bound, and makes the server report which
 // connections are being served.
 func bounded(ln net.Listener, s *http.Server, most func() int) net.Listener {
 	c := &connections{Listener: ln, max: most, open: map[net.Conn]time.Time{}}

@@ -14,7 +14,7 @@ import (
 // Condition is an open condition: what is not as it should be, since when.
 type Condition = condition.Condition
 
-// Status is everything that the agent tells about itself.
+// Status is the whole status document of the agent.
 type Status struct {
 	Agent      AgentStatus              `json:"agent"`
 	Health     fleet.Health             `json:"health"`
@@ -74,7 +74,7 @@ type SourceStatus struct {
 	Size     int       `json:"size"` // keys, members or groups
 }
 
-// ConfigStatus is what a config tree's watcher tells.
+// ConfigStatus is the state of a config tree's watcher.
 type ConfigStatus struct {
 	config.Status
 

@@ -15,14 +15,14 @@ const (
 	fleetWait  = 4 * time.Second // for ZooKeeper to answer
 )
 
-// Fleet is what the agents of the fleet tell, as read at a moment.
+// Fleet is the records of all hosts, as read at a moment.
 type Fleet struct {
 	Hosts []fleet.HostStatus `json:"hosts"`
 	At    time.Time          `json:"at,omitzero"`     // zero: it was never read
 	Error string             `json:"error,omitempty"` // of the newest reading; Hosts is then older
 }
 
-// fleetReader reads the fleet when somebody looks: nobody watches it. It is
+// fleetReader reads the fleet on demand: no watch follows it. It is
 // safe for concurrent use; one reading serves all who look at the same time.
 type fleetReader struct {
 	session func(context.Context) (*session.Session, error)

@@ -20,7 +20,7 @@ var errTooManyFollowers = errors.New("too many followers")
 // admit counts a stream; what it returns must be called at its end when it was
 // let in.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
-	// Whoever may use the admin socket is not locked out by browsers.
+	// Browsers do not lock out the users of the admin socket.
 	n, most := &s.followers, s.mostStreams()
 	if peer(r.Context()) != "" {
 		n, most = &s.localFollowers, DefaultMaxConnections*3/4
@@ -83,10 +83,10 @@ func (s *Server) stateMark() string {
 	return fmt.Sprintf("%s-%x", state, seq)
 }
 
-// serveLive tells the page when to look again: one message for all changes of
+// serveLive says when the page must look again: one message for all changes of
 // a second, and none while nothing changes. The page carries no data in them,
 // so that there is one way to render. A page whose mark is not of the present
-// state is told at once.
+// state gets a message at once.
 func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 	done, ok := s.admit(w, r)
 	if !ok {

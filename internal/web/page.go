@@ -86,7 +86,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Stat
 		http.Error(w, "the page cannot be parsed", http.StatusInternalServerError)
 		return
 	}
-	at := s.stateMark() // before what is shown is read: what comes meanwhile is told
+	at := s.stateMark() // taken before the data, so that a later change gives a message
 	st := s.public().status()
 	data := pageData{Title: p.Title, Path: p.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
 	var b bytes.Buffer

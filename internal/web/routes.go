@@ -17,8 +17,8 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 )
 
-// adminMux is what the unix socket serves: reading, and every order. Whoever
-// may open the socket may give them; peers are named in the log.
+// adminMux is what the unix socket serves: reading, and every order. Each user who
+// may open the socket may give orders; the log names the peer.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.readRoutes(mux, s.whole)

@@ -4,7 +4,7 @@
 // Client is the other end of that socket.
 //
 // Guarantees: the HTTP listener changes nothing and refuses names and sites that
-// are not its own; a client that does not read holds up nobody.
+// are not its own; a client that does not read holds up no other.
 //
 // Not here: what is shown. The agent implements Source.
 package web
