@@ -155,7 +155,7 @@ func (a *Agent) build(cfg *Config) {
 		loopConfig: loopConfig{
 			log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
 			beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
-			startWait: defaultStartWait, startLimit: defaultStartLimit,
+			startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
 		},
 		loopDoors: loopDoors{
 			updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),

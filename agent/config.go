@@ -26,13 +26,15 @@ type Config struct {
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	// NeverCoordinate keeps this host from being elected to coordinate rollouts.
 	NeverCoordinate bool
+	// HistorySize is how many bytes of what each bundle has written are kept.
+	HistorySize int64
 	// ShareDiffs lets dry runs put differences of files that everybody may read into
 	// ZooKeeper.
 	ShareDiffs bool
-	Log             LogConfig
-	HTTP            *web.HTTPConfig // nil: no listener
-	DNS             *dns.Config     // nil: no listener
-	Admin           web.AdminConfig
+	Log        LogConfig
+	HTTP       *web.HTTPConfig // nil: no listener
+	DNS        *dns.Config     // nil: no listener
+	Admin      web.AdminConfig
 
 	ZooKeeper session.Config
 

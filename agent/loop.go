@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/lastgood"
+	"github.com/zkagent/zkagent/internal/renderlog"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -60,6 +61,8 @@ type loopConfig struct {
 	beat    func()                        // called at each turn: the loop makes progress
 	beats   time.Duration
 	changed func() // called after each publication
+	// keep keeps what an apply has written; nil: nothing is kept.
+	keep func(bundle string, r renderlog.Record)
 	// startWait is how long sources may take before the last known good view
 	// is taken; startLimit how long before the agent is ready without one.
 	startWait, startLimit time.Duration

@@ -88,10 +88,12 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
 	l.applies.Go(func() {
 		r := applied{b, l.engine.Run(ctx, job)}
+		keep := l.renderOf(&job, &r.Result)
 		select {
 		case l.results <- r:
 		case <-l.done:
 		}
+		keep() // The loop does not wait for the disk.
 	})
 }
 

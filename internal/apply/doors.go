@@ -62,6 +62,23 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, e
 	return changes, plain(err)
 }
 
+// wrote are the files of an apply that has succeeded.
+func (t *applying) wrote(err error) []Planned {
+	switch {
+	case err != nil || t.tx == nil:
+		return nil
+	case t.job.First && t.job.Mode == ModeView:
+		var list []Planned
+		for _, o := range t.outputs {
+			list = append(list, Planned{Output: Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data}})
+		}
+		return list
+	case t.changed == 0:
+		return nil
+	}
+	return t.changes()
+}
+
 // changes are the staged files that differ from those in place.
 func (t *applying) changes() []Planned {
 	var list []Planned

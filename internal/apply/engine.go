@@ -164,6 +164,9 @@ type Result struct {
 	Changed    int  // files
 	Took       time.Duration
 	Files      []string // that the bundle renders now
+	// Wrote are the files that are in place now and were not before; all that the
+	// bundle renders, after its first apply.
+	Wrote []Planned
 }
 
 // failure is an error of an apply with its stage.
@@ -217,6 +220,7 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 		job.Bundle.outputs, job.Bundle.look = nil, true
 	}
 	r.Changed, r.Took, r.Files = t.changed, time.Since(began), job.Bundle.files()
+	r.Wrote = t.wrote(r.Err)
 	if f, ok := errors.AsType[*failure](r.Err); ok {
 		r.Stage, r.Retry, r.ReloadOnly = f.stage, f.retry, f.reload
 	} else if r.Err != nil {

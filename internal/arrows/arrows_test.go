@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 		"view", "template", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
 	"internal/blame":      {"view", "config", "session", "template", "internal/apply"},
+	"internal/renderlog":  {"internal/files"},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
@@ -62,7 +63,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
-		"internal/apply", "internal/blame", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/blame", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",

@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/blame"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/renderlog"
+	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/web"
+)
+
+// past is what is known of the past of one file, or of all files of a bundle.
+type past struct {
+	bundle  *apply.Bundle
+	path    string // of the file; empty: all of the bundle
+	records []renderlog.Record
+}
+
+// keptOf reads the records of the bundle that makes a file. They are in the state
+// directory of the agent, and as secret as that.
+func (g *globals) keptOf(name string) (*past, error) {
+	s, err := g.loadSettings(settings.Options{Offline: true})
+	if err != nil {
+		return nil, err
+	}
+	if s.Config.StateDir == "" {
+		return nil, fail(exitFailed, errors.New("nothing is kept without a state_dir"), "agent { state_dir = \"/var/lib/zkagent\" }")
+	}
+	if exists(name) {
+		if name, err = filepath.Abs(name); err != nil {
+			return nil, err
+		}
+	}
+	store := renderlog.New(s.Config.StateDir)
+	for _, c := range s.Config.Bundles {
+		b := apply.Parse(c, s.Config.Sources())
+		made := b.Err == nil && b.Makes(name)
+		if !made && c.ForEach == nil {
+			continue
+		}
+		records, err := store.List(c.Name)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fail(exitPermission, err, "what is kept is readable by the agent's user alone")
+		}
+		if err != nil {
+			return nil, err
+		}
+		k := &past{bundle: b, records: records}
+		for _, p := range k.paths() {
+			if p == name {
+				k.path = p
+			}
+		}
+		if k.path != "" || made {
+			if filepath.IsAbs(name) && exists(name) {
+				k.path = name
+			}
+			return k, nil
+		}
+	}
+	return nil, fail(exitUsage, fmt.Errorf("%s: %w", name, blame.ErrNoFile), "name a destination, a template or a bundle of the settings")
+}
+
+// paths are the files that the records name.
+func (k *past) paths() []string {
+	var list []string
+	for _, r := range k.records {
+		for _, f := range r.Files {
+			if !slices.Contains(list, f.Path) {
+				list = append(list, f.Path)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// about is the records about the file, newest first: those that wrote it, and those
+// that failed.
+func (k *past) about() []renderlog.Record {
+	return slices.DeleteFunc(slices.Clone(k.records), func(r renderlog.Record) bool {
+		return r.Error == "" && k.path != "" && !slices.ContainsFunc(r.Files, func(f renderlog.File) bool { return f.Path == k.path })
+	})
+}
+
+// written is the file as the n-th newest record wrote it.
+func (k *past) written(path string, n int) (renderlog.File, error) {
+	have := 0
+	for _, r := range k.records {
+		for _, f := range r.Files {
+			if f.Path != path {
+				continue
+			}
+			if have++; have == n {
+				return f, nil
+			}
+		}
+	}
+	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history\" shows what is kept; history_size says how much")
+}
+
+// historyRow is one line of history.
+type historyRow struct {
+	N       int       `json:"n,omitempty"` // as in FILE@N; 0: an apply that failed
+	Path    string    `json:"path,omitempty"`
+	Time    time.Time `json:"time"`
+	Version string    `json:"version,omitempty"`
+	Size    int       `json:"size"`
+	Gone    bool      `json:"gone,omitempty"`
+	Changes []string  `json:"changes,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Reload  string    `json:"reload,omitempty"`
+}
+
+// rows are the lines of history, newest first.
+func (k *past) rows() []historyRow {
+	rows := []historyRow{}
+	count := map[string]int{}
+	for _, r := range k.about() {
+		row := historyRow{Time: r.Time, Version: r.Version, Changes: r.Changes, Error: r.Error, Reload: r.Reload}
+		if r.Error != "" {
+			rows = append(rows, row)
+		}
+		for _, f := range r.Files {
+			if k.path == "" || f.Path == k.path {
+				count[f.Path]++
+				row.N, row.Path, row.Size, row.Gone = count[f.Path], f.Path, f.Size, f.Gone
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
+
+func newHistoryCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "history FILE|TEMPLATE", Short: "What a file was made to say lately, and what made it change",
+		Long: `What a file was made to say lately: when it was written, what had changed in
+ZooKeeper, and how it ended. FILE@1 is the newest one that is kept, FILE@2 the
+one before: see "zkagent diff". What is kept is in the state directory of the
+agent, up to history_size for each template.`,
+		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			k, err := g.keptOf(args[0])
+			if err != nil {
+				return err
+			}
+			return g.printPast(k.rows())
+		},
+	}
+}
+
+func (g *globals) printPast(rows []historyRow) error {
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "renders", rows)
+	}
+	if len(rows) == 0 {
+		g.Say("nothing is kept yet: the agent keeps what it writes")
+		return nil
+	}
+	t := &term.Table{Header: []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}}
+	for _, r := range rows {
+		name, size, result := "-", "-", "ok"
+		if r.N > 0 {
+			name, size = fmt.Sprintf("%s@%d", r.Path, r.N), strconv.Itoa(r.Size)
+		}
+		switch {
+		case r.Error != "":
+			result, _, _ = strings.Cut(r.Error, "\n")
+		case r.Gone:
+			result = "removed"
+		case r.Reload != "":
+			result = "reload " + r.Reload
+		}
+		t.Add(name, r.Time.UTC().Format(time.RFC3339), orWord(r.Version, "-"), size, orWord(strings.Join(r.Changes, "; "), "-"), result)
+	}
+	return g.PrintTable(t)
+}
+
+func newDiffCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with what it was before",
+		Long: `Compare what the agent has written at different times. FILE@1 is the newest one
+that is kept, FILE@2 the one before; FILE alone is the file in place, and so is a
+second argument that is left out.`,
+		Example: "  zkagent diff /etc/nginx/conf.d/upstreams.conf@2 /etc/nginx/conf.d/upstreams.conf",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, a, existed, err := g.contentOf(args[0])
+			if err != nil {
+				return err
+			}
+			other := path
+			if len(args) > 1 {
+				other = args[1]
+			}
+			path, b, _, err := g.contentOf(other)
+			if err != nil {
+				return err
+			}
+			return g.PrintDiff(term.Diff(path, a, existed, b))
+		},
+	}
+}
+
+// contentOf is the content that FILE or FILE@N names, and whether there is such a
+// file.
+func (g *globals) contentOf(ref string) (string, []byte, bool, error) {
+	name, number, found := cutLast(ref, "@")
+	n, err := strconv.Atoi(number)
+	if !found || err != nil || exists(ref) {
+		path, err := filepath.Abs(ref)
+		if err != nil {
+			return "", nil, false, err
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return path, nil, false, nil
+		}
+		return path, data, true, err
+	}
+	if n < 1 {
+		return "", nil, false, usagef("%s: the newest is %s@1", ref, name)
+	}
+	k, err := g.keptOf(name)
+	if err != nil {
+		return "", nil, false, err
+	}
+	path := k.path
+	if paths := k.paths(); path == "" && len(paths) == 1 {
+		path = paths[0]
+	} else if path == "" {
+		return "", nil, false, usagef("%s makes %s: name one of them", name, term.Count(len(paths), "file"))
+	}
+	f, err := k.written(path, n)
+	if err == nil && f.Dropped {
+		err = fail(exitFailed, fmt.Errorf("%s@%d had %d bytes: too many to keep", path, n, f.Size), "history_size says how much is kept")
+	}
+	return path, f.Data, !f.Gone, err
+}
+
+// cutLast cuts at the last separator.
+func cutLast(s, sep string) (string, string, bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// story is what explain tells of a file.
+type story struct {
+	Path       string                `json:"path,omitempty"`
+	Bundle     string                `json:"bundle"`
+	Status     *web.TemplateStatus   `json:"status,omitempty"` // nil: no agent runs
+	Conditions []condition.Condition `json:"conditions,omitempty"`
+	Sources    []web.SourceStatus    `json:"sources,omitempty"`
+	Renders    []historyRow          `json:"renders"`
+}
+
+func newExplainCommand(g *globals) *cobra.Command {
+	var diffs int
+	c := &cobra.Command{
+		Use: "explain FILE|TEMPLATE", Short: "The story of a file: its state, what it waits for, its last renders",
+		Long: `The story of a file: whether it is in use, kept, held back or owed a reload, and
+what it waits for; and the last ten times that it was written or refused, with
+what had changed, how the check and the reload ended. --diff N adds the last N
+differences. "zkagent blame" says where each line comes from.`,
+		Example: "  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			k, err := g.keptOf(args[0])
+			if err != nil {
+				return err
+			}
+			st := story{Path: k.path, Bundle: k.bundle.Config.Name, Renders: k.rows()}
+			if len(st.Renders) > 10 {
+				st.Renders = st.Renders[:10]
+			}
+			err = g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
+				status, err := client.Status(ctx)
+				if err == nil {
+					st.take(status)
+				}
+				return err
+			})
+			if errors.Is(err, web.ErrNoAgent) {
+				g.Warnf("no agent is running: this is what is kept of the past")
+			} else if err != nil {
+				return err
+			}
+			if g.IsJSON() {
+				return g.PrintJSON("story", st)
+			}
+			if err := g.printStory(&st); err != nil {
+				return err
+			}
+			return g.printDiffs(k, diffs)
+		},
+	}
+	c.Flags().IntVar(&diffs, "diff", 0, "show the last N differences, too")
+	return c
+}
+
+// take takes over what the agent says of the bundle, and of what it uses.
+func (s *story) take(status *web.Status) {
+	for i := range status.Templates {
+		if status.Templates[i].Name == s.Bundle {
+			s.Status = &status.Templates[i]
+		}
+	}
+	if s.Status == nil {
+		return
+	}
+	subjects := []string{s.Bundle, s.Path}
+	for _, src := range status.Sources {
+		if name := src.Kind + "." + src.Name; slices.Contains(s.Status.Sources, name) {
+			s.Sources = append(s.Sources, src)
+			subjects = append(subjects, src.Name, name, src.Kind+" "+src.Name)
+		}
+	}
+	for _, c := range status.Conditions {
+		if slices.Contains(subjects, c.Subject) && c.Subject != "" {
+			s.Conditions = append(s.Conditions, c)
+		}
+	}
+}
+
+// printStory prints the state first, then the past.
+func (g *globals) printStory(s *story) error {
+	name := orWord(s.Path, s.Bundle)
+	if st := s.Status; st != nil {
+		text := st.State
+		if st.Version != "" {
+			text += ", version " + st.Version
+		}
+		if !st.LastChange.IsZero() {
+			text += ", written " + term.Age(st.LastChange) + " ago"
+		}
+		g.Printf("%s (template %s): %s\n", term.Printable(name), st.Name, text)
+		if st.Error != "" {
+			g.Printf("  %s\n", term.Printable(strings.TrimSpace(st.Stage+" "+st.Error)))
+		}
+		if st.Owed {
+			g.Printf("  a reload is owed, for %s\n", term.Age(st.OwedSince))
+		}
+		if r := st.LastReload; r != nil {
+			g.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(r.Took), term.Age(r.At))
+		}
+		for _, c := range s.Conditions {
+			g.Printf("  %s: %s (for %s)\n", term.Printable(c.Name()), term.Printable(c.Text), term.Age(c.Since))
+		}
+	} else {
+		g.Printf("%s (template %s)\n", term.Printable(name), s.Bundle)
+	}
+	return g.printPast(s.Renders)
+}
+
+// printDiffs prints the last differences of each file.
+func (g *globals) printDiffs(k *past, n int) error {
+	paths := k.paths()
+	if k.path != "" {
+		paths = []string{k.path}
+	}
+	for _, path := range paths {
+		for i := 1; i <= n; i++ {
+			now, err := k.written(path, i)
+			if err != nil {
+				break
+			}
+			was, err := k.written(path, i+1)
+			if err != nil || was.Dropped || now.Dropped {
+				break
+			}
+			g.Printf("%s@%d -> %s@%d\n", path, i+1, path, i)
+			if err := g.PrintDiff(term.Diff(path, was.Data, !was.Gone, now.Data)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

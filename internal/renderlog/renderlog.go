@@ -1,0 +1,216 @@
+// Package renderlog keeps what each template has written lately: the bytes, what made
+// them change, and how that ended. It answers what a file looked like yesterday.
+//
+// Guarantees: the files are readable by the agent's user alone, whatever the modes
+// of the rendered files are; each bundle takes no more room than the bound, the
+// oldest records go first; a record is whole or not there.
+package renderlog
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
+)
+
+// maxRecords bounds them in number.
+const maxRecords = 100
+
+// Record is one apply that changed files, or failed.
+type Record struct {
+	Time    time.Time `json:"time"`
+	Version string    `json:"version,omitempty"` // of the config, if the bundle uses one
+	// Changes are the sources that changed since the apply before, in words.
+	Changes []string      `json:"changes,omitempty"`
+	Took    time.Duration `json:"took"`
+	Stage   string        `json:"stage,omitempty"` // that failed
+	Error   string        `json:"error,omitempty"`
+	Reload  string        `json:"reload,omitempty"` // how the newest reload ended
+	Files   []File        `json:"files,omitempty"`  // that were put in place
+}
+
+// File is one file of a record.
+type File struct {
+	Path string `json:"path"`
+	Gone bool   `json:"gone,omitempty"` // it was removed
+	Size int    `json:"size"`
+	Data []byte `json:"data,omitempty"`
+	// Dropped says that the bytes were too many to keep.
+	Dropped bool `json:"dropped,omitempty"`
+}
+
+// Store is the records of all bundles. It is safe for concurrent use. The zero
+// value keeps nothing.
+type Store struct {
+	dir string
+
+	mu sync.Mutex // mu orders the writes.
+}
+
+// New returns the store of a state directory; without one it keeps nothing.
+func New(stateDir string) *Store {
+	if stateDir == "" {
+		return &Store{}
+	}
+	return &Store{dir: filepath.Join(stateDir, "renders")}
+}
+
+func (s *Store) path(bundle string) string { return filepath.Join(s.dir, files.Name(bundle)) }
+
+// Add keeps a record, and no more than size bytes of its bundle; 0 keeps nothing. Files that the newest records show already are left out;
+// a record without any news is not kept.
+func (s *Store) Add(bundle string, r Record, size int64) error {
+	if s.dir == "" || size <= 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, err := s.names(bundle)
+	if err != nil {
+		return err
+	}
+	if r, err = s.news(bundle, names, r); err != nil {
+		return err
+	}
+	if r.Error == "" && len(r.Files) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if int64(len(data)) > size {
+		for i := range r.Files {
+			r.Files[i].Dropped, r.Files[i].Data = len(r.Files[i].Data) > 0, nil
+		}
+		if data, err = json.Marshal(r); err != nil || int64(len(data)) > size {
+			return err
+		}
+	}
+	next := 1
+	if len(names) > 0 {
+		next = number(names[0]) + 1
+	}
+	if err := files.Note(filepath.Join(s.path(bundle), fmt.Sprintf("%09d", next)), data); err != nil {
+		return fmt.Errorf("keep a render: %w", err)
+	}
+	return s.prune(bundle, names, size-int64(len(data)))
+}
+
+// news leaves out of a record what the newest ones have.
+func (s *Store) news(bundle string, names []string, r Record) (Record, error) {
+	seen := map[string]bool{}
+	var fresh []File
+	for i, name := range names {
+		if i > 0 && len(seen) == len(r.Files) {
+			break
+		}
+		old, err := s.read(bundle, name)
+		if err != nil {
+			continue // It is not whole, or another program's.
+		}
+		if i == 0 && r.Error != "" && len(r.Files) == 0 && old.Error == r.Error {
+			return Record{}, nil // It fails as before.
+		}
+		for _, f := range old.Files {
+			j := slices.IndexFunc(r.Files, func(n File) bool { return n.Path == f.Path })
+			if j < 0 || seen[f.Path] {
+				continue
+			}
+			seen[f.Path] = true
+			if n := r.Files[j]; n.Gone != f.Gone || f.Dropped || string(n.Data) != string(f.Data) {
+				fresh = append(fresh, n)
+			}
+		}
+	}
+	for _, n := range r.Files {
+		if !seen[n.Path] {
+			fresh = append(fresh, n)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	r.Files = fresh
+	return r, nil
+}
+
+// prune removes the oldest records beyond the bounds; names are those from before.
+func (s *Store) prune(bundle string, names []string, left int64) error {
+	var errs []error
+	for i, name := range names {
+		path := filepath.Join(s.path(bundle), name)
+		info, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		if left -= info.Size(); left < 0 || i+1 >= maxRecords {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// names are the files of the records, newest first.
+func (s *Store) names(bundle string) ([]string, error) {
+	entries, err := os.ReadDir(s.path(bundle))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if number(e.Name()) > 0 {
+			names = append(names, e.Name())
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+	return names, err
+}
+
+func number(name string) int {
+	n, err := strconv.Atoi(name)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+func (s *Store) read(bundle, name string) (Record, error) {
+	var r Record
+	data, err := os.ReadFile(filepath.Join(s.path(bundle), name))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, err
+}
+
+// List returns the records of a bundle, newest first. Those that are not whole are
+// left out.
+func (s *Store) List(bundle string) ([]Record, error) {
+	if s.dir == "" {
+		return nil, nil
+	}
+	names, err := s.names(bundle)
+	if err != nil {
+		return nil, err
+	}
+	var list []Record
+	for _, name := range names {
+		r, err := s.read(bundle, name)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
+		if err == nil {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
