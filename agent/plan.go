@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,7 +35,7 @@ func (m *subscription) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]
 func fileChange(c apply.Planned, diff bool) fleet.FileChange {
 	f := fleet.FileChange{Path: c.Destination}
 	old, _ := os.ReadFile(c.Destination) // What cannot be read has no lines.
-	f.Added, f.Removed = lineDifference(old, c.Data)
+	f.Added, f.Removed = apply.Lines(old, c.Data)
 	if c.Gone {
 		f.Digest = fleet.DigestGone
 		return f
@@ -48,25 +47,4 @@ func fileChange(c apply.Planned, diff bool) fleet.FileChange {
 		f.Diff = strings.Join(d.Lines, "\n")
 	}
 	return f
-}
-
-// lineDifference counts the lines that only one of the texts has. A line that has
-// moved is none.
-func lineDifference(old, now []byte) (added, removed int) { //nolint:nonamedreturns // two numbers need names
-	count := map[string]int{}
-	for line := range bytes.Lines(old) {
-		count[string(bytes.TrimSuffix(line, []byte("\n")))]++
-	}
-	for line := range bytes.Lines(now) {
-		key := string(bytes.TrimSuffix(line, []byte("\n")))
-		if count[key] > 0 {
-			count[key]--
-			continue
-		}
-		added++
-	}
-	for _, n := range count {
-		removed += n
-	}
-	return added, removed
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -154,4 +155,25 @@ func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, er
 // fresh is an apply of a bundle that was not applied before.
 func (e *Engine) fresh(b *Bundle, v view.View) *applying {
 	return &applying{Engine: e, name: b.Config.Name, job: Job{Bundle: b, View: v, Old: v, First: true, Force: true}}
+}
+
+// Lines counts the lines that only one of the texts has. A line that has
+// moved is none.
+func Lines(old, now []byte) (added, removed int) { //nolint:nonamedreturns // two numbers need names
+	count := map[string]int{}
+	for line := range bytes.Lines(old) {
+		count[string(bytes.TrimSuffix(line, []byte("\n")))]++
+	}
+	for line := range bytes.Lines(now) {
+		key := string(bytes.TrimSuffix(line, []byte("\n")))
+		if count[key] > 0 {
+			count[key]--
+			continue
+		}
+		added++
+	}
+	for _, n := range count {
+		removed += n
+	}
+	return added, removed
 }

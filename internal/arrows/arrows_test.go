@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 		"view", "template", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
 	"internal/blame":      {"view", "config", "session", "template", "internal/apply"},
-	"internal/renderlog":  {"internal/files"},
+	"internal/renderlog":  {"internal/files", "view"},
 	"internal/condition":  {},
 	"internal/command":    {"internal/proc", "view"},
 	"internal/event":      {},
