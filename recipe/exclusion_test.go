@@ -1,8 +1,10 @@
 package recipe
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -560,5 +562,34 @@ func TestReservation_ClaimedAgainBySameSession(t *testing.T) {
 			t.Errorf("ack of the first: %v", err)
 		}
 		must(t, second.Ack(t.Context()))
+	})
+}
+
+// Contenders of both families on one path are told of, once.
+func TestLock_MixedFamiliesAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		l := NewLock(w.dial("a"), LockConfig{Path: "/x", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for i := range 3 {
+			h, err := l.Acquire(t.Context())
+			must(t, err)
+			if i == 0 && log.Len() > 0 {
+				t.Errorf("told too early: %s", &log)
+			}
+			_, err = NewLock(w.dial("b"), LockConfig{Path: "/x", Dialect: Kazoo}).TryAcquire(t.Context())
+			if !errors.Is(err, ErrHeld) {
+				t.Errorf("in kazoo's dialect: %v", err)
+			}
+			_, _, err = w.dial("c").Create(t.Context(), "/x/0123456789abcdef0123456789abcdef__lock__", nil, session.EphemeralSequential)
+			must(t, err)
+			_, _ = l.TryAcquire(t.Context())
+			must(t, h.Release(t.Context()))
+			for _, id := range w.SessionIDs()[1:] {
+				w.ExpireSession(id)
+			}
+		}
+		if n := strings.Count(log.String(), "do not wait for Curator's"); n != 1 {
+			t.Errorf("told %d times: %s", n, &log)
+		}
 	})
 }

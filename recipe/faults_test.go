@@ -154,7 +154,8 @@ func TestReplyLostAtEveryRequest(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			for n := 1; n < 60; n++ {
-				if !loseOne(t, sc, n, true) && !loseOne(t, sc, n, false) {
+				before, after := loseOne(t, sc, n, true), loseOne(t, sc, n, false)
+				if !before && !after {
 					return // the scenario has no more requests
 				}
 			}
@@ -169,7 +170,9 @@ func loseOne(t *testing.T, sc scenario, n int, before bool) bool {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.dial("a")
 		struck := w.LoseReply(memzk.AnyOp, n, before)
-		if err := sc.run(t.Context(), s); err != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := sc.run(ctx, s); err != nil {
 			t.Errorf("request %d lost, before it was applied %v: %v", n, before, err)
 		}
 		select {

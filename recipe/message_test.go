@@ -107,7 +107,9 @@ func TestMessages_BadFrames(t *testing.T) {
 	for _, bad := range [][]byte{
 		nil, []byte("text"), good[:len(good)-1], good[:9], good[:5], append(bytes.Clone(good), 2),
 		append(bytes.Clone(good[:len(good)-1]), packMessage([]byte("two"))[4:]...),
-		{0, 1, 0, 1, 1, 0xff, 0xff, 0xff, 0xff, 2}, {0, 1, 0, 1, 2}, {0, 1, 0, 2, 1, 0, 0, 0, 0, 2},
+		{0, 1, 0, 1, 1, 0xff, 0xff, 0xff, 0xff, 2},
+		{0, 1, 0, 1, 2},
+		{0, 1, 0, 2, 1, 0, 0, 0, 0, 2},
 	} {
 		if body, err := unpackMessage(bad); !errors.Is(err, ErrFormat) {
 			t.Errorf("% x: got %q, %v", bad, body, err)

@@ -39,7 +39,8 @@ type Participants struct {
 	shared bool // wait for exclusive contenders only
 	proven bool // who waits watches its own znode, too
 	acl    []session.ACL
-	warned sync.Once
+	warned sync.Once // about children that do not belong
+	mixed  sync.Once // about contenders of the other family
 }
 
 // Candidates returns the participants of an election.
@@ -245,7 +246,25 @@ func (p *Participant) ahead(ctx context.Context) (string, error) {
 	}
 	pred, foreign := predecessor(names, p.seq, p.participants.shared)
 	p.participants.warn(foreign)
+	p.participants.warnMixed(names)
 	return pred, nil
+}
+
+// warnMixed logs once that contenders of both families stand on the path: unless
+// kazoo is told otherwise (extra_lock_patterns), its contenders do not wait for
+// Curator's, and both hold.
+func (ps *Participants) warnMixed(names []string) {
+	if ps.Logger == nil {
+		return
+	}
+	for _, name := range names {
+		if c, ok := parseContender(name); ok && c.kazoo != ps.naming.hex {
+			ps.mixed.Do(func() {
+				ps.Logger.Warn("contenders of kazoo and of Curator stand on one path: kazoo's do not wait for Curator's", "path", ps.Path, "child", name)
+			})
+			return
+		}
+	}
 }
 
 // warn logs once that children are no contenders we know.

@@ -55,6 +55,7 @@ type contender struct {
 	name   string
 	seq    Sequence
 	shared bool // a reader of a read-write lock
+	kazoo  bool // in kazoo's naming
 }
 
 // marks are what stands before the sequence in the layouts that may meet on
@@ -62,15 +63,15 @@ type contender struct {
 // ordered among each other: Apache Curator's locks, latches and read-write
 // locks, kazoo's locks, go-zookeeper's Lock (-lock-).
 var marks = []struct {
-	text   string
-	shared bool
+	text          string
+	shared, kazoo bool
 }{
-	{"lock-", false},
-	{"latch-", false},
-	{"__lock__", false},
-	{"__rlock__", true},
-	{"__READ__", true},
-	{"__WRIT__", false},
+	{"lock-", false, false},
+	{"latch-", false, false},
+	{"__lock__", false, true},
+	{"__rlock__", true, true},
+	{"__READ__", true, false},
+	{"__WRIT__", false, false},
 }
 
 // parseContender tells whether a child contends and where it stands.
@@ -81,11 +82,11 @@ func parseContender(name string) (contender, bool) {
 	}
 	for _, m := range marks {
 		if strings.HasSuffix(head, m.text) {
-			return contender{name, seq, m.shared}, true
+			return contender{name, seq, m.shared, m.kazoo}, true
 		}
 	}
 	if head == "n_" || isWriteLock(head) {
-		return contender{name, seq, false}, true
+		return contender{name: name, seq: seq}, true
 	}
 	return contender{}, false
 }
