@@ -593,3 +593,77 @@ func TestLock_MixedFamiliesAreTold(t *testing.T) {
 		}
 	})
 }
+
+// An Ack is decided by the server, not by what was read before: the claim is lost, and
+// the item reserved by another, while the Ack is under way.
+func TestReservation_LostWhileTheAckIsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		q := func(name string) *Queue { return NewQueue(w.dial(name), QueueConfig{Path: "/q"}) }
+		must(t, q("p").Put(t.Context(), []byte("one")))
+		a, err := q("a").Reserve(t.Context())
+		must(t, err)
+		other := q("b")
+		w.Delay(jute.OpExists, time.Second)
+		acked := make(chan error, 1)
+		go func() { acked <- a.Ack(t.Context()) }()
+		time.Sleep(time.Second / 2) // it has been read that the claim stands
+		must(t, w.Delete("/q-taken/"+a.Name()))
+		b, err := other.Reserve(t.Context())
+		must(t, err)
+		if err := <-acked; !errors.Is(err, ErrNotHeld) {
+			t.Errorf("ack: %v", err)
+		}
+		w.Delay(jute.OpExists, 0)
+		must(t, b.Ack(t.Context()))
+	})
+}
+
+// The claim of another program, which does not count in the item, is left alone.
+func TestReservation_ForeignClaimIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		q := NewPriorityQueue(s, PriorityQueueConfig{Path: "/q", Reserve: true})
+		must(t, q.Put(t.Context(), []byte("one"), 5))
+		r, err := q.Reserve(t.Context())
+		must(t, err)
+		claim := "/q/taken/" + r.Name()
+		must(t, w.Delete(claim))
+		_, err = w.CreateEphemeral(w.dial("kazoo").ID(), claim, []byte("kazoo"), jute.FlagEphemeral)
+		must(t, err)
+		if err := r.Ack(t.Context()); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("ack: %v", err)
+		}
+		settle()
+		if w.data(claim) != "kazoo" || !w.Exists(r.Path()) {
+			t.Error("the foreign claim, or its item, is gone")
+		}
+	})
+}
+
+// A double barrier is not opened by a member who has counted one that died since.
+func TestDoubleBarrier_AMemberDiesWhileItIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		dead := w.dial("dead")
+		go func() {
+			_, _ = NewDoubleBarrier(dead, DoubleBarrierConfig{Path: "/b", N: 2, ID: "dead"}).Enter(dead.Context())
+		}()
+		synctest.Wait()
+		w.Delay(jute.OpGetChildren2, time.Second)
+		entered := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		s := w.dial("a")
+		go func() {
+			entered <- second(NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/b", N: 2, ID: "a"}).Enter(ctx))
+		}()
+		time.Sleep(time.Second / 2) // both were listed
+		w.ExpireSession(dead.ID())
+		time.Sleep(time.Hour)
+		if w.Exists("/b/ready") {
+			t.Error("it opened for one of two")
+		}
+		cancel()
+		if err := <-entered; !errors.Is(err, context.Canceled) {
+			t.Errorf("enter: %v", err)
+		}
+	})
+}
