@@ -20,7 +20,7 @@ func TestReadOnly_AgentsReadOn(t *testing.T) {
 	settings := `
 zookeeper {
   servers         = ["` + strings.Join(e.Addrs(), `", "`) + `"]
-  session_timeout = "6s"
+  session_timeout = "10s"
   read_only       = true
 }
 service "web" {

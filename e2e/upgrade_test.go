@@ -16,7 +16,7 @@ import (
 // upgraded are the settings of a host that renders two keys of one config, beside
 // being a member and a candidate whose hook works all the time.
 func upgraded(servers []string, dir, log, id string) string {
-	return working(servers, "", log, id) + `
+	return strings.Replace(working(servers, "", log, id), guardedSession, "20s", 1) + `
 service "web" {
   group   = "/services/web"
   address = "127.0.0.1"
@@ -117,6 +117,8 @@ func watchPairs(t *testing.T, dir string) func() (int, string) {
 	end, found := make(chan struct{}), make(chan result, 1)
 	go func() {
 		var r result
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
 		for {
 			for _, id := range []string{"a", "b", "c"} {
 				text, _ := os.ReadFile(filepath.Join(dir, id))
@@ -129,7 +131,7 @@ func watchPairs(t *testing.T, dir string) func() (int, string) {
 			case <-end:
 				found <- r
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-tick.C:
 			}
 		}
 	}()

@@ -184,7 +184,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 	case len(proved) == 0:
 		d.add(LevelOK, "identity", "", "none: ACLs see our address alone")
 	default:
-		d.add(LevelOK, "identity", "", fmt.Sprintf("the server sees %s", strings.Trim(fmt.Sprint(proved), "[]")))
+		d.add(LevelOK, "identity", "", "the server sees "+strings.Trim(fmt.Sprint(proved), "[]"))
 	}
 	return ids
 }

@@ -88,14 +88,14 @@ func (s *Server) serving(ctx context.Context, limit time.Duration) bool {
 	return s.mode(ctx, limit) != ""
 }
 
-// mode returns "standalone", "leader" or "follower", or "" while the server
-// does not serve.
 // Mode is what the server says of itself, as in "leader".
 func (s *Server) Mode(tb testing.TB) string {
 	tb.Helper()
 	return s.mode(tb.Context(), startLimit)
 }
 
+// mode returns "standalone", "leader", "follower" or "observer", or "" while the
+// server does not serve.
 func (s *Server) mode(ctx context.Context, limit time.Duration) string {
 	answer, err := s.ask(ctx, "srvr", limit)
 	if err != nil {
