@@ -10,20 +10,22 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 )
 
-// The complete programs of the library's page are built in a module of their own
-// and run, and print what their last comment says.
+// The complete programs of the pages are built in a module of their own and run,
+// and print what their last comment says.
 func TestLibraryPrograms(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("library.md")
-	if err != nil {
-		t.Fatal(err)
+	for page, least := range map[string]int{"library.md": 3, "tutorials.md": 1} {
+		testPrograms(t, page, least)
 	}
+}
+
+func testPrograms(t *testing.T, page string, least int) {
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	programs := 0
-	for _, b := range blocks(string(page)) {
+	for _, b := range blocks(read(t, page)) {
 		if b.kind != "go" || b.lines[0] != "package main" {
 			continue
 		}
@@ -31,7 +33,7 @@ func TestLibraryPrograms(t *testing.T) {
 		text := strings.Join(b.lines, "\n") + "\n"
 		_, comment, found := strings.Cut(text, "// Output:\n")
 		if !found {
-			t.Errorf("library.md:%d: the program does not say what it prints", b.line)
+			t.Errorf("%s:%d: the program does not say what it prints", page, b.line)
 			continue
 		}
 		var want strings.Builder
@@ -43,11 +45,33 @@ func TestLibraryPrograms(t *testing.T) {
 			want.WriteString(out + "\n")
 		}
 		if got := runProgram(t, root, text); got != want.String() {
-			t.Errorf("library.md:%d: got\n%swant\n%s", b.line, got, want.String())
+			t.Errorf("%s:%d: got\n%swant\n%s", page, b.line, got, want.String())
 		}
 	}
-	if programs < 3 {
-		t.Errorf("%d programs", programs)
+	if programs < least {
+		t.Errorf("%s: got %d programs, want %d", page, programs, least)
+	}
+}
+
+// TestReadmeProgram: the lines of Go in the README stand in that order in a program that is run.
+func TestReadmeProgram(t *testing.T) {
+	programs := read(t, "library.md")
+	lines := 0
+	for _, b := range blocks(read(t, "../README.md")) {
+		if b.kind != "go part" {
+			continue
+		}
+		for i, line := range b.lines {
+			_, rest, found := strings.Cut(programs, strings.TrimSpace(line)+"\n")
+			if !found {
+				t.Fatalf("README.md:%d: %q is not in library.md", b.line+1+i, line)
+			}
+			programs = rest
+			lines++
+		}
+	}
+	if lines == 0 {
+		t.Error("README.md has no Go")
 	}
 }
 
