@@ -83,7 +83,7 @@ type settingsInUse struct {
 	closed bool       // the agent stops
 }
 
-// news wakes those who tell others; each has size 1.
+// news wakes the publishers of the record; each has size 1.
 type news struct {
 	record   chan struct{} // the record of this host may be another
 	services chan struct{} // a service, or its checks, changed
@@ -211,7 +211,7 @@ func (a *Agent) use(cfg *Config) {
 	a.dns.Changed()
 }
 
-// Registry is where the agent's metrics are registered, for whoever adds some.
+// Registry is where the agent's metrics are registered. Callers may add their own.
 func (a *Agent) Registry() *prometheus.Registry { return a.metrics.reg }
 
 // HTTPAddr is the address that the HTTP listener has; empty: there is none.
@@ -371,7 +371,7 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) []*bundle {
 	}
 	a.loop.do(ctx, func() {
 		a.loop.set(cfg.Sources(), bundles)
-		a.loop.publish() // before the conditions that tell of it
+		a.loop.publish() // before the conditions that depend on it
 	})
 	for _, b := range bundles {
 		if b.Err != nil {

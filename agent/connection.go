@@ -13,11 +13,11 @@ import (
 
 // How patient the watch over the connection is.
 const (
-	connectPatience = 2 * time.Second // before a start without a server is told
-	connectRepeat   = time.Minute     // before the newest error replaces the one that was told
+	connectPatience = 2 * time.Second // before a start without a server is reported
+	connectRepeat   = time.Minute     // before the newest error replaces the reported one
 )
 
-// followConnection tells what becomes of the session, with a condition while
+// followConnection reports the state of the session, with a condition while
 // there is no connection, and events, so that an outage and its reason can be
 // read at any place. It sleeps while nothing changes.
 func (a *Agent) followConnection(ctx context.Context) {
@@ -39,7 +39,7 @@ func (a *Agent) followConnection(ctx context.Context) {
 	}
 }
 
-// followSession tells of one session until it has ended.
+// followSession reports on one session until it has ended.
 func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 	connected := uint64(0)
 	for {

@@ -157,7 +157,7 @@ func (r *execRunner) run(ctx context.Context) {
 // not with 0.
 type ExecError struct {
 	Name string
-	Code int // as a shell would tell it: 128 and the signal's number, 127 when it could not be started
+	Code int // as a shell reports it: 128 and the signal's number, 127 when it could not be started
 	Err  error
 }
 
@@ -262,7 +262,7 @@ func (r *execRunner) follow(ctx context.Context, restart context.CancelCauseFunc
 	}
 }
 
-// signal tells the program that its inputs changed.
+// signal sends the program the signal for changed inputs.
 func (r *execRunner) signal(pid int) {
 	name := r.cfg.Signal
 	if name == "" {

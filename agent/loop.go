@@ -17,7 +17,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// How often the loop looks at things that nobody tells it.
+// How often the loop looks at things that cause no event.
 const (
 	driftInterval = 10 * time.Second
 	idleWait      = time.Hour
@@ -104,7 +104,7 @@ type bundle struct {
 	report   bundleReport
 	former   *bundle            // the newest one of this name that was applied, until this one is
 	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
-	grant    context.CancelFunc // tells the apply in flight that it needs no permit
+	grant    context.CancelFunc // lets the apply in flight go on without a permit
 	inTurn   bool               // the newest apply is part of a turn of a rollout
 	turnDue  bool               // the one that is due is
 }
@@ -126,7 +126,7 @@ func newBundle(cfg apply.Config, declared []view.Source) *bundle {
 	}
 }
 
-// bundleReport is what the loop tells about a bundle.
+// bundleReport is what the loop publishes about a bundle.
 type bundleReport struct {
 	State      string // waiting, ok, kept, failed
 	Stage      string // where it failed: render, stage, check, swap, reload

@@ -85,7 +85,7 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 		b.grant()
 	}
 	job.Newest = func() view.View { return l.snapshot.Load().view }
-	l.dirty = l.dirty || !b.drifting // whoever reads is not told of a look at the disk
+	l.dirty = l.dirty || !b.drifting // a look at the disk changes nothing for readers
 	l.applies.Go(func() {
 		r := applied{b, l.engine.Run(ctx, job)}
 		keep := l.renderOf(&job, &r.Result)
@@ -133,7 +133,7 @@ func (l *loop) result(r applied) {
 	turned := b.record(&r.Result)
 	l.note(b)
 	if turned {
-		l.publish() // Who sees the condition finds what it tells of in the status.
+		l.publish() // A reader of the condition finds its cause in the status.
 		l.dirty = true
 	}
 	l.tell(b, &r.Result)

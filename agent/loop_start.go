@@ -7,8 +7,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// start follows the beginning: complete, last known good, or ready with
-// neither.
+// start decides how the loop begins: with a complete view, with the last known
+// good one, or ready without a view.
 func (l *loop) start(now time.Time) time.Duration {
 	if !l.isSet {
 		return idleWait
@@ -63,7 +63,7 @@ func (l *loop) takeLastGood(now time.Time) {
 	l.log.Warn("running from last known good", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
 }
 
-// checkReady tells once that the first useful state is reached.
+// checkReady reports once that the first useful state is reached.
 func (l *loop) checkReady(now time.Time) {
 	if l.isReady {
 		return

@@ -91,7 +91,7 @@ func (h *hostMaintenance) arm() {
 	})
 }
 
-// tell wakes those who wait for a change. h.mu is held.
+// tell wakes the goroutines that wait for a change. h.mu is held.
 func (h *hostMaintenance) tell() {
 	close(h.changed)
 	h.changed = make(chan struct{})

@@ -34,7 +34,7 @@ type orphans struct {
 	agent *Agent
 	wake  chan struct{} // size 1: add was called
 
-	turn     chan struct{} // size 1: whoever fills it compares, the others wait
+	turn     chan struct{} // size 1: the sender compares, the others wait
 	compared atomic.Bool   // only the first session of a process can be a resumed one
 
 	mu     sync.Mutex // mu guards former.
@@ -123,7 +123,7 @@ func (o *orphans) Run(ctx context.Context, s *session.Session, _ func(view.Updat
 		o.mu.Unlock()
 		if len(former) > 0 {
 			if err := o.sweep(ctx, s, former); err != nil {
-				return nil //nolint:nilerr // a unit that is told to end has no error.
+				return nil //nolint:nilerr // a unit that was stopped has no error.
 			}
 		}
 		if s.Context().Err() == nil {
@@ -143,8 +143,8 @@ func (o *orphans) Run(ctx context.Context, s *session.Session, _ func(view.Updat
 
 // sweep deletes what the session owns and the settings do not want; with former
 // settings, only what those wanted. It tries until it is done or the session has
-// ended, and returns an error only when ctx ends: a server that cannot tell, or
-// does not let us, keeps no unit from its work.
+// ended, and returns an error only when ctx ends: a server that does not know,
+// or refuses, keeps no unit from its work.
 func (o *orphans) sweep(ctx context.Context, s *session.Session, former []*Config) error {
 	log := o.agent.log
 	for failures := 1; ; failures++ {
@@ -203,7 +203,7 @@ func (o *orphans) wantedBefore(ctx context.Context, s *session.Session, former [
 		if err != nil {
 			return nil, err
 		}
-		w.dirs = nil // what cannot be told apart is nobody's
+		w.dirs = nil // a znode without a known owner is left alone
 		before = append(before, w)
 	}
 	return slices.DeleteFunc(paths, func(path string) bool {
@@ -244,7 +244,7 @@ func (o *orphans) deleteAll(ctx context.Context, s *session.Session, paths []str
 type wanted struct {
 	paths map[string]bool
 	lines map[string]string // path of an election -> mark of its candidates
-	dirs  []string          // whose children are not told apart
+	dirs  []string          // whose children have no known owner
 }
 
 // wantedOf lists what units would take over, or use again, in session s.
@@ -256,7 +256,7 @@ func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Lo
 			return nil, fmt.Errorf("service %s: %w", c.Name, err)
 		}
 		if err != nil {
-			// Its znode cannot be told from others: all are kept.
+			// Its znode is not known among the others: keep all.
 			log.Warn("member of a former process not looked for", "service", c.Name, "err", err)
 			w.dirs = append(w.dirs, c.Group)
 			continue
@@ -279,8 +279,8 @@ func wantedOf(ctx context.Context, s *session.Session, cfg *Config, log *slog.Lo
 			w.paths[rolling.HostPath(b.Name, cfg.ID)] = true
 		}
 	}
-	// Permits of rolling reloads and of rollouts are not adopted: whoever still
-	// needs one asks again, and one that is kept would block the fleet.
+	// Permits of rolling reloads and of rollouts are not adopted: a host that
+	// still needs one asks again, and a permit that is kept would block the fleet.
 	return w, nil
 }
 

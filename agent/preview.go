@@ -24,8 +24,8 @@ const (
 )
 
 // Preview renders a bundle from the present view, changes nothing, and
-// compares with the files in place. Whoever may open the page on this host is
-// not shown what the files' own modes would keep from them.
+// compares with the files in place. The page shows no file that its own mode hides
+// from other users.
 func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error) {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
 	for _, bc := range cfg.Bundles {

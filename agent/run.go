@@ -122,7 +122,7 @@ func (a *Agent) wait(ctx context.Context, sessionErr <-chan error) (stopMode, er
 }
 
 // decide is what on_stop means now. With auto, a service manager that is
-// restarting us makes it a hand-over; when nobody can tell, we leave.
+// restarting us makes it a hand-over; when that is unknown, the agent leaves.
 func (a *Agent) decide() stopMode {
 	switch a.cfg.Load().OnStop {
 	case onStopLeave:
@@ -159,7 +159,7 @@ func (m stopMode) String() string {
 
 // shutdown is the ordered stop: no new work; members and candidates leave, or
 // stay for the next process; the session ends or is kept; the listeners go
-// last, so that health tells the truth to the end.
+// last, so that health is true to the end.
 func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	over := mode != stopLeave
 	if over {
@@ -219,7 +219,7 @@ func (a *Agent) longestDrain() time.Duration {
 	return d
 }
 
-// tellReady tells the service manager once that we are up.
+// tellReady reports to the service manager once that the agent is up.
 func (a *Agent) tellReady(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -37,7 +37,7 @@ func (a shown) Ended() <-chan struct{} { return a.loop.done }
 func (a shown) HTTP() *web.HTTPConfig { return a.cfg.Load().HTTP }
 
 // Session implements web.Source: without a connection it returns an error at
-// once, so that nobody who looks during an outage is kept waiting.
+// once, so that a reader does not wait during an outage.
 func (a shown) Session(ctx context.Context) (*session.Session, error) {
 	if st := a.sessions.State(); st != session.Connected && st != session.ReadOnly {
 		return nil, fmt.Errorf("ZooKeeper is %s", st)

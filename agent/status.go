@@ -14,7 +14,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Status returns the present status. It costs nothing when nobody asks.
+// Status returns the current status. It is computed on demand.
 func (a *Agent) Status() web.Status {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
 	s := web.Status{

@@ -45,7 +45,7 @@ type unitParts struct {
 	life func(ctx context.Context)
 	// leave, when set, is called before the unit is stopped for good.
 	leave func(ctx context.Context)
-	// replaces, when set, tells whether a unit of the given new key can take
+	// replaces, when set, reports whether a unit of the given new key can take
 	// over from this one, which then does not leave.
 	replaces func(key any) bool
 	// value is the thing itself, for status and orders.

@@ -159,7 +159,7 @@ func (a *Agent) reloadsHere(name string) bool {
 	return true
 }
 
-// services are the services of the settings, as their registrars tell.
+// services are the services of the settings, as their registrars report them.
 func (a *Agent) services() []registry.ServiceStatus {
 	list := []registry.ServiceStatus{}
 	for _, c := range a.cfg.Load().Services {

@@ -12,8 +12,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// groupFollower is a group, or a set of groups, whose guards tell by open
-// conditions that they keep members.
+// groupFollower is a group, or a set of groups. A condition is open while a guard
+// holds members.
 type groupFollower struct {
 	follow Unit
 	conds  *condition.Set

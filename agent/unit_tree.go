@@ -66,7 +66,7 @@ type subscription struct {
 
 	// Of the present session.
 	up       func(view.Update)
-	stopping <-chan struct{} // closed when the unit is told to stop
+	stopping <-chan struct{} // closed when the unit must stop
 
 	mu   sync.Mutex // mu guards last.
 	last usage

@@ -15,7 +15,7 @@ type usage struct {
 	err     error
 }
 
-// report tells the fleet what is in use. Of a host in maintenance that comes
+// report publishes what is in use. Of a host in maintenance that comes
 // first: publishers do not wait for it.
 func (m *subscription) report(version int64, state string, err error) {
 	m.mu.Lock()
@@ -24,8 +24,8 @@ func (m *subscription) report(version int64, state string, err error) {
 	m.tell()
 }
 
-// tell passes on what is in use. m.mu is held, so that an older state is never
-// told after a newer one.
+// tell passes on what is in use. m.mu is held, so that an older state never follows
+// a newer one.
 func (m *subscription) tell() {
 	state, err := m.last.state, m.last.err
 	if reason, _ := m.agent.hostMaint.reason(); reason != "" {

@@ -215,7 +215,7 @@ func (r *report) describe(ctx context.Context, origins Origins) {
 	slices.Sort(r.Notes)
 }
 
-// key describes a key from the view, and reports whether versions tell more.
+// key describes a key from the view, and reports whether versions know more.
 func (r *report) key(v *Value) bool {
 	t, ok := r.view.Tree(v.Name)
 	if !ok {

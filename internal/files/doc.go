@@ -3,8 +3,8 @@
 //
 // [Begin] starts a change of several files. [Tx.Stage] writes a new file
 // beside its destination, [Tx.Swap] renames all of them into place, and
-// [Tx.Restore] puts the old ones back. A journal in the state directory tells
-// [Recover] what a killed process left. [Written] is the record of a file in
+// [Tx.Restore] puts the old ones back. From a journal in the state directory
+// [Recover] learns what a killed process left. [Written] is the record of a file in
 // place; [Written.Drift] says how the file differs from it.
 //
 // Guarantees: all files of a change are new, or all are old, also after a kill

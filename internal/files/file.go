@@ -319,7 +319,7 @@ func tempPrefix(base string) string {
 
 const tempMark = ".zkagent-"
 
-// Digest returns the digest by which files are told apart.
+// Digest returns the digest that identifies the content of a file.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])

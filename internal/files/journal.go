@@ -15,8 +15,8 @@ import (
 //
 //	swap      the renames have begun. All files new: the change was made; its
 //	          check and its reload are owed. Otherwise it is undone from the
-//	          links to the old files, or their copies; no program was told to
-//	          read the new ones.
+//	          links to the old files, or their copies; no program has read
+//	          the new ones.
 //	restore   the old files are being put back, and a reload is owed.
 //
 // The old file of a rename is kept by a link beside it. The old bytes of a

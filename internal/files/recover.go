@@ -25,7 +25,7 @@ import (
 type Recovered struct {
 	Bundle string
 	New    bool            // the new files are in place; no check of them in place is known to have passed
-	Reload bool            // a program may have been told to read the new files
+	Reload bool            // a program may have read the new files
 	Owed   json.RawMessage // of TxConfig
 	Tx     *Tx             // nil with Err
 	// Err says why the change cannot be put right now (a full disk). Its
@@ -36,7 +36,7 @@ type Recovered struct {
 // errDamaged: a journal that is no JSON.
 var errDamaged = errors.New("the journal is damaged")
 
-// Recover finishes what the journals in the state directory tell: of all
+// Recover finishes the transactions of the journals in the state directory: of all
 // bundles, or of the one that cfg names. Call it before anything is staged, and
 // for a bundle whose Swap failed with [ErrPending]. The error joins those of the
 // bundles and of unreadable journals; the others are returned all the same.
@@ -182,7 +182,7 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 	}
 	s.swapped = state == stateNew
 	if e.File.InPlace && state == stateOther && s.prev != "" {
-		// A write in place was cut: it is neither new nor old.
+		// A write in place was cut: the file is a mixture.
 		s.swapped, state = true, stateOld
 	}
 	return state, nil
@@ -198,7 +198,7 @@ func (s *Staged) stateOf(e entry) (fileState, error) {
 		digest = Digest(now)
 	}
 	// The bytes can be equal where only mode or owner change: the staged
-	// file tells whether it was renamed.
+	// file shows whether it was renamed.
 	_, statErr := s.dir.root.Lstat(e.Temp)
 	staged := e.Temp != "" && statErr == nil
 	switch {

@@ -102,7 +102,7 @@ func (s *Staged) keep(cfg TxConfig) error {
 		return nil
 	}
 	if s.inPlace() && cfg.StateDir == "" {
-		return nil // Nobody else could find the copy.
+		return nil // No other process could find the copy.
 	}
 	name := tempName(s.base, "old")
 	err := s.keepAs(name, cfg)

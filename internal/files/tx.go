@@ -20,7 +20,7 @@ type TxConfig struct {
 	Owed json.RawMessage
 	// Durable makes the journal survive a crash of the host also for one
 	// renamed file. Set it where a check follows the swap: without the journal
-	// nobody would know that the check has not passed.
+	// the next process would not know that the check has not passed.
 	Durable bool
 	FS      *FS // for tests
 }

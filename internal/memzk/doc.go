@@ -12,7 +12,7 @@
 //
 // Production, or any data that anybody wants to see again. It is one process
 // with no disk and no quorum: everything is gone when it ends. It has no TLS,
-// no limits on clients. It listens on loopback unless told otherwise.
+// no limits on clients. It listens on loopback by default.
 // And it is never the only judge of a recipe: what matters is tested against a
 // real server too, and this package's own tests compare it with one.
 //

@@ -88,7 +88,7 @@ func connectResponse(sess *session, withReadOnly, readOnly bool) []byte {
 
 // auth checks a credential; a wrong one ends the connection after the reply.
 func (c *conn) auth(xid int32, d *jute.Decoder) bool {
-	_ = d.Int32() // the type, which nobody uses
+	_ = d.Int32() // the type, which is not used
 	scheme, credential := d.String(), d.Buffer()
 	if d.Err() != nil {
 		return false

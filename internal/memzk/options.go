@@ -20,7 +20,7 @@ type Options struct {
 	MaxTimeout        time.Duration     // largest session timeout granted; 20 ticks
 	ContainerInterval time.Duration     // pause between two reapings of containers and TTL znodes; DefaultContainerInterval
 	MaxFrame          int               // largest packet from a client in bytes; DefaultMaxFrame
-	SuperDigest       string            // "user:base64(sha1(user:password))" of whom no ACL stops; "" for nobody
+	SuperDigest       string            // "user:base64(sha1(user:password))" of a user whom no ACL stops; "" for none
 	NoExtendedTypes   bool              // refuse TTL znodes, as a server does where they are not switched on
 	EnforceQuota      bool              // refuse what goes over a hard quota, as a server does where that is switched on
 	Version           string            // whose ways the server has, see Personality; DefaultVersion
@@ -29,8 +29,8 @@ type Options struct {
 	NoWords           bool              // answer no four-letter word, as where none is whitelisted
 	Logger            *slog.Logger      // nil discards
 
-	// Committed, when not nil, is told of every transaction: what it creates, sets
-	// and deletes, in the order of the transactions, before anybody else can see
+	// Committed, when not nil, is called for every transaction: what it creates, sets
+	// and deletes, in the order of the transactions, before a client can see
 	// them. It must not call the server, nor change the data.
 	Committed func(changes []Change)
 }

@@ -11,7 +11,7 @@ import (
 // from 3.8 on are compared with the real ones, the others by what clients use.
 var versions = []string{"3.4.13", "3.5.9", "3.6.4", "3.7.2", "3.8.0", "3.9.3", "3.9.6"}
 
-// DefaultVersion is what a Server is when nobody says otherwise.
+// DefaultVersion is the version of a Server without Options.Version.
 const DefaultVersion = "3.8"
 
 // Personality returns the version whose ways a server of that version has: the

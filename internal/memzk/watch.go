@@ -85,7 +85,7 @@ func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
 }
 
 // has answers checkWatches: from 3.9 on for a watch of the connection with one of
-// the modes, before for any watch on path, whoever set it.
+// the modes, before that for any watch on path, of any connection.
 func (w *watchTable) has(path string, c *conn, modes watchMode) bool {
 	if !w.separate {
 		return len(w.byPath[path]) > 0

@@ -3,7 +3,7 @@ package memzk
 import "github.com/zkagent/zkagent/internal/jute"
 
 // setWatches takes up the watches of a former connection. What changed since
-// the zxid that the client names is told at once instead.
+// the zxid that the client names gives an event at once instead.
 func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 	since := d.Int64()
 	data, exist, child := d.Strings(), d.Strings(), d.Strings()
@@ -37,7 +37,7 @@ func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 	return nil, nil
 }
 
-// takeUp sets one watch, or tells what happened to its znode.
+// takeUp sets one watch, or sends the event of what happened to its znode.
 func (c *conn) takeUp(w *watchTable, path string, event int32, changed func(*node) bool) {
 	switch n := c.replica.tree.get(path); {
 	case n == nil:
@@ -58,8 +58,8 @@ func (c *conn) addPersistent(path string, mode watchMode) {
 	c.replica.dataWatches.add(path, c, mode)
 }
 
-// missed tells of a change that the former connection did not hear of. Newer
-// servers tell nobody who may not read the znode.
+// missed sends the event of a change that the former connection has missed. Newer
+// servers send it only to a session that may read the znode.
 func (c *conn) missed(n *node, event int32, path string) {
 	if !c.s.opts.since("3.9.6") || allowed(n.acl, jute.PermRead, c.ids) {
 		c.notify(event, path)

@@ -14,7 +14,7 @@ import (
 //
 // Few of them are read one by one, many together: then one pair of requests
 // reads a few hundred and watches data and children, and a znode that had no
-// child when it was read needs no list, for its watch tells of the first.
+// child when it was read needs no list: its watch reports the first child.
 func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
 	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone }))
 	if err := m.coverAll(ctx, len(zs)); err != nil {

@@ -9,8 +9,8 @@
 // Snapshots are immutable and share what did not change.
 //
 // A root that does not exist yet, vanishes or is recreated is normal. A znode
-// that cannot be read is told in the snapshot, tried again with a back-off, and
-// does not disturb the rest.
+// that cannot be read has its error in the snapshot, is tried again with a back-off,
+// and does not disturb the rest.
 //
 // # Not here
 //

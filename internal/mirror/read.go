@@ -15,7 +15,7 @@ import (
 // its parent is not asked for; then the marked and the found data; then the
 // lists of what was found, and so on.
 //
-// A znode without children has its list watched, too: nothing else tells of its
+// A znode without children has its list watched, too: only that watch reports its
 // first child.
 func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 	lists, data := m.split(marks)

@@ -14,7 +14,7 @@ import (
 // depth, and what it skips unless that is known to be quiet.
 //
 // A cover ends with its connection, and then the session sets all watches one
-// by one, which tells what changed meanwhile: reading everything again would
+// by one, which reports what changed meanwhile: reading everything again would
 // take the server longer, and move all data.
 
 // coverFrom is the number of znodes from which on a tree is covered.
@@ -45,8 +45,8 @@ func (m *Mirror) skipped(rel string) {
 	m.cover = nil
 }
 
-// watchLists gives znodes that have children a watch of the list: the server may
-// not tell of a child that the session may not read otherwise.
+// watchLists gives znodes that have children a watch of the list: otherwise
+// the server may not report a child that the session may not read.
 func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
 	if len(zs) == 0 || !m.cover.Live() {
 		return nil

@@ -15,7 +15,7 @@ import (
 //
 // Servers from 3.8.4 and 3.9.2 on keep events of znodes from sessions that may not
 // read them, and use the watch up all the same: when an ACL is closed, the znode is
-// set and the ACL is opened again, nothing tells of it. So every 30 to 60 seconds the
+// set and the ACL is opened again, no event comes. So every 30 to 60 seconds the
 // mirror asks for the Stat of the root and of a few other znodes, each in its turn.
 // That is not more for a large tree: there it takes longer until each had its turn.
 
@@ -38,7 +38,7 @@ func (m *Mirror) ended(ctx context.Context) bool {
 }
 
 // failed takes in an error that is not "does not exist", of the data or of the list.
-// It returns it when the context or the session has ended, and else tells it in the
+// It returns it when the context or the session has ended, and else notes it in the
 // snapshot: the znode keeps its last state and is tried again after a back-off.
 func (m *Mirror) failed(ctx context.Context, z *znode, kids bool, err error) error {
 	if m.ended(ctx) {

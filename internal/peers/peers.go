@@ -1,8 +1,8 @@
 // Package peers runs recipes of other libraries, for tests that share paths with
 // them: Apache Curator and ZooKeeper's own recipes in Java, and Python's kazoo.
 //
-// Each peer is a program that is told what to do by lines on its standard input
-// and answers by lines; see kazoo_peer.py.
+// Each peer is a program that takes orders as lines on its standard input and
+// answers with lines; see kazoo_peer.py.
 package peers
 
 import (

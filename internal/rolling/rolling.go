@@ -13,7 +13,7 @@
 // Guaranteed: while sessions live, at most K hosts are between start and end.
 // After a halt no host starts. A newer version lifts no halt; only [Clear] does.
 // A share is of the hosts that have the bundle now, counted at each take. A
-// changed number is in force when nobody holds a permit.
+// changed number is in force when no host holds a permit.
 //
 // Not guaranteed: a host whose session ends in the middle of its turn goes on
 // without its permit, because its files have changed already.
@@ -167,7 +167,7 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 func (p *Permit) Release(ctx context.Context, failed error) error {
 	if failed != nil {
 		if err := Stop(ctx, p.s, p.cfg, failed); err != nil {
-			// The lease stays until the session ends: nobody starts in our place.
+			// The lease stays until the session ends: no other host starts in our place.
 			return fmt.Errorf("halt the rolling reload of %s: %w", p.cfg.Bundle, err)
 		}
 	}

@@ -18,7 +18,7 @@ var (
 
 // leftoverComments reports the marks in a settings file.
 func (s *Settings) leftoverComments(name string, data []byte) {
-	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // What is wrong is told by the parser.
+	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // The parser reports errors.
 	for _, t := range tokens {
 		if m := leftoverComment.FindSubmatch(t.Bytes); t.Type == hclsyntax.TokenComment && m != nil {
 			s.errorAt(t.Range, "Left over from import", "%s Do what it says, then delete the comment.", sentence(string(m[1])))

@@ -181,7 +181,7 @@ func (s *Settings) Err() error {
 }
 
 // sort orders the diagnostics by file, position and text, and drops repeated
-// ones: the same mistake is told once.
+// ones: the same mistake is reported once.
 func (s *Settings) sort() {
 	pos := func(d *hcl.Diagnostic) hcl.Range {
 		if d.Subject == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// OnEmpty is what one template does while nobody in a group is up.
+// OnEmpty is what one template does while no member of a group is up.
 type OnEmpty struct {
 	Template string `json:"template"` // BUNDLE or BUNDLE/TEMPLATE
 	Group    string `json:"group"`

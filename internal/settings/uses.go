@@ -14,10 +14,10 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// origin says where the text of a template stands, so that its errors can be
-// told with a place that an editor can open.
+// origin says where the text of a template stands, so that its errors name a place
+// that an editor can open.
 type origin struct {
-	file   string    // the file that holds the text; empty: it cannot be told
+	file   string    // the file that holds the text; empty: not known
 	line   int       // added to the line in the template
 	column int       // added to the column, in the first line or, indented, in all
 	indent bool      // column counts in every line

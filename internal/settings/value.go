@@ -11,7 +11,7 @@ import (
 )
 
 // ParseDuration parses a duration such as "10s", "1h30m" or "2d". A number
-// without a unit is refused: nobody would agree on which one is meant.
+// without a unit is refused: readers disagree on which one is meant.
 func ParseDuration(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	if text == "0" {

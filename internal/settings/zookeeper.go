@@ -19,7 +19,7 @@ import (
 )
 
 // Session timeouts outside of these are legal and seldom meant: a server
-// grants 2 to 20 ticks, 4 s to 40 s unless it was told otherwise.
+// grants 2 to 20 ticks, 4 s to 40 s by default.
 const (
 	shortSession = 2 * time.Second
 	longSession  = 40 * time.Second

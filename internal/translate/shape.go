@@ -269,7 +269,7 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 	if base != "" && text[0] == '.' {
 		from = opening(list, i-1)
 	}
-	// The list keeps its length: the index of whoever goes over it stays right.
+	// The list keeps its length, so that the index of a loop over it stays right.
 	out := slices.Clone(list)
 	for j := from; j < i; j++ {
 		out[j] = token{"", 'o'}

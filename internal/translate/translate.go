@@ -123,7 +123,7 @@ func (t *Template) miss(format string, args ...any) {
 }
 
 // Lost is how many constructs could not be translated. Each is among the
-// notes; the other notes only tell what is done in another way here.
+// notes; the other notes only say what zkagent does in another way.
 func (r *Result) Lost() int {
 	n := r.lost
 	for _, t := range r.templates {
