@@ -37,7 +37,7 @@ type word struct {
 var words = map[string]word{
 	"members": {0, groupNames}, "members accept": {0, groupNames}, "watch": {0, groupNames}, "resign": {0, electionNames}, "elect": {0, electionNames},
 	"render": {0, bundleNames}, "blame": {0, bundleNames}, "explain": {0, bundleNames}, "history": {0, bundleNames}, "hooks run": {0, hookNames}, "hooks log": {0, hookNames}, "fleet": {0, configNames}, "exec": {0, configNames},
-	"config get": {0, configNames}, "config diff": {0, configNames}, "config history": {0, configNames}, "config rollback": {0, configNames},
+	"audit": {0, configNames}, "config get": {0, configNames}, "config diff": {0, configNames}, "config history": {0, configNames}, "config rollback": {0, configNames},
 	"config edit": {0, configNames}, "config freeze": {0, configNames}, "config unfreeze": {0, configNames}, "config export": {0, configNames},
 	"config convert": {0, configNames}, "config gc": {0, configNames}, "config schema": {0, configNames}, "config finish": {0, configNames},
 	"config plan": {1, configNames}, "config publish": {1, configNames}, "config import": {1, configNames},

@@ -44,6 +44,7 @@ var commands = []struct {
 	{groupFleet, newConfigCommand},
 	{groupFleet, newRolloutCommand},
 	{groupFleet, newFleetCommand},
+	{groupFleet, newAuditCommand},
 	{groupScript, newLockCommand},
 	{groupScript, newElectCommand},
 	{groupScript, newResignCommand},

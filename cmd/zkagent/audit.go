@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/session"
+)
+
+// deed is one thing that somebody did.
+type deed struct {
+	Time  time.Time `json:"time"`
+	Where string    `json:"where"` // the config, or "this host"
+	Who   string    `json:"who,omitempty"`
+	What  string    `json:"what"`
+	Why   string    `json:"why,omitempty"`
+}
+
+func newAuditCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "audit [NAME|PATH]", Short: "Who published, rolled out, paused, halted, froze, and when",
+		Long: `Who published, rolled out, paused, resumed, aborted or froze a config, and when,
+newest first: of all configs of the settings, or of one. With an agent on this
+host its orders are listed, too: maintenance, an accepted loss, a resignation.
+
+Nothing is written for it: versions, rollouts and freezes say who made them, as
+far back as they are kept, and the agent keeps its last 500 events.`,
+		Example: "  zkagent audit /config/site",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var deeds []deed
+			err := g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				ctx, cancel := g.patience(ctx, 0)
+				defer cancel()
+				targets, err := auditTargets(conf, args)
+				if err != nil {
+					return err
+				}
+				for _, t := range targets {
+					of, err := auditOf(ctx, s, t)
+					if err != nil {
+						return explain(err, t)
+					}
+					deeds = append(deeds, of...)
+				}
+				if len(args) > 0 {
+					return nil
+				}
+				halts, err := rolling.Halts(ctx, s)
+				for _, h := range halts {
+					deeds = append(deeds, deed{h.Time, "template " + h.Bundle, h.Host, "halted its rolling reload", h.Reason})
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				deeds = append(deeds, g.localDeeds(c.Context())...)
+			}
+			slices.SortStableFunc(deeds, func(a, b deed) int { return b.Time.Compare(a.Time) })
+			return g.printAudit(deeds)
+		},
+	}
+}
+
+// auditTargets are the configs that are asked about.
+func auditTargets(conf *agent.Config, args []string) ([]target, error) {
+	if len(args) > 0 {
+		t, err := targetOf(conf, args[0])
+		return []target{t}, err
+	}
+	if conf == nil || len(conf.Configs) == 0 {
+		return nil, usagef("name a config by its path, or give settings with config blocks by --config")
+	}
+	var list []target
+	for _, c := range conf.Configs {
+		list = append(list, target{name: c.Name, path: c.Path, layout: c.Layout})
+	}
+	return list, nil
+}
+
+// auditOf is what the versions, the rollouts and the freeze of a config tell.
+func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) {
+	var deeds []deed
+	versions, err := config.History(ctx, s, t.path)
+	if err != nil && !errors.Is(err, config.ErrNoVersion) {
+		return nil, err
+	}
+	for _, v := range versions {
+		what := fmt.Sprintf("wrote version %d", v.Number)
+		if v.RollbackOf > 0 {
+			what += fmt.Sprintf(", the content of version %d", v.RollbackOf)
+		}
+		if v.Active {
+			what += ", in use"
+		}
+		deeds = append(deeds, deed{v.Time, t.name, auditWho(v.Author, v.Host), what, v.Message})
+	}
+	names, err := fleet.Names(ctx, s, t.path)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		st, err := fleet.Head(ctx, s, t.path, name)
+		if errors.Is(err, fleet.ErrNoRollout) {
+			continue // collected meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		deeds = append(deeds, deed{st.Created.UTC(), t.name, st.Proposal.Who, fmt.Sprintf("proposed version %d as %s", st.Proposal.Version, name), st.Proposal.Why})
+		deeds = append(deeds, deed{st.GateAt.Time.UTC(), t.name, cmp.Or(st.Gate.By, st.Gate.Host), name + ": " + auditGate(st), st.Gate.Reason})
+	}
+	frozen, err := config.Frozen(ctx, s, t.path)
+	if frozen != nil {
+		deeds = append(deeds, deed{frozen.Since.UTC(), t.name, "", "froze it", frozen.Reason})
+	}
+	return deeds, err
+}
+
+func auditWho(author, host string) string {
+	if author == "" || host == "" {
+		return cmp.Or(author, host)
+	}
+	return author + "@" + host
+}
+
+// auditGate is the newest state of a rollout in words.
+func auditGate(st *fleet.State) string {
+	text := st.Phase()
+	if st.Gate.Round > 0 {
+		text += fmt.Sprintf(", tried again %s", term.Count(st.Gate.Round, "time"))
+	}
+	if st.Gate.IgnoreGate {
+		text += ", resumed past its health gate"
+	}
+	return text
+}
+
+// localDeeds are the orders that the agent of this host was given.
+func (g *globals) localDeeds(ctx context.Context) []deed {
+	var deeds []deed
+	path, err := g.socket()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := g.patience(ctx, 0)
+	defer cancel()
+	_ = web.NewClient(path).Events(ctx, 0, false, func(e event.Event) bool { // Without an agent there are none.
+		if e.Kind == "order" || e.Kind == "maintenance" {
+			deeds = append(deeds, deed{Time: e.Time.UTC(), Where: "this host", What: e.Kind + " " + e.Subject, Why: e.Text})
+		}
+		return true
+	})
+	return deeds
+}
+
+func (g *globals) printAudit(deeds []deed) error {
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "deeds", deeds)
+	}
+	t := &term.Table{Header: []string{"WHEN", "WHERE", "WHO", "WHAT", "WHY"}}
+	for _, d := range deeds {
+		t.Add(d.Time.Format(time.RFC3339), d.Where, orWord(d.Who, "-"), d.What, orWord(d.Why, "-"))
+	}
+	return g.PrintTable(t)
+}
