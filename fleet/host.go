@@ -424,6 +424,7 @@ func (h *host) look(ctx context.Context) error {
 		}
 	}
 	a.looked, a.read, a.moved = true, true, false
+	a.caught = false // what was taken for granted may have been old
 	return nil
 }
 
