@@ -67,6 +67,7 @@ type Staged struct {
 	oldAttr attributes
 	changed bool
 	swapped bool
+	closed  bool
 }
 
 // stage writes data beside the destination, with mode and owner set, and

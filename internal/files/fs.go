@@ -45,6 +45,7 @@ type directory struct {
 	// shared says that another user can write to the directory, or to one on
 	// the way to it.
 	shared bool
+	more   int // users beyond the first: the files of a transaction share it
 }
 
 // openDirectory opens the directory that a path leads to under the policy of
@@ -69,12 +70,29 @@ func openDirectory(fs *FS, path, symlink string) (*directory, error) {
 		_ = root.Close()
 		return nil, err
 	}
-	return &directory{fs, w.path, root, w.shared}, nil
+	return &directory{fs: fs, path: w.path, root: root, shared: w.shared}, nil
 }
 
 func (d *directory) join(name string) string { return d.path + string(os.PathSeparator) + name }
 
-func (d *directory) close() { _ = d.root.Close() }
+// close ends one use, and the last use closes it.
+func (d *directory) close() {
+	if d.more > 0 {
+		d.more--
+		return
+	}
+	_ = d.root.Close()
+}
+
+// is reports whether both are open on one directory, found in the same way.
+func (d *directory) is(o *directory) bool {
+	x, err := d.root.Stat(".")
+	if err != nil || d.shared != o.shared {
+		return false
+	}
+	y, err := o.root.Stat(".")
+	return err == nil && os.SameFile(x, y)
+}
 
 func (d *directory) rename(from, to string) error {
 	return d.fs.do("rename", d.join(to), func() error { return d.root.Rename(from, to) })

@@ -159,6 +159,10 @@ func (s *Staged) discard() {
 }
 
 func (s *Staged) close() {
+	if s.closed {
+		return
+	}
+	s.closed = true
 	if s.copied != "" {
 		_ = os.Remove(s.copied)
 		s.copied = ""

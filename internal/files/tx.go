@@ -44,6 +44,8 @@ var (
 type Tx struct {
 	cfg    TxConfig
 	staged []*Staged
+	paths  map[string]bool       // of the staged files
+	dirs   map[string]*directory // by path: one descriptor for all files in it
 	phase  phase
 	stuck  bool // a restore has failed
 	// durable says that the journal survives a crash of the host.
@@ -62,14 +64,32 @@ func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range tx.staged {
-		if other.dir.join(other.base) == s.dir.join(s.base) {
-			s.discard()
-			return nil, fmt.Errorf("stage %s: another template of the bundle has the same destination", f.Destination)
-		}
+	if tx.paths[s.dir.join(s.base)] {
+		s.discard()
+		return nil, fmt.Errorf("stage %s: another template of the bundle has the same destination", f.Destination)
 	}
-	tx.staged = append(tx.staged, s)
+	tx.take(s)
 	return s, nil
+}
+
+// take makes a file a part of the change. Files of one directory share its
+// descriptor: whoever names the keys of a for_each chooses how many there are.
+func (tx *Tx) take(s *Staged) {
+	if tx.paths == nil {
+		tx.paths, tx.dirs = map[string]bool{}, map[string]*directory{}
+	}
+	tx.paths[s.dir.join(s.base)] = true
+	tx.staged = append(tx.staged, s)
+	if d := tx.dirs[s.dir.path]; d != nil && d.is(s.dir) {
+		if s.undo == s.dir {
+			s.undo = d
+		}
+		s.dir.close()
+		d.more++
+		s.dir = d
+		return
+	}
+	tx.dirs[s.dir.path] = s.dir
 }
 
 // Remove stages the removal of a file that is no longer wanted. A file whose
@@ -96,7 +116,7 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 		s.close()
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
 	}
-	tx.staged = append(tx.staged, s)
+	tx.take(s)
 	return true, nil
 }
 

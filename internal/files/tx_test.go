@@ -313,3 +313,44 @@ func TestRecover_DamagedJournal(t *testing.T) {
 		t.Errorf("got %v %v, damaged %v", list, err, Damaged(dir))
 	}
 }
+
+// TestTx_ManyFiles: a change of more files than the process may open leaves
+// descriptors for everything else.
+func TestTx_ManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	open := func() int {
+		t.Helper()
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for round := range 2 { // new files, then changed ones
+		before := open()
+		tx := Begin(TxConfig{StateDir: t.TempDir(), Bundle: "b"})
+		for i := range 300 {
+			if _, err := tx.Stage(File{Destination: filepath.Join(dir, fmt.Sprint(i))}, []byte(fmt.Sprint(round, i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := open() - before; n > 20 {
+			t.Errorf("300 staged files of one directory hold %d descriptors", n)
+		}
+		if _, err := tx.Stage(File{Destination: filepath.Join(dir, "7")}, nil); err == nil {
+			t.Error("a destination was staged twice")
+		}
+		if err := tx.Swap(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if n := open() - before; n > 5 {
+			t.Errorf("the change has left %d descriptors", n)
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, "299")); err != nil || string(data) != fmt.Sprint(round, 299) {
+			t.Errorf("got %q, %v", data, err)
+		}
+	}
+}
