@@ -7,11 +7,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/history"
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -317,6 +319,66 @@ func TestStorm_ReservationsLoseNothing(t *testing.T) {
 					t.Logf("body %s: %d acks, of which one is certain", body, n)
 				}
 			}
+		})
+	}
+}
+
+// Counters and values lose no change of anybody, with replies lost and all clients at
+// once.
+func TestStorm_CountersAndValues(t *testing.T) {
+	for _, seed := range seeds(t, 3) {
+		t.Run(seedName(seed), func(t *testing.T) {
+			const clients, changes = 3, 12
+			bubble(t, func(t *testing.T, w *world) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				w.Delay(jute.OpGetData, 10*time.Millisecond) // all read before one writes
+				var wg sync.WaitGroup
+				for c := range clients {
+					s := w.dial(fmt.Sprintf("c%d", c))
+					wg.Go(func() {
+						n, v := NewCounter(s, CounterConfig{Path: "/n"}), NewValue(s, "/v")
+						for i := range changes {
+							if _, err := n.Add(t.Context(), 1); err != nil {
+								t.Errorf("add: %v", err)
+							}
+							for done := false; !done; {
+								old, err := v.Get(t.Context())
+								if err == nil {
+									done, err = v.CompareAndSet(t.Context(), old, fmt.Appendf(slices.Clip(old.Data), "%d.%d;", c, i))
+								}
+								if err != nil {
+									t.Errorf("set: %v", err)
+									return
+								}
+							}
+						}
+					})
+				}
+				rng := rand.New(rand.NewPCG(seed, 7))
+				go func() {
+					for ctx.Err() == nil {
+						w.LoseReply(memzk.AnyOp, 1+rng.IntN(20), rng.IntN(2) == 0)
+						pause(ctx, time.Duration(rng.Int64N(int64(time.Second))))
+					}
+				}()
+				wg.Wait()
+				cancel()
+				w.ClearFaults()
+				s := w.dial("last")
+				if n, err := NewCounter(s, CounterConfig{Path: "/n"}).Value(t.Context()); n != clients*changes || err != nil {
+					t.Errorf("counted %d, %v, want %d", n, err, clients*changes)
+				}
+				v, err := NewValue(s, "/v").Get(t.Context())
+				must(t, err)
+				for c := range clients {
+					for i := range changes {
+						if n := strings.Count(string(v.Data), fmt.Sprintf("%d.%d;", c, i)); n != 1 {
+							t.Errorf("change %d of client %d is there %d times: %s", i, c, n, v.Data)
+						}
+					}
+				}
+			})
 		})
 	}
 }
