@@ -3,11 +3,13 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -101,8 +103,13 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 	// The last known good view is written once things have settled; then
 	// ZooKeeper goes, and the agent is killed and started again.
 	eventually(t, "the last good view to be saved", func() bool {
-		saved, _ := os.ReadDir(a.path("state/lastgood"))
-		return len(saved) > 0
+		var saved strings.Builder
+		_ = filepath.WalkDir(a.path("state/lastgood"), func(path string, _ fs.DirEntry, _ error) error {
+			data, _ := os.ReadFile(path)
+			saved.Write(data)
+			return nil
+		})
+		return strings.Contains(saved.String(), "10.0.0.1") && !strings.Contains(saved.String(), "10.0.0.2")
 	})
 	zk.Stop(t)
 	a.signal(t, syscall.SIGKILL)

@@ -109,6 +109,8 @@ type lbFleet struct {
 	port    int
 	dir     string
 	servers map[int]*http.Server
+	members []int // that are registered, oldest first
+	next    int   // the next one is new: a member that comes and goes would be damped
 	via     clients
 	live    []time.Duration // from each change until the load balancer follows it
 }
@@ -137,8 +139,8 @@ func newLBFleet(t *testing.T) *lbFleet {
 			_ = s.Close()
 		}
 	})
-	for i := range lbMembers {
-		f.join(t, i)
+	for range lbMembers {
+		f.join(t)
 	}
 	return f
 }
@@ -147,8 +149,10 @@ func lbName(n int) string { return fmt.Sprintf("m%d", n) }
 func lbHost(n int) string { return fmt.Sprintf("127.0.7.%d", n+1) }
 
 // join starts a server and registers it.
-func (f *lbFleet) join(t *testing.T, n int) {
+func (f *lbFleet) join(t *testing.T) int {
 	t.Helper()
+	n := f.next
+	f.next++
 	l, err := net.Listen("tcp", net.JoinHostPort(lbHost(n), strconv.Itoa(f.port)))
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +163,8 @@ func (f *lbFleet) join(t *testing.T, n int) {
 	if _, _, err := f.s.Create(t.Context(), "/services/api/"+lbName(n), f.data(n, ""), session.Ephemeral); err != nil {
 		t.Fatal(err)
 	}
+	f.members = append(f.members, n)
+	return n
 }
 
 func (f *lbFleet) data(n int, status string) []byte {
@@ -181,6 +187,7 @@ func (f *lbFleet) leave(t *testing.T, n int) {
 	if err := f.s.Delete(t.Context(), "/services/api/"+lbName(n), -1); err != nil {
 		t.Fatal(err)
 	}
+	f.members = slices.DeleteFunc(f.members, func(m int) bool { return m == n })
 }
 
 // stop ends a server once its requests are answered, as a good service does.
@@ -197,7 +204,6 @@ func (f *lbFleet) stop(t *testing.T, n int) {
 // change makes one change and waits until the load balancer follows it.
 func (f *lbFleet) change(t *testing.T, i int) {
 	t.Helper()
-	const extra = lbMembers
 	serves := func(n int, want bool) {
 		t.Helper()
 		began := time.Now()
@@ -206,26 +212,25 @@ func (f *lbFleet) change(t *testing.T, i int) {
 	}
 	switch i % 4 {
 	case 0:
-		f.join(t, extra)
-		serves(extra, true)
+		serves(f.join(t), true)
 	case 1: // a member that drains, leaves, and ends
-		f.set(t, extra, view.StatusDraining)
-		serves(extra, false)
-		f.leave(t, extra)
-		f.stop(t, extra)
+		n := f.members[len(f.members)-1]
+		f.set(t, n, view.StatusDraining)
+		serves(n, false)
+		f.leave(t, n)
+		f.stop(t, n)
 	case 2:
-		n := i / 4 % lbMembers
+		n := f.members[i/4%lbMembers]
 		f.set(t, n, view.StatusMaintenance)
 		serves(n, false)
 		f.set(t, n, "")
 		serves(n, true)
 	case 3: // a member that leaves without draining, and serves on for a while
-		n := i / 4 % lbMembers
+		n := f.members[0]
 		f.leave(t, n)
 		serves(n, false)
 		f.stop(t, n)
-		f.join(t, n)
-		serves(n, true)
+		serves(f.join(t), true)
 	}
 }
 
