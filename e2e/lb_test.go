@@ -346,7 +346,7 @@ func (f *lbFleet) to(t *testing.T, addr string) clients {
 func (f *lbFleet) agent(t *testing.T, more string) string {
 	t.Helper()
 	ip := dnsAddress()
-	startAgent(t, "lb", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" { path = \"/services/api\" }\ndns { listen = \"%s:53\" }\n%s", f.zk, ip, more))
+	startAgent(t, "lb", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  guard { enabled = false }\n}\ndns { listen = \"%s:53\" }\n%s", f.zk, ip, more))
 	answered(t, []string{"4"}, "sh", "-c", "dig @"+ip+" +short +time=2 +tries=1 api.group.zkagent | wc -l | tr -d ' '")
 	return ip
 }
@@ -465,7 +465,9 @@ func (f *lbFleet) haproxyRuntime(t *testing.T, command ...string) clients {
 	conf, addr := f.haproxy(t, "", "  server-template slot 20 127.0.0.1:1 disabled\n")
 	f.run(t, append(slices.Clone(command), "-db", "-f", conf)...)
 	eventually(t, "haproxy's socket", func() bool { _, err := os.Stat(filepath.Join(f.dir, "haproxy.sock")); return err == nil })
-	f.run(t, binary, "haproxy", "--zk", f.zk, "--socket", filepath.Join(f.dir, "haproxy.sock"), "--backend", "web", "/services/api")
+	// Changes follow each other so fast that the guard would hold the members.
+	settings := f.file(t, "slots.hcl", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  guard { enabled = false }\n}\n", f.zk))
+	f.run(t, binary, "haproxy", "--config", settings, "--socket", filepath.Join(f.dir, "haproxy.sock"), "--backend", "web", "api")
 	return f.to(t, addr)
 }
 
@@ -476,7 +478,7 @@ func (f *lbFleet) transport(t *testing.T) clients {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- registry.NewGroup(registry.GroupConfig{Name: "api", Path: "/services/api"}).Run(ctx, s, p.Update)
+		done <- registry.NewGroup(registry.GroupConfig{Name: "api", Path: "/services/api", Guard: registry.GuardConfig{Off: true}}).Run(ctx, s, p.Update)
 	}()
 	t.Cleanup(func() {
 		cancel()

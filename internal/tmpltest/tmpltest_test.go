@@ -104,12 +104,20 @@ func TestRun_DataOfATestAlone(t *testing.T) {
     contents: '{{ key "web/a" }}{{ keyOrDefault "web/b" "none" }}'
     data: {configs: {web: {a: x, b: null}}}
     want: xnone
+  - name: over another
+    contents: '{{ key "web/a" }}{{ key "web/c" }}'
+    data_file: under.yaml
+    data: {configs: {web: {c: z}}}
+    want: yz
 `
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(name), "under.yaml"), []byte("configs: {web: {a: y}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	results, err := Run(t.Context(), []string{name}, Options{Match: regexp.MustCompile("")})
-	if err != nil || len(results) != 1 || !results[0].OK {
+	if err != nil || len(results) != 2 || !results[0].OK || !results[1].OK {
 		t.Errorf("got %+v, %v", results, err)
 	}
 }
