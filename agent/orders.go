@@ -140,9 +140,11 @@ func (a *Agent) maint(_ context.Context, o web.Args) error {
 		m.Until = time.Now().Add(d)
 	}
 	if m.Drain && o["drain"] != "service" {
-		if m.DrainFor, err = time.ParseDuration(o["drain"]); err != nil || m.DrainFor <= 0 {
+		d, err := time.ParseDuration(o["drain"])
+		if err != nil || d <= 0 {
 			return fmt.Errorf("drain is %q, not a duration", o["drain"])
 		}
+		m.DrainFor = view.Seconds(d)
 	}
 	return r.SetMaintenance(m)
 }

@@ -24,7 +24,7 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 		rec.Error = r.Err.Error()
 	}
 	if last := l.engine.LastReload(b.Config.Name); last != nil {
-		rec.Reload = fmt.Sprintf("exit %d after %s", last.Code, last.Took.Round(time.Millisecond))
+		rec.Reload = fmt.Sprintf("exit %d after %s", last.Code, time.Duration(last.Took).Round(time.Millisecond))
 	}
 	for _, f := range r.Wrote {
 		rec.Files = append(rec.Files, renderlog.File{Path: f.Destination, Gone: f.Gone, Size: len(f.Data), Data: f.Data})

@@ -52,7 +52,7 @@ func (a *Agent) state(snap *snapshot) string {
 
 func zooKeeperStatus(z session.Status) web.ZooKeeperStatus {
 	s := web.ZooKeeperStatus{
-		State: z.State.String(), Server: z.Server, Timeout: z.Timeout, Since: z.Since,
+		State: z.State.String(), Server: z.Server, Timeout: view.Seconds(z.Timeout), Since: z.Since,
 		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
 		Resumed: z.Resumed, LastError: z.LastError, Warning: z.Warning,
 	}
@@ -90,7 +90,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []web.TemplateStatus
 		r := snap.report(b.Name)
 		t := web.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
-			LastChange: r.LastChange, Took: r.Took, Position: b.Position, Sources: []string{},
+			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Sources: []string{},
 			OwedSince: a.engine.OwedSince(b.Name), LastReload: (*web.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.Owed = !t.OwedSince.IsZero()

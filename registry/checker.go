@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/zkagent/zkagent/view"
 )
 
 // Report is the state that a ttl check is told.
@@ -21,17 +23,17 @@ const (
 
 // CheckStatus is the state of one check as status shows it.
 type CheckStatus struct {
-	Name    string        `json:"name"` // label of the check
-	Kind    string        `json:"kind"` // tcp, http, grpc, exec
-	State   Verdict       `json:"state"`
-	Since   time.Time     `json:"since,omitzero"`    // of the state
-	Last    time.Time     `json:"last,omitzero"`     // newest result
-	OK      bool          `json:"ok"`                // newest result
-	Warning bool          `json:"warning,omitempty"` // of the newest run; the check passes
-	Output  string        `json:"output"`            // of the newest result
-	Exit    int           `json:"exit,omitempty"`    // of the newest result of a command
-	Took    time.Duration `json:"took"`              // how long the newest run lasted
-	Results uint64        `json:"results"`           // count
+	Name    string       `json:"name"` // label of the check
+	Kind    string       `json:"kind"` // tcp, http, grpc, exec
+	State   Verdict      `json:"state"`
+	Since   time.Time    `json:"since,omitzero"`    // of the state
+	Last    time.Time    `json:"last,omitzero"`     // newest result
+	OK      bool         `json:"ok"`                // newest result
+	Warning bool         `json:"warning,omitempty"` // of the newest run; the check passes
+	Output  string       `json:"output"`            // of the newest result
+	Exit    int          `json:"exit,omitempty"`    // of the newest result of a command
+	Took    view.Seconds `json:"took_seconds"`      // how long the newest run lasted
+	Results uint64       `json:"results"`           // count
 }
 
 // checker runs one check again and again and keeps its verdict. It lives as
@@ -193,7 +195,7 @@ func (k *checker) add(r result) {
 		k.status.Since = now
 	}
 	s := &k.status
-	s.State, s.Last, s.OK, s.Warning, s.Output, s.Exit, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.exit, r.took
+	s.State, s.Last, s.OK, s.Warning, s.Output, s.Exit, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.exit, view.Seconds(r.took)
 	s.Results++
 	state := s.State
 	k.mu.Unlock()

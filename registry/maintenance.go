@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Maintenance takes a service out on purpose, whatever its checks say.
@@ -19,8 +20,8 @@ type Maintenance struct {
 	Until  time.Time `json:"until,omitzero"`   // zero: until it is switched off
 	// Drain shows the member as draining before it is taken out, for DrainFor
 	// (0: as long as the service drains when it leaves).
-	Drain    bool          `json:"drain,omitempty"`
-	DrainFor time.Duration `json:"drain_for,omitempty"`
+	Drain    bool         `json:"drain,omitempty"`
+	DrainFor view.Seconds `json:"drain_for_seconds,omitempty"`
 }
 
 // active reports whether the maintenance is on at that time.

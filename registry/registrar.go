@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // States of a service as status shows them.
@@ -241,7 +242,7 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 		m.Since = time.Now()
 	}
 	if m.On && m.Drain && m.DrainFor == 0 {
-		m.DrainFor = r.cfg.Drain
+		m.DrainFor = view.Seconds(r.cfg.Drain)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -86,7 +86,7 @@ func (r *Registrar) wantLeaving(now time.Time) want {
 
 func (r *Registrar) wantMaintenance(now time.Time) want {
 	w := want{state: StateMaintenance, next: r.maint.Until}
-	end := r.maint.Since.Add(r.maint.DrainFor)
+	end := r.maint.Since.Add(time.Duration(r.maint.DrainFor))
 	switch {
 	case r.maint.Drain && now.Before(end) && r.status.Registered:
 		w.present, w.status, w.next = true, view.StatusDraining, earliest(w.next, end)

@@ -116,11 +116,11 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 // planJSON is a plan for machines.
 type planJSON struct {
 	*config.Plan
-	Diff     string          `json:"diff"`
-	Strategy *fleet.Strategy `json:"strategy,omitempty"` // of a rollout
-	Rollout  string          `json:"open_rollout,omitempty"`
-	Command  string          `json:"command"` // that publishes exactly this
-	Fleet    *fleetPlan      `json:"fleet,omitempty"`
+	Diff     string     `json:"diff"`
+	Strategy any        `json:"strategy,omitempty"` // of a rollout
+	Rollout  string     `json:"open_rollout,omitempty"`
+	Command  string     `json:"command"` // that publishes exactly this
+	Fleet    *fleetPlan `json:"fleet,omitempty"`
 }
 
 // printPlan shows the differences and the guarded command.
@@ -138,7 +138,7 @@ func (g *globals) printPlan(p *planned, t target) error {
 	if g.IsJSON() {
 		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t), Fleet: p.fleet}
 		if p.roll.rollout {
-			data.Strategy = &strategy
+			data.Strategy = strategyJSON(strategy)
 		}
 		if err := g.PrintJSON("plan", data); err != nil {
 			return err

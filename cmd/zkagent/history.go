@@ -360,7 +360,7 @@ func (g *globals) printStory(s *story) error {
 			g.Printf("  a reload is owed, for %s\n", term.Age(st.OwedSince))
 		}
 		if r := st.LastReload; r != nil {
-			g.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(r.Took), term.Age(r.At))
+			g.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(time.Duration(r.Took)), term.Age(r.At))
 		}
 		for _, c := range s.Conditions {
 			g.Printf("  %s: %s (for %s)\n", term.Printable(c.Name()), term.Printable(c.Text), term.Age(c.Since))

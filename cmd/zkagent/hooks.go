@@ -124,7 +124,7 @@ func (g *globals) printRuns(h web.HookStatus) error {
 		return term.PrintList(&g.Console, "runs", runs)
 	}
 	for _, r := range runs {
-		_, _ = fmt.Fprintf(g.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), term.Short(r.Took), r.Code, term.Printable(r.Error))
+		_, _ = fmt.Fprintf(g.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
 		for line := range strings.Lines(r.Output) {
 			_, _ = fmt.Fprintln(g.Out, "  "+term.Printable(strings.TrimSuffix(line, "\n")))
 		}

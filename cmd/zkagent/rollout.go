@@ -136,6 +136,35 @@ func rolloutHosts(state *fleet.State) []string {
 	return slices.Compact(ids)
 }
 
+// proposalJSON is a proposal for machines.
+func proposalJSON(p fleet.Proposal) any {
+	return struct {
+		fleet.Proposal
+
+		Strategy any `json:"strategy"`
+	}{p, strategyJSON(p.Strategy)}
+}
+
+// strategyJSON is a strategy with its durations in seconds. The fields without a
+// value hide those of the strategy.
+func strategyJSON(s fleet.Strategy) any {
+	return struct {
+		fleet.Strategy
+
+		Bake        float64 `json:"bake_seconds"`
+		Pause       float64 `json:"pause_seconds"`
+		VoteTimeout float64 `json:"vote_timeout_seconds"`
+		Grace       float64 `json:"grace_seconds"`
+		HideBake    *int    `json:"bake,omitempty"`
+		HidePause   *int    `json:"pause,omitempty"`
+		HideVotes   *int    `json:"vote_timeout,omitempty"`
+		HideGrace   *int    `json:"grace,omitempty"`
+	}{
+		Strategy: s, Bake: time.Duration(s.Bake).Seconds(), Pause: time.Duration(s.Pause).Seconds(),
+		VoteTimeout: time.Duration(s.VoteTimeout).Seconds(), Grace: time.Duration(s.Grace).Seconds(),
+	}
+}
+
 // waitingJSON is what a rollout waits for, for machines; nil when it does not.
 func waitingJSON(state *fleet.State) any {
 	wait := state.Waiting(time.Now())
@@ -152,7 +181,7 @@ func waitingJSON(state *fleet.State) any {
 // rolloutJSON is the rollout for machines.
 func rolloutJSON(state *fleet.State) map[string]any {
 	return map[string]any{
-		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": state.Proposal, "gate": state.Gate,
+		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": proposalJSON(state.Proposal), "gate": state.Gate,
 		"coordinator": state.Coordinator, "called": state.Called, "hosts": state.Hosts, "counts": countsOf(state),
 		"waiting": waitingJSON(state),
 	}

@@ -158,7 +158,7 @@ func (g *globals) reloadRow(t *term.Table, v *web.TemplateStatus) {
 	case r == nil && v.Owed:
 		t.Add("  reload", "-", g.stateWord("owed"), term.Age(v.OwedSince), "not tried in this process")
 	case r != nil:
-		state, detail := "done", joined([]string{"took " + term.Short(r.Took), r.Error}, "; ")
+		state, detail := "done", joined([]string{"took " + term.Short(time.Duration(r.Took)), r.Error}, "; ")
 		if r.Error != "" {
 			state = "failed"
 		}

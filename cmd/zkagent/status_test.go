@@ -20,6 +20,7 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
 )
 
 // fakeAgent serves a status on a unix socket until the function that it
@@ -66,7 +67,7 @@ func troubled() *web.Status {
 		Agent:  web.AgentStatus{ID: "web-07", State: "running"},
 		Health: fleet.Failing, Summary: "1 template ok, 1 failed; ZooKeeper suspended",
 		ZooKeeper: web.ZooKeeperStatus{
-			State: "suspended", SessionID: "0x17", Timeout: 10 * time.Second, Since: ago(50 * time.Hour), LastError: "dial: connection refused",
+			State: "suspended", SessionID: "0x17", Timeout: view.Seconds(10 * time.Second), Since: ago(50 * time.Hour), LastError: "dial: connection refused",
 			Reconnects: 3, Watches: 12, Resumed: true,
 		},
 		Conditions: []web.Condition{
@@ -87,7 +88,7 @@ func troubled() *web.Status {
 			},
 			{
 				Name: "other", State: "ok", Version: "118", LastChange: ago(55 * time.Hour), Owed: true, OwedSince: ago(56 * time.Hour),
-				LastReload: &web.ReloadStatus{At: ago(57 * time.Hour), Took: 1200 * time.Millisecond, Code: 1, Error: "exit status 1: no space"},
+				LastReload: &web.ReloadStatus{At: ago(57 * time.Hour), Took: view.Seconds(1200 * time.Millisecond), Code: 1, Error: "exit status 1: no space"},
 			},
 		},
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/view"
 )
 
 // reloadRequest is one bundle's wish for a reload after its files are in
@@ -42,10 +43,10 @@ type reloads struct {
 
 // ReloadStatus is the newest run of a reload command.
 type ReloadStatus struct {
-	At    time.Time     `json:"at"`
-	Took  time.Duration `json:"took"`
-	Code  int           `json:"code"`
-	Error string        `json:"error,omitempty"`
+	At    time.Time    `json:"at"`
+	Took  view.Seconds `json:"took_seconds"`
+	Code  int          `json:"code"`
+	Error string       `json:"error,omitempty"`
 }
 
 // reloadQueue is the queue of one command.

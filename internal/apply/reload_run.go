@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/view"
 )
 
 // retried runs one command, again with back-off as often as it may.
@@ -44,7 +45,7 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
 		}
 	}
-	r.note(req.bundle, ReloadStatus{At: began, Took: took, Code: res.Code, Error: errorText(err)})
+	r.note(req.bundle, ReloadStatus{At: began, Took: view.Seconds(took), Code: res.Code, Error: errorText(err)})
 	return err
 }
 

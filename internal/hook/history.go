@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Run is one run of a hook, or of a reload, as its history keeps it.
 type Run struct {
-	Event  string        `json:"event"`
-	Began  time.Time     `json:"began"`
-	Took   time.Duration `json:"took"`
-	State  string        `json:"state"` // started, done or failed
-	Code   int           `json:"code"`
-	Signal string        `json:"signal,omitempty"`
-	Term   int64         `json:"term,omitempty"`
-	Slot   time.Time     `json:"slot,omitzero"`
-	Try    int           `json:"try,omitempty"`
-	Error  string        `json:"error,omitempty"`
-	Output string        `json:"output,omitempty"` // its end
+	Event  string       `json:"event"`
+	Began  time.Time    `json:"began"`
+	Took   view.Seconds `json:"took_seconds"`
+	State  string       `json:"state"` // started, done or failed
+	Code   int          `json:"code"`
+	Signal string       `json:"signal,omitempty"`
+	Term   int64        `json:"term,omitempty"`
+	Slot   time.Time    `json:"slot,omitzero"`
+	Try    int          `json:"try,omitempty"`
+	Error  string       `json:"error,omitempty"`
+	Output string       `json:"output,omitempty"` // its end
 }
 
 // How much of the past is kept.

@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/view"
 )
 
 // ledgered runs the hook between two writes of the ledger: started before,
@@ -98,7 +99,7 @@ func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, t
 	}
 	run := Run{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
 	res, err := r.scope.run(ctx, c)
-	run.Took, run.Code, run.Signal, run.Output = res.Took, res.Code, res.Signal, res.Output
+	run.Took, run.Code, run.Signal, run.Output = view.Seconds(res.Took), res.Code, res.Signal, res.Output
 	result := "ok"
 	if err != nil {
 		run.State, run.Error, result = stateFailed, err.Error(), "failed"

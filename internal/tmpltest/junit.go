@@ -46,16 +46,16 @@ func WriteJUnit(path string, results []Result) error {
 			report.Suites = append(report.Suites, junitSuite{Name: r.File})
 		}
 		s := &report.Suites[len(report.Suites)-1]
-		c := junitCase{Class: strings.TrimSuffix(strings.TrimSuffix(r.File, ".yaml"), ".yml"), Name: r.Name, Time: seconds(r.Took)}
+		c := junitCase{Class: strings.TrimSuffix(strings.TrimSuffix(r.File, ".yaml"), ".yml"), Name: r.Name, Time: seconds(time.Duration(r.Took))}
 		if !r.OK {
 			c.Failure = &junitFailure{Message: r.Error, Text: r.Diff}
 			s.Failures++
 			report.Failures++
 		}
 		s.Cases = append(s.Cases, c)
-		s.took += r.Took
+		s.took += time.Duration(r.Took)
 		s.Tests, s.Time = s.Tests+1, seconds(s.took)
-		took += r.Took
+		took += time.Duration(r.Took)
 		report.Tests++
 	}
 	report.Time = seconds(took)

@@ -58,7 +58,7 @@ func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 		if !r.OK && f.lines[c.Name] > 0 {
 			r.Error = fmt.Sprintf("%s:%d: %s", name, f.lines[c.Name], r.Error)
 		}
-		r.File, r.Name, r.Template, r.Took = name, c.Name, c.Template, time.Since(began)
+		r.File, r.Name, r.Template, r.Took = name, c.Name, c.Template, view.Seconds(time.Since(began))
 		results = append(results, r)
 	}
 	return results, nil

@@ -11,9 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Options say which tests are run, and how.
@@ -25,14 +25,14 @@ type Options struct {
 
 // Result is how one test ended.
 type Result struct {
-	File     string        `json:"file"`
-	Name     string        `json:"name"`
-	Template string        `json:"template,omitempty"`
-	OK       bool          `json:"ok"`
-	Updated  bool          `json:"updated,omitempty"`
-	Error    string        `json:"error,omitempty"` // what is wrong, in one line
-	Diff     string        `json:"diff,omitempty"`
-	Took     time.Duration `json:"took"` // nanoseconds
+	File     string       `json:"file"`
+	Name     string       `json:"name"`
+	Template string       `json:"template,omitempty"`
+	OK       bool         `json:"ok"`
+	Updated  bool         `json:"updated,omitempty"`
+	Error    string       `json:"error,omitempty"` // what is wrong, in one line
+	Diff     string       `json:"diff,omitempty"`
+	Took     view.Seconds `json:"took_seconds"`
 }
 
 // Run runs the tests of the files. The error is of a file itself.

@@ -48,18 +48,18 @@ type AgentStatus struct {
 
 // ZooKeeperStatus is about the session.
 type ZooKeeperStatus struct {
-	State       string        `json:"state"`
-	Server      string        `json:"server,omitempty"`
-	SessionID   string        `json:"session_id,omitempty"` // hexadecimal, as in the log
-	Timeout     time.Duration `json:"timeout"`
-	Since       time.Time     `json:"since,omitzero"`
-	LastAnswer  time.Time     `json:"last_answer,omitzero"`
-	Expirations uint64        `json:"expirations"`
-	Reconnects  uint64        `json:"reconnects"`
-	Watches     int           `json:"watches"`
-	Resumed     bool          `json:"resumed"`
-	LastError   string        `json:"last_error,omitempty"`
-	Warning     string        `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
+	State       string       `json:"state"`
+	Server      string       `json:"server,omitempty"`
+	SessionID   string       `json:"session_id,omitempty"` // hexadecimal, as in the log
+	Timeout     view.Seconds `json:"timeout_seconds"`
+	Since       time.Time    `json:"since,omitzero"`
+	LastAnswer  time.Time    `json:"last_answer,omitzero"`
+	Expirations uint64       `json:"expirations"`
+	Reconnects  uint64       `json:"reconnects"`
+	Watches     int          `json:"watches"`
+	Resumed     bool         `json:"resumed"`
+	LastError   string       `json:"last_error,omitempty"`
+	Warning     string       `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
 }
 
 // SourceStatus is about one declared source.
@@ -99,7 +99,7 @@ type TemplateStatus struct {
 	Version    string        `json:"version,omitempty"`
 	LastApply  time.Time     `json:"last_apply,omitzero"`
 	LastChange time.Time     `json:"last_change,omitzero"` // newest swap; of a former process: the files' time
-	Took       time.Duration `json:"took"`
+	Took       view.Seconds  `json:"took_seconds"`
 	Owed       bool          `json:"owed"` // a reload is owed
 	OwedSince  time.Time     `json:"owed_since,omitzero"`
 	LastReload *ReloadStatus `json:"last_reload,omitempty"` // in this process
@@ -108,10 +108,10 @@ type TemplateStatus struct {
 
 // ReloadStatus is the newest run of a reload command.
 type ReloadStatus struct {
-	At    time.Time     `json:"at"`
-	Took  time.Duration `json:"took"`
-	Code  int           `json:"code"`
-	Error string        `json:"error,omitempty"`
+	At    time.Time    `json:"at"`
+	Took  view.Seconds `json:"took_seconds"`
+	Code  int          `json:"code"`
+	Error string       `json:"error,omitempty"`
 }
 
 // HookStatus is about one hook.

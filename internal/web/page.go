@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
 )
 
 // The page is rendered here, on request: it works without scripts, and what
@@ -179,7 +180,8 @@ func plural(n int, noun string) string {
 }
 
 // short is a duration as precise as people want it.
-func short(d time.Duration) time.Duration {
+func short(took view.Seconds) time.Duration {
+	d := time.Duration(took)
 	switch {
 	case d >= 10*time.Second:
 		return d.Round(time.Second)

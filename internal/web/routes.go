@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,15 +82,25 @@ func orderText(o Args) string {
 	return strings.Join(parts, " ")
 }
 
+// answer writes a document. An object begins with the version of the format, as on
+// the command line; a list is what other programs ask for.
 func answer(w http.ResponseWriter, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err)
+		return
+	}
+	if fields, object := bytes.CutPrefix(data, []byte("{\"")); object && !bytes.HasPrefix(fields, []byte("apiVersion\"")) {
+		data = append([]byte(`{"apiVersion":"v1","`), fields...)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
+	_, _ = w.Write(append(data, '\n'))
 }
 
 func refuse(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
+	_ = json.NewEncoder(w).Encode(map[string]string{"apiVersion": "v1", "error": err.Error()})
 }
 
 // serveHealth says that the process lives and its loop turns.
