@@ -157,6 +157,11 @@ func TestReadOnly_FromTheStart(t *testing.T) {
 		if _, _, err := reader.Exists(t.Context(), "/"); err != nil {
 			t.Error(err)
 		}
+		brief, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, _, err := reader.Create(brief, "/a", nil, Persistent); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a write does not wait for a majority: %v", err)
+		}
 		b.Start()
 		if s := awaitManager(t, m, Connected); s.Server() != "b:2181" || s.Resumed() {
 			t.Errorf("a session at %s, resumed %v", s.Server(), s.Resumed())
