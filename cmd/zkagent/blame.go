@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -184,95 +182,12 @@ func (g *globals) printBlamed(f *blame.File) {
 		l := &f.Lines[i]
 		g.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
 		for _, n := range l.Values {
-			g.Printf("           = %s\n", g.blameValue(&f.Values[n]))
+			g.Printf("           = %s\n", term.Printable(f.Values[n].Words()))
 		}
 		for _, r := range l.Because {
-			g.Printf("           ? %s\n", g.blameReason(f, r))
+			g.Printf("           ? %s\n", term.Printable(f.Reason(r)))
 		}
 	}
-}
-
-// blameReason says which condition or loop stood at which line, and what it looked at.
-func (g *globals) blameReason(f *blame.File, r blame.Reason) string {
-	text := fmt.Sprintf(":%d %s", r.Line, term.Printable(r.Text))
-	if !r.Held {
-		text += " (not)"
-	}
-	var values []string
-	for _, n := range r.Values {
-		values = append(values, g.blameValue(&f.Values[n]))
-	}
-	if len(values) > 0 {
-		text += ": " + strings.Join(values, "; ")
-	}
-	return text
-}
-
-// blameValue says where a value comes from.
-func (g *globals) blameValue(v *blame.Value) string {
-	var words []string
-	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
-	if v.Absent {
-		add("there is no such key")
-	}
-	switch {
-	case v.Kind == template.ValueGroup:
-		add("%s", term.Count(v.Count, "member"))
-	case v.Kind == template.ValueKeys:
-		add("%s", term.Count(v.Count, "key"))
-		if v.Version > 0 {
-			add("version %d", v.Version)
-		}
-	case v.Before > 0:
-		add("before version %d, the oldest that is kept", v.Before)
-	case v.Version > 0 && v.Kind == template.ValueKey && v.Absent:
-		add("deleted by version %d", v.Version)
-	case v.Version > 0:
-		add("version %d", v.Version)
-	case v.Mzxid > 0:
-		add("zxid 0x%x", v.Mzxid)
-	}
-	if v.Author != "" {
-		who := v.Author
-		if v.Host != "" {
-			who += " on " + v.Host
-		}
-		add("by %s", term.Printable(who))
-	}
-	if m := v.Member; m != nil {
-		add("%s", m.Address)
-		if m.Node != "" && !strings.HasPrefix(m.Address, m.Node+":") {
-			add("of %s", m.Node)
-		}
-		if m.Status != view.StatusUp {
-			add("%s", m.Status)
-		}
-		if m.Held {
-			add("gone, held by the guard")
-		}
-	}
-	if v.Kind == template.ValueElection {
-		if v.Leader == "" {
-			add("nobody leads")
-		} else {
-			add("%s leads, term %d", v.Leader, v.Term)
-		}
-	}
-	if v.Time != nil {
-		since := "on "
-		if v.Member != nil {
-			since = "since "
-		}
-		add("%s%s (%s ago)", since, v.Time.UTC().Format(time.RFC3339), term.Age(*v.Time))
-	}
-	if v.Message != "" {
-		add("%q", term.Printable(v.Message))
-	}
-	text := term.Printable(v.Text)
-	if len(words) > 0 {
-		text += ": " + strings.Join(words, ", ")
-	}
-	return text
 }
 
 // printMissing says why a text is not there.
@@ -295,15 +210,15 @@ func (g *globals) printMissing(f *blame.File) {
 		if u.Held {
 			verb = "held, and its else has it"
 		}
-		g.Printf("  %s: %s\n", verb, g.blameReason(f, blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values}))
+		g.Printf("  %s: %s\n", verb, term.Printable(f.Reason(blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values})))
 		for _, n := range u.Of {
-			g.Printf("    for %s\n", g.blameValue(&f.Values[n]))
+			g.Printf("    for %s\n", term.Printable(f.Values[n].Words()))
 		}
 	}
 	if len(m.Searched) > 0 {
 		g.Printf("  nothing that the template reads has it:\n")
 		for _, n := range m.Searched {
-			g.Printf("    %s\n", g.blameValue(&f.Values[n]))
+			g.Printf("    %s\n", term.Printable(f.Values[n].Words()))
 		}
 	}
 }

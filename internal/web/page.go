@@ -70,6 +70,7 @@ func (s *Server) pageRoutes(mux *http.ServeMux) {
 		})
 	}
 	mux.HandleFunc("GET /hosts/{id}", s.serveHost)
+	mux.HandleFunc("GET /templates/{name}", s.serveBlamePage)
 	mux.HandleFunc("GET /live", s.serveLive)
 	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {

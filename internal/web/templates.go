@@ -28,6 +28,7 @@ type templateView struct {
 	Age   []SourceStatus
 	Diffs []FileDiff
 	Fault string // why nothing can be rendered
+	Lines bool   // there is a page of where its lines come from
 }
 
 // templatesPage shows the templates, failed ones first, and for those that
@@ -41,7 +42,7 @@ func (s *Server) templatesPage(r *http.Request, st *Status) any {
 	}
 	var bad, good []templateView
 	for _, t := range st.Templates {
-		v := templateView{TemplateStatus: t}
+		v := templateView{TemplateStatus: t, Lines: s.public().all}
 		for _, name := range t.Sources {
 			v.Age = append(v.Age, sources[name])
 		}

@@ -43,6 +43,7 @@ type still struct {
 	preview func(name string) ([]FileDiff, error)
 	group   func(name string) (*view.Group, bool)
 	next    func() <-chan struct{}
+	blamed  []*blame.File
 }
 
 func (s *still) Status() Status                    { return s.status }
@@ -68,7 +69,10 @@ func (s *still) Session(context.Context) (*session.Session, error) {
 }
 
 func (s *still) Blame(context.Context, blame.Query) ([]*blame.File, error) {
-	return nil, blame.ErrNoFile
+	if s.blamed == nil {
+		return nil, blame.ErrNoFile
+	}
+	return s.blamed, nil
 }
 
 func (s *still) Preview(_ context.Context, name string) ([]FileDiff, error) { return s.preview(name) }
