@@ -28,6 +28,7 @@ type world struct {
 	server *memzk.Server
 	desk   *session.Session // the operator's
 	hosts  map[string]*simpleHost
+	next   *nextVersion // of the hosts that are upgraded; may be nil
 
 	mu     sync.Mutex // guards what follows
 	active map[string]bool
@@ -84,8 +85,12 @@ func (w *world) version(n int64) {
 
 func (w *world) dial(id string) *session.Session {
 	w.t.Helper()
+	dial := w.server.Dial
+	if w.next != nil && w.next.hosts[id] {
+		dial = w.next.dial
+	}
 	s, err := session.Dial(w.t.Context(), session.Config{
-		Servers: []string{"memzk:2181"}, Timeout: 10 * time.Second, Dial: w.server.Dial, Identity: id,
+		Servers: []string{"memzk:2181"}, Timeout: 10 * time.Second, Dial: dial, Identity: id,
 	})
 	if err != nil {
 		w.t.Fatal(err)
