@@ -315,6 +315,7 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
+	c.now = time.Now() // what was read may have happened since the look began
 	newest, last := "", int64(0)
 	for _, rel := range changed {
 		node, ok := snap.Get(rel)

@@ -186,13 +186,18 @@ func TestPublishTraffic(t *testing.T) {
 			c.publish(t, manyKeys(10_000, changed, fmt.Sprintf("changed with %d", changed)))
 			time.Sleep(time.Second) // virtual: reports are written
 			synctest.Wait()
+			all := int64(0)
 			for i, m := range c.meters {
-				if got, most := m.requests.Load(), int64(2); got > most {
+				got, most := m.requests.Load(), int64(2)
+				if all += got; got > most+1 { // one may be the slow look, each 30 to 60 s
 					t.Errorf("host %d sent %d requests for %d changed keys, want at most %d", i, got, changed, most)
 				}
 				if got := m.bytes.Load(); changed == 1 && got > 2_000 {
 					t.Errorf("host %d moved %d bytes, want at most 2 kB", i, got)
 				}
+			}
+			if most := int64(2*len(c.meters) + len(c.meters)/2); all > most {
+				t.Errorf("%d hosts sent %d requests for %d changed keys, want 2 a host and a few slow looks", len(c.meters), all, changed)
 			}
 			t.Logf("%d of 10,000 keys changed: %d requests, %d bytes per host", changed, c.meters[0].requests.Load(), c.meters[0].bytes.Load())
 		}
