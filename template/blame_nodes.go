@@ -176,7 +176,7 @@ func (m *mapper) branch(n parse.Node, b *parse.BranchNode, loop bool) []parse.No
 
 // leaves reports whether a branch holds a break, and a continue, of the loop
 // around it.
-func leaves(b *parse.BranchNode) (breaks, continues bool) {
+func leaves(b *parse.BranchNode) (breaks, continues bool) { //nolint:nonamedreturns // two answers need names
 	for _, list := range []*parse.ListNode{b.List, b.ElseList} {
 		if list == nil {
 			continue
@@ -238,9 +238,9 @@ func (m *mapper) pipe(at int, p *parse.PipeNode) {
 }
 
 func (m *mapper) lookup(name string) (int, bool) {
-	for i := len(m.scope) - 1; i >= 0; i-- {
-		if m.scope[i].name == name {
-			return m.scope[i].id, true
+	for _, v := range slices.Backward(m.scope) {
+		if v.name == name {
+			return v.id, true
 		}
 	}
 	return 0, false

@@ -549,7 +549,7 @@ func (tr *tracer) decide(s *site, by []Value) {
 }
 
 // onEnter begins a template.
-func (tr *tracer) onEnter(n int, dot any) (string, error) {
+func (tr *tracer) onEnter(_ int, dot any) (string, error) {
 	if err := tr.step(); err != nil {
 		return "", err
 	}

@@ -43,7 +43,7 @@ func changeWords(a, b view.Update) string {
 	case *view.Group:
 		old, ok := a.(*view.Group)
 		if !ok {
-			return fmt.Sprintf(": %s", count(len(b.Members), "member"))
+			return ": " + count(len(b.Members), "member")
 		}
 		return memberWords(old.Members, b.Members)
 	}

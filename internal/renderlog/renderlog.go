@@ -79,9 +79,7 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	if err != nil {
 		return err
 	}
-	if r, err = s.news(bundle, names, r); err != nil {
-		return err
-	}
+	r = s.news(bundle, names, r)
 	if r.Error == "" && len(r.Files) == 0 {
 		return nil
 	}
@@ -108,7 +106,7 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 }
 
 // news leaves out of a record what the newest ones have.
-func (s *Store) news(bundle string, names []string, r Record) (Record, error) {
+func (s *Store) news(bundle string, names []string, r Record) Record {
 	seen := map[string]bool{}
 	var fresh []File
 	for i, name := range names {
@@ -120,7 +118,7 @@ func (s *Store) news(bundle string, names []string, r Record) (Record, error) {
 			continue // It is not whole, or another program's.
 		}
 		if i == 0 && r.Error != "" && len(r.Files) == 0 && old.Error == r.Error {
-			return Record{}, nil // It fails as before.
+			return Record{} // It fails as before.
 		}
 		for _, f := range old.Files {
 			j := slices.IndexFunc(r.Files, func(n File) bool { return n.Path == f.Path })
@@ -140,7 +138,7 @@ func (s *Store) news(bundle string, names []string, r Record) (Record, error) {
 	}
 	slices.SortFunc(fresh, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	r.Files = fresh
-	return r, nil
+	return r
 }
 
 // prune removes the oldest records beyond the bounds; names are those from before.
@@ -185,7 +183,7 @@ func number(name string) int {
 
 func (s *Store) read(bundle, name string) (Record, error) {
 	var r Record
-	data, err := os.ReadFile(filepath.Join(s.path(bundle), name))
+	data, err := os.ReadFile(filepath.Join(s.path(bundle), name)) //nolint:gosec // below our state directory.
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}
