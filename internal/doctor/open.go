@@ -38,9 +38,11 @@ func openPerms(acl []session.ACL) int32 {
 }
 
 // OpenZnodes finds the znodes at root and below it that everybody may change,
-// the highest first. It looks at limit znodes at most, and says at how many it
+// the highest first. It looks at limit znodes at most; the number is at how many it
 // looked. It passes over what this session may not read and what vanishes.
-func OpenZnodes(ctx context.Context, s *session.Session, root string, limit int) (open []OpenZnode, looked int, err error) {
+func OpenZnodes(ctx context.Context, s *session.Session, root string, limit int) ([]OpenZnode, int, error) {
+	var open []OpenZnode
+	looked := 0
 	level := []string{root}
 	for len(level) > 0 && looked < limit {
 		level = level[:min(len(level), limit-looked)]
@@ -152,7 +154,7 @@ func (d *doctor) openFound(root string, open []OpenZnode, looked int) {
 	if len(open) > openNamed {
 		named = append(named, "...")
 	}
-	text := fmt.Sprintf("everybody may change %s", strings.Join(named, ", "))
+	text := "everybody may change " + strings.Join(named, ", ")
 	recursive := ""
 	if looked > 1 {
 		text = fmt.Sprintf("everybody may change %d of %s: %s", len(open), term.Count(looked, "znode"), strings.Join(named, ", "))

@@ -56,9 +56,10 @@ func cell(s string) string {
 	return Printable(s)
 }
 
-// painted takes a cell in our own colour apart.
-func painted(s string) (code, word string, ok bool) {
-	code, word, ok = strings.Cut(strings.TrimPrefix(s, paint), "m")
+// painted takes a cell in our own colour apart, into the number of the colour and
+// the word.
+func painted(s string) (string, string, bool) {
+	code, word, ok := strings.Cut(strings.TrimPrefix(s, paint), "m")
 	ok = ok && strings.HasPrefix(s, paint) && strings.HasSuffix(word, unpaint) && strings.Trim(code, "0123456789;") == ""
 	return code, strings.TrimSuffix(word, unpaint), ok
 }

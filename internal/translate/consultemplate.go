@@ -12,7 +12,7 @@ import (
 // ConsulTemplate translates settings of consul-template, in HCL or JSON.
 // Several files are translated into one result by calling it again.
 func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
-	m, err := parseConfig(name, data, func(data []byte, m any) error { return hcl.Unmarshal(data, m) })
+	m, err := parseConfig(name, data, hcl.Unmarshal)
 	if err != nil {
 		return nil, err
 	}

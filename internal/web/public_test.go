@@ -89,7 +89,7 @@ func TestPublic_EveryTextIsDecided(t *testing.T) {
 // texts are the planted texts in a document.
 func texts(s string) []string {
 	var list []string
-	for _, part := range strings.Split(s, `"`) {
+	for part := range strings.SplitSeq(s, `"`) {
 		if strings.HasPrefix(part, "Status.") {
 			list = append(list, part)
 		}
