@@ -60,8 +60,9 @@ func paste(t *testing.T, page string, list []block) {
 		// A network of its own: the ports that the page names are free there.
 		shell = append([]string{"unshare", "--net", "bash", "-c", `ip link set lo up && exec "$@"`, "-"}, shell...)
 	} else {
-		input = strings.ReplaceAll(input, "127.0.0.1:2181", freeAddr(t))
-		input = strings.ReplaceAll(input, "zkagent dev ", "zkagent dev --listen \"$ZKAGENT_ZK\" ")
+		addr := freeAddr(t)
+		input = strings.ReplaceAll(input, "127.0.0.1:2181", addr)
+		input = strings.ReplaceAll(input, "zkagent dev ", "zkagent dev --listen "+addr+" ")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
