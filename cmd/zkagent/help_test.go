@@ -206,3 +206,49 @@ printf '%s\n' "${COMPREPLY[@]}"
 		}
 	}
 }
+
+// TestHints_AreCommands: every command that a text of the program or of the docs
+// names is one, with flags that it has. TestPrintedCommands_Run runs those of
+// conditions and of the page.
+func TestHints_AreCommands(t *testing.T) {
+	named := regexp.MustCompile("(?:\\\\\"|`)zkagent ((?:--)?[a-z][^\"`\\\\\n]*)")
+	found := 0
+	for _, pattern := range []string{"*.go", "../../agent/*.go", "../../internal/*/*.go", "../../fleet/*.go", "../../config/*.go", "../../registry/*.go", "../../docs/*.md", "../../README.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range named.FindAllStringSubmatch(string(data), -1) {
+				if strings.HasPrefix(m[1], "help") || strings.HasPrefix(m[1], "registers the services") {
+					continue // cobra's own, and how the help begins
+				}
+				found++
+				line, _, _ := strings.Cut(m[1], " -- ")
+				words := strings.Fields(line)
+				c, rest, err := newRoot(newGlobals(nil, nil, nil)).Find(words)
+				if err != nil || !c.HasParent() || c.Annotations["parent"] != "" && len(rest) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(rest[0]) {
+					t.Errorf("%s names %q, which is no command", name, m[1])
+					continue
+				}
+				for _, word := range rest {
+					flag, long := strings.CutPrefix(strings.TrimRight(word, ".,;:)]"), "--")
+					flag, _, _ = strings.Cut(flag, "=")
+					if long && flag != "" && c.Flags().Lookup(flag) == nil && c.InheritedFlags().Lookup(flag) == nil {
+						t.Errorf("%s names %q: %s has no flag --%s", name, m[1], c.CommandPath(), flag)
+					}
+				}
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("found %d commands", found)
+	}
+}
