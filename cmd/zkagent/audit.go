@@ -143,7 +143,7 @@ func auditWho(author, host string) string {
 func auditGate(st *fleet.State) string {
 	text := st.Phase()
 	if st.Gate.Round > 0 {
-		text += fmt.Sprintf(", tried again %s", term.Count(st.Gate.Round, "time"))
+		text += ", tried again " + term.Count(st.Gate.Round, "time")
 	}
 	if st.Gate.IgnoreGate {
 		text += ", resumed past its health gate"

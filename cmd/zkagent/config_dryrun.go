@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,7 +171,7 @@ func (g *globals) printFleetPlan(p *fleetPlan) error {
 			if c.Digest == fleet.DigestGone {
 				lines = "removed"
 			}
-			t.Add(c.Path, lines, fmt.Sprint(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts))
+			t.Add(c.Path, lines, strconv.Itoa(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts))
 		}
 		if err := g.PrintTable(t); err != nil {
 			return err
