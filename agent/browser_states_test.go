@@ -164,7 +164,7 @@ func TestBrowser_States(t *testing.T) {
 
 	name := f.rollOut("60s", "", fleet.Strategy{Parallel: 1, Canary: 1, Bake: fleet.Duration(time.Hour)},
 		func(s *fleet.State) bool { return s.Counts().Done == 1 })
-	f.look("baking", map[string][]string{"/": {"Rollout of", "3 of 3 voted"}, "/rollouts": {"1 done", "rollout pause " + siteTree, "ops", "timeout 60s", "in use"}})
+	f.look("baking", map[string][]string{"/": {"Rollout of", "3 of 3 voted"}, "/rollouts": {"baking", "1 done", "rollout pause " + siteTree, "ops", "timeout 60s", "in use"}})
 	f.w.do(chromedp.Navigate(f.w.url + "/rollouts"))
 	if got := eval[string](f.w, `[...document.querySelectorAll(".roll i")].map(e => e.className + " " + e.title).join("; ")`); !strings.HasPrefix(got, "done web-") || strings.Count(got, ";") != 2 {
 		t.Errorf("the bar is %q: it fills from the left, and names its hosts", got)
