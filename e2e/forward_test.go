@@ -48,9 +48,10 @@ dns { listen = "`+ip+`:53" }
 			answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
 			answered(t, []string{"1 1 8080 m1.node.api.group.zkagent."}, dig("_api._tcp.group.zkagent", "SRV")...)
 			answered(t, []string{"status: NXDOMAIN"}, "sh", "-c", "dig @127.0.0.1 -p "+port+" nosuch.group.zkagent | grep -o 'status: [A-Z]*'")
-			putMember(t, s, "/services/api", "m2", "10.0.0.2", 8081, 1)
+			other := "m2-" + name // one member that comes and goes three times is damped
+			putMember(t, s, "/services/api", other, "10.0.0.2", 8081, 1)
 			answered(t, []string{"10.0.0.1", "10.0.0.2"}, dig("api.group.zkagent", "A")...)
-			if err := s.Delete(t.Context(), "/services/api/m2", -1); err != nil {
+			if err := s.Delete(t.Context(), "/services/api/"+other, -1); err != nil {
 				t.Fatal(err)
 			}
 			answered(t, []string{"10.0.0.1"}, dig("api.group.zkagent", "A")...)
