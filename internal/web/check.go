@@ -21,7 +21,7 @@ var CheckWords = [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}
 // Check makes the health of the host, in the words of every view, a state of a
 // monitoring system with its text. Maintenance is on purpose: it alarms nobody, and
 // is not called ok.
-func (s *Status) Check() (code int, word, text string) {
+func (s *Status) Check() (code int, word, text string) { //nolint:nonamedreturns // two of them are texts
 	code, text = s.check()
 	if s.Health == fleet.Maintenance {
 		return code, "MAINTENANCE", text
