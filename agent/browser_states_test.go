@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,7 +110,7 @@ func (f *smallFleet) look(state string, says map[string][]string) {
 	f.t.Helper()
 	for _, width := range []int64{1400, 400} {
 		f.w.do(chromedp.EmulateViewport(width, 900))
-		for _, s := range append(sections, pageSection{"/hosts/web-2", "host"}) {
+		for _, s := range append(slices.Clone(sections), pageSection{"/hosts/web-2", "host"}) {
 			if state == "fresh" && s.name == "host" {
 				continue
 			}

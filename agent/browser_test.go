@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,9 +155,11 @@ func TestBrowser_Sections(t *testing.T) {
 	}{{"light", 1400}, {"dark", 1400}, {"light", 400}} {
 		b.scheme(look.scheme)
 		b.do(chromedp.EmulateViewport(look.width, 900))
-		for _, s := range sections {
+		for _, s := range append(slices.Clone(sections), pageSection{"/hosts/broken", "host"}) {
 			b.section(s, fmt.Sprintf("%s-%d", look.scheme, look.width))
 		}
+		// The settings say show_output: each line of the file has its sources.
+		b.section(pageSection{"/templates/web.conf", "blame"}, fmt.Sprintf("%s-%d", look.scheme, look.width), "config.web/port: zxid 0x")
 	}
 	b.do(chromedp.Navigate(b.url + "/services"))
 	b.untilSays("web-00<b>")
