@@ -12,9 +12,10 @@ import (
 // Convert makes a versioned tree of a flat one, with the same keys. Readers of
 // layout auto go over to it by themselves. Then the flat keys are deleted, unless
 // keep says that programs that know only the flat layout still read them: those
-// see no change after that. A change that a tool made without the publishers' lock
-// meanwhile is an error that matches [ErrConflict]; one of a flat key after that keeps
-// the key. Of cfg, the path and what describes the version are used, and Check.
+// see no change after that. A change that a tool makes without the publishers' lock
+// meanwhile is an error that matches [ErrConflict]: nothing is converted, or, if the
+// change came too late for that, the tree is versioned without it, and the key stays.
+// Of cfg, the path and what describes the version are used, and Check.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
 	cfg.Keys = nil
 	if err := cfg.fill(); err != nil {
@@ -60,10 +61,35 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 	}
 	res := Result{Layout: LayoutVersioned, Digest: m.sum.String(), Count: m.Count, Size: m.Size, Changes: []Change{}}
 	p.steady = st
-	if res, err = p.finish(ctx, st, m, res, true); err != nil || keep {
-		return res, err
+	if res, err = p.finish(ctx, st, m, res, true); err != nil {
+		return Result{}, err
 	}
-	return res, p.deleteRows(ctx, st)
+	return res, p.afterFlip(ctx, st, keep)
+}
+
+// afterFlip deletes the flat keys, unless they are kept, and tells those that another
+// tool created, changed or deleted behind the last look before the flip: the version
+// does not know of it. A session sees its own flip and with it all that came before.
+func (p *publisher) afterFlip(ctx context.Context, st *state, keep bool) error {
+	nodes, _, err := walk(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return fmt.Errorf("config %s is versioned now; look for changes by another tool meanwhile: %w", p.cfg.Path, err)
+	}
+	missed := st.changedRows(&state{nodes: nodes})
+	if !keep {
+		kept, err := p.deleteRows(ctx, st)
+		if err != nil {
+			return fmt.Errorf("config %s is versioned now; %w", p.cfg.Path, err)
+		}
+		missed = append(missed, kept...)
+	}
+	if len(missed) == 0 {
+		return nil
+	}
+	slices.Sort(missed)
+	missed = slices.Compact(missed)
+	return fmt.Errorf("config %s is versioned now, without what another tool did meanwhile to %d of its flat keys, such as %q: publish that, too: %w",
+		p.cfg.Path, len(missed), missed[len(missed)-1], ErrConflict)
 }
 
 // maxChecks bounds the checks in the multi that flips.
@@ -71,7 +97,7 @@ const maxChecks = 4 * multiOps
 
 // checks returns what makes the flip fail when a flat key is not as it was read. They
 // cannot see new keys, and there may be too many for one multi: so the tree is read
-// once more before.
+// once more before, and once after.
 func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 	if p.steady == nil {
 		return nil, nil
@@ -81,7 +107,7 @@ func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	}
-	if !p.steady.sameRows(&state{nodes: nodes}) {
+	if len(p.steady.changedRows(&state{nodes: nodes})) > 0 {
 		return nil, fmt.Errorf("config %s: another tool changed a key at the same time: %w", root, ErrConflict)
 	}
 	var ops []session.Op
@@ -94,8 +120,8 @@ func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 }
 
 // deleteRows deletes the znodes of a flat tree that are as they were read, and what is
-// left above them. One that is not stays, and is told.
-func (p *publisher) deleteRows(ctx context.Context, st *state) error {
+// left above them. It returns those that are not: they stay.
+func (p *publisher) deleteRows(ctx context.Context, st *state) ([]string, error) {
 	var rels, kept []string
 	for rel := range st.nodes {
 		if rel != "" {
@@ -115,7 +141,7 @@ func (p *publisher) deleteRows(ctx context.Context, st *state) error {
 			rels = rels[len(ops)-1:]
 		case errors.Is(err, session.ErrUnknown): // a second time it finds those that are gone
 			if err = p.s.Sync(ctx, p.cfg.Path); err != nil {
-				return fmt.Errorf("delete flat keys: %w", err)
+				return nil, fmt.Errorf("delete flat keys: %w", err)
 			}
 		case errors.As(err, &multi) && multi.Index > 0 && p.otherTool(err):
 			if !errors.Is(err, session.ErrNoNode) {
@@ -123,12 +149,8 @@ func (p *publisher) deleteRows(ctx context.Context, st *state) error {
 			}
 			rels = slices.Delete(rels, multi.Index-1, multi.Index)
 		default:
-			return fmt.Errorf("delete flat keys: %w", err)
+			return nil, fmt.Errorf("delete flat keys: %w", err)
 		}
 	}
-	if len(kept) > 0 {
-		return fmt.Errorf("config %s is versioned now; its flat key %q and %d more were changed by another tool meanwhile and stay: %w",
-			p.cfg.Path, kept[0], len(kept)-1, ErrConflict)
-	}
-	return nil
+	return kept, nil
 }

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"bytes"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,6 +177,76 @@ func TestConvert_BesideAnotherTool(t *testing.T) {
 	}
 }
 
+// What another tool does between the last look and the flip and no check can see, or
+// behind the flip, is told by name, and the key stays.
+func TestConvert_TellsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	flip := func(h memzk.Held, _ bool) bool {
+		return h.Op == jute.OpMulti && bytes.Contains(h.Body, []byte("/c/ready"))
+	}
+	look := func(_ memzk.Held, flipped bool) bool { return flipped }
+	deletion := func(h memzk.Held, flipped bool) bool {
+		return flipped && h.Op == jute.OpMulti && bytes.Contains(h.Body, []byte("/c/dir1"))
+	}
+	set := func(z *memzk.Server) error { return z.Set("/c/key", []byte("foreign")) }
+	create := func(path string) func(z *memzk.Server) error {
+		return func(z *memzk.Server) error { return z.Create(path, []byte("foreign")) }
+	}
+	for name, c := range map[string]struct {
+		before  func(h memzk.Held, flipped bool) bool // the request that the other tool comes before
+		foreign func(z *memzk.Server) error
+		told    string // the error names it
+		stays   string
+	}{
+		"a new key":             {flip, create("/c/new"), `1 of its flat keys, such as "new"`, "/c/new"},
+		"a new key deeper":      {flip, create("/c/dir1/new"), `"dir1/new"`, "/c/dir1/new"},
+		"a new key below a key": {flip, create("/c/key/new"), `"key/new"`, "/c/key/new"},
+		"a key set":             {look, set, `"key"`, "/c/key"},
+		"a key deleted":         {look, func(z *memzk.Server) error { return z.Delete("/c/key") }, `"key"`, ""},
+		"a key set in the end":  {deletion, set, `"key"`, "/c/key"},
+		"nothing":               {flip, func(*memzk.Server) error { return nil }, "", ""},
+	} {
+		for _, keep := range []bool{true, false} {
+			if name == "a key set in the end" && keep {
+				continue // nothing is deleted
+			}
+			bubble(t, func(t *testing.T, z *memzk.Server) {
+				s := join(t, z)
+				keys := numbered(20, "1")
+				keys["key"] = "1"
+				mustPublish(t, s, "/c", LayoutFlat, keys)
+				done, flat := false, z.Tree()["/c/ready"].Stat.Version
+				z.Hold(func(h memzk.Held) <-chan struct{} {
+					if !done && c.before(h, z.Tree()["/c/ready"].Stat.Version > flat) {
+						done = true
+						if err := c.foreign(z); err != nil {
+							t.Error(err)
+						}
+					}
+					return nil
+				})
+				_, err := Convert(t.Context(), s, PublishConfig{Path: "/c"}, keep)
+				z.Hold(nil)
+				switch {
+				case !done:
+					t.Errorf("%s, keep %v: the moment has not come", name, keep)
+				case c.told == "":
+					must(t, err)
+				case !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), c.told):
+					t.Errorf("%s, keep %v: got %v", name, keep, err)
+				}
+				if got := z.Tree()[c.stays].Data; c.stays != "" && string(got) != "foreign" {
+					t.Errorf("%s, keep %v: %s holds %q", name, keep, c.stays, got)
+				}
+				if tree, err := Read(t.Context(), s, "/c"); err != nil || tree.Layout != LayoutVersioned || !has(keys)(tree) {
+					t.Errorf("%s, keep %v: %s, %v", name, keep, show(tree), err)
+				}
+				must(t, s.Close())
+			})
+		}
+	}
+}
+
 func TestConvert_KeyChangedAfterTheFlipStays(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, z *memzk.Server) {
@@ -185,8 +258,9 @@ func TestConvert_KeyChangedAfterTheFlipStays(t *testing.T) {
 		must(t, z.Create("/guard", nil))
 		p.guard = session.CheckOp("/guard", 0)
 		must(t, z.Set("/c/dir1/key0001", []byte("foreign")))
-		if err := p.deleteRows(t.Context(), st); !errors.Is(err, ErrConflict) {
-			t.Errorf("got %v", err)
+		kept, err := p.deleteRows(t.Context(), st)
+		if err != nil || !slices.Equal(kept, []string{"dir1/key0001", "dir1"}) {
+			t.Errorf("kept %q, %v", kept, err)
 		}
 		for path := range z.Tree() {
 			if path == "/c/dir1/key0001" || path == "/c/dir1" || path == "/c" || path == "/c/ready" {

@@ -238,7 +238,7 @@ func (c *PublishConfig) check(st *state) error {
 	if c.Check != nil && *c.Check != st.generation() {
 		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.generation()}
 	}
-	if c.base != nil && !c.base.sameRows(st) {
+	if c.base != nil && len(c.base.changedRows(st)) > 0 {
 		return fmt.Errorf("config %s: another tool changed a key at the same time: %w", c.Path, ErrConflict)
 	}
 	if st.damaged != nil && !c.Force {

@@ -111,12 +111,23 @@ func (st *state) tree(root string) *view.Tree {
 	return view.NewTree(view.Tree{Path: root, Layout: LayoutFlat, Generation: st.stat.Czxid, Last: st.last}, keysOf(st.nodes))
 }
 
-// sameRows reports whether the znodes of a flat tree are the same at the same
-// versions; a versioned tree has none.
-func (st *state) sameRows(o *state) bool {
-	return maps.EqualFunc(st.nodes, o.nodes, func(a, b *flatRow) bool {
-		return a.stat.Czxid == b.stat.Czxid && a.stat.Version == b.stat.Version
-	})
+// changedRows returns the znodes of a flat tree that differ between two states, in
+// themselves and not only in their children; a versioned tree has none. The root is
+// no key.
+func (st *state) changedRows(o *state) []string {
+	var rels []string
+	for rel, row := range st.nodes {
+		now, ok := o.nodes[rel]
+		if rel != "" && (!ok || now.stat.Czxid != row.stat.Czxid || now.stat.Version != row.stat.Version) {
+			rels = append(rels, rel)
+		}
+	}
+	for rel := range o.nodes {
+		if _, ok := st.nodes[rel]; rel != "" && !ok {
+			rels = append(rels, rel)
+		}
+	}
+	return rels
 }
 
 // keys returns the keys in use; empty when there are none.
