@@ -13,26 +13,26 @@ import (
 //	<path>    persistent; while it exists the barrier is closed
 //
 // Steps (ZooKeeper Recipes, "Barriers"; Apache Curator's DistributedBarrier): a
-// waiter asks whether the znode exists, with a watch, and asks again whenever
-// the watch says so, until it does not exist.
+// waiter asks whether the znode exists and sets a watch. It asks again each time
+// the watch fires, until the znode does not exist.
 //
-// Guarantees: Wait returns only after it has read that the znode is absent, from
-// a server that knows what was closed before Wait was called: a server that lags,
-// a reconnect or a change of its data do not open the barrier. Not guaranteed:
-// that every opening is noticed: one that is closed again before the waiter
-// has read is as if it had not been.
+// Guarantees: Wait returns only after it has read that the znode is absent. It
+// reads from a server that has seen every Close before Wait was called. A server
+// that lags, a reconnect or a change of the data does not open the barrier. Not
+// guaranteed: that a waiter notices every opening. It misses one that ends before
+// it has read.
 
-// Barrier holds back whoever waits for it while it is closed.
+// Barrier makes callers of Wait wait while it is closed.
 type Barrier struct {
 	s    *session.Session
 	path string
 }
 
-// NewBarrier returns the barrier at path. It does no I/O; a path without a
-// znode is an open barrier.
+// NewBarrier returns the barrier at path. It does no I/O. The barrier is open
+// while path does not exist.
 func NewBarrier(s *session.Session, path string) *Barrier { return &Barrier{s, path} }
 
-// Close closes the barrier. It is no error when it is closed already.
+// Close closes the barrier. Closing a closed barrier is no error.
 func (b *Barrier) Close(ctx context.Context) error {
 	for {
 		err := withContainers(ctx, b.s, b.path, func() error {
@@ -48,7 +48,7 @@ func (b *Barrier) Close(ctx context.Context) error {
 	}
 }
 
-// Open lets everybody through. It is no error when it is open already.
+// Open opens the barrier for all waiters. Opening an open barrier is no error.
 func (b *Barrier) Open(ctx context.Context) error {
 	stat, closed, err := b.s.Exists(ctx, b.path)
 	if err == nil && !closed {
@@ -63,8 +63,8 @@ func (b *Barrier) Open(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns nil when the barrier is open, otherwise the cause of the end of
-// ctx or of the session.
+// Wait returns nil when the barrier is open. It returns the cause when ctx or the
+// session ends first.
 func (b *Barrier) Wait(ctx context.Context) error {
 	if err := b.s.Sync(ctx, b.path); err != nil && !errors.Is(err, session.ErrNoNode) {
 		return fmt.Errorf("wait for barrier: %w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Contender is one who holds, or who waits, as its znode tells.
+// Contender is a client that holds or waits at a path, as its znode describes it.
 type Contender struct {
 	Path     string    // of its znode
 	Data     []byte    // what it says of itself, by custom a host name
@@ -23,9 +23,9 @@ type Contender struct {
 	Sequence Sequence  // its place in the order
 }
 
-// Contenders returns who contends at path, in order: of a lock, a
-// read-write lock or an election, in any of the layouts that this package knows.
-// A path that does not exist has none.
+// Contenders returns the contenders of a lock, a read-write lock or an election, in
+// order. It reads every layout that this package knows. A path that does not exist
+// has no contenders.
 func Contenders(ctx context.Context, s *session.Session, path string) ([]Contender, error) {
 	list, err := contenders(ctx, s, path, func(name string) bool {
 		_, ok := parseContender(name)
@@ -42,8 +42,8 @@ func Contenders(ctx context.Context, s *session.Session, path string) ([]Contend
 	return list, nil
 }
 
-// contenders reads the children that want takes, in the order of their sequences,
-// or else of their creation.
+// contenders reads the children that want accepts. It sorts them by sequence number,
+// and those with the same number by creation.
 func contenders(ctx context.Context, s *session.Session, path string, want func(string) bool) ([]Contender, error) {
 	children, err := s.GetChildren(ctx, path)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {

@@ -21,12 +21,13 @@ import (
 // the default), four (Curator's SharedCount, and kazoo's Counter with
 // support_curator), or decimal text (kazoo's Counter).
 //
-// Steps: read; set with the version that was read, in one multi with our
-// marker; when somebody else was first, read again.
+// Steps: read; set at the version that was read, in one multi with our marker;
+// when another client was first, read again.
 //
-// Guarantees: every Add is applied exactly once or returns an error that says
-// whether it may have been (session.ErrUnknown, only when the session ended). Not
-// guaranteed: anything when somebody deletes the znode and makes it again meanwhile.
+// Guarantees: every Add is applied exactly once, or returns an error. The error
+// matches session.ErrUnknown when the Add may have been applied; that happens only
+// when the session ended. Not guaranteed: anything when another client deletes the
+// znode and makes it again meanwhile.
 
 // Layouts of a counter, for CounterConfig.Dialect.
 const (
@@ -52,13 +53,13 @@ type Counter struct {
 	ops operations
 }
 
-// NewCounter returns a counter of the session. It does no I/O; a path without
-// a znode counts as zero and is created by the first Add.
+// NewCounter returns a counter of the session. It does no I/O. A path without a
+// znode counts as zero; the first Add creates it.
 func NewCounter(s *session.Session, cfg CounterConfig) *Counter {
 	return &Counter{s: s, cfg: cfg, ops: newOperations(s, cfg.Path)}
 }
 
-// Value returns the present value.
+// Value returns the current value.
 func (c *Counter) Value(ctx context.Context) (int64, error) {
 	n, _, _, err := c.read(ctx)
 	return n, err
@@ -96,7 +97,7 @@ func (c *Counter) CompareAndSet(ctx context.Context, old, next int64) (bool, err
 	}
 }
 
-// write makes one attempt; false means that somebody else was first.
+// write makes one attempt. It returns false when another client was first.
 func (c *Counter) write(ctx context.Context, n int64, version int32, exists bool) (bool, error) {
 	data, err := c.encode(n)
 	if err != nil {
@@ -145,8 +146,7 @@ func (c *Counter) encode(n int64) ([]byte, error) {
 	return nil, fmt.Errorf("counter %s: %w %q", c.cfg.Path, ErrDialect, c.cfg.Dialect)
 }
 
-// decode reads the value. An empty znode is one that was made without a value:
-// zero.
+// decode reads the value. An empty znode counts as zero.
 func (c *Counter) decode(data []byte) (int64, error) {
 	if len(data) == 0 {
 		return 0, nil

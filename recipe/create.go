@@ -13,8 +13,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// cleanupWait is how long a recipe that was cancelled waits for its own
-// clean-up before it leaves it to the background.
+// cleanupWait is how long a cancelled recipe waits for its own clean-up. After
+// that the clean-up continues in the background.
 const cleanupWait = 2 * time.Second
 
 // child returns the path of a child of dir.
@@ -28,15 +28,15 @@ func child(dir, name string) string {
 // base returns the last element of a path.
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// withParents runs a create, and once more after it has made the parents when
-// they are missing. A parent may be reaped in between (containers), so it is
-// tried a few times.
+// withParents runs a create. When the parents are missing, it makes them and runs
+// the create again. The server may remove a parent in between, if that is a
+// container, so withParents tries a few times.
 func withParents(ctx context.Context, s *session.Session, path string, create func() error) error {
 	return withDirs(ctx, path, create, s.CreateParents)
 }
 
-// withContainers is withParents for what leaves nothing behind: the parents are
-// containers, which the server removes some time after their last child.
+// withContainers is withParents for recipes that leave nothing behind. The parents
+// are containers: the server removes them some time after their last child.
 func withContainers(ctx context.Context, s *session.Session, path string, create func() error) error {
 	return withDirs(ctx, path, create, func(ctx context.Context, path string) error { return createContainers(ctx, s, path) })
 }
@@ -55,8 +55,8 @@ func withDirs(ctx context.Context, path string, create func() error, parents fun
 	return err
 }
 
-// createContainers makes the missing parents of path. A server without containers
-// gets persistent ones.
+// createContainers makes the missing parents of path. They are persistent on a
+// server that has no containers.
 func createContainers(ctx context.Context, s *session.Session, path string) error {
 	dir, _ := session.SplitPath(path)
 	if dir == "/" {
@@ -72,13 +72,13 @@ func createContainers(ctx context.Context, s *session.Session, path string) erro
 	if err == nil || errors.Is(err, session.ErrNodeExists) {
 		return nil
 	}
-	// What else may be wrong is the business of persistent parents, too.
+	// CreateParents reports any other error.
 	return s.CreateParents(ctx, path)
 }
 
-// createContender creates the znode of a contender, whose name carries a GUID,
-// so that a lost reply neither hides nor doubles it (Curator's protected
-// create). What it returns is owned by this session.
+// createContender creates the znode of a contender. The name carries a GUID, so
+// after a lost reply the znode can be found and is not created twice (Curator's
+// protected create). This session owns the znode that it returns.
 func createContender(ctx context.Context, s *session.Session, dir string, n naming, data []byte, acl []session.ACL) (string, session.Stat, error) {
 	var path string
 	var stat session.Stat
@@ -104,8 +104,8 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 	return path, stat, nil
 }
 
-// createHex is the protected create in kazoo's naming: the GUID without dashes
-// stands at the beginning.
+// createHex is the protected create in kazoo's naming: the name begins with the
+// GUID without dashes.
 func createHex(ctx context.Context, s *session.Session, dir, mark string, data []byte, acl []session.ACL) (string, session.Stat, error) {
 	prefix := newHex() + mark
 	for {
@@ -155,7 +155,7 @@ func findPrefix(ctx context.Context, s *session.Session, dir, prefix string) (st
 	return "", session.Stat{}, nil
 }
 
-// removePrefix deletes what a create that was given up may have left.
+// removePrefix deletes the znode that an abandoned create may have left.
 func removePrefix(ctx context.Context, s *session.Session, dir, prefix string) error {
 	path, _, err := findPrefix(ctx, s, dir, prefix)
 	if err != nil || path == "" {
@@ -164,8 +164,8 @@ func removePrefix(ctx context.Context, s *session.Session, dir, prefix string) e
 	return removeOwn(ctx, s, path)
 }
 
-// createOwned creates an ephemeral znode under a fixed name. After a lost
-// reply the owner tells: nobody else creates in our session's name.
+// createOwned creates an ephemeral znode under a fixed name. After a lost reply it
+// reads the owner: when that is our session, the create was applied.
 func createOwned(ctx context.Context, s *session.Session, path string, data []byte) (session.Stat, error) {
 	lost := false
 	for {
@@ -199,8 +199,8 @@ func lookAgain(ctx context.Context, s *session.Session, path string) (session.St
 	return s.Exists(ctx, path)
 }
 
-// removeOwn deletes a znode that nobody else would delete for a purpose of
-// their own: that it is gone is success, and a lost reply is asked again.
+// removeOwn deletes a znode of ours. A znode that is already gone counts as success.
+// After a lost reply it tries again.
 func removeOwn(ctx context.Context, s *session.Session, path string) error {
 	for {
 		err := s.Delete(ctx, path, -1)
@@ -213,9 +213,9 @@ func removeOwn(ctx context.Context, s *session.Session, path string) error {
 	}
 }
 
-// removeExactly deletes the znode at path if it still is the one of that czxid. It
-// is for names that somebody else may use again: after a lost reply, or a
-// deletion by a third party, another znode may stand there.
+// removeExactly deletes the znode at path if it still has that czxid. It is for
+// names that another client may use again: after a lost reply, or a deletion by a
+// third party, the znode at path may be a different one.
 func removeExactly(ctx context.Context, s *session.Session, path string, czxid int64) error {
 	for {
 		stat, exists, err := lookAgain(ctx, s, path)
@@ -240,16 +240,16 @@ func abandonExactly(s *session.Session, path string, czxid int64) {
 	inBackground(s, func(ctx context.Context) error { return removeExactly(ctx, s, path, czxid) })
 }
 
-// inBackground runs a clean-up under the session's own life, and waits for it
-// only for a moment: a cancelled caller must not hang while the connection is
-// gone. When the session ends, so does the clean-up, and what it was to delete
-// goes with the session.
+// inBackground runs a clean-up under the session's context. It waits for the
+// clean-up only for a moment: a cancelled caller must not hang while the connection
+// is gone. The clean-up ends with the session, and the server then deletes the
+// ephemeral znodes.
 func inBackground(s *session.Session, clean func(context.Context) error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Errors end with the session or are permanent; there is nobody
-		// left to tell.
+		// An error is permanent or the session has ended, and the caller has
+		// returned.
 		_ = clean(s.Context())
 	}()
 	timer := time.NewTimer(cleanupWait)
@@ -260,8 +260,8 @@ func inBackground(s *session.Session, clean func(context.Context) error) {
 	}
 }
 
-// abandonOwned deletes in the background what a create under a fixed name, whose
-// outcome is unknown, may have left.
+// abandonOwned cleans up, in the background, after a create under a fixed name whose
+// outcome is unknown. It deletes the znode if this session owns it.
 func abandonOwned(s *session.Session, path string) {
 	inBackground(s, func(ctx context.Context) error {
 		stat, ok, err := lookAgain(ctx, s, path)

@@ -3,20 +3,20 @@ package recipe
 import "fmt"
 
 // Dialects name the layouts that a path may share with other clients. All
-// contenders of a path must use one of the same family: Curator (curator and
-// curator-selector, go-zookeeper) or kazoo. Contenders of the other family
-// are waited for, but do not wait for us.
+// contenders of a path must use dialects of one family: Curator (curator and
+// curator-selector, go-zookeeper) or kazoo. Our contenders wait for those of the
+// other family, but those do not wait for ours.
 const (
 	// Curator is the layout of Apache Curator, the default.
 	Curator = "curator"
-	// CuratorSelector is Curator's LeaderSelector, whose candidates are named
-	// as its locks are. Other recipes treat it as Curator.
+	// CuratorSelector is Curator's LeaderSelector. It names its candidates as
+	// Curator names locks. Other recipes treat it as Curator.
 	CuratorSelector = "curator-selector"
 	// Kazoo is the layout of Python's kazoo.
 	Kazoo = "kazoo"
 )
 
-// naming tells how contenders are named.
+// naming says how contenders are named.
 type naming struct {
 	mark string
 	// hex names are <32 hex digits><mark><sequence>, as kazoo's are;

@@ -16,28 +16,29 @@
 //	defer hold.Release(context.WithoutCancel(ctx))
 //	return deploy(hold.Context(), hold.Fence())
 //
-// What is held is a context: it ends, with a cause, when the hold does, be it
-// given back ([ErrReleased]), gone ([ErrLost]), or unsure because nothing was
-// heard from a server for two thirds of the session timeout
-// (session.ErrSuspended). Work runs under that context, and takes the fence
-// with it to whatever must refuse a holder of the past.
+// A hold has a context. The context ends, with a cause, when the hold ends: the
+// caller released it ([ErrReleased]), its znode is gone ([ErrLost]), or no server
+// answered for two thirds of the session timeout (session.ErrSuspended). Run the
+// work under that context. Pass the fence to every resource that must refuse a
+// former holder.
 //
 // # Guarantees
 //
-//   - A lost reply neither hides nor doubles anything: what a recipe creates can
-//     be found again, and changes of shared znodes carry a marker.
-//   - A cancelled context leaves nothing behind: what was created is deleted,
-//     in the background if it must be.
-//   - One departure wakes one waiter. Exceptions are told by the recipe.
-//   - Order is that of the sequences, also over their wrap at 2^31.
-//   - A recipe belongs to one session. When that has ended, its methods return
-//     the session's cause, and the recipe is made again from the next session.
+//   - A lost reply hides nothing and applies nothing twice: a recipe can find
+//     each znode that it created, and its changes of shared znodes carry a marker.
+//   - A cancelled context leaves nothing behind: the recipe deletes what it
+//     created, in the background if it must.
+//   - One departure wakes one waiter. A recipe that wakes more says so.
+//   - The order is that of the sequence numbers. It holds when they wrap at 2^31.
+//   - A recipe belongs to one session. After the session has ended, the methods
+//     return its cause. Make the recipe again from the next session.
 //
 // # Not here
 //
-// Mutual exclusion with a process that is paused between its look at the context
-// and its act: no lock service can have it. Fences do.
+// Mutual exclusion with a process that pauses after it has checked the context
+// and before it acts. No lock service can provide that. Use the fence.
 //
-// Layouts are those of Apache Curator or kazoo where a path may be shared, and
-// are told at the top of each file with the steps, their source and their limits.
+// Where other clients may share a path, the layout is that of Apache Curator or
+// kazoo. The top of each file describes the layout, the steps, their source and
+// their limits.
 package recipe

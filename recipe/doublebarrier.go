@@ -17,16 +17,16 @@ import (
 //	<path>/ready    persistent, made when the members are N
 //
 // Steps (ZooKeeper Recipes, "Double Barriers"; the layout of Apache Curator and
-// kazoo): entering, watch whether ready exists, create our znode, count the
-// members without ready, and create ready when they are N; otherwise wait for
-// it. Leaving, the lowest name waits for the highest, the others delete theirs
-// and wait for the lowest; the last one deletes ready.
+// kazoo). To enter, a member watches whether ready exists, creates its znode, and
+// counts the members, without ready. It creates ready when there are N; otherwise it
+// waits for ready. To leave, the member with the lowest name waits for the highest.
+// The others delete their znodes and wait for the lowest. The last one deletes ready.
 //
-// Guarantees: ready is created in one multi with a check of N members, so
-// nobody is let in unless N were there in one instant; one that dies inside
-// releases the rest; one that gives up removes itself. Not guaranteed: that the
-// path can be used again. One path is one round, because a ready that is left
-// over lets Curator and kazoo in at once: reuse takes another path, by custom
+// Guarantees: one multi checks N members and creates ready, so members enter only
+// if N were there in one instant. A member that dies inside releases the rest. A
+// member that gives up removes itself. Not guaranteed: that the path can be used
+// again. One path is one round, because a leftover ready lets members of Curator and
+// kazoo enter at once. Use another path for the next round, by custom
 // <path>/<round>. More than N members may enter; all of them leave together.
 
 // DoubleBarrierConfig describes a double barrier.
@@ -38,8 +38,8 @@ type DoubleBarrierConfig struct {
 	Data []byte // what our znode says, by custom a host name
 }
 
-// DoubleBarrier lets N members begin together and end together. It is for one
-// member.
+// DoubleBarrier lets N members begin together and end together. Each member has a
+// DoubleBarrier of its own.
 type DoubleBarrier struct {
 	s          *session.Session
 	cfg        DoubleBarrierConfig
@@ -57,14 +57,14 @@ func NewDoubleBarrier(s *session.Session, cfg DoubleBarrierConfig) *DoubleBarrie
 	return &DoubleBarrier{s: s, cfg: cfg, own: child(cfg.Path, cfg.ID), ready: child(cfg.Path, readyName)}
 }
 
-// Enter returns when N members are inside. It returns ErrRound when the round
-// was let in before we came. When ctx ends first, our member is removed.
+// Enter returns when N members are inside. It returns ErrRound when the round began
+// before we came. When ctx ends first, Enter removes our member.
 func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
 	if b.cfg.N < 1 || b.cfg.ID == readyName {
 		return nil, fmt.Errorf("enter %s: %d members, id %q: %w", b.cfg.Path, b.cfg.N, b.cfg.ID, ErrFormat)
 	}
-	// The watch stands before our znode does, so that the moment when ready
-	// is created cannot be missed, however short it lasts.
+	// Set the watch before our znode exists: then we notice ready even if it
+	// exists only for a moment.
 	connection := b.s.Connection()
 	_, over, watch, err := b.s.ExistsW(ctx, b.ready)
 	if err != nil {
@@ -126,8 +126,8 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 		}
 		watch.Stop()
 		// On one connection the watch of a znode that does not exist fires
-		// only when it is created. It may be gone already: kazoo's members
-		// delete it when the first of them leaves.
+		// only when it is created. The znode may be gone already: kazoo's
+		// members delete it when the first of them leaves.
 		before := connection
 		connection = b.s.Connection()
 		var exists bool
@@ -142,8 +142,8 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 	}
 }
 
-// awaitReady waits for the watch on ready, and for what happens to our own znode:
-// false means that it is to be looked for again.
+// awaitReady waits for the watch on ready and watches our own znode meanwhile. It
+// returns false when the caller must look for ready again.
 func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (bool, error) {
 	own, _, err := watchData(ctx, b.s, b.own)
 	if err != nil {
@@ -168,8 +168,8 @@ func lostUnless(err error) error {
 	return nil
 }
 
-// open creates ready if all those members are still there. False means that
-// one is not.
+// open creates ready if all those members are still there. It returns false when one
+// of them is gone.
 func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error) {
 	ops := make([]session.Op, 0, b.cfg.N+1)
 	ops = append(ops, session.CheckOp(b.own, -1))
@@ -192,7 +192,7 @@ func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error
 	return false, err
 }
 
-// inside checks that we are a member still when the barrier opened.
+// inside checks that we were still a member when the barrier opened.
 func (b *DoubleBarrier) inside(ctx context.Context) error {
 	stat, exists, err := b.s.Exists(ctx, b.own)
 	if err == nil && (!exists || stat.Czxid != b.czxid) {
@@ -212,8 +212,9 @@ func (b *DoubleBarrier) members(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Leave returns when all members have left. The hold is that of Enter; it ends
-// at once. When ctx ends first, our member is removed, and so releases the rest.
+// Leave returns when all members have left. It takes the hold that Enter returned,
+// and ends it at once. When ctx ends first, Leave removes our member, which releases
+// the rest.
 func (b *DoubleBarrier) Leave(ctx context.Context, h *Hold) error {
 	if !h.finish() {
 		return fmt.Errorf("leave %s: %w", b.cfg.Path, ErrNotHeld)

@@ -5,25 +5,24 @@ import (
 	"fmt"
 )
 
-// Errors that callers branch on. They are matched with [errors.Is]; the errors
-// of package session (ErrExpired, ErrClosed, ErrSuspended, ErrNoAuth, ...) come
-// through wrapped.
+// Errors that callers branch on. Match them with [errors.Is]. Errors of package
+// session (ErrExpired, ErrClosed, ErrSuspended, ErrNoAuth, ...) are wrapped.
 var (
-	// ErrNotHeld means that what was to be used or given back is not held:
-	// it was given back before, or its znode is gone.
+	// ErrNotHeld means that the caller uses or releases something that it does
+	// not hold: it was released before, or its znode is gone.
 	ErrNotHeld = errors.New("not held")
-	// ErrLost is the cause of a hold's context when its znode was deleted,
-	// or replaced, by somebody else. It matches ErrNotHeld.
+	// ErrLost is the cause of a hold's context when another client deleted or
+	// replaced its znode. It matches ErrNotHeld.
 	ErrLost = fmt.Errorf("the znode is gone: %w", ErrNotHeld)
 	// ErrReleased is the cause of a hold's context after Release.
 	ErrReleased = errors.New("released")
-	// ErrHeld means that somebody else has it: the answer of the Try methods.
+	// ErrHeld means that another client holds it. The Try methods return it.
 	ErrHeld = errors.New("held by another")
-	// ErrUpgrade means that a write lock was asked for under the context of
-	// a read lock on the same path, which would wait for itself.
+	// ErrUpgrade means that a caller asks for a write lock under the context of
+	// a read lock on the same path. It would wait for itself.
 	ErrUpgrade = errors.New("a read lock cannot be upgraded")
-	// ErrReentrant means that a lock was asked for under the context of a
-	// hold of the same lock, which would wait for itself.
+	// ErrReentrant means that a caller asks for a lock under the context of a
+	// hold of the same lock. It would wait for itself.
 	ErrReentrant = errors.New("already held by the caller")
 	// ErrPermits means that a contender disagrees on the number of permits;
 	// the error is a *PermitsError.
@@ -31,37 +30,38 @@ var (
 	// ErrKind means that a path is used as another kind of recipe; the error is
 	// a *KindError.
 	ErrKind = errors.New("the path is used as another kind of recipe")
-	// ErrTooLong means that a queue has too many items to be listed in one
-	// reply. Len, Put and (of a FIFO queue) nothing else still work.
+	// ErrTooLong means that the list of a queue's items does not fit into one
+	// reply. Only Len and Put still work.
 	ErrTooLong = errors.New("too long to list")
 	// ErrFull means that a bounded queue has reached its length.
 	ErrFull = errors.New("queue is full")
-	// ErrEmpty is the answer of TryTake and TryReserve when nothing is there.
+	// ErrEmpty means that a queue has no item to deliver. TryTake, TryReserve
+	// and Peek return it.
 	ErrEmpty = errors.New("queue is empty")
-	// ErrTooLarge means that a body is over the limit; it was not sent.
+	// ErrTooLarge means that a body is over the limit. It was not sent.
 	ErrTooLarge = errors.New("body is too large")
 	// ErrPriority means that a priority is outside 0...999.
 	ErrPriority = errors.New("priority is outside 0...999")
-	// ErrRound means that the path of a double barrier was used before: a
-	// round that is over left its ready znode, or members of it.
+	// ErrRound means that the path of a double barrier was used before: a former
+	// round left its ready znode or members.
 	ErrRound = errors.New("the barrier's round is over")
-	// ErrInTheWay means that a znode that is not ours to replace stands
-	// where ours should be: a configuration error.
+	// ErrInTheWay means that a znode which we may not replace exists at our
+	// path. It is a configuration error.
 	ErrInTheWay = errors.New("a persistent znode is in the way")
 	// ErrDecided means that a transaction has its result already.
 	ErrDecided = errors.New("the transaction is decided")
 	// ErrNoSite means that a transaction does not name the site.
 	ErrNoSite = errors.New("not a site of the transaction")
-	// ErrFormat means that a znode holds data, or a caller gave a value, that the
-	// recipe cannot work with.
+	// ErrFormat means that the recipe cannot use the data of a znode, or a value
+	// of the caller.
 	ErrFormat = errors.New("unusable value")
 	// ErrRange means that a counter would leave the range of its layout.
 	ErrRange = errors.New("out of the counter's range")
-	// ErrDialect means that a layout's name is not known to the recipe.
+	// ErrDialect means that the recipe does not know the layout's name.
 	ErrDialect = errors.New("unknown dialect")
 )
 
-// PermitsError tells both numbers of permits of a semaphore.
+// PermitsError has the two numbers of permits that differ. It matches ErrPermits.
 type PermitsError struct {
 	Path string // of the semaphore
 	Want int    // what this contender was configured with

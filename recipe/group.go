@@ -15,12 +15,13 @@ import (
 //	<path>/<id>    ephemeral, one per member (Apache Curator's GroupMember)
 //
 // Steps (ZooKeeper Recipes, "Group Membership"): a member keeps its znode (see
-// [Node]); a reader lists the children with a watch, reads them in one
-// request (multiRead), and lists again when the watch says so.
+// [Node]). A reader lists the children with a watch, reads them in one request
+// (multiRead), and lists again when the watch fires.
 //
-// Guarantees: Follow passes on the newest membership, and nothing twice. A member that vanishes between the list
-// and its read is left out. Not guaranteed: that every membership is seen. The
-// data of a member is read when it joins and not followed.
+// Guarantees: Follow reports the newest membership, and never the same one twice in
+// a row. It leaves out a member that vanishes between the list and the read. Not
+// guaranteed: that Follow sees every membership. It reads the data of a member when
+// the member joins, and does not follow later changes.
 
 // Group is a set of members at a path.
 type Group struct {
@@ -33,7 +34,7 @@ type Group struct {
 type Member struct {
 	ID    string // name of its znode
 	Data  []byte // as it was when the member joined
-	Czxid int64  // when it joined, as the ledger of ZooKeeper knows it
+	Czxid int64  // of its znode: the transaction in which it joined
 }
 
 // NewGroup returns the group at path. It does no I/O.
@@ -41,14 +42,14 @@ func NewGroup(s *session.Session, path string, logger *slog.Logger) *Group {
 	return &Group{s: s, path: path, logger: logger}
 }
 
-// Join is a member until ctx or the session ends: it blocks, and returns as
-// [Node.Run] does.
+// Join makes this process a member until ctx or the session ends. It blocks, and
+// returns what [Node.Run] returns.
 func (g *Group) Join(ctx context.Context, id string, data []byte) error {
 	return NewNode(NodeConfig{Path: child(g.path, id), Data: data, Logger: g.logger}).Run(ctx, g.s)
 }
 
-// Members returns the present members, sorted by id. A group that does not
-// exist has none.
+// Members returns the current members, sorted by id. A group that does not exist
+// has no members.
 func (g *Group) Members(ctx context.Context) ([]Member, error) {
 	names, _, err := g.s.Children(ctx, g.path)
 	if errors.Is(err, session.ErrNoNode) {
@@ -61,7 +62,7 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 }
 
 // Follow calls up with the members, at once and after each change, until ctx or
-// the session ends; it returns the cause. The slice is not changed afterwards.
+// the session ends. It returns the cause. It never changes a slice after the call.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
 	first, read := true, session.Listing{}
@@ -71,7 +72,7 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 			return fmt.Errorf("follow group %s: %w", g.path, err)
 		}
 		if !first && list.Exists == read.Exists && list.Stat.Pzxid == read.Stat.Pzxid {
-			if err := watch.Wait(ctx); err != nil { // nobody has come or gone
+			if err := watch.Wait(ctx); err != nil { // same members as before
 				return err
 			}
 			continue
@@ -92,8 +93,8 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	}
 }
 
-// read reads the members that were listed. It reads all of them: behind a name
-// that was there before may be a member that left and joined again.
+// read reads all listed members, also those whose names are known: such a member may
+// have left and joined again.
 func (g *Group) read(ctx context.Context, names []string) ([]Member, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -14,34 +14,34 @@ import (
 // asked to give back (Apache Curator, "Shared Reentrant Lock", Revoking).
 const revokeData = "__REVOKE__"
 
-// Hold is something held: a lock, a permit, a place. It is held until Release,
-// or until its context ends with the cause: ErrReleased, ErrLost (its znode is
-// gone), session.ErrSuspended (the lease ran out while the connection was
-// gone), session.ErrExpired or session.ErrClosed. Work that needs the hold
-// runs under its Context; a hold that was lost is still to be released, which
-// deletes what may be left of it.
+// Hold is a lock, a permit or a place that we hold. It lasts until Release, or until
+// its context ends. The cause is ErrReleased, ErrLost (its znode is gone),
+// session.ErrSuspended (the lease ran out while the connection was gone),
+// session.ErrExpired or session.ErrClosed. Run work that needs the hold under its
+// Context. Release a lost hold too: that deletes what may be left of it.
 //
-// A paused process can act after the lease ended and before it looks at its
-// context. What must be protected from that takes the [Hold.Fence], or writes
-// in one multi with the [Hold.Guard].
+// A paused process can act after the lease ended and before it checks its context.
+// To protect a resource from that, check the [Hold.Fence] there, or write in one
+// multi with the [Hold.Guard].
 type Hold struct {
 	s       *session.Session
 	path    string
 	fence   int64
-	fixed   bool            // others may use the name of our znode, too
-	ctx     context.Context // what is held is a context
+	fixed   bool            // other clients may use the name of our znode too
+	ctx     context.Context // ends with the hold
 	cancel  context.CancelCauseFunc
 	end     context.CancelFunc
 	watched chan struct{} // closed when the watcher has returned
 	revoked chan struct{} // closed when a requester asks for it back
-	// finished tells the first Release from later ones.
+	// finished is set by the first call of finish.
 	finished atomic.Bool
 }
 
-// heldKey marks the context of a hold, so that waiting for oneself is seen.
+// heldKey marks the context of a hold. With it a caller that would wait for itself
+// gets an error.
 type heldKey struct{}
 
-// held is the chain of what is held by the caller of a context.
+// held is the chain of the holds whose contexts enclose the caller's.
 type held struct {
 	path   string
 	shared bool
@@ -49,23 +49,23 @@ type held struct {
 	outer  *held
 }
 
-// holdOptions tells how a znode of ours is held.
+// holdOptions says how a znode of ours is held.
 type holdOptions struct {
 	shared bool
 	fixed  bool
-	// now sets the watch on our own znode at once. Otherwise it is set when
-	// the hold has lasted a sixth of the session timeout: a short hold then
-	// costs no request of its own.
+	// now sets the watch on our own znode at once. Otherwise the watch is set
+	// after a sixth of the session timeout, so a short hold costs no request for
+	// it.
 	now bool
 	// seen is a watch on our own znode that is set already; nil: none.
 	seen *session.Watch
-	// disputed returns a KindError while somebody contends at the path who does not
-	// see our znode; nil: that cannot be.
+	// disputed returns a KindError while a client that does not see our znode
+	// contends at the path. It is nil where that cannot happen.
 	disputed func(context.Context) error
 }
 
-// newHold begins to hold a znode of ours whose turn it is. The hold does not
-// end with ctx, of which it keeps the values only.
+// newHold begins to hold a znode of ours whose turn it is. The hold keeps the values
+// of ctx, but does not end with it.
 func newHold(ctx context.Context, s *session.Session, dir, path string, fence int64, opts holdOptions) *Hold {
 	outer, _ := ctx.Value(heldKey{}).(*held)
 	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &held{dir, opts.shared, s, outer}))
@@ -96,32 +96,32 @@ func waitsForItself(ctx context.Context, s *session.Session, dir string, shared 
 	return nil
 }
 
-// Context ends, with a cause, when the hold does.
+// Context returns a context that ends with the hold, with a cause.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Fence is the fencing token: the czxid of our znode. It grows from holder to
-// holder, so that a resource that remembers the largest one it has seen can
-// refuse a holder of the past.
+// Fence returns the fencing token: the czxid of our znode. It grows from holder to
+// holder. A resource that remembers the largest token it has seen can refuse a
+// former holder.
 func (h *Hold) Fence() int64 { return h.fence }
 
 // Path returns the path of our znode.
 func (h *Hold) Path() string { return h.path }
 
-// Guard is the operation that makes a multi fail when the hold is gone.
+// Guard returns an operation that makes a multi fail when the hold is gone.
 func (h *Hold) Guard() session.Op { return session.CheckOp(h.path, -1) }
 
-// Revoked is closed when somebody asks for it back. Only revocable locks are.
+// Revoked is closed when another client asks us to release the lock. That happens
+// only to revocable locks.
 func (h *Hold) Revoked() <-chan struct{} { return h.revoked }
 
-// Err returns nil while it is held, otherwise the cause of its end.
+// Err returns nil during the hold, and the cause after its end.
 func (h *Hold) Err() error { return context.Cause(h.ctx) }
 
-// Release gives it back: its context ends and its znode is deleted. It returns
-// an error that matches ErrNotHeld when it had been lost or given back before,
-// and the error of the delete when ctx ended first, or when nothing was heard of
-// ZooKeeper for a session timeout; the delete then goes on in the background for
-// as long as the session lives. A deferred Release may therefore run under
-// context.WithoutCancel(ctx).
+// Release ends the hold: it ends the context and deletes the znode. It returns an
+// error that matches ErrNotHeld when the hold was lost or released before. It returns
+// the error of the delete when ctx ended first, or when ZooKeeper did not answer for
+// a session timeout. The delete then continues in the background as long as the
+// session lives. So a deferred Release may run under context.WithoutCancel(ctx).
 func (h *Hold) Release(ctx context.Context) error {
 	cause := context.Cause(h.ctx)
 	if !h.finish() {
@@ -139,10 +139,10 @@ func (h *Hold) Release(ctx context.Context) error {
 	return nil
 }
 
-// bound ends the wait of a Release when the session can have ended without our
-// knowledge: T after the newest answer, but not before a sixth of T from now.
-// So a deferred Release under a context without an end does not wait for as long
-// as ZooKeeper is away.
+// bound limits the wait of a Release to the time when the session may have ended
+// without our knowledge: T after the newest answer, but at least a sixth of T from
+// now. Otherwise a deferred Release under a context without an end would wait until
+// ZooKeeper is back.
 func (h *Hold) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	end := h.s.LastAnswer().Add(h.s.Timeout())
 	if least := time.Now().Add(h.s.Timeout() / 6); end.Before(least) {
@@ -151,12 +151,12 @@ func (h *Hold) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithDeadlineCause(ctx, end, session.ErrSuspended)
 }
 
-// Keep ends the hold and leaves its znode standing, for a successor in the same
-// session: another process that takes the session over, or a later term.
+// Keep ends the hold and keeps its znode for a successor in the same session: another
+// process that takes the session over, or a later term.
 func (h *Hold) Keep() { h.finish() }
 
-// finish ends the context and waits for the watcher. Only the first caller is
-// told true: it deletes the znode.
+// finish ends the context and waits for the watcher. It returns true to the first
+// caller only, which then deletes the znode.
 func (h *Hold) finish() bool {
 	first := h.finished.CompareAndSwap(false, true)
 	h.cancel(ErrReleased)
@@ -180,9 +180,9 @@ func (h *Hold) remove(ctx context.Context) error {
 	return err
 }
 
-// watch follows our own znode: that it is still there and ours after each
-// reconnect (rule "own it before you believe it"), and what requesters write
-// into it. It returns when the hold ends.
+// watch follows our own znode. After each reconnect it checks that the znode is still
+// there and ours (rule "own it before you believe it"). It also notices what
+// requesters write into the znode. It returns when the hold ends.
 func (h *Hold) watch(opts holdOptions) {
 	d := dispute{look: opts.disputed, confirm: h.s.Timeout() / 3}
 	if opts.now {
@@ -214,9 +214,9 @@ func (h *Hold) watch(opts holdOptions) {
 	}
 }
 
-// dispute looks now and then whether a client that does not see our znode holds the
-// same: Curator's locks look only at contenders of their own kind. One of ours that is
-// refused stands there for a moment, so a sighting is confirmed.
+// dispute looks now and then for a client that holds the same lock and does not see
+// our znode: Curator's locks look only at contenders of their own kind. A contender of
+// ours that is refused exists for a moment, so dispute looks twice before it reports.
 type dispute struct {
 	look    func(context.Context) error // nil: there can be none
 	confirm time.Duration
@@ -224,7 +224,7 @@ type dispute struct {
 	child   string    // that was seen the last time
 }
 
-// check returns why what is held is disputed; nil: it is not, as far as is known.
+// check returns why the hold is disputed, or nil when it knows of no dispute.
 func (d *dispute) check(ctx context.Context) error {
 	if d.look == nil || time.Now().Before(d.next) {
 		return nil
@@ -241,7 +241,7 @@ func (d *dispute) check(ctx context.Context) error {
 	return nil
 }
 
-// wait is how long it is until something is looked at without an event.
+// wait returns the time until the next look without an event.
 func (d *dispute) wait() time.Duration {
 	again := session.RecheckAfter()
 	if d.look == nil {
@@ -250,8 +250,8 @@ func (d *dispute) wait() time.Duration {
 	return max(min(again, time.Until(d.next)), time.Millisecond) // 0 would be no limit
 }
 
-// ripen waits until the hold is worth a watch: it has lasted a while, or the
-// connection is another one. False means that it has ended.
+// ripen waits until the hold needs a watch: it has lasted a while, or the session has
+// a new connection. It returns false when the hold has ended.
 func (h *Hold) ripen() bool {
 	connection := h.s.Connection()
 	timer := time.NewTimer(h.s.Timeout() / 6)

@@ -21,8 +21,8 @@ type Item struct {
 	Due      time.Time // in a delay queue: when it can be taken
 }
 
-// inspect returns what is in the queue, in the order in which it is taken, at most
-// limit items; 0: all.
+// inspect returns at most limit items of the queue, in the order of delivery. A limit
+// of 0 returns all.
 func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
 	names, _, err := q.listDir(ctx, q.dir, false)
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
 	return list, nil
 }
 
-// peek returns the body of the first item that nobody has reserved.
+// peek returns the body of the first item that is not reserved.
 func (q *items) peek(ctx context.Context) ([]byte, error) {
 	list, _, err := q.read(ctx, false)
 	if err != nil {
@@ -84,7 +84,8 @@ func (q *items) peek(ctx context.Context) ([]byte, error) {
 }
 
 // bury moves an item that was reserved too often to the queue of dead letters,
-// <path>-dead: one transaction, so it is in one of them.
+// <path>-dead. It does so in one multi, so the item is always in exactly one of the
+// two queues.
 func (q *items) bury(ctx context.Context, it item, body []byte, version int32) error {
 	dead := child(q.path+"-dead", fifoPrefix)
 	err := withContainers(ctx, q.s, dead, func() error {

@@ -14,7 +14,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// maxBody is the largest body of an item in bytes: what a request may carry
+// maxBody is the largest body of an item in bytes: the limit of a request
 // (jute.maxbuffer, 1,048,575) less room for paths, headers and the marker.
 const maxBody = 1_040_000
 
@@ -45,27 +45,27 @@ func (i item) before(j item) int {
 	return 1
 }
 
-// items is what the queues have in common: where the items are, and how they
-// are listed, taken and reserved.
+// items is the common part of all queues: where the items are, and how to list,
+// take and reserve them.
 type items struct {
 	s      *session.Session
 	dir    string // its children are the items
 	claims string // claims of reserved items, children named as the items are
 	mode   claimMode
 	maxLen int
-	// maxAttempts is how often an item is reserved before it is a dead letter; 0:
-	// without end. path is that of the queue.
+	// maxAttempts is how often an item is reserved before it becomes a dead letter;
+	// 0: no limit. path is that of the queue.
 	maxAttempts int
 	path        string
 	parse       func(name string) (item, bool)
-	// pack makes the data of a znode of a body, and unpack the reverse; nil: the
-	// body as it is.
+	// pack turns a body into the data of a znode, and unpack does the reverse. nil:
+	// the data is the body.
 	pack   func(body []byte) []byte
 	unpack func(data []byte) ([]byte, error)
 	ops    operations
 
-	// fresh makes every take begin with a new list: where a later item can
-	// stand before those that are known.
+	// fresh makes every take begin with a new list. It is for queues in which a new
+	// item can precede the known ones.
 	fresh bool
 
 	logger *slog.Logger // nil: discard
@@ -91,11 +91,11 @@ func (q *items) skip(path string, err error) {
 	}
 }
 
-// claimMode tells what a take has to do with claims.
+// claimMode says whether a take respects claims.
 type claimMode int
 
 const (
-	noClaims   claimMode = iota // nobody reserves: a take is a delete
+	noClaims   claimMode = iota // the queue has no reservations: a take is a delete
 	withClaims                  // a take fails on an item that is reserved
 )
 
@@ -135,7 +135,7 @@ func (q *items) len(ctx context.Context) (int, error) {
 	return int(stat.NumChildren), nil
 }
 
-// get reads the body of an item, and the data that it is in.
+// get reads the body of an item, and the data that contains it.
 func (q *items) get(ctx context.Context, path string) (body, data []byte, stat session.Stat, err error) { //nolint:nonamedreturns // four values
 	data, stat, err = q.s.Get(ctx, path)
 	if body = data; err == nil && q.unpack != nil {
@@ -144,7 +144,7 @@ func (q *items) get(ctx context.Context, path string) (body, data []byte, stat s
 	return body, data, stat, err
 }
 
-// removeAll deletes the items that stand now, are wanted and not reserved, and
+// removeAll deletes the present items that want accepts and that are not reserved. It
 // returns how many it deleted.
 func (q *items) removeAll(ctx context.Context, want func(item) bool) (int, error) {
 	list, _, err := q.read(ctx, false)
@@ -167,9 +167,9 @@ func (q *items) removeAll(ctx context.Context, want func(item) bool) (int, error
 	return count, nil
 }
 
-// removal are the operations that take an item out of the queue for good, if
-// it is there and nobody has reserved it ("must not exist" is a create and a
-// delete in one multi).
+// removal returns the operations that delete an item if it exists and is not
+// reserved. A create and a delete of the claim in one multi check that the claim does
+// not exist.
 func (q *items) removal(name string) []session.Op {
 	take := session.DeleteOp(child(q.dir, name), -1)
 	if q.mode == noClaims {
@@ -183,13 +183,13 @@ func (q *items) removal(name string) []session.Op {
 	}
 }
 
-// isTaken reports that an item was taken or reserved by somebody else.
+// isTaken reports that another client has taken or reserved the item.
 func isTaken(err error) bool {
 	return !errors.Is(err, session.ErrUnknown) &&
 		(errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists))
 }
 
-// listError tells a list that does not fit into a reply from other errors.
+// listError returns ErrTooLong for a list that does not fit into a reply.
 func listError(dir string, err error) error {
 	switch {
 	case err == nil:
@@ -200,8 +200,8 @@ func listError(dir string, err error) error {
 	return fmt.Errorf("list %s: %w", dir, err)
 }
 
-// sorted returns the items among names in the order in which they are taken,
-// without those that are claimed.
+// sorted returns the items among names, without the claimed ones, in the order of
+// delivery.
 func (q *items) sorted(names, claimed []string) []item {
 	taken := make(map[string]bool, len(claimed))
 	for _, name := range claimed {

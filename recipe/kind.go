@@ -11,12 +11,12 @@ import (
 )
 
 // One path, one kind of recipe. Apache Curator's locks and read-write locks look
-// only at contenders of their own kind, and nothing that contends for a lock
-// looks at the leases of a semaphore. Two recipes of different kinds on one path
-// would therefore both be held. Each of ours makes its own znode first and looks
-// then, so of two that come together at least one sees the other. Curator's do not
-// look at ours: a holder therefore looks again now and then, and gives up what a
-// client that came later holds, too.
+// only at contenders of their own kind. No lock looks at the leases of a semaphore.
+// So two recipes of different kinds on one path would both be held. Each of our
+// recipes makes its own znode first and then looks for other kinds. So of two that
+// come together at least one sees the other. Curator's recipes do not look at ours.
+// For that reason a holder looks again now and then, and gives up when a Curator
+// client that came later holds the path too.
 
 // KindError says that a path is used as another kind of recipe. It matches
 // ErrKind.
@@ -43,7 +43,7 @@ const (
 	kindSemaphore = "semaphore"
 )
 
-// kind returns what contenders of this naming take part in.
+// kind returns the kind of recipe that uses this naming.
 func (n naming) kind() string {
 	switch n.mark {
 	case "__READ__", "__WRIT__":
@@ -56,7 +56,7 @@ func (n naming) kind() string {
 	return "" // kazoo's locks see each other, and the kinds of its own family
 }
 
-// childKind returns what a child shows its parent to be; empty: nothing.
+// childKind returns the kind of recipe that the child's name shows; empty: unknown.
 func childKind(name string) string {
 	head, _, ok := splitSequence(name)
 	switch {
@@ -72,9 +72,9 @@ func childKind(name string) string {
 	return ""
 }
 
-// otherKind returns an error when a child shows that the path is of another
-// kind; of several, it names the first in the order of names. Elections meet locks on
-// one path, because Curator's LeaderSelector is one.
+// otherKind returns an error when a child shows that the path is of another kind. It
+// reports the first such child in the order of names. Elections and locks may share a
+// path, because Curator's LeaderSelector is a lock.
 func otherKind(path, want string, names []string) error {
 	if want == "" || want == kindElection {
 		return nil
@@ -98,7 +98,7 @@ func otherKind(path, want string, names []string) error {
 var permitsText = regexp.MustCompile(`^\s*[0-9]{1,9}\s*$`)
 
 // isSemaphore returns an error when the data of a lock's path is the number of
-// permits of a semaphore. Few paths have data, so few are read.
+// permits of a semaphore. It reads only paths that have data, which are few.
 func isSemaphore(ctx context.Context, s *session.Session, path, want string, stat session.Stat) error {
 	if stat.DataLength == 0 || stat.DataLength > 16 || want == kindElection {
 		return nil

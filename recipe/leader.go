@@ -7,17 +7,17 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Leader is who stands first among the participants, as read at one moment.
+// Leader is the first of the participants, as read at one moment.
 type Leader struct {
-	Path string       // of its znode; empty when there is nobody
+	Path string       // of its znode; empty when there is no participant
 	Data []byte       // what it says of itself: by custom its id
 	Stat session.Stat // of its znode; the Czxid is the term
 }
 
-// Follow calls up with the leader, at once and whenever another
-// participant has become it, until ctx or the session ends, and returns
-// the cause. It watches the leader's znode alone, or the path while there
-// is nobody. Whoever follows is woken by each change of the leader.
+// Follow calls up with the leader, at once and each time another participant becomes
+// the leader. It ends with ctx or the session, and returns the cause. It watches only
+// the leader's znode, or the path while there is no participant. Each change of the
+// leader wakes every follower.
 func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
 	last := Leader{Path: "unknown"}
 	for {
@@ -35,7 +35,7 @@ func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(
 	}
 }
 
-// leader reads the leader with a watch that tells when to read again.
+// leader reads the leader with a watch that fires when the leader may have changed.
 func (ps *Participants) leader(ctx context.Context, s *session.Session) (Leader, *session.Watch, error) {
 	for {
 		names, _, err := s.Children(ctx, ps.Path)

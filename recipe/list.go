@@ -8,8 +8,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// watches are those of a consumer that waits: for the items, and for the
-// claims, because an item comes back when its claim goes.
+// watches are the two watches of a waiting consumer: one on the items, and one on the
+// claims, because an item becomes available when its claim is deleted.
 type watches [2]*session.Watch
 
 func (w watches) stop() {
@@ -18,7 +18,7 @@ func (w watches) stop() {
 	}
 }
 
-// read lists what can be taken, in order, with watches if wanted.
+// read lists the items that can be taken, in order, and sets watches if wanted.
 func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 	var set watches
 	var names [2][]string
@@ -39,8 +39,8 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 	return q.sorted(names[1], names[0]), set, nil
 }
 
-// listDir lists a directory; while it does not exist, the watch is for its
-// creation.
+// listDir lists a directory. While the directory does not exist, the watch fires when
+// it is created.
 func (q *items) listDir(ctx context.Context, dir string, watch bool) ([]string, *session.Watch, error) {
 	if watch {
 		list, w, err := q.s.ListW(ctx, dir)
@@ -53,7 +53,7 @@ func (q *items) listDir(ctx context.Context, dir string, watch bool) ([]string, 
 	return names, nil, listError(dir, err)
 }
 
-// head returns the first item that is known to be there.
+// head returns the first known item.
 func (q *items) head() (item, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,8 +63,9 @@ func (q *items) head() (item, bool) {
 	return q.list[0], true
 }
 
-// drop forgets the first item, unless another goroutine did. It stays known
-// until its fate is: an item may not be overtaken because its taker gave up.
+// drop forgets the first item, unless another goroutine did. A consumer drops an item
+// only when it knows what became of it. Otherwise later items would overtake an item
+// whose consumer gave up.
 func (q *items) drop(it item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,9 +80,9 @@ func (q *items) fill(list []item) {
 	q.list = list
 }
 
-// each offers the items to try, first to last, until try has one or fails. It
-// returns ErrEmpty when a list has nothing to take. Whoever loses an item goes
-// on with the next of the list that was read already.
+// each offers the items to try, first to last, until try takes one or fails. It
+// returns ErrEmpty when a list has nothing to take. When another consumer takes an
+// item first, each goes on with the next item of the same list.
 func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 	if q.fresh {
 		q.fill(nil)
@@ -99,7 +100,7 @@ func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 			q.fill(list)
 			continue
 		}
-		if !it.ready() { // nor is any behind it
+		if !it.ready() { // the items behind it are not due either
 			return ErrEmpty
 		}
 		done, err := try(it)
@@ -113,8 +114,8 @@ func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 	}
 }
 
-// blocking is each that waits when there is nothing. The watches are set by
-// the list that finds nothing, so no change after it is missed.
+// blocking is each, but waits when there is no item. The list that finds no item also
+// sets the watches, so blocking misses no later change.
 func (q *items) blocking(ctx context.Context, try func(item) (bool, error)) error {
 	for {
 		err := q.each(ctx, try)

@@ -14,24 +14,23 @@ import (
 //	<path>/<32 hex>__lock__<sequence>    the same in kazoo's dialect
 //
 // Steps (ZooKeeper Recipes, "Locks"; Hunt and others, Simple Locks without Herd
-// Effect): create; list; when we are first it is ours, otherwise wait for the
-// nearest predecessor and list again. Uncontended: three requests with the
-// delete.
+// Effect): create; list; when we are first, the lock is ours; otherwise wait for the
+// nearest predecessor and list again. An uncontended lock costs three requests,
+// including the delete.
 //
 // Guarantees: among clients whose sessions the ensemble keeps, one holder at a
-// time, in the order of arrival; one release wakes one waiter; an Acquire that
-// returns an error leaves nothing behind. Not guaranteed: that a holder which
-// is paused past its lease has stopped when the next one begins: that is what
-// the fence is for.
+// time, in the order of arrival. One release wakes one waiter. An Acquire that
+// returns an error leaves nothing behind. Not guaranteed: that a holder which pauses
+// past its lease has stopped when the next one begins. The fence is for that.
 
 // LockConfig describes a lock.
 type LockConfig struct {
-	Path    string // its contenders are the children
+	Path    string // its children are the contenders
 	Dialect string // Curator (default) or Kazoo
-	// Data is what our znode says, for people and other clients: by custom a
+	// Data is the data of our znode, for people and other clients: by custom a
 	// host name.
 	Data []byte
-	// Revocable makes holds watch for requests to give the lock back; see
+	// Revocable makes holds watch for requests to release the lock; see
 	// [Lock.Revoke].
 	Revocable bool
 	// ACL is for our znodes; empty: that of the session.
@@ -39,14 +38,14 @@ type LockConfig struct {
 	Logger *slog.Logger // nil: discard
 }
 
-// Lock is an exclusive lock. It may be used by many goroutines at once, each
-// of which contends by itself. It is not reentrant.
+// Lock is an exclusive lock. Many goroutines may use it at once; each contends by
+// itself. It is not reentrant.
 type Lock struct {
 	s            *session.Session
 	cfg          LockConfig
 	participants *Participants
 	opts         holdOptions
-	err          error // what is wrong with the configuration, told by Acquire
+	err          error // error of the configuration, which Acquire returns
 }
 
 // NewLock returns a lock of the session. It does no I/O.
@@ -76,14 +75,14 @@ func newLock(s *session.Session, cfg LockConfig, n naming, shared bool, err erro
 	return l
 }
 
-// Acquire waits until the lock is ours. When ctx ends first its cause is
-// returned and nothing is left behind. The hold does not end with ctx.
+// Acquire waits until the lock is ours. When ctx ends first, it returns the cause and
+// leaves nothing behind. The hold does not end with ctx.
 func (l *Lock) Acquire(ctx context.Context) (*Hold, error) {
 	return l.acquire(ctx, func(p *Participant) error { return p.Wait(ctx) })
 }
 
-// TryAcquire takes the lock when it is free, and returns an error that matches
-// ErrHeld when it is not.
+// TryAcquire takes the lock if it is free. Otherwise it returns an error that matches
+// ErrHeld.
 func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
 	return l.acquire(ctx, func(p *Participant) error {
 		first, err := p.First(ctx)
@@ -94,7 +93,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Hold, error) {
 	})
 }
 
-// Path is the path whose children contend.
+// Path returns the path whose children contend.
 func (l *Lock) Path() string { return l.cfg.Path }
 
 func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hold, error) {

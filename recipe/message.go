@@ -24,15 +24,15 @@ import (
 //
 //	00 01 00 01   01   length, 4 bytes   message   02
 //
-// Steps: as in [Queue]. The delay queue takes in the order of time; a list is used
-// once, and who waits also waits for the time of the first item, by its own clock.
+// Steps: as in [Queue]. The delay queue delivers in the order of time. It uses a list
+// once. A waiting consumer also waits until the first item is due, by its own clock.
 // Remove lists and deletes the items of an id.
 //
 // Guarantees and limits are those of [Queue], with these orders. Claims are where a
-// Curator queue with the lock path <path>-taken has them, and both honour each
-// other's; a Curator queue without a lock path does not look at claims. Not
-// guaranteed: that an item is not taken early by a consumer whose clock is fast. A
-// znode of several messages (Curator's putMulti) is passed over and logged.
+// Curator queue with the lock path <path>-taken keeps them, and each honours the
+// other's. A Curator queue without a lock path ignores claims. Not guaranteed: that a
+// consumer with a fast clock does not take an item early. A consumer skips and logs a
+// znode with several messages (Curator's putMulti).
 
 // messageVersion begins the data of an item.
 const (
@@ -41,7 +41,7 @@ const (
 	messageEnd     = 0x02
 )
 
-// packMessage is the data of an item of one message.
+// packMessage returns the data of an item with one message.
 func packMessage(body []byte) []byte {
 	data := binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+10), messageVersion)
 	data = append(data, messageItem)
@@ -49,7 +49,7 @@ func packMessage(body []byte) []byte {
 	return append(append(data, body...), messageEnd)
 }
 
-// unpackMessage is the message in the data of an item.
+// unpackMessage returns the message in the data of an item.
 func unpackMessage(data []byte) ([]byte, error) {
 	if len(data) < 10 || binary.BigEndian.Uint32(data) != messageVersion || data[4] != messageItem {
 		return nil, fmt.Errorf("%w: no message in Curator's frame", ErrFormat)
@@ -66,7 +66,8 @@ func unpackMessage(data []byte) ([]byte, error) {
 
 const messagePrefix = "queue-"
 
-// newMessages returns a queue of messages, whose names have something between bars.
+// newMessages returns a queue of messages. read parses the text between the bars of an
+// item's name.
 func newMessages(s *session.Session, cfg QueueConfig, read func(text string, it *item) bool) items {
 	return items{
 		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
@@ -82,8 +83,8 @@ func newMessages(s *session.Session, cfg QueueConfig, read func(text string, it 
 	}
 }
 
-// IDQueue is a first-in-first-out queue whose items can be removed by an id. It may
-// be used by many goroutines at once.
+// IDQueue is a first-in-first-out queue whose items can be removed by an id. Many
+// goroutines may use it at once.
 type IDQueue struct{ consumer }
 
 // NewIDQueue returns a queue with ids of the session. It does no I/O.
@@ -94,9 +95,9 @@ func NewIDQueue(s *session.Session, cfg QueueConfig) *IDQueue {
 	})}}
 }
 
-// Put appends an item under an id, which need not be unique. The id may not be empty
-// or contain a bar (ErrFormat); as in Curator, a slash in it counts as an underscore.
-// Otherwise it returns what [Queue.Put] does.
+// Put appends an item under an id, which need not be unique. An id that is empty or
+// contains a bar is an ErrFormat. As in Curator, a slash in it counts as an underscore.
+// Other errors are those of [Queue.Put].
 func (q *IDQueue) Put(ctx context.Context, id string, body []byte) error {
 	if id == "" || strings.Contains(id, "|") {
 		return fmt.Errorf("put into %s: id %q: %w", q.items.dir, id, ErrFormat)
@@ -104,17 +105,17 @@ func (q *IDQueue) Put(ctx context.Context, id string, body []byte) error {
 	return q.items.put(ctx, messagePrefix+"|"+cleanID(id)+"|", body)
 }
 
-// cleanID is an id as it stands in a name.
+// cleanID returns an id as it appears in a name.
 func cleanID(id string) string { return strings.ReplaceAll(id, "/", "_") }
 
-// Remove deletes the items of an id that are there and not reserved, and returns how
-// many it deleted.
+// Remove deletes the items of an id that are not reserved, and returns how many it
+// deleted.
 func (q *IDQueue) Remove(ctx context.Context, id string) (int, error) {
 	return q.items.removeAll(ctx, func(it item) bool { return it.id == cleanID(id) })
 }
 
-// DelayQueue is a queue whose items can be taken from a time on that the producer
-// says. It may be used by many goroutines at once.
+// DelayQueue is a queue whose producer sets the time from which an item can be taken.
+// Many goroutines may use it at once.
 type DelayQueue struct{ consumer }
 
 // NewDelayQueue returns a delay queue of the session. It does no I/O.
@@ -128,9 +129,9 @@ func NewDelayQueue(s *session.Session, cfg QueueConfig) *DelayQueue {
 	return q
 }
 
-// Put adds an item that can be taken from due on, in milliseconds, by the clock of
-// who takes it. A time in the past is at once. Otherwise it returns what [Queue.Put]
-// does.
+// Put adds an item that can be taken from due on, by the clock of the consumer, in
+// milliseconds. An item with a time in the past can be taken at once. Errors are those
+// of [Queue.Put].
 func (q *DelayQueue) Put(ctx context.Context, body []byte, due time.Time) error {
 	return q.items.put(ctx, fmt.Sprintf("%s|%08X|", messagePrefix, max(due.UnixMilli(), 0)), body)
 }

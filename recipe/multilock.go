@@ -13,20 +13,19 @@ import (
 
 // The multi-lock: several locks held together. It makes no znodes of its own.
 //
-// Steps (Apache Curator, "Multi Shared Lock"): the locks are acquired one after
-// another in the order of their paths; if one fails, those that are held are
-// released again.
+// Steps (Apache Curator, "Multi Shared Lock"): acquire the locks one after another in
+// the order of their paths; if one fails, release those that are held.
 //
-// Guarantees: two multi-locks never wait for each other in a circle, because
-// both follow the same order; all are held, or none. Not guaranteed: that all
-// are acquired in one instant.
+// Guarantees: two multi-locks never wait for each other in a circle, because both
+// follow the same order. All locks are held, or none. Not guaranteed: that all are
+// acquired in one instant.
 
-// Acquirer is what a multi-lock holds: a [Lock], the reader or writer of an
-// [RWLock], a permit of a [Semaphore].
+// Acquirer is one part of a multi-lock: a [Lock], the reader or writer of an
+// [RWLock], or a [Semaphore].
 type Acquirer interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
-	// Path is what contenders share.
+	// Path returns the path that contenders share.
 	Path() string
 }
 
@@ -44,19 +43,19 @@ func NewMultiLock(locks ...Acquirer) *MultiLock {
 // MultiHold is several locks held. Its context ends when one of them is lost.
 type MultiHold struct {
 	holds  []*Hold
-	ctx    context.Context // what is held is a context
+	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
 	stops  []func() bool
 	once   sync.Once
 }
 
-// Acquire waits until all locks are ours, or none.
+// Acquire waits until all locks are ours. On an error it holds none.
 func (m *MultiLock) Acquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquire(ctx, Acquirer.Acquire)
 }
 
-// TryAcquire takes the locks when all are free; otherwise it takes none and
-// the error matches ErrHeld.
+// TryAcquire takes the locks if all are free. Otherwise it takes none, and the error
+// matches ErrHeld.
 func (m *MultiLock) TryAcquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquire(ctx, Acquirer.TryAcquire)
 }
@@ -71,14 +70,14 @@ func (m *MultiLock) acquire(ctx context.Context, one func(Acquirer, context.Cont
 	for _, l := range m.locks {
 		h, err := one(l, ctx)
 		if err == nil {
-			// What is held so far may be lost while the next is waited for.
+			// We may lose an earlier lock while we wait for a later one.
 			if i := slices.IndexFunc(holds, func(h *Hold) bool { return h.Err() != nil }); i >= 0 {
 				err = holds[i].Err()
 				holds = append(holds, h)
 			}
 		}
 		if err != nil {
-			_ = releaseAll(ctx, holds) // the first error is told
+			_ = releaseAll(ctx, holds) // return the first error
 			return nil, err
 		}
 		holds = append(holds, h)
@@ -95,7 +94,7 @@ func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
 	return m
 }
 
-// Context ends, with a cause, when the first of the locks does.
+// Context returns a context that ends with the first of the locks, with its cause.
 func (m *MultiHold) Context() context.Context { return m.ctx }
 
 // Fences returns the fencing tokens in the order of the locks' paths.
@@ -107,7 +106,7 @@ func (m *MultiHold) Fences() []int64 {
 	return fences
 }
 
-// Guards are the operations that make a multi fail when a lock is gone.
+// Guards returns operations that make a multi fail when one of the locks is gone.
 func (m *MultiHold) Guards() []session.Op {
 	ops := make([]session.Op, len(m.holds))
 	for i, h := range m.holds {
@@ -116,7 +115,7 @@ func (m *MultiHold) Guards() []session.Op {
 	return ops
 }
 
-// Release gives all of them back, the last acquired first, and returns all errors.
+// Release releases all locks, the last acquired first, and returns all errors.
 func (m *MultiHold) Release(ctx context.Context) error {
 	m.once.Do(func() {
 		for _, stop := range m.stops {

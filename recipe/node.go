@@ -11,77 +11,77 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The persistent node: a znode that stays for as long as its owner wants it,
-// whatever happens to it.
+// The persistent node: a znode that is made again, whatever happens to it, for as
+// long as its owner wants it.
 //
 //	<path>                          ephemeral, container, or with a TTL
 //	<dir>/_c_<uuid>-<name><sequence>   of a sequential one
 //	<path><sequence>                ephemeral sequential, of a NodeSequence
 //
 // Steps (Apache Curator's PersistentNode, with the ownership rules of this
-// module): look what is there, decide what is wanted, make it so, watch, and look
-// again. When the znode exists, its owner counts. This session's is kept, and its
-// data set if it differs. Our own former session's is replaced in one
-// multi(delete, create): readers never see it missing. Another live session's is
-// waited for. A persistent one is a configuration error.
+// module): read the znode, decide what is wanted, make it so, watch, and read again.
+// What Run does with an existing znode depends on its owner. It keeps a znode of this
+// session, and sets the data if it differs. It replaces a znode of our own former
+// session in one multi(delete, create), so readers never see it missing. It waits for
+// a znode of another live session. A persistent znode is a configuration error.
 //
-// An outcome that is not known, and every event, only mean "look again". A znode
-// with a sequence is found among those that the session owns.
+// After an unknown outcome, and after every event, Run only reads again. It finds a
+// znode with a sequence among those that the session owns.
 //
-// The watch stands on the children, of which an ephemeral has none: it fires when
-// the znode is deleted and not when we write it. A change of the data costs one
-// request, at the version that we wrote last. With a NodeControl the watch stands
-// on the data, so that what somebody else writes is seen at once.
+// The watch is on the children, of which an ephemeral has none. So it fires when the
+// znode is deleted, and not when we write it. A change of the data costs one request,
+// at the version that we wrote last. With a NodeControl the watch is on the data, so
+// that Run notices the writes of other clients at once.
 //
-// A sequential node keeps the name that it got first, over all sessions; one with a
-// NodeSequence gets a new name each time. One with a TTL is written again after each
-// third of it, and outlives a session by the TTL: a node at <path>/touch is
-// Curator's PersistentTtlNode of <path>.
+// A sequential node keeps its first name over all sessions. A node with a NodeSequence
+// gets a new name each time. Run writes a node with a TTL again after each third of the
+// TTL. The node outlives a session by the TTL: a node at <path>/touch is Curator's
+// PersistentTtlNode of <path>.
 //
-// Guarantees: within a session the znode is there, with the data that is wanted,
-// except for the moments after somebody deleted it; a reconnect alone writes
-// nothing; a znode of another live session is never deleted. A znode that somebody
-// keeps deleting or changing is made again with a growing delay. When Run has
-// returned, its znode is deleted, unless the session ended before or the
-// configuration says Keep. Containers and znodes with a TTL are left to the server.
-// Not guaranteed: that a persistent sequential znode goes when its process dies.
+// Guarantees: within a session the znode exists, with the wanted data, except for the
+// moments after another client deleted it. A reconnect alone writes nothing. Run never
+// deletes a znode of another live session. It makes a znode that another client keeps
+// deleting or changing again with a growing delay. After Run has returned, the znode
+// is deleted, unless the session ended before or the configuration says Keep. The
+// server deletes containers and znodes with a TTL. Not guaranteed: that a persistent
+// sequential znode goes when its process dies.
 
 // NodeConfig describes a persistent node.
 type NodeConfig struct {
-	// Path is where the znode stands. A sequential one stands beside it, see
+	// Path is the path of the znode. That of a sequential znode differs, see
 	// [Node.Path].
 	Path string
-	Data []byte // to begin with; SetData replaces it
-	// Mode is the kind of the znode; zero: session.Ephemeral. A plain persistent
-	// znode needs no keeper.
+	Data []byte // the first data; SetData replaces it
+	// Mode is the mode of the znode; zero: session.Ephemeral. A plain persistent
+	// znode needs no Node.
 	Mode session.Mode
-	// Sequence, if not nil, makes the znode ephemeral, and Path the beginning of a
-	// name that the server completes with a sequence number.
+	// Sequence, if not nil, makes the znode ephemeral. Path is then the beginning of
+	// a name, to which the server appends a sequence number.
 	Sequence *NodeSequence
-	// Control, if not nil, decides while Run runs whether the znode is wanted, and
+	// Control, if not nil, decides during Run whether the znode is wanted, and
 	// with which data. Data and SetData are not used then.
 	Control *NodeControl
-	// Former are the ids of earlier sessions of this program: a znode of theirs is
-	// replaced at once, instead of being waited for until the session expires.
+	// Former are the ids of earlier sessions of this program. Run replaces their
+	// znodes at once, instead of waiting until those sessions expire.
 	Former []int64
-	// Keep leaves the znode standing when the context of Run ends, for a
-	// process that takes the session over.
+	// Keep keeps the znode when the context of Run ends, for a process that takes
+	// the session over.
 	Keep bool
-	// Blocked, if not nil, is called when another session's znode stands at
-	// Path, and with nil when it does no longer. The error matches ErrHeld.
+	// Blocked, if not nil, is called with an error that matches ErrHeld when
+	// another session's znode is at Path, and with nil when that is gone.
 	// The callback must not block.
 	Blocked func(error)
-	// Owned, if not nil, is called with true when the znode has become this
-	// session's, and with false when it is not any more, or is not kept any
-	// more. The callback must not block.
+	// Owned, if not nil, is called with true when this session has come to own
+	// the znode, and with false when it owns or keeps it no longer. The callback
+	// must not block.
 	Owned  func(bool)
 	ACL    []session.ACL // of the znode; empty: that of the session
 	Logger *slog.Logger  // nil: discard
 }
 
-// NodeControl decides what a node should be, step by step. A node with a control
-// goes on after an error of the server, and beside a persistent znode, with a
-// growing delay. Run calls the functions from one goroutine; they must not block.
+// NodeControl decides what a node should be, step by step. With a control, Run tries
+// again after an error of the server, and while a persistent znode is in the way, with
+// a growing delay. It calls the functions from one goroutine; they must not block.
 type NodeControl struct {
 	// Want is called before each step.
 	Want func(NodeState) (NodeWant, error)
@@ -97,20 +97,20 @@ type NodeControl struct {
 // NodeWant is what should be there now.
 type NodeWant struct {
 	Absent bool      // no znode is wanted
-	Data   []byte    // that the znode should have
-	Next   time.Time // when to ask again though nothing happens; zero: never
+	Data   []byte    // the wanted data
+	Next   time.Time // when to call Want again without an event; zero: never
 	Now    bool      // do not wait for a delay
 }
 
 // NodeState is what a node knows of its znode.
 type NodeState struct {
-	Path    string // with a sequence, empty while there is none
-	Known   bool   // what follows was looked up, and nothing has happened since
-	Owned   bool   // it is there and this session's
-	Adopted bool   // it stood there before this Run made one
-	Czxid   int64  // of the znode; 0 while it is not there
+	Path    string // with a sequence, empty while the znode does not exist
+	Known   bool   // Run has read what follows, and no event has come since
+	Owned   bool   // it exists and belongs to this session
+	Adopted bool   // it existed before this Run made one
+	Czxid   int64  // of the znode; 0 while it does not exist
 	Data    []byte // as read or written last
-	Blocked error  // why it cannot be there now: matches ErrHeld or ErrInTheWay
+	Blocked error  // what is in the way now: matches ErrHeld or ErrInTheWay
 	Err     error  // of the last step
 }
 
@@ -125,7 +125,7 @@ type Node struct {
 
 	mu   sync.Mutex // guards what follows
 	data []byte
-	path string // of the znode; empty: a sequential one that was not created yet
+	path string // of the znode; empty: a sequential znode that does not exist yet
 }
 
 // NewNode returns a node. It does no I/O.
@@ -148,7 +148,7 @@ func NewNode(cfg NodeConfig) *Node {
 	return n
 }
 
-// Path returns the path of the znode; empty for a sequential one that does not
+// Path returns the path of the znode. It is empty for a sequential znode that does not
 // exist yet.
 func (n *Node) Path() string {
 	n.mu.Lock()
@@ -156,7 +156,7 @@ func (n *Node) Path() string {
 	return n.path
 }
 
-// name notes the path of a sequential znode; empty: it has none.
+// name notes the path of a sequential znode; empty: it does not exist.
 func (n *Node) name(path string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,11 +165,11 @@ func (n *Node) name(path string) {
 	}
 }
 
-// Created is closed when the znode has been there for the first time.
+// Created is closed when the znode exists for the first time.
 func (n *Node) Created() <-chan struct{} { return n.created }
 
-// SetData replaces the data, now or when Run gets to it; of several, the newest
-// counts. It never blocks.
+// SetData replaces the data, and never blocks: Run writes it. After several calls Run
+// may write only the newest data.
 func (n *Node) SetData(data []byte) {
 	n.mu.Lock()
 	n.data = bytes.Clone(data)
@@ -180,16 +180,16 @@ func (n *Node) SetData(data []byte) {
 	}
 }
 
-// newest wants the newest data.
+// newest is the Want of a node without a control: the newest data.
 func (n *Node) newest(NodeState) (NodeWant, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return NodeWant{Data: n.data}, nil
 }
 
-// Find returns the path of the znode that Run would keep in session s; with a
-// Sequence, empty when the session owns none. Another path is returned whether or
-// not something is there.
+// Find returns the path of the znode that Run would keep in session s. With a Sequence
+// the path is empty when the session owns no such znode. Without a Sequence, Find does
+// not check whether the znode exists.
 func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
 	if n.cfg.Sequence == nil {
 		return n.Path(), nil
@@ -197,10 +197,10 @@ func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
 	return n.cfg.Sequence.find(ctx, s, n.cfg.Path)
 }
 
-// Run keeps the znode until ctx or the session ends. It returns nil when ctx is
-// done, after the znode was deleted, and an error when it cannot go on in this
-// session: the cause of the session's end, ErrInTheWay, or a refusal of the
-// server. It may be run again in the next session.
+// Run keeps the znode until ctx or the session ends. When ctx ends, Run deletes the
+// znode and returns nil. When it cannot continue in this session, it returns an error:
+// the cause of the session's end, ErrInTheWay, or an error of the server. Run it again
+// in the next session.
 func (n *Node) Run(ctx context.Context, s *session.Session) error {
 	err := session.ValidatePath(n.cfg.Path)
 	if err == nil {
@@ -216,7 +216,7 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 	return fmt.Errorf("keep %s: %w", n.cfg.Path, err)
 }
 
-// remove deletes the znode, if the server would not.
+// remove deletes the znode, unless the server will delete it.
 func (n *Node) remove(s *session.Session) {
 	path := n.Path()
 	switch {
@@ -225,7 +225,7 @@ func (n *Node) remove(s *session.Session) {
 	case n.cfg.Mode.Ephemeral():
 		abandonOwned(s, path)
 	default:
-		abandon(s, path) // nobody else uses a protected name
+		abandon(s, path) // no other client uses a protected name
 	}
 	n.name("")
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Delays before a node that somebody deleted or changed is made right again, and
-// before what the server refused is tried again.
+// Delays before Run restores a node that another client deleted or changed, and before
+// it tries again what the server refused.
 const (
 	recreateFirst = 100 * time.Millisecond
-	recreateLast  = 30 * time.Second // also at once for what is permanent
-	recreateCalm  = time.Minute      // a znode that lived so long begins anew
+	recreateLast  = 30 * time.Second // also the first delay after a permanent error
+	recreateCalm  = time.Minute      // the delay starts over after a znode lived so long
 )
 
-// errLookAgain means that the znode is not what it was when it was looked at.
+// errLookAgain means that the znode has changed since Run read it.
 var errLookAgain = errors.New("look again")
 
-// nodeKeeper is a node in one session. It compares what should be with what is,
-// again and again. Only its own goroutine touches it.
+// nodeKeeper is a node in one session. It compares the wanted state with the current
+// one, again and again. Only its own goroutine uses it.
 type nodeKeeper struct {
 	*Node
 	s     *session.Session
 	state NodeState
 
-	version int32         // of the znode's data as we wrote or read it last; -1: not known
+	version int32         // of the znode's data, as last written or read; -1: unknown
 	former  *session.Stat // the znode is of a former session of ours
 	watch   *session.Watch
 	conn    uint64    // connection when the watch was set
 	again   time.Time // when to look without an event
-	touched time.Time // we wrote it last
-	since   time.Time // it has been ours, or as we want it, since
+	touched time.Time // when we wrote it last
+	since   time.Time // since when it is ours, or as we want it
 
 	notBefore time.Time // splay, back-off
 	back      time.Duration
 	told      NodeState // what the callbacks know
 }
 
-// run takes one step after the other.
+// run takes one step after another.
 func (k *nodeKeeper) run(ctx context.Context) error {
 	if k.version = -1; k.cfg.Sequence != nil {
 		k.name("") // it went with its session
@@ -80,8 +80,7 @@ func (k *nodeKeeper) run(ctx context.Context) error {
 	}
 }
 
-// recheck looks without an event when it is time, and forgets a znode that is not as
-// it was.
+// recheck looks without an event when it is time. It forgets a znode that has changed.
 func (k *nodeKeeper) recheck(ctx context.Context) {
 	if k.watch == nil || time.Now().Before(k.again) {
 		return
@@ -94,15 +93,15 @@ func (k *nodeKeeper) recheck(ctx context.Context) {
 	}
 }
 
-// end takes back what the callbacks were told.
+// end reports to the callbacks that the node is no longer owned or blocked.
 func (k *nodeKeeper) end() {
 	k.unwatch()
 	k.state.Owned, k.state.Blocked = false, nil
 	k.tellEdges()
 }
 
-// step makes the znode what it should be, and tells the callbacks what it is. It
-// returns when the next step is due though nothing happens.
+// step brings the znode to the wanted state and reports its state to the callbacks. It
+// returns when the next step is due without an event.
 func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 	want, err := k.reconcile(ctx)
 	if err != nil && isRace(err) {
@@ -134,7 +133,7 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 	return want.Next, err
 }
 
-// tellEdges calls the callbacks for what has changed.
+// tellEdges calls the callbacks whose state has changed.
 func (k *nodeKeeper) tellEdges() {
 	was, is := k.told, k.state
 	k.told = is
@@ -161,7 +160,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// pause is how long to wait for something to happen.
+// pause returns how long to wait for an event.
 func (k *nodeKeeper) pause(next time.Time) time.Duration {
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
@@ -190,8 +189,8 @@ func (k *nodeKeeper) watched() <-chan struct{} {
 	return k.watch.C()
 }
 
-// fired forgets what is known. After a reconnect the nodes of this process look
-// one after the other.
+// fired forgets the state of the znode. After a reconnect it delays the next look by
+// the splay, so that the nodes of this process do not all look at once.
 func (k *nodeKeeper) fired() {
 	k.calm()
 	k.forget()
@@ -210,14 +209,14 @@ func (k *nodeKeeper) unwatch() {
 	k.watch = nil
 }
 
-// calm makes the delays begin anew when the znode has stood for long.
+// calm resets the delay when the znode has existed for long.
 func (k *nodeKeeper) calm() {
 	if k.state.Owned && time.Since(k.since) >= recreateCalm {
 		k.back = 0
 	}
 }
 
-// delay puts the next try off, longer each time.
+// delay postpones the next try, each time for longer.
 func (k *nodeKeeper) delay(permanent bool) {
 	k.back = min(max(2*k.back, recreateFirst), recreateLast)
 	if permanent {
@@ -226,14 +225,14 @@ func (k *nodeKeeper) delay(permanent bool) {
 	k.notBefore = time.Now().Add(k.back)
 }
 
-// held reports whether a delay forbids to act now. A splay does not hold up a
+// held reports whether a delay postpones the action. A splay does not postpone a
 // removal.
 func (k *nodeKeeper) held(w NodeWant) bool {
 	return time.Now().Before(k.notBefore) && !w.Now && (!w.Absent || k.back > 0)
 }
 
-// reconcile does what is needed to get from what is to what is wanted. It returns
-// at the first error.
+// reconcile brings the znode from its current to the wanted state. It returns at the
+// first error.
 func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
 	w, err := k.cfg.Control.Want(k.state)
 	if err != nil || k.held(w) {
@@ -243,7 +242,7 @@ func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
 		if err := k.look(ctx); err != nil {
 			return w, err
 		}
-		// A znode that was found changes what is wanted, and so does the time.
+		// The answer may depend on the znode that was found, and on the time.
 		if w, err = k.cfg.Control.Want(k.state); err != nil || k.held(w) {
 			return w, err
 		}
@@ -264,7 +263,7 @@ func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
 	return w, nil //nolint:nilerr // Blocked is a state; its watch says when it ends
 }
 
-// look reads what is there and sets a watch on it.
+// look reads the znode and sets a watch on it.
 func (k *nodeKeeper) look(ctx context.Context) error {
 	k.unwatch()
 	was := k.state.Owned
@@ -308,8 +307,8 @@ func (k *nodeKeeper) look(ctx context.Context) error {
 	return nil
 }
 
-// read returns the znode with a watch. Without a control the data is read only
-// when it is not what we wrote last; it may be nil when it may not be read.
+// read returns the znode with a watch. Without a control it reads the data only when
+// another client may have written it. The data is nil when we may not read it.
 func (k *nodeKeeper) read(ctx context.Context) ([]byte, session.Stat, *session.Watch, error) {
 	path := k.state.Path
 	if !k.simple {
@@ -354,13 +353,13 @@ func (k *nodeKeeper) found(data []byte, stat session.Stat, was bool) {
 	k.own(data, stat)
 }
 
-// own notes what our znode is.
+// own notes the state of our znode.
 func (k *nodeKeeper) own(data []byte, stat session.Stat) {
 	k.state.Owned, k.state.Data, k.state.Czxid, k.version = true, data, stat.Czxid, stat.Version
 }
 
-// vanished handles a znode that is not there. When it was ours, somebody has
-// deleted it: it is made again after a delay, longer each time.
+// vanished handles a znode that does not exist. When it was ours, another client has
+// deleted it: Run makes it again after a delay, which grows each time.
 func (k *nodeKeeper) vanished(was bool) {
 	if was {
 		k.delay(false)
@@ -369,7 +368,7 @@ func (k *nodeKeeper) vanished(was bool) {
 	k.lose()
 }
 
-// lose notes that nothing of ours is there.
+// lose notes that we own no znode.
 func (k *nodeKeeper) lose() {
 	k.state.Owned, k.state.Adopted, k.state.Data, k.state.Czxid, k.version = false, false, nil, 0, -1
 	if k.cfg.Sequence != nil {
@@ -384,7 +383,7 @@ func (k *nodeKeeper) at(path string) {
 	k.state.Path = k.Path()
 }
 
-// owner is the session that our znode belongs to; 0: none.
+// owner returns the session that owns our znode; 0 for a znode that is not ephemeral.
 func (k *nodeKeeper) owner() int64 {
 	if k.cfg.Mode.Ephemeral() {
 		return k.s.ID()
@@ -392,8 +391,7 @@ func (k *nodeKeeper) owner() int64 {
 	return 0
 }
 
-// stale reports whether a znode with a TTL is to be written again: after a third
-// of it.
+// stale reports whether to write a znode with a TTL again: after a third of the TTL.
 func (k *nodeKeeper) stale() bool {
 	ttl := k.cfg.Mode.TTL()
 	return ttl > 0 && time.Since(k.touched) >= ttl/3
@@ -410,7 +408,7 @@ func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
 		if err != nil {
 			return err
 		}
-		// A request that was queued over an expiry runs in the next session.
+		// A request that was queued during an expiry runs in the next session.
 		if stat.EphemeralOwner == k.owner() {
 			k.at(path)
 			k.state.Adopted, k.since, k.touched = false, time.Now(), time.Now()
@@ -420,8 +418,8 @@ func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
 	})
 }
 
-// make creates the znode: a sequential one under a new name the first time, and
-// under the same name from then on.
+// make creates the znode. A sequential znode gets a new name the first time, and the
+// same name from then on.
 func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Stat, error) {
 	path, mode := k.state.Path, k.cfg.Mode
 	switch {
@@ -454,7 +452,7 @@ func (k *nodeKeeper) replace(ctx context.Context, data []byte) error {
 	return err
 }
 
-// set writes the data, at the version that we know.
+// set writes the data at the known version.
 func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
 	stat, err := k.s.Set(ctx, k.state.Path, data, k.version)
 	if err == nil {
@@ -471,7 +469,7 @@ func (k *nodeKeeper) remove(ctx context.Context) error {
 	k.unwatch()
 	err := k.s.Delete(ctx, k.state.Path, -1)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		// Should it be gone after all, nobody else has deleted it.
+		// If it is gone after an unknown outcome, we have deleted it ourselves.
 		k.state.Owned = !errors.Is(err, session.ErrUnknown)
 		return err
 	}
@@ -479,8 +477,8 @@ func (k *nodeKeeper) remove(ctx context.Context) error {
 	return nil
 }
 
-// resolve makes of a lost race a look, and of a lost reply a sync and a look:
-// what is there then shows whether the request was applied.
+// resolve makes Run look again after a lost race. After a lost reply it syncs first:
+// the znode then shows whether the request was applied.
 func (k *nodeKeeper) resolve(ctx context.Context, err error) error {
 	if !errors.Is(err, session.ErrUnknown) {
 		return errLookAgain
@@ -492,7 +490,7 @@ func (k *nodeKeeper) resolve(ctx context.Context, err error) error {
 	return errLookAgain
 }
 
-// ownerError says whose znode is in the way.
+// ownerError names the session whose znode is in the way.
 type ownerError struct {
 	path  string
 	owner int64

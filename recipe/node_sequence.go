@@ -10,20 +10,20 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// NodeSequence describes a node whose name ends with a sequence number of the
-// server. Only the znodes that the session owns can be the node's: a create whose
-// reply was lost is found among them, and so is the znode of a former process in
-// the same session.
+// NodeSequence describes a node whose name ends with a sequence number of the server.
+// The node looks for its znode among those that the session owns. There it also finds
+// a znode whose create lost its reply, and the znode of a former process in the same
+// session.
 type NodeSequence struct {
-	// Known is the path that the znode had before; empty: not known.
+	// Known is the former path of the znode; empty: unknown.
 	Known string
-	// Mine, if not nil, tells the node's znode from others of the session whose
-	// names begin alike.
+	// Mine, if not nil, reports whether a znode of the session, whose name begins
+	// like the node's, is the node's.
 	Mine func(path string, data []byte) bool
 }
 
-// find returns the path of the node's znode among what the session owns; empty
-// when there is none.
+// find returns the path of the node's znode among those that the session owns. It is
+// empty when the session owns no such znode.
 func (q *NodeSequence) find(ctx context.Context, s *session.Session, prefix string) (string, error) {
 	dir, _ := session.SplitPath(prefix)
 	paths, err := s.Ephemerals(ctx, dir)
@@ -56,8 +56,8 @@ func (q *NodeSequence) find(ctx context.Context, s *session.Session, prefix stri
 	return "", nil
 }
 
-// listOwned finds what this session owns below dir on servers that cannot tell
-// (before 3.6).
+// listOwned finds the znodes that this session owns below dir, on servers that cannot
+// list them (before 3.6).
 func listOwned(ctx context.Context, s *session.Session, dir, prefix string) ([]string, error) {
 	names, _, err := s.Children(ctx, dir)
 	if errors.Is(err, session.ErrNoNode) {

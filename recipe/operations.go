@@ -8,30 +8,31 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// operations sends multis that change znodes which others change too, so that
-// after a lost reply the znodes themselves cannot tell whether it was applied.
-// Each multi travels with a set of a marker of this session,
+// operations sends multis that change shared znodes. After a lost reply those znodes
+// do not show whether the multi was applied, because other clients change them too.
+// So each multi also sets a marker of this session,
 //
 //	<path>-ops/_c_<uuid>    ephemeral
 //
-// whose version tells. A marker serves one multi at a time; idle ones are kept.
+// and the version of the marker shows it. A marker serves one multi at a time. Idle
+// markers are kept.
 type operations struct {
 	s    *session.Session
 	path string
 	idle chan *session.ProtectedMulti
 }
 
-// idleMarkers bounds how many markers are kept for later. More may be in use.
+// idleMarkers bounds how many idle markers are kept. More may be in use.
 const idleMarkers = 64
 
 func newOperations(s *session.Session, path string) operations {
 	return operations{s: s, path: path, idle: make(chan *session.ProtectedMulti, idleMarkers)}
 }
 
-// do sends ops, and returns nil when they were applied, exactly once. An error
-// that matches session.ErrUnknown means that it could not be found out: ctx or
-// the session ended, or somebody deleted the marker. It then matches nothing
-// else that a server answers.
+// do sends ops, and returns nil when they were applied, exactly once. It returns an
+// error that matches session.ErrUnknown when the outcome is unknown: ctx or the
+// session ended, or another client deleted the marker. Such an error matches no other
+// error of a server.
 func (o operations) do(ctx context.Context, ops ...session.Op) error {
 	for {
 		marker, err := o.marker(ctx)

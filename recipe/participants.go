@@ -20,26 +20,26 @@ import (
 // Internet-scale systems", Simple Locks without Herd Effect):
 //
 //  1. create our znode, protected by a GUID;
-//  2. list the children; when nobody stands before us, it is our turn;
+//  2. list the children; when no contender precedes us, it is our turn;
 //  3. read the nearest predecessor with a watch; when it is gone, or its watch
-//     says "read again", go to 2.
+//     fires, go to 2.
 //
-// Guarantees: contenders get their turn in the order of their sequences; one
-// departure wakes one contender. Candidates also watch their own znode while
-// they wait: when their turn comes it is known to be theirs without another
-// request, and one that an operator deletes is missed at once. Waiters for a lock
-// miss theirs when the wait ends.
+// Guarantees: contenders get their turn in the order of their sequence numbers. One
+// departure wakes one contender. Candidates also watch their own znode while they
+// wait. So when their turn comes, they know without another request that the znode is
+// theirs, and they notice at once when an operator deletes it. Waiters for a lock
+// notice that when the wait ends.
 type Participants struct {
-	// Path is the znode whose children contend; it is created when missing.
+	// Path is the znode whose children contend. Join creates it when missing.
 	Path string
-	// Logger is told once about children that do not belong; nil: nobody.
+	// Logger gets one warning about children that are no contenders; nil: discard.
 	Logger *slog.Logger
 
 	naming naming
 	shared bool // wait for exclusive contenders only
-	proven bool // who waits watches its own znode, too
+	proven bool // waiters watch their own znodes too
 	acl    []session.ACL
-	warned sync.Once // about children that do not belong
+	warned sync.Once // about children that are no contenders
 	mixed  sync.Once // about contenders of the other family
 }
 
@@ -55,7 +55,7 @@ func Candidates(path, dialect string, logger *slog.Logger) (*Participants, error
 	return &Participants{Path: path, Logger: logger, naming: n, proven: true}, nil
 }
 
-// Participant is our contender, with its znode. It is used by one goroutine at a time.
+// Participant is our contender, with its znode. Only one goroutine at a time may use it.
 type Participant struct {
 	participants *Participants
 	s            *session.Session
@@ -65,7 +65,7 @@ type Participant struct {
 	own          *session.Watch // set on our znode while we wait; nil: none
 }
 
-// Join creates a znode behind all others.
+// Join creates our znode at the end of the line.
 func (ps *Participants) Join(ctx context.Context, s *session.Session, data []byte) (*Participant, error) {
 	path, stat, err := createContender(ctx, s, ps.Path, ps.naming, data, ps.acl)
 	if err != nil {
@@ -79,8 +79,8 @@ func (ps *Participants) Join(ctx context.Context, s *session.Session, data []byt
 	return p, nil
 }
 
-// Adopt takes over a znode that the session owns already, for example one that
-// a former process of this agent made. It stands where it stood.
+// Adopt takes over a znode that the session already owns, for example one that a
+// former process of this agent made. The znode keeps its place in the line.
 func (ps *Participants) Adopt(s *session.Session, path string, stat session.Stat) (*Participant, error) {
 	c, ok := parseContender(base(path))
 	if !ok {
@@ -101,10 +101,10 @@ func (p *Participant) Fence() int64 { return p.stat.Czxid }
 // Sequence returns our number in the order.
 func (p *Participant) Sequence() Sequence { return p.seq }
 
-// Mark returns what stands before our sequence in the names of these participants.
+// Mark returns the text before the sequence number in the names of these participants.
 func (ps *Participants) Mark() string { return ps.naming.mark }
 
-// Leave deletes our znode. That it is gone already is no error.
+// Leave deletes our znode. A znode that is already gone is no error.
 func (p *Participant) Leave(ctx context.Context) error {
 	p.unwatch()
 	return removeOwn(ctx, p.s, p.path)
@@ -117,12 +117,12 @@ func (p *Participant) Abandon() {
 	abandon(p.s, p.path)
 }
 
-// Hold begins to hold, when it is our turn: our znode is read, with a
-// watch, before anything is believed, unless a watch that was set while we waited
-// says that nothing has happened to it since. The hold's context ends when the
-// znode vanishes, the lease runs out or the session ends, not with ctx.
+// Hold begins to hold. Call it when it is our turn. It first reads our znode with a
+// watch and checks that it is ours, unless a watch set during the wait shows that the
+// znode has not changed. The hold's context ends when the znode vanishes, the
+// lease runs out or the session ends. It does not end with ctx.
 func (p *Participant) Hold(ctx context.Context) (*Hold, error) {
-	// An event that came before the reply of the newest list has fired the
+	// If an event came before the reply of the newest list, it has fired the
 	// watch by now.
 	if p.own == nil || p.own.Fired() {
 		if err := p.prove(ctx); err != nil {
@@ -159,15 +159,15 @@ func (p *Participant) unwatch() {
 }
 
 // First lists the participants once and reports whether it is our turn. It returns
-// ErrLost when our znode is not there any more.
+// ErrLost when our znode is gone.
 func (p *Participant) First(ctx context.Context) (bool, error) {
 	pred, err := p.ahead(ctx)
 	return pred == "", err
 }
 
-// Wait returns when nobody stands before us, with the cause of ctx or of the
-// session's end, or with ErrLost when our znode has vanished. The caller then
-// leaves or abandons.
+// Wait returns nil when it is our turn. It returns the cause when ctx or the session
+// ends first, and ErrLost when our znode has vanished. After an error, call Leave or
+// Abandon.
 func (p *Participant) Wait(ctx context.Context) error {
 	for {
 		pred, err := p.ahead(ctx)
@@ -184,8 +184,8 @@ func (p *Participant) Wait(ctx context.Context) error {
 	}
 }
 
-// waitFor returns nil when the participants are to be listed again: the one before us has
-// left, or something happened to our own znode.
+// waitFor returns nil when it is time to list the participants again: our predecessor
+// has left, or our own znode has changed.
 func (p *Participant) waitFor(ctx context.Context, pred string) error {
 	if p.participants.proven && (p.own == nil || p.own.Fired()) {
 		if err := p.prove(ctx); err != nil {
@@ -208,15 +208,15 @@ func (p *Participant) waitFor(ctx context.Context, pred string) error {
 		if err := p.s.WaitAny(ctx, watch, p.own); err != nil || watch.Fired() || p.own.Fired() {
 			return err
 		}
-		// Without an event: the line is listed only if it has moved.
+		// Without an event, list only if the line has moved.
 		if same, err := p.stands(ctx, pred); err != nil || !same {
 			return err
 		}
 	}
 }
 
-// stands reports whether the one before us is still there and, where we watch our own
-// znode, that too.
+// stands reports whether our predecessor still exists and, where we watch our own
+// znode, whether that does.
 func (p *Participant) stands(ctx context.Context, pred string) (bool, error) {
 	_, same, err := p.s.Exists(ctx, child(p.participants.Path, pred))
 	if err == nil && same && p.own != nil {
@@ -225,7 +225,7 @@ func (p *Participant) stands(ctx context.Context, pred string) (bool, error) {
 	return same, err
 }
 
-// ahead returns whom we wait for; empty when it is our turn.
+// ahead returns the contender that we wait for; empty when it is our turn.
 func (p *Participant) ahead(ctx context.Context) (string, error) {
 	names, stat, err := p.s.Children(ctx, p.participants.Path)
 	if errors.Is(err, session.ErrNoNode) {
@@ -250,9 +250,9 @@ func (p *Participant) ahead(ctx context.Context) (string, error) {
 	return pred, nil
 }
 
-// warnMixed logs once that contenders of both families stand on the path: unless
-// kazoo is told otherwise (extra_lock_patterns), its contenders do not wait for
-// Curator's, and both hold.
+// warnMixed logs once that contenders of both families use the path. By default (see
+// kazoo's extra_lock_patterns) kazoo's contenders do not wait for Curator's, so both
+// hold.
 func (ps *Participants) warnMixed(names []string) {
 	if ps.Logger == nil {
 		return
@@ -277,10 +277,10 @@ func (ps *Participants) warn(foreign []string) {
 	})
 }
 
-// watchData watches a znode that may vanish: nil without an error means that
-// it is not there. It reads instead of asking whether it exists, because that
-// would leave a watch on the missing znode; only when the znode may not be
-// read does it fall back, as an exists needs no permission.
+// watchData watches a znode that may vanish. It returns nil without an error when the
+// znode does not exist. It reads the data, because an exists would leave a watch on a
+// missing znode. When it may not read the data, it uses exists, which needs no
+// permission.
 func watchData(ctx context.Context, s *session.Session, path string) (*session.Watch, session.Stat, error) {
 	_, stat, watch, err := s.GetW(ctx, path)
 	switch {

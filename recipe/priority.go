@@ -23,29 +23,28 @@ import (
 // marker (rule of lost replies).
 //
 // Steps (ZooKeeper Recipes, "Priority Queues"): as in [Queue], in the order of
-// priority and then sequence. A list is used once: an item that comes later may
-// stand before all that are known.
+// priority and then sequence number. A list is used once: a new item may precede all
+// known ones.
 //
 // Guarantees and limits are those of [Queue], with this order. kazoo's own Queue
 // may deliver an item twice when its consumer dies in between; ours does not.
 // kazoo's LockingQueue honours claims as ours does.
 
-// DefaultPriority is what kazoo puts with when it is told nothing.
+// DefaultPriority is kazoo's default priority.
 const DefaultPriority = 100
 
 // PriorityQueueConfig describes a priority queue.
 type PriorityQueueConfig struct {
 	Path   string // see above; it is made by the first Put
 	MaxLen int    // see QueueConfig
-	// Reserve selects kazoo's LockingQueue layout, from which items can be
-	// reserved. All users of a path must agree.
+	// Reserve selects the layout of kazoo's LockingQueue, which supports
+	// reservations. All users of a path must agree.
 	Reserve     bool
 	MaxAttempts int          // see QueueConfig
 	Logger      *slog.Logger // nil: discard
 }
 
-// PriorityQueue delivers lower priorities first. It may be used by many
-// goroutines at once.
+// PriorityQueue delivers lower priorities first. Many goroutines may use it at once.
 type PriorityQueue struct{ consumer }
 
 // NewPriorityQueue returns a priority queue of the session. It does no I/O.
@@ -85,13 +84,13 @@ func (q *PriorityQueue) Put(ctx context.Context, body []byte, priority int) erro
 	return q.items.put(ctx, fmt.Sprintf("entry-%03d-", priority), body)
 }
 
-// Reserve waits for an item and claims it: at least once. The queue must have
-// been made with Reserve.
+// Reserve waits for an item and claims it: at least once. The queue's configuration
+// must say Reserve.
 func (q *PriorityQueue) Reserve(ctx context.Context) (*Reservation, error) {
 	return q.reserve(ctx, true)
 }
 
-// TryReserve is Reserve that returns ErrEmpty instead of waiting.
+// TryReserve is Reserve, but returns ErrEmpty instead of waiting.
 func (q *PriorityQueue) TryReserve(ctx context.Context) (*Reservation, error) {
 	return q.reserve(ctx, false)
 }
@@ -103,8 +102,8 @@ func (q *PriorityQueue) reserve(ctx context.Context, wait bool) (*Reservation, e
 	return q.items.reserve(ctx, wait)
 }
 
-// TakeOver goes on with a reservation that a former process of this session left
-// with [Reservation.Keep]. See [Queue.TakeOver].
+// TakeOver continues a reservation that a former process of this session left with
+// [Reservation.Keep]. See [Queue.TakeOver].
 func (q *PriorityQueue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
 	if q.items.mode == noClaims {
 		return nil, fmt.Errorf("take over from %s: the layout has no claims: %w", q.items.dir, ErrDialect)

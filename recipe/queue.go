@@ -15,33 +15,32 @@ import (
 //	<path>-dead/qn-<sequence>    persistent sequential, items reserved too often
 //
 // This is the layout of ZooKeeper's own queue recipe and of Apache Curator's
-// SimpleDistributedQueue, whose clients can put and take on the same path. They
-// do not know claims: an item that is reserved here can be taken there.
+// SimpleDistributedQueue. Their clients can put and take on the same path. They
+// ignore claims, so they can take an item that is reserved here.
 //
-// Steps (ZooKeeper Recipes, "Queues"): put creates; take lists, reads the first
-// item and deletes it in a multi that fails when the item is claimed; reserve
-// creates an ephemeral claim in a multi with a check of the item, and Ack
-// deletes both.
+// Steps (ZooKeeper Recipes, "Queues"): put creates the item. Take lists, reads the
+// first item, and deletes it in a multi that fails when the item is claimed. Reserve
+// creates an ephemeral claim in a multi with a check of the item. Ack deletes both.
 //
-// Guarantees: a Put that returns nil has put one item, not two; what Take
-// returns, it alone has returned; items that nobody reserves are taken in the
-// order in which they were put. Reserved items are delivered at least once. Not
-// guaranteed: that an item is not lost when its taker dies between Take and its
-// work (that is what Reserve is for); that max_len is never passed by a few.
+// Guarantees: a Put that returns nil has put one item, not two. Take returns each item
+// at most once. It takes items in the order in which they were put, unless some are
+// reserved. Reserved items are delivered at least once. Not guaranteed: that an item
+// survives when its consumer dies between Take and the work (use Reserve); that the
+// queue never exceeds max_len by a few.
 
 // QueueConfig describes a queue.
 type QueueConfig struct {
-	Path string // its children are the items; it is made by the first Put
-	// MaxLen is about how many items the queue may hold: a Put that finds
-	// that many returns ErrFull. 0: no bound, and one request less.
+	Path string // its children are the items; the first Put creates it
+	// MaxLen is about how many items the queue may hold. A Put returns ErrFull
+	// when it finds that many. 0: no bound, and one request less.
 	MaxLen int
-	// MaxAttempts is how often an item is reserved: a Reserve that finds it
-	// once more moves it to the queue <Path>-dead instead. 0: without end.
+	// MaxAttempts is how often an item is reserved. The next Reserve moves it to
+	// the queue <Path>-dead instead. 0: no limit.
 	MaxAttempts int
 	Logger      *slog.Logger // nil: discard
 }
 
-// Queue is a first-in-first-out queue. It may be used by many goroutines at once.
+// Queue is a first-in-first-out queue. Many goroutines may use it at once.
 type Queue struct{ consumer }
 
 const fifoPrefix = "qn-"
@@ -59,8 +58,8 @@ func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
 	}}}
 }
 
-// Put appends an item. It returns ErrTooLarge for a body over the limit, before
-// it is sent, and ErrFull when a bounded queue is full.
+// Put appends an item. It returns ErrTooLarge for a body over the limit, which it does
+// not send, and ErrFull when a bounded queue is full.
 func (q *Queue) Put(ctx context.Context, body []byte) error {
 	return q.items.put(ctx, fifoPrefix, body)
 }

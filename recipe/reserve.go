@@ -8,31 +8,31 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Reservation is an item that is ours to work on: nobody else sees it until
-// Ack takes it out of the queue or Return gives it back. When the session ends
-// first, the item is everybody's again: each item is delivered at least once.
+// Reservation is an item that we have reserved. Other consumers do not get it until
+// Return gives it back; Ack removes it from the queue. When the session ends first,
+// other consumers can take the item again. So each item is delivered at least once.
 type Reservation struct {
 	q     *items
 	hold  *Hold
 	item  string
 	claim string
 	body  []byte
-	data  []byte // of the item's znode; the body is in it
+	data  []byte // of the item's znode; it contains the body
 	// version is the item's data version: how often it has been reserved.
 	version int32
 }
 
-// Body returns what was put.
+// Body returns the body of the item.
 func (r *Reservation) Body() []byte { return r.body }
 
 // Path returns the path of the item.
 func (r *Reservation) Path() string { return r.item }
 
-// Context ends, with a cause, when the reservation does: another consumer may
-// work on the item from then on.
+// Context returns a context that ends with the reservation, with a cause. From then on
+// another consumer may work on the item.
 func (r *Reservation) Context() context.Context { return r.hold.Context() }
 
-// Fence is the czxid of the claim; it grows from reservation to reservation.
+// Fence returns the czxid of the claim. It grows from reservation to reservation.
 func (r *Reservation) Fence() int64 { return r.hold.Fence() }
 
 // reserve claims an item.
@@ -49,9 +49,9 @@ func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
 	return r, nil
 }
 
-// reserveItem claims one item; nil means that somebody else has it. The item is
-// written back in the claim's multi: its data version counts the reservations, so
-// that an Ack of a former one can be refused.
+// reserveItem claims one item. It returns nil when another client has it. The multi of
+// the claim also writes the item's data again. So the data version counts the
+// reservations, and the server can refuse an Ack of a former one.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name)}
 	body, data, stat, err := q.get(ctx, r.item)
@@ -73,8 +73,8 @@ func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) 
 	return r, nil
 }
 
-// claim creates the claim of an item that is as it was read. The claim's data is
-// a GUID, which tells after a lost reply whether the claim is ours.
+// claim creates the claim of an item if the item has not changed since it was read.
+// The claim's data is a GUID. After a lost reply it shows whether the claim is ours.
 func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
 	token := []byte(newHex())
 	for {
@@ -109,7 +109,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 	}
 }
 
-// isOurs reads a claim after a lost reply.
+// isOurs reads a claim after a lost reply and reports whether it is ours.
 func (q *items) isOurs(ctx context.Context, claim string, token []byte) (session.Stat, bool, error) {
 	if err := q.s.Sync(ctx, claim); err != nil && !errors.Is(err, session.ErrNoNode) {
 		return session.Stat{}, false, err
@@ -121,10 +121,10 @@ func (q *items) isOurs(ctx context.Context, claim string, token []byte) (session
 	return stat, err == nil && string(data) == string(token), err
 }
 
-// Ack takes the item out of the queue for good. It fails with an error that
-// matches ErrNotHeld when the reservation ended before: the item may then be
-// delivered again. The server decides: an Ack while the connection is suspended
-// waits for it, and succeeds if the session lived through it.
+// Ack removes the item from the queue. It returns an error that matches ErrNotHeld
+// when the reservation has ended: the item may then be delivered again. The server
+// decides. So an Ack while the session is suspended waits for a connection, and
+// succeeds if the session survives.
 func (r *Reservation) Ack(ctx context.Context) error {
 	cause := r.hold.Err()
 	if !r.hold.finish() {
@@ -142,8 +142,7 @@ func (r *Reservation) ack(ctx context.Context, cause error) error {
 	if cause != nil && !errors.Is(cause, session.ErrSuspended) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, cause)
 	}
-	// Claims of other programs leave the item as it is, so the claim is looked
-	// at, too.
+	// Other programs claim an item without writing it, so check the claim too.
 	stat, exists, err := r.q.s.Exists(ctx, r.claim)
 	if err != nil {
 		return err
@@ -158,11 +157,11 @@ func (r *Reservation) ack(ctx context.Context, cause error) error {
 	return err
 }
 
-// Attempts returns how often the item has been reserved, this time included.
-// Programs that are not of this module do not count.
+// Attempts returns how often the item has been reserved, this time included. It does
+// not count reservations by programs that do not use this module.
 func (r *Reservation) Attempts() int { return int(r.version) }
 
-// Return gives the item back, to be delivered again, in its old place.
+// Return gives the item back. It keeps its place in the queue.
 func (r *Reservation) Return(ctx context.Context) error {
 	if err := r.hold.Release(ctx); err != nil {
 		return fmt.Errorf("return %s: %w", r.item, err)
@@ -170,18 +169,17 @@ func (r *Reservation) Return(ctx context.Context) error {
 	return nil
 }
 
-// Name returns the name of the item, by which another process of the same
-// session takes the reservation over.
+// Name returns the name of the item. Another process of the same session takes the
+// reservation over by this name.
 func (r *Reservation) Name() string { return base(r.item) }
 
-// Keep ends the reservation here and leaves the claim standing, for a process
-// that takes the session over and calls TakeOver. If none comes, the claim ends
-// with the session and the item is everybody's again.
+// Keep ends the reservation here and keeps the claim, for a process that takes the
+// session over and calls TakeOver. If no such process comes, the claim ends with the
+// session, and other consumers can take the item again.
 func (r *Reservation) Keep() { r.hold.Keep() }
 
-// takeOver goes on with a reservation that a former process of this session
-// kept. It returns an error that matches ErrNotHeld when the claim is not, or no
-// longer, this session's.
+// takeOver continues a reservation that a former process of this session kept. It
+// returns an error that matches ErrNotHeld when this session does not own the claim.
 func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
 	stat, ours, err := lookAgain(ctx, q.s, r.claim)

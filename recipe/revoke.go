@@ -10,26 +10,25 @@ import (
 
 // Revocable locks.
 //
-//	data of the holder's znode = __REVOKE__    "please give it back"
+//	data of the holder's znode = __REVOKE__    "please release it"
 //
 // Steps (ZooKeeper Recipes, "Recoverable Shared Locks"; Apache Curator's
-// InterProcessMutex.makeRevocable): a requester sets the data of the znode that
-// is first in line; the holder watches its own znode from the moment it holds
-// the lock, and reads it then too, so that a request that came before is seen.
+// InterProcessMutex.makeRevocable): a requester sets the data of the first znode in
+// line. The holder watches its own znode from the moment it holds the lock. It also
+// reads the znode then, so it sees an earlier request.
 //
-// Guarantees: a holder that is connected is told. Not guaranteed: that it gives
-// the lock back: releasing stays its decision. The requester needs WRITE on the
-// holder's znode, so revocable locks between different identities need an ACL
-// that allows it.
+// Guarantees: a connected holder notices the request. Not guaranteed: that it releases
+// the lock, which is its own decision. The requester needs WRITE on the holder's
+// znode, so revocable locks between different identities need an ACL that allows it.
 
-// Revoke asks whoever holds the lock to give it back. It returns nil when
-// nobody holds it. The holder must be revocable to notice.
+// Revoke asks the holder of the lock to release it. It returns nil when the lock is
+// free. Only a revocable holder notices the request.
 func (l *Lock) Revoke(ctx context.Context) error {
 	if l.err != nil {
 		return fmt.Errorf("revoke %s: %w", l.cfg.Path, l.err)
 	}
-	// Whoever calls may have heard of the holder from somebody else: a server
-	// that lags must not answer that nobody holds it.
+	// The caller may know of the holder from another client. Sync, so that a server
+	// that lags does not answer that the lock is free.
 	if err := l.s.Sync(ctx, l.cfg.Path); err != nil && !errors.Is(err, session.ErrNoNode) {
 		return fmt.Errorf("revoke: %w", err)
 	}
@@ -51,8 +50,8 @@ func (l *Lock) Revoke(ctx context.Context) error {
 // ask writes the request into the znode of a holder.
 func (l *Lock) ask(ctx context.Context, path string) error {
 	for {
-		// Setting the same data twice is harmless, so an unknown outcome
-		// is simply tried again.
+		// Setting the same data twice is harmless, so try again after an
+		// unknown outcome.
 		_, err := l.s.Set(ctx, path, []byte(revokeData), -1)
 		switch {
 		case err == nil, errors.Is(err, session.ErrNoNode):
@@ -63,5 +62,5 @@ func (l *Lock) ask(ctx context.Context, path string) error {
 	}
 }
 
-// Revoke asks all who hold the lock, the writer or the readers, to give it back.
+// Revoke asks all holders of the lock, the writer or the readers, to release it.
 func (l *RWLock) Revoke(ctx context.Context) error { return l.write.Revoke(ctx) }

@@ -22,13 +22,12 @@ import (
 // a writer waits for its nearest predecessor of either kind, a reader for the
 // nearest writer before it. Both kinds share the parent's counter.
 //
-// Guarantees: a writer is alone, readers are together; nobody overtakes a
-// writer that waits, so writers do not starve; readers behind a writer wake
-// together, and nobody else does. An upgrade would wait for itself and is
-// refused (seen by the context). A downgrade is one step: no other writer comes
-// between. Not guaranteed: what [Lock] does not guarantee either. kazoo 2.8's
-// ReadLock also waits for writers that came later, which can deadlock kazoo's
-// own contenders.
+// Guarantees: one writer holds alone, or readers hold together. No contender overtakes
+// a waiting writer, so writers do not starve. When a writer leaves, only the readers
+// behind it wake. An upgrade would wait for itself, so Lock refuses it, which it sees
+// by the context. A downgrade is one step: no other writer comes in between. The limits
+// are those of [Lock]. kazoo 2.8's ReadLock also waits for writers that came later,
+// which can deadlock kazoo's own contenders.
 
 // RWLock is a lock for one writer or many readers.
 type RWLock struct {
@@ -42,31 +41,31 @@ func NewRWLock(s *session.Session, cfg LockConfig) *RWLock {
 	return &RWLock{read: newLock(s, cfg, rn, true, err), write: newLock(s, cfg, wn, false, err)}
 }
 
-// Reader is the read lock by itself, for a [MultiLock].
+// Reader returns the read lock by itself, for a [MultiLock].
 func (l *RWLock) Reader() *Lock { return l.read }
 
-// Writer is the write lock by itself.
+// Writer returns the write lock by itself.
 func (l *RWLock) Writer() *Lock { return l.write }
 
-// RLock waits until no writer stands before us.
+// RLock takes the read lock. It waits until no writer precedes us.
 func (l *RWLock) RLock(ctx context.Context) (*Hold, error) { return l.read.Acquire(ctx) }
 
-// TryRLock is RLock that answers ErrHeld instead of waiting.
+// TryRLock is RLock, but returns ErrHeld instead of waiting.
 func (l *RWLock) TryRLock(ctx context.Context) (*Hold, error) { return l.read.TryAcquire(ctx) }
 
-// Lock waits until nobody stands before us. Under the context of a read lock
-// of the same path it returns ErrUpgrade.
+// Lock takes the write lock. It waits until no contender precedes us. Under the context
+// of a read lock of the same path it returns ErrUpgrade.
 func (l *RWLock) Lock(ctx context.Context) (*Hold, error) { return l.write.Acquire(ctx) }
 
-// TryLock is Lock that answers ErrHeld instead of waiting.
+// TryLock is Lock, but returns ErrHeld instead of waiting.
 func (l *RWLock) TryLock(ctx context.Context) (*Hold, error) { return l.write.TryAcquire(ctx) }
 
-// Downgrade turns a write lock into a read lock in one step. The reader takes
-// the writer's place in the line (as Curator's readers inside a writer do since
-// 5.5), so it stands before every writer that waits. The write hold has ended
-// when Downgrade returns nil, and goes on when it returns an error, except for
-// one that matches session.ErrUnknown: both are then given up, and the write
-// hold's context tells.
+// Downgrade turns a write lock into a read lock in one step. The reader takes the
+// writer's place in the line (as Curator's readers inside a writer do since 5.5), so it
+// precedes every waiting writer. When Downgrade returns nil, the write hold has ended.
+// When it returns an error, the write hold continues. The exception is an error that
+// matches session.ErrUnknown: both holds are then given up, and the context of the
+// write hold shows its end.
 func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	if err := w.Err(); err != nil {
 		return nil, fmt.Errorf("downgrade %s: %w: %w", w.path, ErrNotHeld, err)
@@ -84,7 +83,7 @@ func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	return r, nil
 }
 
-// readerInPlaceOf names a reader with the sequence of a writer.
+// readerInPlaceOf returns the name of a reader with the sequence number of a writer.
 func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
 	c, ok := parseContender(base(w.path))
 	if !ok || c.shared {
@@ -99,9 +98,9 @@ func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
 	return child(l.read.cfg.Path, prefix+id+mark+c.name[len(head):]), nil
 }
 
-// replaceOwn puts a new ephemeral znode, of a name that nobody else uses, in
-// the place of an old one of ours. After a lost reply the new one tells whether
-// it was done.
+// replaceOwn replaces a znode of ours with a new ephemeral one, whose name no other
+// client uses. After a lost reply it looks for the new znode: if that exists, the
+// replacement was applied.
 func replaceOwn(ctx context.Context, s *session.Session, old, path string, cfg LockConfig) (session.Stat, error) {
 	for {
 		results, err := s.Multi(ctx,

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The semaphore: at most K permits are held.
+// The semaphore: clients hold at most K permits.
 //
 //	<path>                                     data = K as text
 //	<path>/locks/_c_<uuid>-lock-<sequence>     a lock, held while permits are taken
@@ -23,38 +23,37 @@ import (
 //	<path>-__lock__/<32 hex>__lock__<sequence> the lock
 //	<path>/<32 hex>                            ephemeral, one per permit
 //
-// Where K comes from a counter, the data says "counter <its path>" instead.
+// If K comes from a counter, the data is "counter <its path>" instead.
 //
-// Steps (Apache Curator, InterProcessSemaphoreV2): take the lock, create the
-// leases, wait until not more than K leases stand, give the lock back. Only the
-// holder of the lock watches the leases, so one release wakes one contender. K is
-// read again by each contender whose turn it is.
+// Steps (Apache Curator, InterProcessSemaphoreV2): take the lock, create the leases,
+// wait until at most K leases exist, release the lock. Only the holder of the lock
+// watches the leases, so one release wakes one contender. Each contender reads K again
+// when it is its turn.
 //
-// Guarantees: never more than K permits; permits in the order of arrival;
-// contenders that disagree on K are refused instead of overcommitting; a lock on
-// the same path is refused. A waiter keeps its place over a suspension that its
-// session survives. Curator's own semaphore does not look at the data of <path>;
-// there K is by convention. Not guaranteed: that holders leave when K shrinks.
+// Guarantees: never more than K permits, in the order of arrival. A contender that
+// disagrees on K gets an error, so permits are never overcommitted. So does a lock on
+// the same path. A waiter keeps its place over a suspension that its session survives.
+// Curator's own semaphore ignores the data of <path>: there K is by convention. Not
+// guaranteed: that holders leave when K shrinks.
 
 // SemaphoreConfig describes a semaphore.
 type SemaphoreConfig struct {
-	Path string // see above; it is made by the first contender
+	Path string // see above; the first contender creates it
 	K    int    // number of permits, at least 1
-	// Counter is the path of a counter in the layout of Curator's SharedCount
-	// whose value is K. All contenders follow it. K is 0 then.
+	// Counter is the path of a counter in the layout of Curator's SharedCount.
+	// Its value is K, and all contenders follow it. Leave K 0 then.
 	Counter string
-	// Text is what <path> says instead of K, and Permits computes K from such a
-	// text at each take. Contenders may disagree on the text: the one in <path>
-	// is in force, and a contender writes its own when nobody holds a permit. K
-	// is 0 then.
+	// Text is the data of <path> instead of K. Permits computes K from that text at
+	// each take. Contenders may disagree on the text: the one in <path> counts, and
+	// a contender writes its own when no permit is held. Leave K 0 then.
 	Text    string
 	Permits func(ctx context.Context, text string) (int, error)
 	Dialect string       // Curator (default) or Kazoo
-	Data    []byte       // what our leases say, by custom a host name
+	Data    []byte       // of our leases, by custom a host name
 	Logger  *slog.Logger // nil: discard
 }
 
-// Semaphore hands out K permits. It may be used by many goroutines at once.
+// Semaphore hands out K permits. Many goroutines may use it at once.
 type Semaphore struct {
 	s      *session.Session
 	cfg    SemaphoreConfig
@@ -73,17 +72,16 @@ func NewSemaphore(s *session.Session, cfg SemaphoreConfig) *Semaphore {
 	return m
 }
 
-// Path is the path of the semaphore.
+// Path returns the path of the semaphore.
 func (m *Semaphore) Path() string { return m.cfg.Path }
 
-// Acquire waits until a permit is ours. When ctx ends first its cause is
-// returned and nothing is left behind.
+// Acquire waits until a permit is ours. When ctx ends first, it returns the cause and
+// leaves nothing behind.
 func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) {
 	return one(m.acquire(ctx, 1, false))
 }
 
-// TryAcquire takes a permit when one is free; otherwise the error matches
-// ErrHeld.
+// TryAcquire takes a permit if one is free. Otherwise the error matches ErrHeld.
 func (m *Semaphore) TryAcquire(ctx context.Context) (*Hold, error) {
 	return one(m.acquire(ctx, 1, true))
 }
@@ -93,8 +91,8 @@ func (m *Semaphore) AcquireN(ctx context.Context, n int) (*MultiHold, error) {
 	return m.many(ctx, n, false)
 }
 
-// TryAcquireN takes n permits when so many are free; otherwise it takes none and
-// the error matches ErrHeld.
+// TryAcquireN takes n permits if so many are free. Otherwise it takes none, and the
+// error matches ErrHeld.
 func (m *Semaphore) TryAcquireN(ctx context.Context, n int) (*MultiHold, error) {
 	return m.many(ctx, n, true)
 }
@@ -127,7 +125,7 @@ func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, erro
 	}
 	holds, err := m.take(ctx, turn, n, try)
 	if lerr := turn.Leave(ctx); lerr != nil {
-		turn.Abandon() // in the background, for ctx may have ended
+		turn.Abandon() // in the background, because ctx may have ended
 	}
 	if err != nil {
 		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
@@ -135,9 +133,8 @@ func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, erro
 	return holds, nil
 }
 
-// turn waits for our turn among those who want the lock. A contender that tries waits only
-// for those who are taking a free permit: while as many leases stand as there are
-// permits, it is refused.
+// turn waits for our turn to take the lock. With try it waits only for contenders that
+// are about to take a free permit: while all permits are held, it returns ErrHeld.
 func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Participant, error) {
 	turn, err := m.lock.participants.Join(ctx, m.s, m.cfg.Data)
 	if err != nil {
@@ -188,9 +185,8 @@ func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error
 	}
 }
 
-// take creates our leases and waits until they are among the K. It is called when
-// it is our turn, and gives up when our znode is lost: another may
-// count then.
+// take creates our leases and waits until they are among the K. Call it when it is our
+// turn. It gives up when our znode is lost, because then another contender may count.
 func (m *Semaphore) take(ctx context.Context, turn *Participant, n int, try bool) ([]*Hold, error) {
 	var own []lease
 	err := error(nil)
@@ -232,10 +228,10 @@ func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, erro
 	return createContender(ctx, m.s, m.leases, naming{mark: "lease-"}, m.cfg.Data, nil)
 }
 
-// await waits until the leases, ours among them, are not more than K.
+// await waits until there are at most K leases, ours among them.
 func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, try bool) error {
-	// Nobody else takes a permit while our place is first. It is watched from
-	// here on, so its loss ends the wait.
+	// No other contender takes a permit while we are first. From here on we watch
+	// our znode, so its loss ends the wait.
 	if err := turn.prove(ctx); err != nil {
 		return err
 	}
@@ -277,7 +273,7 @@ func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, t
 	}
 }
 
-// takeOver makes our text the one in force, when nobody else holds a permit.
+// takeOver puts our text in force if no other client holds a permit.
 func (m *Semaphore) takeOver(ctx context.Context) (int, error) {
 	data, stat, err := m.s.Get(ctx, m.cfg.Path)
 	if err == nil && string(data) != m.cfg.Text {
@@ -318,8 +314,9 @@ func (m *Semaphore) isLease(name string) bool {
 	return lease || m.cfg.Dialect == Kazoo
 }
 
-// agree makes sure that the path is a semaphore, and ours. When it turns out to be a
-// lock's, what we wrote there is taken back: it would refuse all locks from then on.
+// agree marks the path as a semaphore, and checks that no client uses it as a lock. If
+// one does, agree removes the mark again: otherwise the mark would keep out all locks
+// from then on.
 func (m *Semaphore) agree(ctx context.Context) error {
 	wrote, err := m.declare(ctx)
 	if err != nil {
@@ -331,7 +328,7 @@ func (m *Semaphore) agree(ctx context.Context) error {
 	return err
 }
 
-// noVersion is no version of a znode's data.
+// noVersion stands for no version of a znode's data.
 const noVersion = -1
 
 // takeBack empties the data that declare wrote, unless the semaphore is in use.
@@ -344,7 +341,7 @@ func (m *Semaphore) takeBack(ctx context.Context, version int32) error {
 	return err
 }
 
-// undisputed returns an error when somebody contends for the path as for a lock.
+// undisputed returns an error when a client uses the path as a lock.
 func (m *Semaphore) undisputed(ctx context.Context) error {
 	names, _, err := m.s.Children(ctx, m.cfg.Path)
 	if err != nil {
@@ -353,7 +350,7 @@ func (m *Semaphore) undisputed(ctx context.Context) error {
 	return otherKind(m.cfg.Path, kindSemaphore, names)
 }
 
-// text is what the data of the path says.
+// text returns what the data of the path should be.
 func (m *Semaphore) text() string {
 	if m.cfg.Permits != nil {
 		return m.cfg.Text
@@ -364,20 +361,20 @@ func (m *Semaphore) text() string {
 	return strconv.Itoa(m.cfg.K)
 }
 
-// permits returns K, after a check that all contenders mean the same.
+// permits returns K, after a check that the contenders agree on it.
 func (m *Semaphore) permits(ctx context.Context) (int, error) {
 	k, watch, err := m.permitsW(ctx)
 	watch.Stop()
 	return k, err
 }
 
-// permitsW is permits with a watch that tells when to ask again.
+// permitsW is permits with a watch that fires when K may have changed.
 func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	data, _, err := m.s.Get(ctx, m.cfg.Path)
 	if err != nil {
 		return 0, nil, err
 	}
-	if len(data) == 0 { // taken back by one that was refused
+	if len(data) == 0 { // a refused contender took it back
 		if err := m.agree(ctx); err != nil {
 			return 0, nil, err
 		}
@@ -408,9 +405,9 @@ func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	return int(k), watch, nil
 }
 
-// declare writes K, or where it comes from, into a path that does not say it yet, and
-// returns the version of what it wrote; noVersion: it was there. An empty znode is one
-// that a client without the rule made.
+// declare writes K, or its source, into a path that does not have it yet. It returns
+// the version that it wrote, or noVersion when the path had it. An empty znode comes
+// from a client that does not follow this rule.
 func (m *Semaphore) declare(ctx context.Context) (int32, error) {
 	want, wrote := []byte(m.text()), int32(noVersion)
 	for {
@@ -425,7 +422,7 @@ func (m *Semaphore) declare(ctx context.Context) (int32, error) {
 			}
 			return wrote, nil
 		case err == nil:
-			// A refused semaphore must not mark the path of a lock as its own.
+			// A semaphore that is refused must not mark the path of a lock.
 			if err = m.undisputed(ctx); err == nil {
 				wrote = stat.Version + 1
 				_, err = m.s.Set(ctx, m.cfg.Path, want, stat.Version)
@@ -440,15 +437,15 @@ func (m *Semaphore) declare(ctx context.Context) (int32, error) {
 				return createErr
 			})
 		}
-		// Somebody else may have been first, or the reply was lost: the
-		// next read tells.
+		// Another client may have been first, or the reply was lost. The next
+		// read shows which.
 		if err != nil && (ctx.Err() != nil || !isRace(err)) {
 			return noVersion, err
 		}
 	}
 }
 
-// Participants returns who holds permits, by age.
+// Participants returns the holders of permits, the oldest first.
 func (m *Semaphore) Participants(ctx context.Context) ([]Contender, error) {
 	list, err := contenders(ctx, m.s, m.leases, m.isLease)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // -2147483648 after 2147483647 (ZooKeeper Programmer's Guide, "Sequence Nodes").
 type Sequence int32
 
-// Before reports whether s was given out before t. The difference wraps as the
-// counter does, so that the order holds over the wrap as long as the two are
-// less than 2^31 creations apart.
+// Before reports whether s was given out before t. The difference wraps like the
+// counter. So the order holds over the wrap if the two are less than 2^31 creations
+// apart.
 func (s Sequence) Before(t Sequence) bool { return int32(s)-int32(t) < 0 }
 
 // ParseSequence returns the number at the end of name: all text after the last
@@ -26,10 +26,9 @@ func ParseSequence(name, mark string) (Sequence, bool) {
 	return seq, true
 }
 
-// splitSequence cuts the number off the end of a name. A sign is part of the
-// number when the digits alone would not be ten, or when what stands before it
-// ends in a mark of its own; "lock--2147483648" is therefore negative and
-// "lock-2147483647" positive.
+// splitSequence cuts the number off the end of a name. A sign is part of the number
+// when there are not ten digits, or when the text before the sign ends in a mark of its
+// own. So "lock--2147483648" is negative and "lock-2147483647" positive.
 func splitSequence(name string) (string, Sequence, bool) {
 	i := len(name)
 	for i > 0 && name[i-1] >= '0' && name[i-1] <= '9' {
@@ -50,7 +49,7 @@ func splitSequence(name string) (string, Sequence, bool) {
 	return name[:i], Sequence(n), true
 }
 
-// contender is one child of a path that takes part in its order.
+// contender is one child of a path, with its place in the order.
 type contender struct {
 	name   string
 	seq    Sequence
@@ -58,10 +57,9 @@ type contender struct {
 	kazoo  bool // in kazoo's naming
 }
 
-// marks are what stands before the sequence in the layouts that may meet on
-// one path. All of them use the one counter of the parent, so that they can be
-// ordered among each other: Apache Curator's locks, latches and read-write
-// locks, kazoo's locks, go-zookeeper's Lock (-lock-).
+// marks are the texts before the sequence number in the layouts that may share a path:
+// Apache Curator's locks, latches and read-write locks, kazoo's locks, go-zookeeper's
+// Lock (-lock-). All use the one counter of the parent, so they have one order.
 var marks = []struct {
 	text          string
 	shared, kazoo bool
@@ -74,7 +72,7 @@ var marks = []struct {
 	{"__WRIT__", false, false},
 }
 
-// parseContender tells whether a child contends and where it stands.
+// parseContender parses the name of a child, and reports whether it contends.
 func parseContender(name string) (contender, bool) {
 	head, seq, ok := splitSequence(name)
 	if !ok {
@@ -107,11 +105,10 @@ func isWriteLock(head string) bool {
 	return err == nil
 }
 
-// predecessor returns the nearest contender before seq that must be gone
-// first: any for an exclusive contender, the nearest exclusive one for a
-// reader. It is chosen by the smallest distance and not by sorting, because
-// the order of a counter that wraps is only defined between two numbers.
-// The second result are the children that do not contend.
+// predecessor returns the contender that the one at seq waits for: the nearest one
+// before it, for a reader the nearest exclusive one. It takes the smallest distance and
+// does not sort, because a counter that wraps orders only two numbers at a time. The
+// second result is the list of children that do not contend.
 func predecessor(names []string, seq Sequence, shared bool) (string, []string) {
 	var pred string
 	var foreign []string
@@ -132,8 +129,7 @@ func predecessor(names []string, seq Sequence, shared bool) (string, []string) {
 	return pred, foreign
 }
 
-// first returns the contender that stands before all others; ok is false when
-// there is none.
+// first returns the first contender. ok is false when there are no contenders.
 func first(names []string) (contender, bool) {
 	var lowest contender
 	found := false

@@ -8,8 +8,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// take takes an item: at most once. An error that matches session.ErrUnknown
-// may have taken one, whose body is then lost.
+// take takes an item: at most once. When the error matches session.ErrUnknown, it may
+// have taken an item, whose body is then lost.
 func (q *items) take(ctx context.Context, wait bool) ([]byte, error) {
 	var body []byte
 	err := q.find(wait)(ctx, func(it item) (bool, error) {
@@ -31,8 +31,8 @@ func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) 
 	return q.each
 }
 
-// takeItem reads an item and deletes it; false means that somebody else did,
-// or that somebody has reserved it.
+// takeItem reads an item and deletes it. It returns false when another client has
+// taken or reserved the item.
 func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 	body, _, _, err := q.get(ctx, child(q.dir, it.name))
 	if err != nil {
@@ -48,8 +48,8 @@ func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
 	return nil, false, err
 }
 
-// unlessSkipped drops the error of an item that somebody removed, or that we cannot
-// read: it must not block those behind it.
+// unlessSkipped drops the error of an item that is gone, or that we cannot read: such
+// an item must not block those behind it.
 func (q *items) unlessSkipped(path string, err error) error {
 	switch {
 	case errors.Is(err, session.ErrNoNode):
@@ -61,8 +61,7 @@ func (q *items) unlessSkipped(path string, err error) error {
 	return err
 }
 
-// remove takes an item out, and makes the directory of claims when it is
-// missing.
+// remove deletes an item. It makes the directory of claims when that is missing.
 func (q *items) remove(ctx context.Context, name string) error {
 	err := q.ops.do(ctx, q.removal(name)...)
 	if q.mode == withClaims && q.noClaimDir(err) {

@@ -23,19 +23,19 @@ import (
 // creates its vote. The coordinator decides: commit in one multi that checks
 // every vote and sets the result at version 0, abort by the set alone.
 //
-// Guarantees: there is one result, whoever decides, because it is set at version
-// 0; commit only while every site's vote of commit stands, in one instant. Not
-// guaranteed: that a site which voted commit learns the result soon: it may not
-// act on its own until it has read it. Rule for sites: write the prepare record
-// before voting; after a restart without it, Withdraw before anything else.
+// Guarantees: there is one result, because each decision is set at version 0. The
+// result is commit only if the commit votes of all sites exist in one instant. Not
+// guaranteed: that a site which voted commit learns the result soon. It must not act
+// on its own until it has read the result. Rule for sites: write the prepare record
+// before voting. After a restart without that record, call Withdraw first.
 //
-// Deviation from the recipe: votes are written by the sites themselves as
-// ephemerals, so that a crash before the decision is seen.
+// Deviation from the recipe: the sites write their own votes as ephemerals, so that
+// the coordinator notices a crash before the decision.
 
 // Decision is the result of a transaction, or a vote.
 type Decision string
 
-// The decisions. Undecided is no result yet.
+// The decisions. Undecided means that there is no result yet.
 const (
 	Undecided Decision = ""
 	Commit    Decision = "commit"
@@ -44,12 +44,12 @@ const (
 
 const resultName = "tx_result"
 
-// Proposal is what a transaction is about to be decided by.
+// Proposal says which sites decide a transaction, and until when.
 type Proposal struct {
 	Sites []string `json:"sites"` // that vote; each named once
-	// Deadline is when any site may abort; by the clock of who looks.
+	// Deadline is the time from which any site may abort, by the site's own clock.
 	Deadline time.Time `json:"deadline"`
-	// ID tells after a lost reply whose proposal stands. Propose sets it.
+	// ID shows after a lost reply whose proposal was applied. Propose sets it.
 	ID string `json:"id,omitempty"`
 }
 
@@ -65,8 +65,8 @@ func NewTxn(s *session.Session, path string) *Txn { return &Txn{s, path} }
 func (x *Txn) result() string          { return child(x.path, resultName) }
 func (x *Txn) vote(site string) string { return child(x.path, site) }
 
-// Propose creates the transaction. It returns session.ErrNodeExists when there
-// is one already.
+// Propose creates the transaction. It returns session.ErrNodeExists when the
+// transaction already exists.
 func (x *Txn) Propose(ctx context.Context, p Proposal) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("propose %s: %w", x.path, err)
@@ -82,8 +82,8 @@ func (x *Txn) Propose(ctx context.Context, p Proposal) error {
 	return nil
 }
 
-// create creates the transaction and its empty result, once: after a lost reply
-// the id tells.
+// create creates the transaction and its empty result, once. After a lost reply the id
+// shows whether the create was applied.
 func (x *Txn) create(ctx context.Context, id string, data []byte) error {
 	for {
 		_, err := x.s.Multi(ctx,
@@ -122,7 +122,7 @@ func (p Proposal) check() error {
 	return nil
 }
 
-// Proposal reads what the transaction is about.
+// Proposal reads the proposal of the transaction.
 func (x *Txn) Proposal(ctx context.Context) (Proposal, error) {
 	data, err := x.read(ctx, x.path)
 	if err != nil {
@@ -135,8 +135,8 @@ func (x *Txn) Proposal(ctx context.Context) (Proposal, error) {
 	return p, p.check()
 }
 
-// read reads a znode of the transaction. Sites hear of it from its proposer, so
-// that a server which lags may not know of it yet.
+// read reads a znode of the transaction. Sites learn of the transaction from its
+// proposer, so a server that lags may not know it yet: read syncs and tries again.
 func (x *Txn) read(ctx context.Context, path string) ([]byte, error) {
 	data, _, err := x.s.Get(ctx, path)
 	if errors.Is(err, session.ErrNoNode) {
@@ -147,7 +147,7 @@ func (x *Txn) read(ctx context.Context, path string) ([]byte, error) {
 	return data, err
 }
 
-// Result returns the decision as it stands.
+// Result returns the current decision.
 func (x *Txn) Result(ctx context.Context) (Decision, error) {
 	data, err := x.read(ctx, x.result())
 	if err != nil {
@@ -185,9 +185,9 @@ func (x *Txn) Await(ctx context.Context) (Decision, error) {
 	}
 }
 
-// decide sets the result, unless there is one, and returns what then stands.
-// The checks must hold in the same instant; applied false with no decision means
-// that they did not.
+// decide sets the result, unless there is one, and returns the result that counts. The
+// checks must hold in the same instant. It returns Undecided without an error when they
+// did not.
 func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Decision, error) {
 	for {
 		_, err := x.s.Multi(ctx, append(slices.Clip(checks), session.SetOp(x.result(), []byte(d), 0))...)
@@ -195,7 +195,7 @@ func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Dec
 		case err == nil:
 			return d, nil
 		case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
-			// Whoever set it, the result tells. Empty: ours was not applied.
+			// Read the result. If it is empty, ours was not applied.
 			if syncErr := x.s.Sync(ctx, x.result()); syncErr != nil {
 				return Undecided, fmt.Errorf("decide %s: %w", x.path, syncErr)
 			}
@@ -209,12 +209,12 @@ func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Dec
 	}
 }
 
-// Abort decides abort, unless there is a result already, and returns the result
-// that stands. Coordinators may always; sites after the deadline.
+// Abort decides abort, unless there is a result, and returns the result that counts.
+// Coordinators may call it at any time, sites after the deadline.
 func (x *Txn) Abort(ctx context.Context) (Decision, error) { return x.decide(ctx, Abort) }
 
-// Remove deletes a transaction that is decided, with what is left of its votes.
-// It returns an error that matches ErrHeld when it is not decided yet.
+// Remove deletes a decided transaction, with its remaining votes. It returns an error
+// that matches ErrHeld when the transaction is not decided yet.
 func (x *Txn) Remove(ctx context.Context) error {
 	d, err := x.Result(ctx)
 	if errors.Is(err, session.ErrNoNode) {
@@ -235,7 +235,7 @@ func (x *Txn) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	// A coordinator that is still in line leaves the line to the next Remove.
+	// While a coordinator is still in line, the line stays until the next Remove.
 	if err := removeOwn(ctx, x.s, x.path+"-latch"); err != nil && !errors.Is(err, session.ErrNotEmpty) {
 		return err
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Withdraw deletes the vote of a site's former life, and must be the first thing
-// that a site does which restarts without a prepare record. It returns
-// Undecided when nothing is decided, so that the site may prepare and vote, and
-// otherwise the result, by which the site must be brought in line.
+// Withdraw deletes the vote of a site's former life. A site that restarts without a
+// prepare record must call it first. It returns Undecided when there is no result yet:
+// the site may then prepare and vote. Otherwise it returns the result, and the site must
+// act on it.
 func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 	for {
 		stat, exists, err := x.s.Exists(ctx, x.vote(site))
@@ -22,8 +22,8 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 		if !exists {
 			return x.Result(ctx)
 		}
-		// The check makes sure that the vote is not counted: were it there at
-		// the decision, the delete would fail.
+		// The check makes sure that the vote was not counted: after a decision
+		// the multi fails.
 		_, err = x.s.Multi(ctx, session.CheckOp(x.result(), 0), session.DeleteOp(x.vote(site), stat.Version))
 		switch {
 		case err == nil, errors.Is(err, session.ErrNoNode):
@@ -39,9 +39,9 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 	}
 }
 
-// Vote creates the vote of a site, after its prepare record is durable. A vote
-// after the decision is refused: the result that stands is returned with an
-// error that matches ErrDecided. A vote of the same session is kept.
+// Vote creates the vote of a site. Call it when the prepare record is durable. After
+// the decision, Vote returns the result with an error that matches ErrDecided. A second
+// vote of the same session that says the same is no error.
 func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, error) {
 	p, err := x.Proposal(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 	}
 }
 
-// sameVote accepts a vote that stands when this session made it, after a lost
-// reply or a repeated call.
+// sameVote accepts an existing vote that this session made, after a lost reply or a
+// repeated call.
 func (x *Txn) sameVote(ctx context.Context, site string, v Decision) error {
 	data, stat, err := x.s.Get(ctx, x.vote(site))
 	if err != nil {
@@ -89,9 +89,9 @@ func (p Proposal) names(site string) bool {
 	return slices.Contains(p.Sites, site)
 }
 
-// AwaitOrAbort waits for the result, and decides abort itself when the deadline
-// has passed without one. It is what a site does after its vote: it never hangs
-// on a coordinator that died.
+// AwaitOrAbort waits for the result, and decides abort itself when the deadline passes
+// without one. A site calls it after its vote, so that it never waits for a coordinator
+// that died.
 func (x *Txn) AwaitOrAbort(ctx context.Context) (Decision, error) {
 	p, err := x.Proposal(ctx)
 	if err != nil {
@@ -108,11 +108,10 @@ func (x *Txn) AwaitOrAbort(ctx context.Context) (Decision, error) {
 
 var errDeadline = fmt.Errorf("the transaction's deadline: %w", context.DeadlineExceeded)
 
-// Coordinate decides the transaction: it waits for its turn among the
-// coordinators, then for all votes, and returns the result. A site that votes
-// abort, one whose vote vanishes, and the deadline, abort it. Any number of
-// processes may coordinate one transaction; one works at a time, and a dead one
-// is followed by the next.
+// Coordinate decides the transaction: it waits for its turn among the coordinators,
+// then for all votes, and returns the result. It aborts when a site votes abort, when a
+// vote vanishes, and at the deadline. Any number of processes may coordinate one
+// transaction. One works at a time, and the next one continues after its death.
 func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
 	p, err := x.Proposal(ctx)
 	if err != nil {
@@ -133,8 +132,8 @@ func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
 	return x.coordinate(ctx, p)
 }
 
-// coordinate counts votes until it can decide. Two of it at once do no harm: the
-// result is set once.
+// coordinate counts votes until it can decide. Two at once do no harm: the result is
+// set only once.
 func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
 	bounded, cancel := context.WithDeadlineCause(ctx, p.Deadline, errDeadline)
 	defer cancel()
@@ -186,7 +185,7 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	if len(seen) < len(p.Sites) {
 		return Undecided, nil
 	}
-	// A site that began again may have voted anew: all votes are read once more.
+	// A site that restarted may have voted again, so read all votes once more.
 	if ok, err := x.commits(ctx, p.Sites); err != nil {
 		return Undecided, err
 	} else if !ok {
@@ -203,7 +202,7 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	return d, err
 }
 
-// commits reports whether the votes of the sites stand and say commit.
+// commits reports whether the votes of the sites exist and are commit.
 func (x *Txn) commits(ctx context.Context, sites []string) (bool, error) {
 	paths := make([]string, len(sites))
 	for i, site := range sites {

@@ -15,13 +15,12 @@ import (
 //
 // Steps: read; set with the version that was read, in one multi with our marker.
 //
-// Guarantees: a CompareAndSet that returns true was applied, once; one that returns
-// false was not. Follow passes on the newest value, and none twice in a row. Not
-// guaranteed: that every value is seen; that a CompareAndSet notices a znode that was
-// deleted and made again meanwhile and has the same version.
+// Guarantees: a CompareAndSet that returns true was applied once; one that returns
+// false was not applied. Follow reports the newest value, and none twice in a row. Not
+// guaranteed: that Follow sees every value; that a CompareAndSet notices a znode that
+// was deleted and made again meanwhile and has the same version.
 
-// Value is data that many clients change. It may be used by many goroutines at
-// once.
+// Value is data that many clients change. Many goroutines may use it at once.
 type Value struct {
 	s    *session.Session
 	path string
@@ -36,13 +35,13 @@ type Versioned struct {
 	mzxid   int64  // of the write that made it
 }
 
-// NewValue returns the value at path. It does no I/O; a path without a znode has
-// the empty value and is created by the first CompareAndSet.
+// NewValue returns the value at path. It does no I/O. A path without a znode has the
+// empty value; the first CompareAndSet creates it.
 func NewValue(s *session.Session, path string) *Value {
 	return &Value{s: s, path: path, ops: newOperations(s, path)}
 }
 
-// Get returns the present value.
+// Get returns the current value.
 func (v *Value) Get(ctx context.Context) (Versioned, error) {
 	data, stat, err := v.s.Get(ctx, v.path)
 	switch {
@@ -54,8 +53,8 @@ func (v *Value) Get(ctx context.Context) (Versioned, error) {
 	return Versioned{Data: data, Version: stat.Version, Exists: true, mzxid: stat.Mzxid}, nil
 }
 
-// CompareAndSet sets the value if it is still old, as Get or Follow returned it,
-// and reports whether it did.
+// CompareAndSet sets the value if it is still old, and reports whether it did. old comes
+// from Get or Follow.
 func (v *Value) CompareAndSet(ctx context.Context, old Versioned, data []byte) (bool, error) {
 	op := session.SetOp(v.path, data, old.Version)
 	if !old.Exists {
@@ -73,7 +72,7 @@ func (v *Value) CompareAndSet(ctx context.Context, old Versioned, data []byte) (
 }
 
 // Follow calls up with the value, at once and after each change, until ctx or the
-// session ends; it returns the cause.
+// session ends. It returns the cause.
 func (v *Value) Follow(ctx context.Context, up func(Versioned)) error {
 	last := Versioned{mzxid: -1}
 	for {
@@ -91,7 +90,7 @@ func (v *Value) Follow(ctx context.Context, up func(Versioned)) error {
 	}
 }
 
-// getW is Get with a watch; without a znode, on its creation.
+// getW is Get with a watch. Without a znode the watch fires on its creation.
 func (v *Value) getW(ctx context.Context) (Versioned, *session.Watch, error) {
 	for {
 		data, stat, watch, err := v.s.GetW(ctx, v.path)
@@ -106,9 +105,9 @@ func (v *Value) getW(ctx context.Context) (Versioned, *session.Watch, error) {
 	}
 }
 
-// Follow calls up with the counter's value, at once and after each change, until
-// ctx or the session ends; it returns the cause. A value that cannot be decoded is
-// an error.
+// Follow calls up with the counter's value, at once and after each change, until ctx or
+// the session ends. It returns the cause. It returns an error for a value that it cannot
+// decode.
 func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
