@@ -17,21 +17,22 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The record of a host: what each agent says of itself in ZooKeeper.
+// Host records: each agent writes its own state into ZooKeeper.
 //
 //	/zkagent/agents/<h>/<id>        (E) the record of a running agent
 //	/zkagent/known/<h>/<id>         (P) that the host exists, and how it left
 //	/zkagent/known/<h>/<id>/rival   (E) a second agent has the same id
 //
 // h is the shard of the id, as config.Shard computes it. The command line, the
-// page, the metrics and the monitoring check are functions of this record, so
-// that they agree. Nobody watches all records: they are read when somebody looks.
+// page, the metrics and the monitoring check all use these records, so they agree.
+// No process watches all records; a view reads them on demand.
 //
-// Guarantees: a record has at most 1 kB, and counts what it leaves out; it never
-// has the output of a command; a record of another session is never deleted.
+// Guarantees: a record has at most 1 kB and counts what it leaves out. It never
+// contains the output of a command. An agent never deletes the record of another
+// session.
 //
-// Not guaranteed: the moment at which a host was lost. ZooKeeper does not keep it,
-// so the first reader that misses the record notes the time.
+// Not guaranteed: the exact time at which a host was lost. ZooKeeper does not store
+// it. The first reader that misses the record notes the current time.
 const (
 	AgentsPath = "/zkagent/agents"
 	KnownPath  = "/zkagent/known"
@@ -40,25 +41,26 @@ const (
 // AgentPath is the record of an agent.
 func AgentPath(id string) string { return AgentsPath + "/" + config.Shard(id) + "/" + id }
 
-// knownAs is the znode that says that the host exists.
+// knownAs returns the path of the znode that records that the host exists.
 func knownAs(id string) string { return KnownPath + "/" + config.Shard(id) + "/" + id }
 
 // ForgetAfter is how long a host that stopped or was lost stays known.
 const ForgetAfter = 7 * 24 * time.Hour
 
-// recordMax bounds a record, and foreignMax the bytes of one that are looked at.
+// recordMax bounds a record that we write. foreignMax bounds how much of a record
+// we read.
 const (
 	recordMax  = 1000
 	foreignMax = 64 << 10
 )
 
-// Health is how a host is, in one word. Every view uses these words alone.
+// Health is the state of a host in one word. Every view uses only these words.
 type Health string
 
 // The words of health.
 const (
-	Lost        Health = "lost"        // it was running, and its session has ended without a stop
-	Failing     Health = "failing"     // something that is wanted is not in place
+	Lost        Health = "lost"        // its session ended, and the agent had not stopped on purpose
+	Failing     Health = "failing"     // a service or file is not as the settings want it
 	Degraded    Health = "degraded"    // it serves, and something is held, kept or about to fail
 	Maintenance Health = "maintenance" // taken out of rollouts on purpose
 	Stopped     Health = "stopped"     // its agent was stopped on purpose
@@ -76,8 +78,8 @@ func (h Health) Rank() int {
 	return slices.Index(Healths, Failing)
 }
 
-// Record is what an agent says of itself. Readers must expect garbage and other
-// versions.
+// Record is an agent's report about itself. Readers must expect garbage and records
+// of other program versions.
 type Record struct {
 	Version     string                `json:"version"` // of the program
 	Since       time.Time             `json:"since"`   // when the process began
@@ -93,7 +95,7 @@ type Record struct {
 	More        map[string]int        `json:"more,omitempty"` // what did not fit, by field
 }
 
-// ConfigUse is how far a host is with the versions of a config.
+// ConfigUse says which versions of a config a host knows and uses.
 type ConfigUse struct {
 	Known    int64 `json:"known"`              // the newest that it has read
 	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
@@ -107,8 +109,8 @@ type ServiceUse struct {
 	Exit  int       `json:"exit,omitempty"`  // of that check's command
 }
 
-// Fault is an open condition without the text, which may have the output of a
-// command: the text stays on the host.
+// Fault is an open condition without its text. The text may contain the output of a
+// command, so it stays on the host.
 type Fault struct {
 	Code    string    `json:"code"`
 	Subject string    `json:"subject,omitempty"`
@@ -135,7 +137,7 @@ func (f Fault) String() string {
 	return text
 }
 
-// HostStatus is one host of the fleet, as its record and what is known of it say.
+// HostStatus is one host of the fleet, from its record and its znode below known.
 type HostStatus struct {
 	Record
 
@@ -144,8 +146,8 @@ type HostStatus struct {
 	Detail string    `json:"detail,omitempty"`
 }
 
-// encode returns the record within its bound. What is wrong comes first; files and
-// faults are the first to be cut.
+// encode returns the record within its bound. Faults are sorted first. When the
+// record is too large, encode drops files and faults first.
 func (r Record) encode() []byte {
 	base := r
 	base.Configs, base.Files, base.Services, base.Leads, base.Holds, base.Faults, base.More = nil, nil, nil, nil, nil, nil, nil
@@ -220,7 +222,7 @@ func size(v any) int {
 	return len(data)
 }
 
-// Clip cuts a text that others may have written, between two characters.
+// Clip shortens a text from an untrusted writer. It never splits a character.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -231,8 +233,8 @@ func Clip(s string, limit int) string {
 	return s[:limit] + " …"
 }
 
-// decodeHost reads a record, which may be of another version, or garbage: the host
-// is shown all the same.
+// decodeHost reads a record. The record may be garbage or of another version; the
+// result shows the host in any case.
 func decodeHost(id string, data []byte) HostStatus {
 	h := HostStatus{ID: id}
 	err := errors.New("too large")
@@ -261,7 +263,7 @@ func decodeHost(id string, data []byte) HostStatus {
 	return h
 }
 
-// knownHost is the data of what is known of a host.
+// knownHost is the data of a host's znode below known.
 type knownHost struct {
 	First   time.Time `json:"first"`            // start of its first agent
 	Stopped time.Time `json:"stopped,omitzero"` // a clean stop
@@ -277,7 +279,7 @@ func (k *knownHost) gone() time.Time {
 
 var shardName = regexp.MustCompile(`^[0-3][0-9a-f]$`)
 
-// namesBelow lists what stands below the shards of a root.
+// namesBelow lists the children of all shards of a root.
 func namesBelow(ctx context.Context, s *session.Session, root string, shards ...string) ([]string, error) {
 	if len(shards) == 0 {
 		names, _, err := s.Children(ctx, root)
@@ -312,14 +314,14 @@ func namesBelow(ctx context.Context, s *session.Session, root string, shards ...
 	return all, nil
 }
 
-// Live is the number of agents that run.
+// Live returns the number of running agents.
 func Live(ctx context.Context, s *session.Session) (int, error) {
 	list, err := namesBelow(ctx, s, AgentsPath)
 	return len(list), err
 }
 
-// Agents reads every host of the fleet, the worst first: those that run, and those
-// that are known and do not.
+// Agents reads every host of the fleet, the worst first. It includes known hosts
+// whose agent does not run.
 func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 	live, err := namesBelow(ctx, s, AgentsPath)
 	if err != nil {
@@ -349,7 +351,7 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 	return hosts, nil
 }
 
-// readLive reads the records of agents that run.
+// readLive reads the records of running agents.
 func readLive(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
 	paths := make([]string, len(list))
 	for i, id := range list {
@@ -374,8 +376,8 @@ func readLive(ctx context.Context, s *session.Session, list []string) ([]HostSta
 	return hosts, nil
 }
 
-// readGone reads what is known of hosts without a record, and notes the time for
-// those that nobody has missed before.
+// readGone reads the known hosts that have no record. It notes the current time for
+// each host that no reader has missed before.
 func readGone(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -394,7 +396,7 @@ func readGone(ctx context.Context, s *session.Session, list []string) ([]HostSta
 			continue // forgotten meanwhile
 		}
 		var k knownHost
-		_ = json.Unmarshal(r.Data, &k) // garbage is a host of which nothing is known
+		_ = json.Unmarshal(r.Data, &k) // on garbage, show the host without its past
 		h := HostStatus{ID: list[i], Record: Record{Health: Stopped, At: k.Stopped}, Detail: "its agent was stopped"}
 		if k.Stopped.IsZero() {
 			h.Health, h.Detail = Lost, "its session has ended without a stop"
@@ -409,8 +411,8 @@ func readGone(ctx context.Context, s *session.Session, list []string) ([]HostSta
 	return hosts, nil
 }
 
-// note keeps the time at which a host was missed first. A reader that may not
-// write, or is not the first, does without.
+// note stores the time at which a host was first missed. It ignores errors: the
+// reader may have no right to write, or another reader was first.
 func note(ctx context.Context, s *session.Session, path string, k knownHost, version int32) {
 	if data, err := json.Marshal(k); err == nil {
 		_, _ = s.Set(ctx, path, data, version)
@@ -420,7 +422,7 @@ func note(ctx context.Context, s *session.Session, path string, k knownHost, ver
 // ErrLive says that a host cannot be forgotten, because its agent runs.
 var ErrLive = errors.New("its agent is running")
 
-// Forget removes a host that stopped or was lost from what is known.
+// Forget removes a stopped or lost host from the known hosts.
 func Forget(ctx context.Context, s *session.Session, id string) error {
 	if _, ok, err := s.Exists(ctx, AgentPath(id)); err != nil || ok {
 		return cmp.Or(err, fmt.Errorf("forget %s: %w", id, ErrLive))
@@ -431,9 +433,9 @@ func Forget(ctx context.Context, s *session.Session, id string) error {
 	return nil
 }
 
-// sweep forgets the hosts of a shard that have been gone for long. An agent looks
-// after its own shard and after the following ones up to the next that has an agent:
-// so every shard has its turn, and in a large fleet each agent reads one or two.
+// sweep forgets hosts that have been gone for ForgetAfter. An agent sweeps its own
+// shard and the following ones, up to the next shard that has an agent. So every
+// shard is swept, and in a large fleet each agent reads one or two shards.
 func sweep(ctx context.Context, s *session.Session, id string, now time.Time) error {
 	var first int
 	if _, err := fmt.Sscanf(config.Shard(id), "%x", &first); err != nil {

@@ -26,16 +26,17 @@ const (
 // AnnouncerConfig is what an Announcer needs.
 type AnnouncerConfig struct {
 	ID string
-	// Host names this agent to another one with the same id.
+	// Host is the name that another agent with the same id shows for this agent.
 	Host string
-	// Record is the present record.
+	// Record returns the current record.
 	Record func() Record
-	// Health is the health of that record; it is asked for more often.
+	// Health returns the health of that record. The Announcer calls it more often
+	// than Record.
 	Health func() Health
-	// Changed is received from when Record may be another.
+	// Changed receives a value when the result of Record may have changed.
 	Changed <-chan struct{}
-	// Rival is called when another agent has the same id, with what is known of
-	// it, and with an empty text when that is over.
+	// The Announcer calls Rival with a description when another agent has the same
+	// id, and with an empty text when that agent is gone.
 	Rival  func(text string)
 	Logger *slog.Logger
 }
@@ -53,9 +54,9 @@ func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
 	return &Announcer{cfg: cfg}
 }
 
-// Run keeps the record until ctx or the session ends. When ctx ends the agent
-// stops on purpose: that is noted before the record goes, so that no reader takes
-// the host for lost.
+// Run keeps the record until ctx or the session ends. When ctx ends, the agent
+// stops on purpose. Run notes the stop before it deletes the record; otherwise a
+// reader would report the host as lost.
 func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 	path := AgentPath(a.cfg.ID)
 	if err := session.ValidatePath(path); err != nil {
@@ -94,8 +95,9 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 	return err
 }
 
-// keep passes on what changes. What is worse is written at once, everything else at
-// a random moment within spread, folded: a publish changes the record of every host.
+// keep writes changes of the record. It writes a worse health at once. It folds all
+// other changes and writes them at a random moment within spread, because a publish
+// changes the record of every host.
 func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, record Record, spread time.Duration, ended <-chan error) error {
 	written := string(record.encode())
 	for {
@@ -135,7 +137,7 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 	}
 }
 
-// remember writes that the host exists, and that its agent is not stopped.
+// remember records that the host exists and that its agent runs.
 func (a *Announcer) remember(ctx context.Context, s *session.Session) error {
 	path := knownAs(a.cfg.ID)
 	for {
@@ -177,7 +179,7 @@ func (a *Announcer) farewell(s *session.Session) {
 	}
 }
 
-// sweeps looks after hosts that are gone, once a day at a random hour.
+// sweeps calls sweep about once a day, at a random time.
 func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
 	for s.Sleep(ctx, sweepEvery/2+rand.N(sweepEvery)) == nil { //nolint:gosec // chance, no secret.
 		if err := sweep(ctx, s, a.cfg.ID, time.Now()); err != nil && ctx.Err() == nil {
@@ -186,9 +188,9 @@ func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
 	}
 }
 
-// others tells of a second agent with this id. The one that holds the record
-// watches for a rival; the other one becomes the rival when the record has stayed
-// with another session for longer than a session lasts without its agent.
+// others reports a second agent with this id. The agent that holds the record
+// watches the rival znode. The other agent creates the rival znode once the record
+// has belonged to another session for longer than the session timeout.
 func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan struct{}) {
 	told := ""
 	tell := func(text string) {
@@ -215,7 +217,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 	for {
 		_, found, watch, err := s.ExistsW(ctx, path)
 		if err != nil {
-			return // the record's own writes tell what is wrong
+			return // the write of the record reports the error
 		}
 		text := ""
 		if found {
@@ -230,7 +232,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 	}
 }
 
-// complain stands as the rival until the record is this session's.
+// complain holds the rival znode until the record belongs to this session.
 func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, tell func(string), mine <-chan struct{}) bool {
 	st, found, err := s.Exists(ctx, AgentPath(a.cfg.ID))
 	if err == nil && found {

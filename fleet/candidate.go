@@ -11,16 +11,17 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Who coordinates. A few hosts stand at once, by a hash that differs from rollout
-// to rollout; should they all die, others look now and then whether too few stand.
+// The election of the coordinator. A hash of the rollout and the host chooses a few
+// hosts, which become candidates at once. The other hosts check now and then, and
+// become candidates when too few are left.
 const (
 	firstCandidates = 7
 	restCandidates  = 448
 	fewCandidates   = 3
 )
 
-// standForCalls stands for coordinator of the newest call, until ctx or the
-// session ends.
+// standForCalls makes this host a candidate for the rollout of the newest call,
+// until ctx or the session ends.
 func (p *Participant) standForCalls(ctx context.Context, s *session.Session, calls <-chan Call) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -46,7 +47,7 @@ func (p *Participant) standForCalls(ctx context.Context, s *session.Session, cal
 	}
 }
 
-// stand is the way of one candidate.
+// stand runs one candidacy.
 func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) error {
 	x := draw(drawCoordinate, call.Rollout, p.cfg.Agent)
 	at := call.Elect > 0 && x*float64(call.Elect) < firstCandidates
@@ -70,11 +71,12 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 	return p.campaign(ctx, s, call)
 }
 
-// campaign stands until the gate is closed; who leads stays until its work is done.
+// campaign stays in the election until the gate is closed. A host that leads by
+// then finishes its work first.
 func (p *Participant) campaign(ctx context.Context, s *session.Session, call Call) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	leading := make(chan struct{}, 1) // has a value while this host leads
+	leading := make(chan struct{}, 1) // holds a value while this host leads
 	candidate := election.New(election.Config{
 		Name: call.Rollout, Path: coordinatorPath(p.cfg.Root, call.Rollout), ID: p.cfg.Agent, Logger: p.log,
 		Lead: func(ctx context.Context, t election.Term) {
@@ -93,7 +95,7 @@ func (p *Participant) campaign(ctx context.Context, s *session.Session, call Cal
 	wg.Go(func() {
 		if err := p.awaitClosed(ctx, s, call.Rollout); err == nil {
 			select {
-			case leading <- struct{}{}: // what is led is seen to its end
+			case leading <- struct{}{}: // this host leads: finish the work
 			case <-ctx.Done():
 			}
 			cancel(nil)
@@ -143,7 +145,7 @@ func (p *Participant) coordinate(ctx context.Context, s *session.Session, name s
 	}
 }
 
-// ignoreGone is for a rollout that was collected while we looked at it.
+// ignoreGone drops the error of a rollout that was collected meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, session.ErrNoNode) {
 		return nil

@@ -9,22 +9,23 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Bounds of what stays of rollouts.
+// Bounds on the records of past rollouts.
 const (
-	// keepRollouts is how many of the newest rollouts stay for people to look at.
+	// keepRollouts is the number of newest rollouts that are kept for people.
 	keepRollouts = 20
-	// keepRecords is up to how many records a closed rollout keeps them all.
+	// keepRecords is the largest number of records at which a closed rollout keeps
+	// all of them.
 	keepRecords = 1000
-	// keepAborts is how many refusals a larger one keeps.
+	// keepAborts is the number of refusals that a larger rollout keeps.
 	keepAborts = 100
-	// deletes is how many znodes one transaction deletes.
+	// deletes is the number of znodes that one transaction deletes.
 	deletes = 256
 )
 
-// collect deletes the records of old rollouts, and most of those of large ones that
-// are closed. Those that the open rollout replaces stay, for hosts that return look
-// into them, and so does the one that brought the version in use. Old records cost
-// nothing but room: what fails is tried again at the end of the next rollout.
+// collect deletes old rollouts, and most records of large closed ones. It keeps the
+// rollouts that the open one replaces, because returning hosts read them, and the
+// rollout of the version in use. Old records only take space, so a failed deletion
+// waits for the end of the next rollout.
 func (c *coordinator) collect(ctx context.Context) error {
 	if err := c.collectDry(ctx); err != nil {
 		return err
@@ -79,8 +80,9 @@ func ignoreNoRollout(err error) error {
 	return err
 }
 
-// compact deletes the snapshots and records of a closed rollout, except those that
-// failed, which their hosts look for, and some that say why it was refused.
+// compact deletes the snapshots and records of a closed rollout. It keeps the
+// records of failed hosts, which those hosts read again, and some records that say
+// why the version was refused.
 func (c *coordinator) compact(ctx context.Context, name string) error {
 	state, err := Read(ctx, c.s, c.root, name)
 	if err != nil {
@@ -108,8 +110,9 @@ func (c *coordinator) compact(ctx context.Context, name string) error {
 	return deleteAll(ctx, c.s, paths)
 }
 
-// forgetRollout deletes one closed rollout: what is below it first, the gate that
-// says that it was closed with the rollout itself.
+// forgetRollout deletes one closed rollout. It deletes the znodes below it first.
+// It deletes the gate together with the rollout, because the gate says that the
+// rollout is closed.
 func forgetRollout(ctx context.Context, s *session.Session, root, name string) error {
 	var paths []string
 	for _, dir := range []string{hostsPath(root, name), coordinatorPath(root, name)} {
@@ -123,7 +126,7 @@ func forgetRollout(ctx context.Context, s *session.Session, root, name string) e
 	return deleteAll(ctx, s, paths)
 }
 
-// deepest are the znodes below a path, children before their parents.
+// deepest lists the znodes below a path, children before parents.
 func deepest(ctx context.Context, s *session.Session, path string) ([]string, error) {
 	names, _, err := s.Children(ctx, path)
 	if err != nil {
@@ -141,8 +144,8 @@ func deepest(ctx context.Context, s *session.Session, path string) ([]string, er
 	return paths, nil
 }
 
-// deleteAll deletes znodes, in order; what is gone, or has children again, does not
-// matter.
+// deleteAll deletes znodes in order. It ignores znodes that are gone or have new
+// children.
 func deleteAll(ctx context.Context, s *session.Session, paths []string) error {
 	for chunk := range slices.Chunk(paths, deletes) {
 		var ops []session.Op

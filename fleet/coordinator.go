@@ -16,41 +16,42 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The coordinator's part.
+// The coordinator of a rollout.
 //
-// It reads the proposal, the gate, ready, all records and the lists of all
-// subscribers, and follows them; decides from that what is to be done (decide.go);
-// does it; and looks again. Every transaction checks its own candidate, so that a
-// deposed coordinator writes nothing, and the gate at the version that was read.
+// Loop: read and watch the proposal, the gate, ready, all records and the lists of
+// all subscribers; decide what to do (decide.go); do it; read again. Every
+// transaction checks its own candidate, so that a deposed coordinator writes
+// nothing, and the gate at the version that was read.
 //
-// A write of its own counts from its sending until a read shows a newer record: a
-// grant whose reply was lost is a grant until the record was read again behind a
-// sync. Durations run on its own clock from the moment when it saw the change; those
-// that began under a predecessor, from ZooKeeper's time.
+// The coordinator counts its own write from the moment it sends it until a read
+// shows a newer record. So a grant whose reply was lost counts as a grant until the
+// record was read again after a sync. Durations run on the coordinator's clock,
+// from the moment it saw the change. Durations that began under a predecessor run
+// from ZooKeeper's time.
 
 const (
 	firstRest = 200 * time.Millisecond
 	lastRest  = 5 * time.Second
-	// batch is for how long what happens is gathered before it is acted on.
+	// batch is how long the coordinator gathers changes before it acts.
 	batch = 50 * time.Millisecond
 	// listPause is the least time between two lists of one shard.
 	listPause = time.Second
 	// progressPause is the least time between two reports.
 	progressPause = time.Second
-	// callRate is how many hosts are called a second, beside those of the proposal.
+	// callRate is how many hosts the coordinator calls a second, beyond those that
+	// the proposal calls.
 	callRate = 2500
 	// maxGrants is how many records one transaction changes.
 	maxGrants = 128
-	// readyDelta bounds the difference that the end of a rollout puts into ready:
-	// those that took part hold the version already.
+	// readyDelta bounds the difference that the end of a rollout puts into ready.
+	// It can be small: hosts that took part hold the version already.
 	readyDelta = 2 << 10
 )
 
 // errDeposed says that another candidate leads.
 var errDeposed = errors.New("deposed")
 
-// coordinator is one attempt at leading a rollout. Its fields are touched by run
-// alone.
+// coordinator is one attempt to lead a rollout. Only run touches its fields.
 type coordinator struct {
 	scene
 	root    string
@@ -63,7 +64,7 @@ type coordinator struct {
 	watches map[string]*session.Watch // by path; fired ones are taken out
 	hosts   *mirror.Mirror
 	listed  map[string]time.Time // when a shard was listed
-	told    Progress             // as it was reported last
+	told    Progress             // as last reported
 	toldAt  time.Time
 	zkNow   time.Duration // ZooKeeper's clock less ours
 	looked  time.Time     // when the last look began
@@ -91,7 +92,7 @@ func (c *coordinator) stop() {
 	}
 }
 
-// run sees the rollout to its end.
+// run leads the rollout until it ends.
 func (c *coordinator) run(ctx context.Context) error {
 	proposal, err := readProposal(ctx, c.s, c.root, c.name)
 	if err != nil {
@@ -145,8 +146,8 @@ func (c *coordinator) readClock(ctx context.Context) error {
 	return nil
 }
 
-// since is when something happened that ZooKeeper stamped, on our clock, and never
-// later than now.
+// since converts a ZooKeeper time stamp to our clock. The result is never later
+// than now.
 func (c *coordinator) since(mtime int64) time.Time {
 	now := time.Now()
 	if at := time.UnixMilli(mtime).Add(-c.zkNow); at.Before(now) {
@@ -193,7 +194,7 @@ func (c *coordinator) look(ctx context.Context, first bool) error {
 	return c.readHosts(ctx, first)
 }
 
-// watched notes a watch that was armed; false: there is one already.
+// watched reports whether the path has a watch already.
 func (c *coordinator) watched(path string) bool { return c.watches[path] != nil }
 
 func (c *coordinator) arm(path string, w *session.Watch) {
@@ -230,7 +231,7 @@ func (c *coordinator) readGate(ctx context.Context) error {
 	return err
 }
 
-// readReady looks whether ready is still what the rollout builds on.
+// readReady checks that ready is still the one that the rollout builds on.
 func (c *coordinator) readReady(ctx context.Context) error {
 	path := config.ReadyPath(c.root)
 	if c.watched(path) {
@@ -294,7 +295,7 @@ func (c *coordinator) readShards(ctx context.Context) error {
 	return nil
 }
 
-// countLive takes over who subscribes.
+// countLive updates the set of subscribed hosts.
 func (c *coordinator) countLive() {
 	live := map[string]bool{}
 	for _, ids := range c.shards {
@@ -309,7 +310,7 @@ func (c *coordinator) countLive() {
 	maps.DeleteFunc(c.seen, func(id string, _ time.Time) bool { return !live[id] })
 }
 
-// readHosts takes over the snapshots and the records that have changed.
+// readHosts reads the changed snapshots and records.
 func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	snap, changed, err := c.hosts.Refresh(ctx)
 	if err != nil {
@@ -350,7 +351,7 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	return nil
 }
 
-// take takes over a record that was read, unless an own write is newer.
+// take stores a record that was read, unless our own write is newer.
 func (c *coordinator) take(id string, r HostRecord, version int32) {
 	old := c.records[id]
 	if old != nil && version <= old.version {
@@ -363,8 +364,8 @@ func (c *coordinator) take(id string, r HostRecord, version int32) {
 	c.records[id] = now
 }
 
-// datePast dates what happened before our time: the newest call, and the end of
-// the newest canary.
+// datePast finds the times of events before this term: the newest call, and the end
+// of the newest canary.
 func (c *coordinator) datePast(ctx context.Context, call string) error {
 	var paths []string
 	if call != "" {
@@ -397,7 +398,7 @@ func (c *coordinator) datePast(ctx context.Context, call string) error {
 	return nil
 }
 
-// perform makes the transaction of an act, and takes over what it has changed.
+// perform runs the transaction of an act and applies its changes to the scene.
 func (c *coordinator) perform(ctx context.Context, a act) error {
 	if a.confirm {
 		if err := c.confirm(ctx, &a); err != nil || len(a.records) == 0 && a.gate == nil {
@@ -417,7 +418,8 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 	return c.failed(ctx, a, err)
 }
 
-// opsOf is the transaction of an act: our candidate, the gate, the rest.
+// opsOf returns the transaction of an act: check our candidate, the gate, then the
+// rest.
 func (c *coordinator) opsOf(a act) []session.Op {
 	ops := []session.Op{c.term.Guard()}
 	if a.gate != nil {
@@ -447,7 +449,7 @@ func (c *coordinator) opsOf(a act) []session.Op {
 	return ops
 }
 
-// done takes over what a transaction has changed.
+// done applies the changes of a transaction to the scene.
 func (c *coordinator) done(a act) {
 	if a.gate != nil {
 		if a.gate.State == GateRefused {
@@ -468,7 +470,7 @@ func (c *coordinator) done(a act) {
 	c.log.Info("coordinator acts", "what", a.what, "hosts", len(a.records), "gate", c.gate.State)
 }
 
-// failed finds out why a transaction was refused; the next look decides anew.
+// failed finds out why a transaction was refused. The next look decides again.
 func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 	var multi *session.MultiError
 	if !errors.As(err, &multi) {
@@ -498,8 +500,8 @@ func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 	return fmt.Errorf("%s: %w", a.what, err)
 }
 
-// reread reads records and snapshots again, behind a sync: their writes may have
-// been made or not.
+// reread reads records and snapshots again after a sync. It follows a lost reply:
+// the writes may or may not have happened.
 func (c *coordinator) reread(ctx context.Context, ids, shards []string) error {
 	if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {
 		return err
@@ -539,8 +541,8 @@ func (c *coordinator) reread(ctx context.Context, ids, shards []string) error {
 	return nil
 }
 
-// confirm looks again whether hosts are absent, behind a sync, before that is held
-// against them.
+// confirm checks again after a sync that hosts are absent, before their absence
+// counts.
 func (c *coordinator) confirm(ctx context.Context, a *act) error {
 	if err := c.s.Sync(ctx, c.root); err != nil {
 		return err
@@ -559,7 +561,7 @@ func (c *coordinator) confirm(ctx context.Context, a *act) error {
 	return nil
 }
 
-// report tells how far the rollout is, at most once a second; it returns when the
+// report writes the progress at most once a second. It returns the time until the
 // next report is due.
 func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	now := c.progress()

@@ -9,7 +9,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 )
 
-// What the coordinator decides, from what it sees. Nothing here does I/O.
+// The decisions of the coordinator. Pure functions of a scene; no I/O.
 
 // scene is a rollout as the coordinator sees it.
 type scene struct {
@@ -18,7 +18,7 @@ type scene struct {
 	proposal    Proposal
 	gate        Gate
 	refused     time.Time // when it was seen refused
-	superseded  bool      // somebody else has changed ready
+	superseded  bool      // another publisher changed ready
 	members     int       // of the strategy's group
 
 	shards    map[string][]string // who subscribes, by shard
@@ -27,9 +27,9 @@ type scene struct {
 	records   map[string]*hostState
 	live      map[string]bool      // who subscribes
 	seen      map[string]time.Time // since when
-	missing   map[string]time.Time // since when a host with a place has no subscription
+	missing   map[string]time.Time // since when a host that holds a place has no subscription
 	withdrawn map[string]int       // grants that were taken back
-	denied    map[string]bool      // records that may not be written
+	denied    map[string]bool      // records that we may not write
 	relist    time.Duration        // when a shard may be listed again; 0: none waits
 	calledAt  time.Time            // when hosts were called last, and how many
 	calledN   int
@@ -45,18 +45,18 @@ type hostState struct {
 // act is one transaction of the coordinator.
 type act struct {
 	what       string
-	gate       *Gate // as it is to be; nil: it is only checked
+	gate       *Gate // the new gate; nil: only check it
 	unfrozen   bool  // fails while the config is frozen
 	checkReady bool
 	ready      *config.Ready // as it is to be
 	closes     bool          // the rollout is not the open one any more
 	records    map[string]HostRecord
 	calls      []string // shards
-	confirm    bool     // the hosts are to be looked at again
+	confirm    bool     // read the hosts again first
 }
 
-// decide returns what is to be done now, and when to look again at the latest
-// (0: when something changes).
+// decide returns the acts to perform now, and the time until the next look at the
+// latest (0: when something changes).
 func (c *coordinator) decide() ([]act, time.Duration) {
 	acts, wake := c.scene.decide(c.gateV)
 	wake = sooner(wake, c.relist)
@@ -114,7 +114,7 @@ func (sc *scene) close(result, reason string) act {
 	return act{what: "close: " + result, gate: &g, closes: true}
 }
 
-// callShards calls the subscribers of shards that were not called yet.
+// callShards calls the subscribers of the shards that have no call yet.
 func (sc *scene) callShards() ([]act, time.Duration) {
 	var acts []act
 	for _, shard := range sortedKeys(sc.shards) {
@@ -133,7 +133,7 @@ func (sc *scene) callShards() ([]act, time.Duration) {
 	return acts, 0
 }
 
-// uncalled reports whether a shard with subscribers was not called yet.
+// uncalled reports whether a shard with subscribers has no call yet.
 func (sc *scene) uncalled() bool {
 	for shard, ids := range sc.shards {
 		if len(ids) > 0 && sc.snapshots[shard] == nil {
@@ -143,7 +143,7 @@ func (sc *scene) uncalled() bool {
 	return false
 }
 
-// absent are the called hosts that have not answered.
+// absent returns the called hosts that have not answered.
 func (sc *scene) absent() []string {
 	var absent []string
 	for _, ids := range sc.snapshots {
@@ -157,7 +157,7 @@ func (sc *scene) absent() []string {
 	return absent
 }
 
-// vote decides when everybody has answered, or the time is up.
+// vote decides once every called host has answered or the time is up.
 func (sc *scene) vote() ([]act, time.Duration) {
 	if sc.uncalled() {
 		return nil, 0
@@ -203,7 +203,7 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	return []act{{what: "commit", gate: &g, unfrozen: true, checkReady: true}}, 0
 }
 
-// some are the first of the names.
+// some joins the first names.
 func some(ids []string) string {
 	if len(ids) > maxFailuresShown {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxFailuresShown], ", "), len(ids)-maxFailuresShown)
@@ -218,9 +218,9 @@ func (sc *scene) refuse(reason string) act {
 	return act{what: "refuse", gate: &g}
 }
 
-// endRefused closes a refused rollout, when all have had time to say why. One that
-// has taken the place of another stays: hosts use different versions, so that an
-// operator must replace it or publish.
+// endRefused closes a refused rollout after all hosts had time to give their
+// reasons. A rollout that replaced another one stays open: hosts use different
+// versions, so an operator must replace it or publish.
 func (sc *scene) endRefused() ([]act, time.Duration) {
 	const patience = 2 * time.Second
 	if len(sc.proposal.Replaces) > 0 {
@@ -232,7 +232,7 @@ func (sc *scene) endRefused() ([]act, time.Duration) {
 	return []act{sc.close(ResultAborted, "")}, 0
 }
 
-// oversee grants turns and sees to those who have one, until all are done.
+// oversee grants turns and watches the hosts that have one, until all are done.
 func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
 	if g := sc.gate; sc.proposal.Strategy.Gate != "" && !g.Paused && !g.IgnoreGate && sc.members < g.Members-1 {
 		g.Paused, g.By = true, "health gate"
@@ -258,7 +258,7 @@ func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
 	return acts, sooner(wake, left)
 }
 
-// change is an act that changes records, in as many transactions as it takes.
+// change returns acts that write records, split into transactions.
 func (sc *scene) change(what string, records map[string]HostRecord) []act {
 	var acts []act
 	for chunk := range slices.Chunk(sortedKeys(records), maxGrants) {
@@ -271,8 +271,8 @@ func (sc *scene) change(what string, records map[string]HostRecord) []act {
 	return acts
 }
 
-// watch finds hosts with a turn that are absent for too long. A lost host keeps its
-// place: nobody knows what it does.
+// watch finds hosts with a turn that have been absent for too long. A lost host
+// keeps its place, because it may still be changing.
 func (sc *scene) watch() ([]act, time.Duration) {
 	grace, wake := time.Duration(sc.proposal.Strategy.Grace), time.Duration(0)
 	lost := map[string]HostRecord{}
@@ -303,8 +303,8 @@ func (sc *scene) watch() ([]act, time.Duration) {
 	return acts, wake
 }
 
-// halt stops the rollout at so many failures of its round, and when lost hosts hold
-// all places.
+// halt stops the rollout when its round has MaxFailures failures, or when lost
+// hosts hold all places.
 func (sc *scene) halt() []act {
 	failures, lost, first := 0, 0, ""
 	for _, id := range sortedKeys(sc.records) {
@@ -350,8 +350,8 @@ func (sc *scene) retry() []act {
 	return sc.change("retry", again)
 }
 
-// grant lets hosts start, as many as the strategy allows, and takes care of grants
-// that are not taken.
+// grant lets as many hosts start as the strategy allows. It takes back grants that
+// hosts do not use.
 func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	strategy, wake := sc.proposal.Strategy, time.Duration(0)
 	places := strategy.Parallel
@@ -401,8 +401,8 @@ func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	return acts, wake
 }
 
-// takeBack is the record of a host that has not taken its grant: it waits again, and
-// the second time it is passed by.
+// takeBack returns the new record of a host that did not use its grant. The first
+// time the host waits again; the second time it is skipped.
 func (sc *scene) takeBack(id string, now HostRecord) HostRecord {
 	now.State, now.Gate, now.Canary = HostWait, 0, false
 	if sc.withdrawn[id] > 0 {
@@ -412,7 +412,7 @@ func (sc *scene) takeBack(id string, now HostRecord) HostRecord {
 	return now
 }
 
-// next are the hosts whose turn it is, for so many places.
+// next returns the hosts to start next, at most places of them.
 func (sc *scene) next(places int) []string {
 	var ids []string
 	for id, r := range sc.records {
@@ -432,8 +432,8 @@ func (sc *scene) next(places int) []string {
 	return ids[:max(0, min(places, len(ids)))]
 }
 
-// canaries are those of the hosts that may go first, in their order, and how many
-// more are needed.
+// canaries returns the hosts that may go first, in order, and how many more are
+// needed.
 func (sc *scene) canaries(ids []string) ([]string, int) {
 	strategy := sc.proposal.Strategy
 	if len(strategy.Order) > 0 {
@@ -457,8 +457,8 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 	return ids[:max(0, min(need, len(ids)))], need
 }
 
-// advance opens the rollout to all when the canaries have baked, and closes it when
-// all are done.
+// advance opens the rollout to all hosts after the bake, and closes it when all are
+// done.
 func (sc *scene) advance() ([]act, time.Duration) {
 	for _, r := range sc.records {
 		if r.State == HostGranted || r.State == HostStarted && !r.Lost {
@@ -495,8 +495,8 @@ func (sc *scene) advance() ([]act, time.Duration) {
 	return []act{a}, 0
 }
 
-// outstanding reports whether one of the live hosts has neither finished nor stands
-// aside. One without a record has the grace time to make it.
+// outstanding reports whether a live host still has to finish. Skipped hosts do not
+// count. A host without a record has the grace time to write one.
 func (sc *scene) outstanding(ids []string) (bool, time.Duration) {
 	waiting, wake := false, time.Duration(0)
 	for _, id := range ids {
@@ -565,7 +565,7 @@ func (sc *scene) afterBake() ([]act, time.Duration) {
 	return []act{{what: "open to all", gate: &g}}, 0
 }
 
-// bake is how long the canaries that are done have still to bake, and their number.
+// bake returns the remaining bake time and the number of finished canaries.
 func (sc *scene) bake() (time.Duration, int) {
 	done, last := 0, time.Time{}
 	for _, r := range sc.records {
@@ -577,8 +577,8 @@ func (sc *scene) bake() (time.Duration, int) {
 	return time.Duration(sc.proposal.Strategy.Bake) - sc.now.Sub(last), done
 }
 
-// bakeLeft is how long the bake lasts that the rollout waits for; 0: it waits for
-// something else.
+// bakeLeft returns the rest of the bake that the rollout waits for, or 0 when it
+// waits for something else.
 func (sc *scene) bakeLeft() time.Duration {
 	if sc.gate.State != GateOpen || sc.gate.Wave != WaveCanary {
 		return 0
@@ -594,7 +594,7 @@ func (sc *scene) bakeLeft() time.Duration {
 	return 0
 }
 
-// progress is what is told of the rollout.
+// progress returns the progress that report writes.
 func (sc *scene) progress() Progress {
 	p := Progress{Failures: map[string]string{}}
 	for _, ids := range sc.snapshots {

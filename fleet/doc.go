@@ -1,7 +1,8 @@
-// Package fleet changes all hosts that follow one versioned config tree
-// safely: a proposed version is rendered and checked by every subscribed host
-// (a vote), is activated by a few hosts at a time when all say commit, stops at the
-// first failure, and becomes the version of the tree when all have it.
+// Package fleet rolls out a new version of a config tree to all hosts that follow
+// it. Every subscribed host renders and checks the proposed version and votes. When
+// all vote commit, a few hosts at a time activate it. The rollout halts at the
+// first failure. When all hosts have the version, it becomes the version of the
+// tree.
 //
 // # Znodes, below the root of the tree
 //
@@ -19,24 +20,25 @@
 //
 // # Guarantees
 //
-//   - A host starts only by a transaction that checks that the gate is as it was
-//     when the coordinator granted its turn: open and not paused.
-//   - A version that one host refuses is never activated, and one that is
-//     activated was checked by every host that was called: refusal and decision
-//     set one znode at its version.
-//   - At most K hosts are between their grant and their end, whether their
-//     sessions live or not: one coordinator grants, fenced by its candidate.
-//   - While no rollout is open every host uses what ready names, unless it has
-//     failed with it and that was tolerated.
-//   - Every rollout ends done, aborted, superseded or replaced, or is halted, or
-//     was refused in the place of a halted one; the command line only proposes and
-//     watches, and may die.
+//   - A host starts only by a transaction that checks the gate: it must be unchanged
+//     since the coordinator granted the turn, open and not paused.
+//   - No host activates a version that one host has refused. Every called host has
+//     checked an activated version. Refusal and decision both set the gate at its
+//     version, so only one of them can win.
+//   - At most K hosts are between their grant and the end of their turn, even if
+//     their sessions end. Only one coordinator grants, and its candidate znode
+//     fences it.
+//   - While no rollout is open, every host uses the version that ready names. The
+//     exception is a host that failed with that version when the strategy tolerated
+//     the failure.
+//   - Every rollout ends as done, aborted, superseded or replaced, or it stays
+//     halted, or refused after it replaced a halted one. The command line only
+//     proposes and watches, so it may die at any time.
 //
 // # Not here
 //
-// Rendering and checking, which the [Host] does; the contents of versions,
-// which package config keeps. A host that is cut off goes on with what it has
-// in use: nothing can be taken from it.
+// The [Host] renders and checks. Package config stores the contents of versions. A
+// host without a connection keeps using its version; a rollout cannot revoke it.
 //
 // Two-phase commit is the recipe of the ZooKeeper documentation ("Two-phased
 // Commit"); the decision is fenced by the coordinator's candidate znode.

@@ -11,11 +11,10 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// A dry run is a rollout that is never opened: every host that is called says what
-// the version would change there, and one that refuses it does not end the dry run.
-// It is named after its version, whose number no other version gets. So its name
-// comes up once, although it is deleted when it is over, and it is not among the
-// rollouts that are kept.
+// A dry run is a rollout that never opens. Every called host reports what the
+// version would change there. A host that refuses the version does not end the dry
+// run. The dry run is named after its version, so the name is unique even after the
+// dry run is deleted. Dry runs are not among the rollouts that are kept.
 
 const dryPrefix = "dry-"
 
@@ -28,16 +27,16 @@ func isName(name string) bool {
 	return ok || strings.HasPrefix(name, dryPrefix)
 }
 
-// dryLinger is how long the coordinator leaves a dry run that is over to those who
-// read what came of it.
+// dryLinger is how long the coordinator leaves a finished dry run in place, for its
+// readers.
 const dryLinger = 30 * time.Second
 
-// EndDry ends a dry run, if it is open, and deletes it with its version. Whoever
-// made it calls this when the answers were read, or are not wanted any more.
+// EndDry ends a dry run, if it is open, and deletes it with its version. The
+// proposer calls it after it has read the answers, or when it gives up.
 func EndDry(ctx context.Context, s *session.Session, root, name, by string) error {
 	state, err := Head(ctx, s, root, name)
 	if errors.Is(err, ErrNoRollout) {
-		return nil // somebody else has deleted it
+		return nil // deleted already
 	}
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func EndDry(ctx context.Context, s *session.Session, root, name, by string) erro
 // forgetDry deletes a dry run that is closed, and its version.
 func forgetDry(ctx context.Context, s *session.Session, root, name string, version int64) error {
 	if err := deleteVersion(ctx, s, root, version); err != nil && !errors.Is(err, session.ErrNoAuth) {
-		return err // without the right to it, the next publisher's garbage collection deletes it
+		return err // no right to delete: the next garbage collection does it
 	}
 	return forgetRollout(ctx, s, root, name)
 }
@@ -85,7 +84,8 @@ func deleteVersion(ctx context.Context, s *session.Session, root string, version
 	return nil // the garbage collection of the next publish finds it
 }
 
-// linger waits until the dry run was deleted, and deletes it when nobody does.
+// linger waits until the proposer deletes the dry run. After dryLinger it deletes
+// the dry run itself.
 func (c *coordinator) linger(ctx context.Context) error {
 	path := rolloutPath(c.root, c.name)
 	_, ok, watch, err := c.s.ExistsW(ctx, path)
@@ -98,7 +98,7 @@ func (c *coordinator) linger(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-watch.C():
-		return nil // by whoever made it
+		return nil // by the proposer
 	case <-timer.C:
 		return forgetDry(ctx, c.s, c.root, c.name, c.proposal.Version)
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (c *coordinator) linger(ctx context.Context) error {
 	}
 }
 
-// collectDry deletes the dry runs that are over and that nobody has deleted.
+// collectDry deletes finished dry runs that their proposers left behind.
 func (c *coordinator) collectDry(ctx context.Context) error {
 	names, _, err := c.s.Children(ctx, config.RolloutsPath(c.root))
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 
 // A host's part in rollouts.
 //
-// One goroutine looks at what there is (the version in use, the call of the
-// shard, the own record, maintenance) and does the one thing that the table asks
-// for; what takes long (the check of a version, a turn) runs beside it. Every
-// write checks what it relies on. When one fails, the gate and the own record are
-// read again and the row that fits is taken.
+// One goroutine looks at the version in use, the call of the shard, the host's own
+// record and maintenance, and does what the matching row of the table says. Long
+// work (the check of a version, a turn) runs in a second goroutine. Every write
+// checks what it relies on. When a write fails, the host reads the gate and its own
+// record again and takes the row that matches then.
 //
 //	own record     and                     write                             then
 //	none           voting                  check; commit, or abort + refused
@@ -29,14 +29,15 @@ import (
 //	failed         made wait               (as wait)
 //	skipped        able again              wait, or a vote
 //
-// The version to use: of an open rollout, the new one when the record is done or
-// started, else the one that the record says was in use; without a record what
-// the records in the rollouts say that this one replaces; else what ready names,
-// unless the record in its rollout says that it failed here.
+// The version to use, first match: (1) In an open rollout, the new version if the
+// own record is done or started, else the version that the record names as in use
+// before. (2) Without a record, the version from the host's records in the rollouts
+// that this one replaces. (3) The version that ready names, unless the host's
+// record says that it failed here.
 
-// maxLives is how many processes of one host may begin with a version: an
-// agent that a version kills, and that something starts again, comes back so
-// often, and then goes without it.
+// maxLives is how many processes of one host may start with a version. A version
+// may kill the agent, and a supervisor starts it again. After maxLives attempts the
+// host gives the version up.
 const maxLives = 3
 
 // host is one host in one session.
@@ -46,14 +47,14 @@ type host struct {
 	calls chan Call
 
 	ready     *view.Tree // newest; nil: none yet
-	readyZxid int64      // of the znode, as far as it is known
-	followed  *view.Tree // what was done about ready, when no rollout is open
+	readyZxid int64      // of the znode, 0 if unknown
+	followed  *view.Tree // the tree of ready that the host last followed outside a rollout
 
-	shard *session.Watch // nil: the shard is to be read
-	known bool           // it was read in this session: what comes now is new
+	shard *session.Watch // nil: read the shard
+	known bool           // the shard was read in this session: a later call is new
 	call  *Call          // newest
-	act   *part          // what is taken part in; nil: nothing
-	job   *job           // what runs beside; nil: nothing
+	act   *part          // the rollout that the host takes part in; nil: none
+	job   *job           // work in the second goroutine; nil: none
 	races int
 }
 
@@ -64,12 +65,12 @@ type part struct {
 	own    *HostRecord // nil: none
 	ownV   int32
 	watch  *session.Watch // of own; nil: none
-	moved  bool           // own has changed and is to be read again
+	moved  bool           // own has changed: read it again
 	read   bool           // gate was read; else only its version and state are known
 	gate   Gate
 	gateV  int32
-	begun  bool // the turn was started, or gone on with, in this session
-	caught bool // what is in use is what the rollout takes it for
+	begun  bool // this session started or continued the turn
+	caught bool // the version in use is the one that the rollout expects
 }
 
 func (a *part) state() string {
@@ -79,7 +80,7 @@ func (a *part) state() string {
 	return a.own.State
 }
 
-// job is work that runs beside: a vote or a turn.
+// job is work in the second goroutine: a vote or a turn.
 type job struct {
 	kind    string
 	rollout string
@@ -105,7 +106,7 @@ func (j *job) over() bool {
 	}
 }
 
-// run goes on until ctx or the session ends.
+// run takes part in rollouts until ctx or the session ends.
 func (h *host) run(ctx context.Context) error {
 	defer h.end()
 	const first, most = 200 * time.Millisecond, 5 * time.Second
@@ -139,7 +140,7 @@ func (h *host) name() string {
 	return ""
 }
 
-// end stops what runs.
+// end stops the job and the watches.
 func (h *host) end() {
 	h.stopJob()
 	h.shard.Stop()
@@ -148,7 +149,7 @@ func (h *host) end() {
 	}
 }
 
-// stopJob ends the job; a turn that ends by it is gone on with in the next session.
+// stopJob ends the job. The next session continues an interrupted turn.
 func (h *host) stopJob() {
 	if h.job == nil {
 		return
@@ -156,13 +157,13 @@ func (h *host) stopJob() {
 	h.job.cancel()
 	<-h.job.done
 	if h.job.kind != jobVote {
-		h.p.inUse = 0 // what is in use is not known
+		h.p.inUse = 0 // the version in use is unknown now
 	}
 	h.job = nil
 }
 
-// lastWords records a turn that has ended as the process stops; it waits for
-// ZooKeeper no longer than for the time of a session.
+// lastWords records a turn that ended while the process stops. It waits for
+// ZooKeeper for one session timeout at most.
 func (h *host) lastWords(ctx context.Context) error {
 	if h.job != nil && h.job.kind != jobVote && h.s.Context().Err() == nil {
 		<-h.job.done // the host sees for itself that the process stops
@@ -178,7 +179,7 @@ func (h *host) lastWords(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until there is something to look at.
+// wait waits for the next change.
 func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned <-chan struct{}) error {
 	var tick <-chan time.Time
 	if again > 0 {
@@ -217,7 +218,7 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 	return nil
 }
 
-// step does all that can be done now.
+// step repeats move until nothing is left to do now.
 func (h *host) step(ctx context.Context) error {
 	if h.ready == nil {
 		return nil
@@ -270,7 +271,7 @@ func (h *host) readShard(ctx context.Context) error {
 		return nil
 	}
 	if !fresh {
-		call.Elect = 0 // it is late: others stand already
+		call.Elect = 0 // it is late: others are candidates already
 	}
 	h.call = &call
 	select {
@@ -282,7 +283,7 @@ func (h *host) readShard(ctx context.Context) error {
 	return nil
 }
 
-// adopt goes over to the newest call, unless a turn is under way.
+// adopt switches to the rollout of the newest call, unless a turn is under way.
 func (h *host) adopt() {
 	if h.call == nil || h.act != nil && h.act.Rollout == h.call.Rollout {
 		return
@@ -299,7 +300,7 @@ func (h *host) adopt() {
 	h.followed = nil
 }
 
-// takeResult takes over what a turn that has ended has come to.
+// takeResult processes the result of a finished turn.
 func (h *host) takeResult() error {
 	if h.job == nil || h.job.kind == jobVote || !h.job.over() {
 		return nil
@@ -327,7 +328,7 @@ func (h *host) takeResult() error {
 	return nil
 }
 
-// move does the next thing; true: and there may be another.
+// move does the next thing. It returns true when more may be left to do.
 func (h *host) move(ctx context.Context) (bool, error) {
 	a := h.act
 	if h.job != nil && h.job.kind != jobVote {
@@ -371,7 +372,8 @@ func (h *host) move(ctx context.Context) (bool, error) {
 	return h.play(ctx)
 }
 
-// current reports whether ready is not older than what the rollout builds on.
+// current reports whether this host has seen the ready that the rollout builds on,
+// or a newer one.
 func (h *host) current(ctx context.Context) (bool, error) {
 	if h.readyZxid >= h.act.Proposal.Ready.Mzxid {
 		return true, nil
@@ -388,8 +390,8 @@ func (h *host) current(ctx context.Context) (bool, error) {
 	return h.readyZxid >= h.act.Proposal.Ready.Mzxid, nil
 }
 
-// over reports whether the rollout does not concern this host any more. One that
-// was replaced does, until the call of the next comes.
+// over reports whether the rollout is over for this host. A replaced rollout is not
+// over until the call of the next one comes.
 func (h *host) over() bool {
 	a := h.act
 	return h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced
@@ -424,7 +426,7 @@ func (h *host) look(ctx context.Context) error {
 		}
 	}
 	a.looked, a.read, a.moved = true, true, false
-	a.caught = false // what was taken for granted may have been old
+	a.caught = false // the version that we expected may be outdated
 	return nil
 }
 
@@ -454,7 +456,7 @@ func (h *host) readOwn(ctx context.Context, watch bool) error {
 	return err
 }
 
-// await watches the own record until somebody else changes it.
+// await watches the own record until another process changes it.
 func (h *host) await(ctx context.Context) (bool, error) {
 	a := h.act
 	if a.watch != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Order is what an operator asks of a rollout.
+// Order is an operator's order for a rollout.
 type Order struct {
 	By     string
 	Reason string
-	// IgnoreGate lets a rollout that is resumed go on although the strategy's
-	// group has lost members.
+	// IgnoreGate lets a resumed rollout continue although the strategy's group has
+	// lost members.
 	IgnoreGate bool
 }
 
-// Pause lets no further host start, and nothing be decided, until Resume.
+// Pause stops new starts and decisions until Resume.
 func Pause(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "pause", func(st *State) ([]session.Op, error) {
 		if st.Gate.State == GateHalted || st.Gate.State == GateRefused {
@@ -30,7 +30,7 @@ func Pause(ctx context.Context, s *session.Session, root, name string, o Order) 
 	})
 }
 
-// Resume goes on after a pause.
+// Resume continues a paused rollout.
 func Resume(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "resume", func(st *State) ([]session.Op, error) {
 		if st.Gate.State == GateHalted || st.Gate.State == GateRefused {
@@ -42,8 +42,8 @@ func Resume(ctx context.Context, s *session.Session, root, name string, o Order)
 	})
 }
 
-// Retry takes the halt away and lets the failed hosts try again. Hosts that are
-// absent keep their places until they return.
+// Retry ends the halt and lets the failed hosts try again. Absent hosts keep their
+// places until they return.
 func Retry(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	intended := 0
 	return operate(ctx, s, root, name, "retry", func(st *State) ([]session.Op, error) {
@@ -60,9 +60,10 @@ func Retry(ctx context.Context, s *session.Session, root, name string, o Order) 
 	})
 }
 
-// Abort ends a rollout that is being voted on with nothing changed. One whose
-// hosts have begun to change, or that has taken the place of such a one, halts or
-// is refused: it can be retried, rolled back or replaced.
+// Abort ends a rollout. During the vote, nothing has changed and the rollout
+// closes. If hosts have started to change, here or in a rollout that this one
+// replaced, the rollout halts or is refused instead. An operator can then retry it,
+// roll it back or replace it.
 func Abort(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "abort", func(st *State) ([]session.Op, error) {
 		g := st.Gate
@@ -85,8 +86,8 @@ func Abort(ctx context.Context, s *session.Session, root, name string, o Order) 
 	})
 }
 
-// operate changes the gate of an open rollout at the version that was read. No
-// operations mean that it is as it should be.
+// operate changes the gate of an open rollout at the version that it read. If
+// change returns no operations, the gate is right already.
 func operate(ctx context.Context, s *session.Session, root, name, what string, change func(*State) ([]session.Op, error)) error {
 	lost := false
 	for range maxTries {
@@ -96,7 +97,7 @@ func operate(ctx context.Context, s *session.Session, root, name, what string, c
 		}
 		if !state.Open() {
 			if lost {
-				return nil // by our own hand, or it does not matter any more
+				return nil // already done, or closed meanwhile
 			}
 			return closedError(name)
 		}
@@ -123,7 +124,7 @@ func operate(ctx context.Context, s *session.Session, root, name, what string, c
 	return fmt.Errorf("%s %s: the rollout changes too fast", what, name)
 }
 
-// set changes the gate at the version that was read.
+// set returns the operation that changes the gate at the version that was read.
 func (s *State) set(g Gate) []session.Op {
 	return []session.Op{session.SetOp(gatePath(s.Root, s.Name), encode(g), s.gate)}
 }

@@ -12,30 +12,32 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Host is what takes part in rollouts on one machine: the agent.
+// Host is the agent's side of a rollout on one machine.
 type Host interface {
-	// Vote renders the tree with the host's own data into a staging area and
-	// runs the checks, and changes nothing in use. An error is a vote for
-	// abort; its text is shown to the proposer.
+	// Vote renders the tree with the host's own data into a staging area and runs
+	// the checks. It changes no file in use. An error is a vote for abort, and the
+	// proposer sees its text.
 	Vote(ctx context.Context, tree *view.Tree) error
-	// Show puts a tree into use that needs no turn, and does not wait.
+	// Show puts a tree into use without a turn. It does not wait.
 	Show(tree *view.Tree)
-	// Use puts the tree into use and returns when it is, checked and
-	// reloaded; an error means that from (nil: nothing) is in use again, but for
-	// ErrStopping: nobody knows, and the next life of the agent goes on.
+	// Use puts the tree into use, with checks and reload, and returns when that is
+	// done. After an error the tree from is in use again (nil: none). After
+	// ErrStopping the state is unknown, and the next process of the agent
+	// continues.
 	Use(ctx context.Context, tree, from *view.Tree) error
-	// Back puts a tree into use that was in use before, and returns when it is,
-	// or cannot be.
+	// Back puts an earlier tree into use again. It returns when that has succeeded
+	// or failed.
 	Back(ctx context.Context, tree *view.Tree) error
 }
 
-// Planner is a Host that tells what a version would change, for dry runs.
+// Planner is a Host that can report what a version would change, for dry runs.
 type Planner interface {
-	// Plan is Vote that also returns what would change, and with diff how.
+	// Plan is like Vote and also returns the files that would change, with their
+	// diffs if diff is set.
 	Plan(ctx context.Context, tree *view.Tree, diff bool) ([]FileChange, error)
 }
 
-// Version names a version of the tree. Without a digest only its number is known.
+// Version names a version of the tree. The digest may be missing.
 type Version struct {
 	Number int64
 	Digest string
@@ -49,32 +51,33 @@ type Config struct {
 	Host  Host
 	// Tree reads a version of the tree, which never changes.
 	Tree func(ctx context.Context, s *session.Session, v Version) (*view.Tree, error)
-	// Life names this process, unlike any before and after it; empty: each
-	// Participant is a life of its own.
+	// Life is a unique name of this process. If it is empty, each Participant
+	// counts as its own process.
 	Life string
-	// Maintenance tells why the host is in maintenance (empty: it is not), and
-	// closes the channel when that changes. nil: it never is.
+	// Maintenance returns the reason of the host's maintenance, empty when it is
+	// not in maintenance. The channel is closed when that changes. nil: the host is
+	// never in maintenance.
 	Maintenance func() (string, <-chan struct{})
-	// Owned tells whether the subscription is this session's: of two agents with
-	// one id only one takes part. nil: it always is.
+	// Owned reports whether this session owns the subscription. Of two agents with
+	// one id, only the owner takes part. nil: this session always owns it.
 	Owned func() (bool, <-chan struct{})
 	// NeverCoordinate keeps this host from standing for coordinator.
 	NeverCoordinate bool
 	Logger          *slog.Logger // nil: discard
 }
 
-// Participant votes on proposals, changes when it is granted its turn, and
-// contends for the coordinator's part while a rollout is open. It is made once a
-// process and run in one session after another.
+// Participant votes on proposals, changes the host when the coordinator grants its
+// turn, and is a candidate for coordinator while a rollout is open. Create it once
+// per process and run it in one session after another.
 type Participant struct {
 	cfg Config
 	log *slog.Logger
 	// offers holds the newest tree that ready names; only the newest counts.
 	offers chan *view.Tree
 
-	// What follows is of the goroutine of Run. inUse is the version in use in
-	// this process; 0: none yet. ended is a turn that has come to an end and is
-	// not recorded yet.
+	// Only the goroutine of Run touches the fields below. inUse is the version in
+	// use in this process (0: none yet). ended is a finished turn that is not
+	// recorded yet.
 	inUse int64
 	ended *ending
 	ready *view.Tree
@@ -104,9 +107,9 @@ func New(cfg Config) *Participant {
 	return &Participant{cfg: cfg, log: log, offers: make(chan *view.Tree, 1)}
 }
 
-// Offer hands over the tree that ready names now, as config.Watcher sends it.
-// It does not block: an older offer that was not taken yet is forgotten. Only
-// one goroutine may offer at a time.
+// Offer passes the tree that ready names now, as config.Watcher sends it. It does
+// not block; a new offer replaces one that Run has not taken. Only one goroutine
+// may call Offer at a time.
 func (p *Participant) Offer(tree *view.Tree) {
 	select {
 	case <-p.offers:
@@ -118,8 +121,8 @@ func (p *Participant) Offer(tree *view.Tree) {
 	}
 }
 
-// Run takes part until ctx or the session ends. It returns an error only when
-// it cannot go on in this session.
+// Run takes part in rollouts until ctx or the session ends. It returns an error
+// only when it cannot continue in this session.
 func (p *Participant) Run(ctx context.Context, s *session.Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

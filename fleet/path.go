@@ -43,9 +43,9 @@ const (
 	drawSample     = "sample"     // who shows differences in a dry run
 )
 
-// draw is a number in [0,1) that differs from rollout to rollout, and for each
-// purpose: the hosts that try a version first must not be those that decide on
-// it, for it may kill them.
+// draw returns a number in [0,1) that depends on the purpose, the rollout and the
+// host. The purpose matters: the hosts that try a version first must not be those
+// that coordinate, because the version may kill them.
 func draw(purpose, rollout, id string) float64 {
 	sum := sha256.Sum256([]byte(purpose + "/" + rollout + "/" + id))
 	return float64(binary.BigEndian.Uint64(sum[:8])>>11) / (1 << 53)

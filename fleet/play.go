@@ -11,10 +11,10 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// maintenanceWords is what a record says of a host in maintenance.
+// maintenanceWords is the text of a record of a host in maintenance.
 func maintenanceWords(reason string) string { return clip("maintenance: " + reason) }
 
-// play takes the row of the table that fits; true: look again.
+// play does what the matching row of the table says. It returns true to look again.
 func (h *host) play(ctx context.Context) (bool, error) {
 	a := h.act
 	reason, _ := h.p.cfg.Maintenance()
@@ -64,12 +64,12 @@ func (h *host) play(ctx context.Context) (bool, error) {
 	return false, nil // abort, done
 }
 
-// checkGate makes a write fail when the gate is not the one that is known.
+// checkGate makes a write fail when the gate has changed since it was read.
 func (h *host) checkGate() session.Op {
 	return session.CheckOp(gatePath(h.p.cfg.Root, h.act.Rollout), h.act.gateV)
 }
 
-// put writes the own record, with what else belongs into the transaction.
+// put writes the own record in one transaction with other operations.
 func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool, error) {
 	a := h.act
 	path := recordPath(h.p.cfg.Root, a.Rollout, h.p.cfg.Agent)
@@ -78,7 +78,7 @@ func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool,
 	if a.own != nil {
 		op, version = session.SetOp(path, encode(r), a.ownV), a.ownV+1
 	}
-	a.watch.Stop() // our own write is no news
+	a.watch.Stop() // do not react to our own write
 	a.watch = nil
 	results, err := h.s.Multi(ctx, append(with, op)...)
 	switch {
@@ -129,7 +129,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 	h.job = nil
 	var unread *unreadError
 	if errors.As(j.err, &unread) && !errors.Is(j.err, config.ErrNoVersion) && !errors.Is(j.err, config.ErrDigest) {
-		return false, j.err // ZooKeeper's trouble is no vote
+		return false, j.err // a ZooKeeper error is no vote
 	}
 	r := HostRecord{State: HostCommit, From: h.p.inUse, Files: j.files}
 	r.Files, r.More = boundFiles(r.Files)
@@ -148,7 +148,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 	return h.put(ctx, r, session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(refused), a.gateV))
 }
 
-// judge asks the host.
+// judge lets the host check the version.
 func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) error {
 	planner, ok := h.p.cfg.Host.(Planner)
 	if !a.Proposal.Dry || !ok {
@@ -171,8 +171,8 @@ func (e *unreadError) Unwrap() error { return e.err }
 
 func versionOf(p Proposal) Version { return Version{p.Version, p.Digest, p.Delta} }
 
-// beside runs work beside the loop. It ends with the session, or when it is
-// stopped; the end of ctx alone does not end a turn.
+// beside runs work in a second goroutine. The work ends with the session or by
+// stopJob. The end of ctx alone does not end a turn.
 func (h *host) beside(ctx context.Context, kind string, do func(context.Context, *job) error) {
 	if kind != jobVote {
 		ctx = context.WithoutCancel(ctx)
@@ -189,11 +189,11 @@ func (h *host) beside(ctx context.Context, kind string, do func(context.Context,
 	}()
 }
 
-// start begins the turn that was granted, when the gate is the granted one.
+// start begins a granted turn if the gate is still the one of the grant.
 func (h *host) start(ctx context.Context) (bool, error) {
 	a := h.act
 	if own := a.own; !a.read || own.Gate > a.gateV {
-		a.read, a.gateV = false, own.Gate // what the coordinator saw is newer
+		a.read, a.gateV = false, own.Gate // the coordinator saw a newer gate
 	} else if !a.gate.runs() {
 		return h.await(ctx)
 	}
@@ -206,9 +206,9 @@ func (h *host) start(ctx context.Context) (bool, error) {
 	return again, err
 }
 
-// goOn works on a turn that has been started, perhaps by a former session or
-// process. One that has halted meanwhile, and one in the middle of which the
-// agent died too often, is given up.
+// goOn continues a started turn, which a former session or process may have
+// started. It gives the turn up if the rollout has halted meanwhile or the agent
+// died too often in it.
 func (h *host) goOn(ctx context.Context) (bool, error) {
 	a, own := h.act, *h.act.own
 	if a.begun {
@@ -237,9 +237,9 @@ func (h *host) goOn(ctx context.Context) (bool, error) {
 	return again, err
 }
 
-// use works on the turn.
+// use puts the new version into use.
 func (h *host) use(ctx context.Context) {
-	a, ready, back := h.act, h.ready, h.act.own.From // the loop changes its own meanwhile
+	a, ready, back := h.act, h.ready, h.act.own.From // copies: the loop changes its own meanwhile
 	h.beside(ctx, jobUse, func(ctx context.Context, _ *job) error {
 		tree, err := h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
 		if err != nil {
@@ -256,8 +256,8 @@ func (h *host) use(ctx context.Context) {
 	})
 }
 
-// giveUp goes back to the version before; that this host failed is recorded when
-// it is there.
+// giveUp goes back to the version before. It records the failure of this host once
+// that version is in use.
 func (h *host) giveUp(ctx context.Context, why string) error {
 	a := h.act
 	from, err := h.tree(ctx, a.own.From)
@@ -273,8 +273,8 @@ func (h *host) giveUp(ctx context.Context, why string) error {
 	return nil
 }
 
-// record writes how the turn has ended. The last failure that is tolerated
-// halts the rollout in the same step.
+// record writes the result of the turn. A failure that reaches MaxFailures halts
+// the rollout in the same transaction.
 func (h *host) record(ctx context.Context) (bool, error) {
 	a, r := h.act, h.p.ended.record
 	if a.looked && a.state() != HostStarted {
@@ -301,7 +301,8 @@ func (h *host) record(ctx context.Context) (bool, error) {
 	return again, err
 }
 
-// comeBack ends the note of a maintenance: the host waits for its turn, or votes.
+// comeBack ends the maintenance in the record: the host waits for its turn or
+// votes.
 func (h *host) comeBack(ctx context.Context, reason string) (bool, error) {
 	a := h.act
 	if reason != "" || a.Proposal.Dry && a.gate.State != GateVoting {
@@ -324,11 +325,12 @@ func (h *host) comeBack(ctx context.Context, reason string) (bool, error) {
 	return false, nil
 }
 
-// catchUp puts into use what the rollout takes for granted: a process that has just
-// begun shows what its record says, and so does one whose record another agent with
-// its id has written; a host without a record, or one that comes back
-// from maintenance, first uses what ready names, or what it used in the rollout that
-// this one replaces. So when nobody has changed, all use what ready names.
+// catchUp puts the version into use that the rollout expects here. A new process
+// uses the version that its record names; so does a process whose record another
+// agent with the same id wrote. A host without a record, or back from maintenance,
+// uses the version that ready names, or the one that it used in the replaced
+// rollout. So while no host has changed, all hosts use the version that ready
+// names.
 func (h *host) catchUp(ctx context.Context) error {
 	a := h.act
 	reason, _ := h.p.cfg.Maintenance()
@@ -337,8 +339,8 @@ func (h *host) catchUp(ctx context.Context) error {
 	case a.state() == HostStarted:
 		return nil
 	case a.state() == HostDone && a.own.Life != h.p.cfg.Life && h.p.inUse != a.Proposal.Version && reason == "":
-		// Another process with this id had the turn, and is gone: what it has put into
-		// use is the host's version.
+		// Another process with this id had the turn and is gone. The version that
+		// it put into use is the host's version.
 	case reason != "" && h.p.inUse != 0:
 		a.caught = false
 		return nil
@@ -356,7 +358,7 @@ func (h *host) catchUp(ctx context.Context) error {
 	return h.show(ctx, want)
 }
 
-// wanted is the version that the rollout takes for granted here.
+// wanted returns the version that the rollout expects here.
 func (h *host) wanted(ctx context.Context) (int64, error) {
 	a := h.act
 	reason, _ := h.p.cfg.Maintenance()
@@ -373,8 +375,8 @@ func (h *host) wanted(ctx context.Context) (int64, error) {
 	return h.readyVersion(ctx)
 }
 
-// readyVersion is what is used when no rollout is open: what ready names, unless
-// the host has failed with it.
+// readyVersion returns the version to use when no rollout is open: the one that
+// ready names, unless the host has failed with it.
 func (h *host) readyVersion(ctx context.Context) (int64, error) {
 	own, err := h.ownIn(ctx, h.ready.Rollout)
 	if err != nil {
@@ -386,8 +388,8 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 	return h.ready.Generation, nil
 }
 
-// replacedVersion is the version that the record in the rollouts says that this
-// one replaces; 0: there is none.
+// replacedVersion returns the version from the host's records in the rollouts that
+// this one replaces; 0: no record.
 func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 	for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {
 		paths := make([]string, len(chunk))
@@ -418,8 +420,8 @@ func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 	return 0, nil
 }
 
-// follow uses what ready names, when no rollout is open: unless the host has
-// failed with it. A host in maintenance keeps what it has.
+// follow uses the version that ready names when no rollout is open, unless the host
+// has failed with it. A host in maintenance keeps its version.
 func (h *host) follow(ctx context.Context) error {
 	if h.followed == h.ready {
 		return nil
@@ -439,7 +441,7 @@ func (h *host) follow(ctx context.Context) error {
 	return nil
 }
 
-// ownIn is the own record in a rollout; nil: none.
+// ownIn reads the host's own record in a rollout; nil: no record.
 func (h *host) ownIn(ctx context.Context, rollout string) (*HostRecord, error) {
 	if rollout == "" {
 		return nil, nil //nolint:nilnil // no record is no error
@@ -458,7 +460,7 @@ func (h *host) ownIn(ctx context.Context, rollout string) (*HostRecord, error) {
 	return &own, err
 }
 
-// show puts a version into use that needs no turn.
+// show puts a version into use without a turn.
 func (h *host) show(ctx context.Context, version int64) error {
 	tree, err := h.tree(ctx, version)
 	if errors.Is(err, config.ErrNoVersion) || tree == nil && err == nil {
@@ -477,8 +479,7 @@ func (h *host) tree(ctx context.Context, version int64) (*view.Tree, error) {
 	return h.treeAs(ctx, h.ready, h.act, version)
 }
 
-// treeAs is tree for work beside the loop, which reads nothing that the loop
-// changes.
+// treeAs is tree for the second goroutine. It reads no field that the loop changes.
 func (h *host) treeAs(ctx context.Context, ready *view.Tree, a *part, version int64) (*view.Tree, error) {
 	switch {
 	case version == 0:
@@ -495,7 +496,7 @@ func (h *host) treeAs(ctx context.Context, ready *view.Tree, a *part, version in
 	return tree, nil
 }
 
-// Bounds of what a vote in a dry run tells.
+// Bounds on the report of a vote in a dry run.
 const (
 	maxFiles     = 32
 	maxFileBytes = 4 << 10
@@ -503,7 +504,7 @@ const (
 	maxSamples   = 20
 )
 
-// boundFiles leaves out what is too much, and returns how many it left out.
+// boundFiles drops files beyond the bounds and returns how many it dropped.
 func boundFiles(files []FileChange) ([]FileChange, int) {
 	size, diffs := 0, 0
 	for i := range files {

@@ -12,8 +12,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Request is what is proposed: a version that has been written and is not in
-// use.
+// Request proposes a version that is written and not in use.
 type Request struct {
 	Root     string // root znode of the tree
 	Version  int64
@@ -24,27 +23,26 @@ type Request struct {
 	Why      string
 	// RollbackOf is the version that this one takes back; 0 otherwise.
 	RollbackOf int64
-	// Replace closes the rollout of that name, which must have halted or been
-	// refused, in the same step; empty: an open rollout is an error.
+	// Replace names a halted or refused rollout that the proposal closes in the
+	// same transaction. Empty: an open rollout is an error.
 	Replace string
-	// Base is the version that must be in use when the rollout is opened; 0:
-	// any. It guards a version that was made from it, or planned on it.
+	// Base is the version that must be in use when the rollout opens; 0: any. Set
+	// it when the new version was made from Base or planned on it.
 	Base int64
-	// Dry asks every host what the version would do, and never uses it.
+	// Dry asks every host what the version would change. No host ever uses it.
 	Dry bool
 }
 
-// maxTries bounds the races with other proposers that are tried again.
+// maxTries bounds the retries after races with other proposers.
 const maxTries = 16
 
 // maxCalls bounds the calls that a proposal makes itself, in bytes. The
 // coordinator makes the rest.
 const maxCalls = 400 << 10
 
-// Propose opens a rollout and returns its name. Everything is created in one
-// transaction, or nothing. The errors are [ErrOpen], [ErrNobody],
-// config.ErrFrozen, config.ErrConflict when Base is not in use, and those of the
-// session.
+// Propose opens a rollout and returns its name. It creates everything in one
+// transaction. The errors are [ErrOpen], [ErrNobody], config.ErrFrozen,
+// config.ErrConflict when Base is not in use, and those of the session.
 func Propose(ctx context.Context, s *session.Session, r Request) (string, error) {
 	if err := s.CreateParents(ctx, config.CurrentPath(r.Root)); err != nil {
 		return "", fmt.Errorf("propose: %w", err)
@@ -68,7 +66,7 @@ type proposer struct {
 	r        Request
 	name     string
 	proposal Proposal
-	closing  []session.Op // of what is open, or that nothing is
+	closing  []session.Op // closes the open rollout, or checks that none is open
 }
 
 func (p *proposer) try(ctx context.Context) (bool, error) {
@@ -148,7 +146,7 @@ func (p *proposer) close(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the proposal from what is there now.
+// prepare builds the proposal from the current state.
 func (p *proposer) prepare(ctx context.Context) error {
 	ready, stat, err := config.ReadReady(ctx, p.s, p.r.Root)
 	if err != nil {
@@ -169,7 +167,7 @@ func (p *proposer) prepare(ctx context.Context) error {
 	return nil
 }
 
-// count refuses a proposal that nobody would vote on.
+// count refuses a proposal without voters.
 func (p *proposer) count(shards map[string][]string) error {
 	for _, ids := range shards {
 		p.proposal.Hosts += len(ids)
@@ -221,7 +219,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	return ops
 }
 
-// callOps call one shard.
+// callOps returns the operations that call one shard.
 func callOps(root string, call Call, shard string, ids []string) []session.Op {
 	return []session.Op{
 		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{ids}), session.Persistent),
@@ -229,7 +227,7 @@ func callOps(root string, call Call, shard string, ids []string) []session.Op {
 	}
 }
 
-// settle finds out whether a proposal whose reply was lost was made.
+// settle finds out after a lost reply whether the proposal was created.
 func (p *proposer) settle(ctx context.Context) (bool, error) {
 	if err := p.s.Sync(ctx, p.r.Root); err != nil {
 		return false, err
@@ -244,7 +242,7 @@ func (p *proposer) settle(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// explain turns the failure of the transaction into what the proposer can act on.
+// explain turns a failed transaction into an error that the proposer can act on.
 func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 	var multi *session.MultiError
 	if !errors.As(err, &multi) {
@@ -266,7 +264,7 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 	return false, err
 }
 
-// able are the ids that are not in maintenance, and those that are.
+// able splits the ids into those that are not in maintenance and those that are.
 func able(subscriptions []config.Subscription) (able, aside []string) { //nolint:nonamedreturns // two lists of ids need names
 	for _, sub := range subscriptions {
 		if sub.State == config.StateMaintenance {
@@ -278,7 +276,7 @@ func able(subscriptions []config.Subscription) (able, aside []string) { //nolint
 	return able, aside
 }
 
-// CheckVoters reports [ErrNobody] when nobody would check a version.
+// CheckVoters returns [ErrNobody] when no host would check a version.
 func CheckVoters(subscriptions []config.Subscription) error {
 	can, aside := able(subscriptions)
 	switch {

@@ -13,26 +13,27 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// State is everything that ZooKeeper holds of one rollout at a moment.
+// State is all data of one rollout in ZooKeeper at one moment.
 type State struct {
 	Root     string
 	Name     string
 	Proposal Proposal
 	Created  time.Time // ctime of the proposal, ZooKeeper's clock
 	Gate     Gate
-	// Progress is what the coordinator told last.
+	// Progress is the coordinator's last report.
 	Progress Progress
-	// Called are the hosts that were called, in order; Hosts are the records, of
-	// others, too, who came later.
+	// Called lists the called hosts in order. Hosts has the records, including
+	// those of hosts that came later.
 	Called []string
 	Hosts  map[string]HostRecord
-	// Coordinator is who leads the rollout; empty: nobody.
+	// Coordinator is the host that leads the rollout; empty: none.
 	Coordinator string
 	// GateAt and At are when the gate and the records were written last.
 	GateAt Stamp
 	At     map[string]Stamp
-	// Whole is the zxid up to which the state has every change of the hosts. They are
-	// read one after another, so that later changes may be here or not.
+	// Whole is the zxid up to which the state has every change of the hosts. The
+	// hosts are read one after another, so the state may have or lack later
+	// changes.
 	Whole int64
 
 	gate int32 // version of the gate
@@ -63,7 +64,7 @@ const (
 	PhaseRolledBack = "rolled back"
 )
 
-// Phase says in one word where the rollout stands.
+// Phase returns the phase of the rollout in one word.
 func (s *State) Phase() string {
 	switch s.Gate.State {
 	case GateClosed:
@@ -83,7 +84,7 @@ func (s *State) Phase() string {
 		if len(s.Proposal.Replaces) > 0 {
 			return PhaseRefused
 		}
-		return PhaseVoting // the others say why, too, before it is closed
+		return PhaseVoting // other hosts may still add their reasons before it closes
 	case GateHalted:
 		return PhaseHalted
 	}
@@ -99,7 +100,7 @@ func (s *State) Phase() string {
 // Open reports whether the rollout keeps others from being opened.
 func (s *State) Open() bool { return s.Gate.State != GateClosed }
 
-// Reason is why the gate is as it is, with the host that says so.
+// Reason says why the gate is in its state, and which host said so.
 func (s *State) Reason() string {
 	if s.Gate.Host != "" {
 		return s.Gate.Host + ": " + s.Gate.Reason
@@ -107,7 +108,8 @@ func (s *State) Reason() string {
 	return s.Gate.Reason
 }
 
-// Over reports whether a rollout in the phase goes on no further by itself.
+// Over reports whether a rollout in this phase has stopped: it ended, or it waits
+// for an operator.
 func Over(phase string) bool {
 	switch phase {
 	case PhaseHalted, PhaseRefused, PhaseDone, PhasePlanned, PhaseAborted, PhaseReplaced, PhaseRolledBack:
@@ -116,8 +118,8 @@ func Over(phase string) bool {
 	return false
 }
 
-// Err is the error of a rollout that will not go on by itself: ErrAborted, ErrHalted
-// or ErrReplaced with the reason; nil otherwise.
+// Err returns the error of a rollout that failed or halted: ErrAborted, ErrHalted
+// or ErrReplaced with the reason. Otherwise it returns nil.
 func (s *State) Err() error {
 	reason := s.Reason()
 	switch s.Phase() {
@@ -137,7 +139,7 @@ func (s *State) Err() error {
 	return nil
 }
 
-// Counts are how many hosts are in which state.
+// Counts returns the number of hosts in each state.
 func (s *State) Counts() Counts { return countOf(s.Hosts, len(s.Called)) }
 
 func countOf(hosts map[string]HostRecord, called int) Counts {
@@ -290,7 +292,7 @@ func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []
 	return nil
 }
 
-// readCoordinator reads who leads an open rollout.
+// readCoordinator reads the leader of an open rollout.
 func (s *State) readCoordinator(ctx context.Context, zk *session.Session) error {
 	if !s.Open() {
 		return nil
@@ -316,7 +318,7 @@ func readProposal(ctx context.Context, s *session.Session, root, name string) (P
 	return decode[Proposal](rolloutPath(root, name), data)
 }
 
-// readGate reads a gate and its version; one that is missing is closed.
+// readGate reads a gate and its version. A missing gate counts as closed.
 func readGate(ctx context.Context, s *session.Session, root, name string) (Gate, int32, error) {
 	data, stat, err := s.Get(ctx, gatePath(root, name))
 	if errors.Is(err, session.ErrNoNode) {

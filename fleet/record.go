@@ -26,10 +26,10 @@ var (
 	// ErrStopping is what Host.Use returns when the process stops: the host
 	// stays started, and its next life goes on from there.
 	ErrStopping = errors.New("the agent stops")
-	// ErrNobody says that nobody subscribes, or all are in maintenance, so that
-	// nobody would check the version.
+	// ErrNobody says that no host would check the version: no host subscribes, or
+	// all are in maintenance.
 	ErrNobody = errors.New("nobody would check the version")
-	// ErrBadRecord says that a znode of a rollout holds something else.
+	// ErrBadRecord says that a znode of a rollout does not hold a valid record.
 	ErrBadRecord = errors.New("not a rollout record")
 )
 
@@ -46,7 +46,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Strategy is how a version reaches the hosts.
+// Strategy says how a version reaches the hosts.
 type Strategy struct {
 	// Parallel is K: how many hosts may be between their grant and their end.
 	Parallel int `json:"parallel"`
@@ -56,18 +56,19 @@ type Strategy struct {
 	Bake Duration `json:"bake,omitempty"`
 	// Pause is how long a host keeps its place among the K after it is done.
 	Pause Duration `json:"pause,omitempty"`
-	// MaxFailures is at which failed host the rollout halts; 1: at the first.
+	// MaxFailures is the number of failed hosts that halts the rollout; 1: the
+	// first failure.
 	MaxFailures int `json:"max_failures"`
-	// VoteTimeout is how long votes are waited for, from the last call.
+	// VoteTimeout is how long the coordinator waits for votes after the last call.
 	VoteTimeout Duration `json:"vote_timeout"`
 	// Absent says what a host that has not voted at the deadline means: abort
 	// (default) or skip.
 	Absent string `json:"absent,omitempty"`
-	// Grace is how long a started host may be absent before it is a failure, and
-	// a granted one may take to start.
+	// Grace is how long a started host may be absent before it counts as failed. It
+	// also bounds the time from a grant to the start.
 	Grace Duration `json:"grace"`
-	// Gate is a group whose number of members must not fall below what it
-	// was at the decision, less one: else the rollout pauses.
+	// Gate names a group. The rollout pauses when the group has fewer members than
+	// at the decision, less one.
 	Gate string `json:"gate,omitempty"`
 	// Order, when set, names the canaries.
 	Order []string `json:"order,omitempty"`
@@ -121,8 +122,8 @@ type Proposal struct {
 	Hosts    int           `json:"hosts"`
 	Strategy Strategy      `json:"strategy"`
 	Delta    *config.Delta `json:"delta,omitempty"` // to the version in use
-	// Replaces names the rollout whose place this one has taken, and all that
-	// that one had replaced, the newest first.
+	// Replaces names the rollout that this one replaced, and all that that one had
+	// replaced, newest first.
 	Replaces   []string  `json:"replaces,omitempty"`
 	Dry        bool      `json:"dry,omitempty"` // the version is checked and never used
 	Who        string    `json:"who,omitempty"`
@@ -137,7 +138,8 @@ type ReadyAt struct {
 	Mzxid   int64 `json:"mzxid"`
 }
 
-// Call is the data of a shard of the subscribers: it calls its hosts to vote.
+// Call is the data of a subscribers' shard. It calls the hosts of the shard to
+// vote.
 type Call struct {
 	Format  int    `json:"zkagent"` // 2
 	Rollout string `json:"rollout"`
@@ -145,8 +147,8 @@ type Call struct {
 	// was called.
 	Gate  int32  `json:"gate"`
 	State string `json:"state"`
-	// Elect is the number of hosts that were called with the proposal; 0 for
-	// those that were called later: they do not stand for coordinator at once.
+	// Elect is the number of hosts that the proposal called. It is 0 in later
+	// calls, whose hosts do not become candidates at once.
 	Elect    int      `json:"elect,omitempty"`
 	Proposal Proposal `json:"proposal"`
 }
@@ -168,8 +170,8 @@ const (
 	WaveAll    = "all"
 )
 
-// Gate is how far a rollout is. Refusal, decision, pause, halt and end are all
-// changes of this one znode at its version; whoever starts checks it.
+// Gate is the state of a rollout. Refusal, decision, pause, halt and end all change
+// this one znode at its version. A host that starts checks it.
 type Gate struct {
 	State  string `json:"state"`
 	Paused bool   `json:"paused,omitempty"`
@@ -178,15 +180,15 @@ type Gate struct {
 	Round int `json:"round,omitempty"`
 	// Members is how many members the strategy's group had at the decision.
 	Members int `json:"members,omitempty"`
-	// IgnoreGate lets the rollout go on although that group says no.
+	// IgnoreGate lets the rollout continue although that group has lost members.
 	IgnoreGate bool   `json:"ignore_gate,omitempty"`
 	Result     string `json:"result,omitempty"` // of a closed one
-	// RolledBack says of one that was replaced that the version before took its place.
+	// RolledBack says that the version before replaced this rollout.
 	RolledBack bool   `json:"rolled_back,omitempty"`
 	Host       string `json:"host,omitempty"` // that refused, or failed
 	Reason     string `json:"reason,omitempty"`
 	By         string `json:"by,omitempty"`
-	// Counts and the lists are those of the end.
+	// Counts and the lists describe the end of the rollout.
 	Counts  *Counts  `json:"counts,omitempty"`
 	Failed  []string `json:"failed,omitempty"`
 	Skipped []string `json:"skipped,omitempty"`
@@ -201,10 +203,10 @@ const (
 	ResultAborted    = "aborted"
 	ResultSuperseded = "superseded" // by what was published past it
 	ResultReplaced   = "replaced"   // by another rollout
-	ResultPlanned    = "planned"    // a dry run: everybody has answered
+	ResultPlanned    = "planned"    // a dry run: every host has answered
 )
 
-// Counts is how many hosts are in which state.
+// Counts is the number of hosts in each state.
 type Counts struct {
 	Called  int `json:"called"` // in all snapshots
 	Commit  int `json:"commit,omitempty"`
@@ -218,11 +220,11 @@ type Counts struct {
 	Lost    int `json:"lost,omitempty"` // of the started
 }
 
-// Progress is what the coordinator tells once a second.
+// Progress is the coordinator's report, written once a second.
 type Progress struct {
 	Counts   Counts            `json:"counts"`
 	Failures map[string]string `json:"failures,omitempty"` // the first 20 hosts, with their words
-	// Baked is when the bake ends, by ZooKeeper's clock; zero: none is under way.
+	// Baked is when the bake ends, by ZooKeeper's clock; zero: no bake runs.
 	Baked time.Time `json:"baked,omitzero"`
 }
 
@@ -260,14 +262,14 @@ type HostRecord struct {
 	// that the turn belongs to.
 	Gate  int32 `json:"gate,omitempty"`
 	Round int   `json:"round,omitempty"`
-	// Life names the process that started, and Lives counts the processes that
-	// have: one that dies of the version is not started for ever.
+	// Life names the process that started the turn. Lives counts the processes that
+	// did: a host whose agent dies of the version gives up after maxLives.
 	Life  string `json:"life,omitempty"`
 	Lives int    `json:"lives,omitempty"`
 	Lost  bool   `json:"lost,omitempty"` // started, and absent for the grace time
-	// Canary says that it was granted before all others might be.
+	// Canary says that the host got its grant in the canary wave.
 	Canary bool `json:"canary,omitempty"`
-	// Files are what the version would change here: of votes in a dry run.
+	// Files lists what the version would change here, in votes of a dry run.
 	Files []FileChange `json:"files,omitempty"`
 	More  int          `json:"more,omitempty"` // files beside those
 }
@@ -275,7 +277,7 @@ type HostRecord struct {
 // active reports whether the host takes up one of the K places.
 func (r HostRecord) active() bool { return r.State == HostGranted || r.State == HostStarted }
 
-// Vote is what the host has said of the version; empty: nothing.
+// Vote returns the host's vote; empty: none.
 func (r HostRecord) Vote() string {
 	switch r.State {
 	case "", HostWait:
@@ -286,7 +288,7 @@ func (r HostRecord) Vote() string {
 	return HostCommit
 }
 
-// Turn is how far the host's turn is; empty: it has not come.
+// Turn returns the state of the host's turn; empty: it has not come.
 func (r HostRecord) Turn() string {
 	switch r.State {
 	case HostCommit, HostAbort, HostWait:
@@ -308,7 +310,7 @@ type FileChange struct {
 // DigestGone is the digest of a file that would be removed.
 const DigestGone = "gone"
 
-// maxReason bounds what a record or a gate carries of a check's output, bytes.
+// maxReason bounds a check's output in a record or a gate, in bytes.
 const maxReason = 1024
 
 // clip shortens the words of one host.
@@ -319,8 +321,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:maxReason], "") + " ..."
 }
 
-// encode returns the JSON of a record; records hold nothing that cannot be
-// encoded.
+// encode returns the JSON of a record. Encoding cannot fail for our record types.
 func encode(record any) []byte {
 	b, err := json.Marshal(record)
 	if err != nil {
@@ -329,8 +330,8 @@ func encode(record any) []byte {
 	return b
 }
 
-// decode parses a record; other fields are ignored, so that a newer version
-// may add some.
+// decode parses a record. It ignores unknown fields, so that a newer program
+// version may add some.
 func decode[T any](path string, data []byte) (T, error) {
 	var record T
 	if err := json.Unmarshal(data, &record); err != nil {

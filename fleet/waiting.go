@@ -22,8 +22,8 @@ type Waiting struct {
 	Left time.Duration // of a bake
 }
 
-// Waiting says why no further host starts now; the zero Waiting when nothing keeps
-// one from it, or the rollout is over. It is the same in every view.
+// Waiting says why no further host starts now. It returns the zero Waiting when the
+// next host can start or the rollout is over. Every view shows this result.
 func (s *State) Waiting(now time.Time) Waiting {
 	switch phase := s.Phase(); {
 	case phase == PhasePaused:
@@ -59,8 +59,8 @@ func (s *State) Waiting(now time.Time) Waiting {
 	return Waiting{}
 }
 
-// in are the hosts whose record is in the state, sorted; "" is those that were
-// called and have none.
+// in returns the hosts whose record is in the state, sorted. The state "" means
+// called hosts without a record.
 func (s *State) in(state string) []string {
 	var ids []string
 	if state == "" {

@@ -7,17 +7,17 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// wholeUpTo is the number of hosts up to which Watch reads all records; beyond,
-// the coordinator's counts have to do.
+// wholeUpTo is the largest number of hosts for which Watch reads all records. Above
+// it, Watch uses the coordinator's counts.
 const wholeUpTo = 1000
 
 // watchPause is the least time between two looks of Watch.
 const watchPause = 100 * time.Millisecond
 
-// Watch calls see with the state of a rollout now and after each change that
-// it notices, until see returns false, ctx or the session ends. Changes that
-// follow each other closely are seen as one. The gate tells of changes at once,
-// the coordinator of those of hosts once a second.
+// Watch calls see with the state of a rollout now and after each change that it
+// notices, until see returns false, ctx ends or the session ends. It folds changes
+// that follow each other closely. It sees changes of the gate at once, and changes
+// of hosts once a second.
 func Watch(ctx context.Context, s *session.Session, root, name string, see func(*State) bool) error {
 	for {
 		_, _, gate, err := s.ExistsW(ctx, gatePath(root, name))
