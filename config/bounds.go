@@ -13,12 +13,12 @@ import (
 const (
 	// maxMessage bounds the message of a version in bytes.
 	maxMessage = 16 << 10
-	// ratioFloor is the size of a tree in bytes below which its size is not
-	// compared: a value of one byte may become one of ten.
+	// ratioFloor is the size of a tree in bytes below which checkRatio does not
+	// apply: in a small tree, a value of one byte may become one of ten.
 	ratioFloor = 4096
 )
 
-// checkKeys reports all that is wrong with the keys themselves, at once.
+// checkKeys reports all invalid keys at once.
 func checkKeys(c *PublishConfig) error {
 	var errs *multierror.Error
 	if len(c.Keys) > MaxKeys {
@@ -42,8 +42,8 @@ func checkKeys(c *PublishConfig) error {
 	return nil
 }
 
-// checkRatio reports a tree that is more than MaxRatio times larger or smaller
-// than the one in use: such a change is hardly ever meant.
+// checkRatio rejects a tree that is more than MaxRatio times larger or smaller than
+// the one in use. Such a change is usually a mistake.
 func checkRatio(old *view.Keys, keys map[string][]byte) error {
 	var was, now int64
 	for _, k := range old.All() {

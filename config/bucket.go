@@ -44,8 +44,8 @@ func encodeBucket(entries []entry) []byte {
 	return buf
 }
 
-// decodeBucket is the inverse of encodeBucket. It checks what is read, for a
-// bucket may lie: keys are in order, and each belongs into bucket number n.
+// decodeBucket is the inverse of encodeBucket. The data is untrusted, so it checks
+// that keys are in order and that each belongs to bucket n.
 func decodeBucket(data []byte, n, bits int) ([]entry, error) {
 	var entries []entry
 	last := ""
@@ -70,7 +70,7 @@ func decodeBucket(data []byte, n, bits int) ([]entry, error) {
 	return entries, nil
 }
 
-// decodeEntry takes one entry off data.
+// decodeEntry decodes the first entry of data and returns the rest.
 func decodeEntry(data []byte) (entry, []byte, error) {
 	var e entry
 	n, w := binary.Uvarint(data)

@@ -39,10 +39,10 @@ const (
 	MaxValue = 900_000
 	// MaxKeys is the largest number of keys of a tree.
 	MaxKeys = 100_000
-	// MaxRatio is how many times larger or smaller than the tree in use a new
-	// one may be without being forced.
+	// MaxRatio is how many times larger or smaller than the tree in use a new tree
+	// may be, unless forced.
 	MaxRatio = 5
-	// DefaultMaxBytes is how much data a tree that is followed may have.
+	// DefaultMaxBytes is the default bound on the data of a followed tree.
 	DefaultMaxBytes = 64 << 20
 	// MaxKeyLength is the longest key in bytes.
 	MaxKeyLength = 2048
@@ -54,27 +54,26 @@ const (
 	maxForcedValue = 64 << 20
 )
 
-// Config describes one config tree to be followed. The zero value of an
-// optional field means its default.
+// Config describes one config tree to follow. The zero value of an optional field
+// means its default.
 type Config struct {
-	Name string // label of the config, the name of the tree that is passed on
+	Name string // label of the config; the trees have this name
 	Path string // root znode
 	// Layout is auto (default), flat, versioned or plain.
 	Layout string
-	// Splay is the largest random delay before a version is read that is
-	// published while the tree is followed, so that a fleet does not ask in one
-	// instant. It is for versioned trees; versions that come meanwhile are read
-	// as one.
+	// Splay is the largest random delay before a new version is read, so that the
+	// hosts of a fleet do not all read at once. It applies to versioned trees. Of
+	// the versions that come during the delay, only the newest is read.
 	Splay time.Duration
-	// NoDelta takes contents only from versions and objects, which publishers
-	// alone may write, and never from the difference in ready.
+	// NoDelta reads contents only from versions and objects, never from the
+	// difference in ready. Only publishers can write versions and objects.
 	NoDelta bool
-	// MaxBytes is how much data the tree may have; 0 means DefaultMaxBytes, a
-	// negative number no bound. Beyond it the last good tree stays, and Status says
-	// by how much.
+	// MaxBytes bounds the data of the tree. 0 means DefaultMaxBytes, a negative
+	// number no bound. When a tree exceeds it, the last good tree stays in use and
+	// Status reports the excess.
 	MaxBytes int64
-	// Problem, when not nil, is called when Status.Err changes: with why the newest
-	// state cannot be used, or with nil. It must not block.
+	// Problem, if not nil, is called when Status.Err changes: with the reason why
+	// the newest state is unusable, or with nil. It must not block.
 	Problem func(error)  `json:"-"`
 	Logger  *slog.Logger // nil: discard
 	Metrics *Metrics     // nil: not counted
@@ -85,7 +84,7 @@ type Config struct {
 // maxBytes is the bound of the data; 0: none.
 func (c *Config) maxBytes() int64 { return max(cmp.Or(c.MaxBytes, DefaultMaxBytes), 0) }
 
-// tooLarge is the error of a tree with so much data.
+// tooLarge returns the error of a tree that exceeds the limit.
 func tooLarge(bytes int64, count int, what string, limit int64) error {
 	const mib = 1 << 20
 	return fmt.Errorf("the tree has %.1f MiB in %d %s, %.1f MiB more than max_bytes allows (%.1f MiB); the last good tree stays in use: %w",
@@ -96,21 +95,22 @@ func tooLarge(bytes int64, count int, what string, limit int64) error {
 var (
 	// ErrNotReady says that a flat tree has no ready, or that there is no tree.
 	ErrNotReady = errors.New("tree is not ready")
-	// ErrUnfinished says that a flat tree has keys and no ready: a writer is
-	// at work, or died half-way.
+	// ErrUnfinished says that a flat tree has keys and no ready: a writer is at
+	// work, or died before it finished.
 	ErrUnfinished = errors.New("an earlier publish was not finished")
-	// ErrConflict says that the tree in use is not the one that was expected.
+	// ErrConflict says that the tree in use is not the expected one.
 	ErrConflict = errors.New("another version is in use")
 	// ErrFrozen says that the config is frozen.
 	ErrFrozen = errors.New("config is frozen")
 	// ErrBounds says that a publish exceeds a bound.
 	ErrBounds = errors.New("exceeds a bound")
-	// ErrNoVersion says that there is no such version, or no history at all.
+	// ErrNoVersion says that the version does not exist, or that the tree has no
+	// history.
 	ErrNoVersion = errors.New("no such version")
 	// ErrNoKey says that the tree has no such key.
 	ErrNoKey = errors.New("no such key")
-	// ErrDamaged says that the version in use is not what its digests say, or
-	// that parts of it are missing. A forced publish and a rollback replace it.
+	// ErrDamaged says that the version in use does not match its digests or lacks
+	// parts. A forced publish or a rollback replaces it.
 	ErrDamaged = errors.New("what is stored is damaged")
 	// ErrUnchanged says that there is nothing to publish.
 	ErrUnchanged = errors.New("nothing changed")
@@ -128,8 +128,8 @@ func IsReserved(key string) bool {
 	return slices.Contains(Reserved(), first)
 }
 
-// ValidateKey reports what is wrong with a key: a path relative to the root
-// that is a valid znode path and not reserved.
+// ValidateKey returns an error for an invalid key. A key is a path relative to the
+// root, must be a valid znode path, and must not be reserved.
 func ValidateKey(key string) error {
 	switch {
 	case key == "":
@@ -145,7 +145,7 @@ func ValidateKey(key string) error {
 		return fmt.Errorf("key %q: %q is reserved", key, first)
 	}
 	if err := session.ValidatePath("/" + key); err != nil {
-		return fmt.Errorf("key %q: %s", key, err.Error()) // no path that somebody has typed
+		return fmt.Errorf("key %q: %s", key, err.Error()) // the caller did not type a path
 	}
 	return nil
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Sizes of what is asked for in one request. Servers and clients limit a reply
-// to about a megabyte, as they do a request.
+// Bounds on what one request reads. Servers and clients limit replies, like
+// requests, to about a megabyte.
 const (
 	readBytes   = 512 << 10
 	readBuckets = 64
 	readObjects = 512
 )
 
-// errGone says that a znode of a version does not exist: it was collected, so
-// ready names another version by now.
+// errGone says that a znode of a version does not exist. Garbage collection deleted
+// it, so ready names another version by now.
 var errGone = errors.New("version is gone")
 
-// noVersionError is the number of a version that does not exist, or not any more.
+// noVersionError is the number of a version that does not exist or was deleted.
 type noVersionError int64
 
 // Error implements error.
@@ -32,16 +32,14 @@ func (n noVersionError) Error() string { return fmt.Sprintf("there is no version
 // Is makes the error match ErrNoVersion and errGone.
 func (n noVersionError) Is(target error) bool { return target == ErrNoVersion || target == errGone }
 
-// content is a version that was read and verified, ready to be compared with
-// the next one.
+// content is a verified version in memory. The next load compares with it.
 type content struct {
 	manifest
 	lists [][]entry // by bucket
 	keys  *view.Keys
 }
 
-// bytes is the value with the digest in this content, if one of the given
-// buckets has it.
+// values returns the values in the given buckets, by digest.
 func (c *content) values(buckets []int) map[digest][]byte {
 	have := map[digest][]byte{}
 	if c == nil {
@@ -77,9 +75,9 @@ func loadManifest(ctx context.Context, s *session.Session, root string, n int64)
 	return decodeManifest(n, data)
 }
 
-// load reads a version: only the buckets that differ from those of prev (nil
-// when there is none), and only the values that these did not have. It refuses more
-// than limit bytes; 0 is no limit.
+// load reads a version. With prev (may be nil) it reads only the buckets that
+// differ, and of those only the new values. It returns an error for more than limit
+// bytes; 0 means no limit.
 func load(ctx context.Context, s *session.Session, root string, n int64, prev *content, limit int64) (*content, error) {
 	m, err := loadManifest(ctx, s, root, n)
 	if err != nil {
@@ -114,7 +112,7 @@ type loader struct {
 	s    *session.Session
 	root string
 	prev *content // nil: none
-	all  bool     // prev has other buckets: none can be taken over as it is
+	all  bool     // the number of buckets differs from prev: read all of them
 	next *content
 
 	differ []int // buckets to be read
@@ -142,8 +140,8 @@ func (l *loader) run(ctx context.Context) error {
 	return l.build(values)
 }
 
-// checkHeader compares what the header says with the buckets, before any value is
-// read: what a header that lies asks for is never taken into memory.
+// checkHeader compares the header with the buckets before any value is read. So a
+// false header cannot make us allocate memory.
 func (c *content) checkHeader() error {
 	count, size := 0, int64(0)
 	for _, list := range c.lists {
@@ -246,7 +244,7 @@ func (l *loader) readParts(ctx context.Context, e entry) ([]byte, error) {
 	return value, nil
 }
 
-// build makes the tree of keys, sharing what did not change.
+// build makes the tree of keys. It shares unchanged parts with prev.
 func (l *loader) build(values map[digest][]byte) error {
 	var keys *view.Keys
 	if l.prev != nil && !l.all {
@@ -312,7 +310,7 @@ func readObjectsOf(ctx context.Context, s *session.Session, root string, sums []
 		if err := verify(asked[i], r.Data); err != nil {
 			return nil, err
 		}
-		objects[asked[i]] = slices.Clone(r.Data) // The reply's buffer holds all.
+		objects[asked[i]] = slices.Clone(r.Data) // A slice of the reply would keep the whole buffer.
 	}
 	return objects, nil
 }

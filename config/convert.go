@@ -9,13 +9,14 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Convert makes a versioned tree of a flat one, with the same keys. Readers of
-// layout auto go over to it by themselves. Then the flat keys are deleted, unless
-// keep says that programs that know only the flat layout still read them: those
-// see no change after that. A change that a tool makes without the publishers' lock
-// meanwhile is an error that matches [ErrConflict]: nothing is converted, or, if the
-// change came too late for that, the tree is versioned without it, and the key stays.
-// Of cfg, the path and what describes the version are used, and Check.
+// Convert turns a flat tree into a versioned one with the same keys. Readers with
+// layout auto switch by themselves. Then Convert deletes the flat keys. With keep
+// it leaves them for programs that know only the flat layout; those programs see no
+// later changes. If a tool changes the tree meanwhile without the publishers' lock,
+// Convert returns an error that matches [ErrConflict]. Then it has converted
+// nothing, or, if the change came too late for that, the versioned tree lacks the
+// change and the flat key stays. Convert uses the path, the description of the
+// version and Check from cfg.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
 	cfg.Keys = nil
 	if err := cfg.fill(); err != nil {
@@ -95,9 +96,9 @@ func (p *publisher) afterFlip(ctx context.Context, st *state, keep bool) error {
 // maxChecks bounds the checks in the multi that flips.
 const maxChecks = 4 * multiOps
 
-// checks returns what makes the flip fail when a flat key is not as it was read. They
-// cannot see new keys, and there may be too many for one multi: so the tree is read
-// once more before, and once after.
+// checks returns operations that make the flip fail when a flat key has changed
+// since it was read. They cannot detect new keys, and there may be too many for one
+// multi. So the tree is read once more before the flip, and once after it.
 func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 	if p.steady == nil {
 		return nil, nil
@@ -119,8 +120,8 @@ func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 	return ops, nil
 }
 
-// deleteRows deletes the znodes of a flat tree that are as they were read, and what is
-// left above them. It returns those that are not: they stay.
+// deleteRows deletes the znodes of a flat tree and their empty parents. A znode
+// that has changed since it was read stays; deleteRows returns those znodes.
 func (p *publisher) deleteRows(ctx context.Context, st *state) ([]string, error) {
 	var rels, kept []string
 	for rel := range st.nodes {
@@ -139,7 +140,7 @@ func (p *publisher) deleteRows(ctx context.Context, st *state) ([]string, error)
 		switch {
 		case err == nil:
 			rels = rels[len(ops)-1:]
-		case errors.Is(err, session.ErrUnknown): // a second time it finds those that are gone
+		case errors.Is(err, session.ErrUnknown): // the next attempt ignores what is already gone
 			if err = p.s.Sync(ctx, p.cfg.Path); err != nil {
 				return nil, fmt.Errorf("delete flat keys: %w", err)
 			}

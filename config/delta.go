@@ -13,24 +13,24 @@ import (
 
 // The difference in ready.
 //
-// A host that holds the version before learns a small change with the one read
-// of ready. The difference is a hint and no more: it is applied to the content
-// that has the digest From, the digest of the result is computed, and when that
-// is not the one that ready names, the version is read instead.
+// A host that holds the previous version learns a small change from its one read of
+// ready. The difference is only a hint. The host applies it to the content with the
+// digest From and computes the digest of the result. If that is not the digest in
+// ready, the host reads the version instead.
 
 // maxDelta bounds the difference that a publish puts into ready, in bytes of
 // its JSON.
 const maxDelta = 16 << 10
 
-// Delta is one step between two versions: from the one with the digest From to
-// the one whose record carries it.
+// Delta is the difference between two versions: from the one with the digest From
+// to the one whose record contains the Delta.
 type Delta struct {
 	From string            `json:"from"`
 	Set  map[string][]byte `json:"set,omitempty"`
 	Del  []string          `json:"del,omitempty"`
 }
 
-// Fits reports whether the difference is there and takes at most so many bytes.
+// Fits reports whether the difference is not nil and takes at most so many bytes.
 func (d *Delta) Fits(most int) bool {
 	if d == nil {
 		return false
@@ -46,7 +46,7 @@ func (d *Delta) Fits(most int) bool {
 	return err == nil && len(data) <= most
 }
 
-// deltaOf is the difference as a record carries it; nil when it is too large.
+// deltaOf returns the changes as a Delta, or nil when they are too large.
 func deltaOf(from digest, list []Change) *Delta {
 	d := &Delta{From: from.String(), Set: map[string][]byte{}}
 	for _, c := range list {
@@ -62,8 +62,8 @@ func deltaOf(from digest, list []Change) *Delta {
 	return d
 }
 
-// mayShow reports whether whoever may read ready and the calls of rollouts may
-// read the contents, too: a difference must not show them to others.
+// mayShow reports whether every identity that may read ready and the calls of
+// rollouts may also read the contents. Otherwise a difference would leak contents.
 func (p *publisher) mayShow(ctx context.Context) bool {
 	var first []string
 	for i, path := range []string{p.cfg.Path + "/" + elemObjects, readyPath(p.cfg.Path), ShardPath(p.cfg.Path, ShardNames()[0])} {
@@ -84,8 +84,8 @@ func (p *publisher) mayShow(ctx context.Context) bool {
 	return true
 }
 
-// apply returns the content that the difference makes of c. It fails when the
-// result is not the one with the digest want.
+// apply applies the difference to c and returns the result. It fails when the
+// digest of the result is not want.
 func (c *content) apply(d *Delta, number int64, want digest) (*content, error) {
 	edit := c.keys.Edit()
 	touched := map[string]*entry{}

@@ -76,8 +76,9 @@ func (c Change) Unified(from, to string) string {
 	return string(text) + endsDiffer(c, oldName, newName)
 }
 
-// endsDiffer tells when one value ends with a line break and the other does not.
-// Where it is the same on both sides it is of no interest: values seldom have one.
+// endsDiffer returns a note when one value ends with a line break and the other
+// does not. It stays silent when both are the same, because most values have no
+// final line break.
 func endsDiffer(c Change, oldName, newName string) string {
 	if len(c.Old) == 0 || len(c.New) == 0 || ended(c.Old) == ended(c.New) {
 		return ""
@@ -89,10 +90,10 @@ func endsDiffer(c Change, oldName, newName string) string {
 	return "\\ No newline at the end of " + without + "\n"
 }
 
-// ended reports whether the last line has its end.
+// ended reports whether data ends with a line break.
 func ended(data []byte) bool { return data[len(data)-1] == '\n' }
 
-// lines ends the last line.
+// lines adds a final line break if it is missing.
 func lines(data []byte) []byte {
 	if len(data) == 0 || ended(data) {
 		return data

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ErrDigest is matched by errors about content that is not what its digest says.
+// ErrDigest is matched by errors about content that does not match its digest.
 var ErrDigest = errors.New("digest does not match")
 
 // digest is the SHA-256 of a content; it names the object that holds it.
@@ -42,7 +42,7 @@ func objectPath(root string, d digest) string {
 	return root + "/" + elemObjects + "/" + h[:2] + "/" + h
 }
 
-// verify reports content that is not what its digest says.
+// verify returns an error when data does not match the digest.
 func verify(d digest, data []byte) error {
 	if got := digestOf(data); got != d {
 		return fmt.Errorf("object %s holds %s: %w", d, got, ErrDigest)

@@ -18,8 +18,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// odd are file names that are left behind by editors and version control, and
-// are never meant to be published.
+// odd reports file names that editors and version control leave behind. Publishing
+// them is always a mistake.
 func odd(name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", "CVS", ".DS_Store", "Thumbs.db":
@@ -29,18 +29,18 @@ func odd(name string) bool {
 		strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#")
 }
 
-// ReadDir reads a directory as the keys of a config: a file a/b is the key a/b.
-// A single file is the key of its own name.
+// ReadDir reads a directory as the keys of a config. The file a/b becomes the key
+// a/b. If name is a file, its base name becomes the only key.
 //
-// Sockets, devices, links that lead out of the directory, unreadable and too
-// large files, names that are no keys and names that editors leave behind are
-// errors. All of them are returned at once; nothing is left out silently.
+// Sockets, devices, links that lead out of the directory, unreadable and too large
+// files, names that are no keys and names that editors leave behind are errors.
+// ReadDir returns all of them at once and skips no file silently.
 func ReadDir(name string) (map[string][]byte, error) {
 	return readDir(name, func(string) {})
 }
 
-// readDir is ReadDir that calls step between the look at each file or directory
-// and its reading; tests replace it then.
+// readDir is ReadDir with a hook for tests: it calls step between the stat of each
+// file or directory and the read, so that a test can replace the file.
 func readDir(name string, step func(name string)) (map[string][]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *dirReader) readFile(name string, info fs.FileInfo) {
 		return
 	}
 	r.step(name)
-	// Not to wait for ever when a pipe has taken the file's place.
+	// O_NONBLOCK: do not hang when a pipe has replaced the file.
 	f, err := r.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		r.fail(name, err)

@@ -20,24 +20,25 @@
 //     <root>/rollouts/shards/<h>/<id>   ephemeral: what an agent uses, see [Subscriber]
 //     <root>-lock/...                   the publishers' lock
 //
-// A program follows a config by [Follow] and writes one by a [Publisher]; both go
-// on over the sessions of a [session.Manager]. [Watcher] and [Publish] are what
-// they are made of, for programs that look after their sessions themselves.
+// A program follows a config with [Follow] and writes one with a [Publisher]. Both
+// continue across the sessions of a [session.Manager]. Programs that manage their
+// own sessions use the lower-level [Watcher] and [Publish].
 //
 // # Guarantees
 //
-// A [Watcher] passes on a tree only as of one moment: a flat one only if ready
-// stood with the same czxid from before the first read until after the last,
-// on one connection; a versioned one only if every digest is right. While there
-// is no such moment the last tree stays in use, and [Watcher.Status] says what
-// is waited for. An unchanged tree is never passed on twice.
+// A [Watcher] passes on only trees that are consistent at one moment. For a flat
+// tree, ready must have existed with the same czxid from before the first read
+// until after the last, on one connection. For a versioned tree, every digest must
+// match. Until the Watcher reads such a tree, the last one stays in use and
+// [Watcher.Status] says what the Watcher waits for. It never passes on an unchanged
+// tree twice.
 //
-// A publisher never leaves a tree in use that is a mix of two: it changes all
-// in one transaction, or keeps ready away until the last key is written, or
-// writes a version that nobody sees before ready names it.
+// A publisher never leaves a mix of two trees in use. It changes everything in one
+// transaction, or removes ready until the last key is written, or writes a version
+// that stays invisible until ready names it.
 //
 // # Not here
 //
-// Votes and rollouts are built on [Prepare] elsewhere. The ready
-// rule cannot make a tree of a writer consistent that does not keep it.
+// Package fleet builds votes and rollouts on [Prepare]. The ready rule gives no
+// consistency when a writer ignores it.
 package config

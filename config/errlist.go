@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// all is the error of a list, nil when it is empty. One error reads as itself, and
-// of several each has a line.
+// all joins a list of errors; nil when the list is empty. Several errors print one
+// per line.
 func all(errs *multierror.Error) error {
 	if errs == nil {
 		return nil

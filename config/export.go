@@ -36,9 +36,9 @@ func WriteTar(w io.Writer, t *view.Tree) error {
 	return nil
 }
 
-// ReadTar reads the keys from a tar archive. What is neither a file nor a
-// directory, names that are no keys and names that appear twice are errors, all
-// returned at once.
+// ReadTar reads the keys from a tar archive. Entries other than files and
+// directories, invalid keys and duplicate names are errors. ReadTar returns all
+// errors at once.
 func ReadTar(r io.Reader) (map[string][]byte, error) {
 	keys := map[string][]byte{}
 	var errs *multierror.Error
@@ -94,8 +94,9 @@ func checkTarFile(h *tar.Header, name string, keys map[string][]byte) error {
 	return nil
 }
 
-// WriteDir writes the keys of a tree as files below a directory, which is
-// created and must be empty: an export is never mixed with something else.
+// WriteDir writes the keys of a tree as files below a directory. It creates the
+// directory, which must be empty if it exists, so that an export never mixes with
+// other files.
 func WriteDir(dir string, t *view.Tree) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // an export is read by others
 		return fmt.Errorf("export: %w", err)

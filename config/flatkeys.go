@@ -8,15 +8,15 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// flatKeys makes keys of the znodes of a flat or plain tree, and keeps what did
-// not change.
+// flatKeys turns the znodes of a flat or plain tree into keys. It reuses unchanged
+// keys.
 type flatKeys struct{ keys *view.Keys }
 
-// update returns the keys of the copy, of which the touched znodes may differ
-// from the last call.
+// update returns the keys of the snapshot. Only the touched znodes may differ from
+// the last call.
 //
-// The root is no key. A znode with children and without data is none either: it
-// is there for the sake of its children.
+// The root is not a key. A znode with children and without data is not a key
+// either: it only holds its children.
 func (f *flatKeys) update(snap *mirror.Snapshot, touched map[string]struct{}) *view.Keys {
 	edit := f.keys.Edit()
 	for _, rel := range slices.Sorted(maps.Keys(touched)) {

@@ -12,9 +12,9 @@ import (
 // noReady is the version of a ready that does not exist yet.
 const noReady int32 = -1
 
-// flip makes r the version in use, in place of ready at its version have, while
-// the config is not frozen and no rollout is open. A lost reply is resolved by
-// reading ready: nobody else sets it to this version.
+// flip sets ready to r, if ready is still at znode version have, the config is not
+// frozen and no rollout is open. After a lost reply it reads ready: only this
+// publisher sets ready to this version.
 func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
 	root := p.cfg.Path
 	if err := p.cfg.at("flip"); err != nil {
@@ -42,7 +42,7 @@ func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
 		}
 		var multi *session.MultiError
 		if errors.As(err, &multi) && multi.Index > 2 && multi.Path != readyPath(root) {
-			continue // a rollout has moved, or was opened: look again
+			continue // a rollout changed or was opened: look again
 		}
 		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {
 			return flipError(ctx, p.s, root, err)
@@ -61,7 +61,7 @@ func (p *publisher) flip(ctx context.Context, r Ready, have int32) error {
 	return fmt.Errorf("config %s: set ready: %w", root, session.ErrUnknown)
 }
 
-// flipError puts the failure of a flip into words.
+// flipError explains a failed flip.
 func flipError(ctx context.Context, s *session.Session, root string, err error) error {
 	frozen := freezePath(root)
 	var multi *session.MultiError

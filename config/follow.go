@@ -8,14 +8,15 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Sessions hands out the session to work in. A [session.Manager] is one, and
-// [In] makes one of a single session.
+// Sessions provides the session to work in. A [session.Manager] implements it. [In]
+// wraps a single session.
 type Sessions interface {
 	// Session waits for a session that has connected and has not ended.
 	Session(ctx context.Context) (*session.Session, error)
 }
 
-// In is a [Sessions] of one session. When that has ended, there is no other.
+// In returns a [Sessions] with a single session. After that session ends, Session
+// returns an error.
 func In(s *session.Session) Sessions { return oneSession{s} }
 
 type oneSession struct{ s *session.Session }
@@ -31,15 +32,15 @@ func (o oneSession) Session(ctx context.Context) (*session.Session, error) {
 	return o.s, nil
 }
 
-// Follow calls use with the tree of a config: first with the one in use, then
-// after every completed change, over as many sessions as it takes. Calls come
-// one after another; a slow one delays the next, which then has the newest tree.
-// A tree that equals the last one is not passed on, in a new session neither, and
-// what is passed on is never changed afterwards.
+// Follow calls use with the current tree of a config and then after every completed
+// change. It continues across sessions. Calls do not overlap: a slow call delays
+// the next one, which then gets the newest tree. Follow skips a tree that equals
+// the last one, even in a new session. It never changes a tree that it has passed
+// on.
 //
-// Follow returns nil when ctx ends, and an error when there will be no further
-// session, or when cfg is wrong. What a person can put right, such as an ACL, it
-// logs, and goes on; a program that wants to show it runs a [Watcher].
+// Follow returns nil when ctx ends, and an error when cfg is invalid or no further
+// session will come. It logs problems that a person can fix, such as an ACL, and
+// continues. A program that wants to show such problems uses a [Watcher].
 func Follow(ctx context.Context, sessions Sessions, cfg Config, use func(*view.Tree)) error {
 	w := NewWatcher(cfg)
 	for {

@@ -18,28 +18,27 @@ import (
 //	<root>/ready      the tree is complete while it exists
 //	<root>/<key...>   the keys
 //
-// Source: ZooKeeper paper (Hunt and others, USENIX ATC 2010), 2.3: a writer
-// deletes ready, changes the configuration, and creates ready; a reader uses
-// what it reads only when ready exists, and starts again when it is told that
-// ready went.
+// Source: ZooKeeper paper (Hunt and others, USENIX ATC 2010), 2.3: a writer deletes
+// ready, changes the configuration, and creates ready; a reader uses the keys only
+// while ready exists, and starts again when it gets the event that ready is gone.
 //
-// Steps: (1) read ready with a watch; absent: wait for the watch, reading
-// nothing else. (2) Read what changed. (3) If the watch of (1) fired meanwhile
-// or the connection is another one, throw the reading away and begin again.
-// Otherwise pass it on. While ready stands, (2) and (3) repeat for each change.
+// Steps: (1) read ready with a watch; absent: wait for the watch, reading nothing
+// else. (2) Read what changed. (3) If the watch of (1) fired meanwhile or the
+// connection changed, discard the result and begin again. Otherwise pass it on.
+// While ready exists, repeat (2) and (3) for each change.
 //
 // Why this is enough: ZooKeeper delivers the event of a change before any reply
-// that shows a later state, and the session keeps that order. So when no event
-// for ready came before the last reply, ready stood with one czxid from (1) to
-// the last read, and every key was read as it was while ready stood.
+// that shows a later state, and the session keeps that order. So if no event for
+// ready came before the last reply, ready existed with one czxid from (1) to the
+// last read, and every key was read while ready existed.
 //
 // Cost: one request per changed key, and per generation at most three more:
 // ready gone, ready back, the list of the root (of which ready is a child).
 //
-// Not guaranteed: a writer that changes keys while ready stands has them passed
-// on one by one. Servers keep events from who may not read a znode: a reader that
-// may not read ready, or a key, while it changes learns of that when it looks
-// without an event, every 30 to 60 seconds. Until then its tree may be a mix.
+// Not guaranteed: if a writer changes keys while ready exists, the reader passes
+// them on one by one. A server sends no event to a reader that has no right to read
+// the znode. Such a reader notices a change of ready or a key only by its periodic
+// check, every 30 to 60 seconds. Until then its tree may be a mix.
 
 // flat follows a flat tree in one session.
 type flat struct {
@@ -77,7 +76,7 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 	}
 }
 
-// standing passes on what there is and what changes, as long as ready stands.
+// standing passes on the tree and its changes as long as ready exists.
 func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch *session.Watch) error {
 	if good, err := f.checkLayout(ctx, st, watch); err != nil || !good {
 		return err
@@ -118,9 +117,10 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 	}
 }
 
-// checkLayout reports whether ready is that of a flat tree. When it is not, or cannot
-// be read, the last tree stays, and checkLayout waits until it is to be looked at
-// again. One request, and none for an empty ready or one that was looked at.
+// checkLayout reports whether ready belongs to a flat tree. If it does not, or is
+// unreadable, the last tree stays in use and checkLayout waits until it is time to
+// look again. It costs one request, or none if ready is empty or was checked
+// before.
 func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.Watch) (bool, error) {
 	if st.DataLength == 0 || st.Mzxid == f.ready.Mzxid {
 		return true, nil
@@ -136,7 +136,7 @@ func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.
 	_, versioned, _ := ParseReady(data)
 	switch {
 	case !versioned:
-		return now.Mzxid == st.Mzxid, nil // else it has changed in between
+		return now.Mzxid == st.Mzxid, nil // otherwise ready has changed in between
 	case f.w.auto():
 		return false, errLayout
 	}
@@ -145,23 +145,23 @@ func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.
 	return false, f.w.await(ctx, f.s, watch, now)
 }
 
-// pass passes on the copy, which is a good one.
+// pass passes on a consistent copy.
 func (f *flat) pass(snap *mirror.Snapshot) {
 	if err := f.w.unreadable(snap); err != nil {
-		// A tree without one of its keys is not the tree: the last stays.
+		// An incomplete tree is never passed on: the last one stays.
 		f.w.setErr(err)
 		f.w.wait(waitFor(snap))
 		return
 	}
 	keys := f.keys.update(snap, f.touched)
-	f.touched = map[string]struct{}{} // It was as large as the first reading.
+	f.touched = map[string]struct{}{} // Release it: it held every path of the first read.
 	f.w.pass(view.NewTree(view.Tree{
 		Name: f.w.cfg.Name, Path: f.w.cfg.Path, Layout: LayoutFlat,
 		Generation: f.ready.Czxid, Last: max(snap.Last, f.ready.Czxid, f.ready.Mzxid, f.ready.Pzxid),
 	}, keys))
 }
 
-// waitFor says what is waited for when a copy cannot be used.
+// waitFor says what the watcher waits for when a copy is unusable.
 func waitFor(snap *mirror.Snapshot) string {
 	if snap.TooLarge {
 		return "for a smaller tree"
@@ -169,7 +169,7 @@ func waitFor(snap *mirror.Snapshot) string {
 	return "for every key to be readable"
 }
 
-// unreadable returns what cannot be read of a copy, nil when all can.
+// unreadable returns an error for the parts of a copy that cannot be read, or nil.
 func (w *Watcher) unreadable(snap *mirror.Snapshot) error {
 	if snap.TooLarge {
 		return tooLarge(snap.Bytes, snap.Len(), "znodes", w.cfg.maxBytes())

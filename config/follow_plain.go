@@ -9,8 +9,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// followPlain follows a tree without a ready rule: each change is passed on as
-// it is read. What a writer changes in several steps may be seen half done.
+// followPlain follows a tree without a ready rule. It passes on each change as it
+// reads it. A change that a writer makes in several steps may be seen half done.
 func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 	m := mirror.New(s, w.cfg.Path, w.options())
 	defer m.Close()
@@ -29,13 +29,13 @@ func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 			w.setErr(err)
 			w.wait(waitFor(snap))
 		case !snap.Exists():
-			// The last tree stays: a root that is gone is not an empty tree.
+			// The last tree stays: a missing root is not an empty tree.
 			w.wait("for " + w.cfg.Path + ", which does not exist")
 		default:
 			w.pass(view.NewTree(view.Tree{
 				Name: w.cfg.Name, Path: w.cfg.Path, Layout: LayoutPlain, Last: snap.Last,
 			}, keys.update(snap, touched)))
-			touched = map[string]struct{}{} // It was as large as the first reading.
+			touched = map[string]struct{}{} // Release it: it held every path of the first read.
 		}
 		select {
 		case <-m.Dirty():

@@ -12,14 +12,15 @@ import (
 
 // Following a versioned tree.
 //
-// Steps: read ready with a watch; read the version that it names, as far as it
-// differs from the one that is in use; verify every digest; pass it on; wait
-// for the watch, and for a part of the splay. A version never changes, so that there is nothing to be torn.
+// Steps: read ready with a watch; read the parts of its version that differ from
+// the one in use; verify every digest; pass the tree on; wait for the watch and for
+// a random part of the splay. A version never changes, so a read cannot mix two
+// states.
 //
 // Cost: one watch, whatever the size of the tree; per version one request for
-// ready. When ready carries no difference to the version that is held, or one
-// that does not make the version of it: one more for the version, one for up to
-// 64 buckets that differ, one for up to 512 kB of values that are new.
+// ready. If ready has no usable difference to a version in memory, there are more:
+// one for the version, one per 64 buckets that differ, one per 512 kB of new
+// values.
 
 // followVersioned follows a versioned tree until the context or the session
 // ends, or, in layout auto, ready announces a flat tree.
@@ -67,8 +68,8 @@ func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
 	return s.Sleep(ctx, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 }
 
-// use loads and passes on what ready names. The first result is true when that
-// is to be tried again without an event.
+// use loads the version that ready names and passes it on. The first result is true
+// when the caller should retry without waiting for an event.
 func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64) (bool, error) {
 	r, versioned, err := ParseReady(data)
 	if !versioned {
@@ -100,9 +101,9 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 	return false, nil
 }
 
-// ReadVersion reads a version that need not be in use, as [ReadVersion] does, but
-// only as far as it differs from the one that is: a fleet that votes on a version
-// reads what changed and no more. It may be called at any time.
+// ReadVersion reads any version, like the function [ReadVersion], but only the
+// parts that differ from the one in use. So a fleet that votes on a version reads
+// only its changes. It may be called at any time.
 func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) (*view.Tree, error) {
 	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
 	if err != nil {
@@ -112,8 +113,9 @@ func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) 
 	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
 }
 
-// ReadProposed is [Watcher.ReadVersion] for a version whose digest, and perhaps
-// its difference to the one in use, somebody has told: then it costs no request.
+// ReadProposed is like [Watcher.ReadVersion] when the caller knows the digest of
+// the version, and perhaps its difference to the one in use. It costs no request if
+// the digest is in memory or the difference applies.
 func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*view.Tree, error) {
 	c, err := w.version(ctx, s, n, sum, d)
 	if err != nil {
@@ -123,8 +125,8 @@ func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64,
 	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
 }
 
-// version returns the version with the digest: what is held has it already, or
-// the difference makes it of what is held, or it is read.
+// version returns the version with the digest. It looks in memory, then applies the
+// difference to a version in memory, then reads from ZooKeeper.
 func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*content, error) {
 	want, err := parseDigest(sum)
 	if err != nil {
@@ -157,7 +159,7 @@ func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum 
 	return c, err
 }
 
-// held are the contents that are in memory.
+// held returns the versions in memory.
 func (w *Watcher) held() []*content {
 	var list []*content
 	for _, c := range []*content{w.inUse.Load(), w.ahead.Load()} {
@@ -168,8 +170,8 @@ func (w *Watcher) held() []*content {
 	return list
 }
 
-// nearest is what the version is compared with: itself, when it was read before,
-// else the one in use.
+// nearest returns the base for loading a version: the version itself if it is in
+// memory, else the one in use.
 func (w *Watcher) nearest(version int64) *content {
 	if c := w.ahead.Load(); c != nil && c.number == version {
 		return c

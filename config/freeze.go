@@ -10,9 +10,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// A frozen config has <root>/freeze, whose data is the reason. Every flip of
-// ready creates and deletes that znode in its own multi, so that it fails when
-// the znode exists: looking first would leave a gap.
+// A frozen config has <root>/freeze, whose data is the reason. Every flip of ready
+// creates and deletes that znode in its own multi. So the flip fails when the znode
+// exists. A check before the multi would leave a race.
 
 // FrozenError says why a config is frozen. It matches [ErrFrozen].
 type FrozenError struct {
@@ -32,8 +32,8 @@ func (e *FrozenError) Is(target error) bool { return target == ErrFrozen }
 func freezePath(root string) string { return root + "/" + elemFreeze }
 
 // Freeze forbids every publish, rollback and rollout of the config until
-// [Unfreeze]. It waits for the publishers' lock, so that nothing is half done.
-// Freezing again replaces the reason.
+// [Unfreeze]. It waits for the publishers' lock, so no publish is half done when it
+// returns. Freezing again replaces the reason.
 func Freeze(ctx context.Context, s *session.Session, root, reason string) error {
 	if strings.TrimSpace(reason) == "" {
 		return fmt.Errorf("freeze config %s: a reason is needed", root)

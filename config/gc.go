@@ -15,22 +15,22 @@ import (
 // DefaultKeep is how many of the newest versions garbage collection keeps.
 const DefaultKeep = 20
 
-// Collected tells what a garbage collection deleted.
+// Collected counts what a garbage collection deleted.
 type Collected struct {
 	Versions []int64 `json:"versions"`
 	Objects  int     `json:"objects"`
 }
 
-// GC deletes versions that nobody needs, and objects that no version needs. Kept
-// are the keep newest versions (0: [DefaultKeep]), the one in use and the one
-// before, those of the rollout that brought it and of the open one, and those of
-// every subscriber.
+// GC deletes old versions, and the objects that only they referenced. It keeps the
+// newest keep versions (0: [DefaultKeep]), the version in use and the previous one,
+// the versions of the open rollout and of the rollout that brought the version in
+// use, and the versions of all subscribers.
 //
-// It runs under the publishers' lock, so that no publisher relies on an object
-// that is being deleted. Rollouts do not take that lock. So each delete checks
-// that versions, which a proposal sets, and ready, which a rollout's end sets,
-// have not changed since they were read; when one has, it starts over. A reader
-// in the middle of a deleted version finds a znode missing, and reads ready again.
+// GC holds the publishers' lock, so no publisher relies on an object that GC
+// deletes. Rollouts do not take that lock. So each delete checks that two znodes
+// are unchanged: versions, which a proposal sets, and ready, which the end of a
+// rollout sets. If one has changed, GC starts over. A reader of a deleted version
+// finds a znode missing and reads ready again.
 func GC(ctx context.Context, s *session.Session, root string, keep int, log *slog.Logger) (Collected, error) {
 	var c Collected
 	if keep <= 0 {
@@ -103,12 +103,12 @@ func (g *collector) run(ctx context.Context, keep int) error {
 		g.done.Versions = append(g.done.Versions, chunk...)
 	}
 	if !whole {
-		return nil // what a damaged version needs is not known: its objects stay
+		return nil // a version is damaged, so its objects are unknown: delete none
 	}
 	return g.sweepObjects(ctx, live)
 }
 
-// epoch reads what the deletes check, and the versions that are there.
+// epoch reads the znodes that the deletes check, and returns the existing versions.
 func (g *collector) epoch(ctx context.Context) ([]int64, error) {
 	if err := g.s.Sync(ctx, g.root); err != nil {
 		return nil, fmt.Errorf("sync: %w", err)
@@ -135,8 +135,8 @@ func (g *collector) dry(ctx context.Context) (map[int64]bool, error) {
 	return dry, err
 }
 
-// needed returns the versions that something refers to. The order of its reads
-// counts: a subscriber may go over to the version of a rollout that closes.
+// needed returns the versions that are still referenced. The order of its reads
+// matters: a subscriber may switch to the version of a rollout that closes.
 func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 	needed := map[int64]bool{}
 	r, _, err := ReadReady(ctx, g.s, g.root)
@@ -193,8 +193,8 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 	return rec.Replaces, nil
 }
 
-// liveObjects returns every object that one of the versions refers to, and
-// whether it is all of them: a version whose bucket is damaged does not tell.
+// liveObjects returns every object that one of the versions refers to, and whether
+// the list is complete. It is not when a version has a damaged bucket.
 func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[digest]bool, bool, error) {
 	live, whole := map[digest]bool{}, true
 	for _, n := range versions {

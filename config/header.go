@@ -23,7 +23,7 @@ type Version struct {
 	// Count is the number of keys, Size the bytes of all values.
 	Count int   `json:"count"`
 	Size  int64 `json:"size"`
-	// Author, Host and Message are what the publisher told.
+	// Author, Host and Message come from the publisher.
 	Author  string `json:"author,omitempty"`
 	Host    string `json:"host,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -33,8 +33,8 @@ type Version struct {
 	Digest string `json:"digest"`
 	// Active says that ready names this version.
 	Active bool `json:"active"`
-	// Used says that this version is or was in use, as far as the versions that
-	// are left tell: ready names it, or a later version has it as its parent.
+	// Used says that this version is or was in use: ready names it, or a kept later
+	// version has it as its parent.
 	Used bool `json:"used"`
 }
 
@@ -52,8 +52,8 @@ type header struct {
 	Time       time.Time `json:"time"`
 	Digest     string    `json:"digest"`
 	Dry        bool      `json:"dry,omitempty"` // of a dry run: it is never used, and not kept
-	// ID is a random id of the writer's attempt: after a lost reply it tells
-	// which znode is its own.
+	// ID is a random id of the writer's attempt: after a lost reply the writer
+	// finds its own znode by it.
 	ID string `json:"id"`
 }
 

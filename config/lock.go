@@ -14,9 +14,9 @@ import (
 // the publish has ended.
 const releaseGrace = 5 * time.Second
 
-// withLock runs fn while this session holds the publishers' lock of the root,
-// at <root>-lock. fn puts guard first into every multi, so that nothing is
-// written once the lock is lost; its context ends then, too.
+// withLock runs fn while this session holds the publishers' lock of the root, at
+// <root>-lock. fn puts guard first into every multi, so that no write succeeds
+// after the lock is lost. The context of fn ends then, too.
 func withLock(ctx context.Context, s *session.Session, root, who string, log *slog.Logger, fn func(ctx context.Context, guard session.Op) error) error {
 	if err := session.ValidatePath(root); err != nil {
 		return fmt.Errorf("config: %w", err)

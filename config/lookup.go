@@ -10,9 +10,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Lookup reads one key of the tree in use, and the generation that it is of,
-// with a few requests whatever the size of the tree: a name service. The error
-// matches [ErrNoKey] or [ErrNotReady].
+// Lookup reads one key of the tree in use, and the generation of that tree. It
+// costs a few requests for a tree of any size, so it can serve as a name service. A
+// missing key or tree is an error that matches [ErrNoKey] or [ErrNotReady].
 func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, error) {
 	if err := ValidateKey(key); err != nil {
 		return nil, 0, fmt.Errorf("look up: %w", err)

@@ -81,9 +81,9 @@ func (p *publisher) objectParents(ctx context.Context, objects []object) error {
 	return nil
 }
 
-// writeBatch creates objects in one multi. When one exists already (left by a
-// publisher that died, or by a lost reply of our own), those that exist are
-// verified, and put right if need be, and the rest is created.
+// writeBatch creates objects in one multi. Some may exist already, from a publisher
+// that died or from our own write whose reply was lost. Then it verifies the
+// existing ones, repairs them if needed, and creates the rest.
 func (p *publisher) writeBatch(ctx context.Context, objects []object) error {
 	for range maxTries {
 		ops := []session.Op{p.guard}
@@ -135,8 +135,8 @@ func (p *publisher) missing(ctx context.Context, objects []object) ([]object, er
 	return missing, nil
 }
 
-// deleteAll deletes znodes in a few multis, each behind the guards. What is gone
-// already does not matter.
+// deleteAll deletes znodes in a few multis, each with the guards. It ignores znodes
+// that are gone.
 func deleteAll(ctx context.Context, s *session.Session, guards []session.Op, paths []string) error {
 	for chunk := range slices.Chunk(paths, multiOps) {
 		ops := slices.Clone(guards)

@@ -9,22 +9,22 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Origin says which version gave a key the value that it has.
+// Origin says which version gave a key its current value.
 type Origin struct {
-	// Version set the key, or deleted it. Its Number is 0 when Before is set, and for
-	// a key that was never there.
+	// Version set or deleted the key. Its Number is 0 when Before is set, and for a
+	// key that never existed.
 	Version Version `json:"version"`
-	// Before is the oldest version that is kept and already has the value; 0 when
-	// Version is known.
+	// Before is the oldest kept version that already has the value, when the
+	// version that set it is no longer kept. It is 0 when Version is known.
 	Before int64 `json:"before,omitempty"`
 }
 
-// Origins says for keys of version n which version set them: it goes back from
-// version to version that was in use, as far as they are kept. A key that is not
-// there has an origin, too: the version that deleted it.
+// Origins finds for keys of version n the versions that set them. It goes back
+// through the kept versions that were in use. A missing key has an origin, too: the
+// version that deleted it.
 //
-// The kept versions are read once, and of their lists only those parts that hold
-// the keys and differ from the next version; no value is read.
+// It reads the kept versions once, and only those of their buckets that hold the
+// keys and differ from the next version. It reads no values.
 func Origins(ctx context.Context, s *session.Session, root string, n int64, keys []string) (map[string]Origin, error) {
 	manifests, err := readManifests(ctx, s, root)
 	if err != nil {
@@ -58,7 +58,8 @@ func Origins(ctx context.Context, s *session.Session, root string, n int64, keys
 	return origins, nil
 }
 
-// lineage is version n and those that were in use before it, newest first.
+// lineage returns version n and the versions that were in use before it, newest
+// first.
 func lineage(manifests []*manifest, n int64) []*manifest {
 	var line []*manifest
 	for {
@@ -67,7 +68,7 @@ func lineage(manifests []*manifest, n int64) []*manifest {
 			return line
 		}
 		line = append(line, manifests[i])
-		if manifests[i].Parent >= n { // It would not end.
+		if manifests[i].Parent >= n { // Otherwise the loop would not end.
 			return line
 		}
 		n = manifests[i].Parent
@@ -106,8 +107,8 @@ func readBucketsOf(ctx context.Context, s *session.Session, root string, line []
 	return lists, nil
 }
 
-// find is the digest of a key's value in a version; the zero value without the
-// key.
+// find returns the digest of a key's value in a version, or the zero value if the
+// key is missing.
 func (b bucketLists) find(m *manifest, key string) digest {
 	list := b[m.buckets[bucketOf(key, m.Bits)]]
 	i, ok := slices.BinarySearchFunc(list, key, func(e entry, k string) int { return strings.Compare(e.key, k) })

@@ -14,11 +14,11 @@ import (
 // Plan is what a publish would do.
 type Plan struct {
 	Layout string `json:"layout"`
-	// From is the generation in use, 0 for none: what the guarded publish takes
-	// as Check.
+	// From is the generation in use, 0 for none. The guarded publish takes it as
+	// Check.
 	From int64 `json:"from"`
-	// Next is the version that a publish would get, if nobody is faster; 0 in a
-	// flat tree.
+	// Next is the version that a publish would get, unless another publisher is
+	// faster; 0 in a flat tree.
 	Next    int64    `json:"next,omitempty"`
 	Digest  string   `json:"digest,omitempty"`
 	Count   int      `json:"count"` // keys
@@ -26,18 +26,16 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 	// Subscribers are the agents that use the tree.
 	Subscribers []string `json:"subscribers"`
-	// Maintenance are those among them that are in maintenance, which a rollout
-	// passes by.
+	// Maintenance lists the subscribers in maintenance. A rollout skips them.
 	Maintenance []string `json:"maintenance,omitempty"`
 	// Frozen says why the config is frozen, nil when it is not.
 	Frozen *FrozenError `json:"frozen,omitempty"`
-	// Refused holds every reason for which the publish would be refused, nil
-	// when there is none.
+	// Refused holds every reason to refuse the publish, or nil.
 	Refused error `json:"-"`
 }
 
-// NewPlan tells what a publish would do, and writes nothing. The error is only
-// about what could not be read; what is wrong with the publish is in Refused.
+// NewPlan returns what a publish would do. It writes nothing. The error only
+// reports failed reads; Refused reports an invalid publish.
 func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan, error) {
 	var refused *multierror.Error
 	if err := cfg.fill(); err != nil {
@@ -77,9 +75,9 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	return p, nil
 }
 
-// nextVersion guesses the next number from the count of creations below
-// versions, of which the server keeps count: cversion counts creations and
-// deletions, and what is not there any more was both.
+// nextVersion guesses the next number from the number of znodes ever created below
+// versions. The cversion of versions counts creations and deletions. A deleted
+// child has caused both, an existing child one creation.
 func nextVersion(ctx context.Context, s *session.Session, root string) (int64, error) {
 	_, st, err := s.Children(ctx, root+"/"+elemVersions)
 	if errors.Is(err, session.ErrNoNode) {

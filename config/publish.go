@@ -19,8 +19,8 @@ type PublishConfig struct {
 	// or versioned.
 	Layout string
 	Keys   map[string][]byte
-	// Schema is a JSON Schema that the tree must satisfy, see [CheckSchema];
-	// nil: the tree's own, if it has the key [SchemaKey].
+	// Schema is a JSON Schema that the tree must satisfy, see [CheckSchema]. nil:
+	// the schema in the tree's key [SchemaKey], if any.
 	Schema []byte
 
 	Message string // why
@@ -30,34 +30,35 @@ type PublishConfig struct {
 	// Check, if not nil, is the generation that must be in use: the version of
 	// a versioned tree, the czxid of a flat one's ready, 0 for no tree.
 	Check *int64
-	// Force allows what exceeds [MaxRatio], in a versioned tree values over
-	// [MaxValue], and to replace a tree that is damaged ([ErrDamaged]).
+	// Force allows to exceed [MaxRatio], to store values over [MaxValue] in a
+	// versioned tree, and to replace a damaged tree ([ErrDamaged]).
 	Force bool
-	// Finish allows to write over an unfinished publish of a flat tree.
+	// Finish allows to overwrite an unfinished publish of a flat tree.
 	Finish bool
-	// Emergency closes an open rollout in the same transaction. It is never
-	// unchanged: hosts of the rollout may use another version than the one in use.
+	// Emergency closes an open rollout in the same transaction. It publishes even
+	// unchanged keys, because hosts of the rollout may use another version than the
+	// one in use.
 	Emergency bool
-	// Dry prepares a version for a dry run: also while the tree is frozen. It is
-	// not among the versions that are kept.
+	// Dry prepares a version for a dry run, even while the tree is frozen. Garbage
+	// collection does not keep such a version.
 	Dry bool
-	// NoDelta keeps the difference to the version before out of ready and of the
-	// calls of rollouts: readers take the contents from their objects alone.
+	// NoDelta keeps the difference to the previous version out of ready and of the
+	// calls of rollouts. Readers then read the contents from the objects.
 	NoDelta bool
 
 	Logger *slog.Logger // nil: discard
 
-	// step, if not nil, is called before each write, with a name for it. Tests
-	// end the publisher there.
+	// step, if not nil, is called before each write with the name of the step.
+	// Tests end the publisher there.
 	step func(name string) error
-	base *state // what an edit began with; nil: no edit
+	base *state // the tree that an edit started from; nil: no edit
 }
 
-// Result tells what a publish did.
+// Result describes what a publish did.
 type Result struct {
 	Layout string `json:"layout"`
-	// Generation is the one in use now (or, prepared, the version's number):
-	// what the next Check takes.
+	// Generation is the generation in use now, or the number of a prepared version.
+	// Use it as the next Check.
 	Generation int64 `json:"generation"`
 	// Version and Previous are the versions of a versioned tree.
 	Version  int64  `json:"version,omitempty"`
@@ -65,17 +66,18 @@ type Result struct {
 	Digest   string `json:"digest,omitempty"`
 	Count    int    `json:"count"` // keys
 	Size     int64  `json:"size"`  // bytes of all values
-	// Unchanged says that the tree in use was the same already, so that
-	// nothing was written.
+	// Unchanged says that the tree in use was the same already. Nothing was
+	// written.
 	Unchanged bool     `json:"unchanged"`
 	Changes   []Change `json:"changes"`
-	// Delta is the difference to the version in use, for a rollout's call; nil
-	// when it is too large, or not for everybody who may read that.
+	// Delta is the difference to the version in use, for a rollout's call. It is
+	// nil when it is too large, or when not all readers of the call may read the
+	// contents.
 	Delta *Delta `json:"-"`
 }
 
-// ConflictError says that another generation is in use than was expected. It
-// matches [ErrConflict].
+// ConflictError says that the generation in use is not the expected one. It matches
+// [ErrConflict].
 type ConflictError struct {
 	Path       string
 	Want, Have int64
@@ -89,17 +91,17 @@ func (e *ConflictError) Error() string {
 // Is makes the error match ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// Publish makes keys the tree in use. It waits for the publishers' lock. When it
-// returns an error, the tree in use is the one from before, or, in a flat tree
-// that did not fit into one request, ready is absent and the error matches
+// Publish makes keys the tree in use. It waits for the publishers' lock. After an
+// error the old tree is still in use, with one exception: a flat tree that does not
+// fit into one request may be left without ready. Then the error matches
 // [ErrUnfinished] and says how to finish.
 func Publish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
 	return publish(ctx, s, cfg, true)
 }
 
-// Prepare writes keys as a version and leaves the one in use in use. The
-// version becomes visible when ready is set, by a rollout. A frozen config is
-// refused here already, for that would be.
+// Prepare writes keys as a version and does not put it into use. A rollout does
+// that later by setting ready. Prepare rejects a frozen config, because the rollout
+// would fail.
 func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
 	if cfg.Layout == LayoutFlat {
 		return Result{}, noVersions(cfg.Path)
@@ -107,7 +109,7 @@ func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result
 	return publish(ctx, s, cfg, false)
 }
 
-// noVersions is the error of what only a versioned tree can do.
+// noVersions returns the error of an operation that needs a versioned tree.
 func noVersions(root string) error {
 	return fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
 }
@@ -152,10 +154,10 @@ func (c *PublishConfig) fill() error {
 	return checkKeys(c)
 }
 
-// who is what the lock's znode says.
+// who returns the text for the lock's znode.
 func (c *PublishConfig) who() string { return c.Author + "@" + c.Host }
 
-// at calls the seam for tests.
+// at calls step, the hook of the tests.
 func (c *PublishConfig) at(step string) error {
 	if c.step == nil {
 		return nil
@@ -198,7 +200,7 @@ func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
 	return p.versioned(ctx, st, flip)
 }
 
-// layoutFor tells in which layout the tree is to be written.
+// layoutFor returns the layout to write the tree in.
 func (c *PublishConfig) layoutFor(st *state) (string, error) {
 	unfinished := !st.exists && hasKeys(st.nodes)
 	switch {
@@ -216,7 +218,7 @@ func (c *PublishConfig) layoutFor(st *state) (string, error) {
 	return LayoutVersioned, nil
 }
 
-// unfinishedError says how to go on.
+// unfinishedError says how to continue.
 func unfinishedError(root string) error {
 	return fmt.Errorf("config %s: %w: there are keys and no ready, so another writer is at work or died half-way; "+
 		"readers keep the tree from before. To finish, publish the whole tree again, or declare what is there complete", root, ErrUnfinished)
@@ -232,8 +234,8 @@ func hasKeys(nodes map[string]*flatRow) bool {
 	return false
 }
 
-// check compares the state with what was expected, and the new size with the
-// old one.
+// check compares the state with the expected one, and the new size with the old
+// one.
 func (c *PublishConfig) check(st *state) error {
 	if c.Check != nil && *c.Check != st.generation() {
 		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.generation()}
@@ -252,8 +254,8 @@ func (c *PublishConfig) check(st *state) error {
 	return checkSchema(c)
 }
 
-// Finish declares the keys that an unfinished publish of a flat tree has left
-// complete: it creates ready. The result tells what is in use now.
+// Finish completes an unfinished publish of a flat tree with the keys that are
+// there: it creates ready. The result describes the tree in use now.
 func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
 	cfg.Keys = nil
 	if err := cfg.fill(); err != nil {

@@ -16,21 +16,22 @@ import (
 // Publishing a flat tree: the ready rule, the writer's side (ZooKeeper paper,
 // 2.3).
 //
-// Steps, under the publishers' lock, every request a multi that checks the
-// lock's znode: when all changes fit into one multi, that multi deletes ready,
-// makes the changes and creates ready, so that nobody sees anything between.
-// Otherwise: delete ready; make the changes; create ready.
+// Steps, under the publishers' lock; every request is a multi that checks the
+// lock's znode. If all changes fit into one multi, that multi deletes ready, makes
+// the changes and creates ready, so no reader sees a state in between. Otherwise:
+// delete ready; make the changes; create ready.
 //
-// A publisher that dies in between leaves ready absent, and with it the tree
-// from before in use everywhere. The next publisher is told.
+// A publisher that dies in between leaves the tree without ready. All readers keep
+// the old tree, and the next publisher gets an error.
 //
-// A lost reply makes the step unknown. Then what is there is read again, and the
-// rest of the changes is computed anew: nobody else writes while the lock holds.
-// Tools that know nothing of the lock do: keys are set and deleted at the versions
-// that were read. Where one has changed, the rest is computed anew, too, and a publish
-// that expects a certain tree is refused as long as nothing was changed.
+// After a lost reply the outcome of a step is unknown. Then the publisher reads the
+// tree again and computes the remaining changes. No other publisher writes while it
+// holds the lock, but tools without the lock may. So it sets and deletes keys only
+// at the versions that it read. If a key has changed, it computes the remaining
+// changes again. If it has changed nothing yet, and the publish expects a certain
+// tree, it returns an error instead.
 
-// flatSize is what an operation adds to a multi besides path and data.
+// flatSize is the size of an operation in a multi, besides path and data.
 const flatSize = 160
 
 // flat makes the keys the tree in use.
@@ -67,7 +68,7 @@ func (p *publisher) flat(ctx context.Context, st *state) (Result, error) {
 	return Result{}, p.flatError(ctx, session.ErrUnknown, touched)
 }
 
-// flatError adds how to go on when ready was deleted already.
+// flatError adds how to continue when ready was deleted already.
 func (p *publisher) flatError(ctx context.Context, err error, touched bool) error {
 	if touched {
 		return fmt.Errorf("%w: %w", unfinishedError(p.cfg.Path), err)
@@ -78,7 +79,8 @@ func (p *publisher) flatError(ctx context.Context, err error, touched bool) erro
 	return flipError(ctx, p.s, p.cfg.Path, err)
 }
 
-// otherTool reports whether a multi failed because a key is not as it was read.
+// otherTool reports whether a multi failed because a key has changed since it was
+// read.
 func (p *publisher) otherTool(err error) bool {
 	var multi *session.MultiError
 	if !errors.As(err, &multi) {
@@ -96,16 +98,17 @@ func (p *publisher) otherTool(err error) bool {
 	return false
 }
 
-// flatOnce makes the tree what it is to be, beginning with the state st.
-// touched is set before the first request that can leave ready absent.
+// flatOnce turns the state st into the wanted tree. It sets touched before the
+// first request that can leave the tree without ready.
 func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) error {
 	ready := readyPath(p.cfg.Path)
 	begin := append([]session.Op{p.guard}, Absent(freezePath(p.cfg.Path))...)
 	if st.exists {
-		// Flat publishers delete ready and create it again, so its version is nearly
-		// always 0 and says nothing about a writer without the lock. It need not: keys
-		// are changed at the versions read, and what that writer did to the other keys
-		// is found by the reading after this, which must show the tree that is wanted.
+		// Flat publishers delete ready and create it again, so its version is
+		// nearly always 0 and says nothing about a writer without the lock. That is
+		// fine: keys are changed at the versions that were read, and the read after
+		// this finds what that writer did to the other keys. That read must show
+		// the wanted tree.
 		begin = append(begin, session.DeleteOp(ready, st.stat.Version))
 	}
 	end := session.CreateOp(ready, nil, session.Persistent)
@@ -142,7 +145,7 @@ func (p *publisher) flatOnce(ctx context.Context, st *state, touched *bool) erro
 	return err
 }
 
-// sizedOps are operations with what each takes of a request.
+// sizedOps are operations with the size of each in a request.
 type sizedOps struct {
 	ops   []session.Op
 	sizes []int
@@ -153,8 +156,8 @@ func (o *sizedOps) add(op session.Op, data int) {
 	o.sizes = append(o.sizes, len(op.Path())+data+flatSize)
 }
 
-// head returns how many operations fit into one multi, with room for what
-// stands before and behind them; at least one.
+// head returns how many operations fit into one multi, with room for the operations
+// before and after them. It returns at least one.
 func (o *sizedOps) head() int {
 	size := 0
 	for i, n := range o.sizes {
@@ -165,8 +168,8 @@ func (o *sizedOps) head() int {
 	return len(o.ops)
 }
 
-// flatOps returns what turns the znodes of st into the keys: deletes, deepest
-// first, then creates and sets, parents first.
+// flatOps returns the operations that turn the znodes of st into the keys: deletes,
+// deepest first, then creates and sets, parents first.
 func (p *publisher) flatOps(st *state) *sizedOps {
 	want := p.cfg.znodes()
 	var gone []string
@@ -192,7 +195,7 @@ func (p *publisher) flatOps(st *state) *sizedOps {
 	return ops
 }
 
-// znodes returns the znodes of a flat tree: the keys, and what lies above them.
+// znodes returns the znodes of a flat tree: the keys and their parents.
 func (c *PublishConfig) znodes() map[string][]byte {
 	znodes := make(map[string][]byte, len(c.Keys))
 	for key, value := range c.Keys {

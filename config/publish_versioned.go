@@ -20,9 +20,9 @@ import (
 // znode; set ready to it at the version of ready that was read, in one multi
 // with the guard against a freeze.
 //
-// Guarantees: until the last step nobody sees anything; a publisher that dies
-// before leaves only objects and a version that garbage collection takes. Of two
-// publishers one wins and the other is told.
+// Guarantees: until the last step no reader sees a change. A publisher that dies
+// before it leaves only objects and a version, which garbage collection deletes. Of
+// two publishers one wins and the other gets an error.
 
 // versioned writes the keys as a version and, with flip, makes it the one in use.
 func (p *publisher) versioned(ctx context.Context, st *state, flip bool) (Result, error) {
@@ -121,8 +121,8 @@ func addParts(objects map[digest][]byte, value []byte) digest {
 	return sum
 }
 
-// strike takes out of objects those that this version refers to: they are
-// stored. The parts of split values are left in; they are found to exist.
+// strike removes the objects that this version refers to, because they are stored
+// already. It leaves the parts of split values; writing them finds that they exist.
 func (c *content) strike(objects map[digest][]byte) {
 	for i, sum := range c.buckets {
 		delete(objects, sum)
@@ -179,7 +179,7 @@ func (p *publisher) writeVersion(ctx context.Context, m *manifest) (int64, error
 	return 0, fmt.Errorf("config %s: write version: %w", p.cfg.Path, session.ErrUnknown)
 }
 
-// findVersion returns the path of the version with the id; empty when there is none.
+// findVersion returns the path of the version with the id, or "".
 func findVersion(ctx context.Context, s *session.Session, root, id string) (string, error) {
 	dir := root + "/" + elemVersions
 	if err := s.Sync(ctx, dir); err != nil {

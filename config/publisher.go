@@ -13,21 +13,21 @@ type PublisherConfig struct {
 	// Layout is auto (that of the tree in use, versioned for a new one), flat
 	// or versioned.
 	Layout string
-	// Schema is a JSON Schema that every tree must satisfy, see [CheckSchema];
-	// nil: the tree's own, if it has one.
+	// Schema is a JSON Schema that every tree must satisfy, see [CheckSchema]. nil:
+	// the tree's own schema, if any.
 	Schema []byte
-	// Force allows what exceeds [MaxRatio], and in a versioned tree values over
-	// [MaxValue].
+	// Force allows to exceed [MaxRatio], and to store values over [MaxValue] in a
+	// versioned tree.
 	Force  bool
 	Author string       // who; default: the user
 	Host   string       // where; default: the host name
 	Logger *slog.Logger // nil: discard
 }
 
-// Publisher publishes one config tree, again and again, from a program. It holds
-// no state beside its configuration, and nothing in ZooKeeper between two calls;
-// it may be used by several goroutines, and several publishers may share a path:
-// each publish takes the publishers' lock.
+// Publisher publishes one config tree from a program, any number of times. It has
+// no state besides its configuration, and holds nothing in ZooKeeper between two
+// calls. Several goroutines may use it. Several publishers may share a path,
+// because each publish takes the publishers' lock.
 type Publisher struct {
 	sessions Sessions
 	cfg      PublisherConfig
@@ -38,7 +38,7 @@ func NewPublisher(sessions Sessions, cfg PublisherConfig) *Publisher {
 	return &Publisher{sessions: sessions, cfg: cfg}
 }
 
-// request is one publish of this publisher.
+// request returns the configuration of one publish.
 func (p *Publisher) request(message string) PublishConfig {
 	return PublishConfig{
 		Path: p.cfg.Path, Layout: p.cfg.Layout, Schema: p.cfg.Schema, Message: message, Force: p.cfg.Force,
@@ -46,8 +46,8 @@ func (p *Publisher) request(message string) PublishConfig {
 	}
 }
 
-// Publish makes keys the tree in use; a key that is not among them is removed.
-// It is [Publish] with the publisher's configuration.
+// Publish makes keys the tree in use. It removes all other keys. It is [Publish]
+// with the publisher's configuration.
 func (p *Publisher) Publish(ctx context.Context, keys map[string][]byte, message string) (Result, error) {
 	s, err := p.sessions.Session(ctx)
 	if err != nil {
@@ -58,14 +58,14 @@ func (p *Publisher) Publish(ctx context.Context, keys map[string][]byte, message
 	return Publish(ctx, s, cfg)
 }
 
-// maxEdits bounds how often an edit is made again because others were faster.
+// maxEdits bounds how often an edit is repeated because other publishers were
+// faster.
 const maxEdits = 100
 
-// Edit changes the tree in use: edit gets its keys, which it may change as it
-// likes, and what it leaves is published, unless somebody else has published
-// meanwhile. Then edit is called again with the newer keys, so that no change of
-// another is lost. An error of edit ends it, with nothing changed. Without a tree
-// edit gets no keys.
+// Edit changes the tree in use. It calls edit with the current keys, which edit may
+// change, and publishes the result. If another publisher was faster, it calls edit
+// again with the newer keys, so no change is lost. If edit returns an error,
+// nothing changes. If there is no tree, edit gets an empty map.
 func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map[string][]byte) error) (Result, error) {
 	for range maxEdits {
 		s, err := p.sessions.Session(ctx)
@@ -94,8 +94,8 @@ func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map
 	return Result{}, fmt.Errorf("edit config %s: others were faster %d times: %w", p.cfg.Path, maxEdits, ErrConflict)
 }
 
-// Rollback makes the content of an older version the one in use, as a new
-// version; with to 0 that before the one in use. See [Rollback].
+// Rollback publishes the content of an older version as a new version. If to is 0,
+// it takes the version before the one in use. See [Rollback].
 func (p *Publisher) Rollback(ctx context.Context, to int64, message string) (Result, error) {
 	s, err := p.sessions.Session(ctx)
 	if err != nil {

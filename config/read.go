@@ -11,11 +11,11 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// maxTries bounds how often a reading is repeated that changes made worthless.
+// maxTries bounds how often a read is repeated because the tree changed during it.
 const maxTries = 20
 
-// Read reads the tree in use, once, in the layout that its ready announces. It
-// returns an error that matches [ErrNotReady] when there is none.
+// Read reads the tree in use, once, in the layout that its ready announces. If
+// there is no tree, the error matches [ErrNotReady].
 func Read(ctx context.Context, s *session.Session, root string) (*view.Tree, error) {
 	st, err := readState(ctx, s, root)
 	if err != nil {
@@ -48,9 +48,9 @@ func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) 
 	return c.tree("", root, Ready{Previous: c.Parent}, 0), nil
 }
 
-// ReadReady reads the record of a versioned tree's ready, and its stat: its
-// version guards a flip. The error matches [ErrNotReady] when there is
-// no ready, [ErrNoVersion] when it belongs to a flat tree.
+// ReadReady reads the record of a versioned tree's ready and its stat. The version
+// in the stat guards a flip. The error matches [ErrNotReady] when there is no
+// ready, [ErrNoVersion] when it belongs to a flat tree.
 func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
 	data, st, err := s.Get(ctx, readyPath(root))
 	if errors.Is(err, session.ErrNoNode) {
@@ -69,10 +69,10 @@ func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, ses
 	return r, st, nil
 }
 
-// state is what a root holds at one moment.
+// state is the tree below a root at one moment.
 type state struct {
 	exists bool   // ready stands
-	layout string // of what stands; empty when nothing does
+	layout string // of the tree in use; empty without one
 	ready  Ready  // versioned
 	stat   session.Stat
 	last   int64
@@ -92,7 +92,7 @@ type flatRow struct {
 // isKey reports whether the znode is a key and not only the parent of keys.
 func (r *flatRow) isKey() bool { return len(r.data) > 0 || len(r.children) == 0 }
 
-// generation is what Check is compared with.
+// generation returns the generation that Check is compared with.
 func (st *state) generation() int64 {
 	switch {
 	case !st.exists:
@@ -138,7 +138,7 @@ func (st *state) keys() *view.Keys {
 	return keysOf(st.nodes)
 }
 
-// readState reads what is there as of one moment.
+// readState reads the tree as of one moment.
 func readState(ctx context.Context, s *session.Session, root string) (*state, error) {
 	st, err := lookState(ctx, s, root)
 	if err == nil && st.damaged != nil {
@@ -147,8 +147,8 @@ func readState(ctx context.Context, s *session.Session, root string) (*state, er
 	return st, err
 }
 
-// lookState is readState for those who replace what is there: that it is damaged
-// is no error, and it counts as empty then.
+// lookState is readState for callers that replace the tree. A damaged tree is no
+// error and counts as empty.
 func lookState(ctx context.Context, s *session.Session, root string) (*state, error) {
 	if err := session.ValidatePath(root); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -206,7 +206,8 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 	return st, !ok || after.Czxid != stat.Czxid || after.Mzxid != stat.Mzxid, err
 }
 
-// orDamaged is the end of a reading that tells damage from what failed.
+// orDamaged ends a read with an error. It distinguishes a damaged tree from a
+// failed request.
 func (st *state) orDamaged(err error) (*state, bool, error) {
 	for _, damage := range []error{ErrDigest, errManifest, errBucket, errGone} {
 		if errors.Is(err, damage) {
@@ -217,9 +218,8 @@ func (st *state) orDamaged(err error) (*state, bool, error) {
 	return st, false, err
 }
 
-// walk reads all znodes below the root, level by level, without watches, by
-// their relative paths; nil when the root does not exist. The second result is
-// the largest zxid.
+// walk reads all znodes below the root, level by level, without watches. It returns
+// them by relative path (nil when the root does not exist) and the largest zxid.
 func walk(ctx context.Context, s *session.Session, root string) (map[string]*flatRow, int64, error) {
 	nodes, last := map[string]*flatRow{}, int64(0)
 	level := []string{""}
@@ -270,7 +270,7 @@ func walk(ctx context.Context, s *session.Session, root string) (map[string]*fla
 	return nodes, last, nil
 }
 
-// keysOf makes keys of the znodes of a flat tree.
+// keysOf returns the keys of the znodes of a flat tree.
 func keysOf(nodes map[string]*flatRow) *view.Keys {
 	edit := (*view.Keys)(nil).Edit()
 	for _, rel := range slices.Sorted(maps.Keys(nodes)) {

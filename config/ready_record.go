@@ -15,21 +15,22 @@ var ErrFormat = errors.New("unknown format")
 
 // Ready is the data of the ready znode of a versioned tree.
 type Ready struct {
-	// Format is 1. It tells a versioned tree from a flat one.
+	// Format is 1. It distinguishes the ready of a versioned tree from that of a
+	// flat one.
 	Format int `json:"zkagent"`
 	// Version is the version in use.
 	Version int64 `json:"version"`
 	// Digest is the digest of the whole version, "sha256:<hex>".
 	Digest string `json:"digest"`
-	// Previous is the version that was in use before; 0 when there was none.
+	// Previous is the version that was in use before; 0 for the first one.
 	Previous int64 `json:"previous,omitempty"`
 	// Rollout names the rollout that activates the version, if there is one.
 	Rollout string `json:"rollout,omitempty"`
-	// Hosts is the number of subscribers when the version came into use: they
-	// spread their reports by it.
+	// Hosts is the number of subscribers when the version came into use. They
+	// spread their reports over a time that grows with it.
 	Hosts int `json:"hosts,omitempty"`
-	// Delta is the difference to the version before; nil when it is too large,
-	// or not for everybody who may read ready.
+	// Delta is the difference to the version before. It is nil when it is too
+	// large, or when not all readers of ready may read the contents.
 	Delta *Delta `json:"delta,omitempty"`
 }
 

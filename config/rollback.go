@@ -7,16 +7,16 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Rollback makes the content of an older version the one in use, as a new
-// version: history only moves forward. With to 0 it is the version before the
-// one in use. Of cfg, the path and what describes the new version are used, and
-// Check; the bounds are not, for the content was in use before.
+// Rollback makes the content of an older version the one in use, as a new version:
+// history only moves forward. If to is 0, it takes the version before the one in
+// use. It uses the path, the description of the new version and Check from cfg. It
+// does not check the bounds, because the content was in use before.
 func Rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64) (Result, error) {
 	return rollback(ctx, s, cfg, to, true)
 }
 
-// PrepareRollback writes the version of a [Rollback] and leaves the one in use
-// in use, as [Prepare] does.
+// PrepareRollback writes the version of a [Rollback] and does not put it into use,
+// like [Prepare].
 func PrepareRollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64) (Result, error) {
 	return rollback(ctx, s, cfg, to, false)
 }
@@ -39,8 +39,9 @@ func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int
 	return res, nil
 }
 
-// rollback writes a version with the buckets of an older one, whose objects are
-// all there: they are kept as long as the version is.
+// rollback writes a version with the buckets of an older one. All objects of the
+// older version exist, because garbage collection keeps them as long as the
+// version.
 func (p *publisher) rollback(ctx context.Context, to int64, flip bool) (Result, error) {
 	root := p.cfg.Path
 	st, err := lookState(ctx, p.s, root)

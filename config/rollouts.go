@@ -12,7 +12,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The znodes of rollouts, as far as versions have to do with them:
+// The znodes of rollouts that this package uses:
 //
 //	<root>/rollouts/current          the name of the open rollout
 //	<root>/rollouts/r-<S>            its proposal
@@ -21,7 +21,7 @@ import (
 //	<root>/rollouts/shards/<h>/<id>  (E) a subscription
 //
 // h is the first six bits of the SHA-256 of the agent's id, in two hexadecimal
-// digits. Package fleet knows the rest.
+// digits. Package fleet defines the other znodes.
 
 // Shards is the number of shards.
 const Shards = 64
@@ -60,16 +60,16 @@ func Absent(path string) []session.Op {
 	return []session.Op{session.CreateOp(path, nil, session.Persistent), session.DeleteOp(path, -1)}
 }
 
-// ErrOpen says that a rollout of the tree is open, so that nothing else is
-// published.
+// ErrOpen says that a rollout of the tree is open, so no other publish is allowed.
 var ErrOpen = errors.New("another rollout is open")
 
-// GatePath is how far a rollout is.
+// GatePath is the znode with the state of a rollout.
 func GatePath(root, name string) string { return RolloutsPath(root) + "/" + name + "/gate" }
 
-// CloseOps end the open rollout in the same transaction as what follows: an
-// emergency any, others only a dry run, which a publish ends. Without an open
-// rollout they fail when there is one by then. The error matches [ErrOpen].
+// CloseOps returns operations that end the open rollout in the caller's
+// transaction. An emergency ends any rollout, another publish only a dry run. If no
+// rollout is open, the operations make the transaction fail when one is opened
+// meanwhile. If the open rollout must stay, the error matches [ErrOpen].
 func CloseOps(ctx context.Context, s *session.Session, root, by string, emergency bool) ([]session.Op, error) {
 	name, _, err := s.Get(ctx, CurrentPath(root))
 	if errors.Is(err, session.ErrNoNode) {
@@ -144,8 +144,8 @@ func SubscriberIDs(ctx context.Context, s *session.Session, root string) (map[st
 	return ids, nil
 }
 
-// createShards creates the shards that do not exist yet. Agents create their
-// own when it is missing.
+// createShards creates the missing shards. An agent creates its own shard when it
+// is missing.
 func (p *publisher) createShards(ctx context.Context) error {
 	names := ShardNames()
 	if _, ok, err := p.s.Exists(ctx, ShardPath(p.cfg.Path, names[Shards-1])); err != nil || ok {
@@ -161,8 +161,8 @@ func (p *publisher) createShards(ctx context.Context) error {
 	return createAll(ctx, p.s, ops)
 }
 
-// createAll creates znodes in one multi behind its first operation; one that
-// exists already does not matter.
+// createAll runs ops, a guard followed by creates, in one multi. It ignores znodes
+// that exist already.
 func createAll(ctx context.Context, s *session.Session, ops []session.Op) error {
 	for tries := 0; len(ops) > 1; {
 		_, err := s.Multi(ctx, ops...)

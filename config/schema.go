@@ -13,19 +13,19 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// SchemaKey is the key of a tree's own JSON Schema. It travels with the tree, so
-// that everybody who checks a version checks it against the same one.
+// SchemaKey is the key of a tree's own JSON Schema. It is part of the tree, so that
+// every host checks a version against the same schema.
 const SchemaKey = ".schema.json"
 
 // ErrSchema is matched by errors about a tree that violates its schema.
 var ErrSchema = errors.New("violates the schema")
 
-// ErrSchemaBudget is matched by the error about a schema that takes too long: a
-// few hundred bytes whose parts refer to each other twice double the work with
-// each level.
+// ErrSchemaBudget is matched by the error of a schema that takes too long. In a
+// schema of a few hundred bytes, parts that refer to each other twice double the
+// work with each level.
 var ErrSchemaBudget = errors.New("the schema takes too much work")
 
-// What one check may take. A host takes about a microsecond for a step.
+// Bounds on the steps of one check. A host takes about a microsecond for a step.
 const (
 	maxSchema      = 1 << 20
 	schemaSteps    = 200_000 // and
@@ -60,7 +60,7 @@ func (b *schemaBudget) step() {
 	}
 }
 
-// budgeted runs a check; it ends when its budget does.
+// budgeted runs a check and ends it when its budget is used up.
 func budgeted(keys int, check func(*schemaBudget) error) (err error) {
 	b := &schemaBudget{limit: schemaSteps + schemaKeySteps*keys, until: time.Now().Add(maxSchemaTime)}
 	defer func() {
@@ -73,14 +73,14 @@ func budgeted(keys int, check func(*schemaBudget) error) (err error) {
 	return check(b)
 }
 
-// CheckSchema validates a tree against a JSON Schema (draft 2020-12 unless it
-// says otherwise). With a nil schema, the tree's own is taken; without one there
-// is nothing to check.
+// CheckSchema validates a tree against a JSON Schema (draft 2020-12 unless it says
+// otherwise). If schema is nil, it uses the tree's own schema, and without that it
+// checks nothing.
 //
-// What is validated is one object: a key a/b is the property b of the object a.
-// A value that is JSON (a number, true, an object, ...) counts as that, any other
-// as a string. The key .schema.json is left out. References to other documents
-// are refused.
+// It validates one object: a key a/b is the property b of the object a. A value
+// that is valid JSON (a number, true, an object, ...) counts as JSON, any other
+// value as a string. The key .schema.json is left out. References to other
+// documents are refused.
 func CheckSchema(schema []byte, t *view.Tree) error {
 	if schema == nil {
 		own, ok := t.Get(SchemaKey)
@@ -115,7 +115,7 @@ func checkSchemaOf(schema []byte, t *view.Tree, budget *schemaBudget) error {
 	return nil
 }
 
-// schemaError is what a schema has against a tree. It matches [ErrSchema].
+// schemaError lists the violations of a schema. It matches [ErrSchema].
 type schemaError struct{ err error }
 
 // Error implements error. The first line of the library's text names the schema,
@@ -184,7 +184,7 @@ func put(doc map[string]any, key string, value []byte) error {
 	return nil
 }
 
-// typed is the JSON value of a text that is one, else the text.
+// typed returns the JSON value of a text that is valid JSON, else the text.
 func typed(value []byte) any {
 	if len(bytes.TrimSpace(value)) == 0 || !json.Valid(value) {
 		return string(value)
@@ -196,7 +196,7 @@ func typed(value []byte) any {
 	return v
 }
 
-// checkSchema validates what is to be published.
+// checkSchema validates the keys of a publish.
 func checkSchema(c *PublishConfig) error {
 	err := CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))
 	if err != nil {

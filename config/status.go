@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// Status tells how a config stands: what is in use, what is waited for.
+// Status is the state of a config: the tree in use, and what the watcher waits for.
 type Status struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
 	Layout string `json:"layout"` // as found: flat, versioned or plain; empty until known
 	// Following says that a session is being used.
 	Following bool `json:"following"`
-	// Waiting says in words what is waited for; empty when the newest state of
-	// the tree is in use.
+	// Waiting says in words what the watcher waits for. It is empty when the newest
+	// state of the tree is in use.
 	Waiting string `json:"waiting,omitempty"`
-	// Since is when Waiting, or the tree in use, became what it is.
+	// Since is when Waiting or the tree in use last changed.
 	Since time.Time `json:"since"`
-	// Generation, Digest and Keys are those of the tree in use; 0 and empty
-	// when none was passed on yet.
+	// Generation, Digest and Keys describe the tree in use. They are zero before
+	// the first tree.
 	Generation int64  `json:"generation"`
 	Digest     string `json:"digest,omitempty"`
 	Keys       int    `json:"keys"`
-	// Torn counts readings that were thrown away, for the tree changed
-	// meanwhile.
+	// Torn counts reads that were discarded because the tree changed meanwhile.
 	Torn uint64 `json:"torn"`
-	// Err is what is wrong; nil when nothing is. The last good tree stays.
+	// Err is the current problem or nil. The last good tree stays in use.
 	Err error `json:"-"`
 }
 
@@ -46,7 +45,8 @@ func (b *board) edit(fn func(*Status)) {
 	b.p.Store(&s)
 }
 
-// wait notes what is waited for. The time of a wait that goes on stays.
+// wait notes what the watcher waits for. It keeps the start time of a wait that
+// continues.
 func (b *board) wait(what string) {
 	b.edit(func(s *Status) {
 		if s.Waiting != what {

@@ -44,17 +44,17 @@ type SubscriberConfig struct {
 // maxError bounds the error of a subscription in bytes.
 const maxError = 1024
 
-// Subscriber tells publishers and other agents what this agent uses:
+// Subscriber publishes which version this agent uses:
 //
 //	<root>/rollouts/shards/<h>/<agent id>   (E)  {"version":N,"state":"ok|failed|held","error":"..."}
 //
-// Guarantees: while Run runs, the znode exists in this session, also after
-// somebody deleted it, and says what was reported last. A znode of another
-// session of the same agent is waited for, and never deleted.
+// Guarantees: while Run runs, the znode exists in this session and holds the last
+// report. If another client deletes it, Run creates it again. Run waits for a znode
+// of another session of the same agent and never deletes it.
 //
-// That a version is in use is written at a random moment of the second that
-// follows, or of more in a large fleet: a millisecond for each host. What else
-// is reported is written at once. Nothing relies on a timely report.
+// A report that a version is in use is written after a random delay, up to a second
+// or, in a large fleet, a millisecond per host. All other reports are written at
+// once. Nothing relies on a timely report.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	log    *slog.Logger
@@ -75,8 +75,8 @@ func NewSubscriber(cfg SubscriberConfig) *Subscriber {
 	}
 }
 
-// Report notes what this agent uses now. It never blocks; reports that come
-// faster than they are written are folded into one.
+// Report notes the version that this agent uses now. It never blocks. If reports
+// come faster than Run writes them, Run writes only the newest.
 func (b *Subscriber) Report(version int64, state string, err error) {
 	now := Subscription{Version: version, State: state}
 	if err != nil {
@@ -92,15 +92,16 @@ func (b *Subscriber) Report(version int64, state string, err error) {
 	}
 }
 
-// Spread tells how many hosts subscribe, by which the reports are spread.
+// Spread sets the number of subscribed hosts, which determines the delay of
+// reports.
 func (b *Subscriber) Spread(hosts int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hosts = hosts
 }
 
-// delay is after what time a report is written: a znode that is not there yet
-// is created with the newest.
+// delay returns how long a report waits before it is written. A missing znode is
+// created at once with the newest report.
 func (b *Subscriber) delay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +111,8 @@ func (b *Subscriber) delay() time.Duration {
 	return rand.N(max(time.Second, time.Duration(b.hosts)*time.Millisecond)) //nolint:gosec // It spreads load and is no secret.
 }
 
-// Owned tells whether the znode is this session's, and closes the channel when
-// that changes: of two agents with one id only one takes part in rollouts.
+// Owned reports whether this session owns the znode. The channel is closed when
+// that changes. Of two agents with one id, only the owner takes part in rollouts.
 func (b *Subscriber) Owned() (bool, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +129,7 @@ func (b *Subscriber) own(mine bool) {
 	}
 }
 
-// data is what the znode is to say.
+// data returns the data for the znode.
 func (b *Subscriber) data() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,12 +159,12 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
-		_ = s.Sleep(ctx, retryPause) // what ended it ends the next Run, which tidies up
+		_ = s.Sleep(ctx, retryPause) // an ended context or session ends the next Run, which cleans up
 	}
 }
 
-// pass gives the node what is reported. What is reported while a report waits
-// goes with it.
+// pass writes reports to the node. A report that comes during the delay of another
+// is written with it.
 func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
 	var due <-chan time.Time
 	for {
@@ -184,8 +185,8 @@ func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
 	}
 }
 
-// Subscribers returns what the agents use that subscribe to the config, sorted
-// by id. An agent whose data cannot be decoded has the state failed.
+// Subscribers returns the subscriptions to the config, sorted by agent id. An agent
+// whose data cannot be decoded has the state failed.
 func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscription, error) {
 	shards, err := SubscriberIDs(ctx, s, root)
 	if err != nil {

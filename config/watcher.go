@@ -23,12 +23,12 @@ type Watcher struct {
 	last *view.Tree // as passed on; only Run touches it
 	up   func(view.Update)
 
-	// Contents of versions, over sessions too: contents are named by their
-	// digests, so that what was read once need not be read again. inUse is what
-	// ready named last, ahead what ReadVersion read last; nil: none.
+	// Versions in memory, kept across sessions: digests name contents, so no
+	// content is read twice. inUse is the version that ready named last. ahead is
+	// the version that ReadVersion read last. nil: none.
 	inUse, ahead atomic.Pointer[content]
 	hosts        atomic.Int64 // as ready says
-	badDelta     atomic.Int64 // the version whose difference was refused last
+	badDelta     atomic.Int64 // the last version whose difference did not apply
 }
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
@@ -40,10 +40,10 @@ func NewWatcher(cfg Config) *Watcher {
 	return w
 }
 
-// Status tells how the config stands. It may be called at any time.
+// Status returns the current status. It may be called at any time.
 func (w *Watcher) Status() Status { return w.board.load() }
 
-// Hosts is how many agents subscribed when the version in use was published.
+// Hosts returns how many agents subscribed when the version in use was published.
 func (w *Watcher) Hosts() int { return int(w.hosts.Load()) }
 
 // errLayout ends the following of one layout: the tree has another one now.
@@ -52,11 +52,10 @@ var errLayout = errors.New("tree has another layout")
 // errSettings says that the Config is wrong.
 var errSettings = errors.New("layout is unknown")
 
-// Run calls up with the tree after every completed change, beginning with the
-// present one. A tree that equals the last one, of a former session too, is not
-// passed on. Run returns nil when ctx ends, and the cause when the session ends;
-// what a person can put right (a refused ACL, a digest that is wrong) it tells
-// in Status, and goes on.
+// Run calls up with the current tree and then after every completed change. It
+// skips a tree that equals the last one, even from a former session. Run returns
+// nil when ctx ends, and the cause when the session ends. It reports problems that
+// a person can fix (a refused ACL, a wrong digest) in Status, and continues.
 func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	w.up = up
 	w.board.edit(func(st *Status) { st.Following = true })
@@ -83,7 +82,7 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 		case err == nil || errors.Is(err, errSettings) || ctx.Err() != nil || s.Context().Err() != nil:
 			return mirror.Ended(ctx, s, err)
 		}
-		// Whatever it is, the session lives: it may be better in a while.
+		// The session still lives, so retry later.
 		w.setErr(err)
 		if err = s.Sleep(ctx, retryPause); err != nil {
 			return mirror.Ended(ctx, s, err)
@@ -113,10 +112,10 @@ func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	return fmt.Errorf("config %s: %w: %q", w.cfg.Name, errSettings, w.cfg.Layout)
 }
 
-// auto reports whether the layout may change under way.
+// auto reports whether the layout may change while the tree is followed.
 func (w *Watcher) auto() bool { return w.cfg.Layout == "" || w.cfg.Layout == LayoutAuto }
 
-// detect waits for ready and tells which layout it announces.
+// detect waits for ready and reports whether it announces a versioned tree.
 func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) {
 	for {
 		data, _, err := s.Get(ctx, w.readyPath())
@@ -124,7 +123,7 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 		case err == nil:
 			r, versioned, bad := ParseReady(data)
 			w.log.Debug("layout found", "versioned", versioned, "version", r.Version)
-			return versioned || bad != nil, nil // followVersioned tells what is wrong
+			return versioned || bad != nil, nil // followVersioned reports the error
 		case errors.Is(err, session.ErrNoNode):
 			w.wait("for " + w.readyPath() + ", which does not exist")
 		default:
@@ -133,7 +132,7 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 			}
 		}
 		_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
-		if err == nil && ok { // It cannot be read, or has come in between.
+		if err == nil && ok { // Unreadable, or created in between.
 			_, err = watch.WaitFor(ctx, retryPause)
 			watch.Stop()
 		} else if err == nil {
@@ -145,9 +144,9 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 	}
 }
 
-// await waits until the watch of ready fires, and stops it. Servers filter events by
-// ACL: so it looks now and then without one, and returns when ready is not as it was;
-// a zero Stat says that there was none.
+// await waits until the watch of ready fires, and stops it. Servers filter events
+// by ACL, so await also checks periodically and returns when ready differs from
+// was. A zero Stat means that ready was missing.
 func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.Watch, was session.Stat) error {
 	defer watch.Stop()
 	for {
@@ -160,17 +159,16 @@ func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.
 	}
 }
 
-// moved looks whether ready is not as it was.
+// moved reports whether ready differs from was.
 func (w *Watcher) moved(ctx context.Context, s *session.Session, was session.Stat) bool {
 	st, _, err := s.Exists(ctx, w.readyPath())
 	return err == nil && (st.Czxid != was.Czxid || st.Mzxid != was.Mzxid)
 }
 
-// retryPause is how long is waited before what failed is tried again without
-// an event.
+// retryPause is the pause before a retry without an event.
 const retryPause = 5 * time.Second
 
-// failedRead tells an error that somebody must put right. It returns err when
+// failedRead reports in Status an error that a person must fix. It returns err when
 // the context or the session has ended.
 func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error) error {
 	if ctx.Err() != nil || s.Context().Err() != nil {
@@ -180,7 +178,7 @@ func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error)
 	return nil
 }
 
-// setErr notes what is wrong, nil for nothing.
+// setErr sets the current problem; nil: none.
 func (w *Watcher) setErr(err error) {
 	old := w.board.load().Err
 	if err != nil && (old == nil || old.Error() != err.Error()) {
@@ -193,7 +191,7 @@ func (w *Watcher) setErr(err error) {
 	}
 }
 
-// wait notes what is waited for.
+// wait notes what the watcher waits for.
 func (w *Watcher) wait(what string) {
 	if w.board.load().Waiting != what {
 		w.log.Info("tree not ready", "path", w.cfg.Path, "waiting", what)
@@ -201,7 +199,7 @@ func (w *Watcher) wait(what string) {
 	w.board.wait(what)
 }
 
-// torn counts a reading that was thrown away.
+// torn counts a discarded read.
 func (w *Watcher) torn() {
 	w.cfg.Metrics.tornRead(w.cfg.Name)
 	w.board.edit(func(s *Status) { s.Torn++ })
@@ -224,12 +222,13 @@ func (w *Watcher) pass(t *view.Tree) {
 	w.up(t)
 }
 
-// options is how the mirror of a flat or plain tree copies it.
+// options returns the mirror options for a flat or plain tree.
 func (w *Watcher) options() mirror.Options {
 	return mirror.Options{Skip: IsReserved, Quiet: isQuiet, Concurrency: w.cfg.concurrency, MaxBytes: w.cfg.maxBytes(), Logger: w.log}
 }
 
-// isQuiet reports whether a reserved key has nothing below that many hosts write.
+// isQuiet reports whether a reserved key is safe to watch: many hosts write below
+// the other ones.
 func isQuiet(key string) bool { return key == elemReady || key == elemFreeze }
 
 // readyPath is the path of ready.
