@@ -54,6 +54,7 @@ type host struct {
 	known bool           // the shard was read in this session: a later call is new
 	call  *Call          // newest
 	act   *part          // the rollout that the host takes part in; nil: none
+	away  string         // why the host is in maintenance; each move reads it once
 	job   *job           // work in the second goroutine; nil: none
 	races int
 }
@@ -343,6 +344,7 @@ func (h *host) move(ctx context.Context) (bool, error) {
 		return again, err
 	}
 	h.p.ended = nil
+	h.away, _ = h.p.cfg.Maintenance()
 	if mine, _ := h.p.cfg.Owned(); !mine && h.p.inUse != 0 {
 		h.stopJob()
 		return false, nil

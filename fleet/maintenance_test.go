@@ -16,6 +16,7 @@ type upkeep struct {
 	mu      sync.Mutex    // guards what follows
 	reason  string        // empty: there is none
 	changed chan struct{} // closed when that changes
+	reads   int           // after so many more it ends; 0: it does not
 }
 
 // maintain puts the host into maintenance, or with "" takes it out.
@@ -35,7 +36,20 @@ func (u *upkeep) maintenance() (string, <-chan struct{}) {
 	if u.changed == nil {
 		u.changed = make(chan struct{})
 	}
-	return u.reason, u.changed
+	reason, changed := u.reason, u.changed
+	if u.reads == 1 {
+		u.reason, u.changed = "", make(chan struct{})
+		close(changed)
+	}
+	u.reads = max(0, u.reads-1)
+	return reason, changed
+}
+
+// endAfter ends the maintenance when it was asked about so often.
+func (u *upkeep) endAfter(reads int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reads = reads
 }
 
 // subscribeMaintained makes the host's subscription say that it is in maintenance.
@@ -93,6 +107,36 @@ func TestMaintenance_EndsWhileTheRolloutIsOpen(t *testing.T) {
 			t.Errorf("%d hosts at once", w.peak)
 		}
 	})
+}
+
+// Whenever the maintenance ends, a host that has missed a version goes over to it
+// before it says what it uses.
+func TestMaintenance_EndsBetweenTwoLooks(t *testing.T) {
+	for reads := 1; reads <= 4; reads++ {
+		inBubble(t, 2, func(t *testing.T, w *world) {
+			h := w.hosts["web-01"]
+			h.maintain("disk")
+			w.subscribeMaintained("web-01")
+			w.awaitPhase(w.propose(2, Strategy{Parallel: 1}), PhaseDone)
+			hold := make(chan struct{})
+			w.hosts["web-00"].hold = hold
+			name := w.propose(3, Strategy{Parallel: 1})
+			w.await("the turn of the other host", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.active["web-00"] })
+			h.stop()
+			h.start() // a new process knows the gate
+			time.Sleep(time.Minute)
+			h.endAfter(reads)
+			h.maintain("disks")
+			w.await("it to wait for its turn", func() bool {
+				s, err := Read(t.Context(), w.desk, root, name)
+				return err == nil && s.Hosts["web-01"].State == HostWait
+			})
+			close(hold)
+			if r := w.awaitPhase(name, PhaseDone).Hosts["web-01"]; r.State != HostDone || r.From != 2 {
+				t.Errorf("it ends after %d looks: its record is %+v", reads, r)
+			}
+		})
+	}
 }
 
 func TestMaintenance_BeginsAfterTheProposal(t *testing.T) {

@@ -17,15 +17,14 @@ func maintenanceWords(reason string) string { return clip("maintenance: " + reas
 // play does what the matching row of the table says. It returns true to look again.
 func (h *host) play(ctx context.Context) (bool, error) {
 	a := h.act
-	reason, _ := h.p.cfg.Maintenance()
-	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: maintenanceWords(reason)}
+	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: maintenanceWords(h.away)}
 	switch a.state() {
 	case "":
 		switch {
 		case a.gate.State == GateRefused || a.gate.State == GateClosed:
 			h.stopJob()
 			return false, nil
-		case reason != "":
+		case h.away != "":
 			h.stopJob()
 			return h.put(ctx, skipped, h.checkGate())
 		case a.gate.State == GateVoting:
@@ -35,7 +34,7 @@ func (h *host) play(ctx context.Context) (bool, error) {
 		}
 		return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse}, h.checkGate())
 	case HostCommit, HostWait:
-		if reason != "" {
+		if h.away != "" {
 			skipped.From = a.own.From
 			return h.put(ctx, skipped)
 		}
@@ -44,7 +43,7 @@ func (h *host) play(ctx context.Context) (bool, error) {
 		}
 		return h.await(ctx)
 	case HostGranted:
-		if reason != "" {
+		if h.away != "" {
 			skipped.From = a.own.From
 			return h.put(ctx, skipped)
 		}
@@ -59,7 +58,7 @@ func (h *host) play(ctx context.Context) (bool, error) {
 		}
 		return h.await(ctx)
 	case HostSkipped:
-		return h.comeBack(ctx, reason)
+		return h.comeBack(ctx)
 	}
 	return false, nil // abort, done
 }
@@ -303,9 +302,9 @@ func (h *host) record(ctx context.Context) (bool, error) {
 
 // comeBack ends the maintenance in the record: the host waits for its turn or
 // votes.
-func (h *host) comeBack(ctx context.Context, reason string) (bool, error) {
+func (h *host) comeBack(ctx context.Context) (bool, error) {
 	a := h.act
-	if reason != "" || a.Proposal.Dry && a.gate.State != GateVoting {
+	if h.away != "" || a.Proposal.Dry && a.gate.State != GateVoting {
 		h.stopJob()
 		return false, nil
 	}
@@ -333,15 +332,14 @@ func (h *host) comeBack(ctx context.Context, reason string) (bool, error) {
 // names.
 func (h *host) catchUp(ctx context.Context) error {
 	a := h.act
-	reason, _ := h.p.cfg.Maintenance()
 	free := a.own == nil || a.state() == HostSkipped
 	switch {
 	case a.state() == HostStarted:
 		return nil
-	case a.state() == HostDone && a.own.Life != h.p.cfg.Life && h.p.inUse != a.Proposal.Version && reason == "":
+	case a.state() == HostDone && a.own.Life != h.p.cfg.Life && h.p.inUse != a.Proposal.Version && h.away == "":
 		// Another process with this id had the turn and is gone. The version that
 		// it put into use is the host's version.
-	case reason != "" && h.p.inUse != 0:
+	case h.away != "" && h.p.inUse != 0:
 		a.caught = false
 		return nil
 	case a.caught && h.p.inUse != 0 || free && h.p.inUse == h.ready.Generation && len(a.Proposal.Replaces) == 0:
@@ -361,11 +359,10 @@ func (h *host) catchUp(ctx context.Context) error {
 // wanted returns the version that the rollout expects here.
 func (h *host) wanted(ctx context.Context) (int64, error) {
 	a := h.act
-	reason, _ := h.p.cfg.Maintenance()
 	switch {
 	case a.state() == HostDone:
 		return a.Proposal.Version, nil
-	case a.own != nil && (a.state() != HostSkipped || reason != ""):
+	case a.own != nil && (a.state() != HostSkipped || h.away != ""):
 		return a.own.From, nil
 	}
 	version, err := h.replacedVersion(ctx)
@@ -426,8 +423,7 @@ func (h *host) follow(ctx context.Context) error {
 	if h.followed == h.ready {
 		return nil
 	}
-	reason, _ := h.p.cfg.Maintenance()
-	if reason != "" && h.p.inUse != 0 {
+	if h.away != "" && h.p.inUse != 0 {
 		return nil
 	}
 	want, err := h.readyVersion(ctx)
