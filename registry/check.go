@@ -6,19 +6,18 @@ import (
 	"strings"
 )
 
-// maxOutput bounds what is kept of a check's output, in bytes.
+// maxOutput bounds the stored output of a check, in bytes.
 const maxOutput = 4 << 10
 
-// Check is one way to find out whether a service works. Run returns nil when
-// it does, and what is worth showing in either case. It returns soon after ctx
-// ends and is never called while a former call has not returned.
+// Check finds out whether a service works. Run returns nil if it works, and in both
+// cases an output to show. It returns soon after ctx ends. Calls do not overlap.
 type Check interface {
 	Run(ctx context.Context) (output string, err error)
 }
 
-// NewCheck makes the check that c describes. It does no I/O. Checks of kind
-// ttl have no Check: they are told their results. run is used by exec checks;
-// nil is a plain runner.
+// NewCheck makes the check that c describes. It does no I/O. Checks of kind ttl
+// have no Check, because the service reports their results. run runs the commands
+// of exec checks; nil means a plain runner.
 func NewCheck(c CheckConfig, run RunFunc) (Check, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// execCheck runs a command: exit code 0 is good, 1 (as monitoring plugins say
-// "warning") and everything else is not.
+// execCheck runs a command. Only exit code 0 is good; code 1, the "warning" of
+// monitoring plugins, is not.
 type execCheck struct {
 	args []string
 	run  RunFunc
@@ -39,8 +39,8 @@ func (e *exitError) Error() string {
 	return fmt.Sprintf("command %s: exit status %d", e.program, e.code)
 }
 
-// plainRun is the runner of programs that give none. The command gets a
-// process group of its own, which is killed as a whole.
+// plainRun is the default runner. It starts the command in its own process group
+// and kills the whole group at the end.
 func plainRun(ctx context.Context, args []string, limit int) (string, int, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- the command is from the settings
 	out := &head{limit: limit}
@@ -50,7 +50,7 @@ func plainRun(ctx context.Context, args []string, limit int) (string, int, error
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it ended with 0; a child of its own keeps the output open
+		err = nil // the command ended with 0, but a child of it keeps the output open
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out.data), exit.ExitCode(), nil
@@ -58,8 +58,8 @@ func plainRun(ctx context.Context, args []string, limit int) (string, int, error
 	return string(out.data), 0, err
 }
 
-// head keeps the first limit bytes. One goroutine writes at a time: os/exec
-// copies both streams of the same writer in one.
+// head keeps the first limit bytes. It needs no lock: os/exec copies both streams
+// to the same writer in one goroutine.
 type head struct {
 	data  []byte
 	limit int

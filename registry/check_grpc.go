@@ -12,9 +12,9 @@ import (
 	"net/url"
 )
 
-// grpcCheck asks grpc.health.v1.Health/Check. The request is one message of
-// one string field and the answer one of one number, so that a client of plain
-// HTTP/2 does: with prior knowledge without TLS, negotiated with it.
+// grpcCheck calls grpc.health.v1.Health/Check. The request has one string field and
+// the answer one number, so a plain HTTP/2 client is enough. Without TLS it uses
+// HTTP/2 with prior knowledge; with TLS it negotiates.
 type grpcCheck struct{ cfg CheckConfig }
 
 func newGRPCCheck(c CheckConfig) Check { return grpcCheck{c} }
@@ -88,7 +88,8 @@ func judgeGRPC(resp *http.Response, body []byte) (string, error) {
 	return name, nil
 }
 
-// grpcFrame puts the prefix of a message before it: not compressed, length.
+// grpcFrame puts the gRPC prefix before a message: an uncompressed flag and the
+// length.
 func grpcFrame(message []byte) []byte {
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) // #nosec G115 -- a few bytes
 	return append(frame, message...)

@@ -13,8 +13,8 @@ import (
 // maxBody is how much of a body is read, in bytes.
 const maxBody = 64 << 10
 
-// httpCheck sends one request on a connection of its own: a kept connection
-// would go on working when the server takes no new ones.
+// httpCheck opens a new connection for each request. A kept connection would still
+// work when the server accepts no new ones.
 type httpCheck struct {
 	cfg      CheckConfig
 	statuses []statusRange

@@ -29,7 +29,8 @@ const (
 	DefaultTimeout  = time.Second
 	DefaultRise     = 2
 	DefaultFall     = 3
-	// DefaultJitter is the share of the interval by which runs are moved.
+	// DefaultJitter is the largest random shift of a run, as a share of the
+	// interval.
 	DefaultJitter = 0.1
 )
 
@@ -51,24 +52,24 @@ type CheckConfig struct {
 	TLS *TLSConfig // http, grpc: nil: plain for grpc, system roots for https
 
 	Command []string      // exec
-	TTL     time.Duration // ttl: a report is good for so long
+	TTL     time.Duration // ttl: how long a report is valid
 
 	Interval time.Duration // default 2 s
 	Timeout  time.Duration // of one run; default 1 s
 	Rise     int           // successes in a row until passing; default 2 (ttl: 1)
 	Fall     int           // failures in a row until critical; default 3 (ttl: 1)
-	// Jitter is the share of the interval by which each run is moved at
-	// random, 0..1; 0: 0.1, negative: none.
+	// Jitter is the largest random shift of each run, as a share of the interval,
+	// 0..1; 0: 0.1, negative: no jitter.
 	Jitter float64
 }
 
-// TLSConfig are the TLS options of a check. Files are read at each new
-// connection, so that they can be replaced.
+// TLSConfig has the TLS options of a check. Its files are read for each new
+// connection, so they can be replaced at any time.
 type TLSConfig struct {
 	CAFile     string // empty: system roots
 	CertFile   string // PEM, presented to the service; empty: none
 	KeyFile    string // PEM
-	ServerName string // that the certificate must name; empty: the host
+	ServerName string // name that the certificate must have; empty: the host
 	Insecure   bool   // do not verify the server
 }
 
@@ -79,7 +80,7 @@ func (c CheckConfig) name() string {
 	return c.Name
 }
 
-// withDefaults fills in what was left out.
+// withDefaults fills in the defaults.
 func (c CheckConfig) withDefaults() CheckConfig {
 	rise, fall := DefaultRise, DefaultFall
 	if c.Kind == CheckTTL {

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Report is the state that a ttl check is told.
+// Report is a state that a service reports to its ttl check.
 type Report string
 
 // Reports.
@@ -36,8 +36,8 @@ type CheckStatus struct {
 	Results uint64       `json:"results"`           // count
 }
 
-// checker runs one check again and again and keeps its verdict. It lives as
-// long as the settings; sessions come and go without it.
+// checker runs one check repeatedly and keeps its verdict. It lives as long as the
+// settings, independent of sessions.
 type checker struct {
 	cfg     CheckConfig // with defaults
 	check   Check       // nil for ttl
@@ -85,10 +85,10 @@ func (k *checker) run(ctx context.Context) {
 		k.runTTL(ctx)
 		return
 	}
-	// The first runs of many services are spread a little.
+	// Spread the first runs of many services a little.
 	timer := time.NewTimer(time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval)))
 	defer timer.Stop()
-	results := make(chan result, 1) // size 1: a run that ignores its context ends some time
+	results := make(chan result, 1) // size 1: a run that ignores its context can still send and end
 	running, started := false, time.Time{}
 	for {
 		select {
@@ -104,7 +104,7 @@ func (k *checker) run(ctx context.Context) {
 			timer.Reset(k.next())
 			if running {
 				// A run that ignores its timeout counts as failed once per
-				// interval; another one is never started beside it.
+				// interval. No second run starts beside it.
 				if time.Since(started) > k.cfg.Timeout+k.cfg.Interval {
 					k.add(result{output: "the former run has not ended yet"})
 				}
@@ -116,11 +116,10 @@ func (k *checker) run(ctx context.Context) {
 	}
 }
 
-// runGrace is how long the end of the checks waits for a run whose context has
-// ended.
+// runGrace is how long a stopping checker waits for a run whose context has ended.
 const runGrace = 2 * time.Second
 
-// awaitRun waits for a run, but not for one that ignores its context.
+// awaitRun waits for a run to end, for runGrace at most.
 func awaitRun(results <-chan result) {
 	timer := time.NewTimer(runGrace)
 	defer timer.Stop()
@@ -203,7 +202,7 @@ func (k *checker) add(r result) {
 	k.changed()
 }
 
-// inherit takes over what a former checker of the same configuration knew.
+// inherit copies the state of a former checker with the same configuration.
 func (k *checker) inherit(old *checker) {
 	old.mu.Lock()
 	count, status := old.count, old.status

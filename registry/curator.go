@@ -29,7 +29,7 @@ const (
 	springStatus = "instance_status"
 )
 
-// CuratorOptions are what only the curator format has.
+// CuratorOptions are the options of the curator format.
 type CuratorOptions struct {
 	Preset       string // spring, dubbo3 or empty
 	PayloadClass string // "@class" of the payload; empty: by the preset, else no payload
@@ -101,8 +101,8 @@ func encodeCurator(r Registration) ([]byte, error) {
 	if c.URISpec, err = parseURISpec(o.uri()); err != nil {
 		return nil, err
 	}
-	// Spring and Dubbo readers have the status in the payload; "enabled"
-	// serves every other reader.
+	// Spring and Dubbo readers take the status from the payload. All other readers
+	// take it from "enabled".
 	if r.status() != view.StatusUp {
 		c.Enabled = new(false)
 	}
@@ -136,7 +136,7 @@ func curatorPayloadOf(r Registration) *curatorPayload {
 // curatorVariables are the variables of a uriSpec.
 const curatorVariables = " scheme name id address port ssl-port registration-time-utc service-type [ ] "
 
-// parseURISpec splits "{scheme}://{address}" into its parts; nil for none.
+// parseURISpec splits "{scheme}://{address}" into its parts; nil for an empty text.
 func parseURISpec(s string) (*uriSpec, error) {
 	if s == "" {
 		return nil, nil
@@ -206,8 +206,8 @@ func curatorPorts(m *view.Member, o object) error {
 	return nil
 }
 
-// curatorMetadata takes the metadata of a payload. A payload of any other
-// shape is the business of its own readers.
+// curatorMetadata copies the metadata of a payload. It ignores a payload of any
+// other shape.
 func curatorMetadata(m *view.Member, o object) {
 	var payload struct {
 		Metadata map[string]json.RawMessage `json:"metadata"`
@@ -231,8 +231,8 @@ func curatorMetadata(m *view.Member, o object) {
 	}
 }
 
-// curatorRegistered reads back the registration time of a record, so that an
-// update in place keeps it; 0 when there is none.
+// curatorRegistered reads the registration time of a record, so that an update in
+// place keeps it; 0 if it is missing.
 func curatorRegistered(data []byte) int64 {
 	var c struct {
 		Registered int64 `json:"registrationTimeUTC"`

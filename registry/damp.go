@@ -9,39 +9,39 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Flap damping, as routers do it: every change of a member costs it a penalty
-// that decays by half in a half-life. Above the upper limit the member is marked
-// flapping and down, until it has been quiet for long enough that the penalty is
-// below the lower limit, or the longest time is over.
+// Flap damping, as routers do it. Every change of a member adds a penalty, which
+// decays by half in each half-life. When the penalty exceeds the upper limit, the
+// member is marked flapping and down. The mark ends when the penalty falls below
+// the lower limit or the longest time is over.
 const (
-	penaltyPresence = 1000 // it may get traffic, or no longer: a restart is two of them
+	penaltyPresence = 1000 // the member may get traffic now, or no longer; a restart costs two
 	penaltyData     = 200  // other changes
-	penaltyOrdered  = 100  // somebody took it out, or brought it back
+	penaltyOrdered  = 100  // an operator took it out, or brought it back
 	penaltySuppress = 2500
 	penaltyReuse    = 1000
-	penaltyCeiling  = 4000 // so that two minutes of quiet are always enough
+	penaltyCeiling  = 4000 // upper bound, so that two minutes of quiet are always enough
 	halfLife        = time.Minute
 	maxSuppress     = 10 * time.Minute
 )
 
-// damper is a pure step function over (time, set); only its owner touches it.
+// damper is a pure step function over (time, set). Only its owner touches it.
 type damper struct {
 	off   bool
-	last  members // as it was given at the last step
+	last  members // input of the last step
 	flaps map[memberKey]*flap
-	first bool // the first set has been seen: joins of the first one cost nothing
+	first bool // the first set has been seen; its joins cost nothing
 }
 
 type flap struct {
 	penalty float64
 	at      time.Time    // when penalty was computed
 	since   time.Time    // suppressed since; zero: it is not
-	left    bool         // it is gone, and it said so before
+	left    bool         // it left, and announced it before
 	shown   *view.Member // while suppressed: the member as it was then, marked
 }
 
-// step takes the members as they are and returns those to be shown, and when
-// to call it again though nothing changed (zero: never).
+// step takes the actual members and returns the members to show, and when to call
+// it again even if nothing changes (zero: never).
 func (d *damper) step(now time.Time, actual members) (members, time.Time) {
 	if d.off {
 		return actual, time.Time{}
@@ -61,7 +61,7 @@ func (d *damper) charge(now time.Time, actual members) {
 	d.last.changes(actual, func(was, is *view.Member) {
 		serves := func(m *view.Member) bool { return m != nil && m.MayServe() }
 		switch seen := cmp.Or(is, was); {
-		case was == nil && d.flaps[keyOf(is)] == nil: // a first appearance is no flap
+		case was == nil && d.flaps[keyOf(is)] == nil: // a first appearance is not a flap
 		case d.ordered(was, is):
 			d.add(now, penaltyOrdered, seen)
 		case serves(was) != serves(is):
@@ -75,10 +75,10 @@ func (d *damper) charge(now time.Time, actual members) {
 	})
 }
 
-// ordered reports whether somebody took the member out on purpose, or brought it
-// back after that. This is no sign of an ill member. If it counted as one, an
-// outage after a rolling restart would mark every member as flapping and down,
-// and the guard could hold none.
+// ordered reports whether an operator took the member out or brought it back. Such
+// a change does not mean that the member is unstable. If it counted fully, an
+// outage after a rolling restart would mark every member as flapping and down, and
+// the guard could hold no member.
 func (d *damper) ordered(was, is *view.Member) bool {
 	said := func(m *view.Member) bool {
 		return m.Status == view.StatusDraining || m.Status == view.StatusMaintenance
@@ -89,8 +89,8 @@ func (d *damper) ordered(was, is *view.Member) bool {
 	return said(was) || is != nil && said(is)
 }
 
-// sameData compares what a reader can see; being registered anew under
-// another name is no change of the member.
+// sameData compares the fields that a reader can see. A new registration under
+// another znode name does not count as a change.
 func sameData(a, b *view.Member) bool {
 	if a == b {
 		return true
@@ -114,7 +114,8 @@ func (d *damper) add(now time.Time, penalty float64, seen *view.Member) {
 	}
 }
 
-// flapping marks a member: nobody should send it traffic.
+// flapping returns the member marked as flapping and down, so that it gets no
+// traffic.
 func flapping(m *view.Member) *view.Member {
 	c := *m
 	c.Status, c.Flapping = view.StatusDown, true
@@ -126,7 +127,7 @@ func (f *flap) decay(now time.Time) {
 	f.at = now
 }
 
-// until is when the flap ends, should the member be quiet from now on.
+// until returns when the flap ends if the member stays quiet from now on.
 func (f *flap) until() time.Time {
 	quiet := f.at.Add(time.Duration(math.Log2(f.penalty/penaltyReuse) * float64(halfLife)))
 	if end := f.since.Add(maxSuppress); end.Before(quiet) {
@@ -135,8 +136,8 @@ func (f *flap) until() time.Time {
 	return quiet
 }
 
-// show marks the suppressed members, whether or not they are registered right
-// now, and forgets flaps that are over.
+// show marks the suppressed members, even those that are not registered right now.
+// It forgets flaps that are over.
 func (d *damper) show(now time.Time, actual members) (members, time.Time) {
 	var next time.Time
 	var kept members
@@ -171,7 +172,7 @@ func (d *damper) flapping() []string {
 	return nodes
 }
 
-// earliest returns the earlier of two times of which zero means never.
+// earliest returns the earlier of two times; zero means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -52,10 +52,10 @@ func decoderOf(format string) (decoder, error) {
 	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR", format)
 }
 
-// Decode reads one child of a group: its name and its data. The member that it
-// returns holds validated values only; everything that comes from the znode's
-// stat is left to the caller. An error that matches [ErrIgnore] is no fault of
-// the child's. Decode is pure and never panics, whatever it is given.
+// Decode decodes one child of a group from its name and data. The returned member
+// holds only validated values. The caller fills in the fields that come from the
+// znode's stat. An error that matches [ErrIgnore] means that the child is not meant
+// to be a member. Decode is pure and never panics on any input.
 func Decode(format, name string, data []byte) (view.Member, error) {
 	d, err := decoderOf(format)
 	if err != nil {
@@ -94,12 +94,12 @@ func decodeAuto(name string, data []byte) (view.Member, error) {
 	if text[0] == '{' {
 		return decodeAutoObject(name, data)
 	}
-	// A word alone may be anything: only what is clearly an address is one.
+	// A single word may be anything: accept only a clear address.
 	if m, err := decodeText(name, data); err == nil && (m.Port != 0 || strings.Contains(m.Host, ".") || strings.Contains(m.Host, ":")) {
 		return m, nil
 	}
-	// Programs that only use names leave their own address or nothing of
-	// meaning in the data.
+	// Programs that use only names put their own address or meaningless data into
+	// the znode.
 	if m, err := decodeHostPortName(name, data); err == nil && m.Port != 0 {
 		return m, nil
 	}
@@ -126,7 +126,7 @@ func decodeAutoObject(name string, data []byte) (view.Member, error) {
 	return decodeJSON(name, data)
 }
 
-// regexpDecoder makes members of names alone.
+// regexpDecoder decodes members from names only.
 func regexpDecoder(expr string) (decoder, error) {
 	re, err := regexp.Compile(expr)
 	if err != nil {

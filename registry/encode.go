@@ -12,8 +12,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Registration is what an encoder writes about a member, and the data of a
-// template of format template.
+// Registration is the input of an encoder: what to write about a member. It is also
+// the data of the template of format template.
 type Registration struct {
 	Service    string // last element of the group's path
 	ID         string // member id
@@ -51,7 +51,7 @@ func (r Registration) member() *view.Member {
 	return m
 }
 
-// validate refuses what our own readers would refuse.
+// validate rejects a registration that our own readers would reject.
 func (r Registration) validate() error {
 	if r.Port == 0 {
 		return errors.New("port is missing")
@@ -88,8 +88,7 @@ func Encode(format string, r Registration) ([]byte, error) {
 	return data, err
 }
 
-// marshal encodes without the escapes that are made for HTML and without the
-// newline of an Encoder.
+// marshal encodes JSON without HTML escapes and without a final newline.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

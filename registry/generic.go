@@ -44,7 +44,8 @@ func decodeJSON(_ string, data []byte) (view.Member, error) {
 	return m, nil
 }
 
-// first returns the first of the keys that is there, or the first of all.
+// first returns the first of the keys that exists in the object, else the first
+// key.
 func (o object) first(keys ...string) string {
 	for _, k := range keys {
 		if o.has(k) {
@@ -86,7 +87,7 @@ func jsonPorts(m *view.Member, o object) error {
 	return nil
 }
 
-// readStatus takes the words that are in use for a status.
+// readStatus maps the usual status words to ours.
 func readStatus(s string) string {
 	switch strings.ToLower(s) {
 	case "", "up", "alive", "passing", "ok", "running", "healthy":
@@ -137,8 +138,8 @@ func splitHostPort(s string) (string, int, error) {
 	return host, port, err
 }
 
-// splitURL returns host and port of a URL, the port by its scheme when it has
-// none, else def.
+// splitURL returns host and port of a URL. Without a port it uses the scheme's
+// default, else def.
 func splitURL(s string, def int) (string, int, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {

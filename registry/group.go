@@ -39,18 +39,18 @@ type GroupConfig struct {
 	// NoDamping shows every flap of a member.
 	NoDamping  bool
 	MaxMembers int // 0: 10,000
-	// MaxBytes is how much data all members may have; 0 means DefaultMaxBytes, a
-	// negative number no bound. Beyond it the last good members stay.
+	// MaxBytes bounds the data of all members. 0 means DefaultMaxBytes, a negative
+	// number no bound. When a group exceeds it, the last good members stay in use.
 	MaxBytes int64
-	// Problem, when not nil, is called when the group becomes too large, and with nil
-	// when it is not any more. It must not block.
+	// Problem, if not nil, is called when the group becomes too large, and with nil
+	// when it fits again. It must not block.
 	Problem func(error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
 }
 
-// Validate returns what is wrong with the configuration.
+// Validate returns the errors of the configuration.
 func (c GroupConfig) Validate() error {
 	if err := session.ValidatePath(c.Path); err != nil {
 		return fmt.Errorf("path: %w", err)
@@ -84,9 +84,9 @@ type GroupStatus struct {
 	Error    string          `json:"error,omitempty"`    // why the group cannot be read now; empty: it can
 }
 
-// Group follows the members of one group. Its memory (guard, damping) lives as
-// long as the settings, what it reads as long as a session. All methods but
-// Run may be called from any goroutine; Run is called once at a time.
+// Group follows the members of one group. The state of guard and damping lives as
+// long as the settings; the copy of the znodes lives as long as a session. All
+// methods but Run may be called from any goroutine. Calls of Run must not overlap.
 type Group struct {
 	cfg   GroupConfig
 	log   *slog.Logger
@@ -100,8 +100,8 @@ type Group struct {
 	guard  guard
 	prober prober
 	sent   *view.Group
-	told   bool          // that the group is too large, over sessions
-	set    members       // what the last step came to
+	told   bool          // the group was reported as too large; kept across sessions
+	set    members       // result of the last step
 	values []view.Member // the members themselves
 
 	mu     sync.Mutex // guards what follows
@@ -109,8 +109,8 @@ type Group struct {
 	status GroupStatus
 }
 
-// NewGroup returns the follower of a group. It does no I/O and starts nothing;
-// what is wrong with cfg is returned by Run.
+// NewGroup returns the follower of a group. It does no I/O and starts nothing. Run
+// reports an invalid cfg.
 func NewGroup(cfg GroupConfig) *Group {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	if cfg.MaxMembers <= 0 {
@@ -132,7 +132,7 @@ func NewGroup(cfg GroupConfig) *Group {
 	return g
 }
 
-// Accept makes the guard believe the members that are there now.
+// Accept makes the guard accept the current members.
 func (g *Group) Accept() {
 	g.mu.Lock()
 	g.accept = true
@@ -148,17 +148,17 @@ func (g *Group) poke() {
 	}
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (g *Group) Status() GroupStatus {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.status
 }
 
-// Run calls up with the group after each change of what is to be used, beginning
-// with the present one, until ctx or the session ends; up may be nil. In a later
-// session only a real difference is sent. It returns nil when ctx ends, the
-// session's cause when that has ended, and an error when it cannot go on.
+// Run calls up with the group, first its current state, then after each change of
+// the members to use, until ctx or the session ends. up may be nil. A later session
+// sends only real differences. Run returns nil when ctx ends, the session's cause
+// when the session ends, and an error when it cannot continue.
 func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group)) error {
 	if g.fault != nil {
 		return fmt.Errorf("group %s: %w", g.cfg.Name, g.fault)
@@ -176,8 +176,8 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group
 	return fmt.Errorf("group %s: %w", g.cfg.Name, err)
 }
 
-// step passes what was read through the stages, sends it when it differs from
-// what was sent last, and returns when to be called again though nothing was
+// step passes the read members through the stages and sends the result if it
+// differs from the last one. It returns when to call it again even if nothing is
 // read (zero: never).
 func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(*view.Group)) time.Time {
 	actual, rejected := r.members()
@@ -243,8 +243,8 @@ func (g *Group) tell(u *view.Group, wasHolding bool) {
 	}
 }
 
-// allowed reports whether the address may be a member. With an allow list a
-// name is refused, for nobody knows where it leads tomorrow.
+// allowed reports whether the address may be a member. With an allow list it
+// rejects host names, because a name may resolve to another address later.
 func (c GroupConfig) allowed(host string) bool {
 	if len(c.Allow) == 0 {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// GroupsConfig describes a znode each of whose children is a group. The
-// fields that it shares with [GroupConfig] hold for each of them.
+// GroupsConfig describes a znode each of whose children is a group. The fields that
+// it shares with [GroupConfig] apply to each group.
 type GroupsConfig struct {
 	Name string // label of the groups block
 	Path string // parent znode
@@ -30,8 +30,8 @@ type GroupsConfig struct {
 	MaxMembers int
 	MaxBytes   int64 // of each group
 
-	// Problem is called as that of a GroupConfig, with the name of the group. It may
-	// be called by several goroutines.
+	// Problem is like that of a GroupConfig, with the name of the group. Several
+	// goroutines may call it.
 	Problem func(group string, err error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -53,8 +53,8 @@ func (c GroupsConfig) group(name string) GroupConfig {
 	}
 }
 
-// Groups follows every child of one znode as a group. Children come and go;
-// one that is gone stays until its own guard lets go of its members.
+// Groups follows every child of one znode as a group. A group whose znode is gone
+// stays until its guard releases the members.
 type Groups struct {
 	cfg GroupsConfig
 	log *slog.Logger
@@ -67,7 +67,7 @@ type Groups struct {
 }
 
 // NewGroups returns the follower of a set of groups. It does no I/O and starts
-// nothing; what is wrong with cfg is returned by Run.
+// nothing. Run reports an invalid cfg.
 func NewGroups(cfg GroupsConfig) *Groups {
 	g := &Groups{cfg: cfg, log: cfg.Logger, groups: map[string]*Group{}}
 	if g.log == nil {
@@ -76,8 +76,8 @@ func NewGroups(cfg GroupsConfig) *Groups {
 	return g
 }
 
-// Accept makes the guards believe the members that are there now: of one
-// group, or of all of them when name is empty. It reports whether there was one.
+// Accept makes the guard of one group, or of all groups if name is empty, accept
+// the current members. It reports whether such a group exists.
 func (g *Groups) Accept(name string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +99,7 @@ type GroupsStatus struct {
 	Error  string        `json:"error,omitempty"`
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (g *Groups) Status() GroupsStatus {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,9 +110,8 @@ func (g *Groups) Status() GroupsStatus {
 	return s
 }
 
-// Run sends the set on up after each change, beginning with the present one
-// once every group of it has been read, until ctx or the session ends. It
-// returns as [Group.Run] does.
+// Run calls up with the set until ctx or the session ends: first once every group
+// has been read, then after each change. It returns like [Group.Run].
 func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Groups)) error {
 	if err := g.cfg.Validate(); err != nil {
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
@@ -124,15 +123,15 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 	f.drain()
 	switch {
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // asked to end
+		return nil //nolint:nilerr // the caller ended it
 	case s.Context().Err() != nil:
 		return context.Cause(s.Context())
 	}
 	return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
 }
 
-// groupsRun is one Run of a set of groups; one goroutine per group, which the
-// loop owns and waits for.
+// groupsRun is one Run of a set of groups. It has one goroutine per group; the loop
+// owns them and waits for them.
 type groupsRun struct {
 	g  *Groups
 	s  *session.Session
@@ -147,7 +146,7 @@ type groupsRun struct {
 	ended   chan string // names of groups whose goroutine has ended
 	latest  map[string]*view.Group
 	failing chan string
-	// unreadable are groups that could not be read when they were tried first.
+	// unreadable has the groups whose first read failed.
 	unreadable map[string]bool
 	running    map[string]context.CancelFunc
 }
@@ -224,7 +223,7 @@ func (f *groupsRun) relist(ctx context.Context) error {
 		f.follow(ctx, name)
 	}
 	for name := range f.g.known() {
-		f.follow(ctx, name) // of a former session: its guard may hold it
+		f.follow(ctx, name) // a group of a former session: its guard may hold members
 	}
 	return nil
 }
@@ -236,7 +235,7 @@ func (f *groupsRun) follow(ctx context.Context, name string) {
 	}
 	ctx, f.running[name] = context.WithCancel(ctx)
 	group := f.g.group(name)
-	group.sent = nil // this run has not been told anything yet
+	group.sent = nil // this run has not sent it yet
 	group.failed = func() {
 		select {
 		case f.failing <- name:
@@ -256,14 +255,14 @@ func (f *groupsRun) follow(ctx context.Context, name string) {
 	}()
 }
 
-// hasEnded forgets a group that is not followed any more, unless it is back.
+// hasEnded forgets a group whose follower has ended, unless its znode is back.
 func (f *groupsRun) hasEnded(ctx context.Context, name string) {
 	f.running[name]()
 	delete(f.running, name)
 	delete(f.latest, name)
 	delete(f.unreadable, name)
 	if ctx.Err() != nil || f.s.Context().Err() != nil {
-		return // the memory is for the next session
+		return // keep the state for the next session
 	}
 	f.g.forget(name)
 	if f.listed[name] {
@@ -289,7 +288,7 @@ func (f *groupsRun) emit() {
 	for name, stop := range f.running {
 		u := f.latest[name]
 		if u == nil && f.unreadable[name] {
-			continue // it must not hide the others
+			continue // an unreadable group must not hide the others
 		}
 		if u == nil {
 			return
@@ -312,7 +311,7 @@ func (f *groupsRun) emit() {
 	}
 }
 
-// group returns the follower of that name, with the memory of former sessions.
+// group returns the follower of that name, with its state from former sessions.
 func (g *Groups) group(name string) *Group {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,20 +16,20 @@ const (
 	DefaultHold       = 10 * time.Minute
 
 	sightings = 16 // at most so many sets are remembered in a window
-	// newFor is how long a member that joined can stand for one that leaves.
+	// newFor is how long a new member can replace one that leaves.
 	newFor = 10 * time.Minute
 )
 
-// GuardConfig says when a loss of members is too large to be believed. The
-// zero value is the guard with its defaults.
+// GuardConfig says which loss of members the guard does not believe. The zero value
+// has the defaults.
 type GuardConfig struct {
 	Off        bool          // every loss is believed at once
 	MaxLoss    float64       // share of the group, 0..1; 0: 0.3
 	MinMembers int           // 0: 3
 	Window     time.Duration // 0: 30 s
-	Hold       time.Duration // then the loss is believed; 0: 10 min, negative: only when it is accepted
-	// Probe connects to the members that are held, every 2 s: who could not be
-	// reached three times in a row is believed to be lost.
+	Hold       time.Duration // after this time the loss is believed; 0: 10 min, negative: only Accept ends the hold
+	// Probe connects to the held members every 2 s. A member that fails three times
+	// in a row counts as lost.
 	Probe bool
 }
 
@@ -49,24 +49,24 @@ func (c GuardConfig) withDefaults() GuardConfig {
 	return c
 }
 
-// guard keeps the members of a group when many of them vanish within a short
-// time: the cause of that is seldom that they are all dead. Its base is the
-// largest set within the window. A smaller loss is believed at once. When at
-// least MaxLoss and at least MinMembers of the base are gone, the base is in use
-// again, and its missing members are marked held, until enough are back, an
-// operator accepts the loss, or the hold is over.
+// guard keeps the members of a group when many of them vanish within a short time,
+// because they are rarely all dead. Its base is the largest set within the window.
+// It believes a small loss at once. When at least MaxLoss and at least MinMembers
+// of the base are gone, it uses the base again and marks the missing members as
+// held. The hold ends when enough members are back, an operator accepts the loss,
+// or the time is over.
 //
-// Two kinds of departure are no loss: that of a member which said so first (its
-// status was not up), and that of members for which at least as many new ones
-// have come (a blue/green switch).
+// Two kinds of departure do not count as a loss: a member that announced it (its
+// status was not up), and members that at least as many new ones have replaced (a
+// blue/green switch).
 //
-// It is a pure step function over (time, set); only its owner touches it.
+// It is a pure step function over (time, set). Only its owner touches it.
 type guard struct {
 	cfg     GuardConfig
 	started bool // the first set has been seen
 	now     members
-	fresh   map[memberKey]time.Time // members that are there, and when they joined as new ones
-	told    map[memberKey]bool      // members that left after they had said so
+	fresh   map[memberKey]time.Time // current members that joined as new ones, and when
+	told    map[memberKey]bool      // members that announced their departure and left
 	history []sighting              // oldest first, each smaller than the one before it
 	base    members                 // while holding
 	since   time.Time               // since when it is holding; zero: it is not
@@ -78,8 +78,8 @@ type sighting struct {
 	until time.Time
 }
 
-// step takes the members as they are now and returns those that are to be
-// used, and when to call it again though nothing changed (zero: never).
+// step takes the actual members and returns the members to use, and when to call it
+// again even if nothing changes (zero: never).
 func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	if g.cfg.Off {
 		return actual, time.Time{}
@@ -107,7 +107,7 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	return actual.with(held(gone)), next
 }
 
-// follow notes who joined, and who left after a word.
+// follow notes new members, and members that announced their departure and left.
 func (g *guard) follow(now time.Time, actual members) {
 	if g.fresh == nil {
 		g.fresh, g.told = map[memberKey]time.Time{}, map[memberKey]bool{}
@@ -129,7 +129,7 @@ func (g *guard) follow(now time.Time, actual members) {
 	g.started = true
 }
 
-// knows reports whether the member was there before, within the window.
+// knows reports whether the member existed before, within the window.
 func (g *guard) knows(m *view.Member) bool {
 	return g.base.has(m) || slices.ContainsFunc(g.history, func(s sighting) bool { return s.set.has(m) })
 }
@@ -145,12 +145,12 @@ func (g *guard) gone(now time.Time, actual members) members {
 	}
 	lost := g.base.missing(actual)
 	if len(g.fresh) >= len(lost) {
-		return nil // others stand in their place
+		return nil // new members replace them
 	}
 	return lost
 }
 
-// accept believes what is there now.
+// accept believes the current set.
 func (g *guard) accept(_ time.Time, actual members) {
 	g.base, g.since = nil, time.Time{}
 	g.now, g.history = actual, nil
@@ -164,10 +164,10 @@ func (g *guard) forget(lost members) {
 	}
 }
 
-// remember notes the set. The history has only what can still become the base:
-// a set is dropped when it ended before the window, when a newer one is at
-// least as large, or when it ended hardly later than a larger one (so that its
-// length is bounded, however fast members leave).
+// remember adds the set to the history. The history keeps only sets that can still
+// become the base. It drops a set that ended before the window, a set that is not
+// larger than a newer one, and a set that ended only shortly after a larger one.
+// The last rule bounds its length when members leave fast.
 func (g *guard) remember(now time.Time, actual members) {
 	if last := len(g.history) - 1; last < 0 || len(g.now) > len(g.history[last].set) ||
 		now.Sub(g.history[last].until) >= g.cfg.Window/sightings {

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// healthOf makes one verdict of all checks: passing when all are, critical
-// when one is. A service without checks is passing.
+// healthOf combines the verdicts of all checks: passing if all are passing,
+// critical if one is critical. A service without checks is passing.
 func healthOf(checks []CheckStatus) Verdict {
 	v := Passing
 	for _, c := range checks {
@@ -30,8 +30,8 @@ func allGood(checks []CheckStatus) bool {
 	return true
 }
 
-// keepFor is how long a member that was found is kept though its checks have
-// neither risen nor fallen yet.
+// keepFor returns how long an adopted member is kept while its checks have no
+// verdict yet.
 func keepFor(checkers []*checker) time.Duration {
 	var d time.Duration
 	for _, k := range checkers {
@@ -44,11 +44,11 @@ func keepFor(checkers []*checker) time.Duration {
 	return d
 }
 
-// warmUpSteps is the number of writes that a warm-up costs.
+// warmUpSteps is the number of writes in a warm-up.
 const warmUpSteps = 10
 
-// warmWeight is the weight of a member that rose at from, and when it is to
-// be changed next (zero: never).
+// warmWeight returns the current weight of a member that rose at from, and when the
+// weight changes next (zero: never).
 func warmWeight(weight int, from, now time.Time, d time.Duration) (int, time.Time) {
 	if d <= 0 || weight <= 1 || from.IsZero() || now.Sub(from) >= d {
 		return weight, time.Time{}

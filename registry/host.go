@@ -10,9 +10,9 @@ import (
 // ParseHost validates a host name or IP address and returns its canonical
 // form: an IP address without brackets and zone, or an RFC 1123 name.
 //
-// Refused are what cannot be the address of a member (unspecified, multicast,
-// broadcast) and names that a resolver takes for a number ("127.1",
-// "0x7f000001"): they would reach another host than they seem to.
+// It rejects addresses that no member can have (unspecified, multicast, broadcast),
+// and names that a resolver reads as a number ("127.1", "0x7f000001"), because they
+// reach another host than they seem to.
 func ParseHost(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("host is empty")

@@ -9,8 +9,9 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// memberKey says that two records are of the same member. The name of the
-// znode is not part of it: it changes when a member registers again.
+// memberKey identifies a member: two records with the same key are the same member.
+// It does not contain the znode's name, which changes when a member registers
+// again.
 type memberKey struct {
 	host string
 	port int
@@ -20,7 +21,7 @@ type memberKey struct {
 func keyOf(m *view.Member) memberKey {
 	name := m.Name
 	if _, ok := recipe.ParseSequence(name, "_"); ok && name == m.Znode && name[0] != '_' {
-		name = name[:strings.LastIndexByte(name, '_')] // a sequential name without a name of its own
+		name = name[:strings.LastIndexByte(name, '_')] // a sequential znode without a member name
 	}
 	return memberKey{m.Host, m.Port, name}
 }
@@ -36,13 +37,12 @@ func compareKeys(a, b *view.Member) int {
 	return strings.Compare(keyOf(a).name, keyOf(b).name)
 }
 
-// members is a set of members in the order of their keys. Sets and members are
-// replaced, not changed, once they were handed from one stage to the next: two
-// sets share the members that are the same in both, and to compare them is to
-// walk along their pointers.
+// members is a set of members in the order of their keys. Once a stage has passed
+// on a set, the set and its members never change. Two sets share equal members, so
+// comparing two sets means comparing pointers.
 type members []*view.Member
 
-// find returns where the member of m's key is, or would be.
+// find returns the position of the member with m's key, or where to insert it.
 func (s members) find(m *view.Member) (int, bool) { return slices.BinarySearchFunc(s, m, compareKeys) }
 
 func (s members) has(m *view.Member) bool {
@@ -50,8 +50,8 @@ func (s members) has(m *view.Member) bool {
 	return ok
 }
 
-// changes calls f for each key whose member differs: was is nil for one that
-// is only in the other set, is for one that is only in this one.
+// changes calls f for each key whose member differs. was is nil for a member that
+// is only in other; is is nil for one that is only in s.
 func (s members) changes(other members, f func(was, is *view.Member)) {
 	for len(s) > 0 || len(other) > 0 {
 		order := 0
@@ -106,7 +106,7 @@ func (s members) with(others members) members {
 	return append(set, s...)
 }
 
-// without returns the set less those members, all of which it has.
+// without returns the set minus those members. The set must contain all of them.
 func (s members) without(gone members) members {
 	if len(gone) == 0 {
 		return s
@@ -120,8 +120,8 @@ func (s members) without(gone members) members {
 	return append(set, s...)
 }
 
-// values returns the members themselves. Where the set is what a former one
-// was, they are copied from the values of that, many at a time.
+// values returns the members by value. It copies runs that are equal to the former
+// set in bulk from that set's values.
 func (s members) values(former members, values []view.Member) []view.Member {
 	if slices.Equal(s, former) {
 		return values
@@ -152,8 +152,8 @@ func (s members) values(former members, values []view.Member) []view.Member {
 	return list
 }
 
-// dedupe keeps of members with the same key the newest by czxid, and says
-// which others were left out. It sorts the list that it is given.
+// dedupe keeps the newest (by czxid) of the members with the same key, and returns
+// the others as rejected. It sorts its argument.
 func dedupe(list members) (members, []view.Rejected) {
 	slices.SortFunc(list, func(a, b *view.Member) int {
 		return cmp.Or(compareKeys(a, b), cmp.Compare(b.Czxid, a.Czxid), strings.Compare(a.Znode, b.Znode))

@@ -12,7 +12,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Maintenance takes a service out on purpose, whatever its checks say.
+// Maintenance takes a service out of use on purpose, independent of its checks.
 type Maintenance struct {
 	On     bool      `json:"on"`               // the member is out of service on purpose
 	Reason string    `json:"reason,omitempty"` // for people
@@ -29,7 +29,7 @@ func (m Maintenance) active(now time.Time) bool {
 	return m.On && (m.Until.IsZero() || now.Before(m.Until))
 }
 
-// loadMaintenance reads the state file; none means that there is none.
+// loadMaintenance reads the state file. A missing file means no maintenance.
 func loadMaintenance(path string) (Maintenance, error) {
 	var m Maintenance
 	if path == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Bounds of what is taken from a member. A record outside of them is dropped
-// and shown, never repaired.
+// Bounds on the values of a member. A record that exceeds them is rejected and
+// shown, never repaired.
 const (
 	maxData       = 64 << 10 // bytes of a member's data
 	maxNode       = 4096     // bytes of a znode's name
@@ -21,19 +21,19 @@ const (
 	maxLabelValue = 256 // bytes
 )
 
-// ErrIgnore is returned for a child that is not a member and not meant to be
-// one, such as the vector_ znodes of a server set.
+// ErrIgnore says that a child is not meant to be a member, such as the vector_
+// znodes of a server set.
 var ErrIgnore = errors.New("not a member")
 
 var (
 	tokenPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 	keyPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-	// nodePattern has what the formats put into names of znodes, and nothing
-	// that means something to a shell, a path or a configuration file.
+	// nodePattern allows the characters that the formats put into names of znodes,
+	// and none with a special meaning in a shell, a path or a configuration file.
 	nodePattern = regexp.MustCompile(`^[A-Za-z0-9._:%+=,~*@-]+$`)
 )
 
-// validate brings a decoded member into its canonical form, or refuses it.
+// validate converts a decoded member to its canonical form or rejects it.
 func validate(m *view.Member) error {
 	if len(m.Znode) > maxNode || !nodePattern.MatchString(m.Znode) {
 		return errors.New("name of the znode has characters that are not allowed")
@@ -124,8 +124,9 @@ func printable(s string) bool {
 	return true
 }
 
-// setLabel keeps a label of a foreign format where it is within the bounds of
-// length and key; such formats carry much that no template needs.
+// setLabel stores a label of a foreign format if its key and length are within the
+// bounds. Other labels are dropped: such formats contain much that no template
+// needs.
 func setLabel(m *view.Member, key, value string) {
 	if value == "" || len(value) > maxLabelValue || !keyPattern.MatchString(key) || len(m.Labels) >= maxLabels {
 		return

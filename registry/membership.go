@@ -13,9 +13,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// membership is the member of one registrar in one session. [recipe.Node] keeps
-// the znode; the membership decides, from checks, maintenance and leaving, what
-// the znode should be. Only the goroutine of the node's Run touches it.
+// membership is the member of one registrar in one session. [recipe.Node] keeps the
+// znode. The membership decides what the znode should contain, from checks,
+// maintenance and leaving. Only the goroutine of the node's Run touches it.
 type membership struct {
 	r *Registrar
 	s *session.Session
@@ -23,19 +23,19 @@ type membership struct {
 	id   string
 	host string // as registered
 
-	keep  time.Time // until when it is kept without a verdict; zero: it was not found
+	keep  time.Time // how long to keep an adopted znode without a verdict; zero: none was adopted
 	found int64     // czxid of the znode that was adopted
 	last  want
-	known bool // the node was seen registered
+	known bool // the node has been registered
 }
 
-// newMembership finds out the name of the member.
+// newMembership determines the member's id and returns the membership.
 func newMembership(r *Registrar, s *session.Session) (*membership, error) {
 	id, err := r.memberID()
 	return &membership{r: r, s: s, id: id}, err
 }
 
-// node returns what keeps the member's znode.
+// node returns the [recipe.Node] that keeps the member's znode.
 func (m *membership) node(first time.Duration) *recipe.Node {
 	c := &m.r.cfg
 	cfg := recipe.NodeConfig{
@@ -48,7 +48,7 @@ func (m *membership) node(first time.Duration) *recipe.Node {
 	}
 	switch {
 	case c.format() == FormatServerSet:
-		// Names of server sets do not say whose they are: the address does.
+		// Znode names of server sets do not identify the owner; the address does.
 		cfg.Path = session.JoinPath(c.Group, serverSetPrefix)
 		cfg.Sequence = &recipe.NodeSequence{Known: m.r.known(), Mine: m.hasAddress}
 	case c.format() == FormatNerve, c.format() == FormatTemplate && c.Sequential:
@@ -64,7 +64,7 @@ func (m *membership) hasAddress(p string, data []byte) bool {
 	return err == nil && member.Host == m.host && member.Port == m.r.cfg.Port
 }
 
-// identify finds out the address of the member, once per session.
+// identify determines the address of the member, once per session.
 func (m *membership) identify() error {
 	if m.host != "" {
 		return nil
@@ -87,7 +87,7 @@ func (m *membership) identify() error {
 	return nil
 }
 
-// want says what the znode should be.
+// want returns the wanted state of the znode.
 func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 	if state.Owned && state.Adopted && state.Czxid != m.found {
 		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
@@ -104,7 +104,7 @@ func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 	}
 	if !state.Owned {
 		m.r.born0(time.Now())
-	} else if w.status == "" { // the checks have not decided yet: as it was found
+	} else if w.status == "" { // the checks have no verdict yet: keep the status as found
 		if member, err := Decode(m.r.cfg.format(), path.Base(state.Path), state.Data); err == nil {
 			w.status = member.Status
 		}
@@ -117,7 +117,7 @@ func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 	return wanted, nil
 }
 
-// changed tells the registrar what has become of the znode.
+// changed passes the new state of the znode to the registrar.
 func (m *membership) changed(state recipe.NodeState) {
 	if state.Owned != m.known {
 		m.known = state.Owned
@@ -136,8 +136,8 @@ func (m *membership) changed(state recipe.NodeState) {
 	m.r.publish(m, state)
 }
 
-// formerSessions are the ids of our own sessions, this process's and the former
-// one's.
+// formerSessions returns the ids of our own sessions, those of this process and of
+// the former one.
 func (r *Registrar) formerSessions() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// object is a JSON object whose fields are read with their types checked: keys
-// are taken exactly as they are written, null is the same as absent.
+// object is a JSON object whose fields are read with type checks. Keys are
+// case-sensitive. A null field counts as absent.
 type object map[string]json.RawMessage
 
 // parseObject reads data, which must be one JSON object and nothing else.
@@ -37,7 +37,7 @@ func (o object) has(key string) bool {
 	return ok && string(raw) != "null"
 }
 
-// keys returns the keys in order, so that errors do not depend on chance.
+// keys returns the keys in order, so that errors are deterministic.
 func (o object) keys() []string { return slices.Sorted(maps.Keys(o)) }
 
 // str returns a string field; empty when absent.

@@ -6,9 +6,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Own returns the path of the znode that a registrar of this service takes
-// over in session s, which a former process used before; empty when the session
-// owns none. A fixed name is returned whether or not it is there.
+// Own returns the path of the znode that a registrar of this service takes over in
+// session s from a former process, or "" if the session owns none. It returns a
+// fixed name even if the znode does not exist.
 func (c ServiceConfig) Own(ctx context.Context, s *session.Session) (string, error) {
 	m, err := newMembership(NewRegistrar(c), s)
 	if err == nil {

@@ -16,23 +16,23 @@ import (
 const (
 	probeEvery   = 2 * time.Second
 	probeTimeout = time.Second
-	probeTries   = 3 // failures in a row until a member is taken for lost
+	probeTries   = 3 // failures in a row until a member counts as lost
 	probesAtOnce = 16
-	witnesses    = 3 // members that are there and tell whether the network works
+	witnesses    = 3 // registered members to test the network with
 )
 
 // What a probe found.
 const (
-	probeSilent  = iota // nothing came back: the member, or the way to it, is down
-	probeRefused        // its host says that nobody listens
+	probeSilent  = iota // no answer: the member or the network is down
+	probeRefused        // its host refused the connection
 	probeAnswered
 )
 
-// prober connects to members that have vanished from ZooKeeper, to tell
-// members that are dead from a registry that has forgotten them. A member is
-// lost when it could not be reached several times in a row; silence counts
-// only while somebody else of the group is heard, for otherwise it may be this
-// host that is cut off. Its methods but end may be called from any goroutine.
+// prober connects to members that have vanished from ZooKeeper. So it distinguishes
+// dead members from a registry that lost its data. A member counts as lost after
+// several failures in a row. A timeout counts only while another member of the
+// group answers; otherwise this host itself may be cut off. All methods but end may
+// be called from any goroutine.
 type prober struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
 	found func()                                                               // called when more members are lost
@@ -45,8 +45,7 @@ type prober struct {
 	wg      sync.WaitGroup
 }
 
-// watch makes the prober try the members that are held, until ctx ends or
-// there are none.
+// watch makes the prober try the held members until ctx ends or no member is held.
 func (p *prober) watch(ctx context.Context, used members) {
 	var held, others members
 	for _, m := range used {

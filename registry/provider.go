@@ -9,7 +9,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// ErrNoMember means that a provider knows no member that may get traffic.
+// ErrNoMember says that a provider has no member that may get traffic.
 var ErrNoMember = errors.New("no member may get traffic")
 
 // Strategy is how a [Provider] chooses.
@@ -25,17 +25,17 @@ const (
 // ProviderConfig describes a provider. The zero value of a field means its default.
 type ProviderConfig struct {
 	Strategy Strategy // RoundRobin by default
-	// Errors within ErrorWindow after which a member is left out for DownFor;
-	// 2 within 30 s, 30 s.
+	// Errors is the number of errors within ErrorWindow after which a member is
+	// left out for DownFor; 0: 2.
 	Errors      int
 	ErrorWindow time.Duration // how long an error counts; 0: 30 s
 	DownFor     time.Duration // how long a member with errors is left out; 0: 30 s
 }
 
 // Provider chooses members of a group for a client, as Curator's ServiceProvider
-// does. Give [Provider.Update] to [Group.Run]. Members that are held by the guard
-// may be chosen: NoteError leaves out those that are dead. Its methods may be
-// called from any goroutine.
+// does. Give [Provider.Update] to [Group.Run]. It may choose members that the guard
+// holds; NoteError leaves out the dead ones. Its methods may be called from any
+// goroutine.
 type Provider struct {
 	cfg ProviderConfig
 
@@ -81,12 +81,11 @@ func (p *Provider) Update(g *view.Group) {
 	}
 }
 
-// Pick chooses a member. When all of them are left out because of errors, it
-// chooses among all: a group of which nothing is known to work is better tried
-// than given up. The error is ErrNoMember.
+// Pick chooses a member. If all are left out because of errors, it chooses among
+// all of them, because a try is better than giving up. The error is ErrNoMember.
 func (p *Provider) Pick() (view.Member, error) { return p.pick(nil) }
 
-// pick is Pick that prefers members which were not tried.
+// pick is like Pick and prefers members that are not in tried.
 func (p *Provider) pick(tried map[memberKey]bool) (view.Member, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,7 @@ func (p *Provider) pick(tried map[memberKey]bool) (view.Member, error) {
 	}
 }
 
-// those are the members whose keys fit. The caller holds mu.
+// those returns the members whose keys fit. The caller holds mu.
 func (p *Provider) those(fit func(memberKey) bool) []view.Member {
 	list := make([]view.Member, 0, len(p.list))
 	for _, m := range p.list {
@@ -130,7 +129,8 @@ func (p *Provider) those(fit func(memberKey) bool) []view.Member {
 	return list
 }
 
-// byWeight chooses at random; members of weight 0 only when there are no others.
+// byWeight chooses at random by weight. It chooses members of weight 0 only if
+// there are no others.
 func byWeight(list []view.Member) view.Member {
 	total := 0
 	for _, m := range list {

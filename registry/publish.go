@@ -8,9 +8,10 @@ import (
 	"github.com/zkagent/zkagent/recipe"
 )
 
-// What the loop of a membership tells its registrar.
+// How the loop of a membership updates its registrar.
 
-// publish makes the present state visible, and ends leaving when it is done.
+// publish makes the current state visible. It completes leaving once the znode is
+// gone.
 func (r *Registrar) publish(m *membership, is recipe.NodeState) {
 	defer r.changed()
 	r.mu.Lock()
@@ -47,7 +48,8 @@ func (r *Registrar) publish(m *membership, is recipe.NodeState) {
 	}
 }
 
-// adopt takes over a znode that was found, with what only its data tells.
+// adopt takes over a znode that was found, and the state that only its data
+// contains.
 func (r *Registrar) adopt(data []byte) {
 	born := time.Now()
 	if ms := curatorRegistered(data); ms > 0 {
@@ -66,7 +68,7 @@ func (r *Registrar) born0(now time.Time) {
 	r.born = now
 }
 
-// known is the path that the member had.
+// known returns the last known path of the member's znode.
 func (r *Registrar) known() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

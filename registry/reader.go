@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// grace is how long a change of a member waits for a change of the list:
-	// both come when a member leaves, and then there is nothing to read.
+	// grace is how long a change of a member waits for a change of the list. When a
+	// member leaves, both change, and there is nothing to read.
 	grace = 10 * time.Millisecond
 	// rereadAfter is when a child that could not be read is tried again.
 	rereadAfter = time.Minute
@@ -24,8 +24,8 @@ const (
 // list and one read, a leave one list, a change one read. Only the goroutine
 // that runs loop touches it.
 //
-// What it does for a change is proportional to the change, but for walks along
-// lists of pointers: groups have up to 10,000 members.
+// Its work for a change is proportional to the change, except for walks along lists
+// of pointers. Groups have up to 10,000 members.
 type reader struct {
 	g *Group
 	s *session.Session
@@ -47,8 +47,8 @@ type reader struct {
 	round   int                 // lists read
 	last    int64               // largest zxid seen
 
-	// What members returned last, and what has changed since: names, with the
-	// member that set has of them.
+	// The last result of members, and what has changed since: names, each with its
+	// member in set.
 	set      members
 	rejected []view.Rejected
 	doubles  []view.Rejected
@@ -58,12 +58,12 @@ type reader struct {
 
 // child is one child of the group.
 type child struct {
-	member *view.Member // nil: it is none
+	member *view.Member // nil: not a member
 	size   int          // bytes of its data
 	unread bool         // left out because of GroupConfig.MaxBytes
 	watch  *session.Watch
 	mzxid  int64
-	round  int // of the newest list that has it
+	round  int // the newest list that contains it
 }
 
 func newReader(g *Group, s *session.Session) *reader {
@@ -115,8 +115,8 @@ func (r *reader) loop(ctx context.Context, step func(now time.Time) time.Time) e
 	}
 }
 
-// catchUp reads until nothing is known to be out of date; members that come
-// one after the other are passed on together.
+// catchUp reads until no known change is left. It passes on members together that
+// come shortly after each other.
 func (r *reader) catchUp(ctx context.Context) error {
 	for range maxRounds {
 		if r.list == nil {
@@ -145,8 +145,8 @@ func (r *reader) listFired() <-chan struct{} {
 	return r.list.C()
 }
 
-// settle collects changes of members until the list changes too, or a moment
-// has passed.
+// settle collects changes of members until the list changes too, or grace has
+// passed.
 func (r *reader) settle(ctx context.Context) error {
 	if !r.rung() {
 		return nil
@@ -170,9 +170,9 @@ func (r *reader) settle(ctx context.Context) error {
 	}
 }
 
-// rung marks the children whose watches fired as to be read, and reports
-// whether there are any. One that was deleted is not read: the list tells, and
-// should it not, the child is looked at after a while.
+// rung marks the children whose watches fired for reading, and reports whether
+// there are any. It does not mark a deleted child, because the list changes too. If
+// the list event gets lost, the child is read again after rereadAfter.
 func (r *reader) rung() bool {
 	found := false
 	for _, rung := range r.bell.Take() {
@@ -190,7 +190,7 @@ func (r *reader) rung() bool {
 	return found
 }
 
-// pause is the time to the next thing to do without an event.
+// pause returns the time until the next work without an event.
 func (r *reader) pause(next time.Time) time.Duration {
 	for _, again := range r.retry {
 		next = earliest(next, again)

@@ -10,9 +10,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// relist reads the names of the children. A group that does not exist is
-// empty and waited for. What cannot be read is tried again later; the error is
-// shown meanwhile.
+// relist reads the names of the children. A missing group is empty, and relist
+// watches for it. After a failed read it tries again later, and the status shows
+// the error meanwhile.
 func (r *reader) relist(ctx context.Context) error {
 	names, stat, w, err := r.s.ChildrenW(ctx, r.g.cfg.Path)
 	if errors.Is(err, session.ErrNoNode) {
@@ -35,7 +35,7 @@ func (r *reader) awaitGroup(ctx context.Context) error {
 	if ok {
 		w.Stop()
 		r.saw(stat)
-		return r.relist(ctx) // it has come meanwhile
+		return r.relist(ctx) // created meanwhile
 	}
 	r.list, r.known, r.missing, r.changed, r.pzxid = w, true, true, true, 0
 	for name := range r.nodes {
@@ -46,7 +46,8 @@ func (r *reader) awaitGroup(ctx context.Context) error {
 	return nil
 }
 
-// failed decides whether an error ends this run or is shown and waited out.
+// failed decides whether an error ends this run. If not, the status shows it and
+// the reader retries.
 func (r *reader) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil || r.s.Context().Err() != nil {
 		return err
@@ -61,12 +62,11 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// compare brings the copy in line with a list of names: those that are new
-// are to be read.
+// compare updates the copy to a list of names. It marks new names for reading.
 func (r *reader) compare(names []string) {
 	r.missing, r.changed, r.over = false, true, nil
 	if n := r.g.cfg.MaxMembers; len(names) > n {
-		slices.Sort(names) // The same ones are left out each time.
+		slices.Sort(names) // So the same ones are left out each time.
 		names, r.over = names[:n], names[n:]
 	}
 	r.round++

@@ -8,7 +8,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// touch notes that a child is not what it was when members was called.
+// touch notes that a child has changed since the last call of members.
 func (r *reader) touch(name string, was *view.Member) {
 	if _, ok := r.touched[name]; !ok {
 		r.touched[name] = was
@@ -16,7 +16,7 @@ func (r *reader) touch(name string, was *view.Member) {
 	r.changed = true
 }
 
-// members returns the members, and the children that are none.
+// members returns the members and the rejected children.
 func (r *reader) members() (members, []view.Rejected) {
 	if !r.changed {
 		return r.set, r.rejected
@@ -43,9 +43,9 @@ func (r *reader) members() (members, []view.Rejected) {
 	return r.set, r.rejected
 }
 
-// merge brings set up to date by what was touched. It reports whether it
-// could: not where two children are the same member, for then the one that is
-// left out may have to take the place of the other.
+// merge applies the touched children to set. It returns false where two children
+// are the same member, because then the one that was left out may have to replace
+// the other.
 func (r *reader) merge() bool {
 	if len(r.doubles) > 0 || len(r.touched) > len(r.set)/2 {
 		return false
@@ -71,7 +71,7 @@ func (r *reader) merge() bool {
 	return true
 }
 
-// clipName bounds the name of a child that is shown.
+// clipName shortens the name of a child for display.
 func clipName(name string) string {
 	if len(name) > 256 {
 		return strings.ToValidUTF8(name[:256], "") + "..."

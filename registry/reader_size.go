@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A group that is too large: what its members hold together is bounded, so that one
-// group cannot take the memory of the agent. Members are read up to the bound, and the
-// others wait; nothing is passed on meanwhile, for a group without some of its members
-// is not the group.
+// Groups that are too large. The data of all members of a group is bounded, so that
+// one group cannot exhaust the agent's memory. The reader reads members up to the
+// bound and leaves out the others. Meanwhile it passes on nothing, because an
+// incomplete group is wrong.
 
 // ErrTooLarge is matched by the error of a group with more data than GroupConfig.MaxBytes.
 var ErrTooLarge = errors.New("the group is too large")
 
-// room is how many bytes may still be read; 0: any number, negative: none.
+// room returns how many bytes may still be read; 0: no bound, negative: no room.
 func (r *reader) room() int64 {
 	switch limit := r.g.cfg.MaxBytes; {
 	case limit < 0:
@@ -26,8 +26,9 @@ func (r *reader) room() int64 {
 	}
 }
 
-// leaveOut notes a member that is not read because there is no room, to be looked at
-// later, and reports that it is one. A member that was read is not left out.
+// leaveOut marks a child that is not read because there is no room, for a later
+// try. It reports whether it left the child out. It never leaves out a child that
+// was read before.
 func (r *reader) leaveOut(name string) bool {
 	old := r.nodes[name]
 	if old != nil && !old.unread {
@@ -49,8 +50,8 @@ func (r *reader) forget(c *child) {
 	}
 }
 
-// tooLarge reports whether the group is too large to be passed on, and tells when that
-// has changed.
+// tooLarge reports whether the group is too large to pass on, and calls Problem
+// when that changes.
 func (r *reader) tooLarge() bool {
 	limit := r.g.cfg.MaxBytes
 	large := limit > 0 && (r.unread > 0 || r.bytes > limit)

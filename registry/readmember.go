@@ -15,8 +15,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// few is how many children are read one by one; more are read many at a time,
-// which costs three requests whatever their number.
+// few is the largest number of children that are read one by one. More are read in
+// batches, which cost three requests for any number.
 const few = 8
 
 // got is the outcome of reading one member.
@@ -32,7 +32,7 @@ func (r *reader) reread(ctx context.Context) error {
 	}
 	names := slices.Sorted(maps.Keys(r.dirty))
 	clear(r.dirty)
-	if r.room() < 0 { // What is known may shrink; the rest waits for that.
+	if r.room() < 0 { // Known members may shrink; the rest waits for that.
 		names = slices.DeleteFunc(names, r.leaveOut)
 	}
 	var first error
@@ -44,8 +44,8 @@ func (r *reader) reread(ctx context.Context) error {
 	return first
 }
 
-// fetch reads the children. A name that the session refuses is an error of
-// its own, not of all that are read with it.
+// fetch reads the children. A name that the session rejects is an error of that
+// child only, not of the whole batch.
 func (r *reader) fetch(ctx context.Context, names []string) []got {
 	results := make([]got, len(names))
 	var many []string
@@ -79,12 +79,12 @@ func (r *reader) fetch(ctx context.Context, names []string) []got {
 	return results
 }
 
-// take puts what was read of one child into the copy. Only the end of ctx or
-// of the session is an error: whatever else is wrong is wrong with this child.
+// take puts the data of one child into the copy. It returns an error only when ctx
+// or the session has ended. Any other error rejects just this child.
 func (r *reader) take(ctx context.Context, g got) error {
 	switch {
 	case errors.Is(g.Err, session.ErrNoNode):
-		// It left between list and read; the list has a watch that fires.
+		// It left between list and read; the watch of the list fires.
 		r.drop(g.name)
 		return nil
 	case g.Err != nil && (ctx.Err() != nil || r.s.Context().Err() != nil):
@@ -111,7 +111,7 @@ func (r *reader) take(ctx context.Context, g got) error {
 	if g.Err != nil {
 		r.retry[g.name] = time.Now().Add(rereadAfter)
 		r.reject(g.name, "not readable: "+g.Err.Error())
-		return nil //nolint:nilerr // it is shown, and tried again
+		return nil //nolint:nilerr // the status shows it, and the reader tries again
 	}
 	c.watch.Join(r.bell)
 	r.saw(g.Stat)
@@ -138,13 +138,13 @@ func (r *reader) judge(g got) (*view.Member, error) {
 		return nil, fmt.Errorf("address %s is not within the allowed subnets", m.Host)
 	}
 	if host, ok := strings.CutSuffix(m.Node, "-"+path.Base(r.g.cfg.Path)); ok && host != "" {
-		m.Node = host // the member id of a registrar that was given none
+		m.Node = host // the default member id of a registrar
 	}
 	m.Czxid, m.Mzxid, m.Created = g.Stat.Czxid, g.Stat.Mzxid, time.UnixMilli(g.Stat.Ctime)
 	return &m, nil
 }
 
-// reject notes a child that is no member, and logs it once per reason.
+// reject notes a rejected child, and logs it once per reason.
 func (r *reader) reject(name, reason string) {
 	if r.reasons[name] != reason {
 		r.g.log.Warn("child of the group is not a member", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "member", clipName(name), "reason", reason)

@@ -9,21 +9,21 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// What is looked at without an event: an event is only a hint, see
-// session.RecheckAfter. Each time the reader asks for the Stat of the group and of a
-// few members, each in its turn, and reads what is not as it was read. A lost list is
-// found at the next look, a lost change of a member when its turn has come.
+// Periodic checks without an event, because an event is only a hint; see
+// session.RecheckAfter. Each time the reader gets the Stat of the group and of a
+// few members in turn, and reads again what has changed. It finds a lost list event
+// at the next check, and a lost event of a member when its turn comes.
 
-// recheckFew is how many members are looked at each time.
+// recheckFew is the number of members in one check.
 const recheckFew = 2
 
-// recheck is what is looked at without an event.
+// recheck is the state of the periodic checks.
 type recheck struct {
 	at   time.Time
 	left []string // names that have yet to get their turn
 }
 
-// plan sets the time of the next look.
+// plan sets the time of the next check.
 func (r *recheck) plan() { r.at = time.Now().Add(session.RecheckAfter()) }
 
 // turn returns the next name, "" if there is none.
@@ -39,8 +39,8 @@ func (r *recheck) turn(nodes map[string]*child) string {
 	return name
 }
 
-// look looks when it is time, and marks what is to be read. What fails is tried the
-// next time.
+// look runs a check when it is due, and marks what has changed for reading. A
+// failed request is repeated at the next check.
 func (r *reader) look(ctx context.Context) {
 	if time.Now().Before(r.again.at) {
 		return
@@ -63,8 +63,8 @@ func (r *reader) look(ctx context.Context) {
 	}
 }
 
-// unchanged reports whether the children of a znode are those of pzxid; 0: it did not
-// exist. What cannot be told is taken as unchanged.
+// unchanged reports whether the pzxid of a znode is still the same; 0: it did not
+// exist. If the request fails, it returns true.
 func unchanged(ctx context.Context, s *session.Session, path string, pzxid int64) bool {
 	st, there, err := s.Exists(ctx, path)
 	return err != nil || there && st.Pzxid == pzxid || !there && pzxid == 0

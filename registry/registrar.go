@@ -21,7 +21,7 @@ const (
 	StateRegistered  = "registered"  // the member is in ZooKeeper
 	StateKept        = "kept"        // found from before; checks have not decided yet
 	StateWaiting     = "waiting"     // healthy, and not registered yet
-	StateBlocked     = "blocked"     // somebody else's znode is in the way
+	StateBlocked     = "blocked"     // the znode of another owner is in the way
 	StateCritical    = "critical"    // checks have fallen
 	StateMaintenance = "maintenance" // taken out on purpose
 	StateDraining    = "draining"    // leaving
@@ -39,15 +39,14 @@ type ServiceStatus struct {
 	Registered  bool          `json:"registered"`
 	Node        string        `json:"node,omitempty"`   // path of the member's znode
 	Weight      *int          `json:"weight,omitempty"` // as registered
-	Error       string        `json:"error,omitempty"`  // why it is not as it should be
+	Error       string        `json:"error,omitempty"`  // why it is not in the wanted state
 	Maintenance *Maintenance  `json:"maintenance,omitempty"`
 	Checks      []CheckStatus `json:"checks"` // each as it is now
 }
 
-// Registrar keeps one service's member registered while its checks say so.
-// Its checks live as long as the settings ([Registrar.RunChecks]), its znode
-// as long as the session ([Registrar.Run]). All methods may be called from any
-// goroutine.
+// Registrar keeps one service's member registered while its checks pass. Its checks
+// run as long as the settings ([Registrar.RunChecks]), its znode lives as long as
+// the session ([Registrar.Run]). All methods may be called from any goroutine.
 type Registrar struct {
 	cfg      ServiceConfig
 	log      *slog.Logger
@@ -59,8 +58,8 @@ type Registrar struct {
 
 	mu    sync.Mutex // guards what follows
 	maint Maintenance
-	// risen is when the checks rose and the weight began to warm up; zero:
-	// they have not, or the member was up before and is warm.
+	// risen is when the checks rose and the weight began to warm up; zero: the
+	// checks have not risen, or the member was up before and is warm.
 	risen    time.Time
 	wasUp    bool      // the checks had risen at the last look
 	everUp   bool      // the member has been registered before: its status may be shown
@@ -75,7 +74,7 @@ type Registrar struct {
 }
 
 // NewRegistrar returns the registrar of a service. It does no I/O and starts
-// nothing; what is wrong with cfg is returned by Run.
+// nothing. Run reports an invalid cfg.
 func NewRegistrar(cfg ServiceConfig) *Registrar {
 	r := &Registrar{
 		cfg: cfg, log: cfg.Logger, fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
@@ -96,7 +95,7 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 	return r
 }
 
-// changed tells whoever asked that the status may be another.
+// changed calls the configured callback, because the status may have changed.
 func (r *Registrar) changed() {
 	if r.cfg.Changed != nil {
 		r.cfg.Changed()
@@ -111,9 +110,9 @@ func (r *Registrar) poke() {
 	}
 }
 
-// Inherit takes over what the registrar of former settings knew: the verdicts
-// of checks that have not changed, and its znode. Call it when the former one
-// no longer runs and before this one does.
+// Inherit copies the state of the registrar of former settings: the verdicts of
+// unchanged checks, and its znode. Call it after the former registrar has stopped
+// and before this one runs.
 func (r *Registrar) Inherit(old *Registrar) {
 	for _, k := range r.checkers {
 		for _, o := range old.checkers {
@@ -135,15 +134,15 @@ func (r *Registrar) Inherit(old *Registrar) {
 	}
 }
 
-// FormerSession names a session of a former process on this host: what it
-// still owns in this member's place is replaced, not waited for.
+// FormerSession names a session of a former process on this host. If that session
+// still owns the member's znode, Run replaces the znode instead of waiting for it.
 func (r *Registrar) FormerSession(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.former[id] = true
 }
 
-// RunChecks runs the checks until ctx ends, whatever becomes of sessions.
+// RunChecks runs the checks until ctx ends, independent of sessions.
 func (r *Registrar) RunChecks(ctx context.Context) error {
 	r.loadState()
 	var wg sync.WaitGroup
@@ -155,10 +154,10 @@ func (r *Registrar) RunChecks(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the member registered in session s until ctx or the session ends.
-// It leaves the znode as it is when it returns: a hand-over writes nothing,
-// [Registrar.Drain] removes it. It returns nil when ctx ends, the session's
-// cause when that has ended, and an error when the configuration is not valid.
+// Run keeps the member registered in session s until ctx or the session ends. It
+// does not touch the znode when it returns, so a hand-over writes nothing;
+// [Registrar.Drain] removes the znode. It returns nil when ctx ends, the session's
+// cause when that has ended, and an error when error of the configuration.
 func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	if r.fault != nil {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
@@ -228,14 +227,14 @@ func (r *Registrar) Report(ctx context.Context, check string, state Report, outp
 	return fmt.Errorf("service %s has %d ttl checks: name one", r.cfg.Name, len(ttl))
 }
 
-// Maintenance takes the service out (on) or back in. until ends it by itself;
-// zero means that it lasts until it is switched off.
+// Maintenance takes the service out of use (on) or back in. It ends by itself at
+// until; zero means that it lasts until it is switched off.
 func (r *Registrar) Maintenance(on bool, reason string, until time.Time) error {
 	return r.SetMaintenance(Maintenance{On: on, Reason: reason, Until: until})
 }
 
-// SetMaintenance is [Registrar.Maintenance] with all that can be said. The
-// state is kept in StateFile before it takes effect.
+// SetMaintenance is [Registrar.Maintenance] with all options. It saves the state in
+// StateFile before the state takes effect.
 func (r *Registrar) SetMaintenance(m Maintenance) error {
 	r.loadState()
 	if m.On && m.Since.IsZero() {
@@ -274,10 +273,10 @@ func (r *Registrar) loadState() {
 	})
 }
 
-// Drain makes the member leave: it is shown as draining for the configured
-// time, then its znode is deleted. It returns when the znode is gone, at once
-// when no Run is on (the member ends with its session), or when ctx ends.
-// There is no way back: a new Registrar registers again.
+// Drain makes the member leave. It shows the member as draining for the configured
+// time, then deletes its znode. It returns when the znode is gone or ctx ends.
+// Without a running Run it returns at once; the member then ends with its session.
+// A drained Registrar cannot register again: create a new one.
 func (r *Registrar) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	if r.left.IsZero() {
@@ -296,10 +295,10 @@ func (r *Registrar) Drain(ctx context.Context) error {
 	}
 }
 
-// Serve does all that a service needs, in one call: it runs the checks, keeps the
-// member registered in each session of m, and when ctx ends it shows the member
-// as draining and removes it. It returns nil then, and an error when it cannot go
-// on. Run of the Manager must be running, and go on until Serve has returned.
+// Serve does all that a service needs in one call. It runs the checks and keeps the
+// member registered in each session of m. When ctx ends, it shows the member as
+// draining, removes it and returns nil. It returns an error when it cannot
+// continue. The Manager's Run must be running until Serve has returned.
 func (r *Registrar) Serve(ctx context.Context, m *session.Manager) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -335,7 +334,7 @@ func (r *Registrar) finishLeaving() {
 	}
 }
 
-// Status returns the present state.
+// Status returns the current state.
 func (r *Registrar) Status() ServiceStatus {
 	checks := r.checks()
 	r.mu.Lock()
@@ -352,7 +351,7 @@ func (r *Registrar) Status() ServiceStatus {
 	return s
 }
 
-// MarshalJSON makes a registrar its status.
+// MarshalJSON encodes the status of the registrar.
 func (r *Registrar) MarshalJSON() ([]byte, error) { return json.Marshal(r.Status()) }
 
 func (r *Registrar) checks() []CheckStatus {
@@ -363,7 +362,8 @@ func (r *Registrar) checks() []CheckStatus {
 	return list
 }
 
-// memberID is the configured id, or the host's and the service's names.
+// memberID returns the configured id, or one made of the host's and the service's
+// names.
 func (r *Registrar) memberID() (string, error) {
 	if r.cfg.MemberID != "" {
 		return r.cfg.MemberID, nil

@@ -1,6 +1,6 @@
 package registry
 
-// Verdict is what a check has come to.
+// Verdict is the result of a check over several runs.
 type Verdict int
 
 // Verdicts of a check.
@@ -37,10 +37,10 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// counter is the hysteresis of a check: rise successes in a row make it
-// passing, fall failures in a row make it critical, anything less leaves the
-// verdict as it is. It starts as unknown, so that nothing is registered before
-// it has been seen to work.
+// counter is the hysteresis of a check. rise successes in a row make it passing,
+// and fall failures in a row make it critical. Fewer leave the verdict unchanged.
+// It starts as unknown, so that no member is registered before its service has
+// worked.
 type counter struct {
 	rise, fall int
 	verdict    Verdict

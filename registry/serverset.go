@@ -115,8 +115,8 @@ func addEndpoints(m *view.Member, o object) error {
 	return nil
 }
 
-// readServerSetStatus: readers of server sets send requests to ALIVE members
-// only; the status is required of writers, so that none is not alive.
+// readServerSetStatus maps a status: readers of server sets send requests only to
+// ALIVE members. Writers must set the status, so a missing one means not alive.
 func readServerSetStatus(s string) string {
 	switch s {
 	case "ALIVE":

@@ -28,14 +28,14 @@ const (
 	OnCriticalStatus = "status" // its znode stays, with another status
 )
 
-// RunFunc runs one command to its end and returns what it printed (at most
-// limit bytes) and its exit code. It ends the command, and everything that the
-// command started, when ctx ends. An error means that it could not be run.
+// RunFunc runs one command to its end and returns its output (at most limit bytes)
+// and its exit code. When ctx ends, it ends the command and everything that the
+// command started. An error means that the command could not run.
 type RunFunc func(ctx context.Context, args []string, limit int) (output string, code int, err error)
 
-// ServiceConfig describes one service of this host: a member to register. It
-// is not changed after it was given to [NewRegistrar]. The zero value of an
-// optional field means its default.
+// ServiceConfig describes one service of this host: a member to register. Do not
+// change it after the call of [NewRegistrar]. The zero value of an optional field
+// means its default.
 type ServiceConfig struct {
 	Name  string // label of the service block
 	Group string // path of the group znode
@@ -79,8 +79,8 @@ type ServiceConfig struct {
 	Checks []CheckConfig
 	// StateFile keeps maintenance over restarts; empty: it is forgotten.
 	StateFile string
-	// Changed is called after each result of a check and each change of the state;
-	// it must not block. nil: nobody asks.
+	// Changed is called after each result of a check and each change of the state.
+	// It must not block. It may be nil.
 	Changed func() `json:"-"`
 
 	Run     RunFunc      `json:"-"` // runs exec checks; nil: a plain one
@@ -131,8 +131,8 @@ func (c ServiceConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// probe encodes a made-up registration, so that what its format refuses is
-// found when the settings are loaded.
+// probe encodes a sample registration, so that loading the settings finds values
+// that the format rejects.
 func (c ServiceConfig) probe() error {
 	r := c.registration("192.0.2.1", "probe")
 	if err := r.validate(); err != nil {
@@ -149,7 +149,7 @@ func (c ServiceConfig) format() string {
 	return c.Format
 }
 
-// registration is what the service writes when all is well.
+// registration returns the registration of the service when all is well.
 func (c ServiceConfig) registration(host, id string) Registration {
 	return Registration{
 		Service: path.Base(c.Group), ID: id, Host: host, Port: c.Port, Ports: c.Ports, Weight: c.Weight, Labels: c.Labels,

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// splayOf spreads members over the splay by their names: the same member
-// always waits as long, and many of them come back evenly spread.
+// splayOf spreads members over the splay by their names. A member always waits the
+// same time, and many members are evenly spread.
 func splayOf(name string, splay time.Duration) time.Duration {
 	if splay <= 0 {
 		return 0
@@ -24,8 +24,8 @@ func splayOf(name string, splay time.Duration) time.Duration {
 	return time.Duration(float64(x>>11) / (1 << 53) * float64(splay))
 }
 
-// localAddress is the local address from which packets to the server go. No
-// packet is sent to find it out.
+// localAddress returns the local address from which packets to the server go. It
+// sends no packet.
 func localAddress(ctx context.Context, server string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", server)
 	if err != nil {

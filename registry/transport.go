@@ -17,15 +17,15 @@ const transportAttempts = 3
 // group. The host of the URL names no server: http://api/path goes to path of the
 // member that the provider picks, with "api" as the Host header.
 //
-// A request whose connection cannot be made goes to another member, whatever its
-// method. A request that failed later goes to another member only if it is
-// idempotent: GET, HEAD, OPTIONS, TRACE, PUT, DELETE, or one with an Idempotency-Key
-// header. A body that cannot be read again (no GetBody) is sent once. The provider
-// learns of each failure. Responses are never failures, whatever their status.
+// If the connection fails, the request goes to another member, with any method. If
+// the request fails later, it goes to another member only if it is idempotent: GET,
+// HEAD, OPTIONS, TRACE, PUT, DELETE, or any request with an Idempotency-Key header.
+// A body that cannot be read again (no GetBody) is sent once. Transport reports
+// each failure to the provider. A response is never a failure, with any status.
 type Transport struct {
 	Provider *Provider
-	// Base sends the requests; nil: http.DefaultTransport. Its proxy has to let
-	// the members' addresses alone.
+	// Base sends the requests; nil: http.DefaultTransport. Its proxy settings must
+	// exclude the members' addresses.
 	Base http.RoundTripper
 }
 
@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		last = fmt.Errorf("member %s: %w", m.Address(), err)
 		if req.Context().Err() != nil {
-			return nil, last // the caller gave up: no word about the member
+			return nil, last // the caller gave up: do not blame the member
 		}
 		t.Provider.NoteError(m)
 		if !mayRepeat(req, err) {

@@ -6,7 +6,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// want is what should be in ZooKeeper at one moment.
+// want is the wanted state in ZooKeeper at one moment.
 type want struct {
 	present bool
 	status  string // of the member; empty while present: as it is
@@ -16,8 +16,8 @@ type want struct {
 	left    bool      // leaving is done once the znode is gone
 }
 
-// want decides from checks, maintenance and leaving. keep is until when a
-// member that was found is kept without a verdict; zero when none was found.
+// want decides from checks, maintenance and leaving. keep is the time until which
+// an adopted member stays without a verdict; zero if none was adopted.
 func (r *Registrar) want(now, keep time.Time) want {
 	checks := r.checks()
 	health := healthOf(checks)
@@ -46,8 +46,8 @@ func (r *Registrar) want(now, keep time.Time) want {
 	return want{state: StateUnknown}
 }
 
-// rise follows the verdict: a member that rises warms up, unless it was found
-// registered, so was up before.
+// rise follows the verdict. A member that rises warms up, unless it was found
+// registered and so was up before.
 func (r *Registrar) rise(now time.Time, health Verdict, found bool) {
 	if health != Passing {
 		if health == Critical {
@@ -73,8 +73,8 @@ func (r *Registrar) wantUp(now time.Time) want {
 	return w
 }
 
-// leaveNotice is how long a member that leaves is at least shown as draining, so
-// that followers see that it leaves and is not lost.
+// leaveNotice is the least time for which a leaving member is shown as draining, so
+// that followers see that it leaves on purpose.
 const leaveNotice = 100 * time.Millisecond
 
 func (r *Registrar) wantLeaving(now time.Time) want {
