@@ -14,8 +14,8 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 )
 
-// confirm asks a question that is answered with yes or no. Nobody to ask, without
-// a terminal and without --yes, is an error.
+// confirm asks a yes-or-no question. Without a terminal and without --yes it
+// returns an error.
 func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
 	if err := g.mayAsk(question); err != nil || g.yes {
 		return g.yes, err
@@ -25,7 +25,7 @@ func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
 	return answer == "y" || answer == "yes", err
 }
 
-// mayAsk is the error of a question that nobody can be asked.
+// mayAsk returns an error without --yes and without a terminal to ask on.
 func (g *globals) mayAsk(question string) error {
 	if g.yes || term.IsTerminal(g.In) {
 		return nil
@@ -33,8 +33,8 @@ func (g *globals) mayAsk(question string) error {
 	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
 }
 
-// ask returns the line that is typed, without spaces around it; empty at the end
-// of the input.
+// ask returns the typed line without surrounding spaces, or "" at the end of the
+// input.
 func (g *globals) ask(ctx context.Context, prompt string) (string, error) {
 	_, _ = io.WriteString(g.Err, prompt)
 	var line strings.Builder
@@ -55,11 +55,11 @@ func (g *globals) ask(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// inputPoll is how often a question looks whether it is still wanted.
+// inputPoll is how often a waiting question checks whether ctx has ended.
 const inputPoll = 100 * time.Millisecond
 
-// awaitInput waits until there is something to read, or ctx ends: a terminal is
-// read by a system call that nothing else would end.
+// awaitInput waits until there is input or ctx ends. Without it, the system call
+// that reads the terminal would not end with ctx.
 func (g *globals) awaitInput(ctx context.Context) error {
 	f, ok := g.In.(*os.File)
 	for ok && ctx.Err() == nil {

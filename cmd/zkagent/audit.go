@@ -20,7 +20,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// deed is one thing that somebody did.
+// deed is one action in the audit.
 type deed struct {
 	Time  time.Time `json:"time"`
 	Where string    `json:"where"` // the config, or "this host"
@@ -77,7 +77,7 @@ far back as they are kept, and the agent keeps its last 500 events.`,
 	}
 }
 
-// auditTargets are the configs that are asked about.
+// auditTargets returns the configs to audit.
 func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	if len(args) > 0 {
 		t, err := targetOf(conf, args[0])
@@ -93,7 +93,8 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	return list, nil
 }
 
-// auditOf is what the versions, the rollouts and the freeze of a config tell.
+// auditOf returns the actions that the versions, the rollouts and the freeze of a
+// config record.
 func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) {
 	var deeds []deed
 	versions, err := config.History(ctx, s, t.path)
@@ -139,7 +140,7 @@ func auditWho(author, host string) string {
 	return author + "@" + host
 }
 
-// auditGate is the newest state of a rollout in words.
+// auditGate returns the newest state of a rollout in words.
 func auditGate(st *fleet.State) string {
 	text := st.Phase()
 	if st.Gate.Round > 0 {
@@ -151,7 +152,7 @@ func auditGate(st *fleet.State) string {
 	return text
 }
 
-// localDeeds are the orders that the agent of this host was given.
+// localDeeds returns the orders that the agent of this host received.
 func (g *globals) localDeeds(ctx context.Context) []deed {
 	var deeds []deed
 	path, err := g.socket()

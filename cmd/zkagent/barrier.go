@@ -68,7 +68,7 @@ makes the barrier usable again.`,
 	return parent("barrier", "Hold back processes of many hosts and let them go together", waitCmd, closeCmd, openCmd, enter, leave)
 }
 
-// barrier runs fn with a session and a bounded patience.
+// barrier runs fn with a session and a bounded wait.
 func (g *globals) barrier(ctx context.Context, name string, wait waiting, fn func(context.Context, *session.Session, string) error) error {
 	path, err := pathOf(barriersRoot, name)
 	if err != nil {
@@ -105,9 +105,9 @@ func (g *globals) enter(whole, bounded context.Context, s *session.Session, cfg 
 	return err
 }
 
-// leaveBarrier lets processes leave together whose entering was another
-// process: they meet at a barrier of their own beside the first, and the ready
-// znode of the first is removed once all of them have come.
+// leaveBarrier lets processes leave together when other processes entered for them.
+// They meet at a second barrier beside the first. Once all of them have come, the
+// ready znode of the first is removed.
 func leaveBarrier(ctx context.Context, s *session.Session, cfg recipe.DoubleBarrierConfig) error {
 	entered := cfg.Path
 	cfg.Path += "-leave"

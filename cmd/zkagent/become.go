@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// become replaces this program by the command; it returns only when that
-// fails.
+// become replaces this process by the command. It returns only on failure.
 func become(args, env []string) error {
 	path, err := exec.LookPath(args[0])
 	switch {

@@ -68,7 +68,7 @@ why a text is not in the file. --version N shows a version that is not in use.`,
 	return c
 }
 
-// query is what the flags ask for.
+// query converts the flags.
 func (o *blameOptions) query(name string) (blame.Query, error) {
 	q := blame.Query{Name: name, Missing: o.missing, Version: o.version}
 	if o.lastGood && o.data != "" {
@@ -125,7 +125,7 @@ func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*
 			wanted = append(wanted, b)
 		}
 	}
-	if len(wanted) == 0 { // Perhaps a file of a for_each: which are there only the data say.
+	if len(wanted) == 0 { // Perhaps a file of a for_each: only the data says which files exist.
 		wanted = slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err != nil || b.Config.ForEach == nil })
 	}
 	ctx, cancel := g.patience(ctx, 0)
@@ -149,7 +149,7 @@ func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*
 	return files, err
 }
 
-// withErrors are the bundles that were wanted, and those that cannot be parsed.
+// withErrors returns the wanted bundles and those that cannot be parsed.
 func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
 	return slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err == nil && !slices.Contains(wanted, b) })
 }
@@ -190,7 +190,7 @@ func (g *globals) printBlamed(f *blame.File) {
 	}
 }
 
-// printMissing says why a text is not there.
+// printMissing prints why a text is missing.
 func (g *globals) printMissing(f *blame.File) {
 	m := f.Missing
 	name := fmt.Sprintf("%q", term.Printable(m.Text))

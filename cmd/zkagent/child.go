@@ -25,33 +25,33 @@ const (
 	exitNotFound      = 127
 )
 
-// held is what a command runs under: a lock, a permit, a term.
+// held is a hold that a command runs under: a lock, a permit or a term.
 type held struct {
 	what  string // for messages: "lock /locks/x"
 	ctx   context.Context
 	s     *session.Session
 	fence int64
 	env   []string
-	// killAfter is the time between a signal that asks the command to end and
-	// KILL; 0: the default.
+	// killAfter is the time between the signal that ends the command and KILL; 0:
+	// the default.
 	killAfter time.Duration
 }
 
 // killAfter is how long a command may take to end after a signal.
 const killAfter = 10 * time.Second
 
-// runHeld runs the command for as long as the hold lasts and returns the error
-// that carries its exit code; nil for 0. The command owns the terminal, and gets
-// the signals that this program gets. A guard process ends the command when the
-// lease runs out, whatever becomes of this process, so that it is gone before
-// another can hold the same.
+// runHeld runs the command while the hold lasts. It returns an error with the exit
+// code, or nil for 0. The command owns the terminal and gets the signals that this
+// process gets. A guard process ends the command when the lease runs out, even if
+// this process has died. So the command is gone before another process can get the
+// hold.
 func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
 	signals, done := passSignals()
 	defer done()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// From here on a signal is for the command, and its end is ours.
+	// From here on, pass signals to the command and end when it ends.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
@@ -72,20 +72,20 @@ func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
 	return g.childError(ctx, h, args, r, err)
 }
 
-// passSignals returns the signals that are for a command. Call the function when it
-// has ended.
+// passSignals returns a channel with the signals for a command. Call the returned
+// function when the command has ended.
 func passSignals() (<-chan os.Signal, func()) {
 	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
 	signal.Notify(signals, passedOn...)
 	return signals, func() { signal.Stop(signals) }
 }
 
-// freeLease is how long a command that nothing bounds outlives a zkagent that was
-// killed, at most.
+// freeLease is the longest time that a command without a hold outlives a killed
+// zkagent.
 const freeLease = time.Hour
 
-// runFree runs a command as runHeld does, under nothing that could be lost: it ends
-// when it likes, or when ctx does. Signals are for the command.
+// runFree runs a command like runHeld, but without a hold. The command ends by
+// itself or with ctx. Signals go to the command.
 func (g *globals) runFree(ctx context.Context, args []string) error {
 	signals, done := passSignals()
 	defer done()
@@ -113,14 +113,14 @@ func (g *globals) runFree(ctx context.Context, args []string) error {
 	return g.childError(own, held{ctx: own}, args, r, err)
 }
 
-// passedOn are the signals that a command gets from us. CONT tells that the shell
-// has continued us, and with us the command.
+// passedOn lists the signals that we pass to a command. CONT means that the shell
+// has continued us; the command must continue, too.
 var passedOn = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
 }
 
-// streams connect a child with our standard files, the terminal and signals. What
-// is not a file in a test is nothing.
+// streams connects a child with our standard files, the terminal and signals. In
+// tests, streams that are not files stay unset.
 func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
 	file := func(stream any, def *os.File) *os.File {
 		if f, ok := term.File(stream); ok {
@@ -134,7 +134,7 @@ func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) pro
 	}
 }
 
-// childError turns the end of a command into our own exit code.
+// childError converts the result of a command into our exit code.
 func (g *globals) childError(ctx context.Context, h held, args []string, r proc.Result, err error) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -149,7 +149,7 @@ func (g *globals) childError(ctx context.Context, h held, args []string, r proc.
 		if why == nil {
 			why = err
 		}
-		// Told before the release is tried, which may take a while.
+		// Print it before the release, which may take a while.
 		return codeError(g.tell(&cliError{
 			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
 			hints: []string{"another may hold it now; what the command had done stays"},
@@ -174,7 +174,7 @@ func isSignal(err error) bool {
 	return ok
 }
 
-// release gives a hold back, even when the command was interrupted.
+// release releases a hold, even after an interrupt.
 func (g *globals) release(ctx context.Context, h *recipe.Hold) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

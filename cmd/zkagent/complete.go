@@ -27,13 +27,13 @@ const (
 	completeHosts = 2 * time.Second
 )
 
-// word is what one argument of a command is called.
+// word describes one argument of a command that names something of the settings.
 type word struct {
-	at    int // the argument; those before it are files
+	at    int // index of the argument; those before it are files
 	names func(*agent.Config) []string
 }
 
-// words are the arguments that name something of the settings, by command.
+// words maps commands to their arguments that name something of the settings.
 var words = map[string]word{
 	"members": {0, groupNames}, "members accept": {0, groupNames}, "watch": {0, groupNames}, "resign": {0, electionNames}, "elect": {0, electionNames},
 	"render": {0, bundleNames}, "blame": {0, bundleNames}, "explain": {0, bundleNames}, "history": {0, bundleNames}, "hooks run": {0, hookNames}, "hooks log": {0, hookNames}, "fleet": {0, configNames}, "exec": {0, configNames},
@@ -45,14 +45,14 @@ var words = map[string]word{
 	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
 }
 
-// flagWords are the flags that name something of the settings, by command and flag.
+// flagWords maps commands and flags to names from the settings.
 var flagWords = map[[2]string]func(*agent.Config) []string{
 	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
 	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames,
 }
 
-// fixedWords are the values of flags that can be no others, by command and flag; ""
-// is every command.
+// fixedWords has the complete value lists of flags, by command and flag; "" means
+// every command.
 var fixedWords = map[[2]string][]string{
 	{"", "output"}: term.Formats, {"", "color"}: {"auto", "always", "never"},
 	{"members", "state"}: {"up", "draining", "maintenance", "down", "held"},
@@ -85,7 +85,7 @@ func completeNames(g *globals, root *cobra.Command) {
 	}
 }
 
-// must stops a program whose tables of completions name what it does not have.
+// must panics if the completion tables name an unknown command or flag.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -27,7 +27,7 @@ func newConfigCommand(g *globals) *cobra.Command {
 type target struct {
 	name string // as it was named
 	path string // root znode
-	// layout is what the settings say; empty without a block.
+	// layout is the layout from the settings; empty without a block.
 	layout string
 }
 
@@ -68,7 +68,7 @@ func (g *globals) withConfig(ctx context.Context, name string, fn func(context.C
 	})
 }
 
-// explain adds what to do to the errors of package config.
+// explain adds hints to the errors of package config.
 func explain(err error, t target) error {
 	switch {
 	case err == nil:
@@ -133,8 +133,8 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (config.Pu
 	return cfg, nil
 }
 
-// sourceAndTarget are the two arguments DIR|FILE NAME|PATH. They are taken in
-// the other order, too, when only that makes sense.
+// sourceAndTarget returns the two arguments DIR|FILE NAME|PATH. It accepts the
+// other order if only that makes sense.
 func sourceAndTarget(args []string) (string, string) {
 	if exists(args[1]) && !exists(args[0]) {
 		return args[1], args[0]
@@ -147,7 +147,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// told prints what a publish did.
+// told prints the result of a publish.
 func (g *globals) told(verb string, t target, r config.Result) error {
 	if g.IsJSON() {
 		return g.PrintJSON("result", r)

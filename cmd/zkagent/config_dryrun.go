@@ -16,7 +16,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// fleetPlan is what every host has said of a version.
+// fleetPlan holds the answers of all hosts about a version.
 type fleetPlan struct {
 	Hosts     int           `json:"hosts"` // that were asked
 	Unchanged []string      `json:"unchanged,omitempty"`
@@ -37,7 +37,7 @@ type fleetChange struct {
 	Diff    string   `json:"diff,omitempty"` // of one of the hosts
 }
 
-// hostWords is what one host says.
+// hostWords is the message of one host.
 type hostWords struct {
 	Host   string `json:"host"`
 	Reason string `json:"reason"`
@@ -46,8 +46,8 @@ type hostWords struct {
 // endDry bounds the deletion of a dry run after its command was interrupted.
 const endDry = 10 * time.Second
 
-// dryRun asks every subscriber what the version would do there. The dry run is
-// deleted in the end, however that comes about.
+// dryRun asks every subscriber what the version would change there. It always
+// deletes the dry run at the end.
 func (g *globals) dryRun(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, timeout time.Duration) (*fleetPlan, error) {
 	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
@@ -135,7 +135,7 @@ func planOf(state *fleet.State) *fleetPlan {
 	return p
 }
 
-// hostsOf are all hosts of a rollout: those that were called, and those that came
+// hostsOf returns all hosts of a rollout: the called ones and those that came
 // later.
 func hostsOf(state *fleet.State) []string {
 	all := slices.Clone(state.Called)
@@ -146,7 +146,7 @@ func hostsOf(state *fleet.State) []string {
 	return slices.Compact(all)
 }
 
-// outcome is the end of a dry run for --exit-code.
+// outcome returns the error of a dry run for --exit-code.
 func (p *fleetPlan) outcome() error {
 	if n := len(p.Refused) + len(p.Silent); n > 0 {
 		return fail(exitFailed, fmt.Errorf("%d of %s refuse the version or do not answer", n, term.Count(p.Hosts, "host")))

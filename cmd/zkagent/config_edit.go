@@ -40,7 +40,7 @@ in a file when it is not published.`,
 					return err
 				}
 				if err = g.refuse(ctx, s, t, &pipe); err != nil {
-					return err // before somebody edits in vain
+					return err // fail before the user edits in vain
 				}
 				return g.edit(ctx, s, t, cfg, &pipe, args[1:])
 			})
@@ -101,7 +101,7 @@ func (g *globals) editOne(ctx context.Context, keys map[string][]byte, args []st
 	return config.Change{Key: key, Kind: kind, Old: old, New: value}, nil
 }
 
-// keyToEdit is the key that was named, or the only one.
+// keyToEdit returns the named key, or the only key.
 func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	if len(args) > 0 {
 		key := strings.TrimPrefix(args[0], "/")
@@ -114,8 +114,8 @@ func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 	return "", fail(exitUsage, fmt.Errorf("which of %s?", term.Count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
-// keepEdit keeps what was edited and was not published, and says where, also to
-// somebody who interrupts or wants no talk.
+// keepEdit saves an unpublished edit to a file and prints its name, even after an
+// interrupt or with --quiet.
 func (g *globals) keepEdit(err error, key string, value []byte) error {
 	if err == nil {
 		return nil

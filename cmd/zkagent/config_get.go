@@ -218,7 +218,8 @@ func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([
 	return config.Diff(left, right), from, to, err
 }
 
-// sideOf is one side of a difference: a version, a directory, or what is in use.
+// sideOf returns one side of a difference: a version, a directory, or the tree in
+// use.
 func sideOf(ctx context.Context, s *session.Session, t target, text string, now *view.Tree) (*view.Tree, string, error) {
 	if text == "" {
 		return now, generation(now.Layout, now.Generation), nil

@@ -10,9 +10,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// pipeline are the flags that say how what is published reaches the hosts: all
-// at once, or by votes and a few at a time. Every command that publishes has
-// them, so that no way of changing a config leads past its rollouts.
+// pipeline has the flags that say how a new version reaches the hosts: all at once,
+// or by votes and a few at a time. Every command that publishes has these flags, so
+// that no command bypasses rollouts.
 type pipeline struct {
 	roll      strategyFlags
 	emergency bool
@@ -27,7 +27,7 @@ func (p *pipeline) add(c *cobra.Command) {
 	p.roll.add(f)
 }
 
-// check refuses flags that do not belong together.
+// check rejects flags that do not go together.
 func (p *pipeline) check(c *cobra.Command) error {
 	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
 		return usagef("--emergency is without --rollout, --replace with it")
@@ -35,8 +35,8 @@ func (p *pipeline) check(c *cobra.Command) error {
 	return p.roll.onlyWithRollout(c)
 }
 
-// onlyWithRollout refuses the flags of a strategy where there is no rollout: who
-// gives them does not want all hosts to change at once.
+// onlyWithRollout rejects the flags of a strategy without a rollout. A user who
+// sets them does not want all hosts to change at once.
 func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
 	if r.rollout {
 		return nil
@@ -50,8 +50,8 @@ func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
 	return err
 }
 
-// refuse says early what send would refuse: a config that is frozen, or whose
-// rollout is open.
+// refuse rejects early what send would reject later: a frozen config, or one with
+// an open rollout.
 func (g *globals) refuse(ctx context.Context, s *session.Session, t target, p *pipeline) error {
 	frozen, err := config.Frozen(ctx, s, t.path)
 	if err != nil {
@@ -67,7 +67,7 @@ func (g *globals) refuse(ctx context.Context, s *session.Session, t target, p *p
 	return err
 }
 
-// send publishes by the way that the flags say.
+// send publishes in the way that the flags choose.
 func (g *globals) send(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, p *pipeline) error {
 	if p.roll.rollout {
 		return g.publishByRollout(ctx, s, t, cfg, &p.roll, p.replace)

@@ -15,7 +15,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// planned is a plan with what belongs to it on the command line.
+// planned is a plan with its command-line context.
 type planned struct {
 	*config.Plan
 	dir     string
@@ -78,8 +78,8 @@ asked while the config is frozen; a publish or a rollout ends it.`,
 	return c
 }
 
-// withExitCode is the end of a command that --exit-code makes tell of a
-// difference: 1 means that, and a failure is 70.
+// withExitCode maps the result of a command with --exit-code: 1 means a difference,
+// 70 a failure.
 func withExitCode(err error, asked, differs bool) error {
 	if !asked {
 		return err
@@ -93,7 +93,7 @@ func withExitCode(err error, asked, differs bool) error {
 	return err
 }
 
-// plan reads what is to be published and compares it with what is there.
+// plan reads the new tree and compares it with the one in use.
 func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s *session.Session, t target, dir string) (*planned, error) {
 	cfg, err := p.config(g, c, t)
 	if err != nil {
@@ -170,7 +170,7 @@ func (g *globals) printPlan(p *planned, t target) error {
 	return nil
 }
 
-// refused is why the plan cannot be carried out; nil: it can.
+// refused returns why the plan cannot be published, or nil.
 func (p *planned) refused(t target) error {
 	if p.Refused != nil || p.fleet == nil {
 		return explain(p.Refused, t)
@@ -178,7 +178,7 @@ func (p *planned) refused(t target) error {
 	return p.fleet.outcome()
 }
 
-// warnPlan tells what would be refused today, and perhaps not any more later.
+// warnPlan warns about reasons to refuse the publish that may go away later.
 func (g *globals) warnPlan(p *planned, t target, size int) {
 	if p.rollout != "" {
 		g.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
@@ -204,7 +204,7 @@ func (p *planned) next() string {
 	return "a new generation"
 }
 
-// command is what publishes exactly this, as it is typed into a shell.
+// command returns the shell command that publishes exactly this plan.
 func (p *planned) command(g *globals, t target) string {
 	words := []string{"zkagent", "config", "publish", term.ShellWord(p.dir), term.ShellWord(t.name), "--check-version", strconv.FormatInt(p.From, 10)}
 	words = append(words, p.flags.repeat()...)

@@ -91,8 +91,8 @@ func (g *globals) oneKey(ctx context.Context, s *session.Session, t target, key 
 	})
 }
 
-// onTopOf makes cfg publish the tree in use as change leaves it; when somebody
-// else publishes in between, it is refused.
+// onTopOf makes cfg publish the tree in use with change applied. The publish fails
+// if another one comes in between.
 func onTopOf(ctx context.Context, s *session.Session, t target, cfg *config.PublishConfig, change func(map[string][]byte) error) error {
 	keys, tree, err := keysInUse(ctx, s, t)
 	if err != nil {

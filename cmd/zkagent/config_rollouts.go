@@ -30,7 +30,7 @@ func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]ve
 	}
 	rollouts := map[int64]versionRollout{}
 	for _, name := range names {
-		// One that cannot be read is somebody else's trouble, not the history's.
+		// Skip an unreadable rollout: it must not break the history.
 		if state, err := fleet.Head(ctx, s, t.path, name); err == nil {
 			rollouts[state.Proposal.Version] = versionRollout{name, state.Phase()}
 		}

@@ -20,13 +20,13 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// defaultConfig is where the settings are when nobody says.
+// defaultConfig is the default location of the settings.
 const defaultConfig = "/etc/zkagent"
 
 // connectTimeout bounds the first connection of commands that need one.
 const connectTimeout = 10 * time.Second
 
-// configPaths are the settings that the command line or the environment names.
+// configPaths returns the settings that the command line or the environment names.
 func (g *globals) configPaths() []string {
 	if len(g.config) > 0 {
 		return g.config
@@ -37,7 +37,7 @@ func (g *globals) configPaths() []string {
 	return []string{defaultConfig}
 }
 
-// configNamed reports whether settings were asked for.
+// configNamed reports whether the user named settings.
 func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
 
 // loadSettings loads the settings and prints errors and warnings.
@@ -45,8 +45,7 @@ func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error
 	return g.load(opts, !g.Quiet)
 }
 
-// load loads the settings and prints what is wrong with them; warnings only
-// when they are wanted.
+// load loads the settings and prints their errors, and their warnings if asked to.
 func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings, error) {
 	if opts.Logger == nil {
 		opts.Logger = g.logger()
@@ -74,12 +73,12 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 	return s, nil
 }
 
-// optionalSettings loads the settings for commands that can do without: nil
-// when none were named and none are in the usual place.
+// optionalSettings loads the settings for commands that can work without them. It
+// returns nil if the user named none and the default location has none.
 func (g *globals) optionalSettings() (*settings.Settings, error) {
 	if !g.configNamed() {
 		if _, err := os.Stat(defaultConfig); err != nil {
-			return nil, nil //nolint:nilnil,nilerr // no settings and no error: there are none
+			return nil, nil //nolint:nilnil,nilerr // no settings is not an error here
 		}
 		if g.zk != "" || os.Getenv("ZKAGENT_ZK") != "" {
 			return nil, nil //nolint:nilnil // the ensemble is named: the settings are not needed
@@ -88,7 +87,7 @@ func (g *globals) optionalSettings() (*settings.Settings, error) {
 	return g.load(settings.Options{}, false)
 }
 
-// zkConfig is how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings.
+// zkConfig returns how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings.
 func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
 	s, err := g.optionalSettings()
 	if err != nil {
@@ -105,8 +104,7 @@ func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
 	return c, conf, nil
 }
 
-// zkConfigOf is how to reach ZooKeeper with settings that have been loaded; nil
-// when there are none.
+// zkConfigOf is zkConfig with loaded settings, which may be nil.
 func (g *globals) zkConfigOf(conf *agent.Config) (session.Config, error) {
 	var c session.Config
 	if conf != nil {
@@ -180,7 +178,7 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	switch {
 	case err == nil:
 		if err := g.checkChroot(ctx, s, c); err != nil {
-			_ = s.Close() // the chroot is what is told
+			_ = s.Close() // report the error of the chroot
 			return nil, nil, err
 		}
 		return s, conf, nil
@@ -206,12 +204,12 @@ func (g *globals) withSession(ctx context.Context, fn func(context.Context, *ses
 	return err
 }
 
-// oneShot bounds a command that waits for nobody: an ensemble or an agent that no
-// longer answers ends it.
+// oneShot bounds a command that does not wait for others. It ends the command when
+// the ensemble or the agent stops answering.
 const oneShot = 30 * time.Second
 
-// waits are the commands that wait for others, or for work that may be long, and
-// end by themselves only with --timeout.
+// waits lists the commands that wait for others or for long work. Only --timeout
+// bounds them.
 var waits = []string{
 	"run", "dev", "events", "hooks run", "reload", "leave", "upgrade", "lock", "elect", "barrier", "queue", "txn", "watch", "haproxy",
 	"config publish", "config edit", "config rollback", "config import", "config export", "config convert", "config gc", "config plan",
@@ -224,14 +222,14 @@ func waitsForOthers(c *cobra.Command) bool {
 	return slices.ContainsFunc(waits, func(w string) bool { return path == w || strings.HasPrefix(path, w+" ") })
 }
 
-// patienceError is the cause of a context that patience has ended.
+// patienceError is the cause of a context whose time is up.
 type patienceError time.Duration
 
 func (e patienceError) Error() string { return fmt.Sprintf("not done within %s", time.Duration(e)) }
 func (e patienceError) Unwrap() error { return context.DeadlineExceeded }
 
-// patience bounds a wait by wait when that is given, else by --timeout; a command
-// that waits for nobody ends after oneShot in any case.
+// patience bounds a wait: by wait if it is set, else by --timeout. A command that
+// does not wait for others ends after oneShot in any case.
 func (g *globals) patience(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	wait = cmp.Or(wait, g.timeout, g.bound)
 	if wait == 0 {

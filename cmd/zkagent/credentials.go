@@ -6,9 +6,9 @@ import "os"
 // while it runs. The user of the agent and root can read them.
 const unitCredentials = "/run/credentials/zkagent.service"
 
-// unitEnv is [os.LookupEnv], except that a command outside of the unit has the
-// credentials of the unit, as far as its user may read them: so that "zkagent
-// doctor" and the fleet commands work with the settings of the agent.
+// unitEnv is [os.LookupEnv], but a command outside of the unit also sees the
+// credentials of the unit, if its user may read them. So "zkagent doctor" and the
+// fleet commands work with the settings of the agent.
 func unitEnv(name string) (string, bool) {
 	v, ok := os.LookupEnv(name)
 	if ok || name != "CREDENTIALS_DIRECTORY" {

@@ -95,7 +95,7 @@ func (g *globals) debug(ctx context.Context, out string) error {
 	return nil
 }
 
-// secrets are the credentials that are known to this process.
+// secrets returns the credentials that this process knows.
 func (g *globals) secrets(conf *agent.Config) []string {
 	list := []string{os.Getenv("ZKAGENT_AUTH")}
 	if c, err := g.doctorZK(conf); err == nil {
@@ -125,7 +125,7 @@ func (g *globals) secrets(conf *agent.Config) []string {
 	return list
 }
 
-// debugFiles gathers; what cannot be had is told in errors.txt.
+// debugFiles collects the files of the bundle. It lists failures in errors.txt.
 func (g *globals) debugFiles(ctx context.Context, list []doctor.Finding, conf *agent.Config) []bundleFile {
 	var files []bundleFile
 	var problems strings.Builder
@@ -171,7 +171,7 @@ func (g *globals) debugFiles(ctx context.Context, list []doctor.Finding, conf *a
 	return files
 }
 
-// pack makes the archive.
+// pack creates the archive.
 func pack(dir string, at time.Time, files []bundleFile) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)

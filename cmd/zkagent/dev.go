@@ -15,10 +15,10 @@ import (
 	"github.com/zkagent/zkagent/internal/settings"
 )
 
-// devListen is where the server of dev listens when nobody says otherwise.
+// devListen is the default address of dev's server.
 const devListen = "127.0.0.1:2181"
 
-// devFlags are the flags of dev that are not options yet.
+// devFlags are the raw flags of dev, before parse turns them into options.
 type devFlags struct {
 	dev.Options
 
@@ -51,7 +51,7 @@ Without an argument a built-in example is run, and explained.`,
 			if err := o.parse(c, args); err != nil {
 				return err
 			}
-			// A closed terminal ends it as Ctrl-C does: nothing is left behind.
+			// A closed terminal ends dev like Ctrl-C, so it cleans up.
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
 			return childOf(g.dev(ctx, &o.Options))

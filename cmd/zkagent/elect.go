@@ -89,7 +89,7 @@ func (g *globals) elect(ctx context.Context, name string, command []string, o el
 	})
 }
 
-// electList prints who leads and who stands in line.
+// electList prints the leader and the candidates in line.
 func (g *globals) electList(ctx context.Context, name string, o electOptions) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		path, _, err := electionOf(conf, name, o.dialect)
@@ -163,7 +163,7 @@ func (g *globals) lead(ctx, wait context.Context, s *session.Session, path, dial
 	}
 }
 
-// leading is one term of ours.
+// leading is one term of this process as leader.
 type leading struct {
 	ctx  context.Context //nolint:containedctx // a term is a context
 	term election.Term
@@ -177,7 +177,7 @@ func (g *globals) resign(ctx context.Context, c *election.Candidate) {
 	}
 }
 
-// observe prints who leads at each change.
+// observe prints the leader at each change.
 func (g *globals) observe(ctx context.Context, s *session.Session, name, path, dialect string, once bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
-// againEvery is how often an agent that has gone is looked for.
+// againEvery is the pause between attempts to reach an agent that is gone.
 const againEvery = 500 * time.Millisecond
 
 func newEventsCommand(g *globals) *cobra.Command {
@@ -45,8 +45,8 @@ the agent is started again.`,
 	return c
 }
 
-// readEvents prints the events that are wanted. To follow them goes on when the
-// agent is started again, until ctx ends.
+// readEvents prints the wanted events. With follow it reconnects when the agent
+// restarts, until ctx ends.
 func (g *globals) readEvents(ctx context.Context, client *web.Client, follow bool, wanted func(event.Event) bool) error {
 	var seq int64
 	var failed error
@@ -77,7 +77,7 @@ func (g *globals) readEvents(ctx context.Context, client *web.Client, follow boo
 		case <-ticker.C:
 		}
 		before := seq
-		_ = read() // whatever it is, it is tried again
+		_ = read() // on any error, try again
 		told = seq == before
 	}
 	return failed

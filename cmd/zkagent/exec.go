@@ -115,8 +115,8 @@ func (g *globals) execTree(ctx context.Context, s *session.Session, c *agent.Con
 
 var notVariable = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
-// variables are the keys below a prefix as NAME=value. A key that cannot be a
-// variable is an error: it is not left out silently.
+// variables returns the keys below a prefix as NAME=value. A key that cannot be a
+// variable is an error.
 func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error) {
 	var list []string
 	var bad error
@@ -145,7 +145,7 @@ func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error)
 	return list, bad
 }
 
-// merged replaces variables that are there, and adds the others.
+// merged replaces existing variables and adds the others.
 func merged(env, vars []string) []string {
 	for _, v := range vars {
 		name, _, _ := strings.Cut(v, "=")

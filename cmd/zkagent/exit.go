@@ -31,7 +31,7 @@ const (
 	exitSignal      = 128
 )
 
-// cliError is an error with its exit code and what to do about it.
+// cliError is an error with its exit code and hints.
 type cliError struct {
 	code  int
 	err   error
@@ -57,8 +57,8 @@ func failf(code int, format string, args ...any) error {
 // usagef is an error of the command line.
 func usagef(format string, args ...any) error { return failf(exitUsage, format, args...) }
 
-// codeError ends the program with a code, and says nothing: what there was to
-// say has been said.
+// codeError ends the program with a code and prints nothing, because the message
+// was printed already.
 type codeError int
 
 func (c codeError) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
@@ -104,8 +104,8 @@ func (g *globals) tell(e *cliError) int {
 
 var quotedCommand = regexp.MustCompile(`"zkagent [^"]+"`)
 
-// hint says what to do. The commands that it names get the flags by which this
-// command found its ensemble and its settings.
+// hint returns a hint. It adds to the commands in the hint the flags by which this
+// command found its ensemble and settings.
 func (g *globals) hint(text string) string {
 	where := strings.Join(append([]string{""}, g.whereWords()...), " ")
 	text = quotedCommand.ReplaceAllStringFunc(text, func(command string) string {
@@ -138,8 +138,7 @@ func codeName(code int) string {
 	return "failed"
 }
 
-// class is how an error of a lower layer is told: by what it means for the
-// caller, with a hint.
+// class says how to report an error of a lower layer: exit code, meaning and hint.
 type class struct {
 	is   error
 	code int

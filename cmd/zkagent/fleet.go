@@ -85,7 +85,7 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 	return c
 }
 
-// watchFleet draws the fleet again and again, until ctx ends.
+// watchFleet redraws the fleet until ctx ends.
 func (g *globals) watchFleet(ctx context.Context, s *session.Session, conf *agent.Config, args []string) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
@@ -200,7 +200,7 @@ func (g *globals) listServices(ctx context.Context, s *session.Session, names []
 	return nil
 }
 
-// fleetSummary says how many hosts are how.
+// fleetSummary counts the hosts by health.
 func fleetSummary(hosts []fleet.HostStatus) string {
 	counts := map[fleet.Health]int{}
 	for _, h := range hosts {
@@ -219,7 +219,7 @@ func fleetSummary(hosts []fleet.HostStatus) string {
 	return total + ": " + strings.Join(parts, ", ")
 }
 
-// filesWord sums up the files of a host: how many, and which are not well.
+// filesWord summarizes the files of a host: how many, and which have problems.
 func filesWord(r *fleet.Record) string {
 	var bad []string
 	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
@@ -255,7 +255,7 @@ type subscriberRow struct {
 	Health fleet.Health      `json:"health,omitempty"`
 }
 
-// listSubscribers shows who uses which version of the configs.
+// listSubscribers shows which agents use which version of the configs.
 func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf *agent.Config, names []string) error {
 	var rows []subscriberRow
 	hosts, err := fleet.Agents(ctx, s)

@@ -100,7 +100,7 @@ func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) er
 func newest(lists chan []view.Member) func(*view.Group) {
 	return func(grp *view.Group) {
 		if grp.Missing {
-			return // without the group's znode nothing is known of its members
+			return // without the group's znode its members are unknown
 		}
 		select {
 		case <-lists:
@@ -119,7 +119,7 @@ func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-ch
 	select {
 	case members, ok := <-lists:
 		if !ok {
-			return nil // the end of the follower says why
+			return nil // the follower returns the reason
 		}
 		r, err := b.Apply(ctx, members)
 		if err == nil {
@@ -131,7 +131,7 @@ func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-ch
 	}
 }
 
-// haproxyDone says what was done.
+// haproxyDone reports the result.
 func (g *globals) haproxyDone(b *haproxy.Backend) func(haproxy.Result, error) {
 	return func(r haproxy.Result, err error) {
 		if err != nil {

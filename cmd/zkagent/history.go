@@ -23,15 +23,15 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
-// past is what is known of the past of one file, or of all files of a bundle.
+// past is the recorded history of one file or of all files of a bundle.
 type past struct {
 	bundle  *apply.Bundle
 	path    string // of the file; empty: all of the bundle
 	records []renderlog.Record
 }
 
-// keptOf reads the records of the bundle that makes a file. They are in the state
-// directory of the agent, and as secret as that.
+// keptOf reads the records of the bundle that makes a file. They are in the agent's
+// state directory, with its access rights.
 func (g *globals) keptOf(name string) (*past, error) {
 	s, err := g.loadSettings(settings.Options{Offline: true})
 	if err != nil {
@@ -89,15 +89,15 @@ func (k *past) paths() []string {
 	return list
 }
 
-// about is the records about the file, newest first: those that wrote it, and those
-// that failed.
+// about returns the records of the file, newest first: those that wrote it, and
+// failures.
 func (k *past) about() []renderlog.Record {
 	return slices.DeleteFunc(slices.Clone(k.records), func(r renderlog.Record) bool {
 		return r.Error == "" && k.path != "" && !slices.ContainsFunc(r.Files, func(f renderlog.File) bool { return f.Path == k.path })
 	})
 }
 
-// written is the file as the n-th newest record wrote it.
+// written returns the file as the n-th newest record wrote it.
 func (k *past) written(path string, n int) (renderlog.File, error) {
 	have := 0
 	for _, r := range k.records {
@@ -218,8 +218,8 @@ second argument that is left out.`,
 	}
 }
 
-// contentOf is the content that FILE or FILE@N names, and whether there is such a
-// file.
+// contentOf returns the content that FILE or FILE@N names, and whether such a file
+// exists.
 func (g *globals) contentOf(ref string) (string, []byte, bool, error) {
 	name, number, found := cutLast(ref, "@")
 	n, err := strconv.Atoi(number)
@@ -263,7 +263,7 @@ func cutLast(s, sep string) (string, string, bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// story is what explain tells of a file.
+// story is the output of explain for a file.
 type story struct {
 	Path       string                `json:"path,omitempty"`
 	Bundle     string                `json:"bundle"`
@@ -317,7 +317,7 @@ differences. "zkagent blame" says where each line comes from.`,
 	return c
 }
 
-// take takes over what the agent says of the bundle, and of what it uses.
+// take copies the agent's status of the bundle and its sources.
 func (s *story) take(status *web.Status) {
 	for i := range status.Templates {
 		if status.Templates[i].Name == s.Bundle {
