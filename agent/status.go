@@ -23,7 +23,7 @@ func (a *Agent) Status() web.Status {
 			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.status(),
 		},
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
-		Sources: sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
+		Sources: a.sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
 	}
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
@@ -62,7 +62,7 @@ func zooKeeperStatus(z session.Status) web.ZooKeeperStatus {
 	return s
 }
 
-func sourceStatus(cfg *Config, snap *snapshot) []web.SourceStatus {
+func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []web.SourceStatus {
 	paths := sourcePaths(cfg)
 	list := make([]web.SourceStatus, 0, len(snap.declared))
 	for _, src := range snap.declared {
@@ -72,6 +72,9 @@ func sourceStatus(cfg *Config, snap *snapshot) []web.SourceStatus {
 		switch u := snap.view.Get(src).(type) {
 		case *view.Tree:
 			s.Version, s.Zxid, s.Size = u.Version(), u.Last, u.Len()
+			if tree, ok := a.sup.value("config", src.Name).(*configTree); ok && u.Layout == config.LayoutVersioned {
+				s.Known = tree.use(snap).Newer()
+			}
 		case *view.Group:
 			s.Zxid, s.Size = u.Last, len(u.Members)
 		case *view.Groups:
@@ -126,8 +129,8 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 	s.Configs, s.Groups = []web.ConfigStatus{}, []registry.GroupStatus{}
 	s.GroupSets, s.Elections = []registry.GroupsStatus{}, []web.ElectionStatus{}
 	for _, c := range cfg.Configs {
-		if w, ok := a.sup.value("config", c.Name).(*config.Watcher); ok {
-			st := web.ConfigStatus{Status: w.Status()}
+		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
+			st := web.ConfigStatus{Status: tree.watcher.Status()}
 			if st.Err != nil {
 				st.Error = st.Err.Error()
 			}

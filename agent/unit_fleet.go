@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
@@ -73,12 +72,8 @@ func (a *Agent) record() fleet.Record {
 		r.Files[name] = word
 	}
 	for _, c := range cfg.Configs {
-		if w, ok := a.sup.value("config", c.Name).(*config.Watcher); ok {
-			use := fleet.ConfigUse{Known: w.Status().Generation}
-			if t, ok := snap.view.Tree(c.Name); ok {
-				use.Accepted = t.Generation
-			}
-			if use != (fleet.ConfigUse{}) {
+		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
+			if use := tree.use(snap); use != (fleet.ConfigUse{}) {
 				r.Configs[c.Name] = use
 			}
 		}

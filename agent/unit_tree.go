@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -24,6 +25,13 @@ type configTree struct {
 	cfg     config.Config
 	watcher *config.Watcher
 	fleet   *subscription // nil until the first versioned state
+	reads   fleet.Reads
+}
+
+// use is how far this host is with the versions of the tree.
+func (c *configTree) use(snap *snapshot) fleet.ConfigUse {
+	tree, _ := snap.view.Tree(c.cfg.Name)
+	return c.reads.Use(generationOf(tree))
 }
 
 // Run implements Unit.
@@ -44,6 +52,7 @@ func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.U
 	}
 	return c.watcher.Run(ctx, s, func(u view.Update) {
 		tree, ok := u.(*view.Tree)
+		c.reads.Ready(generationOf(tree))
 		if !ok || tree.Layout != config.LayoutVersioned {
 			up(u)
 			return
@@ -114,6 +123,8 @@ func (m *subscription) read(ctx context.Context, s *session.Session, v fleet.Ver
 // bundle that uses the tree is rendered with it and this host's own data and
 // checked in a staging area.
 func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
+	m.reads.Proposed(tree.Generation)
+	pace.Poke(m.agent.news.record)
 	return m.judge(ctx, tree, m.agent.engine.Try)
 }
 
@@ -160,6 +171,7 @@ const useLimit = 10 * time.Minute
 // state; when a bundle fails with it, the former tree does.
 func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
 	defer m.endTurn(ctx, tree)
+	m.reads.Proposed(tree.Generation) // another process may have voted
 	m.agent.loop.turn(ctx, tree.Source(), turnUse)
 	m.up(tree)
 	// A bundle that never comes to an end, for it waits for another source,
@@ -278,6 +290,6 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.config
 	c.Problem = func(err error) { a.conds.Set("source-unusable", "config "+c.Name, err) }
-	w := config.NewWatcher(c)
-	return unitParts{unit: &configTree{agent: a, cfg: c, watcher: w}, value: w}
+	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c)}
+	return unitParts{unit: u, value: u}
 }

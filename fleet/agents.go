@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -99,6 +100,36 @@ type Record struct {
 type ConfigUse struct {
 	Known    int64 `json:"known"`              // the newest that it has read
 	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
+}
+
+// Newer is the known version when another one is accepted; 0: none is.
+func (u ConfigUse) Newer() int64 {
+	if u.Known > u.Accepted {
+		return u.Known
+	}
+	return 0
+}
+
+// Reads keeps the newest version of a config that a host has read. It is safe for
+// concurrent use.
+type Reads struct{ ready, proposed atomic.Int64 }
+
+// Ready notes the version that ready names. One that is not newer than the one
+// before is of a tree that somebody has made anew.
+func (r *Reads) Ready(version int64) {
+	if version <= r.ready.Swap(version) {
+		r.proposed.Store(0)
+	}
+}
+
+// Proposed notes a version that was read for a rollout.
+func (r *Reads) Proposed(version int64) {
+	r.proposed.Store(max(version, r.proposed.Load()))
+}
+
+// Use is how far a host is that has accepted a version.
+func (r *Reads) Use(accepted int64) ConfigUse {
+	return ConfigUse{Known: max(accepted, r.ready.Load(), r.proposed.Load()), Accepted: accepted}
 }
 
 // ServiceUse is one service of a host.

@@ -192,7 +192,11 @@ func sourceDetail(v *web.SourceStatus) string {
 		if v.Version == "" {
 			return v.Path
 		}
-		return fmt.Sprintf("%s, version %s, %s", v.Path, v.Version, term.Count(v.Size, "key"))
+		version := v.Version
+		if v.Known != 0 {
+			version += fmt.Sprintf(" (knows v%d)", v.Known)
+		}
+		return fmt.Sprintf("%s, version %s, %s", v.Path, version, term.Count(v.Size, "key"))
 	case "group":
 		return fmt.Sprintf("%s, %s", v.Path, term.Count(v.Size, "member"))
 	case "groups":

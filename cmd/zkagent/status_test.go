@@ -74,7 +74,7 @@ func troubled() *web.Status {
 			{Code: "template-failed", Subject: "web", Since: ago(51 * time.Hour), Text: "check: nginx: unknown directive \x1b[2J"},
 		},
 		Sources: []web.SourceStatus{
-			{Kind: "config", Name: "web", Path: "/config/web", Reported: true, Changed: ago(52 * time.Hour), Version: "118", Size: 3},
+			{Kind: "config", Name: "web", Path: "/config/web", Reported: true, Changed: ago(52 * time.Hour), Version: "118", Known: 119, Size: 3},
 			{Kind: "group", Name: "api", Path: "/services/api"},
 		},
 		Services: []registry.ServiceStatus{{
@@ -106,12 +106,12 @@ service   api         failed   2d05h  10.0.0.1:80; check http: 503 broken
   check   http        critical 2d05h  503 broken
   znode   -           -        -      /services/api/m1
 template  web         failed   2d06h
-  uses    config.web  ok       2d04h  /config/web, version 118, 3 keys
+  uses    config.web  ok       2d04h  /config/web, version 118 (knows v119), 3 keys
   uses    group.api   waiting  -      /services/api, 0 members
   file    -           -        2d06h  /etc/nginx/web.conf
 template  other       ok       2d07h  reload owed for 2d08h; version 118
   reload  -           failed   2d09h  owed for 2d08h; took 1s; exit status 1: no space
-config    web         ok       2d04h  /config/web, version 118, 3 keys
+config    web         ok       2d04h  /config/web, version 118 (knows v119), 3 keys
 group     api         waiting  -      /services/api, 0 members
 `
 	got := statusText(t, troubled(), "wide")

@@ -70,6 +70,7 @@ type SourceStatus struct {
 	Reported bool      `json:"reported"` // in this process
 	Changed  time.Time `json:"changed,omitzero"`
 	Version  string    `json:"version,omitempty"`
+	Known    int64     `json:"known,omitempty"` // the newest version that was read, when Version is an older one
 	Zxid     int64     `json:"zxid,omitempty"`
 	Size     int       `json:"size"` // keys, members or groups
 }
