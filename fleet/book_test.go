@@ -207,7 +207,9 @@ func (b *book) rollout(s *step, path string, data []byte) {
 	}
 	if part == "" && data != nil {
 		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}, readies: map[int64]bool{}}
-		keep(b, name, data, &b.rollouts[name].proposal)
+		if len(data) > 0 { // else a candidate came after its end
+			keep(b, name, data, &b.rollouts[name].proposal)
+		}
 		return
 	}
 	c := b.rollouts[name]

@@ -56,10 +56,12 @@ func (c *coordinator) collect(ctx context.Context) error {
 			continue
 		}
 		state, err := Head(ctx, c.s, c.root, name)
-		if err != nil {
-			return ignoreNoRollout(err)
+		if err != nil && !errors.Is(err, ErrNoRollout) {
+			return err
 		}
 		switch {
+		case err != nil:
+			err = forgetRollout(ctx, c.s, c.root, name)
 		case state.Open():
 		case i < len(names)-keepRollouts && !contains(needed, name):
 			err = forgetRollout(ctx, c.s, c.root, name)

@@ -57,7 +57,16 @@ func forgetDry(ctx context.Context, s *session.Session, root, name string, versi
 	if err := deleteVersion(ctx, s, root, version); err != nil && !errors.Is(err, session.ErrNoAuth) {
 		return err // no right to delete: the next garbage collection does it
 	}
-	return forgetRollout(ctx, s, root, name)
+	for range maxTries {
+		if err := forgetRollout(ctx, s, root, name); err != nil {
+			return err
+		}
+		// A candidate may have come meanwhile. It leaves a closed dry run at once.
+		if _, ok, err := s.Exists(ctx, rolloutPath(root, name)); err != nil || !ok {
+			return err
+		}
+	}
+	return nil // the next coordinator deletes it
 }
 
 // deleteVersion deletes a version that is not in use.
@@ -119,7 +128,10 @@ func (c *coordinator) collectDry(ctx context.Context) error {
 			continue
 		}
 		state, err := Head(ctx, c.s, c.root, name)
-		if err == nil && !state.Open() {
+		switch {
+		case errors.Is(err, ErrNoRollout):
+			err = forgetRollout(ctx, c.s, c.root, name)
+		case err == nil && !state.Open():
 			err = forgetDry(ctx, c.s, c.root, name, state.Proposal.Version)
 		}
 		if err := ignoreNoRollout(err); err != nil {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -109,6 +112,55 @@ func TestDry_EverybodyAnswers(t *testing.T) {
 				t.Errorf("%s used %v", id, got)
 			}
 		}
+	})
+}
+
+// A candidate that comes while a dry run is deleted does not keep it.
+func TestDry_CandidateComesWhileItIsDeleted(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		name := w.dry(2)
+		w.awaitPhase(name, PhasePlanned)
+		came := false
+		w.server.Hold(func(h memzk.Held) <-chan struct{} {
+			if !came && h.Op == jute.OpMulti && bytes.Contains(h.Body, []byte(name+"/progress")) {
+				came = true
+				if err := w.server.Create(coordinatorPath(root, name)+"/late", nil); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		})
+		if err := EndDry(t.Context(), w.desk, root, name, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Hold(nil)
+		if left := w.leftOf(); !came || !slices.Equal(left, []string{"0000000001"}) {
+			t.Errorf("it came: %v, left are %v", came, left)
+		}
+	})
+}
+
+// A candidate that comes behind the deletion makes the path of the rollout again. The
+// next coordinator deletes that, and what else it is to delete.
+func TestCollect_WhatALateCandidateLeaves(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		late := []string{dryName(7), dryName(8), rolloutName(0)}
+		for _, name := range late {
+			if err := w.server.Create(coordinatorPath(root, name), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range late {
+			if _, err := Head(t.Context(), w.desk, root, name); !errors.Is(err, ErrNoRollout) {
+				t.Errorf("%s: got %v, want ErrNoRollout", name, err)
+			}
+		}
+		for n := range keepRollouts {
+			w.awaitPhase(w.propose(int64(n+2), Strategy{Parallel: 2}), PhaseDone)
+		}
+		w.await("the remains to be gone", func() bool {
+			return !slices.ContainsFunc(late, func(name string) bool { return w.server.Exists(rolloutPath(root, name)) })
+		})
 	})
 }
 

@@ -211,7 +211,8 @@ func Head(ctx context.Context, s *session.Session, root, name string) (*State, e
 	}
 	for i, r := range results {
 		switch {
-		case errors.Is(r.Err, session.ErrNoNode) && i == 0:
+		case i == 0 && (errors.Is(r.Err, session.ErrNoNode) || r.Err == nil && len(r.Data) == 0):
+			// Without data it is what a late candidate has left of a deleted rollout.
 			return nil, fmt.Errorf("%s: %w", rolloutPath(root, name), ErrNoRollout)
 		case errors.Is(r.Err, session.ErrNoNode):
 			state.Gate = Gate{State: GateClosed, Result: ResultAborted}
