@@ -9,14 +9,14 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// What a server cannot do, as its refusals show. A Manager remembers it for each
-// server, over sessions: who asks again loses the connection again.
+// The refusals of a server show what it cannot do. A Manager remembers them for each
+// server, over sessions: asking again would lose the connection again.
 //
 // A server that does not know an operation answers "unimplemented" and closes the
-// connection. A proxy, or a server with a smaller jute.maxbuffer, closes it without a
-// word. Then the requests in flight are suspects: an operation for which there is
-// another way is not used for a while after three such ends in a row, and a large
-// request is not sent again after two.
+// connection. A proxy, or a server with a smaller jute.maxbuffer, closes it without an
+// answer. Then the session suspects the requests in flight. After three such ends in a
+// row it stops using an operation for a while, if there is another way. After two it
+// does not send a large request again.
 
 // bulkWatches stands for setWatches behind a read, among the operations.
 const bulkWatches int32 = -1000
@@ -37,11 +37,11 @@ type ability struct {
 	mu      sync.Mutex // guards what follows
 	until   map[int32]time.Time
 	strikes map[int32]int
-	version string    // as the server told; "": not known
-	asked   time.Time // when it was last asked for it; zero: never
+	version string    // as the server reported it; "": unknown
+	asked   time.Time // when we last asked for it; zero: never
 	wonder  bool      // it hung up on a request: its version may be the reason
 
-	size       int // requests of so many bytes are suspected, or more; 0: none
+	size       int // requests of this size or more are suspected; 0: none
 	sizeStruck int
 	sizeUntil  time.Time
 }
@@ -63,10 +63,10 @@ func (a *abilities) server(name string) *ability {
 	return a.of[name]
 }
 
-// able returns what is known of the server last connected to.
+// able returns the known abilities of the server last connected to.
 func (s *Session) able() *ability { return s.cfg.abilities.server(s.Server()) }
 
-// refuses reports whether the server is not to be asked for op.
+// refuses reports whether not to send op to the server.
 func (a *ability) refuses(op int32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,7 +80,7 @@ func (a *ability) refuse(op int32) {
 	a.until[op] = time.Now().Add(refusedFor)
 }
 
-// check returns why a request is not to be sent, or nil.
+// check returns why not to send a request, or nil.
 func (a *ability) check(op int32, size int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +107,7 @@ func (a *ability) answered(op int32, size int) {
 	}
 }
 
-// wondered reports whether the version may be the reason of what the server did, once.
+// wondered reports, once, whether the server's version may explain why it hung up.
 func (a *ability) wondered() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,8 +16,8 @@ var errLost = errors.New("connection lost")
 // errMoved ends a connection to a server that the session has left.
 var errMoved = errors.New("session moved to another server")
 
-// maxThrottled is how often a request is sent again that an overloaded server threw
-// away: over about 1.5 s.
+// maxThrottled is how often to repeat a request that an overloaded server threw away.
+// The repeats take about 1.5 s.
 const maxThrottled = 5
 
 // call is one request on one connection.
@@ -27,13 +27,13 @@ type call struct {
 	watch *Watch // armed by the reply; nil: none
 	done  chan struct{}
 	probe bool             // see probe in takeover.go
-	after func(code int32) // called by the reader for replies of set-up frames; nil: nobody waits
+	after func(code int32) // called by the reader for replies of set-up frames; nil: no callback
 
 	// Guarded by wire.mu until done is closed.
 	xid    int32
 	end    int // where the frame ends in what is written
 	sent   bool
-	partly bool      // the server has got the beginning of it, and no more
+	partly bool      // the server has received only the beginning of it
 	sentAt time.Time // by Session.clock
 	queued time.Time
 
@@ -47,8 +47,7 @@ type call struct {
 // lost reports whether the connection has ended without a reply. done is closed.
 func (c *call) lost() bool { return c.err != nil }
 
-// owed reports whether the server is asked for something, not told what belongs to
-// the connection.
+// owed reports whether the call is a request, not a frame that sets up the connection.
 func (c *call) owed() bool {
 	return (c.sent || c.partly) && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
 }
@@ -65,8 +64,8 @@ func newFrame(op int32, size int, encode func(*jute.Encoder)) []byte {
 	return b
 }
 
-// finish hands the call back to whoever waits for it. Only the one who took it off
-// the pending ones calls it.
+// finish ends the call and wakes its caller. Only the goroutine that removed it from
+// the pending calls may call it.
 func (c *call) finish(w *wire, err error) {
 	c.err = err
 	w.s.met.finished(c.op, time.Since(c.queued), err != nil)
@@ -76,9 +75,9 @@ func (c *call) finish(w *wire, err error) {
 	close(c.done)
 }
 
-// reply handles the answer to a request of ours. It runs in the reading goroutine,
-// so that a watch is armed before the next frame, perhaps its event, is looked at,
-// and a watch whose event came first is closed before the reply is seen.
+// reply handles the answer to a request of ours. It runs in the reading goroutine. So
+// it arms a watch before the reader handles the next frame, which may be its event. And
+// a watch whose event came first fires before the caller sees the reply.
 func (w *wire) reply(xid int32, buf *[]byte) error {
 	c := w.take(xid)
 	if c == nil {
@@ -139,16 +138,16 @@ type request struct {
 	op     int32
 	path   string // as the caller knows it, for errors
 	frame  []byte
-	write  bool // must not be applied twice
+	write  bool // it must not be applied twice
 	kind   watchKind
 	watch  string // the server's path to watch, in a request that ends with whether to; "": none
 	decode func(*jute.Decoder) error
 	zxid   int64 // of the reply
 }
 
-// exchange sends r, as often as it takes, and decodes its reply. A read is repeated
-// over lost connections; a write only while it cannot have been applied. The error
-// is an *Error.
+// exchange sends r, as often as it takes, and decodes its reply. It repeats a read when
+// the connection is lost. It repeats a write only while it cannot have been applied.
+// The error is an *Error.
 func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
 	end := s.trace(ctx, r)
 	watch, err := s.send(ctx, r)
@@ -208,7 +207,7 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 		if err := again.again(ctx, s); err != nil {
 			return nil, r.fail(err)
 		}
-		// A request at which the server hangs up every time must not make a storm
+		// If the server hangs up on this request every time, do not cause a storm
 		// of connections.
 		if losses++; losses > 3 {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
@@ -216,8 +215,8 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 	}
 }
 
-// begin enters the watch of a read that is sent over w, and says in its last field
-// whether the server is to watch.
+// begin registers the watch of a read that is sent over w. It sets the last field of
+// the request, which asks the server for a watch.
 func (r *request) begin(w *wire) *Watch {
 	watch, ask := w.s.watches.begin(w, r.watch, r.kind.set())
 	r.frame[len(r.frame)-1] = 0
@@ -227,7 +226,8 @@ func (r *request) begin(w *wire) *Watch {
 	return watch
 }
 
-// unknown says that the outcome is unknown if the request was a write; why may be nil.
+// unknown returns an error that says that the outcome is unknown, if the request was a
+// write. why may be nil.
 func (r *request) unknown(why error) error {
 	switch {
 	case !r.write:

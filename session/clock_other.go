@@ -4,7 +4,7 @@ package session
 
 import "golang.org/x/sys/unix"
 
-// Nothing is known of how these systems count sleep, so that it is not seen.
+// We do not know how these systems count sleep, so sleep goes unnoticed there.
 const (
 	clockAlways = unix.CLOCK_MONOTONIC
 	clockAwake  = unix.CLOCK_MONOTONIC

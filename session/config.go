@@ -17,32 +17,33 @@ import (
 const (
 	DefaultTimeout  = 10 * time.Second
 	DefaultPort     = "2181"
-	DefaultMaxFrame = 1<<20 - 1 // jute.maxbuffer of a server that was not told otherwise
+	DefaultMaxFrame = 1<<20 - 1 // default jute.maxbuffer of a server
 	DefaultMaxReply = 32 << 20  // lists of children may be longer than requests
 
 	minFrame = 1024
 )
 
-// Config describes how to reach an ensemble and what a session wants of it.
-// Only Servers is required.
+// Config describes how to reach an ensemble, and the settings of the session. Only
+// Servers is required.
 type Config struct {
-	// Servers are "host", "host:port" or "[v6]:port". Names are resolved at every dial,
-	// and each address of a name is tried as a server of its own.
+	// Servers are "host", "host:port" or "[v6]:port". Every dial resolves the names,
+	// and tries each address of a name as a server of its own.
 	Servers []string
-	// Chroot is put before every path and taken off every path returned; "" or "/..." .
+	// Chroot is added before every path, and removed from every returned path. It is
+	// "" or "/...".
 	Chroot string
-	// Timeout is the session timeout asked for; servers answer with one within their
-	// own bounds, see Session.Timeout. 0 means DefaultTimeout.
+	// Timeout is the session timeout to ask for. The server chooses one within its own
+	// bounds, see Session.Timeout. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Auth is presented on every connection, before anything else.
+	// Auth is sent on every connection, before anything else.
 	Auth []Auth
-	// SASL, when not nil, proves an identity before Auth is presented.
+	// SASL, when not nil, proves an identity before Auth is sent.
 	SASL SASLMechanism
 	// TLS, when not nil, is called at every dial, so that renewed certificates are
 	// used. An empty ServerName becomes the host name of the server dialed.
 	TLS func() (*tls.Config, error)
-	// ACL is what created znodes get. Empty: open to all without Auth; with Auth
-	// readable by all and changeable by its identities.
+	// ACL is the ACL of created znodes. If it is empty, znodes are open to all without
+	// Auth; with Auth all may read them, and its identities may change them.
 	ACL []ACL
 	// Logger gets the life of the session; nil discards it.
 	Logger *slog.Logger
@@ -52,17 +53,19 @@ type Config struct {
 	Trace Tracer
 	// Dial opens a connection; nil dials TCP with keep-alive.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// ReadOnly lets a Manager use a server without a majority when there is no other:
-	// in a session of its own, whose state is ReadOnly, reads go on and everything
-	// else waits. The former session is taken up again when there is a majority.
+	// ReadOnly lets a Manager use a server without a majority when it finds no other.
+	// It opens a separate session with the state ReadOnly, in which reads work and
+	// everything else waits. When there is a majority again, the Manager resumes the
+	// former session.
 	ReadOnly bool
 	// FollowReconfig lets a Manager learn the servers of the ensemble from ZooKeeper
 	// (/zookeeper/config), and keep them in StateDir.
 	FollowReconfig bool
-	// StateDir is where the session is kept for the next process; "" keeps none.
+	// StateDir is the directory that keeps the session for the next process; "" keeps
+	// no session.
 	StateDir string
-	// MaxFrame is the largest request in bytes, and MaxReply the largest reply.
-	// Larger requests are not sent: a server would close the connection.
+	// MaxFrame is the largest request in bytes, and MaxReply the largest reply. The
+	// session does not send a larger request: the server would close the connection.
 	MaxFrame, MaxReply int
 	// Identity names this process in logs and in the state file.
 	Identity string

@@ -24,9 +24,9 @@ func pingLimit(timeout time.Duration) time.Duration {
 
 func (s *Session) writeLimit() time.Duration { return max(s.Timeout()/3, minHandshake) }
 
-// pingWritten starts the time that the server has to answer. Only replies stop it:
-// a server that pushes events but does not hear us keeps a connection looking alive
-// while the session runs out. w.mu is held.
+// pingWritten starts the time limit for the server's answer. Only replies stop it. A
+// server that sends events but does not receive our requests makes a connection look
+// alive while the session expires. w.mu is held.
 func (w *wire) pingWritten(now, stamp time.Time) {
 	if w.pingAt.IsZero() {
 		w.pingAt = stamp
@@ -54,8 +54,8 @@ func (w *wire) idleLimit() time.Duration {
 	return t/3 + pingLimit(t)
 }
 
-// patience prolongs the wait for a ping's answer, because replies are coming in
-// and the answer is behind them.
+// patience prolongs the wait for a ping's answer, because replies are arriving and the
+// answer comes after them.
 func (w *wire) patience() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

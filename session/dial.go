@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Dial connects to an ensemble with one session and no state, for commands and
-// tests: when the session has ended, there is no other. It returns when the session
-// is there or ctx ends; ctx is not the life of the session, Close is.
+// Dial connects to an ensemble with a single session and no state, for commands and
+// tests. It starts no other session after the end of this one. It returns when the
+// session is connected or ctx ends. The session does not end with ctx: call Close.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	m, err := New(cfg)
 	if err != nil {

@@ -1,36 +1,38 @@
-// Package session is a ZooKeeper client for programs that must know where they stand:
-// one session at a time, with a context that ends with it, operations whose errors
-// tell what happened, watches that lose nothing, and a lease that says until when
-// what the session holds may be acted upon.
+// Package session is a ZooKeeper client for programs that must know the state of
+// their session. It keeps one session at a time, with a context that ends with the
+// session. The errors of its operations say what happened. Its watches lose no event.
+// Its lease says how long the program may act on what the session owns.
 //
 // # Guarantees
 //
-//   - An operation takes a context and ends with it. A read waits for a connection
-//     and is repeated over lost ones. A write is sent again only while it cannot have
-//     been applied; otherwise its error matches [ErrUnknown]. [Session.CreateProtected]
-//     and [ProtectedMulti] find out.
-//   - A [Watch] closes when what was read may have changed. Over a reconnect all
-//     watches are set again as of the last zxid that was seen before, so that no event
-//     is lost. An event that arrived before the reply to a read has closed its watch
+//   - An operation takes a context and ends with it. A read waits for a connection,
+//     and is repeated when the connection is lost. A write is sent again only while
+//     it cannot have been applied; otherwise its error matches [ErrUnknown].
+//     [Session.CreateProtected] and [ProtectedMulti] find out whether it was.
+//   - A [Watch] fires when the data may have changed. After a reconnect the session
+//     sets all watches again, as of the last zxid that it saw before, so no event is
+//     lost. An event that arrived before the reply to a read has fired its watch
 //     before the read returns.
 //   - [Session.Context] ends with a cause that matches [ErrExpired] or [ErrClosed]. A
 //     server that answers with another session id has expired this one; a request of
 //     one session never runs in the next.
 //   - [Session.Lease] is 2/3 of the timeout after the send time of the newest answered
-//     request, so that what is held can be given up before a server gives it away.
-//     [Session.WithLease] makes a context of it.
-//   - A lost connection is [Suspended]: not lost, and not held.
+//     request. So a holder can stop before the server gives what it holds to another
+//     client. [Session.WithLease] makes a context of it.
+//   - A lost connection makes the session [Suspended]: the server may still have the
+//     session, but the client must not rely on it.
 //   - A [Manager] with a state directory takes over the session that its former process
 //     handed over, or left behind in a crash.
 //   - When Run or Close has returned, no goroutine is left.
 //
 // # Not here
 //
-// Recipes are package recipe. There is no SASL and no read-only mode. Reads may be stale, as ZooKeeper's are; [Session.Sync] catches up. A paused
-// process cannot know that its lease ran out between the check and the act: that is
-// what fencing tokens (the czxid of what it holds) are for.
+// Recipes are in package recipe. Reads may be stale, as in all of ZooKeeper;
+// [Session.Sync] catches up. A paused process cannot know that its lease ran out
+// between the check and the act. Fencing tokens (the czxid of what it holds) are for
+// that.
 //
-// The connection itself (dialing, handshake, pings, reconnecting) is that of
-// github.com/go-zookeeper/zk, which sees a repaired network through a net.Conn; all
-// other requests are frames of this package.
+// github.com/go-zookeeper/zk does the dialing, the handshake, the pings and the
+// reconnects. It sees the network through a net.Conn of this package, which repairs
+// its faults. This package sends all other requests itself.
 package session

@@ -10,26 +10,24 @@ import (
 const (
 	eachFirst = 100 * time.Millisecond
 	eachLast  = 30 * time.Second
-	eachCalm  = time.Minute // a try that lasted so long begins anew
+	eachCalm  = time.Minute // the pauses start over after a try that lasted so long
 )
 
-// Each gives fn a life over sessions: it calls fn in each session, one after the
-// other. Registrars, groups, candidates, nodes and followers all have a Run(ctx, s)
-// that fits.
+// Each calls fn in each session, one session after another. The Run(ctx, s) of
+// registrars, groups, candidates, nodes and followers fits.
 //
-// What fn returns decides how it goes on:
+// The result of fn decides what happens next:
 //
 //   - nil: Each returns nil.
 //   - An error, and ctx has ended: Each returns it.
 //   - An error, and the session has ended: fn is called in the next session.
-//   - An error that time may mend (ErrUnknown, ErrNoServer, ErrThrottled,
-//     ErrSuspended): fn is called again in the same session, after a pause that
-//     grows from 100 ms to 30 s. A policy of the context ([WithRetry]) decides
-//     otherwise; when it gives up, Each returns the error. A try that lasted a
-//     minute begins anew.
+//   - A temporary error (ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended): fn is
+//     called again in the same session, after a pause that grows from 100 ms to 30 s.
+//     The pauses start over after a try that lasted a minute. A policy of the context
+//     ([WithRetry]) replaces them; when it gives up, Each returns the error.
 //   - Any other error: Each returns it.
 //
-// Run of the Manager must be running. Each returns when that has ended, too.
+// The Manager's Run must be running. Each also returns when that has ended.
 func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
 	policy := retryOf(ctx)
 	if policy == nil {
@@ -64,7 +62,7 @@ func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Sess
 	}
 }
 
-// mends reports whether an error may be gone the next time without anybody's help.
+// mends reports whether an error is temporary: the next try may succeed by itself.
 func mends(err error) bool {
 	for _, e := range []error{ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended} {
 		if errors.Is(err, e) {
@@ -74,8 +72,8 @@ func mends(err error) bool {
 	return false
 }
 
-// Each opens a session, calls fn in it and in those that follow, as
-// [Manager.Each] does, and closes the last one.
+// Each opens a session, calls fn in it and in the following ones, like
+// [Manager.Each], and closes the last one.
 func Each(ctx context.Context, cfg Config, fn func(ctx context.Context, s *Session) error) error {
 	m, err := New(cfg)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Errors that operations return, to be asked for with errors.Is.
+// Errors that operations return. Match them with errors.Is.
 var (
 	// Not applied, and will not be until something changes.
 	ErrNoNode                  = errors.New("znode does not exist")
@@ -17,7 +17,7 @@ var (
 	ErrNoChildrenForEphemerals = errors.New("ephemeral znodes cannot have children")
 	ErrThrottled               = errors.New("the server is overloaded and threw the request away")
 
-	// Not applied, and permanent: trying again without a change elsewhere is vain.
+	// Not applied, and permanent: another try fails until something changes elsewhere.
 	ErrNoAuth        = errors.New("not permitted by the znode's ACL")
 	ErrInvalidACL    = errors.New("ACL is not valid")
 	ErrQuota         = errors.New("quota exceeded")
@@ -34,11 +34,12 @@ var (
 	ErrSuspended = errors.New("session suspended")
 	ErrNoServer  = errors.New("no server reachable")
 
-	// ErrReadOnly ended a session because no server had a majority, or has one again.
+	// ErrReadOnly is the cause of a session's end when no server has a majority, or
+	// when one has a majority again.
 	ErrReadOnly = errors.New("no server has a majority: a read-only one is read meanwhile")
 
-	// ErrUnknown means that a request was sent and its reply was lost: it was
-	// applied or it was not.
+	// ErrUnknown means that a request was sent and its reply was lost. The request
+	// may have been applied.
 	ErrUnknown = errors.New("outcome unknown, the reply was lost")
 
 	// ErrRolledBack marks the results of a multi that failed elsewhere.
@@ -63,12 +64,12 @@ var codeErrors = map[int32]error{
 	jute.ErrCodeThrottled:                 ErrThrottled,
 }
 
-// CodeError is an error code of a server that has no name here.
+// CodeError is an error code of a server for which this package has no name.
 type CodeError int32
 
 func (e CodeError) Error() string { return fmt.Sprintf("server answered error %d", int32(e)) }
 
-// Error is what a failed operation returns.
+// Error is the error of a failed operation.
 type Error struct {
 	Op   string // as ZooKeeper names it: "getData", "create2", ...
 	Path string // without the chroot
@@ -100,8 +101,8 @@ var permanent = []error{
 	ErrUnimplemented, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
 }
 
-// IsPermanent reports whether err will come again until somebody changes an ACL,
-// a quota, a setting or a server: no reason to try again at once.
+// IsPermanent reports whether err comes again until an ACL, a quota, a setting or a
+// server changes. There is no reason to try again at once.
 func IsPermanent(err error) bool {
 	for _, p := range permanent {
 		if errors.Is(err, p) {

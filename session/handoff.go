@@ -21,13 +21,13 @@ import (
 //	<state dir>/session        JSON, 0600: what the next process needs to take over
 //	<state dir>/session.lock   flock: one process at a time
 //
-// The file is replaced atomically when a session has connected for the first time,
-// before it is given out, and when it is handed over. It is no manifest of what the
-// session owns: the server is asked for that. Whether the session still lives is the
-// server's word too. What prevents the attempt: another machine (a cloned image must
-// not share a session), another ensemble or chroot, a file that others may read, and
-// one that does not parse. After a reboot the session is taken over only to be
-// closed, with all that it owns.
+// The Manager replaces the file atomically when a session has connected for the first
+// time, before it gives the session out, and when it hands the session over. The file
+// does not list what the session owns: the server knows that. The server also decides
+// whether the session still lives. The Manager does not try to take a session over from
+// another machine (a cloned image must not share a session) or for another ensemble or
+// chroot, nor from a file that other users may read or that does not parse. After a
+// reboot it takes the session over only to close it, with all that it owns.
 
 // ErrStateBusy means that another process uses the state directory.
 var ErrStateBusy = errors.New("state directory is in use by another process")
@@ -55,15 +55,15 @@ type saved struct {
 	Note     json.RawMessage `json:"note,omitempty"`
 }
 
-// host identifies the machine and its present boot.
+// host identifies the machine and its current boot.
 type host struct{ machine, boot string }
 
 func thisHost() host {
 	return host{machine: firstLine("/etc/machine-id"), boot: firstLine("/proc/sys/kernel/random/boot_id")}
 }
 
-// firstLine returns the first line of a file, or the host's name when there is none:
-// containers often have no machine id.
+// firstLine returns the first line of a file, or the host's name when the file is
+// missing or empty: containers often have no machine id.
 func firstLine(path string) string {
 	if b, err := os.ReadFile(path); err == nil { //nolint:gosec // two fixed paths
 		if line, _, _ := strings.Cut(string(b), "\n"); line != "" {
@@ -103,8 +103,8 @@ func openState(dir string, h host) (*stateStore, error) {
 
 func (st *stateStore) close() { _ = st.lock.Close() }
 
-// load returns the session of the former process: nil without an error when there
-// is none, and an error that says why it cannot be taken over.
+// load returns the session of the former process. It returns nil when there is no such
+// session, and an error when the session cannot be taken over.
 func (st *stateStore) load(cfg Config) (*saved, error) {
 	f, err := os.OpenFile(filepath.Join(st.dir, stateName), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +132,7 @@ func (st *stateStore) load(cfg Config) (*saved, error) {
 	return &v, v.usable(cfg, st.host)
 }
 
-// usable tells why v must not be taken over; nil if it may be.
+// usable returns why this process must not take v over, or nil if it may.
 func (v *saved) usable(cfg Config, h host) error {
 	switch {
 	case v.Version != stateVersion:
@@ -153,7 +153,7 @@ func ensemble(cfg Config) []string {
 	return slices.Compact(slices.Sorted(slices.Values(cfg.Servers)))
 }
 
-// save replaces the file by one for s.
+// save replaces the file with one for s.
 func (st *stateStore) save(s *Session, note []byte) error {
 	s.mu.Lock()
 	v := saved{
@@ -173,7 +173,7 @@ func (st *stateStore) save(s *Session, note []byte) error {
 	return nil
 }
 
-// forget removes the file: the session it names has been closed.
+// forget removes the file, because the session in it has been closed.
 func (st *stateStore) forget() error {
 	err := os.Remove(filepath.Join(st.dir, stateName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,9 +24,9 @@ func (s *Session) connectRequest() jute.ConnectRequest {
 	}
 }
 
-// welcome handles the server's answer to the handshake and returns the frame that
-// the library gets. A session that is gone is not the library's business: it would
-// start a new one by itself.
+// welcome handles the server's answer to the handshake and returns the frame for the
+// library. It hides from the library that a session is gone: the library would start a
+// new one by itself.
 func (w *wire) welcome(frame []byte) ([]byte, error) {
 	if refusedReadOnly(frame) {
 		return nil, errors.New("handshake: the server is read-only and may make no session (it has no localSessionsEnabled)")
@@ -65,8 +65,8 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	return withLength(frame), nil
 }
 
-// refusedReadOnly reports whether a server answered the handshake as a request that
-// it may not carry out without a majority.
+// refusedReadOnly reports whether a server refused the handshake because it has no
+// majority.
 func refusedReadOnly(frame []byte) bool {
 	d := jute.NewDecoder(frame)
 	var h jute.ReplyHeader
@@ -74,9 +74,9 @@ func refusedReadOnly(frame []byte) bool {
 	return len(frame) == jute.ReplyHeaderSize && h.Err == jute.ErrCodeNotReadOnly
 }
 
-// unproven handles an identity that was not proven to a server. A session that is
-// new ends when the identity is refused: another try needs another credential. One
-// that exists tries on, for it may own znodes.
+// unproven handles a SASL exchange that failed. A new session ends when the server
+// refuses the identity: another try needs another credential. An existing session tries
+// again, because it may own znodes.
 func (s *Session) unproven(server string, err error) error {
 	s.log.Error("authentication failed", "server", server, "err", err)
 	if errors.Is(err, ErrAuthFailed) && s.ID() == 0 {
@@ -85,8 +85,8 @@ func (s *Session) unproven(server string, err error) error {
 	return err
 }
 
-// setUp queues a frame that must come before all requests. It reports false when
-// the connection has ended meanwhile.
+// setUp queues a frame that must come before all requests. It returns false when the
+// connection has ended meanwhile.
 func (w *wire) setUp(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,8 +97,8 @@ func (w *wire) setUp(c *call) bool {
 	return true
 }
 
-// open turns the connection over to requests. It reports false when the connection
-// has ended meanwhile.
+// open lets requests use the connection. It returns false when the connection has ended
+// meanwhile.
 func (w *wire) open(timeout time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,5 +111,5 @@ func (w *wire) open(timeout time.Duration) bool {
 	return true
 }
 
-// putXid numbers a frame that newFrame made.
+// putXid writes the xid into a frame that newFrame made.
 func putXid(frame []byte, xid int32) { binary.BigEndian.PutUint32(frame[4:], uint32(xid)) }

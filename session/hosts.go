@@ -18,24 +18,25 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Back-off between rounds of servers that all refused.
+// Back-off between rounds in which every server refused.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 3 * time.Second
-	// What silent servers make of the time for a handshake, and of the pause before it, is
-	// at most this, see hosts.patience. A pause is hardly longer than the silence before.
+	// Bounds of the time for a handshake, and of the pause before it, when servers do
+	// not answer, see hosts.patience. A pause is hardly longer than the silence before
+	// it.
 	maxPatience     = 30 * time.Second
 	maxSilencePause = 2 * time.Minute
 )
 
 var errEnded = errors.New("session has ended")
 
-// hosts chooses and dials servers for one session. It is the client library's
-// HostProvider, which would resolve names once and for all, hand addresses instead
-// of names to the dialer, and sleep for a fixed second after every round.
+// hosts chooses and dials servers for one session. It replaces the client library's own
+// HostProvider, which resolves names only once, gives the dialer addresses instead of
+// names, and sleeps for a fixed second after every round.
 type hosts struct {
 	s       *Session
-	ctx     context.Context // ends when nothing is to be dialed any more
+	ctx     context.Context // ends when the session dials no more
 	cancel  context.CancelFunc
 	writers sync.WaitGroup
 	settled chan struct{} // closed when the library waits in a detached wire
@@ -45,12 +46,12 @@ type hosts struct {
 	mu      sync.Mutex // guards what follows
 	servers []string   // in an order of our own
 	next    int
-	again   string          // to be tried first
+	again   string          // the server to try first
 	tries   int             // attempts since the last handshake that succeeded
-	failed  int             // attempts since the last connection that was of use
-	idle    int             // connections in a row that were of no use
-	rest    bool            // the newest was: wait before the next
-	silent  int             // handshakes for a new session in a row that no server answered in time
+	failed  int             // attempts since the last useful connection
+	idle    int             // useless connections in a row
+	rest    bool            // the newest was useless: wait before the next
+	silent  int             // handshakes in a row, for a new session, without an answer in time
 	hung    map[string]bool // servers that ended the newest handshake without an answer
 	turns   map[string]int  // attempts at a server that failed: which address is next
 	first   int             // where the turns begin, so that load spreads
@@ -63,12 +64,12 @@ func newHosts(s *Session) *hosts {
 	return h
 }
 
-// Init, Len, Next and Connected are what the library calls.
+// The library calls Init, Len, Next and Connected.
 
 func (h *hosts) Init([]string) error { return nil }
 func (h *hosts) Connected()          {}
 
-// Len is the number of servers.
+// Len returns the number of servers.
 func (h *hosts) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,20 +96,20 @@ func (h *hosts) prefer(server string) {
 	h.again = server
 }
 
-// settle notes that the library has done its handshake with a detached wire and
-// reads from it. From here on it takes its close request at once. While it is
-// between connections it may miss it, and then waits for a second.
+// settle notes that the library has done its handshake with a detached wire and reads
+// from it. From then on the library handles a close request at once. Between
+// connections it may miss the request, and then it waits for a second.
 func (h *hosts) settle() { h.settleOnce.Do(func() { close(h.settled) }) }
 
-// firstTry reports whether the present attempt is the first since the last success.
+// firstTry reports whether the current attempt is the first since the last success.
 func (h *hosts) firstTry() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.tries == 1
 }
 
-// connected notes a handshake that succeeded. It does not end the back-off: that
-// does the use of the connection.
+// connected notes a successful handshake. It does not end the back-off: only a useful
+// connection does, see served.
 func (h *hosts) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,14 +117,15 @@ func (h *hosts) connected() {
 	clear(h.hung)
 }
 
-// served notes the end of a connection that was of use.
+// served notes the end of a useful connection.
 func (h *hosts) served() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed, h.idle, h.rest = 0, 0, false
 }
 
-// useless notes the end of a connection that answered nothing, or ended at a request.
+// useless notes the end of a connection that answered no request, or that a request
+// ended.
 func (h *hosts) useless() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +133,7 @@ func (h *hosts) useless() {
 	h.rest = true
 }
 
-// refused notes a handshake that failed.
+// refused notes a failed handshake.
 func (h *hosts) refused(w *wire, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,12 +144,12 @@ func (h *hosts) refused(w *wire, err error) {
 	}
 }
 
-// patience is the time for a handshake, and the longest pause before it. Servers that
-// take connections and do not answer have more new sessions to make than they can: a
-// fleet's, which expired together. A host that gives up there and comes again makes it
-// worse, for what it asked for is made all the same. So both times grow, from the second
-// silent server on; one may be a server that hangs. A session that lives has no time to
-// lose, and costs the leader nothing.
+// patience returns the time for a handshake, and the longest pause before it. Servers
+// that accept connections and do not answer are overloaded with new sessions, for
+// example of a fleet whose sessions expired together. A host that gives up and tries
+// again makes it worse, because the server still makes the session that it asked for.
+// So both times grow for a new session, from the second silent server on (a single one
+// may hang). An existing session has no time to lose, and costs the leader nothing.
 func (h *hosts) patience() (limit, pause time.Duration) { //nolint:nonamedreturns // two times need names
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,15 +161,15 @@ func (h *hosts) patience() (limit, pause time.Duration) { //nolint:nonamedreturn
 	return min(limit, maxPatience), min(limit, maxSilencePause)
 }
 
-// hungUp reports whether the server ended the connection: it neither answered nor
-// was it silent.
+// hungUp reports whether the server ended the connection, instead of answering or
+// staying silent.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// dial is the library's dialer. Errors are returned only after a pause when all
-// servers have been tried, because the library comes back at once.
+// dial is the library's dialer. After a failure of all servers it pauses before it
+// returns the error, because the library dials again at once.
 func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	if err := h.pause(); err != nil {
 		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
@@ -200,7 +202,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	return w, nil
 }
 
-// pause waits before an attempt, when there is reason to.
+// pause waits before an attempt, if there is a reason.
 func (h *hosts) pause() error {
 	_, overload := h.patience()
 	h.mu.Lock()
@@ -235,8 +237,8 @@ func (h *hosts) pause() error {
 	}
 }
 
-// open connects to a server within limit. What is done with the connection ends by
-// then, too.
+// open connects to a server within limit. The connection keeps that deadline, so the
+// session's handshake ends by then too.
 func (h *hosts) open(ctx context.Context, server string, limit time.Duration) (net.Conn, error) {
 	deadline := time.Now().Add(limit)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -254,9 +256,9 @@ func (h *hosts) open(ctx context.Context, server string, limit time.Duration) (n
 	return conn, nil
 }
 
-// connect dials one address of a server. Each address of a name is a server of its
-// own: one that hangs takes the time of this attempt, and the next attempt begins
-// behind it. A dialer that gets the name would share the limit among the addresses,
+// connect dials one address of a server. Each address of a name counts as a server of
+// its own: an address that hangs uses up this attempt, and the next attempt takes the
+// next address. A dialer with the name would divide the limit among the addresses, with
 // at least 2 s each, and begin with the same one every time.
 func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(server)
@@ -285,15 +287,15 @@ func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	return nil, err
 }
 
-// turn returns which address of a server is to be tried.
+// turn returns which address of a server to try.
 func (h *hosts) turn(server string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.first + h.turns[server]
 }
 
-// secure makes conn a TLS connection. The settings are asked for at every dial, and
-// the certificate is checked against the name that was configured.
+// secure makes conn a TLS connection. It reads the settings at every dial, and checks
+// the certificate against the configured name.
 func secure(ctx context.Context, conn net.Conn, server string, settings func() (*tls.Config, error)) (net.Conn, error) {
 	cfg, err := settings()
 	if err != nil {
@@ -312,15 +314,14 @@ func secure(ctx context.Context, conn net.Conn, server string, settings func() (
 	return t, nil
 }
 
-// gone reports whether the servers have lost the session without being able to say
-// so. A server whose newest transaction is older than what we have seen hangs up
-// without a word: when the whole ensemble was replaced by an empty one, that is for
-// ever. A restarting server, one without a quorum and a lagging one hang up too. So
-// this takes that more than 1.5 T and then max(T/2, 2 s) have passed since the last
-// answer, and that a server that hung up on this session takes one that has seen
-// nothing: it has a quorum, and the quorum has had the time to end our session.
-// Servers that cannot be reached, or do not answer, have no say: one of them may
-// never come back.
+// gone reports whether the servers have lost the session but cannot say so. A server
+// whose newest transaction is older than ours hangs up without an answer. When an empty
+// ensemble has replaced the old one, every server does so forever. A server that
+// restarts, lags or has no quorum hangs up too. So gone has two conditions. First, more
+// than 1.5 T and then max(T/2, 2 s) have passed since the last answer. Second, a server
+// that hung up on this session accepts a new session: it has a quorum, and the quorum
+// has had the time to end ours. Unreachable and silent servers do not count, because
+// they may never come back.
 func (h *hosts) gone() bool {
 	timeout, last := h.s.Timeout(), h.s.LastAnswer()
 	if last.IsZero() {
@@ -335,7 +336,7 @@ func (h *hosts) gone() bool {
 	return slices.ContainsFunc(hung, h.welcomes)
 }
 
-// welcomes reports whether server takes a new session. That session is closed.
+// welcomes reports whether server accepts a new session. It closes that session.
 func (h *hosts) welcomes(server string) bool {
 	conn, err := h.open(h.ctx, server, handshakeLimit(h.s.Timeout()))
 	if err != nil {
@@ -362,7 +363,7 @@ func (h *hosts) welcomes(server string) bool {
 	return true
 }
 
-// dialing makes w the connection to end with the session.
+// dialing notes that w must end with the session.
 func (s *Session) dialing(w *wire) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

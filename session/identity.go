@@ -11,14 +11,14 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Identity is one thing that a server believes of a connection: a scheme, and who
-// we are in it. Of a digest the server names the user alone.
+// Identity is an identity that a server has accepted on a connection: a scheme and our
+// id in it. For a digest the server returns only the user.
 type Identity struct{ Scheme, ID string }
 
 func (i Identity) String() string { return i.Scheme + ":" + i.ID }
 
-// WhoAmI asks the server which identities it sees. Servers before 3.7 do not know
-// the question: the error matches ErrUnimplemented.
+// WhoAmI asks the server for our identities. Before 3.7 servers do not support that:
+// the error matches ErrUnimplemented.
 func (s *Session) WhoAmI(ctx context.Context) ([]Identity, error) {
 	var ids []Identity
 	r := &request{op: jute.OpWhoAmI, frame: newFrame(jute.OpWhoAmI, 0, nil), decode: func(d *jute.Decoder) error {
@@ -31,9 +31,9 @@ func (s *Session) WhoAmI(ctx context.Context) ([]Identity, error) {
 	return ids, err
 }
 
-// Permissions returns what an ACL lets these identities do, a sum of Perm
-// constants. Hashes of digests are compared with those of the session's own
-// credentials, where the server shows them.
+// Permissions returns what an ACL permits these identities, as a sum of Perm constants.
+// It compares hashes of digests with those of the session's own credentials, where the
+// server shows them.
 func (s *Session) Permissions(acl []ACL, ids []Identity) int32 {
 	var perms int32
 	for _, a := range acl {

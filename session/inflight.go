@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// How much a session asks of a server at once. A server builds each reply in memory,
-// and keeps it until the client has read it: thousands of clients that ask for 500
-// large znodes at once end it. ZooKeeper has no request that tells the sizes of many
-// znodes, so they are estimated by those that were read before:
+// Limits of what a session asks of a server at once. A server builds each reply in
+// memory, and keeps it until the client has read it. So thousands of clients that ask
+// for 500 large znodes at once would exhaust its memory. ZooKeeper has no request for
+// the sizes of many znodes, so the session estimates them by those it has read:
 //
-//   - The first request of a call asks for few znodes, and the next for as many as
-//     would be about 1 MB, if one more znode of 1 MB stood among those seen so far.
-//     So requests grow to their full size within five round trips.
-//   - The order is random. Large znodes that stand beside each other are seen at the
-//     beginning, as often as there are.
+//   - The first request of a call asks for few znodes. The next asks for about 1 MB,
+//     by an estimate that adds one znode of 1 MB to those seen so far. So requests
+//     grow to their full size within five round trips.
+//   - The order is random. So the first requests also see large znodes that are
+//     neighbours, in proportion to their number.
 //   - All requests of a session share about 2 MB.
 const (
 	manyReply  = 1 << 20   // bytes of one reply, about
@@ -30,11 +30,11 @@ type sizes struct {
 	bytes int64
 }
 
-// add takes in n znodes of so many bytes together.
+// add counts n znodes of so many bytes in total.
 func (z *sizes) add(n int, bytes int64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.n += int64(n); z.n > 1<<16 { // it is the newest that count
+	if z.n += int64(n); z.n > 1<<16 { // give the newest more weight
 		z.n, z.bytes = z.n/2, z.bytes/2
 	}
 	z.bytes += bytes
@@ -47,7 +47,7 @@ func (z *sizes) total() (int64, int64) {
 	return z.n, z.bytes
 }
 
-// guess returns the size of the next znode, as if one more of 1 MB had been seen.
+// guess estimates the size of the next znode. It counts one more znode of 1 MB.
 func (z *sizes) guess() int64 {
 	n, bytes := z.total()
 	return (bytes + manyReply) / (n + 1)
@@ -63,7 +63,7 @@ func newInFlight() inFlight {
 	return inFlight{turn: make(chan struct{}, 1), tokens: make(chan struct{}, manyTokens)}
 }
 
-// take waits for room for so many bytes. The function that it returns gives it back.
+// take waits for room for so many bytes. The returned function frees the room.
 func (f inFlight) take(ctx context.Context, bytes int64) (func(), error) {
 	n := int(min(max((bytes+tokenBytes-1)/tokenBytes, 1), manyTokens))
 	select {

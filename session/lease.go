@@ -11,22 +11,20 @@ import (
 
 // The lease says until when this process may act on what it holds in ZooKeeper.
 //
-// A server ends a session when it has heard nothing for T. It has certainly heard a
-// request that it answered, and no later than that no earlier than the request was
-// sent: so the session lives at least until T after the send time of the newest
-// answered request. The lease is 2/3 T after it, which leaves T/3 to stop what runs.
-// A pause of the process between the check and the act remains: fencing tokens are
-// for that.
+// A server ends a session when it has heard nothing for T. It has heard every request
+// that it answered, and it heard the request after it was sent. So the session lives at
+// least until T after the send time of the newest answered request. The lease ends
+// 2/3 T after that time, which leaves T/3 to stop the work. A process may still pause
+// between the check and the act: fencing tokens are for that.
 //
-// Go's clock stops while the machine sleeps, and the server's does not. So the time
-// slept counts: what is kept here are times by clock, and what is told are times by
-// time.Now, as of now.
+// Go's clock stops while the machine sleeps, but the server's does not. So the session
+// adds the time slept: it stores times by clock, and returns times by time.Now, as of
+// now.
 
-// clock returns the present time by a clock that goes on while the machine sleeps.
+// clock returns the current time by a clock that also runs while the machine sleeps.
 func (s *Session) clock() time.Time { return time.Now().Add(s.cfg.slept()) }
 
-// awake returns when by time.Now it was or will be t by clock, if the machine does
-// not sleep from now on.
+// awake converts t from clock to time.Now, if the machine does not sleep from now on.
 func (s *Session) awake(t time.Time) time.Time { return t.Add(-s.cfg.slept()) }
 
 // asleep is how long the machine had slept when the process began. It is the same
@@ -39,8 +37,9 @@ func slept() time.Duration {
 	return max(sleepOfMachine()-asleep, 0).Truncate(time.Millisecond)
 }
 
-// sleepOfMachine is the difference of the clock that goes on during sleep and the one
-// that stops: less by the time between the two readings, and never more.
+// sleepOfMachine returns the difference between the clock that runs during sleep and
+// the one that stops. It may be too small by the time between the two readings, and
+// never too large.
 func sleepOfMachine() time.Duration {
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(clockAlways, &boot) != nil || unix.ClockGettime(clockAwake, &mono) != nil {
@@ -49,7 +48,8 @@ func sleepOfMachine() time.Duration {
 	return time.Duration(boot.Nano() - mono.Nano())
 }
 
-// heard notes that a request sent at `at`, by clock, was answered. It runs in the reader.
+// heard notes the answer to a request that was sent at `at`, by clock. It runs in the
+// reader.
 func (s *Session) heard(at time.Time, zxid int64) {
 	n := int64(at.Sub(s.epoch))
 	for {
@@ -63,8 +63,8 @@ func (s *Session) heard(at time.Time, zxid int64) {
 	}
 }
 
-// heard notes an answer that came by this connection. That of a read-only server
-// says nothing about the session.
+// heard notes an answer on this connection. The answer of a read-only server says
+// nothing about the session.
 func (w *wire) heard(at time.Time, zxid int64) {
 	if w.readOnly.Load() {
 		at = w.s.epoch
@@ -72,8 +72,8 @@ func (w *wire) heard(at time.Time, zxid int64) {
 	w.s.heard(at, zxid)
 }
 
-// LastAnswer returns the send time of the newest request that was answered; zero
-// before the first.
+// LastAnswer returns the send time of the newest answered request. It is zero before
+// the first answer.
 func (s *Session) LastAnswer() time.Time {
 	n := s.answer.Load()
 	if n == 0 {
@@ -82,9 +82,9 @@ func (s *Session) LastAnswer() time.Time {
 	return s.awake(s.epoch.Add(time.Duration(n)))
 }
 
-// Lease returns the time until which what this session owns may be acted upon: 2/3
-// of the timeout after the send time of the newest answered request. Zero before
-// the first connection.
+// Lease returns the time until which the process may act on what this session owns:
+// 2/3 of the timeout after the send time of the newest answered request. It is zero
+// before the first connection.
 func (s *Session) Lease() time.Time {
 	at := s.LastAnswer()
 	if at.IsZero() {
@@ -100,7 +100,7 @@ func (s *Session) Held() bool {
 
 // WithLease returns a context that ends with ctx, with the session (and its cause),
 // and when the lease runs out, with a cause that matches ErrSuspended. The cancel
-// function frees what it holds.
+// function releases its resources.
 func (s *Session) WithLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g := &leaseGuard{s: s, cancel: cancel}
@@ -113,8 +113,8 @@ func (s *Session) WithLease(ctx context.Context) (context.Context, context.Cance
 	}
 }
 
-// leaseGuard cancels when the lease has run out. Its timer is set to the end of the
-// lease as last seen, so that answers cost nothing, but to no more than a second:
+// leaseGuard cancels when the lease has run out. Its timer is set to the last known end
+// of the lease, so answers cost nothing. The timer runs for at most a second, because
 // timers stop while the machine sleeps.
 type leaseGuard struct {
 	s      *Session

@@ -9,11 +9,11 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// libraryBuffer is what the library may send and receive in one frame: pings and
-// handshakes are all that it sees. Its own default is 1.5 MB for each direction.
+// libraryBuffer bounds a frame of the library, which sees only pings and handshakes.
+// Its own default is 1.5 MB for each direction.
 const libraryBuffer = 4 << 10
 
-// connect starts the client library, which dials from here on.
+// connect starts the client library, which begins to dial.
 func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
 	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
 		zk.WithHostProvider(s.hosts),
@@ -28,8 +28,8 @@ func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
 	return lib, events, nil
 }
 
-// shutdown ends the session from our side. The server is told unless it is handed
-// over.
+// shutdown ends the session from our side. It closes the session on the server too,
+// unless it hands the session over.
 func (s *Session) shutdown(handOver bool) error {
 	s.mu.Lock()
 	w := s.cur
@@ -43,7 +43,7 @@ func (s *Session) shutdown(handOver bool) error {
 	return nil
 }
 
-// sayGoodbye asks the server to end the session and waits for it, not for long.
+// sayGoodbye asks the server to end the session, and waits briefly for the reply.
 func (s *Session) sayGoodbye(w *wire) {
 	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose, 0, nil), done: make(chan struct{})}
 	if !w.send(c) {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// libraryLog passes the client library's lines on at debug level.
+// libraryLog logs the client library's lines at debug level.
 type libraryLog struct{ log *slog.Logger }
 
 func (l libraryLog) Printf(format string, args ...any) {

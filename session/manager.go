@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Manager keeps a session: it connects, and when a session has ended it starts the
-// next. Run does the work; the other methods may be called at any time.
+// Manager keeps a session: it connects, and starts the next session when one has
+// ended. Run does the work. Call the other methods at any time.
 type Manager struct {
 	cfg      Config
 	handOver atomic.Bool
@@ -30,11 +30,11 @@ type Manager struct {
 	// Set and used by Run.
 	store   *stateStore // nil: no handoff
 	waiting *parked     // the session that waits for a majority, or nil
-	reading bool        // the next session is one of a read-only server
+	reading bool        // the next session uses a read-only server
 	parks   bool        // Run may park sessions
 }
 
-// Status is what an operator wants to know of a Manager.
+// Status is the state of a Manager, for operators.
 type Status struct {
 	State       State         // now
 	Server      string        // last connected to
@@ -44,10 +44,10 @@ type Status struct {
 	LastAnswer  time.Time     // send time of the newest answered request
 	Expirations uint64        // sessions lost to expiry so far
 	Reconnects  uint64        // connections after the first of a session
-	Watches     int           // set and waited for
+	Watches     int           // set and not fired
 	Resumed     bool          // the session is of a former process
 	LastError   string        // of the newest connection that failed; empty: none
-	Warning     string        // what is wrong with the server, as that it is too old
+	Warning     string        // a problem of the server, such as that it is too old
 	NotRenewed  string        // why the identity could not be renewed; the next connection may fail
 }
 
@@ -61,8 +61,8 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, changed: make(chan struct{})}, nil
 }
 
-// HandOver makes the end of Run drop the connection only: the session lives on for
-// its timeout, for the next process to take over from the state directory.
+// HandOver makes Run only drop the connection when it ends. The session lives on for
+// its timeout, so that the next process can take it over from the state directory.
 func (m *Manager) HandOver() { m.handOver.Store(true) }
 
 // Session waits for a session that has connected and has not ended, and returns it.
@@ -106,10 +106,10 @@ func (s *Session) lastError() error {
 	return s.lastErr
 }
 
-// State returns the state of the present session.
+// State returns the state of the current session.
 func (m *Manager) State() State { return m.Status().State }
 
-// Status returns what is known now.
+// Status returns the current status.
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,14 +145,14 @@ func (m *Manager) Status() Status {
 	return st
 }
 
-// publish wakes those who wait for a session. m.mu is held.
+// publish wakes all callers that wait for a session. m.mu is held.
 func (m *Manager) publish() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// Run keeps a session until ctx ends; then it closes the session, or hands it over.
-// When it has returned, nothing of it is left.
+// Run keeps a session until ctx ends. Then it closes the session, or hands it over.
+// When Run has returned, none of its goroutines is left.
 func (m *Manager) Run(ctx context.Context) error {
 	err := m.loop(ctx)
 	m.mu.Lock()
@@ -238,7 +238,7 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 	return err
 }
 
-// over counts what ended s and returns how long to wait before the next session.
+// over counts the end of s and returns how long to wait before the next session.
 func (m *Manager) over(s *Session) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

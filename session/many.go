@@ -10,8 +10,8 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Bounds of one multiRead: its request, and the number of znodes. What a reply may be
-// is in inflight.go; one over the limit all the same is asked for again in halves.
+// Bounds of one multiRead: its request, and the number of znodes. inflight.go bounds
+// the replies. If a reply is still over the limit, the session asks again in halves.
 const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
@@ -19,23 +19,23 @@ const (
 	manyReads   = 16 // the same, where each reads one znode
 )
 
-// Result is what GetMany found at one path.
+// Result is the result of GetMany for one path.
 type Result struct {
 	Data []byte // nil when Err is not
 	Stat Stat   // zero when Err is not nil
 	Err  error  // ErrNoNode, ErrNoAuth, ...
 }
 
-// ListResult is what ChildrenMany found at one path.
+// ListResult is the result of ChildrenMany for one path.
 type ListResult struct {
 	Names []string // of the children, in no order
 	Err   error    // ErrNoNode, ErrNoAuth, ...; nil: Names is valid
 }
 
-// GetMany reads many znodes with few requests (multiRead, servers from 3.6 on;
-// others are asked one by one), and never asks for more than about 2 MB at once.
-// Results are in the order of paths. They are not a snapshot: each is as of its own
-// moment. The error is about the whole.
+// GetMany reads many znodes with few requests (multiRead, from 3.6 on; on older servers
+// it reads one by one). It never asks for more than about 2 MB at once. The results are
+// in the order of paths. They are not a snapshot: each is as of its own moment. The
+// error is about the whole call.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
 	out := make([]Result, len(paths))
 	err := s.many(ctx, paths, reader{
@@ -53,8 +53,8 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 	return out, err
 }
 
-// ChildrenMany lists the children of many znodes with few requests, as GetMany does.
-// The names of one znode share their memory: who keeps a few of many clones them.
+// ChildrenMany lists the children of many znodes with few requests, like GetMany. The
+// names of one znode share their memory: clone them if you keep only a few.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
 	out := make([]ListResult, len(paths))
 	err := s.many(ctx, paths, reader{
@@ -73,7 +73,7 @@ func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResul
 	return out, err
 }
 
-// reader is how one kind of result is read; i is the index of the path.
+// reader knows how to read one kind of result. i is the index of the path.
 type reader struct {
 	op     int32
 	decode func(i int, d *jute.Decoder)
@@ -81,8 +81,8 @@ type reader struct {
 	single func(ctx context.Context, i int) (bytes int, err error)
 }
 
-// many reads all paths in parts, a few at a time. The first error about the whole
-// ends it.
+// many reads all paths in parts, a few at a time. It ends with the first error about
+// the whole call.
 func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 	for i, p := range paths {
 		if err := ValidatePath(p); err != nil {
@@ -103,8 +103,8 @@ type plan struct {
 	seen  *sizes // of this call
 }
 
-// part takes the next part off the plan and returns it, and how many bytes it is
-// expected to bring.
+// part takes the next part off the plan. It returns the part, and the number of bytes
+// that it expects in the reply.
 func (p *plan) part() ([]int, int64) {
 	guess := p.s.seen.guess()
 	n := int(min(max(manyReply/max(guess, 1), 1), firstPaths))
@@ -125,8 +125,8 @@ func (p *plan) part() ([]int, int64) {
 	return ids, int64(n) * guess
 }
 
-// inParts calls read for parts of paths, by their indexes, several at a time, until
-// all are read. read adds what it has seen of their sizes.
+// inParts calls read for parts of paths, by their indexes, several at a time, until all
+// are read. read adds the sizes that it has seen.
 func (s *Session) inParts(ctx context.Context, paths []string, read func(context.Context, []int, *sizes) error) error {
 	p := &plan{s: s, paths: paths, order: make([]int, len(paths)), seen: &sizes{}}
 	for i := range p.order {
@@ -168,7 +168,7 @@ func (s *Session) inParts(ctx context.Context, paths []string, read func(context
 	})
 }
 
-// part reads the paths with these indexes, with one request if the server allows.
+// part reads the paths with these indexes, in one request if the server supports it.
 func (s *Session) part(ctx context.Context, paths []string, ids []int, r reader, seen *sizes) error {
 	if len(ids) == 1 {
 		return s.oneByOne(ctx, ids, r, seen)
@@ -223,15 +223,15 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 	return req
 }
 
-// sawSizes takes in what some znodes took, for this call and for the first request
-// of the next.
+// sawSizes counts the sizes of znodes, for this call and for the first request of the
+// next.
 func (s *Session) sawSizes(seen *sizes, n int, bytes int64) {
 	seen.add(n, bytes)
 	s.seen.add(n, bytes)
 }
 
-// oneByOne reads with a request per znode. What a znode answers is its own affair;
-// an error of the session or ctx is about the whole.
+// oneByOne reads with a request per znode. An error of a znode goes into its result. An
+// error of the session or of ctx is about the whole call.
 func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes) error {
 	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, i int) error {
 		bytes, err := r.single(ctx, ids[i])

@@ -10,27 +10,26 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Reading many znodes with watches, two requests for a few hundred of them.
+// Reading many znodes with watches, with two requests for a few hundred znodes.
 //
-// multiRead cannot watch, but setWatches can: it is made for a client that
-// connects again, and fires at once what changed since the zxid that it names.
-// So: (1) a small read; its reply tells a zxid that the server has applied.
-// (2) multiRead, and behind it on the same connection setWatches for the same
-// paths with the newest zxid known before (2). Whatever changes after that zxid
-// fires, whether multiRead saw it or not: nothing is lost, at worst something
-// is read once more.
+// multiRead cannot set watches, but setWatches can. It is for a client that connects
+// again, and fires at once for all changes since the zxid in the request. So: (1) a
+// small read; its reply contains a zxid that the server has applied. (2) multiRead, and
+// after it on the same connection setWatches for the same paths, with the newest zxid
+// known before (2). Every change after that zxid fires a watch, whether multiRead saw
+// the change or not. So no change is lost; at worst the caller reads once too often.
 
-// WatchedResult is for internal use: what GetManyW found at one path.
+// WatchedResult is for internal use: the result of GetManyW for one path.
 type WatchedResult struct {
 	Result
 
 	Watch *Watch // of the data; nil with an error
-	// Kids says that the watch is for the children too. It is not where that was
-	// not asked for, and where the server must be asked one by one.
+	// Kids says that the watch is for the children too. It is false if the caller did
+	// not ask for that, or if GetManyW had to read one by one.
 	Kids bool
 }
 
-// ErrNotRead is for internal use: what GetManyW left out because of its limit.
+// ErrNotRead is for internal use: GetManyW left a path out because of its limit.
 var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
 // watchedPart is a part of GetManyW: the paths with these indexes.
@@ -42,14 +41,14 @@ type watchedPart struct {
 	seen  *sizes
 }
 
-// GetManyW is for internal use. It reads many znodes as GetMany does, and watches
-// their data and, with kids, the lists of their children, as they are when the data
-// was read: whoever sees no child in the Stat need not list them. A server that
-// cannot do that is asked one by one, and the children are not watched then. Where
-// the error is not nil nothing is watched.
+// GetManyW is for internal use. It reads many znodes like GetMany, and watches their
+// data. With kids it also watches the lists of their children, from the moment of the
+// read: if the Stat shows no children, the caller need not list them. If the server does
+// not support that, GetManyW reads one by one and does not watch the children. It
+// watches nothing when the error is not nil.
 //
-// When the data that was read exceeds limit bytes, the rest is left out with ErrNotRead; 0 is
-// no limit.
+// When the data exceeds limit bytes, GetManyW leaves out the rest with ErrNotRead. A
+// limit of 0 is no limit.
 func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
 	out := make([]WatchedResult, len(paths))
 	for _, p := range paths {
@@ -125,8 +124,8 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 	}
 }
 
-// watchOnce sends the two requests on one connection and waits for both replies.
-// errLost means that they are to be sent again.
+// watchOnce sends the two requests on one connection and waits for both replies. On
+// errLost the caller sends them again.
 func (s *Session) watchOnce(ctx context.Context, p watchedPart) error {
 	r := s.multiRead(p.paths, p.ids, s.watchedReader(p), p.seen)
 	end := s.trace(ctx, r)
@@ -159,8 +158,8 @@ func (s *Session) watchRead(ctx context.Context, p watchedPart, r *request) erro
 	return err
 }
 
-// begin enters the watches of a part that is sent over w and returns the requests:
-// multiRead, and setWatches unless a recursive watch stands in for all.
+// begin registers the watches of a part that is sent over w. It returns the requests:
+// multiRead, and setWatches unless a recursive watch covers all paths.
 func (p *watchedPart) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call) {
 	var batch watchBatch
 	of := watchData.set()
@@ -208,7 +207,7 @@ func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*
 		case errors.Is(err, ErrThrottled):
 			return r.fail(fmt.Errorf("set watches: %w", err))
 		default:
-			// Whatever the server has against it, it is asked one by one.
+			// Whatever the reason of the refusal, read one by one.
 			w.able.refuse(bulkWatches)
 			return r.fail(fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err))
 		}
@@ -228,7 +227,7 @@ func (s *Session) watchedReader(p watchedPart) reader {
 	}
 }
 
-// watchEach asks one by one.
+// watchEach reads and watches one by one.
 func (s *Session) watchEach(ctx context.Context, p watchedPart) error {
 	return parallel(ctx, len(p.ids), manyReads, func(ctx context.Context, n int) error {
 		r := &p.out[p.ids[n]]
@@ -247,7 +246,7 @@ func (b *watchBook) reserve(n int) {
 	b.t.reserve(n)
 }
 
-// settleAll notes that watches are armed, over from and after zxid.
+// settleAll notes that watches were armed over the connection from, after zxid.
 func (b *watchBook) settleAll(from *wire, watches []*Watch, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

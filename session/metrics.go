@@ -22,7 +22,7 @@ type Metrics struct {
 }
 
 // NewMetrics makes the metrics of sessions and registers them with reg, which may
-// be nil. It panics when they are registered already.
+// be nil. It panics when they are already registered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{

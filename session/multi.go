@@ -44,8 +44,8 @@ func CheckOp(path string, version int32) Op {
 // OpResult is the result of one operation of a Multi that was applied.
 type OpResult struct {
 	Path string // what a create created
-	// Stat is that of a set or create. Servers do not tell the Stat of most creates:
-	// then the zxids are those of the multi, the owner is this session if the mode was
+	// Stat is that of a set or create. Servers do not return the Stat of most creates.
+	// Then the zxids are those of the multi, the owner is this session if the mode was
 	// ephemeral, and the times are zero.
 	Stat Stat
 }
@@ -125,8 +125,8 @@ func (s *Session) encodeOp(e *jute.Encoder, o *Op) {
 	}
 }
 
-// decodeResults reads the results of a multi. A failed one has an error for every
-// operation: 0 before the one that failed, "rolled back" behind it.
+// decodeResults reads the results of a multi. A failed multi has an error for every
+// operation: 0 before the operation that failed, "rolled back" after it.
 func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 	results := make([]OpResult, len(ops))
 	var failed *MultiError

@@ -32,9 +32,9 @@ func SplitPath(path string) (string, string) {
 	return path[:i], path[i+1:]
 }
 
-// ValidatePath tells whether ZooKeeper takes path: absolute, no slash at the end,
-// no empty, "." or ".." element, no control or private-use characters. The error
-// matches ErrBadPath.
+// ValidatePath returns an error when ZooKeeper does not accept path. A path is absolute,
+// has no slash at the end, no empty, "." or ".." element, and no control or private-use
+// characters. The error matches ErrBadPath.
 func ValidatePath(path string) error {
 	switch {
 	case path == "/":
@@ -61,8 +61,8 @@ func ValidatePath(path string) error {
 	return nil
 }
 
-// badRune reports what ZooKeeper's PathUtils refuses. Java sees characters beyond
-// the basic plane as surrogates, which it refuses too.
+// badRune reports whether ZooKeeper's PathUtils refuses a character. Java sees characters
+// beyond the basic plane as surrogates, which it refuses too.
 func badRune(r rune) bool {
 	return r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0
 }

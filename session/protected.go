@@ -10,14 +10,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// ProtectedPrefix begins the name of a protected znode: "_c_" and a GUID, the form
-// that Apache Curator gives them.
+// ProtectedPrefix returns the beginning of a protected znode's name: "_c_" and a GUID,
+// in the form of Apache Curator.
 func ProtectedPrefix(guid string) string { return "_c_" + guid + "-" }
 
-// CreateProtected creates <dir>/_c_<GUID>-<suffix>, with a number behind it for the
-// sequential modes. When the reply is lost it looks for the GUID among the children
-// of dir, as often as it takes: it never creates twice and never loses track. When
-// ctx ends first, the znode is deleted in the background if it was created.
+// CreateProtected creates <dir>/_c_<GUID>-<suffix>. In the sequential modes the server
+// appends a number. When the reply is lost, CreateProtected looks for the GUID among the
+// children of dir, as often as it takes. So it never creates two znodes, and always
+// finds the one it created. When ctx ends first, it deletes the znode in the background,
+// if it was created.
 func (s *Session) CreateProtected(ctx context.Context, dir, suffix string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
 	name := ProtectedPrefix(uuid.NewString())
 	for {
@@ -39,8 +40,8 @@ func (s *Session) CreateProtected(ctx context.Context, dir, suffix string, data 
 	}
 }
 
-// owned refuses an ephemeral znode of another session. A request cannot wait for a
-// later session here, but servers and proxies are not all alike.
+// owned refuses an ephemeral znode of another session. A request of this package never
+// runs in a later session, but a server or a proxy may behave differently.
 func (s *Session) owned(ctx context.Context, path string, st Stat, mode Mode) (string, Stat, error) {
 	if !mode.Ephemeral() || st.EphemeralOwner == s.ID() {
 		return path, st, nil
@@ -49,8 +50,8 @@ func (s *Session) owned(ctx context.Context, path string, st Stat, mode Mode) (s
 	return "", Stat{}, &Error{Op: "create2", Path: path, Err: fmt.Errorf("%w: owner is session %s", ErrExpired, hexID(st.EphemeralOwner))}
 }
 
-// findProtected looks for the child of dir whose name begins with name, which nobody
-// else has. It syncs first: a server that lags would not show it yet.
+// findProtected looks for the child of dir whose name begins with name, which is unique.
+// It syncs first, because a server that lags may not show the child yet.
 func (s *Session) findProtected(ctx context.Context, dir, name string, mode Mode) (string, Stat, bool, error) {
 	if err := s.Sync(ctx, dir); err != nil {
 		return "", Stat{}, false, err
@@ -75,8 +76,8 @@ func (s *Session) findProtected(ctx context.Context, dir, name string, mode Mode
 	return "", Stat{}, false, nil
 }
 
-// abandon deletes in the background what a create whose outcome nobody waits for
-// may have made. Ephemeral ones end with the session anyway.
+// abandon deletes in the background the znode that an abandoned create may have made. An
+// ephemeral znode also ends with the session.
 func (s *Session) abandon(dir, name string, mode Mode) {
 	s.background(func() {
 		for s.ctx.Err() == nil {
@@ -92,7 +93,8 @@ func (s *Session) abandon(dir, name string, mode Mode) {
 	})
 }
 
-// background runs f, unless the session has ended; its end is waited for.
+// background runs f, unless the session has ended. The end of the session waits until f
+// has returned.
 func (s *Session) background(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +103,8 @@ func (s *Session) background(f func()) {
 	}
 }
 
-// CreateParents makes the parents of path that are missing: persistent, empty, with
-// the session's ACL. The chroot itself is not made.
+// CreateParents makes the missing parents of path: persistent, empty, with the session's
+// ACL. It does not make the chroot itself.
 func (s *Session) CreateParents(ctx context.Context, path string) error {
 	if err := ValidatePath(path); err != nil {
 		return &Error{Op: "create2", Path: path, Err: err}
@@ -135,8 +137,8 @@ func (s *Session) createDir(ctx context.Context, dir string) error {
 	}
 }
 
-// createdMeanwhile returns nil when dir is there although it could not be created:
-// whoever may not create it may still find it.
+// createdMeanwhile returns nil when dir exists although we could not create it: we may
+// lack the permission to create it, but it may be there.
 func (s *Session) createdMeanwhile(ctx context.Context, dir string, err error) error {
 	if !errors.Is(err, ErrNoAuth) {
 		return err

@@ -11,20 +11,20 @@ import (
 //
 //	<path>-ops/_c_<GUID>   (E) the marker; each multi sets it, at a version known here
 //
-// After a lost reply the marker is read: one version further means that the multi
-// was applied, the same version that it was not. Gone with its session it tells
-// nothing, and the outcome stays unknown.
+// After a lost reply it reads the marker. If the version is one higher, the multi was
+// applied; if it is the same, it was not. If the marker is gone with its session, the
+// outcome stays unknown.
 type ProtectedMulti struct {
 	s    *Session
 	path string
 
 	mu      sync.Mutex // one multi at a time: its version is the next one's
 	version int32
-	lost    bool // the version is not known, see recover
+	lost    bool // the version is unknown, see recover
 }
 
-// ErrProtection means that a multi was not applied because somebody deleted or set its
-// marker: the same operations may be tried with a new one.
+// ErrProtection means that a multi was not applied because another client deleted or set
+// its marker. The same operations may be tried with a new marker.
 var ErrProtection = errors.New("the marker is not as it was left")
 
 // NewProtectedMulti creates a marker beside path, with its parents.
@@ -47,10 +47,9 @@ func NewProtectedMulti(ctx context.Context, s *Session, path string) (*Protected
 // Path returns the path of the marker's znode.
 func (m *ProtectedMulti) Path() string { return m.path }
 
-// Multi applies all operations or none, together with a set of the marker, and
-// reports whether they were applied. The results are there only if the reply was
-// not lost. An error with applied false and not matching ErrUnknown means that
-// nothing was applied.
+// Multi applies all operations or none, together with a set of the marker, and reports
+// whether they were applied. It returns the results only if the reply was not lost. If
+// applied is false and the error does not match ErrUnknown, nothing was applied.
 func (m *ProtectedMulti) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +66,7 @@ func (m *ProtectedMulti) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool
 		}
 		if me, ok := errors.AsType[*MultiError](err); ok {
 			if me.Index--; me.Index < 0 {
-				// Hidden, because callers ask for errors of their own znodes.
+				// Hide the error, because callers match errors of their own znodes.
 				return nil, false, fmt.Errorf("%s: %w: %v", m.path, ErrProtection, me.Err) //nolint:errorlint // hidden on purpose
 			}
 			return nil, false, err
@@ -87,7 +86,7 @@ func (m *ProtectedMulti) Multi(ctx context.Context, ops ...Op) ([]OpResult, bool
 	}
 }
 
-// read learns the marker's version from an up-to-date server.
+// read reads the marker's version from an up-to-date server.
 func (m *ProtectedMulti) read(ctx context.Context) (int32, error) {
 	if err := m.s.Sync(ctx, m.path); err != nil {
 		return 0, fmt.Errorf("read marker: %w", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Stat is what ZooKeeper knows about a znode besides its data. A zxid numbers a
-// transaction of the ensemble. Times are milliseconds since 1970.
+// Stat is the metadata of a znode. A zxid is the number of a transaction of the ensemble.
+// Times are milliseconds since 1970.
 type Stat struct {
 	Czxid          int64 // zxid of the creation
 	Mzxid          int64 // zxid of the last change of the data
@@ -36,7 +36,7 @@ func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {
 	return data, st, err
 }
 
-// GetW reads the data of a znode and watches it. Nothing is watched on an error.
+// GetW reads the data of a znode and watches it. On an error it watches nothing.
 func (s *Session) GetW(ctx context.Context, path string) ([]byte, Stat, *Watch, error) {
 	return s.get(ctx, path, true)
 }
@@ -52,14 +52,14 @@ func (s *Session) get(ctx context.Context, path string, watch bool) ([]byte, Sta
 	return data, st, w, err
 }
 
-// Exists reports whether a znode is there. A missing one is no error.
+// Exists reports whether a znode exists. A missing znode is no error.
 func (s *Session) Exists(ctx context.Context, path string) (Stat, bool, error) {
 	st, ok, _, err := s.exists(ctx, path, false)
 	return st, ok, err
 }
 
-// ExistsW reports whether a znode is there and watches it: for a change of its
-// data and its deletion, or for its creation. Its parents need not exist.
+// ExistsW reports whether a znode exists, and watches it: for a change of its data and
+// its deletion, or for its creation. Its parents need not exist.
 func (s *Session) ExistsW(ctx context.Context, path string) (Stat, bool, *Watch, error) {
 	return s.exists(ctx, path, true)
 }
@@ -82,8 +82,9 @@ func (s *Session) Children(ctx context.Context, path string) ([]string, Stat, er
 	return names, st, err
 }
 
-// ChildrenW lists the names of a znode's children and watches the list: for
-// children that come or go, not for their data, and for the deletion of the znode.
+// ChildrenW lists the names of a znode's children and watches the list. The watch fires
+// when children are created or deleted, and when the znode is deleted. It does not fire
+// when their data changes.
 func (s *Session) ChildrenW(ctx context.Context, path string) ([]string, Stat, *Watch, error) {
 	return s.children(ctx, path, true)
 }
@@ -99,15 +100,15 @@ func (s *Session) children(ctx context.Context, path string, watch bool) ([]stri
 	return names, st, w, err
 }
 
-// Listing is the list of a znode's children, or that the znode does not exist.
+// Listing is the list of a znode's children, if the znode exists.
 type Listing struct {
-	Exists bool     // false: the znode is not there, and Names is empty
+	Exists bool     // false: the znode does not exist, and Names is empty
 	Names  []string // in no order
-	Stat   Stat     // of the znode; zero when it is not there
+	Stat   Stat     // of the znode; zero when it does not exist
 }
 
-// ListW lists the children of a znode and watches the list, as ChildrenW does. Where
-// the znode does not exist, that is no error: the watch fires when it is created.
+// ListW lists the children of a znode and watches the list, like ChildrenW. A missing
+// znode is no error: the watch fires when the znode is created.
 func (s *Session) ListW(ctx context.Context, path string) (Listing, *Watch, error) {
 	for {
 		names, st, w, err := s.ChildrenW(ctx, path)
@@ -125,14 +126,14 @@ func (s *Session) ListW(ctx context.Context, path string) (Listing, *Watch, erro
 	}
 }
 
-// Child is what GetChildren found of one child.
+// Child is the result of GetChildren for one child.
 type Child struct {
 	Name string // last element of the path
 	Result
 }
 
-// GetChildren reads all children of a znode, sorted by name. It leaves out those
-// that vanish between the list and the read; what cannot be read has an Err.
+// GetChildren reads all children of a znode, sorted by name. It leaves out children that
+// vanish between the list and the read. A child that it cannot read has an Err.
 func (s *Session) GetChildren(ctx context.Context, path string) ([]Child, error) {
 	names, _, err := s.Children(ctx, path)
 	if err != nil {
@@ -173,8 +174,8 @@ func (s *Session) read(ctx context.Context, op int32, path string, kind watchKin
 	return s.exchange(ctx, r)
 }
 
-// Sync waits until the server has caught up with the leader: what others finished
-// before is then seen by reads.
+// Sync waits until the server has caught up with the leader. Reads after it see all
+// changes that were finished before it.
 func (s *Session) Sync(ctx context.Context, path string) error {
 	r := &request{op: jute.OpSync, path: path}
 	if err := ValidatePath(path); err != nil {

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// A server that has lost its majority serves readers alone, where that is switched
-// on (readonlymode.enabled). It takes no session that the ensemble knows, only new
-// ones of its own, which end with their connection. So with Config.ReadOnly a Manager
-// that finds no other server parks its session and gives out one of such a server.
-// When a server has a majority again, that one ends and the parked one is taken up,
-// as after a restart of the process: its leader gives every session its whole
-// timeout.
+// A server that has lost its majority can still serve reads, if readonlymode.enabled is
+// set. It accepts no session of the ensemble, only new sessions of its own, which end
+// with their connection. So with Config.ReadOnly, a Manager that finds no other server
+// parks its session and gives out a session of a read-only server. When a server has a
+// majority again, the Manager ends that session and resumes the parked one, as after a
+// restart of the process. The parked session still lives, because the new leader gives
+// every session its whole timeout.
 //
-// Guaranteed: in such a session writes and Sync wait, as they do without a
-// connection. There is no lease. The session that owns something is not lost by it.
-// A server with a majority is looked for all the time.
+// Guaranteed: in a read-only session writes and Sync wait, as they do without a
+// connection. It has no lease. The parked session is not lost by it. The Manager looks
+// for a server with a majority all the time.
 //
-// Not guaranteed: what is read may be old.
+// Not guaranteed: that the data is current.
 
-// seekPause is how often a server with a majority, or without, is looked for.
+// seekPause is the pause between two looks for a server with, or without, a majority.
 const seekPause = 2 * time.Second
 
 // parked is a session that waits for a majority.
@@ -35,8 +35,8 @@ type parked struct {
 	timeout  time.Duration
 }
 
-// mayReadOnly reports whether a read-only server will do: for a session that is
-// made for one, and for a new one when all servers were tried.
+// mayReadOnly reports whether the session may use a read-only server: if it was made for
+// one, or if it is new and all servers were tried.
 func (h *hosts) mayReadOnly() bool {
 	s := h.s
 	if !s.cfg.ReadOnly || s.ID() != 0 {
@@ -47,8 +47,8 @@ func (h *hosts) mayReadOnly() bool {
 	return s.reader.Load() || h.failed > len(h.servers)
 }
 
-// seekWriter asks the other servers until one has a majority. Then the session of a
-// read-only server ends.
+// seekWriter asks the other servers until one has a majority. Then it ends the session
+// of the read-only server.
 func (h *hosts) seekWriter(w *wire) {
 	for {
 		t := time.NewTimer(seekPause/2 + rand.N(seekPause)) //nolint:gosec // spreads load, no secret
@@ -68,14 +68,14 @@ func (h *hosts) seekWriter(w *wire) {
 	}
 }
 
-// leaveReader ends a session that was made for a time without a majority.
+// leaveReader ends a session of a read-only server.
 func (s *Session) leaveReader(server string) error {
 	err := fmt.Errorf("%w: %s has a majority again", ErrClosed, server)
 	s.end(Closed, err)
 	return err
 }
 
-// readOnlyMode is how a server without a majority names its mode.
+// readOnlyMode is the name of the mode that a server without a majority reports.
 const readOnlyMode = "read-only"
 
 // find returns the first server whose mode fits.
@@ -93,9 +93,9 @@ func (h *hosts) find(fits func(mode string) bool) string {
 	return ""
 }
 
-// lack returns a channel that is closed when the session has been without a server
-// for its timeout, or for a moment when it was parked before, and one of the servers
-// is read-only.
+// lack returns a channel that is closed when the session has had no server for its
+// timeout, and one of the servers is read-only. For a session that was parked before, a
+// moment without a server is enough.
 func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <-chan struct{} {
 	if !m.parks || s.reader.Load() {
 		return nil
@@ -119,7 +119,7 @@ func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <
 	return found
 }
 
-// park ends a session here, and keeps what the server knows it by.
+// park ends a session in this process, and keeps what is needed to resume it.
 func (m *Manager) park(s *Session) {
 	s.mu.Lock()
 	p := &parked{s.id, slices.Clone(s.password), s.zxid.Load(), s.Timeout()}
@@ -129,8 +129,8 @@ func (m *Manager) park(s *Session) {
 	}
 }
 
-// unpark returns the session to try when one was parked: first one of a read-only
-// server, and when that has ended, the parked one.
+// unpark returns the session to try next while one is parked: first a session of a
+// read-only server, and after its end the parked one.
 func (m *Manager) unpark(s *Session) *Session {
 	if m.reading {
 		m.reading = false

@@ -18,15 +18,14 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Which servers the ensemble has. With Config.FollowReconfig the Manager reads them
-// from the znode that ZooKeeper keeps them in, watches it, and tries those servers
-// first, and then those of the configuration. What it has learned is in the state
-// directory, so that a process that starts when all configured servers are gone
-// finds the others.
+// The servers of the ensemble. With Config.FollowReconfig the Manager reads and watches
+// the znode in which ZooKeeper keeps its servers. It tries those servers first, and then
+// the configured ones. It saves the list in the state directory. So a process that
+// starts when all configured servers are gone finds the others.
 //
-// Guaranteed: servers are learned from a server with a majority alone. Those learned
-// for another configuration are forgotten. A list that names no client address, as
-// that of an ensemble without reconfiguration, changes nothing.
+// Guaranteed: the Manager learns servers only from a server with a majority. It forgets
+// servers that it learned for another configuration. A list without a client address,
+// such as that of an ensemble without reconfiguration, changes nothing.
 
 // configPath is the znode in which ZooKeeper keeps the configuration of the ensemble.
 const configPath = "/zookeeper/config"
@@ -37,7 +36,7 @@ const (
 	maxServers  = 100
 )
 
-// learned are the servers that the ensemble named, for all sessions of a Manager.
+// learned holds the servers in the ensemble's list, for all sessions of a Manager.
 type learned struct {
 	mu      sync.Mutex // guards servers
 	servers []string
@@ -55,8 +54,8 @@ func (l *learned) set(servers []string) {
 	l.servers = slices.Clone(servers)
 }
 
-// serverOrder are the servers to try: those learned, then those configured, each
-// part in an order of our own.
+// serverOrder returns the servers to try: the learned ones, then the configured ones. It
+// shuffles each part.
 func serverOrder(cfg *Config) []string {
 	var order []string
 	for _, part := range [][]string{cfg.learned.get(), slices.Clone(cfg.Servers)} {
@@ -70,7 +69,7 @@ func serverOrder(cfg *Config) []string {
 	return order
 }
 
-// followServers keeps to the servers of the ensemble until the session ends.
+// followServers follows the list of the ensemble's servers until the session ends.
 func (m *Manager) followServers(ctx context.Context, s *Session) {
 	for {
 		servers, w, err := s.members(ctx)
@@ -95,7 +94,7 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 	}
 }
 
-// members reads and watches the addresses for clients, outside of the chroot.
+// members reads and watches the client addresses. Their znode is outside of the chroot.
 func (s *Session) members(ctx context.Context) ([]string, *Watch, error) {
 	var servers []string
 	r := &request{op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath}
@@ -111,9 +110,9 @@ func (s *Session) members(ctx context.Context) ([]string, *Watch, error) {
 	return servers, w, err
 }
 
-// parseMembers finds the addresses for clients in lines such as
-// "server.1=zk1:2888:3888:participant;0.0.0.0:2181". A line without one is left out:
-// such a server names its port elsewhere.
+// parseMembers finds the client addresses in lines such as
+// "server.1=zk1:2888:3888:participant;0.0.0.0:2181". It skips a line without one: such a
+// server has its client port elsewhere.
 func parseMembers(text string) []string {
 	var servers []string
 	for line := range strings.Lines(text) {
@@ -130,8 +129,9 @@ func parseMembers(text string) []string {
 	return servers
 }
 
-// clientAddr is where clients reach a server: its own address when the one for
-// clients is a port alone, or any address of the host.
+// clientAddr returns the address at which clients reach a server. If the client address
+// is only a port, or any address of the host, it takes the host from the server's own
+// address.
 func clientAddr(peer, client string) (string, error) {
 	host, port, err := net.SplitHostPort(client)
 	if err != nil {
@@ -148,7 +148,7 @@ func clientAddr(peer, client string) (string, error) {
 	return serverAddr(net.JoinHostPort(host, port))
 }
 
-// renew takes the servers as they are known now.
+// renew updates the list of servers.
 func (h *hosts) renew() {
 	servers := serverOrder(&h.s.cfg)
 	h.mu.Lock()
@@ -173,7 +173,7 @@ func (m *Manager) saveServers(servers []string) error {
 	return files.Save(filepath.Join(m.store.dir, serversName), append(b, '\n'))
 }
 
-// loadServers takes up what a former process has learned.
+// loadServers loads the servers that a former process has learned.
 func (m *Manager) loadServers() error {
 	b, err := os.ReadFile(filepath.Join(m.store.dir, serversName))
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,22 +9,22 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// RecursiveWatch is for internal use and may change. It watches a znode and all below
-// it with one persistent recursive watch of the server (addWatch,
-// recursive; servers from 3.6 on). It fires nothing itself: on its connection it
-// stands in for the watches of GetW, ExistsW and GetManyW at and below its path,
-// which then need none of their own. Lists that were read have their own always,
-// because a server may keep the creation of a znode that the session may not
-// read from a recursive watch.
+// RecursiveWatch is for internal use and may change. It watches a znode and all znodes
+// below it with one persistent recursive watch of the server (addWatch, from 3.6 on). We
+// call it a cover. It has no event of its own. On its connection it replaces the server
+// watches of GetW, ExistsW and GetManyW at and below its path. Lists of children always
+// have a server watch of their own: a server may hide from a recursive watch the creation
+// of a znode that the session may not read.
 //
-// It ends with its connection: on the next one the watches are set one by one.
+// A cover ends with its connection. On the next connection the session sets the watches
+// one by one.
 //
-// Why nothing is lost: a watch relies on a cover (is "soft") only if the cover's
-// reply came before its request was sent on the same connection. Before 3.9 a
-// server holds one watch per path and table, the newest: at the path of a cover
-// no data watch of its own may be set. Where one was under way already the cover
-// is given up, as a released one is: what relied on it is set one by one, as of
-// a zxid up to which the cover has told everything.
+// Why no event is lost: a watch relies on a cover (is "soft") only if the cover's reply
+// came before the watch's request was sent on the same connection. Before 3.9 a server
+// holds one watch per path and table, the newest. So no data watch may be set at the path
+// of a cover. If one was already under way, the session gives the cover up, as it does
+// with a released one: it sets the watches that relied on the cover one by one, as of a
+// zxid up to which the cover has reported all events.
 //
 // Its methods may be called from any goroutine.
 type RecursiveWatch struct {
@@ -37,9 +37,9 @@ type RecursiveWatch struct {
 	live bool // the server has it
 }
 
-// WatchRecursive is for internal use. It watches the subtree at path, or adds a user to its cover. Servers that
-// do not know addWatch, or have anything against it, give an error that matches
-// ErrUnimplemented; each is asked once.
+// WatchRecursive is for internal use. It watches the subtree at path, or adds a user to
+// its cover. If the server does not know addWatch, or refuses it, the error matches
+// ErrUnimplemented. Each server is asked only once.
 func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWatch, error) {
 	r := &request{op: jute.OpAddWatch, path: path}
 	if err := ValidatePath(path); err != nil {
@@ -109,8 +109,8 @@ func (s *Session) ask(ctx context.Context, r *request, c *RecursiveWatch) error 
 	return nil
 }
 
-// Live reports whether reads below the path need no watches of their own. It may
-// be called on nil.
+// Live reports whether reads below the path need no server watch of their own. It may be
+// called on nil.
 func (c *RecursiveWatch) Live() bool {
 	if c == nil {
 		return false
@@ -121,8 +121,9 @@ func (c *RecursiveWatch) Live() bool {
 	return c.live
 }
 
-// Release gives the cover up; the last user's takes it off the server. It must be
-// called once, and may be on nil. Watches that others have below stay.
+// Release gives the cover up. The Release of the last user removes it from the server.
+// Each user must call it once. It may be called on nil. Other watches below the path
+// stay.
 func (c *RecursiveWatch) Release() {
 	if c == nil {
 		return
@@ -133,7 +134,7 @@ func (c *RecursiveWatch) Release() {
 	if c.refs--; c.refs > 0 || !slices.Contains(b.covers, c) {
 		return
 	}
-	// Under the lock, so that no other cover of the path is asked for in between.
+	// Hold the lock, so that no other request for a cover of the path comes between.
 	zxid := c.s.zxid.Load()
 	b.uncoverLocked(c, zxid)
 	c.w.send(&call{
@@ -142,14 +143,14 @@ func (c *RecursiveWatch) Release() {
 			e.String(c.path)
 			e.Int32(jute.WatcherAny)
 		}),
-		// It took away all that was set at the path before.
+		// The removal also removed all watches that were set at the path before.
 		after: func(int32) { b.rearm(c, zxid, everyKind) },
 	})
 }
 
-// WatchChildren is for internal use. It makes watches of GetManyW that rely on a cover watch the lists of
-// their znodes by themselves, which is wanted before these are read. An error
-// that matches ErrUnimplemented means that the server refuses.
+// WatchChildren is for internal use. It sets server watches on the lists of children of
+// znodes whose GetManyW watches rely on a cover. Call it before reading those lists. The
+// error matches ErrUnimplemented when the server refuses.
 func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 	r := &request{op: jute.OpSetWatches}
 	w, err := s.connection(ctx)
@@ -173,5 +174,5 @@ func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 			return r.fail(fmt.Errorf("%w: %w", ErrUnimplemented, err))
 		}
 	}
-	return nil // What was not sent is set with all others on the next connection.
+	return nil // The next connection sets what was not sent, with all others.
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The part of covers that the book of watches does.
+// The methods of the watch book for covers.
 
-// cover adds a user to the cover of a path on a connection. It reports whether
-// the cover is new.
+// cover adds a user to the cover of a path on a connection, and makes the cover when it
+// is missing. It reports whether the cover is new.
 func (b *watchBook) cover(s *Session, w *wire, path string) (*RecursiveWatch, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -21,8 +21,8 @@ func (b *watchBook) cover(s *Session, w *wire, path string) (*RecursiveWatch, bo
 	return c, true
 }
 
-// covered notes the reply of the server. Before 3.9 it has replaced the watch of
-// the list at the path; that one is set again.
+// covered notes the server's reply. Before 3.9 the cover has replaced the watch on the
+// list at the path, so covered sets that one again.
 func (b *watchBook) covered(c *RecursiveWatch, zxid int64) {
 	b.mu.Lock()
 	c.live = slices.Contains(b.covers, c)
@@ -43,8 +43,8 @@ func (b *watchBook) rearm(c *RecursiveWatch, zxid int64, of kinds) {
 	}
 }
 
-// coverAt returns the cover whose path is path on w, nil if there is none; it may
-// not be live yet. b.mu is held.
+// coverAt returns the cover at exactly this path on w, or nil. The cover may not be live
+// yet. b.mu is held.
 func (b *watchBook) coverAt(w *wire, path string) *RecursiveWatch {
 	for _, c := range b.covers {
 		if c.w == w && c.path == path {
@@ -54,8 +54,8 @@ func (b *watchBook) coverAt(w *wire, path string) *RecursiveWatch {
 	return nil
 }
 
-// coverOf returns the cover that stands in for data watches at path on w, nil if
-// there is none. b.mu is held.
+// coverOf returns the cover that replaces data watches at path on w, or nil. b.mu is
+// held.
 func (b *watchBook) coverOf(w *wire, path string) *RecursiveWatch {
 	for _, c := range b.covers {
 		if c.live && c.w == w && c.over(path) {
@@ -77,7 +77,7 @@ func (c *RecursiveWatch) over(path string) bool {
 	return ok && (rest == "" || rest[0] == '/' || c.path == "/")
 }
 
-// uncover ends a cover: what relied on it is set one by one, as of zxid.
+// uncover ends a cover. It sets the watches that relied on it one by one, as of zxid.
 func (b *watchBook) uncover(c *RecursiveWatch, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +128,8 @@ func (b *watchBook) set(to *wire, zxid int64, firsts []*Watch) {
 	}
 }
 
-// put adds what the watches of one path have armed to what is to be set, but not
-// data at the path of a cover, which would replace it: those watches fire.
+// put adds the armed watches of one path to the batch. It does not add a data watch at
+// the path of a cover, which would replace the cover: it fires those watches instead.
 // b.mu is held.
 func (b *watchBook) put(batch *watchBatch, first *Watch, of kinds) {
 	const data = 1<<watchData | 1<<watchExists

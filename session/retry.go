@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// RetryPolicy says how often a request is tried, and for how long. Without one, a
-// request is tried until its context ends, while it cannot have been applied. A
-// policy belongs to calls, not to the session: what a recipe cleans up behind its
-// caller is not given up. See WithRetry.
+// RetryPolicy says how often, and for how long, to try a request. Without a policy the
+// session tries a request until its context ends, while it cannot have been applied. A
+// policy belongs to calls, not to the session, so it does not end the clean-up of a
+// recipe after its caller has returned. See WithRetry.
 type RetryPolicy interface {
-	// Next is called after each try that failed, with their number from 1 and the
-	// time since the first began. It returns the pause before the next try, or
+	// Next is called after each failed try, with the number of tries so far and the
+	// time since the first try began. It returns the pause before the next try, or
 	// false to give up.
 	Next(tries int, elapsed time.Duration) (time.Duration, bool)
 }
 
-// Backoff is a RetryPolicy whose pauses double. With Last equal to First they stay
-// the same; with Tries 1 nothing is tried again.
+// Backoff is a RetryPolicy whose pauses double. If Last equals First, the pauses stay the
+// same. If Tries is 1, there is only one try.
 type Backoff struct {
 	First time.Duration // pause after the first try
 	Last  time.Duration // longest pause; 0: First
@@ -49,11 +49,10 @@ func (b Backoff) Next(tries int, elapsed time.Duration) (time.Duration, bool) {
 
 type retryKey struct{}
 
-// WithRetry returns a context under which requests, and Each, follow the policy. A
-// request that it gives up returns an error that matches ErrNoServer and was not
-// applied. A write whose reply was lost is not tried again, whatever the policy says:
-// it returns ErrUnknown. A connection that is missing counts as one failed try for
-// each pause.
+// WithRetry returns a context under which requests, and Each, follow the policy. When the
+// policy gives up a request, its error matches ErrNoServer, and the request was not
+// applied. A write whose reply was lost is never tried again: it returns ErrUnknown. While
+// there is no connection, each pause counts as one failed try.
 func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
 	return context.WithValue(ctx, retryKey{}, p)
 }
@@ -119,7 +118,7 @@ func (t *tries) again(ctx context.Context, s *Session) error {
 	}
 	pause, err := t.next()
 	if err == nil {
-		_ = s.Sleep(ctx, pause) // the next look at the connection tells
+		_ = s.Sleep(ctx, pause) // the next call of connection returns the error
 	}
 	return err
 }

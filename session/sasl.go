@@ -10,34 +10,34 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// SASLMechanism proves an identity on each connection, before anything else is
-// sent on it: at the first one, at each reconnect, and when the session of a
-// former process is resumed. It may be used by several connections at once.
+// SASLMechanism proves an identity on each connection, before the session sends anything
+// else: on the first one, on each reconnect, and when it resumes the session of a former
+// process. Several connections may use it at once.
 //
-// [DigestMD5] is one; package session/kerberos has GSSAPI.
+// [DigestMD5] is a mechanism. Package session/kerberos has GSSAPI.
 type SASLMechanism interface {
 	// Name is the mechanism's, such as "DIGEST-MD5", for logs and errors.
 	Name() string
-	// Prepare does what takes time or other servers, such as getting a ticket.
-	// It is called before a server is dialed, with the host as it is named in
-	// Config.Servers. An error that matches ErrAuthFailed ends a session that is
-	// new; any other counts as one of that server, and is tried again.
+	// Prepare does work that takes time or needs other servers, such as getting a
+	// ticket. It is called before each dial, with the host's name from
+	// Config.Servers. An error that matches ErrAuthFailed ends a new session. Any
+	// other error counts as a failure of that server, and the session tries again.
 	Prepare(host string) error
 	// Begin starts the exchange on one connection.
 	Begin(host string) (SASLExchange, error)
 }
 
-// SASLRenewer is a mechanism whose means end, as tickets do. The session has them
-// renewed in the background while it is connected, so that the next connection does
-// not need whoever issues them.
+// SASLRenewer is a mechanism whose credentials expire, such as tickets. The session
+// renews them in the background while it is connected. So the next connection does not
+// depend on their issuer.
 type SASLRenewer interface {
 	SASLMechanism
-	// Renew gets anew what is due for a host, and returns how long to wait before
-	// it is to be called again, after an error too.
+	// Renew renews the due credentials for a host. It returns how long to wait before
+	// the next call, also with an error.
 	Renew(host string) (time.Duration, error)
 }
 
-// keepIdentity has the mechanism renewed while w lasts.
+// keepIdentity renews the mechanism's credentials while w lasts.
 func (s *Session) keepIdentity(w *wire) {
 	r, ok := s.cfg.SASL.(SASLRenewer)
 	if !ok {
@@ -68,9 +68,9 @@ func (s *Session) keepIdentity(w *wire) {
 
 // SASLExchange is the client's side of one exchange.
 type SASLExchange interface {
-	// Step takes a challenge, nil at first, and returns the response. Done says
-	// that the exchange is complete with this response, or without one when it
-	// is nil.
+	// Step takes a challenge, which is nil at first, and returns the response. done
+	// says that the exchange is complete with this response; a nil response is not
+	// sent.
 	Step(challenge []byte) (response []byte, done bool, err error)
 }
 
@@ -80,12 +80,11 @@ const (
 	maxSASLToken = 64 << 10
 )
 
-// errNoSASL says that the server takes no SASL at all.
+// errNoSASL says that the server does not support SASL.
 var errNoSASL = errors.New("the server is not configured for SASL (it has no JAAS Server section)")
 
-// prove runs the SASL exchange on a connection whose handshake was just
-// answered. The library waits for that answer meanwhile, so that nothing else
-// is written or read.
+// prove runs the SASL exchange on a connection, just after the server has answered the
+// handshake. The library still waits for that answer, so nothing else is read or written.
 func (w *wire) prove() error {
 	m := w.s.cfg.SASL
 	if m == nil {
@@ -124,7 +123,7 @@ func (w *wire) exchange(m SASLMechanism) error {
 	return err
 }
 
-// hostName is the name in the address of a server.
+// hostName returns the host in the address of a server.
 func hostName(server string) string {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -145,7 +144,7 @@ func (h *hosts) prepare(server string) error {
 	return nil
 }
 
-// saslRound sends one token and returns the server's; nil: it sent none.
+// saslRound sends one token and returns the server's token, or nil if it sent none.
 func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
 	frame := newFrame(jute.OpSASL, len(token)+4, func(e *jute.Encoder) {
 		if token == nil {

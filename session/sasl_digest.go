@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// What ZooKeeper's servers name themselves in DIGEST-MD5: "zookeeper" as the
-// service, and this as the host, whatever the host is.
+// digestURI is the name of every ZooKeeper server in DIGEST-MD5: "zookeeper" is the
+// service, and the rest stands for the host, whatever its real name.
 const digestURI = "zookeeper/zk-sasl-md5"
 
 // DigestMD5 returns the SASL mechanism DIGEST-MD5 (RFC 2831) with a user of the
@@ -97,8 +97,8 @@ func quoteDirective(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// parseDirectives reads name=value pairs, whose values may be quoted, separated
-// by commas. Of a name that comes twice the first counts.
+// parseDirectives reads name=value pairs that are separated by commas. Values may be
+// quoted. If a name comes twice, the first counts.
 func parseDirectives(s string) (map[string]string, error) {
 	found := map[string]string{}
 	for s = strings.TrimLeft(s, ", \t\r\n"); s != ""; s = strings.TrimLeft(s, ", \t\r\n") {

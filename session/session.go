@@ -13,8 +13,8 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Session is one ZooKeeper session: what it created as ephemeral and the watches it
-// set live and end with it. It is safe for concurrent use.
+// Session is one ZooKeeper session. Its ephemeral znodes and its watches end with it. It
+// is safe for concurrent use.
 type Session struct {
 	cfg Config
 	log *slog.Logger
@@ -25,20 +25,20 @@ type Session struct {
 
 	watches  *watchBook
 	hosts    *hosts
-	epoch    time.Time       // what answer counts from, by clock
+	epoch    time.Time       // zero of answer, by clock
 	answer   atomic.Int64    // send time of the newest answered request, by clock
 	zxid     atomic.Int64    // newest zxid seen in a reply
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
-	seen     sizes           // of what was read so far
-	inFlight inFlight        // what reads of many znodes ask for at once
+	seen     sizes           // of the znodes read so far
+	inFlight inFlight        // limits of the reads of many znodes
 	up       chan struct{}   // closed at the first connection
-	resumed  bool            // taken over from a former process, or from before a time without a majority
-	reader   atomic.Bool     // for a time without a majority
+	resumed  bool            // taken over from a former process, or parked before
+	reader   atomic.Bool     // of a read-only server
 	rebooted bool            // of a former boot: taken over only to be closed
 	note     json.RawMessage // of the former process
 	close    func() error    // what Close does
-	cleanups sync.WaitGroup  // what runs in the background
+	cleanups sync.WaitGroup  // goroutines in the background
 
 	mu       sync.Mutex // guards what follows; taken before wire.mu
 	state    State
@@ -90,7 +90,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	return s
 }
 
-// attach makes w the connection of the session. It reports false if the session has
+// attach makes w the connection of the session. It returns false if the session has
 // ended.
 func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.mu.Lock()
@@ -141,8 +141,8 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	return true
 }
 
-// authCalls returns what proves our identities. Servers handle it before anything
-// behind it.
+// authCalls returns the requests that prove our identities. Servers handle them before
+// any later request.
 func (s *Session) authCalls() []*call {
 	calls := make([]*call, 0, len(s.cfg.Auth))
 	for _, a := range s.cfg.Auth {
@@ -205,8 +205,8 @@ func (s *Session) ID() int64 {
 	return s.id
 }
 
-// Timeout returns the session timeout that was negotiated, and before the first
-// connection the one that is asked for.
+// Timeout returns the negotiated session timeout. Before the first connection it returns
+// the configured one.
 func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
 // Context returns a context that ends with the session, with a cause that matches
@@ -216,12 +216,12 @@ func (s *Session) Context() context.Context { return s.ctx }
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Resumed reports whether the session was taken over from a former process: it may
-// own znodes and have no watches.
+// Resumed reports whether this process took the session over from a former one. Such a
+// session may own znodes, and has no watches.
 func (s *Session) Resumed() bool { return s.resumed }
 
-// Connection counts the connections so far. It changes when the session has
-// connected again: what depends on events having come without a gap compares it.
+// Connection returns the number of connections so far. It changes when the session has
+// connected again. Compare it to learn whether events may have a gap.
 func (s *Session) Connection() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Session) Server() string {
 	return s.server
 }
 
-// ACL returns what created znodes get by default.
+// ACL returns the default ACL of created znodes.
 func (s *Session) ACL() []ACL { return slices.Clone(s.cfg.ACL) }
 
 // Zxid returns the newest zxid seen in a reply.
@@ -253,6 +253,6 @@ func (s *Session) Requests() map[string]uint64 {
 	return m
 }
 
-// Close ends the session on the server, if it is connected, and here. What it owned
-// is gone when Close returns, or after the session timeout.
+// Close ends the session in this process and, if it is connected, on the server. Its
+// ephemeral znodes are gone when Close returns, or after the session timeout.
 func (s *Session) Close() error { return s.close() }

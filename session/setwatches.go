@@ -6,12 +6,11 @@ import "github.com/zkagent/zkagent/internal/jute"
 // jute.maxbuffer, 1 MB unless configured smaller.
 const setWatchesSize = 128 << 10
 
-// renew sends the requests that set all armed watches on a new connection, each
-// as soon as it is made, until send reports false. zxid is what this session had
-// seen when it connected: the server fires at once what changed since. Every
-// request carries that one value. The client library takes the newest zxid at the
-// moment it builds each packet, and so loses events that a reply in between
-// overtakes.
+// renew sends the requests that set all armed watches on a new connection, each as soon
+// as it is made, until send returns false. zxid is the newest that this session had seen
+// when it connected: the server fires at once for all later changes. Every request
+// carries that same value. The client library takes the newest zxid when it builds each
+// packet, and so loses events between that zxid and the one at the connect.
 func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,8 +31,8 @@ func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 	return batch.size() == 0 || send(b.setWatches(zxid, &batch))
 }
 
-// watchBatch is what a setWatches is to set: for each kind the number of paths
-// and the paths as they are sent.
+// watchBatch is the content of a setWatches: for each kind the number of paths and the
+// encoded paths.
 type watchBatch struct {
 	n     [watchChild + 1]int
 	paths [watchChild + 1]jute.Encoder
@@ -47,7 +46,7 @@ func (t *watchBatch) size() int {
 	return size
 }
 
-// add adds what of some kinds the watches of one path have armed.
+// add adds the armed watches of one path that are of the given kinds.
 func (t *watchBatch) add(w *Watch, of kinds) {
 	path, armed := w.path, kinds(0)
 	for ; w != nil; w = w.next {
@@ -67,7 +66,7 @@ func (t *watchBatch) put(of kinds, path string) {
 	}
 }
 
-// reset empties the batch; it keeps its memory for the next one.
+// reset empties the batch, and keeps its memory for the next one.
 func (t *watchBatch) reset() {
 	for k := range t.paths {
 		t.n[k] = 0
@@ -75,8 +74,8 @@ func (t *watchBatch) reset() {
 	}
 }
 
-// setWatches returns the request that sets what is in a batch. Where the server
-// refuses, what waits for the paths fires.
+// setWatches returns the request that sets the watches of a batch. If the server refuses
+// it, those watches fire.
 func (b *watchBook) setWatches(zxid int64, t *watchBatch) *call {
 	frame := newFrame(jute.OpSetWatches, t.size()+20, func(e *jute.Encoder) {
 		e.Int64(zxid)

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// State is what a session is in.
+// State is the state of a session.
 type State int32
 
-// States of a session. Suspended is not lost, and not held: the server may still
-// have the session, but cannot be asked.
+// States of a session. In Suspended the server may still have the session, but we cannot
+// ask it.
 const (
 	Connecting State = iota // not yet a session
 	Connected
@@ -38,29 +38,29 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", int32(s))
 }
 
-// State returns the present state.
+// State returns the current state.
 func (s *Session) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Changed returns a channel that is closed at the next change of state or
-// connection. Fetch it before reading State, so that no change goes unseen.
+// Changed returns a channel that is closed at the next change of state or connection. To
+// miss no change, call Changed before State.
 func (s *Session) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// setState moves to st and wakes all who wait. s.mu is held.
+// setState moves to st and wakes all waiters. s.mu is held.
 func (s *Session) setState(st State) {
 	s.state, s.since = st, time.Now()
 	s.met.setState(st)
 	s.wake()
 }
 
-// wake wakes all who wait for a change. s.mu is held.
+// wake wakes all waiters for a change. s.mu is held.
 func (s *Session) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -71,8 +71,8 @@ func (s *Session) connection(ctx context.Context) (*wire, error) {
 	return s.connectionFor(ctx, false)
 }
 
-// connectionFor waits for an open connection, to a server that takes writes if it is
-// for one.
+// connectionFor waits for an open connection. For a write it waits for a server that
+// accepts writes.
 func (s *Session) connectionFor(ctx context.Context, write bool) (*wire, error) {
 	for {
 		w, changed, err := s.connectionNow(ctx, write)
@@ -93,8 +93,8 @@ func (s *Session) connectionFor(ctx context.Context, write bool) (*wire, error) 
 	}
 }
 
-// connectionNow returns the open connection, why there will be none, or neither and
-// what is closed when that changes.
+// connectionNow returns the open connection, or an error when there will be no further
+// connection. Otherwise it returns a channel that is closed when that changes.
 func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,8 @@ func (s *Session) cause() error {
 	return s.endCause
 }
 
-// end ends the session: once, whoever comes first. Its context ends before anything
-// is told to the server, so that who holds something learns of it first.
+// end ends the session. Only the first call counts. The context ends before the server
+// hears of the end, so that holders learn of it first.
 func (s *Session) end(st State, cause error) bool {
 	s.mu.Lock()
 	if s.endCause != nil {
@@ -138,7 +138,7 @@ func (s *Session) end(st State, cause error) bool {
 	return true
 }
 
-// expire ends the session because the server has.
+// expire ends the session because the server has ended it.
 func (s *Session) expire(why string) {
 	switch {
 	case !s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)):

@@ -11,19 +11,19 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// SetNote keeps b, a JSON value, in the state file from the next hand-over on: what
-// the next process needs to know beside the session. Session.Note returns it there.
+// SetNote saves b, a JSON value, in the state file at the next hand-over. It is for what
+// the next process must know in addition to the session. Session.Note returns it there.
 func (m *Manager) SetNote(b json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.note = slices.Clone(b)
 }
 
-// Note returns what the former process left with SetNote; nil in a session that was
-// not taken over.
+// Note returns the value that the former process passed to SetNote. It is nil in a
+// session that was not taken over.
 func (s *Session) Note() json.RawMessage { return s.note }
 
-// next returns the session to try: the former process's, once, or a new one.
+// next returns the session to try: once that of the former process, then a new one.
 func (m *Manager) next(ctx context.Context, first bool) *Session {
 	s := newSession(ctx, m.cfg)
 	s.close = func() error { return s.shutdown(false) }
@@ -58,8 +58,8 @@ func (m *Manager) setError(err error) {
 	m.lastErr = err
 }
 
-// connected is called once for every session, when it has connected. It reports
-// whether the session may be given out.
+// connected is called once for every session, when it has connected. It reports whether
+// the Manager may give the session out.
 func (m *Manager) connected(s *Session) bool {
 	if s.rebooted {
 		s.log.Info("session of the former boot closed with what it owns", "session", hexID(s.ID()))
@@ -74,8 +74,8 @@ func (m *Manager) connected(s *Session) bool {
 	return true
 }
 
-// keep writes the state file. Without it the session is as good, but ends with the
-// process.
+// keep writes the state file. If that fails the session still works, but no other process
+// can take it over.
 func (m *Manager) keep(s *Session) {
 	if m.store == nil {
 		return
@@ -107,19 +107,19 @@ func (m *Manager) leave(s *Session) error {
 	return err
 }
 
-// Two processes with one session take it from each other for ever: a server that
-// gets a session from a new connection ends the old one. It looks like this: the
-// server ends a connection that it has served and that has hardly begun, and the same
-// server takes the session back at once. Twice within T means that somebody else has
-// it. Each further connection begins with a probe, so that one is seen to be served
-// whose session has nothing to ask for.
+// Two processes with one session take it from each other for ever, because a server ends
+// the old connection when the session connects again. A process recognizes that as
+// follows. The server ends a connection soon after it began, although it has served it.
+// Then the same server accepts the session again at once. Twice within T means that
+// another process has the session. Each further connection begins with a probe, which
+// shows that the server serves it even if the session sends no request.
 
 // hardlyBegun is the life of a connection that another process takes at once.
 const hardlyBegun = time.Second
 
-// kicked notes that the server ended an open connection. When it did so instead of
-// an answer, or behind one that it does not know the operation, that is why. s.mu is
-// held.
+// kicked notes that the server ended an open connection. It ignores an end that has
+// another reason: the server hung up instead of answering, or after it answered that it
+// does not know the operation. s.mu is held.
 func (s *Session) kicked(w *wire, owed bool, err error) {
 	s.kick = ""
 	served := w.useful.Load() || w.proved.Load()
@@ -140,8 +140,8 @@ func (s *Session) probe(w *wire) {
 	w.send(c)
 }
 
-// stolen reports, when w has connected, whether somebody else has the session.
-// s.mu is held.
+// stolen reports, when w has connected, whether another process has the session. s.mu is
+// held.
 func (s *Session) stolen(w *wire) bool {
 	was := s.kick
 	s.kick = ""

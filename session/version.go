@@ -16,18 +16,18 @@ import (
 // that this package works with.
 var ErrOldServer = errors.New("the server is older than ZooKeeper 3.5, the least version that is supported")
 
-// How a server is asked for its version: by the four-letter word "srvr", which
-// servers allow unless they were told otherwise. Each question is a connection, so a
-// server is asked only when it refused something, and not again for an hour.
+// The session asks a server for its version with the four-letter word "srvr", which
+// servers allow by default. Each question takes a connection. So the session asks only
+// when the server refused something, and at most once an hour.
 const (
 	versionAgain  = time.Hour
-	versionLimit  = time.Second // until the answer must be there
-	versionAnswer = 1 << 10     // as much of it is read as holds the version
+	versionLimit  = time.Second // time limit of the answer
+	versionAnswer = 1 << 10     // bytes of the answer to read; they hold the version
 )
 
-// CheckServer returns an error that matches ErrOldServer when the server that the
-// session is connected to is too old. A server that does not tell its version is
-// asked for something that came with 3.5 and changes nothing.
+// CheckServer returns an error that matches ErrOldServer when the session is connected
+// to a server that is too old. If the server does not report its version, CheckServer
+// sends it a request that 3.5 introduced and that changes nothing.
 func (s *Session) CheckServer(ctx context.Context) error {
 	w, err := s.connection(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *hosts) askVersion(ctx context.Context, server string) (string, error) {
 	return "", fmt.Errorf("ask %s for its version: %w", server, err)
 }
 
-// askWord returns what a server answers to srvr, as far as it comes.
+// askWord returns a server's answer to srvr, as far as it arrives.
 func (h *hosts) askWord(ctx context.Context, server string) (string, error) {
 	conn, err := h.open(ctx, server, versionLimit)
 	if err != nil {
@@ -98,8 +98,8 @@ func oldVersion(version string) bool {
 	return err == nil && (x < 3 || x == 3 && y < 5)
 }
 
-// lookVersion asks the server for its version when that was not done within the last
-// hour. A server that was upgraded is asked anew for what it refused before.
+// lookVersion asks the server for its version, unless it did so within the last hour.
+// After an upgrade of the server it forgets what the server refused before.
 func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 	a.mu.Lock()
 	if !a.asked.IsZero() && time.Since(a.asked) < versionAgain {
@@ -121,9 +121,9 @@ func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 	a.version = version
 }
 
-// explain adds to the error of a request what is known about the version of the
-// server, where the version can be the reason: the server does not know an operation,
-// cannot read a multi that holds one, or has hung up.
+// explain adds the server's version to the error of a request, if the version may be the
+// reason: the server does not know an operation, cannot read a multi that contains one,
+// or has hung up.
 func (s *Session) explain(ctx context.Context, w *wire, err error) error {
 	unread := errors.Is(err, CodeError(jute.ErrCodeMarshallingError))
 	refused := unread || errors.Is(err, ErrUnimplemented)
@@ -143,8 +143,8 @@ func (s *Session) explain(ctx context.Context, w *wire, err error) error {
 	return fmt.Errorf("%w: %w", err, old)
 }
 
-// warning returns what is wrong with the server, or nil. Without its version, a
-// server that does not know what came with 3.5 is older.
+// warning returns ErrOldServer for a server that is too old, or nil. If the version is
+// unknown, a server that does not know an operation of 3.5 is older.
 func (a *ability) warning() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +159,7 @@ func (a *ability) warning() error {
 	return nil
 }
 
-// known reports whether the server told its version.
+// known reports whether the server's version is known.
 func (a *ability) known() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

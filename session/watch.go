@@ -12,8 +12,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// watchKind is the table of the server that a watch is in, told apart as setWatches
-// wants it.
+// watchKind is the server's table that holds a watch, as setWatches distinguishes them.
 type watchKind uint8
 
 const (
@@ -33,29 +32,29 @@ func (k kinds) has(o watchKind) bool { return k&o.set() != 0 }
 
 func (k kinds) len() int { return bits.OnesCount8(uint8(k)) }
 
-// Watch waits for one change. It is not a source of data: when it has fired, what
-// was read with it may have changed, and is to be read again.
+// Watch waits for one change. It has no data: when it fires, the data may have changed,
+// so read again.
 //
-// The order of ZooKeeper is kept: an event that arrived before the reply of a read
+// A Watch keeps the order of ZooKeeper: an event that arrived before the reply of a read
 // has fired its watch before that read returns.
 //
-// A process may hold a hundred thousand of them, so a Watch is small: what GetManyW
-// watches of one znode, data and children, is one of them.
+// A process may hold a hundred thousand watches, so a Watch is small. GetManyW uses one
+// Watch for both the data and the children of a znode.
 type Watch struct {
 	book  *watchBook
 	path  string      // the server's
 	next  *Watch      // of the same path; guarded by book.mu, as all that follows
-	queue *WatchQueue // who is told; nil: nobody yet
+	queue *WatchQueue // gets the event; nil: not joined yet
 	live  kinds       // what is waited for
-	soft  kinds       // what of it a cover stands in for
+	soft  kinds       // the part of it that a cover watches
 	armed bool        // the server's reply has come
-	fired kinds       // what of it has happened
+	fired kinds       // the part of it that has happened
 	gone  bool        // the event said that the znode was deleted
 }
 
-// RecheckAfter is when what is watched is to be looked at again without an event:
-// a random time of 30 to 60 s. An event is only a hint: servers from 3.8.4 on keep
-// back those of znodes that the client may not read.
+// RecheckAfter returns the time after which to look again without an event: a random time
+// of 30 to 60 s. An event is only a hint: from 3.8.4 on servers withhold events of znodes
+// that the client may not read.
 func RecheckAfter() time.Duration {
 	return recheckFirst + rand.N(recheckLast-recheckFirst) // #nosec G404 -- it spreads load
 }
@@ -65,9 +64,9 @@ const (
 	recheckLast  = time.Minute
 )
 
-// Wait returns nil when it is time to read again: the watch has fired, or
-// RecheckAfter has passed. It returns the cause when ctx or the session ends first.
-// The watch is stopped then.
+// Wait returns nil when it is time to read again: the watch has fired, or RecheckAfter
+// has passed. It returns the cause when ctx or the session ends first. It always stops
+// the watch.
 func (w *Watch) Wait(ctx context.Context) error {
 	_, err := w.WaitFor(ctx, RecheckAfter())
 	w.Stop()
@@ -96,8 +95,8 @@ func (w *Watch) WaitFor(ctx context.Context, d time.Duration) (bool, error) {
 }
 
 // WaitAny returns nil when it is time to read again: one of the watches has fired, or
-// RecheckAfter has passed. Nil watches are left out. It returns the cause when ctx or
-// the session ends first. The watches are the caller's to stop.
+// RecheckAfter has passed. It returns the cause when ctx or the session ends first. It
+// ignores nil watches. The caller must stop the watches.
 func (s *Session) WaitAny(ctx context.Context, watches ...*Watch) error {
 	again := time.NewTimer(RecheckAfter())
 	defer again.Stop()
@@ -134,8 +133,8 @@ func (s *Session) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// C is closed when the read is to be repeated. The end of the session does not close
-// it: use Wait, or select on Session.Done as well. A watch that joined a queue has
+// C is closed when the data may have changed: read again. The end of the session does not
+// close it: use Wait, or select on Session.Done as well. A watch that joined a queue has
 // no C.
 func (w *Watch) C() <-chan struct{} {
 	w.book.mu.Lock()
@@ -149,8 +148,8 @@ func (w *Watch) C() <-chan struct{} {
 	return w.queue.c
 }
 
-// Stop forgets the watch; C stays open if it is. It may be called more than once,
-// and on nil.
+// Stop forgets the watch. It does not close C. It may be called more than once, and on
+// nil.
 func (w *Watch) Stop() {
 	if w != nil {
 		w.book.drop(w, everyKind)
@@ -185,12 +184,12 @@ type watchBook struct {
 
 func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
 
-// begin enters a watch before its request is sent. From here on events close it,
-// even those that come before the reply: whether the request armed the watch before
-// or after such an event cannot be told, and reading once too often is harmless.
+// begin registers a watch before its request is sent. From then on events fire it, even
+// events before the reply. The request may have armed the watch before or after such an
+// event: we cannot know, and reading once too often is harmless.
 //
-// It reports whether the server is to be asked for a watch: not where a cover of
-// the connection to stands in for it, which it never does for a list alone.
+// It reports whether to ask the server for a watch. That is not necessary if a cover of
+// the connection to replaces it. A cover never replaces a watch on a list alone.
 func (b *watchBook) begin(to *wire, path string, of kinds) (*Watch, bool) {
 	w := &Watch{book: b, path: path, live: of}
 	b.mu.Lock()
@@ -209,8 +208,9 @@ func (b *watchBook) count(delta int) {
 	b.met.watching(delta)
 }
 
-// settle notes the reply to w's request: armed, or not there to be armed. The
-// reply came over from; zxid is one that its server had applied before.
+// settle notes the reply to w's request: the server has armed the watch, or the znode
+// does not exist. The reply came over the connection from. Its server had applied zxid
+// before.
 func (b *watchBook) settle(from *wire, w *Watch, code int32, zxid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,8 +229,8 @@ func (b *watchBook) settle(from *wire, w *Watch, code int32, zxid int64) {
 	b.settled(from, zxid, w)
 }
 
-// settled looks after watches that were armed over from, after zxid: their cover
-// may have ended meanwhile, or they may have replaced one. b.mu is held.
+// settled checks watches that were armed over the connection from, after zxid. Their
+// cover may have ended meanwhile, or they may have replaced a cover. b.mu is held.
 func (b *watchBook) settled(from *wire, zxid int64, watches ...*Watch) {
 	var bare []*Watch
 	for _, w := range watches {
@@ -265,7 +265,7 @@ func (b *watchBook) drop(w *Watch, gone kinds) {
 	}
 }
 
-// fire tells the watches that an event of the server is for.
+// fire fires the watches for an event of the server.
 func (b *watchBook) fire(event int32, path string) {
 	const data, child = 1<<watchData | 1<<watchExists, 1 << watchChild
 	b.mu.Lock()
@@ -283,8 +283,8 @@ func (b *watchBook) fire(event int32, path string) {
 	}
 }
 
-// listChanged fires what waits for the list that a znode has come to or gone from
-// and has no watch of its own for it. b.mu is held.
+// listChanged handles a created or deleted znode. It fires the watches on its parent's
+// list that have no server watch of their own. b.mu is held.
 func (b *watchBook) listChanged(path string) {
 	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
 	for w := b.t.get(parent); w != nil; w = w.next {
@@ -295,7 +295,7 @@ func (b *watchBook) listChanged(path string) {
 	}
 }
 
-// doubt fires the watches of a setWatches request that was refused.
+// doubt fires the watches of a setWatches request that the server refused.
 func (b *watchBook) doubt(frame []byte) {
 	d := jute.NewDecoder(frame[12:]) // behind length, xid and operation
 	d.Int64()
@@ -332,8 +332,8 @@ func (b *watchBook) close(path string, hit kinds, gone bool) {
 	}
 }
 
-// end forgets all watches without firing them: the session has ended, which is not
-// an event.
+// end forgets all watches without firing them, because the end of the session is not an
+// event.
 func (b *watchBook) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,10 +2,10 @@ package session
 
 import "sync"
 
-// WatchQueue is for internal use and may change. It waits for many watches at once:
-// the goroutine that reads an event hands the queue each watch that joined it and
-// fired. So what the session received before the reply of a read is with the queue
-// when that read returns, and 40,000 watches need no goroutine to wait for them.
+// WatchQueue is for internal use and may change. It waits for many watches at once. The
+// goroutine that reads an event adds each joined watch that fires to the queue. So when a
+// read returns, the queue has all events that came before its reply. And 40,000 watches
+// need no goroutines to wait for them.
 //
 // Its methods may be called from any goroutine.
 type WatchQueue struct {
@@ -19,13 +19,13 @@ type WatchQueue struct {
 // WatchEvent is for internal use and may change: a watch that has fired.
 type WatchEvent struct {
 	Watch    *Watch // that fired
-	Children bool   // it was the list of children, not the data
+	Children bool   // the list of children changed, not the data
 }
 
 // NewWatchQueue is for internal use. It returns a queue that no watch has joined.
 func NewWatchQueue() *WatchQueue { return &WatchQueue{c: make(chan struct{}, 1)} }
 
-// C receives after something rang, once for all that rang until then.
+// C receives after one or more watches have fired, once for all of them.
 func (b *WatchQueue) C() <-chan struct{} { return b.c }
 
 // Wake makes C receive without a watch.
@@ -45,8 +45,8 @@ func (b *WatchQueue) Take() []WatchEvent {
 	return rung
 }
 
-// add hands over a watch of which what has happened, besides w.fired; the lock of
-// its book is held.
+// add adds a watch for the kinds in what, which have happened in addition to w.fired. The
+// lock of its book is held.
 func (b *WatchQueue) add(w *Watch, what kinds) {
 	if b.once {
 		if w.fired == 0 {
@@ -65,8 +65,8 @@ func (b *WatchQueue) add(w *Watch, what kinds) {
 	b.Wake()
 }
 
-// Join is for internal use. It hands the watch to b when it fires; at once if it has fired. A watch
-// joins one queue, once, and not after C.
+// Join is for internal use. It adds the watch to b when the watch fires, or at once if it
+// has fired. A watch joins only one queue, once, and not after C.
 func (w *Watch) Join(b *WatchQueue) {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *Watch) Join(b *WatchQueue) {
 	}
 }
 
-// Fired reports whether something that is watched has happened.
+// Fired reports whether the watch has fired.
 func (w *Watch) Fired() bool {
 	if w == nil {
 		return false
@@ -86,12 +86,12 @@ func (w *Watch) Fired() bool {
 	return w.fired != 0
 }
 
-// Path returns what is watched.
+// Path returns the watched path.
 func (w *Watch) Path() string { return strip(w.book.chroot, w.path) }
 
-// Gone is for internal use. It reports that the watch fired because the znode was deleted. Who watches
-// the list of children too needs no read to learn it: the server tells of the
-// list after it.
+// Gone is for internal use. It reports that the watch fired because the znode was
+// deleted. So a watcher of the children too needs no read to learn it: the server sends
+// the event of the list later.
 func (w *Watch) Gone() bool {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()

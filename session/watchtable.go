@@ -19,7 +19,7 @@ func newWatchTable() watchTable {
 	return watchTable{seed: maphash.MakeSeed(), slots: make([]*Watch, minSlots)}
 }
 
-// place returns where the watches of a path are, or would be.
+// place returns the place of a path's watches, or the place where to add them.
 func (t *watchTable) place(path string) int {
 	mask := len(t.slots) - 1
 	i := t.home(path)
@@ -29,7 +29,7 @@ func (t *watchTable) place(path string) int {
 	return i
 }
 
-// home is the place where a path is looked for first.
+// home returns the place where a search for a path begins.
 func (t *watchTable) home(path string) int {
 	return int(maphash.String(t.seed, path) & uint64(len(t.slots)-1))
 }
@@ -70,8 +70,8 @@ func (t *watchTable) remove(w *Watch) {
 	}
 }
 
-// close moves back what stood behind a place that has become empty, for a search
-// ends at the first empty place.
+// close moves entries back into a place that has become empty, because a search ends at
+// the first empty place.
 func (t *watchTable) close(hole int) {
 	mask := len(t.slots) - 1
 	for i := (hole + 1) & mask; t.slots[i] != nil; i = (i + 1) & mask {

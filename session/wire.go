@@ -20,19 +20,18 @@ type phase int
 const (
 	phaseAsking   phase = iota // the handshake is under way
 	phaseOpen                  // requests flow
-	phaseDead                  // the socket is closed; the library has yet to learn it
-	phaseDetached              // the library is answered from here, so that it ends in peace
+	phaseDead                  // the socket is closed; the library does not know it yet
+	phaseDetached              // we answer the library ourselves, so that it ends cleanly
 )
 
-// wire is one connection to a server, seen frame by frame. It is the net.Conn that
-// the client library gets from its dialer, and the library uses it for three things
-// only: the handshake, its pings, and to notice that the connection ended. All other
-// requests are frames of our own with xids of their own (requests in call.go), whose
-// replies the library never sees.
+// wire is one connection to a server, frame by frame. It is the net.Conn that the client
+// library gets from its dialer. The library uses it only for the handshake, for its
+// pings, and to notice the end of the connection. All other requests are our own frames
+// with our own xids (requests in call.go). The library never sees their replies.
 //
-// What it repairs, each with a test that fails without it:
-//   - Write never fails. The library deadlocks on some write errors; here the socket
-//     is closed instead, and the library learns of it from Read.
+// It repairs the following faults, each with a test that fails without the repair:
+//   - Write never fails. The library deadlocks on some write errors. Instead wire
+//     closes the socket, and the library notices that in Read.
 //   - The handshake is ours: the session id, password and last zxid of this session,
 //     the timeout that was configured (the library keeps what it was last granted),
 //     and a deadline of min(T/3, 3 s), so that one hung server does not cost a session.
@@ -49,8 +48,8 @@ type wire struct {
 	shut   chan struct{} // closed when the library closes its end
 	local  chan []byte   // frames for the library made here; at most two are ever in it
 	asked  time.Time     // when the ConnectRequest was handed to the socket, by Session.clock
-	zxid   int64         // the last zxid seen that the ConnectRequest told
-	wantID int64         // the session id that the ConnectRequest told
+	zxid   int64         // the last zxid seen, as in the ConnectRequest
+	wantID int64         // the session id in the ConnectRequest
 	able   *ability      // the server's
 
 	readOnly atomic.Bool // the server has no majority
@@ -153,8 +152,8 @@ func (w *wire) nextLocal() ([]byte, error) {
 	}
 }
 
-// receive reads one frame from the socket and handles it. It returns the frame if
-// the library is to see it.
+// receive reads one frame from the socket and handles it. It returns the frame if it is
+// for the library.
 func (w *wire) receive() ([]byte, error) {
 	buf, err := w.readFrame()
 	if err != nil || buf == nil {
@@ -216,8 +215,8 @@ func (w *wire) readFrame() (*[]byte, error) {
 	return buf, nil
 }
 
-// refuse throws a reply of n bytes away and fails its request with ErrTooLarge, so
-// that it is not asked for again and again over new connections.
+// refuse throws a reply of n bytes away and fails its request with ErrTooLarge. Otherwise
+// the session would ask for it again and again over new connections.
 func (w *wire) refuse(n int) error {
 	tooLarge := fmt.Errorf("%w: server sent %d bytes, the limit is %d", ErrTooLarge, n, w.s.cfg.MaxReply)
 	head, err := w.in.Peek(4 + jute.ReplyHeaderSize)
@@ -255,7 +254,7 @@ func (w *wire) Close() error {
 	return nil
 }
 
-// The library's own deadlines are replaced by those of deadline.go.
+// The deadlines of deadline.go replace those of the library.
 
 func (w *wire) SetDeadline(time.Time) error      { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }

@@ -11,9 +11,9 @@ import (
 
 var errFraming = errors.New("the client library does not write one frame at a time")
 
-// Write takes a frame of the library. It never returns an error: a write error
-// makes the library hang for ever in some places, and its reader learns of the end
-// of the connection anyway.
+// Write accepts a frame of the library. It never returns an error: a write error makes
+// the library hang for ever in some places. Its reader notices the end of the connection
+// anyway.
 func (w *wire) Write(b []byte) (int, error) {
 	if err := w.fromLibrary(b); err != nil {
 		w.s.log.Error("connection refused", "err", err)
@@ -69,7 +69,7 @@ func (w *wire) ask(req jute.ConnectRequest) {
 	w.wake()
 }
 
-// answerLocally hands the library a frame made here. w.mu is held.
+// answerLocally gives the library a frame that we made. w.mu is held.
 func (w *wire) answerLocally(frame []byte) {
 	select {
 	case w.local <- frame:
@@ -77,7 +77,7 @@ func (w *wire) answerLocally(frame []byte) {
 	}
 }
 
-// peaceful is a ConnectResponse that the library is content with while it is ended.
+// peaceful returns a ConnectResponse that satisfies the library while we end it.
 func peaceful() []byte {
 	r := jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)}
 	e := jute.NewEncoder(nil)
@@ -92,7 +92,7 @@ func closeReply(xid int32) []byte {
 	return withLength(e.Bytes())
 }
 
-// wake tells the writer that there is something. w.mu is held.
+// wake wakes the writer. w.mu is held.
 func (w *wire) wake() {
 	select {
 	case w.kick <- struct{}{}:
@@ -104,8 +104,8 @@ func (w *wire) wake() {
 // connection lives for months, and its largest request is often its first.
 const maxSpare = 32 << 10
 
-// writeLoop writes what is queued, everything at once, until the connection ends.
-// Whoever dialed waits for it.
+// writeLoop writes the queued frames, all at once, until the connection ends. The dialer
+// waits for its end.
 func (w *wire) writeLoop() {
 	var spare []byte
 	for {
@@ -133,8 +133,8 @@ func (w *wire) writeLoop() {
 	}
 }
 
-// swap takes what is to be written and stamps it: the lease counts from here, which
-// is never later than the moment the server hears of it.
+// swap takes the queued frames and notes the time. The lease counts from this time, which
+// is never later than the moment when the server receives them.
 func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,8 +155,8 @@ func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	return buf, calls, true
 }
 
-// unsent marks the calls whose frames were not wholly given to the socket. A server
-// that refuses a frame for its length ends the connection in the middle of it.
+// unsent marks the calls whose frames the socket did not accept completely. A server that
+// refuses a frame for its length ends the connection in the middle of the frame.
 func (w *wire) unsent(calls []*call, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *wire) unsent(calls []*call, n int) {
 	}
 }
 
-// send queues c. It reports false when the connection has ended.
+// send queues c. It returns false when the connection has ended.
 func (w *wire) send(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,8 +201,8 @@ func (w *wire) put(c *call) {
 	w.wake()
 }
 
-// fail ends the connection: the socket is closed, every call learns that its reply
-// is lost, and the library connects again.
+// fail ends the connection. It closes the socket and ends every call with the error that
+// its reply is lost. The library then connects again.
 func (w *wire) fail(err error) {
 	calls, was, ok := w.bury(phaseDead)
 	if !ok {
@@ -217,8 +217,8 @@ func (w *wire) fail(err error) {
 	}
 }
 
-// detach ends the connection too, and lets the library believe that it stands, so
-// that its close request is answered at once.
+// detach ends the connection too, but the library does not notice it. So the library's
+// close request is answered at once.
 func (w *wire) detach() {
 	calls, _, ok := w.bury(phaseDetached)
 	if !ok {
@@ -229,8 +229,8 @@ func (w *wire) detach() {
 	}
 }
 
-// bury puts the connection into its last phase, once. It returns the calls that
-// nobody answers any more and the phase that was.
+// bury puts the connection into its last phase, once. It returns the calls that remain
+// unanswered and the former phase.
 func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	w.mu.Lock()
 	was := w.phase
@@ -253,8 +253,8 @@ func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	return calls, was, true
 }
 
-// take removes and returns the call that xid belongs to; nil when there is none, or
-// when it has not been written yet, and so cannot have been answered.
+// take removes and returns the call with this xid. It returns nil for an unknown xid, and
+// for a call that was not written yet, because the server cannot have answered it.
 func (w *wire) take(xid int32) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()

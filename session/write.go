@@ -27,14 +27,14 @@ const (
 	badTTL   = Mode(1 << 7) // a TTL outside 1 ms to maxTTL
 )
 
-// PersistentTTL is a persistent znode that the server deletes when it has no
-// children and nobody has set its data for ttl: 1 ms to 2^40-1 ms (34 years). The
-// server looks about once a minute. It must run with extendedTypesEnabled=true,
-// which is off by default: without, Create returns an error that matches
-// ErrUnimplemented.
+// PersistentTTL is the mode of a persistent znode with a TTL. The server deletes the
+// znode when it has no children and no client has set its data for ttl: 1 ms to 2^40-1 ms
+// (34 years). The server checks about once a minute. It must run with
+// extendedTypesEnabled=true, which is off by default. Otherwise Create returns an error
+// that matches ErrUnimplemented.
 func PersistentTTL(ttl time.Duration) Mode { return withTTL(jute.FlagPersistentTTL, ttl) }
 
-// PersistentSequentialTTL is PersistentTTL with a number behind the name.
+// PersistentSequentialTTL is PersistentTTL with a number after the name.
 func PersistentSequentialTTL(ttl time.Duration) Mode {
 	return withTTL(jute.FlagPersistentSequentialTTL, ttl)
 }
@@ -47,10 +47,10 @@ func withTTL(flag int32, ttl time.Duration) Mode {
 	return Mode(ms)<<flagBits | Mode(flag)
 }
 
-// flags are the server's.
+// flags returns the server's flags.
 func (m Mode) flags() int32 { return int32(m & (1<<flagBits - 1)) }
 
-// TTL is how long a znode lives that nobody writes; 0: for ever.
+// TTL returns how long a znode lives without a write; 0: for ever.
 func (m Mode) TTL() time.Duration { return time.Duration(m>>flagBits) * time.Millisecond }
 
 // Sequential reports whether the server appends a number to the name.
@@ -76,9 +76,10 @@ func isCreate(op int32) bool {
 	return op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
 }
 
-// Create creates a znode and returns its path, which differs from path for the
-// sequential modes, and its Stat. Without acl it gets the session's. An error that
-// matches ErrUnknown means that the znode may be there: CreateProtected knows.
+// Create creates a znode and returns its path and its Stat. In the sequential modes the
+// server appends a number to the path. Without acl the znode gets the session's ACL. An
+// error that matches ErrUnknown means that the znode may exist; CreateProtected finds
+// out.
 func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
 	var created string
 	var st Stat
@@ -116,8 +117,8 @@ func encodeCreate(e *jute.Encoder, path string, data []byte, acl []ACL, mode Mod
 	}
 }
 
-// validateCreate also takes the path of a sequential znode whose name is the
-// number alone, "/dir/".
+// validateCreate also accepts the path of a sequential znode whose name is only the
+// number, "/dir/".
 func validateCreate(path string, mode Mode) error {
 	switch {
 	case mode == badTTL:
