@@ -2,8 +2,8 @@
 // template's line, the values that stand in it or decided it, and who set each
 // value and when.
 //
-// Guarantees: it shows no value, only the names of values; what it needs beside
-// the view is read once for each config tree, for the keys that are shown.
+// Guarantees: a report contains only the names of values, never a value. Besides
+// the view, it reads each config tree once, for the shown keys only.
 //
 // Not here: the execution that finds the values (package template).
 package blame
@@ -31,13 +31,13 @@ const maxKeys = 2000
 type File struct {
 	Path     string `json:"path"`
 	Template string `json:"template"`
-	// Lines are the lines that were asked for.
+	// Lines are the requested lines.
 	Lines []Line `json:"lines"`
-	// Values are what the lines refer to by index.
+	// Values are the values that the lines refer to by index.
 	Values []Value `json:"values"`
 	// Missing explains the absence of a text, if one was asked for.
 	Missing *Missing `json:"missing,omitempty"`
-	// Notes say what could not be found out.
+	// Notes say what the report could not find out.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -50,13 +50,14 @@ type Line struct {
 	// TemplateLine is where in the template the line begins.
 	TemplateLine int    `json:"template_line"`
 	Parts        []Part `json:"parts"`
-	// Values are those whose text stands in the line.
+	// Values are the values whose text is in the line.
 	Values []int `json:"values,omitempty"`
-	// Because is what decided that the line is there, outermost first.
+	// Because lists the conditions and loops that produced the line, outermost
+	// first.
 	Because []Reason `json:"because,omitempty"`
 }
 
-// Part is a range of bytes that one place of the template made.
+// Part is a range of bytes that one place of the template produced.
 type Part struct {
 	From    int   `json:"from"`
 	To      int   `json:"to"`
@@ -73,14 +74,14 @@ type Reason struct {
 	Values []int  `json:"values,omitempty"`
 }
 
-// Value is one value that was read, and where it has it from.
+// Value is one value that the template read, and its source.
 type Value struct {
 	template.Value
 
 	Text   string `json:"text"`             // as the settings refer to it
-	Absent bool   `json:"absent,omitempty"` // there is no such key
-	// Of a key: the version that set it, or Before when that is not kept any more; or
-	// the zxid that did.
+	Absent bool   `json:"absent,omitempty"` // the key does not exist
+	// Of a key: the version that set it; or Before, if that version is no longer
+	// kept; or the zxid of the write.
 	Version int64  `json:"version,omitempty"`
 	Before  int64  `json:"before,omitempty"`
 	Author  string `json:"author,omitempty"`
@@ -98,7 +99,7 @@ type Value struct {
 	Count int `json:"count,omitempty"`
 }
 
-// Member is who registered a member.
+// Member says who registered a member.
 type Member struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
@@ -110,7 +111,7 @@ type Member struct {
 // Origins says which versions set keys of a tree; [config.Origins] does.
 type Origins func(ctx context.Context, tree *view.Tree, keys []string) (map[string]config.Origin, error)
 
-// Options choose what a report has.
+// Options choose the contents of a report.
 type Options struct {
 	From, To int // lines from 1; To 0: to the end
 	Missing  string
@@ -144,7 +145,7 @@ type report struct {
 	index map[template.Value]int
 }
 
-// refs are the indexes of values, which become part of the report.
+// refs adds values to the report and returns their indexes.
 func (r *report) refs(values []template.Value) []int {
 	var list []int
 	for _, v := range values {
@@ -284,7 +285,7 @@ func (r *report) versions(ctx context.Context, name string, list []int, origins 
 			continue
 		}
 		if o.Version.Number == 0 {
-			continue // It was never there.
+			continue // The key never existed.
 		}
 		at := o.Version.Time
 		v.Version, v.Author, v.Host, v.Message, v.Time = o.Version.Number, o.Version.Author, o.Version.Host, o.Version.Message, &at

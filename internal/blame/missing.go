@@ -17,15 +17,16 @@ const maxFound = 50
 // Missing explains why a text is not in a file.
 type Missing struct {
 	Text string `json:"text"`
-	// Lines are the lines of the file that have it nevertheless.
+	// Lines are the lines of the file that contain the text after all.
 	Lines []int `json:"lines,omitempty"`
-	// TemplateLines are the lines of the template that have it as literal text.
+	// TemplateLines are the lines of the template that contain the text literally.
 	TemplateLines []int `json:"template_lines,omitempty"`
-	// Unmet are the conditions that left it out.
+	// Unmet lists the conditions that left the text out.
 	Unmet []Unmet `json:"unmet,omitempty"`
-	// Found are the values that have it, and what became of them.
+	// Found lists the values that contain the text, and what happened to them.
 	Found []Found `json:"found,omitempty"`
-	// Searched are the values that the template reads, when none has it.
+	// Searched lists the values that the template reads, if none of them contains
+	// the text.
 	Searched []int `json:"searched,omitempty"`
 }
 
@@ -36,7 +37,7 @@ type Unmet struct {
 	Of []int `json:"of,omitempty"` // the element that the loop stood at
 }
 
-// Found is a value that has the text.
+// Found is a value that contains the text.
 type Found struct {
 	Value string `json:"value"`
 	Note  string `json:"note,omitempty"`
@@ -105,7 +106,7 @@ func (m *Missing) look(v *view.View, read template.Value, text string) {
 	}
 }
 
-// lookGroup searches the members of a group, and what was refused as one.
+// lookGroup searches the members of a group and its rejected children.
 func (m *Missing) lookGroup(g *view.Group, name, text string) {
 	if g == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// ErrNoFile says that no template makes a file of that name.
+// ErrNoFile says that no template of the settings makes a file of that name.
 var ErrNoFile = errors.New("no template of the settings makes it")
 
 // Query asks for the reports of files.
@@ -23,12 +23,12 @@ type Query struct {
 	Name     string // path of a file, or name of a bundle or template
 	From, To int    // lines from 1; 0: all
 	Missing  string
-	// Version is a version of a config that is not in use, as N or CONFIG=N; empty:
-	// the one in use.
+	// Version names another version of a config than the one in use, as N or
+	// CONFIG=N. Empty: the version in use.
 	Version string
 }
 
-// Values is the query as a URL has it.
+// Values returns the query as URL parameters.
 func (q Query) Values() url.Values {
 	return url.Values{
 		"name": {q.Name}, "from": {strconv.Itoa(q.From)}, "to": {strconv.Itoa(q.To)}, "missing": {q.Missing}, "version": {q.Version},
@@ -54,8 +54,8 @@ func ParseQuery(v url.Values) (Query, error) {
 	return q, nil
 }
 
-// Answer makes the reports of all files that the query names. The session is asked
-// only for versions; why is why there is none.
+// Answer makes the reports of all files that the query names. It uses the session
+// only to read versions. If s is nil, why says why there is no session.
 func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *session.Session, why error, q Query) ([]*File, error) {
 	var origins Origins
 	if s != nil {
@@ -96,7 +96,7 @@ func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *sessio
 	return files, nil
 }
 
-// compare notes that the file in place is another one.
+// compare adds a note if the file in place differs from the report.
 func (f *File) compare(b *apply.Blamed) {
 	data, err := os.ReadFile(b.Destination)
 	switch {
@@ -109,7 +109,7 @@ func (f *File) compare(b *apply.Blamed) {
 	}
 }
 
-// withVersion puts a version that is not in use into the view.
+// withVersion replaces a config in the view by the version that the query names.
 func withVersion(ctx context.Context, b *apply.Bundle, v view.View, s *session.Session, why error, version string) (view.View, error) {
 	if version == "" {
 		return v, nil
