@@ -50,7 +50,7 @@ func changeWords(a, b view.Update) string {
 	return ""
 }
 
-// memberWords says who has come and gone.
+// memberWords says which members joined and left.
 func memberWords(old, now []view.Member) string {
 	in := func(list []view.Member, m view.Member) *view.Member {
 		for i := range list {

@@ -1,9 +1,9 @@
-// Package renderlog keeps what each template has written lately: the bytes, what made
-// them change, and how that ended. It answers what a file looked like yesterday.
+// Package renderlog records what each template wrote lately: the bytes, the cause
+// of the change and the result. It can show what a file looked like yesterday.
 //
-// Guarantees: the files are readable by the agent's user alone, whatever the modes
-// of the rendered files are; each bundle takes no more room than the bound, the
-// oldest records go first; a record is whole or not there.
+// Guarantees: only the agent's user can read the records, independent of the modes
+// of the rendered files. The records of a bundle stay within the bound; the oldest
+// go first. A record is complete or absent.
 package renderlog
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 )
 
-// maxRecords bounds them in number.
+// maxRecords bounds the number of records of a bundle.
 const maxRecords = 100
 
 // Record is one apply that changed files, or failed.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Version string    `json:"version,omitempty"` // of the config, if the bundle uses one
-	// Changes are the sources that changed since the apply before, in words.
+	// Changes says in words which sources changed since the previous apply.
 	Changes []string      `json:"changes,omitempty"`
 	Took    time.Duration `json:"took"`
 	Stage   string        `json:"stage,omitempty"` // that failed
@@ -45,7 +45,7 @@ type File struct {
 	Gone bool   `json:"gone,omitempty"` // it was removed
 	Size int    `json:"size"`
 	Data []byte `json:"data,omitempty"`
-	// Dropped says that the bytes were too many to keep.
+	// Dropped says that the content was too large to keep.
 	Dropped bool `json:"dropped,omitempty"`
 }
 
@@ -67,8 +67,9 @@ func New(stateDir string) *Store {
 
 func (s *Store) path(bundle string) string { return filepath.Join(s.dir, files.Name(bundle)) }
 
-// Add keeps a record, and no more than size bytes of its bundle; 0 keeps nothing. Files that the newest records show already are left out;
-// a record without any news is not kept.
+// Add stores a record, and keeps at most size bytes for its bundle; 0 keeps
+// nothing. It leaves out files that the newest records contain already. It does not
+// store a record without news.
 func (s *Store) Add(bundle string, r Record, size int64) error {
 	if s.dir == "" || size <= 0 {
 		return nil
@@ -105,7 +106,7 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	return s.prune(bundle, names, size-int64(len(data)))
 }
 
-// news leaves out of a record what the newest ones have.
+// news removes from a record what the newest records contain.
 func (s *Store) news(bundle string, names []string, r Record) Record {
 	seen := map[string]bool{}
 	var fresh []File
@@ -115,7 +116,7 @@ func (s *Store) news(bundle string, names []string, r Record) Record {
 		}
 		old, err := s.read(bundle, name)
 		if err != nil {
-			continue // It is not whole, or another program's.
+			continue // Incomplete, or the file of another program.
 		}
 		if i == 0 && r.Error != "" && len(r.Files) == 0 && old.Error == r.Error {
 			return Record{} // It fails as before.
@@ -141,7 +142,8 @@ func (s *Store) news(bundle string, names []string, r Record) Record {
 	return r
 }
 
-// prune removes the oldest records beyond the bounds; names are those from before.
+// prune removes the oldest records beyond the bounds. names are the existing
+// records.
 func (s *Store) prune(bundle string, names []string, left int64) error {
 	var errs []error
 	for i, name := range names {
@@ -190,8 +192,7 @@ func (s *Store) read(bundle, name string) (Record, error) {
 	return r, err
 }
 
-// List returns the records of a bundle, newest first. Those that are not whole are
-// left out.
+// List returns the records of a bundle, newest first. It skips incomplete ones.
 func (s *Store) List(bundle string) ([]Record, error) {
 	if s.dir == "" {
 		return nil, nil
