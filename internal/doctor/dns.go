@@ -6,8 +6,8 @@ import (
 	"github.com/zkagent/zkagent/internal/dns"
 )
 
-// dns asks the agent's DNS listener, over both protocols: a client changes to TCP
-// for an answer that does not fit.
+// dns queries the agent's DNS listener over UDP and TCP. A client uses TCP when an
+// answer does not fit into UDP.
 func (d *doctor) dns(ctx context.Context) {
 	if !d.running || d.cfg.DNS == nil {
 		return

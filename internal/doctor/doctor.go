@@ -1,8 +1,8 @@
-// Package doctor finds out what keeps an agent from working on a host: it asks
-// the settings, each server, ZooKeeper, the files, the programs and systemd.
+// Package doctor finds what keeps an agent from working on a host. It checks the
+// settings, each server, ZooKeeper, the files, the programs and systemd.
 //
-// Guaranteed: nothing is changed but one ephemeral znode, made and deleted, and
-// that only when it may be.
+// Guaranteed: the doctor changes nothing, except that it creates and deletes one
+// ephemeral znode. Options.NoWrite prevents even that.
 package doctor
 
 import (
@@ -32,7 +32,7 @@ const (
 // says otherwise.
 const waitLimit = 5 * time.Second
 
-// Finding is what the doctor says about one thing.
+// Finding is the result of one check.
 type Finding struct {
 	Level string `json:"level"`
 	Check string `json:"check"`
@@ -43,7 +43,7 @@ type Finding struct {
 
 // Options say where to look.
 type Options struct {
-	Paths     []string // of the settings; none: only ZooKeeper is looked at
+	Paths     []string // of the settings; empty: check only ZooKeeper
 	Env       func(string) (string, bool)
 	Socket    func() (string, error)
 	ZooKeeper func(*agent.Config) (session.Config, error) // nil settings: what the command line says
@@ -69,7 +69,7 @@ func (d *doctor) add(level, check, about, text string) {
 	d.list = append(d.list, Finding{Level: level, Check: check, About: about, Text: text})
 }
 
-// hint adds what to do to the newest finding.
+// hint adds a hint to the newest finding.
 func (d *doctor) hint(format string, args ...any) {
 	d.list[len(d.list)-1].Hint = fmt.Sprintf(format, args...)
 }
@@ -84,8 +84,8 @@ func (d *doctor) result(level, check, about string, err error, text string) bool
 	return true
 }
 
-// Examine asks everything; what cannot be asked is a finding, not an end. It
-// returns the settings, too, as far as they could be loaded: nil for none.
+// Examine runs all checks. A check that cannot run becomes a finding; the others go
+// on. It also returns the settings as far as it could load them, or nil.
 func Examine(ctx context.Context, o *Options) ([]Finding, *settings.Settings) {
 	d := &doctor{o: o}
 	d.examine(ctx)
@@ -107,7 +107,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.systemd(ctx)
 }
 
-// settings loads the settings, when there are some.
+// settings loads the settings, if any are named.
 func (d *doctor) settings() {
 	if len(d.o.Paths) == 0 {
 		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at")
@@ -126,8 +126,8 @@ func (d *doctor) settings() {
 		if len(s.Diagnostics) == 0 {
 			d.add(LevelFail, "settings", strings.Join(d.o.Paths, " "), err.Error())
 		}
-		// What this user or host lacks, as a credential, has been told; the
-		// rest can be looked at all the same.
+		// A finding reports what this user or host lacks, such as a credential.
+		// Check the rest all the same.
 		if s, err = settings.Load(d.o.Paths, settings.Options{Env: d.o.Env, Offline: true}); err != nil {
 			return
 		}

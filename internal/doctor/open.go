@@ -12,21 +12,22 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// How many znodes below the paths of the settings the doctor looks at, and how
-// many it names.
+// How many znodes below the paths of the settings the doctor checks, and how many
+// it names.
 const (
 	openLimit = 10_000
 	openNamed = 5
 )
 
-// OpenZnode is a znode that everybody may change.
+// OpenZnode is a znode that every client may change.
 type OpenZnode struct {
 	Path    string
-	Perms   int32 // what everybody may do beyond reading
+	Perms   int32 // what every client may do besides reading
 	Version int32 // of the ACL
 }
 
-// openPerms are the permissions beyond reading that an ACL gives to everybody.
+// openPerms returns the permissions besides reading that an ACL gives to every
+// client.
 func openPerms(acl []session.ACL) int32 {
 	var perms int32
 	for _, a := range acl {
@@ -37,9 +38,9 @@ func openPerms(acl []session.ACL) int32 {
 	return perms &^ session.PermRead
 }
 
-// OpenZnodes finds the znodes at root and below it that everybody may change,
-// the highest first. It looks at limit znodes at most; the number is at how many it
-// looked. It passes over what this session may not read and what vanishes.
+// OpenZnodes finds the znodes at root and below it that every client may change,
+// the highest first. It checks at most limit znodes and returns how many it
+// checked. It skips znodes that this session may not read, and znodes that vanish.
 func OpenZnodes(ctx context.Context, s *session.Session, root string, limit int) ([]OpenZnode, int, error) {
 	var open []OpenZnode
 	looked := 0
@@ -80,13 +81,13 @@ func OpenZnodes(ctx context.Context, s *session.Session, root string, limit int)
 	return open, looked, nil
 }
 
-// passable reports whether an error is about one znode, which a look at many
-// passes over.
+// passable reports whether an error concerns only one znode, so that a check of
+// many znodes can skip it.
 func passable(err error) bool {
 	return errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNoAuth)
 }
 
-// roots are the highest of the paths that the settings name, with /zkagent.
+// roots returns the highest of the paths that the settings name, and /zkagent.
 func (d *doctor) roots() []string {
 	list := []string{"/zkagent"}
 	for _, n := range d.needs() {
@@ -102,9 +103,9 @@ func (d *doctor) roots() []string {
 	return roots
 }
 
-// open finds what everybody may change of what the settings rely on: the paths
-// that they name, all below these, and the parents, which decide who may replace
-// them. The root of ZooKeeper itself is left out: it is open everywhere.
+// open finds znodes of the settings that every client may change: the named paths,
+// everything below them, and their parents, whose ACLs decide who may replace them.
+// It skips the root of ZooKeeper, which is open in every ensemble.
 func (d *doctor) open(ctx context.Context, s *session.Session) {
 	left := openLimit
 	seen := map[string]bool{"/": true}
@@ -127,21 +128,21 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 	}
 }
 
-// openParents looks at what is above a root.
+// openParents checks the znodes above a root.
 func (d *doctor) openParents(ctx context.Context, s *session.Session, root string, seen map[string]bool) {
 	for dir := path.Dir(root); !seen[dir]; dir = path.Dir(dir) {
 		seen[dir] = true
 		wait, cancel := context.WithTimeout(ctx, d.wait())
 		acl, _, err := s.GetACL(wait, dir)
 		cancel()
-		// Creating siblings harms nothing that the settings name.
+		// The right to create siblings is harmless.
 		if perms := openPerms(acl) &^ session.PermCreate; err == nil && perms != 0 {
 			d.openFound(dir, []OpenZnode{{Path: dir, Perms: perms}}, 1)
 		}
 	}
 }
 
-// openFound tells of open znodes, and how to close them.
+// openFound reports open znodes and how to close them.
 func (d *doctor) openFound(root string, open []OpenZnode, looked int) {
 	if len(open) == 0 {
 		return

@@ -16,10 +16,10 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 )
 
-// unitVerb is what the settings ask systemctl for.
+// unitVerb is a systemctl call of the settings.
 type unitVerb struct{ verb, unit string }
 
-// units are the jobs of systemd that checks and reloads ask for.
+// units returns the systemd jobs that checks and reloads start.
 func (d *doctor) units() []unitVerb {
 	var list []unitVerb
 	seen := map[unitVerb]bool{}
@@ -40,8 +40,8 @@ func (d *doctor) units() []unitVerb {
 	return list
 }
 
-// jobs are the jobs that a command line asks systemd for: by systemctl, or by
-// the zkagent-check of the packages.
+// jobs returns the systemd jobs that a command line starts, by systemctl or by the
+// zkagent-check of the packages.
 func jobs(args []string) []unitVerb {
 	if len(args) < 2 {
 		return nil
@@ -81,11 +81,10 @@ func commandsOf(b apply.Config) []command.Command {
 	return list
 }
 
-// unitProperties are what matters of the sandbox of the unit.
+// unitProperties are the properties of the unit that the checks need.
 const unitProperties = "LoadState,ActiveState,ProtectSystem,ReadWritePaths,User,AllowIsolate"
 
-// systemd looks at the unit of the agent and at polkit, on a host that
-// systemd runs.
+// systemd checks the agent's unit and polkit, on a host with systemd.
 func (d *doctor) systemd(ctx context.Context) {
 	if !exists("/run/systemd/system") {
 		return
@@ -117,8 +116,8 @@ func (d *doctor) systemd(ctx context.Context) {
 	}
 }
 
-// unitUser returns whom polkit is asked for: nil when the agent runs as root,
-// which needs no permission, or when we are somebody else than its user.
+// unitUser returns the user to ask polkit for. It is nil when the agent runs as
+// root, which needs no permission, or when we run as another user than the agent.
 func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 	if name == "" || name == "root" {
 		return nil
@@ -179,10 +178,10 @@ func within(path string, dirs []string) bool {
 	return false
 }
 
-// polkit asks systemd for the job, as the user of the agent, in a way that it
-// always refuses, and only after polkit has allowed the job: with the mode
-// "isolate", which no job but the start of a unit with AllowIsolate=yes may
-// have. Nothing is started or reloaded.
+// polkit tests the permission for a job without running it. As the agent's user, it
+// requests the job with the mode "isolate". systemd asks polkit first and then
+// refuses the mode, because only the start of a unit with AllowIsolate=yes may use
+// it. So systemd starts and reloads nothing.
 func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr) {
 	cmd := exec.CommandContext(ctx, "systemctl", "--no-ask-password", "--job-mode=isolate", v.verb, "--", v.unit) //nolint:gosec // the settings' own words, as arguments.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}

@@ -17,15 +17,15 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// How far clocks may differ, how slow a server may answer, and how soon a
-// certificate may end, before the doctor says so.
+// Limits for a finding: the difference of clocks, the time of a server's answer,
+// and the rest of a certificate's life.
 const (
 	clockFar     = 5 * time.Second
 	answerSlow   = 100 * time.Millisecond
 	certificates = 14 * 24 * time.Hour
 )
 
-// zooKeeper asks each server by itself, and then the ensemble.
+// zooKeeper checks each server alone, and then the ensemble.
 func (d *doctor) zooKeeper(ctx context.Context) {
 	c, err := d.o.ZooKeeper(d.cfg)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	return true
 }
 
-// certificate looks at the end of our client certificate.
+// certificate checks when our client certificate expires.
 func (d *doctor) certificate(c session.Config) {
 	if c.TLS == nil {
 		return
@@ -163,7 +163,8 @@ func (d *doctor) needs() []need {
 	return list
 }
 
-// identity asks who we are to the servers. Nil: they cannot tell.
+// identity returns our identities on the server; nil if the server cannot report
+// them.
 func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Config) []session.Identity {
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
@@ -189,7 +190,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 	return ids
 }
 
-// paths looks at the znodes that the settings name, and at what their ACLs let us do.
+// paths checks the znodes that the settings name, and what their ACLs allow us.
 func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Identity) {
 	for _, n := range d.needs() {
 		wait, cancel := context.WithTimeout(ctx, d.wait())
@@ -218,9 +219,9 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Id
 	}
 }
 
-// mayCreate asks ZooKeeper whether we may create a znode where path says, or
-// its first ancestor that is missing. Nothing is made: the transaction ends
-// with an operation that cannot succeed.
+// mayCreate tests whether we may create a znode at path, or its first missing
+// ancestor. The transaction ends with an operation that must fail, so it creates
+// nothing.
 func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path string) bool {
 	if d.o.NoWrite {
 		return true
@@ -250,15 +251,15 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path 
 // parentOf is the path above a znode.
 func parentOf(p string) string { return path.Dir(p) }
 
-// chrootHint says what to do when nothing can be made for want of the chroot.
+// chrootHint adds a hint when creating fails because the chroot is missing.
 func (d *doctor) chrootHint(err error) {
 	if c, cerr := d.o.ZooKeeper(d.cfg); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
 		d.hint("the chroot %s must exist, and the agent does not make it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
 	}
 }
 
-// acl judges an ACL: whether we can create children where we must. False means
-// that it fails.
+// acl checks that an ACL lets us create children where we need to. It returns false
+// if not.
 func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL, ids []session.Identity) bool {
 	ours := s.Permissions(acl, ids)
 	switch {
@@ -274,8 +275,8 @@ func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL
 	return true
 }
 
-// write makes an ephemeral znode: it shows that we may, and what time it is
-// for ZooKeeper.
+// write creates an ephemeral znode. This tests our right to write and shows
+// ZooKeeper's time.
 func (d *doctor) write(ctx context.Context, s *session.Session) {
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
@@ -308,7 +309,8 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 // unitStateDir is the state directory that systemd gives the agent's unit.
 const unitStateDir = "/var/lib/zkagent"
 
-// stateDir looks at the directory where session and last known good are kept.
+// stateDir checks the directory that keeps the session and the last known good
+// state.
 func (d *doctor) stateDir() {
 	dir := d.cfg.StateDir
 	if dir == "" && exists(unitStateDir) {
@@ -332,7 +334,7 @@ func (d *doctor) stateDir() {
 	}
 }
 
-// writable makes and removes a file in a directory.
+// writable creates and removes a file in a directory.
 func writable(dir string) error {
 	f, err := os.CreateTemp(dir, ".zkagent-doctor-")
 	if err != nil {
