@@ -14,7 +14,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Bounds of one answer. The counts spare the work for records that do not fit.
+// Bounds of one answer. The bounds on counts avoid work for records that would not
+// fit.
 const (
 	maxRecordsTCP = 2000
 	maxRecordsUDP = 100
@@ -90,8 +91,8 @@ func (a *answers) typed(name string, rrtype uint16) dns.RR_Header {
 	return h
 }
 
-// members answers a group, in random order so that clients that take the
-// first spread over all. A truncated answer begins at a random member.
+// members answers for a group, in random order, so that clients that take the first
+// member spread over all. A truncated answer begins at a random member.
 func (a *answers) members(ctx context.Context, z *zone, port string) {
 	if len(z.members) == 0 {
 		return
@@ -118,12 +119,12 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 	rand.Shuffle(len(a.m.Answer), func(i, j int) { a.m.Answer[i], a.m.Answer[j] = a.m.Answer[j], a.m.Answer[i] }) //nolint:gosec // spreads load, no secret
 }
 
-// suffix is the name below which the members of a group have theirs.
+// suffix returns the name below which the members of a group have their names.
 func (z *zone) suffix(s *Server) string { return ".node." + z.name + "." + s.domain }
 
-// srv adds a record of one member. Its target is the member's own name, with
-// the address beside it; or the host's name, for a target must be no alias
-// (RFC 2782).
+// srv adds a record of one member. Its target is the member's own name, with an
+// address record beside it. If the member's host is a name, the target is that
+// name, because a target must not be an alias (RFC 2782).
 func (a *answers) srv(m *member, port int, suffix string) {
 	target := m.label + suffix
 	if m.host != "" {
@@ -138,8 +139,8 @@ func (a *answers) srv(m *member, port int, suffix string) {
 	}
 }
 
-// addrs are the addresses of a member. A host that is a name is asked for
-// where there are recursors.
+// addrs returns the addresses of a member. If the host is a name, it asks the
+// recursors, if any.
 func (a *answers) addrs(ctx context.Context, m *member) []netip.Addr {
 	if m.addr.IsValid() {
 		if m.addr.Is4() != a.wants(dns.TypeA) {
@@ -166,7 +167,8 @@ func record(h dns.RR_Header, addr netip.Addr) dns.RR {
 	return &dns.AAAA{Hdr: h, AAAA: addr.AsSlice()}
 }
 
-// member answers one member: also one that gets no traffic, by its own name.
+// member answers for one member by its own name, even if the member gets no
+// traffic.
 func (a *answers) member(ctx context.Context, m *member) {
 	switch a.q.Qtype {
 	case dns.TypeSRV:
@@ -185,7 +187,7 @@ func (a *answers) member(ctx context.Context, m *member) {
 		a.address(a.q.Name, m.addr)
 		return
 	}
-	// The host is a name: this name is an alias, whatever is asked for.
+	// The host is a name, so this name is an alias for every query type.
 	a.add(&dns.CNAME{Hdr: a.typed(a.q.Name, dns.TypeCNAME), Target: m.host})
 	if a.wants(dns.TypeA) || a.wants(dns.TypeAAAA) {
 		for _, addr := range a.s.forward.addresses(ctx, m.host, a.q.Qtype) {
@@ -201,7 +203,7 @@ func (a *answers) labels(m *member) {
 	}
 }
 
-// text adds a TXT record. Text beyond one string goes on in the next.
+// text adds a TXT record. It splits long text into several strings.
 func (a *answers) text(text string) {
 	var parts []string
 	for len(text) > maxTXTString {
@@ -210,8 +212,8 @@ func (a *answers) text(text string) {
 	a.add(&dns.TXT{Hdr: a.typed(a.q.Name, dns.TypeTXT), Txt: append(parts, escape(text))})
 }
 
-// escape writes text as the library reads it: it takes backslashes for the
-// escapes of zone files.
+// escape escapes text for the library, which reads backslashes as escapes of zone
+// files.
 func escape(text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
@@ -228,7 +230,7 @@ func escape(text string) string {
 	return b.String()
 }
 
-// leader answers who leads. Nobody: no records.
+// leader answers with the leader; without a leader, with no records.
 func (a *answers) leader(t *tree, l *view.Leader) {
 	if l.ID == "" {
 		return
@@ -248,7 +250,7 @@ func (a *answers) leader(t *tree, l *view.Leader) {
 	}
 }
 
-// apex answers the domain itself.
+// apex answers for the domain itself.
 func (a *answers) apex() {
 	switch a.q.Qtype {
 	case dns.TypeSOA:
@@ -258,7 +260,7 @@ func (a *answers) apex() {
 	}
 }
 
-// soa says how long an absence may be cached: as long as a presence.
+// soa sets how long an absence may be cached: as long as a record.
 func (s *Server) soa() dns.RR {
 	return &dns.SOA{
 		Hdr: dns.RR_Header{Name: s.domain, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: s.ttl},

@@ -1,6 +1,6 @@
-// Package dns answers DNS queries from the agent's view: the members of
-// groups, and who leads an election. Programs that ask it need no rendered
-// file and no reload.
+// Package dns answers DNS queries from the agent's view: the members of groups and
+// the leaders of elections. Programs that use it need no rendered file and no
+// reload.
 //
 // Names, below the domain of the settings ("zkagent." here):
 //
@@ -11,20 +11,20 @@
 //	CHILD.SET.groups.zkagent.           a group of a set of groups; the forms above hold before it
 //	leader.ELECTION.election.zkagent.   TXT with the leader's id and term; A, AAAA when they are known
 //
-// Guarantees: an answer comes from one immutable view. A name that is not
-// known gets NXDOMAIN; a group without members gets NODATA; a source that has
-// not reported yet gets SERVFAIL, so that nobody caches its absence. Held
-// members are answered, draining members are not, as in templates. During an
-// outage the last known members stay.
+// Guarantees: an answer comes from one immutable view. An unknown name gets
+// NXDOMAIN. A group without members gets NODATA. A source that has not reported yet
+// gets SERVFAIL, so that no client caches its absence. As in templates, answers
+// contain held members and omit draining ones. During an outage the last known
+// members stay.
 //
-// Bounds: UDP answers fit the client's buffer and 1,232 bytes, else they are
-// truncated and the client asks over TCP. Sources other than the loopback get
-// a bounded rate of full answers over UDP; beyond it they get a truncated
-// empty one, which is no larger than the query. TCP connections, forwarded
-// queries and their time are bounded.
+// Bounds: UDP answers fit the client's buffer and 1,232 bytes. A larger answer is
+// truncated, and the client asks over TCP. Clients other than the loopback get a
+// bounded rate of full UDP answers. Beyond that rate they get an empty truncated
+// answer, which is no larger than the query. TCP connections, forwarded queries and
+// their time are bounded.
 //
 // [Ask] asks a listener whether it answers for its domain.
 //
-// Not here: zones of others (they are refused, or forwarded to recursors),
-// zone transfers, DNSSEC.
+// Not here: other zones (the server refuses such queries or forwards them to
+// recursors), zone transfers, DNSSEC.
 package dns

@@ -18,7 +18,7 @@ const (
 	maxKept        = time.Minute
 )
 
-// forwarder asks other servers for names that are not ours.
+// forwarder asks other servers for names outside of our domain.
 type forwarder struct {
 	recursors []string
 	slots     chan struct{}
@@ -47,8 +47,8 @@ func newForwarder(recursors []string) *forwarder {
 
 func (f *forwarder) enabled() bool { return len(f.recursors) > 0 }
 
-// pass answers a query with what the first recursor says that answers. m is
-// the answer when none does.
+// pass returns the answer of the first recursor that answers, or m if no recursor
+// does.
 func (f *forwarder) pass(ctx context.Context, r, m *dns.Msg) *dns.Msg {
 	got := f.ask(ctx, r)
 	if got == nil {
@@ -59,8 +59,8 @@ func (f *forwarder) pass(ctx context.Context, r, m *dns.Msg) *dns.Msg {
 	return got
 }
 
-// ask asks the recursors in order; nil when none answers, or too many
-// questions are on their way.
+// ask asks the recursors in order. It returns nil if no recursor answers or too
+// many queries are in flight.
 func (f *forwarder) ask(ctx context.Context, r *dns.Msg) *dns.Msg {
 	select {
 	case f.slots <- struct{}{}:
@@ -82,8 +82,8 @@ func (f *forwarder) ask(ctx context.Context, r *dns.Msg) *dns.Msg {
 	return nil
 }
 
-// addresses resolves the host of a member, within the time that its records
-// allow from memory.
+// addresses resolves the host of a member. It caches the result for the records'
+// TTL.
 func (f *forwarder) addresses(ctx context.Context, host string, rrtype uint16) []netip.Addr {
 	if !f.enabled() {
 		return nil
@@ -97,7 +97,7 @@ func (f *forwarder) addresses(ctx context.Context, host string, rrtype uint16) [
 	}
 	got := f.ask(ctx, new(dns.Msg).SetQuestion(host, rrtype))
 	if got == nil {
-		return had.addrs // the last known: better than none during an outage
+		return had.addrs // keep the last known addresses during an outage
 	}
 	fresh := hostAddrs{until: now.Add(maxKept)}
 	for _, rr := range got.Answer {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// listenAgain is how long a listener that cannot be opened is left alone.
+// listenAgain is the pause before another try to open a listener.
 const listenAgain = 10 * time.Second
 
-// Keeper keeps the listener as the settings want it. One that cannot be opened
-// is reported and tried again.
+// Keeper keeps the listener as the settings want it. If it cannot open the
+// listener, it reports the error and tries again.
 type Keeper struct {
 	Want    func() *Config // of the settings in use; nil: no listener
 	State   func() State
@@ -37,7 +37,7 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Addr is where the listener is; empty: there is none.
+// Addr returns the address of the listener; empty: no listener.
 func (k *Keeper) Addr() string {
 	if s := k.server.Load(); s != nil && s.Addr().IsValid() {
 		return s.Addr().String()
@@ -45,15 +45,15 @@ func (k *Keeper) Addr() string {
 	return ""
 }
 
-// Run follows the settings until ctx ends. When it has returned the listener
-// is closed.
+// Run follows the settings until ctx ends. It closes the listener before it
+// returns.
 func (k *Keeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.serve(ctx, k.Want())
 	}
 }
 
-// serve runs one listener until the settings want another, or none.
+// serve runs one listener until the settings change or remove it.
 func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +98,7 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 	}
 }
 
-// wait rests before the next try.
+// wait pauses before the next try.
 func (k *Keeper) wait(ctx context.Context) {
 	timer := time.NewTimer(listenAgain)
 	defer timer.Stop()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bounds of full answers over UDP to one network of sources. Sources can be
-// forged: beyond the rate an answer is no larger than its query.
+// Bounds of full answers over UDP to one network. Source addresses can be forged,
+// so beyond the rate an answer is no larger than its query.
 const (
 	perSecond   = 200
 	burst       = 400
@@ -29,8 +29,8 @@ type bucket struct {
 
 func newLimiter() *limiter { return &limiter{buckets: map[netip.Prefix]*bucket{}} }
 
-// allow takes an answer of a source's bucket; false: it is empty. The loopback
-// has no limit: nobody can forge it from outside.
+// allow takes one answer from a source's bucket; false: the bucket is empty. The
+// loopback has no limit, because other hosts cannot forge it.
 func (l *limiter) allow(source netip.Addr, now time.Time) bool {
 	source = source.Unmap()
 	if source.IsLoopback() {
@@ -62,8 +62,8 @@ func (l *limiter) allow(source netip.Addr, now time.Time) bool {
 	return true
 }
 
-// forget drops networks whose buckets are full again; false: there is no room.
-// It looks once a second, so that forged sources cost little.
+// forget drops networks whose buckets are full again; false: the table is still
+// full. It runs at most once a second, so that forged sources cost little.
 func (l *limiter) forget(now time.Time) bool {
 	if now.Sub(l.swept) < time.Second {
 		return false
@@ -78,9 +78,9 @@ func (l *limiter) forget(now time.Time) bool {
 	return len(l.buckets) < before
 }
 
-// capped is a listener with a bounded number of open connections. Beyond the
-// bound a new connection is closed at once: one that waits in the queue holds
-// a client up until it times out.
+// capped is a listener with a bounded number of open connections. Beyond the bound
+// it closes a new connection at once. In a queue, the connection would block its
+// client until a timeout.
 type capped struct {
 	net.Listener
 	free chan struct{}

@@ -20,7 +20,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// count notes an answer. Groups are those of the view, and so bounded.
+// count counts an answer. The view bounds the number of group labels.
 func (m *Metrics) count(group string, rcode int) {
 	name, ok := dns.RcodeToString[rcode]
 	if !ok {

@@ -27,9 +27,9 @@ func labelByte[C byte | rune](c C) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
 
-// NodeLabel is the label of a member below "node". An id that is a label is
-// its own, in lower case. Any other gets a readable part and a digest, so that
-// two ids do not share a label.
+// NodeLabel returns the label of a member below "node". An id that is a valid label
+// is used in lower case. Any other id becomes a readable part and a digest, so that
+// two ids never share a label.
 func NodeLabel(id string) string {
 	lower := strings.ToLower(id)
 	if IsLabel(id) {

@@ -77,7 +77,7 @@ func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*S
 	}, nil
 }
 
-// Addr is where the server listens; the zero value before it does.
+// Addr returns the address of the server; the zero value before it listens.
 func (s *Server) Addr() netip.AddrPort {
 	if a := s.addr.Load(); a != nil {
 		return *a
@@ -174,7 +174,7 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) {
 	s.metrics.count(group, m.Rcode)
 }
 
-// udpSize is the most that an answer over UDP may have.
+// udpSize returns the largest size of an answer over UDP.
 func udpSize(r *dns.Msg) int {
 	if opt := r.IsEdns0(); opt != nil {
 		return min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
@@ -182,8 +182,9 @@ func udpSize(r *dns.Msg) int {
 	return dns.MinMsgSize
 }
 
-// reply makes the answer to a query; nil: none. limited says that the source
-// asks too fast: it gets an empty, truncated answer and may ask over TCP.
+// reply makes the answer to a query; nil: no answer. limited reports that the
+// source asks too fast. Such a source gets an empty, truncated answer and may ask
+// over TCP.
 func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func() bool) (*dns.Msg, string) {
 	if r.Response || len(r.Question) != 1 {
 		if r.Response {
@@ -219,7 +220,7 @@ func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func()
 	return m, ""
 }
 
-// tree is the view, prepared. Equal groups are prepared once.
+// tree returns the prepared view. It prepares unchanged groups only once.
 func (s *Server) tree() *tree {
 	now := s.state()
 	if c := s.cached.Load(); c != nil && c.of == now.Key {

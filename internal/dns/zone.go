@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// node is what is known at one name.
+// node is the data at one name.
 type node struct {
 	group   *zone   // non-nil: A, AAAA and SRV of a group's members
 	port    string  // with group: only members with this named port
@@ -56,7 +56,7 @@ func newZone(g *view.Group, name, block string) *zone {
 			continue
 		}
 		if _, taken := z.nodes[e.label]; taken {
-			// Two members of one id: each keeps a name of its own.
+			// Two members have one id: give each its own name.
 			e.label = NodeLabel(id + "\x00" + m.Address())
 		}
 		z.nodes[e.label] = e
@@ -71,7 +71,8 @@ func newZone(g *view.Group, name, block string) *zone {
 	return z
 }
 
-// portOf is the member's port of that name; the empty name is its main port.
+// portOf returns the member's port of that name; the empty name means the main
+// port.
 func (m *member) portOf(name string) (int, bool) {
 	if name == "" {
 		return m.Port, m.Port > 0
@@ -84,8 +85,8 @@ func (m *member) portOf(name string) (int, bool) {
 	return 0, false
 }
 
-// tree finds names. Its owner makes a new one when the view has changed; zones
-// of unchanged groups are kept.
+// tree finds names. Its owner makes a new tree when the view changes, and reuses
+// the zones of unchanged groups.
 type tree struct {
 	groups    map[string]*zone            // by lower-case name; nil: not reported
 	sets      map[string]map[string]*zone // likewise
@@ -149,8 +150,8 @@ func (t *tree) child(set, name string) *zone {
 	return t.sets[set][name]
 }
 
-// find returns what is at a name. The labels are those before the domain, in
-// lower case. exists is also true of names that only have others below them.
+// find returns the node at a name. The labels are those before the domain, in lower
+// case. exists is also true of names that only have others below them.
 func (t *tree) find(labels []string) (n node, exists bool) { //nolint:nonamedreturns // The names say which is which.
 	if len(labels) == 0 {
 		return node{}, true
