@@ -17,7 +17,7 @@ import (
 	"github.com/zkagent/zkagent/internal/translate"
 )
 
-// importKinds are the programs that import knows, and the names of their files.
+// importKinds maps the programs that import supports to the names of their files.
 var importKinds = map[string][]string{
 	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json"}, "synapse": {".json"},
 }
@@ -57,7 +57,7 @@ consul-template are given by --template, and need no file.`,
 	return c
 }
 
-// importFrom translates all files of an import and gives them out.
+// importFrom translates all files of an import and writes the result.
 func (g *globals) importFrom(kind string, paths, templates []string, dir string) error {
 	r, err := translated(kind, paths, templates)
 	if err != nil {
@@ -84,7 +84,7 @@ func (g *globals) importFrom(kind string, paths, templates []string, dir string)
 	return err
 }
 
-// translated is what becomes of all files.
+// translated returns the translation of all files.
 func translated(kind string, paths, templates []string) (*translate.Result, error) {
 	var r *translate.Result
 	for _, path := range paths {
@@ -127,7 +127,8 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 	return r, nil
 }
 
-// validImport checks what came out: where it is not valid, the exit code says so.
+// validImport validates the translated settings. Invalid settings set the exit
+// code.
 func (g *globals) validImport(r *translate.Result) error {
 	dir, err := os.MkdirTemp("", "zkagent-import-")
 	if err != nil {
@@ -156,7 +157,8 @@ func readBeside(name, src string) ([]byte, error) {
 	return os.ReadFile(src)
 }
 
-// importFiles are the files to read: of a directory those of the program.
+// importFiles returns the files to read. Of a directory it returns the files of the
+// program.
 func importFiles(kind, path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -179,7 +181,7 @@ func importFiles(kind, path string) ([]string, error) {
 	return files, err
 }
 
-// writeImport writes the files; none that exists is replaced.
+// writeImport writes the files. It never replaces an existing file.
 func (g *globals) writeImport(dir string, text []byte, r *translate.Result) error {
 	if err := os.MkdirAll(filepath.Join(dir, "templates"), 0o755); err != nil { //nolint:gosec // settings that others may read.
 		return err

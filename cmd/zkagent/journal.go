@@ -13,11 +13,11 @@ import (
 // journalSocket takes entries in the journal's own form.
 const journalSocket = "/run/systemd/journal/socket"
 
-// nativeHandler writes entries with fields to the journal: PRIORITY, MESSAGE
-// (the line that journalctl shows, attributes included), ZKAGENT_EVENT (the
-// message alone) and each attribute as ZKAGENT_NAME, so that for example
-// "journalctl ZKAGENT_TEMPLATE=web" finds them. What the socket does not take
-// goes to the handler behind it.
+// nativeHandler writes entries with fields to the journal: PRIORITY, MESSAGE (the
+// line that journalctl shows, attributes included), ZKAGENT_EVENT (the message
+// alone) and each attribute as ZKAGENT_NAME, so that for example "journalctl
+// ZKAGENT_TEMPLATE=web" finds them. If the socket rejects an entry, the entry goes
+// to the line handler.
 type nativeHandler struct {
 	conn  net.Conn
 	line  *journalHandler // makes the line, and is the way out
@@ -25,7 +25,7 @@ type nativeHandler struct {
 	group string
 }
 
-// newNativeHandler connects to the journal; nil when it cannot be reached.
+// newNativeHandler connects to the journal. It returns nil if it cannot.
 func newNativeHandler(socket string, line *journalHandler) *nativeHandler {
 	conn, err := net.Dial("unixgram", socket) //nolint:noctx // a datagram socket connects at once.
 	if err != nil {
@@ -86,7 +86,7 @@ func fields(b *bytes.Buffer, seen map[string]bool, prefix string, a slog.Attr) {
 	field(b, key, v.String())
 }
 
-// fieldName is an attribute's name as the journal wants it.
+// fieldName converts an attribute's name to a journal field name.
 func fieldName(name string) string {
 	up := strings.Map(func(r rune) rune {
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// socket finds where the agent of this host listens.
+// socket returns the socket path of this host's agent.
 func (g *globals) socket() (string, error) {
 	if g.addr != "" {
 		return g.addr, nil
@@ -27,8 +27,8 @@ func (g *globals) socket() (string, error) {
 		return env, nil
 	}
 	if g.configNamed() || exists(defaultConfig) {
-		// The settings of a running agent may have an error by now; the
-		// socket is found all the same.
+		// The settings of a running agent may have an error by now. Find the socket
+		// all the same.
 		s, err := settings.Load(g.configPaths(), settings.Options{Offline: true})
 		if s != nil && s.Config.Admin.Socket != "" {
 			return s.Config.Admin.Socket, nil
@@ -54,7 +54,7 @@ func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.C
 	return agentError(fn(ctx, web.NewClient(path)))
 }
 
-// agentError tells what to do when the agent cannot be asked.
+// agentError adds hints to the error of an unreachable agent.
 func agentError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -105,7 +105,7 @@ func newReloadCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// clearHalt lets the hosts go on with a rolling reload.
+// clearHalt lets the hosts continue a halted rolling reload.
 func (g *globals) clearHalt(ctx context.Context, bundle string) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		ctx, cancel := g.patience(ctx, 0)
@@ -130,7 +130,7 @@ func newUpgradeCommand(g *globals) *cobra.Command {
 		"Make the agent hand its session over and execute its program file again: no\nmember blinks and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
 }
 
-// goneCommand gives an order that ends the agent, and waits for its end.
+// goneCommand makes a command that ends the agent and waits for its end.
 func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,

@@ -76,7 +76,7 @@ holds and who waits.`,
 	return c
 }
 
-// lockList prints who holds the lock and who waits for it.
+// lockList prints the holder of the lock and the waiters.
 func (g *globals) lockList(ctx context.Context, name string, o lockOptions) error {
 	path, err := pathOf(locksRoot, name)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// lateHandler passes records to a handler that is known only later: loggers
-// are handed out while the settings that configure them are being read. What
-// is logged before is dropped.
+// lateHandler passes records to a handler that is set later, because loggers are
+// created before the settings that configure them are read. It drops records until
+// then.
 type lateHandler struct {
 	shared *atomic.Pointer[slog.Handler]
 	wrap   []func(slog.Handler) slog.Handler
@@ -72,8 +72,8 @@ func (h *lateHandler) WithGroup(name string) slog.Handler {
 	return h.with(func(t slog.Handler) slog.Handler { return t.WithGroup(name) })
 }
 
-// journalHandler writes lines for the journal: "<6>message key=value", with
-// the syslog level in front and without time and level, which it knows.
+// journalHandler writes lines for the journal: "<6>message key=value", with the
+// syslog level in front. It omits time and level, which the journal adds.
 type journalHandler struct {
 	out   io.Writer
 	level slog.Leveler

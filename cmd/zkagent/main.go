@@ -1,5 +1,5 @@
-// Command zkagent is one program beside Apache ZooKeeper: the agent of a
-// host, and the commands that look after a fleet.
+// Command zkagent is the agent of a host that uses Apache ZooKeeper, and the
+// commands that manage a fleet of such hosts.
 //
 // Rules of its output: data goes to standard output, everything else to
 // standard error; an error is one line that begins with "error:" and says what
@@ -46,9 +46,9 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return g.finish(ctx, err)
 }
 
-// interrupt cancels on the first SIGINT or SIGTERM; a later one ends the program
-// the hard way, since the handler is gone by then. Signals that come together are
-// one request, as agent.Together says.
+// interrupt cancels on the first SIGINT or SIGTERM. A later signal kills the
+// program, because the handler is removed by then. Signals within agent.Together
+// count as one.
 func interrupt(cancel context.CancelCauseFunc) func() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -64,7 +64,7 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 			select {
 			case <-together.C:
 				signal.Stop(signals)
-			case <-done: // the program ends, and a late twin of the signal is not to change how
+			case <-done: // the program ends: a late twin of the signal must not change the exit
 			}
 		case <-done:
 			signal.Stop(signals)

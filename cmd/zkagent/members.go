@@ -121,8 +121,8 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 	})
 }
 
-// groupFollowers follows one group, or all groups of the settings. Nothing is
-// held back: what stands in ZooKeeper is shown.
+// groupFollowers follows one group, or all groups of the settings, without guard
+// and damping: it shows what is in ZooKeeper.
 func groupFollowers(conf *agent.Config, args []string, format string) ([]follower, error) {
 	if conf == nil {
 		conf = &agent.Config{}
@@ -155,7 +155,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 	return list, nil
 }
 
-// raw makes a follower show what is there, at once.
+// raw switches off guard and damping, and sets the format if one is given.
 func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 	c.Guard.Off, c.NoDamping = true, true
 	if format != "" {
@@ -164,7 +164,7 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 	return c
 }
 
-// warnLabels tells of members with labels that templates do not get.
+// warnLabels warns about labels of members that templates do not get.
 func (g *globals) warnLabels(rows []memberRow) {
 	for _, m := range rows {
 		if len(m.Raw) > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// statusHeld is shown of a member that is gone from ZooKeeper and that the
-// guard of an agent keeps.
+// statusHeld is the status of a member that is gone from ZooKeeper and that an
+// agent's guard keeps.
 const statusHeld = "held"
 
 // memberRow is one member as data.
@@ -91,7 +91,7 @@ func (g *globals) printMembersJSON(rows []memberRow, rejected []rejectedRow) err
 	return g.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
 }
 
-// notNil makes an empty list one in JSON, too.
+// notNil encodes a nil list as [] in JSON instead of null.
 func notNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -99,7 +99,8 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
-// usedMembers is what the agent uses of its groups, or of the named one.
+// usedMembers returns the members that the agent uses, of all its groups or of the
+// named one.
 func usedMembers(s *web.Status, args []string) (view.View, error) {
 	named := func(name, path string) bool { return len(args) == 0 || args[0] == name || args[0] == path }
 	used := func(st registry.GroupStatus) *view.Group {

@@ -29,8 +29,8 @@ func pathOf(root, name string) (string, error) {
 	return path, nil
 }
 
-// contenderData is what our znode says in a line: host and process, and what the
-// user told of the command.
+// contenderData returns the data of our znode in a line: host, process and the
+// user's description.
 func contenderData(describe string) []byte {
 	data := fmt.Appendf(whoAmI(), ":%d", os.Getpid())
 	if describe != "" {
@@ -39,7 +39,7 @@ func contenderData(describe string) []byte {
 	return data
 }
 
-// whoAmI is what our znodes say about us, for people who look at them.
+// whoAmI returns the data of our znodes, for people who look at them.
 func whoAmI() []byte {
 	host, err := os.Hostname()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// newOptionsCommand shows the flags of every command, so that no other help has to.
+// newOptionsCommand shows the common flags, so that no other help has to.
 func newOptionsCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "options", Short: "List the flags that every command takes",

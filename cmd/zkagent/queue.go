@@ -19,7 +19,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// aQueue is what the FIFO queue and the priority queue have in common.
+// aQueue is the common interface of the FIFO queue and the priority queue.
 type aQueue interface {
 	Take(ctx context.Context) ([]byte, error)
 	TryTake(ctx context.Context) ([]byte, error)
@@ -100,8 +100,8 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, g.newAckCommands()...)...)
 }
 
-// waitQueue runs fn with the queue of the name, in one session after the other
-// while it waits.
+// waitQueue runs fn with the queue of the name. While fn waits, a new session
+// replaces a lost one.
 func (g *globals) waitQueue(ctx context.Context, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
 	path, err := pathOf(queuesRoot, name)
 	if err != nil {
@@ -160,7 +160,7 @@ func (g *globals) queueBody(args []string, o queueOptions) ([]byte, error) {
 	return io.ReadAll(g.In)
 }
 
-// empty tells that nothing came.
+// empty returns the error of an empty queue.
 func empty(err error, path string, gaveUp bool) error {
 	if errors.Is(err, recipe.ErrEmpty) || gaveUp {
 		return fail(exitTemporary, fmt.Errorf("queue %s: nothing came in time: %w", path, recipe.ErrEmpty))
@@ -232,7 +232,7 @@ func bodyFields(body []byte) map[string]any {
 	return map[string]any{"body": base64.StdEncoding.EncodeToString(body), "encoding": "base64"}
 }
 
-// process gives the item to the command, and removes it when that succeeds.
+// process passes the item to the command, and removes it if the command succeeds.
 func (g *globals) process(ctx context.Context, s *session.Session, path string, r *recipe.Reservation, command []string) error {
 	in, err := bodyFile(r.Body())
 	if err != nil {

@@ -19,14 +19,15 @@ import (
 )
 
 // A reservation can outlive the command that made it. A claim belongs to one
-// session, and only that session may acknowledge it; so the session is handed
-// over: "reserve" without a command leaves its id and password in a private
-// directory and drops the connection only, and "ack" takes the session up again.
-// The reservation lasts for the session timeout after that.
+// session, and only that session may acknowledge it. So "reserve" without a command
+// hands the session over: it writes the session's id and password to a private
+// directory and drops only the connection. "ack" then resumes the session. The
+// reservation lasts for the session timeout after "reserve".
 //
 //	$XDG_RUNTIME_DIR/zkagent/reservations/<id>/session    0600
 //
-// Without $XDG_RUNTIME_DIR it is /tmp/zkagent-<uid>, which must be ours and 0700.
+// Without $XDG_RUNTIME_DIR, the directory is /tmp/zkagent-<uid>. It must belong to
+// us and have mode 0700.
 
 // reservationNote is what the next process needs to know beside the session.
 type reservationNote struct {
@@ -35,8 +36,8 @@ type reservationNote struct {
 	Ordered bool   `json:"ordered"`
 }
 
-// staleReservation is the age at which the directory of a reservation that
-// nobody acknowledged is removed. Its session is long over: servers grant
+// staleReservation is the age at which the directory of an unacknowledged
+// reservation is removed. Its session has expired long before: servers grant
 // timeouts of seconds or minutes.
 const staleReservation = 24 * time.Hour
 
@@ -93,7 +94,7 @@ func newReservation() (string, error) {
 	return os.MkdirTemp(root, "r-") // 0700
 }
 
-// kept is a session that outlives this process, or that outlived another.
+// kept is a session that is handed from one process to the next.
 type kept struct {
 	m    *session.Manager
 	s    *session.Session
@@ -127,7 +128,7 @@ func (g *globals) keptSession(ctx context.Context, dir string) (*kept, error) {
 	return k, nil
 }
 
-// end closes the session, or leaves it to the next process after HandOver.
+// end closes the session, unless HandOver has left it to the next process.
 func (k *kept) end() error {
 	k.stop()
 	return <-k.done
@@ -160,7 +161,7 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 		return err
 	}
 	if err := g.printReservation(filepath.Base(dir), r, o, k.s.Timeout()); err != nil {
-		return err // and the item comes back with the end of the session
+		return err // the item returns to the queue when the session ends
 	}
 	r.Keep()
 	k.m.SetNote(note)
@@ -191,7 +192,7 @@ func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOpti
 	return g.Data(r.Body())
 }
 
-// queueEnd takes a reservation over from the process that made it, and ends it.
+// queueEnd resumes the reservation of another process and ends it.
 func (g *globals) queueEnd(ctx context.Context, id string, fn func(*recipe.Reservation, context.Context) error) error {
 	root, err := reservations()
 	if err != nil {

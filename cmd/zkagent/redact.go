@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// redacted stands where a secret was.
+// redacted replaces a secret.
 const redacted = "(secret)"
 
-// redactor takes secrets out of texts: those that are known, wherever they
-// stand, and what looks like one. It takes out too much rather than too little.
+// redactor removes secrets from texts: known secrets anywhere, and text that looks
+// like a secret. It prefers to remove too much.
 type redactor struct{ known []string }
 
-// minRedact is the length below which a known secret is not looked for: it
-// would be found everywhere.
+// minRedact is the least length of a known secret to search for. A shorter one
+// would match everywhere.
 const minRedact = 3
 
 // newRedactor returns a redactor for secrets that are known to us. Parts of
@@ -72,12 +72,12 @@ func (r *redactor) sort() {
 	r.known = slices.Compact(r.known)
 }
 
-// minLearned is the length below which a value that looks like a secret is not
-// looked for elsewhere.
+// minLearned is the least length of a value that looks like a secret to search for
+// elsewhere.
 const minLearned = 6
 
-// learn adds the values in a text that look like secrets, since they can stand
-// elsewhere without the name beside them: headers, query strings, arguments.
+// learn adds the values in a text that look like secrets, because they may also
+// occur without their name: in headers, query strings, arguments.
 func (r *redactor) learn(text string) {
 	for _, p := range patterns {
 		for _, m := range p.FindAllStringSubmatchIndex(text, -1) {
@@ -97,7 +97,7 @@ func (r *redactor) learn(text string) {
 	r.sort()
 }
 
-// patterns are what looks like a secret; the first group stays.
+// patterns match text that looks like a secret. The first group stays.
 var patterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)(-----BEGIN [A-Z0-9 ]*-----).*?-----END [A-Z0-9 ]*-----`),
 	regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@"']*:)[^\s/@"']+(@)`),

@@ -127,8 +127,8 @@ func parseBundles(c *agent.Config, args []string) ([]*apply.Bundle, error) {
 	return list, nil
 }
 
-// renderBundle renders one bundle, and writes it unless the options say
-// otherwise. It reports whether a file differs from what was rendered.
+// renderBundle renders one bundle and, unless the options forbid it, writes it. It
+// reports whether a file differs from the rendered text.
 func (g *globals) renderBundle(ctx context.Context, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
 	if !o.diff && !o.stdout && !o.dryRun {
 		written, err := e.Once(ctx, b, v)

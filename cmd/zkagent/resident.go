@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// settled is how long after its start an agent has done what only a start needs.
+// settled is the time after which an agent has finished its start-up work.
 const settled = 15 * time.Second
 
-// dropText gives back the pages of the program's code: a start touches most of it,
-// an idle agent little. The kernel keeps them in its cache, and brings back those
-// that are used again without reading the disk. Code is never written, so that
-// nothing is lost; where the layout of the process cannot be read, nothing happens.
+// dropText releases the memory pages of the program's code. A start touches most of
+// the code, an idle agent little. The kernel keeps the pages in its cache and maps
+// them again on use, without reading the disk. Code pages are never written, so no
+// data is lost. If dropText cannot read the layout of the process, it does nothing.
 func dropText() {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -31,7 +31,7 @@ func dropText() {
 	}
 }
 
-// textRanges yields where the code of a program lies, from /proc/self/maps.
+// textRanges yields the address ranges of a program's code, from /proc/self/maps.
 func textRanges(maps []byte, exe string) func(func(start, end uintptr) bool) {
 	return func(yield func(uintptr, uintptr) bool) {
 		for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {

@@ -111,7 +111,7 @@ func decided(state *fleet.State) bool {
 	return state.Gate.State == fleet.GateOpen || state.Gate.State == fleet.GateHalted || state.Gate.Result == fleet.ResultDone
 }
 
-// hostsWords counts the hosts by how far they are.
+// hostsWords counts the hosts by state.
 func hostsWords(state *fleet.State) string {
 	c := state.Counts()
 	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(rolloutHosts(state))-c.Skipped)}
@@ -126,7 +126,7 @@ func hostsWords(state *fleet.State) string {
 	return strings.Join(words, ", ")
 }
 
-// rolloutHosts are all hosts that have to do with the rollout, sorted.
+// rolloutHosts returns all hosts of the rollout, sorted.
 func rolloutHosts(state *fleet.State) []string {
 	ids := slices.Clone(state.Called)
 	for id := range state.Hosts {
@@ -165,7 +165,8 @@ func strategyJSON(s fleet.Strategy) any {
 	}
 }
 
-// waitingJSON is what a rollout waits for, for machines; nil when it does not.
+// waitingJSON returns what a rollout waits for, for machines; nil if it does not
+// wait.
 func waitingJSON(state *fleet.State) any {
 	wait := state.Waiting(time.Now())
 	if wait.For == "" {
@@ -226,7 +227,7 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 	return c
 }
 
-// toldControl tells what became of what was asked for.
+// toldControl prints the result of an order.
 func (g *globals) toldControl(ctx context.Context, s *session.Session, t target, name string) error {
 	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
@@ -288,9 +289,8 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 	}
 }
 
-// newRolloutRollbackCommand brings the content back that was in use before:
-// as a new version through the same pipeline, at full width unless told
-// otherwise.
+// newRolloutRollbackCommand publishes the previous content as a new version through
+// the same pipeline, to all hosts at once unless a flag says otherwise.
 func newRolloutRollbackCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	flags := strategyFlags{}
@@ -339,7 +339,7 @@ func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cf
 		if state.Gate.State == fleet.GateVoting && len(state.Proposal.Replaces) == 0 {
 			return failf(exitFailed, "%s is still being voted on: nothing has changed yet, \"zkagent rollout abort %s\" ends it", name, t.name)
 		}
-		// A rollback stops what goes forward first.
+		// A rollback first stops the open rollout.
 		if err := fleet.Abort(ctx, s, t.path, name, fleet.Order{Reason: "rolled back", By: userName()}); err != nil && !errors.Is(err, fleet.ErrNoRollout) {
 			return err
 		}
@@ -353,7 +353,7 @@ func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cf
 	}
 	request := fleet.Request{Who: userName(), Why: orWord(cfg.Message, "rollback"), RollbackOf: ready.Version, Replace: replace}
 	if replace != "" && to == 0 {
-		to = ready.Version // hosts that have changed go back to what is in use
+		to = ready.Version // hosts that have changed go back to the version in use
 	}
 	return g.rollOut(ctx, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
 }

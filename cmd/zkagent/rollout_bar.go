@@ -32,8 +32,8 @@ func (b *bar) draw(frame string) {
 	b.shown = frame
 }
 
-// cut shortens a line to so many columns, if there are any: one that wraps could
-// not be drawn over.
+// cut shortens a line to so many columns (0: no limit). A line that wraps could not
+// be overwritten.
 func cut(line string, columns int) string {
 	if runes := []rune(line); columns > 0 && len(runes) > columns {
 		return string(runes[:columns])
@@ -54,7 +54,8 @@ func columns(w io.Writer) int {
 	return int(size.Col)
 }
 
-// erase empties the line. The controls are our own: no guard holds them back.
+// erase empties the line. It bypasses the terminal guard, because the control
+// characters are our own.
 func (b *bar) erase() { _, _ = io.WriteString(term.Unguarded(b.w), "\r\x1b[K") }
 
 // clear makes room for a line of text, and reports whether a bar stood there.
@@ -109,8 +110,8 @@ func rolloutFrame(state *fleet.State, now time.Time) string {
 	}
 }
 
-// countsOf counts the hosts: by their records, or in a large fleet as the
-// coordinator has.
+// countsOf counts the hosts, by their records or, in a large fleet, by the
+// coordinator's counts.
 func countsOf(state *fleet.State) fleet.Counts {
 	switch {
 	case len(state.Called) > 0:
@@ -121,10 +122,10 @@ func countsOf(state *fleet.State) fleet.Counts {
 	return state.Progress.Counts
 }
 
-// recorded is how many hosts have said something, or were called.
+// recorded returns the number of hosts that were called or have a record.
 func recorded(c fleet.Counts) int { return max(c.Called, voted(c)+c.Wait) }
 
-// voted is how many hosts have voted, or need not any more.
+// voted returns the number of hosts that have voted or need not vote.
 func voted(c fleet.Counts) int {
 	return c.Commit + c.Abort + c.Skipped + c.Granted + c.Started + c.Done + c.Failed
 }

@@ -145,7 +145,7 @@ func share(text string, size int) (int, error) {
 	return n, nil
 }
 
-// able are the subscribers that are not in maintenance.
+// able returns the subscribers that are not in maintenance.
 func able(subscribers []config.Subscription) []config.Subscription {
 	return slices.DeleteFunc(slices.Clone(subscribers), func(s config.Subscription) bool { return s.State == config.StateMaintenance })
 }
@@ -159,7 +159,7 @@ func besides(maintenance int) string {
 }
 
 // rollOut proposes the version that prepare writes, and follows the rollout.
-// Nothing is written when nobody would vote.
+// Without voters it writes nothing.
 func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, flags *strategyFlags, request fleet.Request, prepare func() (config.Result, error)) error {
 	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
@@ -198,7 +198,7 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, fla
 	return g.followRollout(ctx, s, t, name)
 }
 
-// detached tells which rollout was proposed and goes on by itself.
+// detached prints the name of the proposed rollout, which continues by itself.
 func (g *globals) detached(t target, name string, r config.Result) error {
 	g.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
 	if g.IsJSON() {

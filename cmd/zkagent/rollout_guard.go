@@ -11,11 +11,12 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// refuseOpen refuses what would go past an open rollout. An emergency may,
-// when it is confirmed: by the config's name, for a yes is said too easily.
+// refuseOpen rejects a publish that would bypass an open rollout. An emergency may
+// bypass it after the user types the config's name, because a yes is typed too
+// easily.
 //
-// Looking first leaves a gap, in which a rollout may be opened. It is closed by
-// the rollout itself, which gives way to any version that is published past it.
+// A rollout may open after this check. That is safe: a rollout gives way to any
+// version that is published past it.
 func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, emergency bool) error {
 	name, err := fleet.Current(ctx, s, t.path)
 	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
@@ -31,7 +32,7 @@ func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, 
 	return nil
 }
 
-// openError says what can be done about an open rollout.
+// openError adds hints about an open rollout.
 func openError(err error, t target) error {
 	return fail(exitTemporary, err,
 		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout rollback "+t.name+"\" goes back, and ends it; before the decision \"abort\" does",
@@ -60,8 +61,9 @@ func (g *globals) confirmName(ctx context.Context, t target, rollout string) err
 	return nil
 }
 
-// replaced is the open rollout whose place a new one would take, empty when none
-// is open; an error when one is open that stays. With replace it must have halted.
+// replaced returns the open rollout that a new one would replace, or "" if no
+// rollout is open. If the open rollout must stay, it returns an error. With
+// replace, the open rollout must have halted.
 func replaced(ctx context.Context, s *session.Session, t target, replace bool) (string, error) {
 	name, err := fleet.Current(ctx, s, t.path)
 	switch {
@@ -82,8 +84,8 @@ func replaced(ctx context.Context, s *session.Session, t target, replace bool) (
 	return name, nil
 }
 
-// publishByRollout writes a version and proposes it. With replace it takes the
-// place of a rollout that has halted.
+// publishByRollout writes a version and proposes it. With replace it replaces a
+// halted rollout.
 func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, roll *strategyFlags, replace bool) error {
 	request := fleet.Request{Who: userName(), Why: cfg.Message}
 	var err error
@@ -104,9 +106,9 @@ func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t ta
 	return g.rollOut(ctx, s, t, roll, request, func() (config.Result, error) { return config.Prepare(ctx, s, cfg) })
 }
 
-// inUseEverywhere tells of a tree that is in use already, by every subscriber: to
-// roll it out would be work without an effect. A host that has kept the version
-// before, for its failure was tolerated, is tried again by the same content.
+// inUseEverywhere returns an unchanged result if every subscriber uses the tree
+// already, so that a rollout would have no effect. A host may have kept the old
+// version after a tolerated failure; a rollout of the same content tries it again.
 func inUseEverywhere(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig) (config.Result, error) {
 	cfg.Layout = config.LayoutAuto
 	plan, err := config.NewPlan(ctx, s, cfg)
@@ -129,7 +131,7 @@ func inUseEverywhere(ctx context.Context, s *session.Session, t target, cfg conf
 	return config.Result{Unchanged: true, Layout: plan.Layout, Generation: plan.From, Version: plan.From, Digest: plan.Digest, Count: plan.Count, Size: plan.Size, Changes: plan.Changes}, nil
 }
 
-// toldUnchanged tells of a result that is none.
+// toldUnchanged reports an unchanged tree.
 func (g *globals) toldUnchanged(t target, r config.Result) error {
 	if !r.Unchanged {
 		return nil

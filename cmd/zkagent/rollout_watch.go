@@ -48,8 +48,8 @@ func (g *globals) followRollout(ctx context.Context, s *session.Session, t targe
 	return fail(exitFailed, last.Err(), hints...)
 }
 
-// haltedHints are what can be done about a rollout that has halted, or was
-// refused in the place of one that had.
+// haltedHints returns the hints for a rollout that halted, or was refused after it
+// replaced a halted one.
 func haltedHints(t target, state *fleet.State) []string {
 	if state != nil && state.Phase() == fleet.PhaseRefused {
 		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"config publish --rollout --replace\" brings a better one"}
@@ -92,11 +92,11 @@ func (f *rolloutFollower) follow(ctx context.Context, s *session.Session, name s
 	}
 }
 
-// rolloutFollower remembers what it has told.
+// rolloutFollower remembers what it has printed.
 type rolloutFollower struct {
 	g        *globals
 	t        target
-	terminal bool // bars are drawn, and what goes well is not told
+	terminal bool // draw bars, and print no event that goes well
 	phase    string
 	votes    map[string]bool
 	hosts    map[string]string
@@ -112,7 +112,7 @@ func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
 	}
 }
 
-// rolloutEvent is one thing that has come about.
+// rolloutEvent is one event of a rollout.
 type rolloutEvent struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"` // phase, vote, decision, host, waiting or end
@@ -125,9 +125,9 @@ type rolloutEvent struct {
 	quiet bool // what goes well, which a terminal shows as a bar
 }
 
-// see tells what is new in the state: votes, the decision, and then hosts and
-// phases in the order in which they were written. What one transaction has done to
-// several hosts begins with those that end.
+// see prints what is new in the state: votes, the decision, then hosts and phases
+// in the order of their writes. Of several hosts in one transaction, it prints
+// first those that end.
 func (f *rolloutFollower) see(state *fleet.State) {
 	phase := state.Phase()
 	if f.phase == "" {
@@ -156,8 +156,8 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	f.draw(rolloutFrame(state, time.Now()))
 }
 
-// newPhase tells that another phase has begun; last is how the bar of the one
-// before ends.
+// newPhase prints that a new phase has begun. last is the final bar of the previous
+// phase.
 func (f *rolloutFollower) newPhase(state *fleet.State, phase string, at time.Time, last string) {
 	if phase == f.phase {
 		return
@@ -172,7 +172,7 @@ func (f *rolloutFollower) newPhase(state *fleet.State, phase string, at time.Tim
 	f.tell(e)
 }
 
-// lastFrame is how the bar of the phase that is shown ends.
+// lastFrame returns the final bar of the shown phase.
 func (f *rolloutFollower) lastFrame(state *fleet.State) string {
 	switch {
 	case f.phase == fleet.PhaseVoting:
@@ -191,7 +191,7 @@ func (f *rolloutFollower) draw(frame string) {
 	}
 }
 
-// newVotes are the votes that were not told yet.
+// newVotes returns the votes that were not printed yet.
 func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 	var events []rolloutEvent
 	for _, id := range rolloutHosts(state) {
@@ -208,7 +208,7 @@ func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 	return inOrder(events)
 }
 
-// seeDecision tells the decision.
+// seeDecision prints the decision.
 func (f *rolloutFollower) seeDecision(state *fleet.State) {
 	refused := state.Gate.State == fleet.GateRefused || !state.Open() && !decided(state) && state.Gate.Result != fleet.ResultPlanned
 	if f.decided || !decided(state) && !refused {
@@ -222,8 +222,8 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 	f.tell(e)
 }
 
-// newTurns are the turns of hosts that were not told yet. Those that the state does
-// not have whole wait for the next look, unless it is the last.
+// newTurns returns the turns of hosts that were not printed yet. Turns after
+// state.Whole wait for the next look, unless all is set.
 func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent {
 	var events []rolloutEvent
 	for _, id := range rolloutHosts(state) {
@@ -240,7 +240,7 @@ func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent 
 	return inOrder(events)
 }
 
-// seeWaiting tells what the rollout waits for, once.
+// seeWaiting prints once what the rollout waits for.
 func (f *rolloutFollower) seeWaiting(state *fleet.State) {
 	wait := state.Waiting(time.Now())
 	if wait.For == f.waiting {
@@ -279,7 +279,7 @@ func (f *rolloutFollower) tellAll(events []rolloutEvent) {
 	}
 }
 
-// tell writes one event, unless a bar shows it.
+// tell prints one event, unless a bar shows it.
 func (f *rolloutFollower) tell(e rolloutEvent) {
 	e.Time = e.Time.UTC()
 	if f.g.IsJSON() {
@@ -290,7 +290,7 @@ func (f *rolloutFollower) tell(e rolloutEvent) {
 		return
 	}
 	if f.bar.clear() {
-		f.frame = "" // it is to be drawn again
+		f.frame = "" // draw it again
 	}
 	line := f.t.name + ": " + e.Event + " " + e.State
 	switch {

@@ -37,7 +37,7 @@ func (g *globals) run(c *cobra.Command) error {
 	}
 	cfg := s.Config
 	setLevel(level, cfg.Log.Level, g.verbose)
-	// What was handed out with the settings logs from now on.
+	// From now on, the loggers that were created with the settings write.
 	late(logger, g.handler(cfg.Log.Format, level))
 	cfg.Version = buildVersion()
 	cfg.Load = func() (agent.Config, error) { return g.reload(logger, level) }
@@ -63,8 +63,8 @@ func (g *globals) run(c *cobra.Command) error {
 	}
 }
 
-// childOf ends with the code of a supervised program, when that is why the
-// agent has ended.
+// childOf returns the exit code of a supervised program if its end has ended the
+// agent.
 func childOf(err error) error {
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) && coded.ExitCode() > 0 {
@@ -98,10 +98,10 @@ func setLevel(v *slog.LevelVar, text string, verbose bool) {
 	v.Set(l)
 }
 
-// handler is where and how the agent logs: standard error, as text, or as
-// JSON. Under systemd entries go to the journal with their fields; when it has
-// no socket here, as lines that it stamps itself and whose level it takes from
-// a number before each.
+// handler is where and how the agent logs: standard error, as text, or as JSON.
+// Under systemd, entries go to the journal with their fields. Without the journal's
+// socket they are lines with the level as a number in front; the journal adds the
+// time.
 func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
 	if format == "json" {
 		return slog.NewJSONHandler(g.Err, &slog.HandlerOptions{Level: level})

@@ -50,8 +50,8 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	return list
 }
 
-// gather waits until every source has reported once, and says for which it
-// waits.
+// gather waits until every source has reported once, and prints which ones are
+// missing.
 func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, list []follower) (view.View, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	updates := make(chan view.Update)
@@ -104,7 +104,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 	return v, nil
 }
 
-// missingHints says what would bring the sources that have not reported.
+// missingHints returns hints for the sources that have not reported.
 func (g *globals) missingHints(list []view.Source) []string {
 	var hints []string
 	for _, s := range list {

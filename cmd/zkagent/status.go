@@ -46,8 +46,8 @@ no agent answers.`,
 	return c
 }
 
-// watchStatus draws the status again and again, until ctx ends. An agent that
-// has answered once may go, and come again.
+// watchStatus redraws the status until ctx ends. After its first answer the agent
+// may stop and come back.
 func (g *globals) watchStatus(ctx context.Context) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()

@@ -14,8 +14,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// printStatus prints a status: how things stand, what is not as it should be,
-// and a row for each thing that the agent looks after.
+// printStatus prints a status: a summary, the problems, and a row for each thing
+// that the agent manages.
 func (g *globals) printStatus(s *web.Status) error {
 	if g.IsJSON() {
 		return g.PrintJSON("status", s)
@@ -39,7 +39,7 @@ func (g *globals) printStatus(s *web.Status) error {
 	return g.PrintTable(t)
 }
 
-// zookeeperLine says how the connection is, and why there is none.
+// zookeeperLine describes the connection, or why it is missing.
 func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 	line := g.stateWord(z.State)
 	if z.Server != "" {
@@ -83,7 +83,7 @@ func (g *globals) serviceRows(t *term.Table, s *web.Status) {
 	}
 }
 
-// serviceDetail is the address, and what keeps it from being used.
+// serviceDetail returns the address and why it gets no traffic.
 func serviceDetail(v *registry.ServiceStatus) string {
 	parts := []string{v.Address}
 	if m := v.Maintenance; m != nil && m.On {
@@ -224,20 +224,20 @@ func (g *globals) sourceRows(t *term.Table, s *web.Status) {
 		switch {
 		case v.Held:
 			state = "leader"
-		case v.Term == 0: // who stands in line is told of its own turn alone.
+		case v.Term == 0: // a candidate in line sees only its own turn.
 			state, detail = "not leading", fmt.Sprintf("`zkagent elect --observe %s` shows who leads", v.Name)
 		}
 		t.Add("election", v.Name, state, "-", detail)
 	}
 }
 
-// fault is why a source is not as it should be.
+// fault is the problem of a source.
 type fault struct {
 	text   string
 	failed bool
 }
 
-// sourceFaults says why configs and groups are not as they should be.
+// sourceFaults returns the problems of configs and groups.
 func sourceFaults(s *web.Status) map[string]fault {
 	faults := map[string]fault{}
 	for _, c := range s.Configs {

@@ -7,16 +7,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// linuxOnly are the commands that run an agent, ask that of this host, or run
-// another program: what keeps a program from outliving its lease is Linux's. The
-// others look after a fleet from anywhere.
+// linuxOnly lists the commands that run an agent, ask this host's agent, or run
+// another program. Only Linux can keep a program from outliving its lease. All
+// other commands work from any system.
 var linuxOnly = []string{
 	"run", "dev", "reload", "status", "events", "doctor", "debug", "hooks", "check", "maint", "leave", "upgrade", "blame", "explain", "history", "diff",
 	"lock", "elect", "resign", "exec",
 }
 
-// elsewhere makes a command of Linux, which has no parent yet, say so on another
-// system.
+// elsewhere makes a Linux command, which has no parent yet, fail on another system
+// with a message that says so.
 func elsewhere(c *cobra.Command, system string) {
 	if system != "linux" && slices.Contains(linuxOnly, c.Name()) {
 		refuseSystem(c)

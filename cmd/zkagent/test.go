@@ -95,8 +95,8 @@ func (g *globals) testOnce(ctx context.Context, files []string, match *regexp.Re
 	return g.tellTests(results, options.Cover, o.tap)
 }
 
-// watchTests runs the tests now, and again when one of their files changes, until
-// ctx ends. A test that fails does not end it.
+// watchTests runs the tests now and whenever one of their files changes, until ctx
+// ends. A failed test does not end it.
 func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.Regexp, o testOptions) error {
 	files, err := g.testFiles(args)
 	if err != nil {
@@ -126,8 +126,8 @@ func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.R
 	return nil
 }
 
-// testFiles are the test files that the arguments mean; without arguments those
-// beside the settings.
+// testFiles returns the test files that the arguments name; without arguments,
+// those beside the settings.
 func (g *globals) testFiles(args []string) ([]string, error) {
 	if len(args) == 0 {
 		for _, p := range g.configPaths() {

@@ -164,7 +164,8 @@ have our standard input and output, and the terminal.`,
 	return c
 }
 
-// vote prepares and votes; what is decided already is returned as it stands.
+// vote prepares and votes. If the transaction is decided already, it returns that
+// decision.
 func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command []string) (recipe.Decision, error) {
 	d, err := x.Withdraw(ctx, site)
 	if err != nil || d != recipe.Undecided {

@@ -10,8 +10,8 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// explainUsage makes every error of the command line say how the command is
-// used, and which command or flag may have been meant.
+// explainUsage adds to every usage error how to use the command, and which command
+// or flag the user may have meant.
 func explainUsage(root *cobra.Command) {
 	root.DisableSuggestions = true // ours are for every level
 	root.SetFlagErrorFunc(usageError)
@@ -43,7 +43,7 @@ func explainArgs(c *cobra.Command) {
 	}
 }
 
-// meant names the command that was perhaps meant.
+// meant names the command that the user may have meant.
 func meant(c *cobra.Command, word string) string {
 	names := namesOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
 	if name := template.Nearest(word, names); name != "" {

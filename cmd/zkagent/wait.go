@@ -55,10 +55,9 @@ func (s *seconds) Set(text string) error {
 // nonblockConnect bounds the connection of a command that must not wait.
 const nonblockConnect = 2 * time.Second
 
-// inSessions runs fn in a session. When that ends while fn waits, fn runs again in
-// the next one: a place in a line does not outlive its session, the wish for it
-// does. An error with an exit code of its own is final. The wait that w allows
-// covers the connection, too.
+// inSessions runs fn in a session. If the session ends while fn waits, fn runs
+// again in the next one, because its place in line ended with the session. An error
+// with its own exit code is final. The time limit of w includes the connection.
 func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait context.Context, s *session.Session, conf *agent.Config) error) error {
 	began := time.Now()
 	c, conf, err := g.zkConfig()
@@ -98,8 +97,8 @@ func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait contex
 	}
 }
 
-// firstSession waits for a session. The first one must come within a bound; later
-// ones are waited for as long as the command waits.
+// firstSession waits for a session. The first one must come within a time limit;
+// for later ones it waits as long as the command waits.
 func (g *globals) firstSession(ctx context.Context, m *session.Manager, c session.Config, w waiting, first bool) (*session.Session, error) {
 	if !first {
 		return m.Session(ctx)
@@ -141,7 +140,7 @@ func (g *globals) checkChroot(ctx context.Context, s *session.Session, c session
 	return fail(exitConfig, fmt.Errorf("the chroot %s does not exist", c.Chroot), "create it: zkagent zk create "+c.Chroot+" --zk "+strings.Join(c.Servers, ",")+" --chroot /")
 }
 
-// holders says who holds, for the hint of a command that did not get it.
+// holders names the holders, for the hint of a command that did not get the hold.
 func holders(ctx context.Context, s *session.Session, path string, permits bool) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

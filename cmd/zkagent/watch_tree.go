@@ -149,8 +149,8 @@ func (g *globals) printTreeChange(c treeChange) error {
 	return err
 }
 
-// runOnChange runs the command of a watch. That it fails is told, and the watch
-// goes on.
+// runOnChange runs the command of a watch. If the command fails, it prints the
+// error and the watch continues.
 func (g *globals) runOnChange(ctx context.Context, stdin []byte, command []string, env ...string) error {
 	dir, _ := os.Getwd()
 	r, err := proc.Run(ctx, proc.Command{

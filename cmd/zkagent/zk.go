@@ -96,7 +96,7 @@ func (g *globals) zkTree(ctx context.Context, s *session.Session, path string, o
 		if o.data {
 			var err error
 			if data, _, err = s.Get(ctx, z.path); errors.Is(err, session.ErrNoNode) {
-				return nil // it went meanwhile
+				return nil // deleted meanwhile
 			} else if err != nil {
 				return err
 			}
@@ -222,8 +222,8 @@ func newACLSetCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// setACL sets the ACL of a znode and, when it is asked to, of those below that
-// everybody may change.
+// setACL sets the ACL of a znode and, if asked to, of the znodes below that every
+// client may change.
 func (g *globals) setACL(whole context.Context, s *session.Session, path string, acl []session.ACL, recursive bool) error {
 	ctx, cancel := g.patience(whole, 0)
 	defer cancel()
@@ -242,7 +242,7 @@ func (g *globals) setACL(whole context.Context, s *session.Session, path string,
 	if ok, err := g.confirm(whole, "set the ACL of "+path+more(len(list)-1)); err != nil || !ok {
 		return err
 	}
-	// The deepest first: whoever ends half-way has not lost the right to go on.
+	// Deepest first: if we stop half-way, we still have the right to continue.
 	for _, z := range slices.Backward(list) {
 		if _, err := s.SetACL(ctx, z.Path, acl, z.Version); err != nil && (z.Path == path || !errors.Is(err, session.ErrNoNode)) {
 			return gone(ctx, s, z.Path, err)

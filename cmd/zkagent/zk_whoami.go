@@ -13,7 +13,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// identityRow is one line of "zk whoami": an identity, or what we may do on a path.
+// identityRow is one line of "zk whoami": an identity, or our permissions on a
+// path.
 type identityRow struct {
 	Scheme      string `json:"scheme,omitempty"`
 	ID          string `json:"id,omitempty"`

@@ -14,9 +14,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Writing znodes by hand. Two guards stand before each write: a question, unless
-// --yes answers it, and a refusal below trees that zkagent manages, where a change by
-// hand breaks what hosts rely on, unless --force is given.
+// Writing znodes by hand. Each write has two guards. It asks the user, unless --yes
+// is given. It refuses to write below trees that zkagent manages, unless --force is
+// given, because a manual change breaks what hosts rely on.
 
 // zkWriting are the commands of zk that write.
 func zkWriting(g *globals) []*cobra.Command {
@@ -92,7 +92,7 @@ func (g *globals) zkData(args []string, file string) ([]byte, error) {
 	return nil, nil
 }
 
-// unmanaged refuses a path that zkagent looks after: its own znodes, and config trees
+// unmanaged rejects a path that zkagent manages: its own znodes, and config trees
 // with a ready rule.
 func unmanaged(ctx context.Context, s *session.Session, path string, force bool) error {
 	if force {
@@ -129,7 +129,7 @@ func removeTree(ctx context.Context, s *session.Session, path string) error {
 	return nil
 }
 
-// gone adds to the error of a znode that does not exist what does exist.
+// gone adds to the error of a missing znode which znodes exist near it.
 func gone(ctx context.Context, s *session.Session, path string, err error) error {
 	if !errors.Is(err, session.ErrNoNode) {
 		return err
@@ -137,7 +137,8 @@ func gone(ctx context.Context, s *session.Session, path string, err error) error
 	return noZnode(ctx, s, path)
 }
 
-// noZnode is the error of a path that does not exist, with what stands beside it.
+// noZnode returns the error of a missing path, with the znodes that exist beside
+// it.
 func noZnode(ctx context.Context, s *session.Session, path string) error {
 	missing := fmt.Errorf("there is no znode %s", path)
 	for dir := path; dir != "/"; {
