@@ -19,8 +19,9 @@ import (
 // agentKeys is the size of the versioned tree that all agents follow.
 const agentKeys = 1000
 
-// agents measures a fleet of whole agents in this process: from the request that
-// commits a version to the renamed file of each of them, beside as many floors.
+// agents measures a fleet of complete agents in this process, beside as many
+// floors: the time from the request that commits a version to the renamed file of
+// each agent.
 func agents(ctx context.Context, e *env) error {
 	n := pick(e, 10, 200)
 	t, err := e.newTree(ctx)
@@ -41,8 +42,8 @@ func agents(ctx context.Context, e *env) error {
 	return e.voted(ctx, t, ours, n)
 }
 
-// side is one of the programs that are measured in turns: what its hosts took, by
-// turn.
+// side is one of the programs that are measured in turns. It holds the times of its
+// hosts by turn.
 type side struct {
 	crew  *crew
 	write func(i int) (time.Time, error) // returns when the request was sent that commits
@@ -76,8 +77,9 @@ func (s *side) turn(ctx context.Context, e *env, i int) (samples, error) {
 	return took, nil
 }
 
-// unvoted publishes without votes, in turns with two floors: one reads the changed
-// key, the other one after the other as many znodes as a version takes.
+// unvoted publishes without votes, in turns with two floors. One floor reads the
+// changed key. The other reads as many znodes as a version takes, one after the
+// other.
 func (e *env) unvoted(ctx context.Context, t *tree, crew *crew, n int) error {
 	ours := &side{crew: crew, write: func(i int) (time.Time, error) { return t.publish(ctx, "unvoted-"+strconv.Itoa(i)) }}
 	floor, err := e.floorCrew(ctx, n, 0)
@@ -124,7 +126,7 @@ func (e *env) unvoted(ctx context.Context, t *tree, crew *crew, n int) error {
 	return nil
 }
 
-// quiet waits until nobody of the crew sends anything any more.
+// quiet waits until no program of the crew sends requests.
 func (c *crew) quiet(ctx context.Context) error {
 	for {
 		was := c.meter.now().requests
@@ -134,8 +136,8 @@ func (c *crew) quiet(ctx context.Context) error {
 	}
 }
 
-// voted rolls a version out to all at once: every agent renders and checks it,
-// votes, and takes a permit before it changes its file.
+// voted rolls a version out to all agents at once. Every agent renders and checks
+// it, votes, and waits for its grant before it changes its file.
 func (e *env) voted(ctx context.Context, t *tree, ours *crew, n int) error {
 	var took samples
 	var used count
@@ -306,8 +308,8 @@ func (t *tree) prepare(ctx context.Context, value string) (config.Result, error)
 	return config.Prepare(ctx, t.s, t.config())
 }
 
-// publish makes a version the one in use, and returns when the request was sent
-// that did it.
+// publish puts a version into use, and returns the time at which the request was
+// sent.
 func (t *tree) publish(ctx context.Context, value string) (time.Time, error) {
 	r, err := t.prepare(ctx, value)
 	if err != nil {

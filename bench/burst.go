@@ -11,8 +11,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// burst makes a thousand changes as fast as they go, in turns on the tree of an
-// agent and on that of a floor that also folds what comes while it reads.
+// burst makes a thousand changes as fast as possible, in turns on the tree of an
+// agent and on that of a floor. The floor also folds changes that come while it
+// reads.
 func burst(ctx context.Context, e *env) error {
 	ours, _, stop, err := e.ourLane(ctx, "burst", 100)
 	if err != nil {
@@ -49,7 +50,8 @@ func burst(ctx context.Context, e *env) error {
 	return nil
 }
 
-// burstOf makes n changes and returns after how many files the file was exact.
+// burstOf makes n changes and returns how many files were written until the content
+// was exact.
 func (e *env) burstOf(ctx context.Context, l *lane, n, run int) (int, error) {
 	l.file.drain()
 	last := make(map[string]string, len(l.keys))

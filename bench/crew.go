@@ -16,14 +16,14 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest/raw"
 )
 
-// crew is n programs in this process that each keep a file of their own.
+// crew is n programs in this process. Each keeps its own file.
 type crew struct {
 	meter meter // of all together
 	files *landings
 	stop  func() // ends all and waits for them
 }
 
-// landings tells when files of many directories are renamed into their places.
+// landings reports when files in many directories are renamed into place.
 type landings struct {
 	w    *fsnotify.Watcher
 	of   map[string]int // path to host
@@ -96,9 +96,9 @@ func (l *landings) close() {
 	}
 }
 
-// floorHost is the least that a host can do to follow one value: one watch; for
-// an event one read, which sets the watch again; the reads of more znodes, one
-// after the other; and the value passed on.
+// floorHost does the least that a host can do to follow one value. It has one
+// watch. For each event it makes one read, which sets the watch again, reads more
+// znodes one after the other, and passes the value on.
 type floorHost struct {
 	c     *raw.Conn
 	path  string
@@ -108,7 +108,7 @@ type floorHost struct {
 	fired bool // the watch, since the last look
 }
 
-// run ends with an error, that of its connection at the latest.
+// run always ends with an error, at the latest with that of its connection.
 func (h *floorHost) run() error {
 	for {
 		data, err := h.read(h.path, true)

@@ -22,11 +22,11 @@ type Config struct {
 	Quick bool
 	// Only names the cases to run; empty: all.
 	Only []string
-	// Log is told what is being measured; nil: nobody.
+	// Log is called with the name of each measurement; nil: no log.
 	Log func(string)
 }
 
-// limit bounds every wait for something that must come.
+// limit bounds every wait.
 const limit = 2 * time.Minute
 
 // env is what the cases run in: one real server, a scratch directory and a
@@ -42,8 +42,8 @@ type env struct {
 // roots numbers the trees of this process.
 var roots atomic.Int64
 
-// Run starts a server, measures, and returns the report. The error is about
-// what could not be measured; slowness is none.
+// Run starts a server, measures, and returns the report. It returns an error if it
+// could not measure a case. A slow result is not an error.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	r := Report{When: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU()}
 	dir, err := os.MkdirTemp("", "zkbench-")
@@ -166,7 +166,7 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// errLate means that something did not come within the limit.
+// errLate says that a wait exceeded the limit.
 var errLate = errors.New("waited in vain")
 
 // await receives from c.
@@ -184,9 +184,9 @@ func await[T any](ctx context.Context, c <-chan T) (T, error) {
 	}
 }
 
-// harness is the testing.TB of a program that is no test.
+// harness implements testing.TB outside of a test.
 type harness struct {
-	testing.TB // nil: for the method that nobody can implement
+	testing.TB // nil: provides TB's unexported method
 
 	ctx      context.Context //nolint:containedctx // It is what Context returns.
 	dir      string

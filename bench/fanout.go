@@ -9,8 +9,8 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 )
 
-// fanout has many templates, each for a key of its own: one change may cost no
-// more than with one, and than a program of one file.
+// fanout has many templates, each with its own key. One change must not cost more
+// than with one template, and not more than a program with one file.
 func fanout(ctx context.Context, e *env) error {
 	for _, n := range pick(e, []int{10}, []int{1, 20, 200}) {
 		if err := fanoutOf(ctx, e, n); err != nil {

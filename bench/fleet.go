@@ -24,9 +24,9 @@ type hostsOf struct {
 	stop  func()
 }
 
-// fleetOfHosts compares what a fleet of hosts costs with what the model says, and
-// how long it takes with what the simulation says for a server that is as fast as
-// it was with the first size.
+// fleetOfHosts compares the cost of a fleet with the model, and its time with the
+// simulation. The simulation uses the server's speed that was measured with the
+// first size.
 func fleetOfHosts(ctx context.Context, e *env) error {
 	rate := 0.0
 	for _, n := range pick(e, []int{20}, []int{1000, 5000}) {
@@ -79,8 +79,8 @@ func (e *env) fleetOf(ctx context.Context, n int, rate *float64) error {
 	return e.fleetReconnects(ctx, h, n, *rate)
 }
 
-// maxFloors is up to how many hosts a fleet has a floor beside it: twice as many
-// connections are too many for one process and a small server.
+// maxFloors is the largest fleet that has a floor beside it. With more hosts, twice
+// as many connections are too many for one process and a small server.
 const maxFloors = 1000
 
 // fleetFollows publishes versions, in turns with a floor whose hosts read one znode.
@@ -174,8 +174,8 @@ func measuredSim(n int, rate float64) Sim {
 	}
 }
 
-// costOf writes, waits until all have it, and returns how long that took from the
-// request that commits, and what it cost.
+// costOf writes and waits until all hosts have the change. It returns the time
+// since the committing request, and the cost.
 func (e *env) costOf(ctx context.Context, write func() (time.Time, error), all func() error) (time.Duration, cost, error) {
 	before, err := e.costNow(ctx)
 	if err != nil {

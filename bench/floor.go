@@ -35,9 +35,9 @@ func connect(ctx context.Context, addr string, m *meter) (*zk.Conn, error) {
 	}
 }
 
-// fileFloor is the least program that keeps one file equal to the keys of a
-// tree: a watch on each key; for an event one read with a watch, and the file
-// written from what is in memory and renamed.
+// fileFloor is the least program that keeps one file equal to the keys of a tree.
+// It has a watch on each key. For each event it makes one read with a watch, writes
+// the file from memory and renames it.
 type fileFloor struct {
 	c      *zk.Conn
 	path   string
@@ -105,7 +105,7 @@ func (f *fileFloor) run() {
 		select {
 		case i := <-f.fired:
 			f.err = f.read(i)
-			for more := true; more && f.err == nil; { // What came meanwhile goes into the same file.
+			for more := true; more && f.err == nil; { // Changes that came meanwhile go into the same file.
 				select {
 				case i := <-f.fired:
 					f.err = f.read(i)

@@ -119,8 +119,8 @@ func groupOf(ctx context.Context, e *env, n int) error {
 			if err := write(); err != nil {
 				return err
 			}
-			// Both wait for the same event; who is looked at first does not matter,
-			// for each notes its own time.
+			// Both wait for the same event. The order of the receives does not
+			// matter, because each follower notes its own time.
 			oursAt, floorAt, err := e.both(ctx, ours.news, floor.news, want)
 			if err != nil {
 				return err
@@ -139,7 +139,7 @@ func groupOf(ctx context.Context, e *env, n int) error {
 	e.add(compareSamples("member leaves", n, leaves[0], leaves[1], 1.2, "both at once"))
 	e.add(Row{Case: "requests per join", Size: n, Unit: "requests", Ours: per(used[0].requests, rounds), Limit: 2})
 	e.add(Row{Case: "requests per leave", Size: n, Unit: "requests", Ours: per(used[1].requests, rounds), Limit: 1})
-	if n >= 1000 { // Of fewer, what a session costs is most of it.
+	if n >= 1000 { // With fewer members, the session itself costs most.
 		e.add(Row{Case: "memory per member", Size: n, Unit: "bytes", Ours: each, Limit: 2000})
 	}
 	return nil

@@ -138,7 +138,7 @@ func latencyOf(ctx context.Context, e *env, n int) error {
 	case n >= 10000:
 		rounds = pick(e, 20, 60)
 	}
-	// What an agent asks once, after its first file, is no part of a change.
+	// Exclude the requests that an agent makes once after its first file.
 	for _, l := range lanes {
 		for i := range 3 {
 			if err := e.change(ctx, l, 2*rounds+i); err != nil {

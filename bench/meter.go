@@ -11,9 +11,9 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// meter counts the frames and bytes of the connections that it dials, pings
-// and handshakes left out of the frames. It can hold new connections back and
-// cut those there are.
+// meter counts the frames and bytes of the connections that it dials. Pings and
+// handshakes do not count as frames. It can hold back new connections and cut
+// existing ones.
 type meter struct {
 	requests, sent, received atomic.Int64
 

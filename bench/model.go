@@ -109,16 +109,16 @@ func (s Sim) Life() []Outcome {
 	return []Outcome{s.Publish(), s.Join(), leader.Reconnect("the leader changes"), restart.Reconnect("ZooKeeper restarts"), expiry.Expiry()}
 }
 
-// SplayFor returns over how many seconds the reads of a version must be spread so
-// that no server, and not the leader, gets more than a share of what it can
-// answer, and what happens then.
+// SplayFor returns the splay in seconds for the reads of a version, so that no
+// server, including the leader, gets more than a share of its capacity. It also
+// returns the outcome with that splay.
 func (s Sim) SplayFor(share float64) (float64, Outcome) {
 	fits := func(o Outcome) bool { return o.Rate <= share*s.Rate && o.Writes <= share*s.Writes }
 	o := s.Publish()
 	if fits(o) {
 		return 0, o
 	}
-	// What is spread evenly needs this much; chance needs a little more.
+	// An even spread needs this much; a random one needs a little more.
 	s.ReadSplay = max(float64(o.Requests)/float64(s.Servers)/(share*s.Rate), 2*float64(s.Hosts)/(share*s.Writes)-s.world().window())
 	for {
 		if o = s.Publish(); fits(o) {

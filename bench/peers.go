@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Programs that do the same with other libraries: follow the children of a znode,
-// and keep a file of them that is synced and renamed at each change.
+// Programs that do the same work with other libraries. They follow the children of
+// a znode and write them to a file, with sync and rename at each change.
 //
 //go:embed peers/follow.py peers/Follow.java
 var peerPrograms embed.FS

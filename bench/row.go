@@ -13,14 +13,13 @@ type Row struct {
 	Unit  string  `json:"unit"` // of Ours and Floor
 	Ours  float64 `json:"ours"`
 	Floor float64 `json:"floor,omitempty"` // 0: there is none
-	// Ratio is Ours by Floor, of a case that was measured turn by turn the median
-	// of the turns' ratios; 0 without a floor.
+	// Ratio is Ours divided by Floor. For a case that was measured in turns, it is
+	// the median of the turns' ratios. It is 0 without a floor.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Limit is what the case is to stay within: the ratio where there is a
-	// floor, else the value; 0: it is only told.
+	// Limit bounds the ratio of a case with a floor, else its value; 0: no limit.
 	Limit float64 `json:"limit,omitempty"`
-	// Low and High are the band in which a run's value lies, see band; 0: the one
-	// value is all there is.
+	// Low and High are the band in which a run's value lies, see band; 0: there is
+	// only one value.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	Note string  `json:"note,omitempty"`

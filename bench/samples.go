@@ -32,15 +32,15 @@ func median(values []float64) float64 {
 const (
 	// parts is into how many parts a run is split to see how it drifts.
 	parts = 5
-	// leastTurns is of how many turns a band can be told.
+	// leastTurns is the least number of turns for a band.
 	leastTurns = 5
 )
 
-// band returns where the median of values lies that were measured in this order:
-// with 99 % confidence by their scatter (order statistics, which suppose nothing
-// about how they are distributed), and as wide at least as the medians of five
-// parts of the run, the lowest and the highest left out, for what disturbs a
-// machine lasts longer than a turn.
+// band returns the band of the median of values, which are in the order of
+// measurement. The band has 99 % confidence by order statistics, which assume no
+// distribution. It is at least as wide as the medians of five parts of the run,
+// without the lowest and the highest, because a disturbance of the machine lasts
+// longer than a turn.
 func band(values []float64) (low, high float64) { //nolint:nonamedreturns // Two numbers.
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))

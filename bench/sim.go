@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 )
 
-// This file simulates a fleet in discrete events, in seconds of its own: hosts that
-// ask one request after the other, servers that answer them one after the other, a
-// leader that all writes pass. It gives what the closed formulas of model.go
-// cannot: how the load is spread in time, what waits, and for how long.
+// This file simulates a fleet by discrete events in virtual seconds. Hosts send one
+// request after the other, servers answer one after the other, and all writes pass
+// through a leader. Unlike the formulas of model.go, the simulation shows the load
+// over time, the queues and the waits.
 
 // Sim says what is simulated. Rates are of one server.
 type Sim struct {
@@ -241,10 +241,10 @@ func (w *world) pause(round int) float64 {
 	return d/2 + w.random.Float64()*d/2
 }
 
-// connect lets a host that lost its connection at 0 come back after the outage:
-// hello is its first request, then is called when it was answered in time. When it is
-// not, the host comes again, and what it asked for is done for nobody: the session that
-// was made ends by another write.
+// connect lets a host that lost its connection at 0 come back after the outage.
+// hello is its first request; then is called when the answer comes in time.
+// Otherwise the host tries again and the server's work is wasted: another write
+// ends the session that it made.
 func (w *world) connect(hello request, then func(at float64, server int)) {
 	t := 0.0
 	for round := 0; t < w.Outage; round++ {

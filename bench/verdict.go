@@ -29,7 +29,7 @@ func (r Row) edges() (low, high float64) { //nolint:nonamedreturns // Two number
 	return value(r), value(r)
 }
 
-// Verdict tells how a row keeps its limit; "" without one.
+// Verdict says how a row keeps its limit; "" without a limit.
 func (r Row) Verdict() string {
 	low, high := r.edges()
 	t := countTolerance
@@ -47,7 +47,7 @@ func (r Row) Verdict() string {
 	return Missed
 }
 
-// Within reports whether the row keeps its limit, nearly at least.
+// Within reports whether the row keeps its limit, at least nearly.
 func (r Row) Within() bool { return r.Verdict() != Missed }
 
 // overlaps reports whether the values of two rows may be the same.
@@ -66,9 +66,9 @@ func (r Row) String() string {
 	return s
 }
 
-// Against returns what met its limit, or nearly, in the former report and misses
-// it now, by more than the bands of both explain. Times of another machine are not
-// compared, ratios and counts are.
+// Against returns the rows that met their limit, or nearly, in the former report
+// and miss it now by more than both bands explain. It compares ratios and counts
+// between machines, but not times.
 func (r Report) Against(former Report) []string {
 	var worse []string
 	for _, row := range r.Rows {
@@ -130,7 +130,7 @@ func (g Agreement) Err() error {
 	return nil
 }
 
-// Write tells people.
+// Write prints the agreement for people.
 func (g Agreement) Write(w io.Writer) error {
 	for _, part := range []struct {
 		name  string
