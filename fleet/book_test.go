@@ -486,7 +486,7 @@ func (b *book) count(name string) {
 	c := b.rollouts[name]
 	active := 0
 	for id, r := range c.hosts {
-		if r.active() || r.State == HostDone && time.Since(c.doneAt[id]) < time.Duration(c.proposal.Strategy.Pause)-10*time.Millisecond {
+		if r.active() || r.State == HostDone && time.Since(c.doneAt[id]) < time.Duration(c.proposal.Strategy.Pause)-10*time.Millisecond && !b.cut(c, c.doneAt[id]) {
 			active++
 		}
 	}

@@ -67,6 +67,7 @@ type coordinator struct {
 	told    Progress             // as last reported
 	toldAt  time.Time
 	zkNow   time.Duration // ZooKeeper's clock less ours
+	zkZxid  int64         // when that was read
 	looked  time.Time     // when the last look began
 }
 
@@ -142,7 +143,7 @@ func (c *coordinator) readClock(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the clock: %w", err)
 	}
-	c.zkNow = time.Until(time.UnixMilli(stat.Mtime))
+	c.zkNow, c.zkZxid = time.Until(time.UnixMilli(stat.Mtime)), stat.Mzxid
 	return nil
 }
 
@@ -384,8 +385,8 @@ func (c *coordinator) datePast(ctx context.Context, call string) error {
 		return err
 	}
 	for i, r := range results {
-		if r.Err != nil {
-			continue
+		if r.Err != nil || r.Stat.Mzxid > c.zkZxid {
+			continue // of this term: the clock may have jumped since it was read
 		}
 		at := c.since(r.Stat.Mtime)
 		if i == 0 && call != "" {

@@ -1,0 +1,54 @@
+package fleet
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
+)
+
+// The clock of ZooKeeper jumps after a new coordinator has read it. What is written
+// after that is not dated by it: a canary that is done then has not baked for an hour.
+func TestCoordinator_ClockJumpsAfterItWasRead(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		const name, id = "r-0000000007", "web-00"
+		candidate := coordinatorPath(root, name) + "/candidate"
+		record := recordPath(root, name, id)
+		done := encode(HostRecord{State: HostDone, Canary: true})
+		if err := w.server.Create(snapshotPath(root, name, config.Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
+			t.Fatal(err)
+		}
+		for _, late := range []bool{false, true} {
+			for path, data := range map[string][]byte{candidate: nil, record: encode(HostRecord{State: HostStarted})} {
+				_ = w.server.Create(path, data) // it may be there
+			}
+			write := func() {
+				if err := w.server.Set(record, done); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !late {
+				write()
+				time.Sleep(time.Minute) // virtual
+			}
+			c := newCoordinator(root, name, id, w.desk, election.Term{Path: candidate}, slog.New(slog.DiscardHandler))
+			if err := c.readClock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if late {
+				w.server.Skew(-time.Hour)
+				write()
+			}
+			if err := c.readHosts(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			ago := time.Since(c.records[id].since).Round(time.Second)
+			if late && ago != 0 || !late && ago != time.Minute {
+				t.Errorf("late: %v: it is done for %s", late, ago)
+			}
+			c.stop()
+		}
+	})
+}
