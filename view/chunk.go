@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Chunk is a run of neighbouring keys of a tree. Two chunks that are equal (==)
-// hold the same keys with the same values, also in different trees, so that what
-// was made of one need not be made again. Unequal chunks may hold the same, too.
+// Chunk is a run of neighbouring keys of a tree. Two equal chunks (==) hold the same keys
+// with the same values, also in different trees. So a caller can reuse the results for an
+// equal chunk. Unequal chunks may hold the same keys and values too.
 type Chunk struct {
 	c        *chunk
 	from, to int
 }
 
-// Len is the number of keys, at most 128.
+// Len returns the number of keys, at most 128.
 func (c Chunk) Len() int { return c.to - c.from }
 
 // At returns the key at place i, from 0.
@@ -23,14 +23,14 @@ func (c Chunk) At(i int) (string, Key) {
 	return e.path, e.key
 }
 
-// Before reports whether c begins at a lesser path than o.
+// Before reports whether the first path of c is less than that of o.
 func (c Chunk) Before(o Chunk) bool {
 	return c.c.entries[c.from].path < o.c.entries[o.from].path
 }
 
-// Chunks yields all keys below a path ("": all) in order, in chunks that
-// neighbouring trees share where nothing was changed. The key at the path itself
-// is not among them.
+// Chunks yields all keys below a path ("": all) in order. They come in chunks; successive
+// trees share the chunks that did not change. Chunks leaves out the key at the path
+// itself.
 func (t *Tree) Chunks(path string) iter.Seq[Chunk] {
 	return func(yield func(Chunk) bool) {
 		all := t.keys.chunks
@@ -46,8 +46,8 @@ func (t *Tree) Chunks(path string) iter.Seq[Chunk] {
 	}
 }
 
-// chunksBelow yields the chunks of the keys with a prefix. Only the first and the last
-// of them are looked into.
+// chunksBelow yields the chunks of the keys with a prefix. It reads the keys of only the
+// first and the last chunk.
 func chunksBelow(all []*chunk, prefix string, yield func(Chunk) bool) {
 	if len(all) == 0 {
 		return

@@ -12,12 +12,12 @@ import (
 // line and the page use these words. Only members that are up may get traffic.
 const (
 	StatusUp          = "up"
-	StatusDraining    = "draining"    // it finishes what it has and takes nothing new
+	StatusDraining    = "draining"    // it finishes its requests and accepts no new ones
 	StatusMaintenance = "maintenance" // an operator took it out
 	StatusDown        = "down"
 )
 
-// Member is one member of a group: typed, validated fields only, for member
+// Member is one member of a group. All fields are typed and validated, because member
 // data is untrusted input.
 type Member struct {
 	ID      string            `json:"id"`               // stable id of the instance, as far as the format has one
@@ -34,14 +34,14 @@ type Member struct {
 	Mzxid   int64             `json:"mzxid"`            // mzxid of the member's znode
 	Created time.Time         `json:"created"`          // ctime of the znode
 
-	// Held says that the member is gone from ZooKeeper and that the guard keeps
-	// it. Status is what it was at last.
+	// Held says that the member is gone from ZooKeeper and that the guard keeps it.
+	// Status is then its last status.
 	Held bool `json:"held"`
 	// Flapping says that the member comes and goes. It is down until it has
 	// been quiet for some time.
 	Flapping bool `json:"flapping,omitempty"`
-	// RawLabels are the labels whose value is text but no token. They must be
-	// quoted for the file that they are written to.
+	// RawLabels are the labels whose value is not a token. A template must quote them
+	// for the file that it writes.
 	RawLabels map[string]string `json:"raw_labels,omitempty"`
 }
 
@@ -61,8 +61,8 @@ func (m *Member) SetLabels(labels map[string]string) {
 	}
 }
 
-// isToken reports whether a label is safe in any file: it has no character
-// that a configuration language or a shell gives a meaning to.
+// isToken reports whether a label is safe in any file: it has no character with a meaning
+// in a configuration language or a shell.
 func isToken(s string) bool {
 	if len(s) > 256 {
 		return false
@@ -77,14 +77,14 @@ func isToken(s string) bool {
 	return true
 }
 
-// StatusAny stands for members of every status, where a status is asked for.
+// StatusAny selects members of every status.
 const StatusAny = "any"
 
-// StatusWords are the words by which members of a status are asked for.
+// StatusWords are the words that select members by status.
 var StatusWords = []string{StatusUp, StatusDraining, StatusMaintenance, StatusDown, StatusAny}
 
-// WithStatus returns the members of a status: one of [StatusWords], or empty
-// for those that may get traffic. False: the word is none of them.
+// WithStatus returns the members that a word of [StatusWords] selects. An empty word
+// selects the members that may get traffic. It returns false for any other word.
 func WithStatus(members []Member, status string) ([]Member, bool) {
 	if !slices.Contains(StatusWords, cmp.Or(status, StatusUp)) {
 		return nil, false
@@ -104,11 +104,11 @@ func WithStatus(members []Member, status string) ([]Member, bool) {
 // MayServe reports whether the member may get traffic: its status is up.
 func (m Member) MayServe() bool { return m.Status == StatusUp }
 
-// Address is host and port joined, with brackets around an IPv6 address.
+// Address returns host and port joined, with brackets around an IPv6 address.
 func (m Member) Address() string { return joinHostPort(m.Host, m.Port) }
 
-// Tags are the names of the labels that are tags, sorted: those with an empty
-// value, or "true".
+// Tags returns the sorted names of the labels that are tags: those whose value is empty
+// or "true".
 func (m Member) Tags() []string {
 	tags := []string{}
 	for name, v := range m.Labels {
@@ -120,7 +120,7 @@ func (m Member) Tags() []string {
 	return tags
 }
 
-// Meta are the labels that are no tags.
+// Meta returns the labels that are not tags.
 func (m Member) Meta() map[string]string {
 	meta := map[string]string{}
 	for name, v := range m.Labels {
@@ -140,7 +140,7 @@ func (m Member) Equal(o Member) bool {
 		m.Czxid == o.Czxid && maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels) && maps.Equal(m.RawLabels, o.RawLabels)
 }
 
-// Rejected is a child of a group that was not taken as a member, and why.
+// Rejected is a child of a group that is not accepted as a member, with the reason.
 type Rejected struct {
 	Znode  string `json:"znode"`
 	Reason string `json:"reason"`
@@ -151,11 +151,13 @@ type Group struct {
 	Name    string   // label of the group block, or the child's name in a set of groups
 	Path    string   // group znode
 	Members []Member // sorted by host, port, name; without duplicates
-	// OnEmpty is what templates do when there is no member: keep, render or fail.
+	// OnEmpty says what templates do when the group has no members: keep, render or
+	// fail.
 	OnEmpty string
 	// Rejected are children that are not members: garbage, not allowed, duplicate.
 	Rejected []Rejected
-	// Holding is set while the guard keeps members that are gone: since when.
+	// Holding is the time since when the guard keeps members that are gone; zero: it
+	// keeps none.
 	Holding time.Time
 	// Missing says that the group znode does not exist.
 	Missing bool

@@ -22,10 +22,10 @@ type Key struct {
 
 func (k Key) same(o Key) bool { return bytes.Equal(k.Value, o.Value) }
 
-// Keys are the keys of a tree in bytewise order of their paths, immutable. They
-// lie in chunks, and an edit copies the chunks that it touches: the next Keys
-// share the others, so that both an edit and a comparison of neighbours cost
-// little more than what changed. A key costs its path, its value and 48 bytes.
+// Keys are the keys of a tree in bytewise order of their paths. They are immutable. They
+// are stored in chunks. An edit copies only the chunks that it changes, and the new Keys
+// share the others. So the cost of an edit, and of a comparison with the former Keys,
+// depends on the size of the change. A key costs its path, its value and 48 bytes.
 //
 // The zero value and nil have no keys.
 type Keys struct {
@@ -33,7 +33,7 @@ type Keys struct {
 	n      int
 }
 
-// maxChunk bounds the entries of a chunk: what an edit of one key copies.
+// maxChunk bounds the entries of a chunk. An edit of one key copies one chunk.
 const maxChunk = 128
 
 type chunk struct{ entries []entry }
@@ -61,7 +61,7 @@ func sortedPaths(m map[string][]byte) []string {
 	return paths
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (k *Keys) Len() int {
 	if k == nil {
 		return 0
@@ -85,7 +85,7 @@ func (k *Keys) All() iter.Seq2[string, Key] {
 	return func(yield func(string, Key) bool) { k.walk("", yield) }
 }
 
-// walk calls fn for each key from a path on until it returns false.
+// walk calls fn for each key from a path on, until fn returns false.
 func (k *Keys) walk(from string, fn func(string, Key) bool) {
 	for c := k.seek(from); !c.end(); c.next() {
 		if e := c.entry(); !fn(e.path, e.key) {
@@ -94,8 +94,8 @@ func (k *Keys) walk(from string, fn func(string, Key) bool) {
 	}
 }
 
-// find returns where a path is, or where it belongs: the chunk, and the place in
-// it. Without chunks both are 0.
+// find returns the place of a path, or the place where to insert it: the chunk, and the
+// index in the chunk. Without chunks both are 0.
 func find(chunks []*chunk, path string) (int, int, bool) {
 	c := sort.Search(len(chunks), func(i int) bool { return chunks[i].entries[0].path > path }) - 1
 	if c < 0 {
@@ -136,9 +136,8 @@ func (c *cursor) settle() {
 	}
 }
 
-// Diff calls fn for each key that o has with another value, or that only one of
-// both has (the other is nil then), in order. Chunks that they share are not
-// looked into.
+// Diff calls fn, in order, for each key whose value differs in o, and for each key that
+// only one of the two has; the other value is then nil. It skips shared chunks.
 func (k *Keys) Diff(o *Keys, fn func(path string, old, now *Key)) {
 	diff(k.seek(""), o.seek(""), "", func(a, b *entry) bool {
 		switch {
@@ -163,8 +162,8 @@ func (k *Keys) sameRange(o *Keys, prefix string) bool {
 	return same
 }
 
-// diff walks side by side as long as paths have the prefix, and calls fn for what
-// differs until it returns false.
+// diff walks a and b side by side while their paths have the prefix. It calls fn for each
+// difference, until fn returns false.
 func diff(a, b cursor, prefix string, fn func(a, b *entry) bool) {
 	for {
 		a.skip(&b)
@@ -197,7 +196,7 @@ func diff(a, b cursor, prefix string, fn func(a, b *entry) bool) {
 	}
 }
 
-// skip leaves out what both share.
+// skip skips the chunks that both share.
 func (c *cursor) skip(o *cursor) {
 	for !c.end() && !o.end() && c.chunks[0] == o.chunks[0] && c.i == o.i {
 		c.chunks, c.i = c.chunks[1:], 0
@@ -205,7 +204,7 @@ func (c *cursor) skip(o *cursor) {
 	}
 }
 
-// below returns the entry, nil if its path does not have the prefix.
+// below returns the entry, or nil if its path does not have the prefix.
 func (c *cursor) below(prefix string) *entry {
 	if c.end() || !strings.HasPrefix(c.entry().path, prefix) {
 		return nil

@@ -2,7 +2,7 @@ package view
 
 import "slices"
 
-// KeysEdit makes new Keys of former ones. It is not safe for concurrent use.
+// KeysEdit makes new Keys from existing ones. It is not safe for concurrent use.
 type KeysEdit struct {
 	from   *Keys
 	chunks []*chunk
@@ -18,7 +18,7 @@ func (k *Keys) Edit() *KeysEdit {
 	return &KeysEdit{from: k, chunks: k.chunks, n: k.n}
 }
 
-// Get returns the key at a path as the edit has it so far.
+// Get returns the key at a path, with the changes so far.
 func (e *KeysEdit) Get(path string) (Key, bool) {
 	if c, i, ok := find(e.chunks, path); ok {
 		return e.chunks[c].entries[i].key, true
@@ -26,8 +26,7 @@ func (e *KeysEdit) Get(path string) (Key, bool) {
 	return Key{}, false
 }
 
-// Set sets the key at a path. Many paths are best set in order: then the chunks
-// are full.
+// Set sets the key at a path. Set many paths in order, so that the chunks are full.
 func (e *KeysEdit) Set(path string, key Key) {
 	e.begin()
 	if len(e.chunks) == 0 {
@@ -68,8 +67,8 @@ func (e *KeysEdit) Delete(path string) {
 	e.join(c)
 }
 
-// Done returns the new Keys; the former ones if nothing was changed. The edit
-// must not be used any more.
+// Done returns the new Keys, or the former ones if nothing changed. Do not use the edit
+// after it.
 func (e *KeysEdit) Done() *Keys {
 	if e.own == nil {
 		return e.from
@@ -98,7 +97,7 @@ func (e *KeysEdit) owned(c int) *chunk {
 	return e.chunks[c]
 }
 
-// split halves a full chunk and returns where what belonged at place i does now.
+// split halves a full chunk and returns the new place of index i.
 func (e *KeysEdit) split(c, i int) (int, int) {
 	old := e.chunks[c].entries
 	half := len(old) / 2

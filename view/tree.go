@@ -17,8 +17,8 @@ type Tree struct {
 	Layout string
 	// Digest is the digest of a versioned tree ("sha256:..."), else empty.
 	Digest string
-	// Previous is the version before this one in a versioned tree, and Rollout
-	// the name of the rollout that brings this version; empty without one.
+	// Previous is the version before this one in a versioned tree. Rollout is the name
+	// of the rollout of this version; empty without a rollout.
 	Previous int64
 	Rollout  string
 	// Last is the largest czxid, mzxid or pzxid that was read.
@@ -65,13 +65,13 @@ func (t *Tree) SameKeys(o *Tree) bool {
 	return t.keys == o.keys || t.keys.Len() == o.keys.Len() && t.keys.sameRange(o.keys, "")
 }
 
-// Version is the generation as templates show it.
+// Version returns the generation in the form that templates show.
 func (t *Tree) Version() string { return strconv.FormatInt(t.Generation, 10) }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (t *Tree) Len() int { return t.keys.Len() }
 
-// Keys are the keys themselves, for producers and comparisons.
+// Keys returns the keys themselves, for producers and comparisons.
 func (t *Tree) Keys() *Keys { return t.keys }
 
 // Get returns the key at the path.
@@ -90,8 +90,8 @@ func (t *Tree) Walk(prefix string, fn func(path string, k Key) bool) {
 	t.keys.walk(prefix, func(p string, k Key) bool { return strings.HasPrefix(p, prefix) && fn(p, k) })
 }
 
-// SharesBelow reports whether both trees hold the same thing at and below
-// prefix, without comparing what they share.
+// SharesBelow reports whether both trees hold the same keys and values at and below
+// prefix. It does not compare shared chunks.
 func (t *Tree) SharesBelow(o *Tree, prefix string) bool {
 	if t == o || t.keys == o.keys {
 		return true

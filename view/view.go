@@ -2,9 +2,8 @@
 // agent (config trees, groups, elections) to the templates: [Tree], [Group],
 // [Member], [Leader], and the [View] that is made of them.
 //
-// Guarantees: every value is immutable once made, so it can be shared between
-// goroutines without a lock; a View keeps what did not change by reference,
-// so that With costs nothing that depends on the size of the rest.
+// Guarantees: every value is immutable, so goroutines can share it without a lock. A View
+// keeps unchanged values by reference, so the cost of With does not depend on their size.
 //
 // Not here: reading ZooKeeper, rendering, or any I/O.
 package view
@@ -36,26 +35,25 @@ type Source struct {
 // String returns the source as it is referred to in settings: "config.web".
 func (s Source) String() string { return string(s.Kind) + "." + s.Name }
 
-// Update is a new state of one source. A producer sends one for each change
-// that matters, whole and immutable. It is implemented by *Tree, *Group,
-// *Groups and *Leader.
+// Update is a new state of one source: whole and immutable. A producer sends one for each
+// relevant change. *Tree, *Group, *Groups and *Leader implement it.
 type Update interface {
-	// Source names what the update is about.
+	// Source returns the source of the update.
 	Source() Source
-	// Zxid is the largest czxid, mzxid or pzxid that was read for this
-	// state: the change as the ledger knows it (it grows with each change).
+	// Zxid returns the largest czxid, mzxid or pzxid that was read for this state. It
+	// grows with each change.
 	Zxid() int64
-	// Equal reports whether other is the same state of the same source, so
-	// that nothing needs to be done for it.
+	// Equal reports whether other is the same state of the same source. Then there is
+	// nothing to do.
 	Equal(other Update) bool
 }
 
-// Leader is who leads one election, as this agent sees it.
+// Leader is the leader of one election, as this agent sees it.
 type Leader struct {
 	Name string `json:"name"` // label of the election block
 	Path string `json:"path"`
-	ID   string `json:"id"`   // candidate id of the leader; empty when nobody leads
-	Term int64  `json:"term"` // czxid of the leader's znode; 0 when nobody leads
+	ID   string `json:"id"`   // candidate id of the leader; empty without a leader
+	Term int64  `json:"term"` // czxid of the leader's znode; 0 without a leader
 	Mine bool   `json:"mine"` // this agent leads, and its lease holds
 }
 
@@ -71,8 +69,8 @@ func (l *Leader) Equal(other Update) bool {
 	return ok && o != nil && *l == *o
 }
 
-// View is everything that templates may look at: the newest state of each
-// source. It is immutable; the zero value is an empty view.
+// View is the data for templates: the newest state of each source. It is immutable. The
+// zero value is an empty view.
 type View struct {
 	// Agent is the agent's id and host as templates see them.
 	Agent Agent
@@ -82,7 +80,7 @@ type View struct {
 	updates map[Source]Update
 }
 
-// Agent is what a template may know about its own agent.
+// Agent describes a template's own agent.
 type Agent struct {
 	ID   string `json:"id"`
 	Host string `json:"host"`
@@ -97,7 +95,7 @@ func (v View) With(u Update) View {
 	return v
 }
 
-// Without returns a view that does not know the source.
+// Without returns a view without the source.
 func (v View) Without(s Source) View {
 	if _, ok := v.updates[s]; !ok {
 		return v
@@ -108,13 +106,13 @@ func (v View) Without(s Source) View {
 	return v
 }
 
-// Get returns the newest state of a source; nil when it has not reported.
+// Get returns the newest state of a source, or nil when the source has not reported.
 func (v View) Get(s Source) Update { return v.updates[s] }
 
 // Has reports whether all of the sources have reported.
 func (v View) Has(sources ...Source) bool { return len(v.Missing(sources...)) == 0 }
 
-// Missing returns those of the sources that have not reported, in order.
+// Missing returns the sources that have not reported, in order.
 func (v View) Missing(sources ...Source) []Source {
 	var missing []Source
 	for _, s := range sources {
@@ -168,8 +166,8 @@ func (v View) Leader(name string) (*Leader, bool) {
 	return l, ok
 }
 
-// Untyped makes the Run of a source, which calls up with its own kind of update,
-// one that takes any: for a program that collects many sources in one place.
+// Untyped converts the Run of a source: the result calls up with an Update instead of the
+// source's own type. It is for a program that collects many sources in one place.
 func Untyped[S any, U Update](run func(context.Context, S, func(U)) error) func(context.Context, S, func(Update)) error {
 	return func(ctx context.Context, s S, up func(Update)) error {
 		return run(ctx, s, func(u U) { up(u) })
