@@ -11,8 +11,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// campaign is one candidacy after the other. It returns the cause when ctx or
-// the session has ended, and what the server refuses.
+// campaign runs one candidacy after another. It returns the cause when ctx or the
+// session has ended, and an error that the server returned.
 func (c *Candidate) campaign(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) error {
 	tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
 	for {
@@ -51,7 +51,7 @@ func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participa
 		if err = participant.Wait(own); err == nil {
 			err = c.lead(own, s, participant, tell)
 		}
-		// Suspended, and the session lives on: our znode stands.
+		// After a suspension that the session survived, our znode still exists.
 		if !errors.Is(err, session.ErrSuspended) || own.Err() != nil || s.Context().Err() != nil {
 			break
 		}
@@ -85,11 +85,11 @@ func (c *Candidate) end(cur *candidacy) {
 	close(cur.done)
 }
 
-// leaveWait is how long a candidate waits for its znode to be deleted; after that
-// the delete goes on in the background, for as long as the session lives.
+// leaveWait is how long a candidate waits for the delete of its znode. After that the
+// delete continues in the background, as long as the session lives.
 const leaveWait = 5 * time.Second
 
-// leave deletes the znode, or leaves it standing for a successor.
+// leave deletes the znode, or keeps it for a successor.
 func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *recipe.Participant, why error) error {
 	switch {
 	case s.Context().Err() != nil, errors.Is(why, recipe.ErrLost):
@@ -109,8 +109,8 @@ func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *
 	return nil
 }
 
-// lead holds one term, from the proof that our znode stands until Lead has
-// returned. It returns why the term ended.
+// lead holds one term, from the proof that our znode exists until Lead has returned. It
+// returns why the term ended.
 func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *recipe.Participant, tell func(view.Leader)) error {
 	hold, err := participant.Hold(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *r
 	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
 	tell(leader)
 	deposed := make(chan struct{})
-	go func() { // tells at once, however long Lead takes to return
+	go func() { // report the end at once, however long Lead takes to return
 		defer close(deposed)
 		<-term.Done()
 		tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})

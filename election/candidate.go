@@ -21,26 +21,25 @@ var ErrResigned = errors.New("resigned")
 type Config struct {
 	Name string // of the election, in updates, logs and metrics
 	Path string // its candidates are the children
-	ID   string // what our znode says
+	ID   string // data of our znode
 	// Dialect is recipe.Curator (LeaderLatch, the default),
 	// recipe.CuratorSelector (LeaderSelector) or recipe.Kazoo.
 	Dialect string
-	// JoinDelay is how long the candidate waits before it joins, so
-	// that of candidates that start together others stand first. Nobody who
-	// leads is deposed.
+	// JoinDelay is how long the candidate waits before it joins. So other candidates
+	// that start at the same time come first. A candidate that leads keeps leading.
 	JoinDelay time.Duration
 	// Once ends Run after the first term: the candidate leads once, and leaves.
 	Once bool
-	// Observe makes updates tell who leads while another does. Each change of
-	// the leader then wakes every candidate that observes.
+	// Observe makes updates name the leader while another candidate leads. Each
+	// change of the leader then wakes every candidate that observes.
 	Observe bool
-	// Keep leaves the candidate's znode standing when the context of Run ends,
-	// for a later Run, or for a process that takes the session over. It still
-	// stands in line, and may lead with nobody at work, until the session ends.
+	// Keep keeps the candidate's znode when the context of Run ends, for a later Run,
+	// or for a process that takes the session over. Until the session ends, the znode
+	// stays in line. It may become the leader's znode while no process does the work.
 	Keep bool
-	// Lead is called for the length of each term. Its context ends, with a
-	// cause, when the term does; it must return within a third of the session
-	// timeout after that. If it returns earlier, the candidate resigns.
+	// Lead is called once in each term. Its context ends with the term, with a
+	// cause. Lead must return within a third of the session timeout after that. If it
+	// returns before the end of the term, the candidate resigns.
 	Lead    func(ctx context.Context, t Term)
 	Logger  *slog.Logger // nil: discard
 	Metrics *Metrics     // nil: none
@@ -52,7 +51,7 @@ type Candidate struct {
 
 	mu  sync.Mutex // mu guards what follows
 	cur *candidacy // what Resign ends; nil: none
-	old *kept      // a znode that was left standing; nil: none
+	old *kept      // a znode that was kept; nil: none
 	was bool       // it has led
 }
 
@@ -72,7 +71,7 @@ func (c *Candidate) led() bool {
 // candidacy is one znode's way from joining to leaving.
 type candidacy struct {
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the znode is gone, or was left standing
+	done   chan struct{} // closed when the znode is gone, or was kept
 	err    error         // of leaving; valid when done is closed
 }
 
@@ -91,11 +90,10 @@ func New(cfg Config) *Candidate {
 	return &Candidate{cfg: cfg}
 }
 
-// Run campaigns, leads, and campaigns again, until ctx or the session ends. It
-// calls up with who leads, at once and on each change, from one goroutine; up may
-// be nil.
-// It returns nil when ctx is done, or after the first term of a candidate that
-// leads once, and an error when it cannot go on in this session.
+// Run campaigns, leads, and campaigns again, until ctx or the session ends. It calls up
+// with the leader, at once and on each change, from one goroutine. up may be nil.
+// It returns nil when ctx is done, or after the first term if the configuration says
+// Once. It returns an error when it cannot continue in this session.
 func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
 	participants, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
 	if err != nil {
@@ -124,8 +122,8 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 	return fmt.Errorf("election %s: %w", c.cfg.Name, failed)
 }
 
-// observe follows who leads. Its errors end with the session or with ctx, which
-// the campaign sees too; others leave the leader unknown.
+// observe follows the leader. When ctx or the session ends, the campaign notices that
+// too. Other errors leave the leader unknown.
 func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) {
 	err := participants.Follow(ctx, s, func(l recipe.Leader) { tell(leaderOf(c.cfg.Name, c.cfg.Path, l)) })
 	if ctx.Err() == nil && s.Context().Err() == nil {
@@ -133,9 +131,9 @@ func (c *Candidate) observe(ctx context.Context, s *session.Session, participant
 	}
 }
 
-// Resign ends the term, or the wait for one, deletes our znode, and waits for
-// that. Run then rests for a third of the session timeout and joins
-// again, at its end. It returns nil when there is nothing to resign from.
+// Resign ends the term, or the wait for one, and deletes our znode. It returns when the
+// znode is deleted. Run then rests for a third of the session timeout and joins again, at
+// the end of the line. Resign returns nil when the candidate does not stand.
 func (c *Candidate) Resign(ctx context.Context) error {
 	c.mu.Lock()
 	cur, old := c.cur, c.old

@@ -4,11 +4,10 @@
 //	<path>/_c_<uuid>-latch-<sequence>    ephemeral sequential, data = candidate id
 //
 // Steps (ZooKeeper Recipes, "Leader Election"; Hunt and others, Simple Locks
-// without Herd Effect; the layout is Apache Curator's LeaderLatch): create;
-// list; the first in order leads; everybody else watches the nearest
-// predecessor, and its own znode. A candidate believes in its turn only after it
-// has read its own znode, found it owned by its session, and nothing has happened
-// to it since.
+// without Herd Effect; the layout is Apache Curator's LeaderLatch): create; list. The
+// first in order leads. Every other candidate watches its nearest predecessor and its
+// own znode. A candidate leads only after it has read its own znode, has found that its
+// session owns it, and has seen no event for it since.
 //
 // # Guarantees
 //
@@ -18,15 +17,15 @@
 //     leadership to another: at two thirds of the session timeout without an
 //     answer (session.ErrSuspended), when the znode is gone (recipe.ErrLost), on
 //     [Candidate.Resign] (ErrResigned), with the session, or with Run's context.
-//   - A departure wakes one candidate, which leads after one request, a list,
-//     whatever the number of candidates: that its znode is its own it has read,
-//     with a watch, while it waited.
-//   - A suspension that ends within the session keeps the place: the term goes
-//     on under its number. So does a session that another process has resumed.
+//   - A departure wakes one candidate. That candidate leads after one request, a
+//     list, whatever the number of candidates: it has read its own znode, with a
+//     watch, while it waited.
+//   - A suspension that ends within the session keeps the place: the term continues
+//     under its number. So does the term of a session that another process resumes.
 //
 // # Not here
 //
-// Leading is not exclusive against a process that is paused between its look at
-// the clock and its act; the fence is for that. Candidates of equal rank lead in
-// the order in which they came, and nobody is deposed for a better one.
+// A leader that pauses between its check of the clock and its act may act together with
+// the next one; the fence is for that. Candidates lead in the order of arrival. A leader
+// never has to leave for a better candidate.
 package election

@@ -31,9 +31,9 @@ func (c *Candidate) enter(ctx context.Context, s *session.Session, participants 
 	return participants.Join(ctx, s, []byte(c.cfg.ID))
 }
 
-// adopt looks for what a former process of this session left there. The
-// first candidate that says our id is kept, all others of the session are
-// deleted: nobody would ever make them leave. nil means that there is none.
+// adopt looks for candidates that a former process of this session left. It keeps the
+// first one with our id. It deletes all others of the session, because no process would
+// ever make them leave. It returns nil when it found no candidate with our id.
 func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants *recipe.Participants) (*recipe.Participant, error) {
 	paths, err := s.Ephemerals(ctx, c.cfg.Path)
 	if errors.Is(err, session.ErrUnimplemented) {

@@ -8,12 +8,12 @@ import (
 // state is one thing that Run has learned.
 type state struct {
 	mine *view.Leader // what our own candidacy knows: whether we lead
-	seen *view.Leader // who stands first
+	seen *view.Leader // the first in line
 }
 
-// report turns states into updates: our own term counts first, then what was
-// seen. It sends only what differs from the update before, and returns when
-// states is closed.
+// report turns states into updates: our own term counts first, then the observed leader.
+// It sends an update only if it differs from the one before. It returns when states is
+// closed.
 func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 	nobody := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path}
 	mine, seen, observed := nobody, nobody, !c.cfg.Observe
@@ -29,7 +29,7 @@ func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 		if mine.Mine {
 			now = mine
 		}
-		// While nothing is known yet, nothing is told.
+		// Send no update while the leader is unknown.
 		if !mine.Mine && !observed || last != nil && *last == now {
 			continue
 		}
@@ -42,7 +42,7 @@ func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 	c.cfg.Metrics.leads(c.cfg.Name, false)
 }
 
-// leaderOf is the update that tells of the leader.
+// leaderOf returns the update for the leader.
 func leaderOf(name, path string, l recipe.Leader) view.Leader {
 	return view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Term is one time of leading.
+// Term is one period of leadership.
 type Term struct {
 	// ID numbers the term: the czxid of the leader's znode. It grows from
 	// leader to leader and is the fencing token.
@@ -20,17 +20,17 @@ type Term struct {
 	Session *session.Session // whose znode leads
 }
 
-// Guard is the operation that makes a multi fail when the term is over. The path
-// holds a GUID, so it is never another candidate's.
+// Guard returns an operation that makes a multi fail when the term is over. The path
+// contains a GUID, so it never belongs to another candidate.
 func (t Term) Guard() session.Op { return session.CheckOp(t.Path, -1) }
 
-// Held reports whether the lease of the term's session runs: to be asked before
-// each act, besides the context of the term.
+// Held reports whether the lease of the term's session runs. Check it before each act, in
+// addition to the context of the term.
 func (t Term) Held() bool { return t.Session.Held() }
 
-// Observe follows who leads the election at path without being a candidate,
-// until ctx or the session ends; it returns the cause. It calls up at once and
-// on each change of the leader, with an empty ID while nobody leads.
+// Observe follows the leader of the election at path, without being a candidate. It ends
+// with ctx or the session, and returns the cause. It calls up at once and on each change
+// of the leader. The ID is empty while there is no leader.
 func Observe(ctx context.Context, s *session.Session, path, dialect string, up func(view.Leader)) error {
 	participants, err := recipe.Candidates(path, dialect, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func Observe(ctx context.Context, s *session.Session, path, dialect string, up f
 	return fmt.Errorf("observe election %s: %w", path, err)
 }
 
-// Metrics are those of all candidates of a process. A nil *Metrics counts nothing.
+// Metrics are the metrics of all candidates of a process. A nil *Metrics counts nothing.
 type Metrics struct {
 	leader *prometheus.GaugeVec
 	terms  *prometheus.CounterVec
