@@ -2,11 +2,11 @@
 // sessions with ZooKeeper. It is a package of its own so that programs without
 // Kerberos do not carry it.
 //
-// Guarantees: the client and the server prove their identities to each other.
-// A service ticket is kept in memory and used by every connection. The session has
-// it renewed in the background when a fifth of its life is left; while no KDC
-// answers, the old one is used as long as it is valid. Key tables and credential caches are
-// read anew for each ticket, so that renewed ones are used.
+// Guarantees: the client and the server prove their identities to each other. The
+// mechanism keeps a service ticket in memory, and every connection uses it. The session
+// renews it in the background when a fifth of its life is left. While no KDC answers, the
+// mechanism uses the old ticket as long as it is valid. It reads key tables and
+// credential caches again for each ticket, so it uses renewed ones.
 //
 // Not here: protection of the connection (only the quality of protection "auth";
 // use TLS), and encryption types older than AES.
@@ -81,7 +81,7 @@ func (t *ticket) stale(now time.Time) bool { return t == nil || now.After(t.rene
 
 func (t *ticket) valid(now time.Time) bool { return t != nil && now.Before(t.end) }
 
-// New checks cfg and returns the mechanism. It asks nobody and reads no file.
+// New checks cfg and returns the mechanism. It does no I/O.
 func New(cfg Config) (*Mechanism, error) {
 	switch {
 	case (cfg.Keytab == "") == (cfg.CredentialCache == ""):
@@ -93,10 +93,10 @@ func New(cfg Config) (*Mechanism, error) {
 	return &Mechanism{cfg: cfg, tickets: map[string]*ticket{}}, nil
 }
 
-// Name is GSSAPI.
+// Name returns "GSSAPI".
 func (*Mechanism) Name() string { return "GSSAPI" }
 
-// Prepare gets a ticket for a server when there is none that is valid.
+// Prepare gets a ticket for a server, unless it has a valid one.
 func (m *Mechanism) Prepare(host string) error {
 	spn := m.serverPrincipal(host)
 	if m.ticket(spn).valid(time.Now()) {
@@ -104,7 +104,7 @@ func (m *Mechanism) Prepare(host string) error {
 	}
 	m.asking.Lock()
 	defer m.asking.Unlock()
-	if m.ticket(spn).valid(time.Now()) { // somebody else has got it
+	if m.ticket(spn).valid(time.Now()) { // another goroutine has got it meanwhile
 		return nil
 	}
 	return m.replace(spn)
@@ -116,9 +116,9 @@ const (
 	maxRetry = time.Minute
 )
 
-// Renew gets a new ticket for a server when the one at hand is stale. While that
-// fails it is tried again four times in what is left of the old one's life, and each
-// minute when it has ended.
+// Renew gets a new ticket for a server when the current one is stale. After a failure it
+// is tried again, four times in the rest of the old ticket's life, and every minute after
+// its end.
 func (m *Mechanism) Renew(host string) (time.Duration, error) {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -155,7 +155,7 @@ func (m *Mechanism) replace(spn string) error {
 	return nil
 }
 
-// Begin starts the exchange of one connection with the ticket at hand.
+// Begin starts the exchange of one connection with the current ticket.
 func (m *Mechanism) Begin(host string) (session.SASLExchange, error) {
 	t := m.ticket(m.serverPrincipal(host))
 	if !t.valid(time.Now()) {
@@ -164,7 +164,7 @@ func (m *Mechanism) Begin(host string) (session.SASLExchange, error) {
 	return &exchange{ticket: t}, nil
 }
 
-// serverPrincipal is the principal of a server, without a realm.
+// serverPrincipal returns the principal of a server, without a realm.
 func (m *Mechanism) serverPrincipal(host string) string {
 	if !strings.Contains(m.cfg.Service, "/") {
 		return m.cfg.Service + "/" + host
@@ -172,7 +172,7 @@ func (m *Mechanism) serverPrincipal(host string) string {
 	return strings.ReplaceAll(m.cfg.Service, "_HOST", host)
 }
 
-// clientPrincipal is the client's name and realm.
+// clientPrincipal returns the client's name and realm.
 func (m *Mechanism) clientPrincipal(conf *config.Config) (string, string, error) {
 	name, realm, ok := strings.Cut(m.cfg.Principal, "@")
 	if !ok {
@@ -219,7 +219,7 @@ func (m *Mechanism) ask(spn string) (*ticket, error) {
 	return &ticket{realm: tgt.realm, cname: tgt.cname, ticket: rep.Ticket, key: part.Key, began: began, end: part.EndTime}, nil
 }
 
-// login returns the ticket-granting ticket, new or of the cache.
+// login returns the ticket-granting ticket: a new one, or that of the cache.
 func (m *Mechanism) login(conf *config.Config) (*client.Client, *ticket, error) {
 	if m.cfg.CredentialCache != "" {
 		return m.cached(conf)
@@ -272,7 +272,7 @@ func (m *Mechanism) cached(conf *config.Config) (*client.Client, *ticket, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	// The client renews the ticket in a goroutine of its own; we ask anew.
+	// The client would renew the ticket in its own goroutine. We get new ones ourselves.
 	cl.Destroy()
 	cl.Credentials = cache.GetClientCredentials()
 	t := &ticket{realm: realm, cname: cname, key: entry.Key}
@@ -282,8 +282,8 @@ func (m *Mechanism) cached(conf *config.Config) (*client.Client, *ticket, error)
 	return cl, t, nil
 }
 
-// explain says in words what a KDC or the library meant. What only another
-// credential or setting can mend matches session.ErrAuthFailed.
+// explain describes an error of a KDC or of the library in words. If only another
+// credential or setting can help, the error matches session.ErrAuthFailed.
 func (m *Mechanism) explain(spn string, err error) error {
 	text := err.Error()
 	has := func(parts ...string) bool {
