@@ -22,14 +22,13 @@
 //
 // # Guarantees
 //
-// Replies, errors, watches and their order are those of ZooKeeper 3.8; this
-// module's tests compare them with a real server. When the test has ended, nothing
-// of the server is left.
+// Replies, errors, watches and their order are those of ZooKeeper 3.8. This module's
+// tests compare them with a real server. The server ends with the test.
 //
 // # Not here
 //
-// Quorums, TLS, SASL and disks: what depends on them is tested against a real
-// ensemble. The server is for tests only.
+// Quorums, TLS, SASL and disks: test what depends on them against a real ensemble. The
+// server is for tests only.
 package zktest
 
 import (
@@ -66,11 +65,11 @@ type Server struct {
 
 // Options configure a server. The zero value of a field means its default.
 type Options struct {
-	// TickTime is what expiries are rounded up to; 2 s. A server grants session
-	// timeouts of 2 to 20 ticks.
+	// TickTime is the server's tick, 2 s by default. It rounds expiries up to a tick,
+	// and grants session timeouts of 2 to 20 ticks.
 	TickTime time.Duration
-	// Version is whose ways the server has, as in "3.5", "3.8" (the default) or
-	// "3.9".
+	// Version is the ZooKeeper version that the server imitates: "3.5", "3.8" (the
+	// default) or "3.9", for example.
 	Version string
 }
 
@@ -86,8 +85,8 @@ func NewServer(tb testing.TB, opts ...Options) *Server {
 	return s
 }
 
-// Config is how the client of that name reaches the server. The session timeout is
-// the library's default; a test may change it and every other field.
+// Config returns a configuration with which the client of that name reaches the server.
+// The session timeout is the library's default. A test may change every field.
 func (s *Server) Config(client string) session.Config {
 	return session.Config{Servers: []string{address(client)}, Dial: s.zk.Dial}
 }
@@ -102,8 +101,7 @@ func addresses(clients []string) []string {
 	return list
 }
 
-// Session opens a session for the client of that name. It is closed when the test
-// ends.
+// Session opens a session for the client of that name. The end of the test closes it.
 func (s *Server) Session(tb testing.TB, client string) *session.Session {
 	tb.Helper()
 	z, err := session.Dial(tb.Context(), s.Config(client))
@@ -114,8 +112,8 @@ func (s *Server) Session(tb testing.TB, client string) *session.Session {
 	return z
 }
 
-// Manager starts a session manager for the client of that name: its sessions
-// follow one another until the test ends.
+// Manager starts a session manager for the client of that name. It runs until the test
+// ends.
 func (s *Server) Manager(tb testing.TB, client string) *session.Manager {
 	tb.Helper()
 	m, err := session.New(s.Config(client))
@@ -150,8 +148,8 @@ func (s *Server) Listen(tb testing.TB) string {
 // directions, until Heal. Without names it concerns all clients.
 func (s *Server) Partition(clients ...string) { s.zk.Partition(addresses(clients)...) }
 
-// CutReplies makes packets from the server to the clients vanish, until Heal: the
-// server still does what it is asked.
+// CutReplies makes packets from the server to the clients vanish, until Heal. The server
+// still carries out their requests.
 func (s *Server) CutReplies(clients ...string) { s.zk.CutServerToClient(addresses(clients)...) }
 
 // DropConnections ends the connections of the clients. They connect again.
@@ -160,8 +158,8 @@ func (s *Server) DropConnections(clients ...string) { s.zk.DropConnections(addre
 // Heal ends Partition and CutReplies.
 func (s *Server) Heal(clients ...string) { s.zk.Heal(addresses(clients)...) }
 
-// Stop stops the server as a power failure does; sessions and znodes are kept
-// until Start. While it is stopped no session expires.
+// Stop stops the server like a power failure. It keeps sessions and znodes until Start.
+// No session expires meanwhile.
 func (s *Server) Stop() { s.zk.Stop() }
 
 // Start ends Stop.
@@ -170,15 +168,15 @@ func (s *Server) Start() { s.zk.Start() }
 // Expire ends a session now, as if its client had been silent for its timeout.
 func (s *Server) Expire(z *session.Session) { s.zk.ExpireSession(z.ID()) }
 
-// LoseReply loses the reply to the nth request of the kind from now on, counted
-// from 1, and drops that connection: applied says whether the server does what
-// the request asks. The channel is closed when it has happened.
+// LoseReply loses the reply to the nth request of the kind from now on, counted from 1,
+// and drops that connection. applied says whether the server applies the request. The
+// channel is closed when that has happened.
 func (s *Server) LoseReply(op Op, n int, applied bool) <-chan struct{} {
 	return s.zk.LoseReply(int32(op), n, !applied)
 }
 
-// Delay holds back the replies to requests of the kind; 0 ends it. The request
-// is applied at once.
+// Delay delays the replies to requests of the kind; 0 ends it. The server applies the
+// requests at once.
 func (s *Server) Delay(op Op, d time.Duration) { s.zk.Delay(int32(op), d) }
 
 // Put creates the znode, with its parents, or sets its data, as another client
@@ -209,7 +207,7 @@ func (s *Server) Remove(tb testing.TB, path string) {
 	}
 }
 
-// Data returns what the znode holds; ok is false when there is none.
+// Data returns the data of the znode. ok is false when the znode does not exist.
 func (s *Server) Data(path string) (data string, ok bool) { //nolint:nonamedreturns // the second tells of the first
 	n, err := s.zk.Get(path)
 	return string(n.Data), err == nil
@@ -221,8 +219,8 @@ func (s *Server) List(path string) []string {
 	return names
 }
 
-// Owner returns the id of the session that the ephemeral znode belongs to; 0 for
-// any other, and for none.
+// Owner returns the id of the session that owns the ephemeral znode. It is 0 for any other
+// znode, and when the znode does not exist.
 func (s *Server) Owner(path string) int64 {
 	n, err := s.zk.Get(path)
 	if err != nil {

@@ -10,10 +10,10 @@
 //		addr := zktest.Shared(t).Addr() + zktest.Root(t) // one server per test binary, one chroot per test
 //	}
 //
-// A test that stops, kills or freezes its server takes its own with [Start], or
-// an ensemble of three with [StartEnsemble]. A [Proxy] stands for the network
-// between a client and a server: it cuts, stalls and delays.
+// A test that stops, kills or freezes its server starts its own with [Start], or an
+// ensemble with [StartEnsemble]. A [Proxy] simulates the network between a client and a
+// server: it cuts, stalls and delays.
 //
-// What is missing on the machine fails the test with the line that installs
-// it; nothing is skipped.
+// A test fails when the machine lacks something. The message has the command that
+// installs it. No test is skipped.
 package zktest

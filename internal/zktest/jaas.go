@@ -10,16 +10,14 @@ import (
 	"testing"
 )
 
-// WithSASL returns options of a server that takes SASL with a JAAS file that
-// holds this section.
+// WithSASL returns options of a server with SASL, whose JAAS file has this section.
 func WithSASL(tb testing.TB, o Options, section string) Options {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "jaas.conf")
 	if err := os.WriteFile(file, []byte(section), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	// From 3.9.3 on a server is in FIPS mode unless told otherwise, which has no
-	// DIGEST-MD5.
+	// From 3.9.3 on a server is in FIPS mode by default, which excludes DIGEST-MD5.
 	o.JVMFlags = append(slices.Clone(o.JVMFlags), "-Djava.security.auth.login.config="+file, "-Dzookeeper.fips-mode=false")
 	o.Settings = append(slices.Clone(o.Settings), "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
 	return o

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Options changes what a server is started with. The zero value of a field
-// means its default.
+// Options configures a server. The zero value of a field means its default.
 type Options struct {
 	TickTime          time.Duration // default 100 ms; expiry is rounded up to it
 	MinSessionTimeout time.Duration // default 2 ticks
@@ -20,7 +19,7 @@ type Options struct {
 	Settings          []string      // further lines of zoo.cfg
 	JVMFlags          []string      // further flags, e.g. -Dzookeeper.enforceQuota=true
 	Reconfig          bool          // the ensemble may be reconfigured, by anybody
-	Observers         int           // so many servers of an ensemble, the last ones, have no vote
+	Observers         int           // number of servers of an ensemble, the last ones, without a vote
 	Release           string        // Debian release whose server is run, or Installed; default [Release]
 }
 
@@ -52,8 +51,8 @@ const installLine = "apt-get install -y --no-install-recommends zookeeper openjd
 
 const jars = "/usr/share/java"
 
-// ClassPath returns the jars of Debian's server, with what its TLS needs and
-// its manifest forgets. It fails the test when the package is missing.
+// ClassPath returns the jars of Debian's server, with the jars for TLS that its manifest
+// lacks. It fails the test when the package is missing.
 func ClassPath(tb testing.TB) string {
 	tb.Helper()
 	if _, err := os.Stat(filepath.Join(jars, "zookeeper.jar")); err != nil {

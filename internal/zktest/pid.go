@@ -1,7 +1,7 @@
 package zktest
 
-// PID returns the server's process id, for what the kernel counts of it; 0 while
-// it does not run.
+// PID returns the server's process id, for the kernel's statistics of it. It is 0 while
+// the server does not run.
 func (s *Server) PID() int {
 	if s.proc == nil {
 		return 0

@@ -8,17 +8,16 @@ import (
 	"testing"
 )
 
-// Ports are taken below the range that the kernel gives to outgoing
-// connections, so that nothing takes the port of a server that is down for a
-// moment.
+// The ports are below the range that the kernel uses for outgoing connections. So no
+// connection takes the port of a server that is down for a moment.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// reservation keeps one port for this process, also while no server listens on
-// it. Other test processes respect it because it is an abstract unix socket
-// named after the port: the kernel drops it when the process ends.
+// reservation keeps one port for this process, also while no server listens on it. It is
+// an abstract unix socket with a name made of the port, which other test processes
+// respect. The kernel removes the socket when the process ends.
 type reservation struct {
 	port int
 	lock net.Listener

@@ -43,8 +43,8 @@ func (s *Server) awaitServing(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startLimit)
 	defer cancel()
-	// A server that is asked too early may never answer that question, so the
-	// first limits are short; a slow machine gets there by the later ones.
+	// A server that gets a question too early may never answer it, so the first
+	// limits are short. The later ones are long enough for a slow machine.
 	limit := 500 * time.Millisecond
 	for {
 		began := time.Now()
@@ -78,8 +78,8 @@ func (s *Server) awaitServing(tb testing.TB) {
 	}
 }
 
-// serving reports whether it is this server that answers, by its data directory
-// in the answer to "conf", and whether it serves sessions.
+// serving reports whether this server, and no other, answers and serves sessions. It
+// recognizes the server by the data directory in the answer to "conf".
 func (s *Server) serving(ctx context.Context, limit time.Duration) bool {
 	conf, err := s.ask(ctx, "conf", limit)
 	if err != nil || !strings.Contains(conf, s.dataDir()) {
@@ -88,7 +88,7 @@ func (s *Server) serving(ctx context.Context, limit time.Duration) bool {
 	return s.mode(ctx, limit) != ""
 }
 
-// Mode is what the server says of itself, as in "leader".
+// Mode returns the mode that the server reports, such as "leader".
 func (s *Server) Mode(tb testing.TB) string {
 	tb.Helper()
 	return s.mode(tb.Context(), startLimit)

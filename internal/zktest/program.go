@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// newer are the packages of programs that run from another Debian release, with
-// the libraries that they need.
+// newer lists the packages of the programs from another Debian release, with the
+// libraries that they need.
 var newer = []string{
 	"nginx", "haproxy", "libc6", "libpcre2-8-0", "libssl3t64", "zlib1g", "libcrypt1", "liblua5.4-0", "libsystemd0", "libcap2",
 }

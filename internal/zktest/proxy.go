@@ -66,8 +66,8 @@ func (p *Proxy) Cut() {
 	p.DropConnections()
 }
 
-// CutOneWay stalls one direction until Heal: bytes are held, and so is the news
-// that the sender closed. The other direction flows.
+// CutOneWay stalls one direction until Heal. It holds the bytes, and also the end of the
+// stream. The other direction flows.
 func (p *Proxy) CutOneWay(d Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,8 +180,8 @@ func (p *Proxy) relay(d Direction, src, dst net.Conn) {
 	}
 }
 
-// pass waits for the delay and until the direction is open; false means that
-// the proxy ends.
+// pass waits for the delay and until the direction is open. It returns false when the
+// proxy ends.
 func (p *Proxy) pass(d Direction) bool {
 	p.mu.Lock()
 	delay := p.delay

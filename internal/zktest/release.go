@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release names the Debian release whose ZooKeeper tests run when their options
-// name none; empty is the installed one. It is $ZKTEST_RELEASE.
+// Release is the default Debian release whose ZooKeeper the tests run; empty means the
+// installed one. It comes from $ZKTEST_RELEASE.
 var Release = os.Getenv("ZKTEST_RELEASE")
 
-// Installed is the server of this machine, in the place of a release.
+// Installed stands for the server of this machine, in place of a release.
 const Installed = "installed"
 
-// packages are what a server of another release needs, without what it has for
+// packages lists the packages that a server of another release needs, without those for
 // its admin server.
 var packages = []string{
 	"zookeeper", "libzookeeper-java", "libslf4j-java", "libnetty-java", "libdropwizard-metrics-java", "libsnappy-java",
@@ -51,8 +51,8 @@ func (o Options) classPath(tb testing.TB) string {
 	return strings.Join(list, ":")
 }
 
-// Version is the version of ZooKeeper that a release has, as in "3.9.6"; of an
-// empty one, the installed version.
+// Version returns the version of ZooKeeper in a release, such as "3.9.6". For an empty
+// release it returns the installed version.
 func Version(tb testing.TB, release string) string {
 	tb.Helper()
 	root := "/"
@@ -76,7 +76,7 @@ func (s *Server) Upgrade(tb testing.TB, release string) {
 	s.opts.Release = release
 }
 
-// Release names where the server is from.
+// Release returns the release of the server.
 func (s *Server) Release() string {
 	if s.opts.Release == "" {
 		return "this machine"
@@ -84,14 +84,14 @@ func (s *Server) Release() string {
 	return "Debian " + s.opts.Release
 }
 
-// fetched is where ZooKeeper of a release is unpacked.
+// fetched returns the directory with the unpacked ZooKeeper of a release.
 func fetched(tb testing.TB, release string) string {
 	tb.Helper()
 	return fetchedPackages(tb, release, release, packages)
 }
 
-// fetchedPackages is where packages of a release are unpacked, below the cache. The
-// first test that needs them downloads them.
+// fetchedPackages returns the directory with the unpacked packages of a release, below
+// the cache. The first test that needs them downloads them.
 func fetchedPackages(tb testing.TB, release, name string, packages []string) string {
 	tb.Helper()
 	root, err := repository()
@@ -118,7 +118,7 @@ func fetchedPackages(tb testing.TB, release, name string, packages []string) str
 	return dir
 }
 
-// repository is the directory above that holds go.mod.
+// repository returns the nearest directory above that contains go.mod.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {

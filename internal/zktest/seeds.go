@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Seeds runs fn once for each seed, as a subtest that is named SEED=n: seeds
-// 1 to count, as many as SEEDS says if that is set, or the one that SEED says.
+// Seeds runs fn once for each seed, as a subtest with the name SEED=n. The seeds are 1 to
+// count. $SEEDS sets another count, and $SEED a single seed.
 //
-// Three of four run on one processor: programs in virtual time hand over from
-// one goroutine to the next, which is cheaper there. So the caller must not be
-// a parallel test. Their heaps are small and short-lived, so that rubbish is
-// collected later than usual: that saves a fifth of the time.
+// Three of four run on one processor, because switching between goroutines in virtual
+// time is cheaper there. So the caller must not be a parallel test. The heaps are small
+// and short-lived, so garbage is collected later than usual, which saves a fifth of the
+// time.
 func Seeds(t *testing.T, count int, fn func(t *testing.T, seed uint64)) {
 	t.Helper()
 	first, count := seedRange(t, count)

@@ -17,7 +17,7 @@ const (
 	stopGrace  = 10 * time.Second
 )
 
-// errPortTaken means that somebody who does not reserve ports has the port.
+// errPortTaken means that a process which does not reserve ports uses the port.
 var errPortTaken = errors.New("port is taken")
 
 // Server is one ZooKeeper server. Its methods are for one goroutine at a time.
@@ -119,7 +119,7 @@ func (s *Server) writeFiles() error {
 	return nil
 }
 
-// Stop stops the server in good order, so that it writes what it has.
+// Stop stops the server cleanly, so that it writes its data.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.end(tb, stopGrace)
@@ -164,8 +164,8 @@ func (s *Server) mustSignal(tb testing.TB, sig syscall.Signal) {
 	}
 }
 
-// Wipe empties the data directory of a stopped server: what starts on its port
-// next is another server that knows nothing.
+// Wipe empties the data directory of a stopped server. The next server on its port is a
+// different, empty one.
 func (s *Server) Wipe(tb testing.TB) {
 	tb.Helper()
 	if s.proc != nil {
@@ -176,7 +176,7 @@ func (s *Server) Wipe(tb testing.TB) {
 	}
 }
 
-// close ends the process, however it stands, and gives the ports back.
+// close ends the process, whatever its state, and frees the ports.
 func (s *Server) close() {
 	if s.proc != nil {
 		s.proc.stop(0)

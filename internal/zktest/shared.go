@@ -35,8 +35,8 @@ func RunMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Shared returns the server that all tests of this binary share; the first call
-// starts it. Tests keep apart by [Root] and do not stop, kill or freeze it.
+// Shared returns the server that all tests of this binary share. The first call starts
+// it. Each test uses a [Root] of its own, and must not stop, kill or freeze the server.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	shared.mu.Lock()

@@ -1,9 +1,8 @@
-// Package raw is a small ZooKeeper client for tests of servers: it sends one
-// request at a time, exactly as it is told to, and records what comes back in
-// the order in which it comes.
+// Package raw is a small ZooKeeper client for tests of servers. It sends one request at a
+// time, exactly as given. It records the replies and events in their order.
 //
-// It never pings, reconnects or repeats. What runs longer than a session
-// timeout is not for it.
+// It never pings, reconnects or repeats. Do not use it for longer than a session
+// timeout.
 package raw
 
 import (
