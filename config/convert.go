@@ -68,9 +68,10 @@ func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
 	return res, p.afterFlip(ctx, st, keep)
 }
 
-// afterFlip deletes the flat keys, unless they are kept, and tells those that another
-// tool created, changed or deleted behind the last look before the flip: the version
-// does not know of it. A session sees its own flip and with it all that came before.
+// afterFlip deletes the flat keys, unless keep is set. It returns an error with the
+// keys that another tool created, changed or deleted after the last read before the
+// flip, because the version lacks those changes. A session sees its own flip and
+// all earlier writes, so this read finds them.
 func (p *publisher) afterFlip(ctx context.Context, st *state, keep bool) error {
 	nodes, _, err := walk(ctx, p.s, p.cfg.Path)
 	if err != nil {

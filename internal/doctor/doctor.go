@@ -145,7 +145,7 @@ func (d *doctor) agent(ctx context.Context) {
 	defer cancel()
 	path, err := d.o.Socket()
 	if err != nil {
-		return // the settings have been told.
+		return // a finding reports the settings.
 	}
 	s, err := web.NewClient(path).Status(ctx)
 	switch {
