@@ -69,6 +69,7 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	})
 	says := func(what string, want fleet.ConfigUse, files string) {
 		t.Helper()
+		want.Path = root
 		eventually(t, what+" in ZooKeeper", func() bool {
 			hosts, err := fleet.Agents(ctx, s)
 			return err == nil && len(hosts) == 1 && hosts[0].Configs["web"] == want && strings.HasSuffix(hosts[0].Files["out"], files)

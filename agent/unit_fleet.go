@@ -74,6 +74,7 @@ func (a *Agent) record() fleet.Record {
 	for _, c := range cfg.Configs {
 		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
 			if use := tree.use(snap); use != (fleet.ConfigUse{}) {
+				use.Path = c.Path
 				r.Configs[c.Name] = use
 			}
 		}

@@ -100,6 +100,8 @@ type Record struct {
 type ConfigUse struct {
 	Known    int64 `json:"known"`              // the newest that it has read
 	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
+	// Path is the root znode: hosts may give a config names of their own.
+	Path string `json:"path,omitempty"`
 }
 
 // Newer is the known version when another one is accepted; 0: none is.
@@ -108,6 +110,16 @@ func (u ConfigUse) Newer() int64 {
 		return u.Known
 	}
 	return 0
+}
+
+// UseOf is how far the host is with the config that has the root znode.
+func (r *Record) UseOf(path string) ConfigUse {
+	for _, use := range r.Configs {
+		if use.Path == path {
+			return use
+		}
+	}
+	return ConfigUse{}
 }
 
 // Reads keeps the newest version of a config that a host has read. It is safe for

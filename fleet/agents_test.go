@@ -269,7 +269,7 @@ func TestAnnouncer_Pace(t *testing.T) {
 func TestRecord_Bound(t *testing.T) {
 	r := Record{
 		Version: strings.Repeat("v", 500), Health: Failing, Maintenance: strings.Repeat("é", 500), Files: map[string]string{}, Services: map[string]ServiceUse{},
-		Configs: map[string]ConfigUse{"site": {7, 6}},
+		Configs: map[string]ConfigUse{"site": {Known: 7, Accepted: 6}},
 	}
 	for i := range 300 {
 		r.Files[fmt.Sprintf("template-%d\"<&", i)] = "ok@123456"

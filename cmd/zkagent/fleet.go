@@ -283,7 +283,7 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 			h := records[sub.ID]
 			rows = append(rows, subscriberRow{
 				Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version,
-				Known: h.Configs[t.name].Known, Files: h.Files, Health: h.Health,
+				Known: h.UseOf(t.path).Known, Files: h.Files, Health: h.Health,
 			})
 		}
 	}
