@@ -33,9 +33,10 @@ func TestApply_NginxLosesNoRequest(t *testing.T) {
 	web, nginx := startWeb(t, zk.Addr())
 	nginx.start(t)
 	web.start(t)
-	eventually(t, "both servers behind nginx", func() bool {
-		who := nginx.answering(4)
-		return who["one"] > 0 && who["two"] > 0
+	// A worker of the time before the agent may take a few more connections.
+	eventually(t, "both servers, and nothing else, behind nginx", func() bool {
+		who := nginx.answering(100)
+		return who["one"] > 0 && who["two"] > 0 && len(who) == 2
 	})
 	file := filepath.Join(web.dir, "conf.d", "upstreams.conf")
 	load := startLoad(t, "http://127.0.0.1:"+nginx.port+"/", false)

@@ -349,11 +349,15 @@ func (h *host) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.caught = true
-	if want == h.p.inUse {
-		return nil
+	if want != h.p.inUse {
+		if err := h.show(ctx, want); err != nil {
+			return err
+		}
 	}
-	return h.show(ctx, want)
+	// Not before it is in use: a version that cannot be read now is tried again. And
+	// not for a host in maintenance, which keeps a version that it may have missed.
+	a.caught = h.away == ""
+	return nil
 }
 
 // wanted returns the version that the rollout expects here.
