@@ -6,14 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/web"
-	"github.com/zkagent/zkagent/session"
 )
 
 // TestViews_KnownAcceptedInUse: a host that votes on a version knows it, and has
@@ -23,21 +21,8 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)
 	ctx := t.Context()
-	s, err := session.Dial(ctx, session.Config{Servers: []string{b.addr}, Timeout: 20 * time.Second, Dial: w.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
 	const root = "/config/web"
-	keys := func(v string) config.PublishConfig {
-		return config.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
-	}
-	publish := func(v string) {
-		t.Helper()
-		if _, err := config.Publish(ctx, s, keys(v)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s, keys, publish := b.publisher(w, root)
 	c := b.memConfig(w)
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
 	c.Configs = []config.Config{{Name: "web", Path: root}}

@@ -21,6 +21,26 @@ func memBed(t *testing.T) (*bed, *memzk.Server) {
 	return &bed{t: t, dir: t.TempDir(), addr: "a:2181"}, w
 }
 
+// publisher dials the server in memory, and returns how to write and to publish
+// the key "v" of a tree.
+func (b *bed) publisher(w *memzk.Server, root string) (*session.Session, func(string) config.PublishConfig, func(string)) {
+	b.t.Helper()
+	s, err := session.Dial(b.t.Context(), session.Config{Servers: []string{b.addr}, Timeout: 20 * time.Second, Dial: w.Dial})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Close() })
+	keys := func(v string) config.PublishConfig {
+		return config.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
+	}
+	return s, keys, func(v string) {
+		b.t.Helper()
+		if _, err := config.Publish(b.t.Context(), s, keys(v)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
 // memConfig is an agent without anything to do, and with a session that
 // outlasts a restart on any machine.
 func (b *bed) memConfig(w *memzk.Server) Config {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -12,7 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
-	"github.com/zkagent/zkagent/session"
 )
 
 // TestRollout_NeedsAndLeavesNoRollingHalt: a bundle has a rolling reload. A
@@ -21,21 +19,8 @@ import (
 func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	b, w := memBed(t)
 	ctx := t.Context()
-	s, err := session.Dial(ctx, session.Config{Servers: []string{b.addr}, Timeout: 20 * time.Second, Dial: w.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
 	const root = "/config/web"
-	keys := func(v string) config.PublishConfig {
-		return config.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
-	}
-	publish := func(v string) {
-		t.Helper()
-		if _, err := config.Publish(ctx, s, keys(v)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s, keys, publish := b.publisher(w, root)
 	rollOut := func(v, replace, phase string) string {
 		t.Helper()
 		r, err := config.Prepare(ctx, s, keys(v))

@@ -103,7 +103,7 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 		return usagef("--hosts %d: want 1 to %d", o.Hosts, dev.MaxHosts)
 	}
 	if o.Hosts > 1 && o.Story {
-		return usagef("--story is told of one host: leave out --hosts")
+		return usagef("--story shows one host: leave out --hosts")
 	}
 	if o.Churn < 0 || o.ExitAfter < 0 {
 		return usagef("a time must not be negative")
