@@ -3,6 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 BIN := bin
 CACHE := .cache
+REAL := $(CURDIR)/$(CACHE)/real-tests
 GOLANGCI_VERSION := v2.15.0
 VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | grep . || echo "$$(cat VERSION)-dev+$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)")
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -20,9 +21,10 @@ setup: ## install what the tests need (Debian packages)
 	@scripts/setup-tests
 
 test: setup ## run all tests, with the race detector, against real servers
-	$(GO) test -race -shuffle=on -timeout 20m ./...
+	@mkdir -p $(CACHE) && rm -f $(REAL)
+	ZKTEST_RECORD=$(REAL) $(GO) test -race -shuffle=on -timeout 20m ./...
 	cd grpcresolver && $(GO) test -race -shuffle=on ./...
-	@GO=$(GO) scripts/test-versions newest
+	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
 
 test-versions: setup ## run the tests against ZooKeepers of other Debian releases
 	@GO=$(GO) scripts/test-versions

@@ -66,10 +66,11 @@ type Registrar struct {
 	left     time.Time // when leaving began; zero: it has not
 	gone     chan struct{}
 	running  int
-	sessions int            // sessions that Run has seen
-	former   map[int64]bool // their ids, and those of the former process
-	node     string         // path of the znode as last known
-	born     time.Time      // registration time in the znode's data
+	session  *session.Session // of the newest Run
+	sessions int              // sessions that Run has seen
+	former   map[int64]bool   // their ids, and those of the former process
+	node     string           // path of the znode as last known
+	born     time.Time        // registration time in the znode's data
 	status   ServiceStatus
 }
 
@@ -163,7 +164,7 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
 	}
 	r.loadState()
-	again := r.enter(s.ID())
+	again := r.enter(s)
 	defer r.exit()
 	m, err := newMembership(r, s)
 	if err != nil {
@@ -181,13 +182,14 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 }
 
 // enter notes a session and reports whether it is not the first one.
-func (r *Registrar) enter(id int64) bool {
+func (r *Registrar) enter(s *session.Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	again := r.sessions > 0 && !r.former[id]
+	again := r.sessions > 0 && !r.former[s.ID()]
 	r.sessions++
 	r.running++
-	r.former[id] = true
+	r.former[s.ID()] = true
+	r.session = s
 	return again
 }
 
@@ -340,6 +342,8 @@ func (r *Registrar) Status() ServiceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.status
+	// The member is gone with its session, even before Run has noticed.
+	s.Registered = s.Registered && r.session.Context().Err() == nil
 	s.Checks = checks
 	if r.maint.active(time.Now()) {
 		m := r.maint

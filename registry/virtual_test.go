@@ -255,6 +255,37 @@ func TestRegistrar_RecreatesWhenSessionExpires(t *testing.T) {
 	})
 }
 
+// The status of a member whose session has ended says so at once, even while Run
+// is busy.
+func TestRegistrar_StatusEndsWithTheSession(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var h health
+		var held atomic.Bool
+		let := make(chan struct{})
+		c := webService(&h)
+		c.Changed = func() {
+			if held.Load() {
+				<-let
+			}
+		}
+		r := NewRegistrar(c)
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		defer close(let)
+		eventually(t, time.Minute, "registered", func() bool { return r.Status().Registered })
+		s, err := m.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held.Store(true)
+		srv.ExpireSession(s.ID())
+		<-s.Context().Done()
+		if r.Status().Registered {
+			t.Error("registered in a session that has ended")
+		}
+	})
+}
+
 func TestRegistrar_SplayInLaterSessions(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var h health

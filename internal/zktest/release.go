@@ -17,6 +17,25 @@ import (
 // installed one. It comes from $ZKTEST_RELEASE.
 var Release = os.Getenv("ZKTEST_RELEASE")
 
+// record adds the name of the test to the file that $ZKTEST_RECORD names. It lists
+// the tests that talk to a real server, for a run against another release.
+func record(tb testing.TB) {
+	tb.Helper()
+	name := os.Getenv("ZKTEST_RECORD")
+	if name == "" {
+		return
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600) //nolint:gosec // The path comes from whoever runs the tests.
+	if err != nil {
+		tb.Fatalf("zktest: %v", err)
+	}
+	test, _, _ := strings.Cut(tb.Name(), "/")
+	_, err = f.WriteString(test + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		tb.Fatalf("zktest: %v", err)
+	}
+}
+
 // Installed stands for the server of this machine, in place of a release.
 const Installed = "installed"
 

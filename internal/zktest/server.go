@@ -49,6 +49,7 @@ func Start(tb testing.TB, opts ...Options) *Server {
 
 func newServer(tb testing.TB, dir string, o Options) *Server {
 	tb.Helper()
+	record(tb)
 	s := &Server{opts: o, dir: dir, port: reserve(tb)}
 	if o.Secure {
 		s.secure = reserve(tb)

@@ -42,6 +42,7 @@ func Shared(tb testing.TB) *Server {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server != nil {
+		record(tb)
 		return shared.server
 	}
 	dir, err := os.MkdirTemp("", "zktest-") //nolint:usetesting // It outlives the test that asks first.
