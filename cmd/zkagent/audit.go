@@ -69,10 +69,10 @@ far back as they are kept, and the agent keeps its last 500 events.`,
 				return err
 			}
 			if len(args) == 0 {
-				deeds = append(deeds, g.localDeeds(c.Context())...)
+				deeds = append(deeds, localDeeds(c.Context(), g)...)
 			}
 			slices.SortStableFunc(deeds, func(a, b deed) int { return b.Time.Compare(a.Time) })
-			return g.printAudit(deeds)
+			return printAudit(&g.Console, deeds)
 		},
 	}
 }
@@ -153,7 +153,7 @@ func auditGate(st *fleet.State) string {
 }
 
 // localDeeds returns the orders that the agent of this host received.
-func (g *globals) localDeeds(ctx context.Context) []deed {
+func localDeeds(ctx context.Context, g *globals) []deed {
 	var deeds []deed
 	path, err := g.socket()
 	if err != nil {
@@ -170,13 +170,13 @@ func (g *globals) localDeeds(ctx context.Context) []deed {
 	return deeds
 }
 
-func (g *globals) printAudit(deeds []deed) error {
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "deeds", deeds)
+func printAudit(console *term.Console, deeds []deed) error {
+	if console.IsJSON() {
+		return term.PrintList(console, "deeds", deeds)
 	}
 	t := &term.Table{Header: []string{"WHEN", "WHERE", "WHO", "WHAT", "WHY"}}
 	for _, d := range deeds {
 		t.Add(d.Time.Format(time.RFC3339), d.Where, orWord(d.Who, "-"), d.What, orWord(d.Why, "-"))
 	}
-	return g.PrintTable(t)
+	return console.PrintTable(t)
 }

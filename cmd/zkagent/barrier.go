@@ -21,7 +21,7 @@ func newBarrierCommand(g *globals) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(c *cobra.Command, args []string) error {
-				return g.barrier(c.Context(), args[0], wait, fn)
+				return waitBarrier(c.Context(), g, args[0], wait, fn)
 			},
 		}
 	}
@@ -46,8 +46,8 @@ makes the barrier usable again.`,
 			if len(names) != 1 || n < 1 {
 				return usagef("enter takes one name and --count N")
 			}
-			return g.barrier(c.Context(), names[0], wait, func(ctx context.Context, s *session.Session, path string) error {
-				return g.enter(c.Context(), ctx, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()}, command)
+			return waitBarrier(c.Context(), g, names[0], wait, func(ctx context.Context, s *session.Session, path string) error {
+				return enterBarrier(c.Context(), ctx, g, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()}, command)
 			})
 		},
 	}
@@ -68,13 +68,13 @@ makes the barrier usable again.`,
 	return parent("barrier", "Hold back processes of many hosts and let them go together", waitCmd, closeCmd, openCmd, enter, leave)
 }
 
-// barrier runs fn with a session and a bounded wait.
-func (g *globals) barrier(ctx context.Context, name string, wait waiting, fn func(context.Context, *session.Session, string) error) error {
+// waitBarrier runs fn with a session and a bounded wait.
+func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn func(context.Context, *session.Session, string) error) error {
 	path, err := pathOf(barriersRoot, name)
 	if err != nil {
 		return err
 	}
-	return g.inSessions(ctx, wait, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
+	return inSessions(ctx, g, wait, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
 		notice := time.AfterFunc(time.Second, func() { g.Say("waiting at barrier %s", path) })
 		defer notice.Stop()
 		err := fn(bounded, s, path)
@@ -90,15 +90,15 @@ func (g *globals) barrier(ctx context.Context, name string, wait waiting, fn fun
 	})
 }
 
-// enter waits for the others; a command then runs until all leave together.
+// enterBarrier waits for the others; a command then runs until all leave together.
 // Only the waiting is bounded.
-func (g *globals) enter(whole, bounded context.Context, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
+func enterBarrier(whole, bounded context.Context, g *globals, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
 	b := recipe.NewDoubleBarrier(s, cfg)
 	h, err := b.Enter(bounded)
 	if err != nil || len(command) == 0 {
 		return err
 	}
-	err = g.runHeld(whole, held{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
+	err = runHeld(whole, g, held{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
 	if lerr := b.Leave(whole, h); err == nil {
 		err = lerr
 	}

@@ -49,14 +49,14 @@ why a text is not in the file. --version N shows a version that is not in use.`,
 			if err != nil {
 				return err
 			}
-			files, err := g.blame(c.Context(), q, o)
+			files, err := blameFiles(c.Context(), g, q, o)
 			if errors.Is(err, blame.ErrNoFile) {
 				return fail(exitUsage, err, "name a destination, a template or a bundle of the settings")
 			}
 			if err != nil {
 				return err
 			}
-			return g.printBlame(files)
+			return printBlame(&g.Console, files)
 		},
 	}
 	f := c.Flags()
@@ -97,8 +97,8 @@ func (o *blameOptions) query(name string) (blame.Query, error) {
 	return q, nil
 }
 
-// blame asks the agent, or executes the templates here.
-func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*blame.File, error) {
+// blameFiles asks the agent, or executes the templates here.
+func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) ([]*blame.File, error) {
 	if o.data == "" && !o.lastGood {
 		var files []*blame.File
 		err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
@@ -132,7 +132,7 @@ func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*
 	defer cancel()
 	list := followers(&s.Config, used(wanted))
 	if o.data != "" || o.lastGood || len(list) == 0 {
-		v, err := g.renderView(ctx, &s.Config, nil, o.renderOptions)
+		v, err := renderView(ctx, g, &s.Config, nil, o.renderOptions)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (g *globals) blame(ctx context.Context, q blame.Query, o blameOptions) ([]*
 	}
 	var files []*blame.File
 	err = g.withSession(ctx, func(ctx context.Context, zk *session.Session, _ *agent.Config) error {
-		v, err := g.gather(ctx, zk, view.View{Agent: view.Agent{ID: s.Config.ID, Host: s.Config.Host}}, list)
+		v, err := gatherSources(ctx, g, zk, view.View{Agent: view.Agent{ID: s.Config.ID, Host: s.Config.Host}}, list)
 		if err == nil {
 			files, err = blame.Answer(ctx, withErrors(all, wanted), v, zk, nil, q)
 		}
@@ -155,70 +155,70 @@ func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
 }
 
 // printBlame prints the reports of files.
-func (g *globals) printBlame(files []*blame.File) error {
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "files", files)
+func printBlame(console *term.Console, files []*blame.File) error {
+	if console.IsJSON() {
+		return term.PrintList(console, "files", files)
 	}
 	for i, f := range files {
 		if i > 0 {
-			g.Printf("\n")
+			console.Printf("\n")
 		}
 		if f.Missing != nil {
-			g.printMissing(f)
+			printMissing(console, f)
 		} else {
-			g.printBlamed(f)
+			printBlamed(console, f)
 		}
 		for _, note := range f.Notes {
-			g.Say("%s: %s", f.Path, note)
+			console.Say("%s: %s", f.Path, note)
 		}
 	}
 	return nil
 }
 
 // printBlamed prints each line, and below it the values and the reasons.
-func (g *globals) printBlamed(f *blame.File) {
-	g.Printf("%s, made by %s\n", term.Printable(f.Path), term.Printable(f.Template))
+func printBlamed(console *term.Console, f *blame.File) {
+	console.Printf("%s, made by %s\n", term.Printable(f.Path), term.Printable(f.Template))
 	for i := range f.Lines {
 		l := &f.Lines[i]
-		g.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
+		console.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
 		for _, n := range l.Values {
-			g.Printf("           = %s\n", term.Printable(f.Values[n].Words()))
+			console.Printf("           = %s\n", term.Printable(f.Values[n].Words()))
 		}
 		for _, r := range l.Because {
-			g.Printf("           ? %s\n", term.Printable(f.Reason(r)))
+			console.Printf("           ? %s\n", term.Printable(f.Reason(r)))
 		}
 	}
 }
 
 // printMissing prints why a text is missing.
-func (g *globals) printMissing(f *blame.File) {
+func printMissing(console *term.Console, f *blame.File) {
 	m := f.Missing
 	name := fmt.Sprintf("%q", term.Printable(m.Text))
 	if len(m.Lines) > 0 {
-		g.Printf("%s is in %s: line %s\n", name, term.Printable(f.Path), numbers(m.Lines))
+		console.Printf("%s is in %s: line %s\n", name, term.Printable(f.Path), numbers(m.Lines))
 	} else {
-		g.Printf("%s is not in %s\n", name, term.Printable(f.Path))
+		console.Printf("%s is not in %s\n", name, term.Printable(f.Path))
 	}
 	if len(m.TemplateLines) > 0 {
-		g.Printf("  it is literal text of %s: line %s\n", term.Printable(f.Template), numbers(m.TemplateLines))
+		console.Printf("  it is literal text of %s: line %s\n", term.Printable(f.Template), numbers(m.TemplateLines))
 	}
 	for _, v := range m.Found {
-		g.Printf("  %s: %s\n", term.Printable(v.Value), term.Printable(v.Note))
+		console.Printf("  %s: %s\n", term.Printable(v.Value), term.Printable(v.Note))
 	}
 	for _, u := range m.Unmet {
 		verb := "did not hold"
 		if u.Held {
 			verb = "held, and its else has it"
 		}
-		g.Printf("  %s: %s\n", verb, term.Printable(f.Reason(blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values})))
+		console.Printf("  %s: %s\n", verb, term.Printable(f.Reason(blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values})))
 		for _, n := range u.Of {
-			g.Printf("    for %s\n", term.Printable(f.Values[n].Words()))
+			console.Printf("    for %s\n", term.Printable(f.Values[n].Words()))
 		}
 	}
 	if len(m.Searched) > 0 {
-		g.Printf("  nothing that the template reads has it:\n")
+		console.Printf("  nothing that the template reads has it:\n")
 		for _, n := range m.Searched {
-			g.Printf("    %s\n", term.Printable(f.Values[n].Words()))
+			console.Printf("    %s\n", term.Printable(f.Values[n].Words()))
 		}
 	}
 }

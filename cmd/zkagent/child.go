@@ -45,7 +45,7 @@ const killAfter = 10 * time.Second
 // process gets. A guard process ends the command when the lease runs out, even if
 // this process has died. So the command is gone before another process can get the
 // hold.
-func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
+func runHeld(ctx context.Context, g *globals, h held, args []string) error {
 	signals, done := passSignals()
 	defer done()
 	if ctx.Err() != nil {
@@ -68,8 +68,8 @@ func (g *globals) runHeld(ctx context.Context, h held, args []string) error {
 		Args: args, Dir: dir, Env: append(env, h.env...),
 		// The lease leaves a third of the timeout; the child must be gone well within it.
 		Grace: min(proc.DefaultGrace, h.s.Timeout()/5),
-	}, g.streams(signals, cmp.Or(h.killAfter, killAfter)))
-	return g.childError(ctx, h, args, r, err)
+	}, childStreams(&g.Console, signals, cmp.Or(h.killAfter, killAfter)))
+	return childError(ctx, g, h, args, r, err)
 }
 
 // passSignals returns a channel with the signals for a command. Call the returned
@@ -86,7 +86,7 @@ const freeLease = time.Hour
 
 // runFree runs a command like runHeld, but without a hold. The command ends by
 // itself or with ctx. Signals go to the command.
-func (g *globals) runFree(ctx context.Context, args []string) error {
+func runFree(ctx context.Context, g *globals, args []string) error {
 	signals, done := passSignals()
 	defer done()
 	if ctx.Err() != nil {
@@ -102,7 +102,7 @@ func (g *globals) runFree(ctx context.Context, args []string) error {
 	defer stop()
 	dir, _ := os.Getwd()
 	guard := proc.Guard{Lease: func() time.Time { return time.Now().Add(freeLease) }, Every: freeLease / 12}
-	streams := g.streams(signals, killAfter)
+	streams := childStreams(&g.Console, signals, killAfter)
 	if g.IsJSON() {
 		streams.Out = streams.Err // standard output is for the document
 	}
@@ -110,7 +110,7 @@ func (g *globals) runFree(ctx context.Context, args []string) error {
 	if own.Err() != nil {
 		return context.Cause(own)
 	}
-	return g.childError(own, held{ctx: own}, args, r, err)
+	return childError(own, g, held{ctx: own}, args, r, err)
 }
 
 // passedOn lists the signals that we pass to a command. CONT means that the shell
@@ -119,9 +119,9 @@ var passedOn = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
 }
 
-// streams connects a child with our standard files, the terminal and signals. In
+// childStreams connects a child with our standard files, the terminal and signals. In
 // tests, streams that are not files stay unset.
-func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
+func childStreams(console *term.Console, signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
 	file := func(stream any, def *os.File) *os.File {
 		if f, ok := term.File(stream); ok {
 			return f
@@ -129,13 +129,13 @@ func (g *globals) streams(signals <-chan os.Signal, killAfter time.Duration) pro
 		return def
 	}
 	return proc.Streams{
-		In: file(g.In, nil), Out: file(g.Out, os.Stdout), Err: file(g.Err, os.Stderr),
+		In: file(console.In, nil), Out: file(console.Out, os.Stdout), Err: file(console.Err, os.Stderr),
 		Terminal: true, Signals: signals, KillAfter: killAfter,
 	}
 }
 
 // childError converts the result of a command into our exit code.
-func (g *globals) childError(ctx context.Context, h held, args []string, r proc.Result, err error) error {
+func childError(ctx context.Context, g *globals, h held, args []string, r proc.Result, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
@@ -174,12 +174,12 @@ func isSignal(err error) bool {
 	return ok
 }
 
-// release releases a hold, even after an interrupt.
-func (g *globals) release(ctx context.Context, h *recipe.Hold) {
+// releaseHold releases a hold, even after an interrupt.
+func releaseHold(ctx context.Context, console *term.Console, h *recipe.Hold) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := h.Release(ctx); err != nil && !errors.Is(err, recipe.ErrNotHeld) {
-		g.Warnf("%v; it is gone with the session", err)
+		console.Warnf("%v; it is gone with the session", err)
 	}
 }
 

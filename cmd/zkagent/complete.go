@@ -69,19 +69,19 @@ func completeNames(g *globals, root *cobra.Command) {
 			if len(args) != w.at {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return g.known(w.names), cobra.ShellCompDirectiveNoFileComp
+			return knownNames(g, w.names), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	for at, names := range flagWords {
 		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return g.known(names), cobra.ShellCompDirectiveNoFileComp
+			return knownNames(g, names), cobra.ShellCompDirectiveNoFileComp
 		}))
 	}
 	for at, list := range fixedWords {
 		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	find(root, "fleet forget").ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return g.goneHosts(), cobra.ShellCompDirectiveNoFileComp
+		return goneHosts(g), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -93,7 +93,7 @@ func must(err error) {
 }
 
 // goneHosts lists the hosts that can be forgotten, silently and in bounded time.
-func (g *globals) goneHosts() []string {
+func goneHosts(g *globals) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeHosts)
 	defer cancel()
 	g.Err, g.timeout = io.Discard, completeHosts
@@ -123,8 +123,8 @@ func find(root *cobra.Command, path string) *cobra.Command {
 	return c
 }
 
-// known lists names from the settings, silently and in bounded time.
-func (g *globals) known(names func(*agent.Config) []string) []string {
+// knownNames lists names from the settings, silently and in bounded time.
+func knownNames(g *globals, names func(*agent.Config) []string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
 	found := make(chan []string, 1) // size 1: the loader may come late

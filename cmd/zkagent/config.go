@@ -56,7 +56,7 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 }
 
 // withConfig runs fn with a session and the config of the name.
-func (g *globals) withConfig(ctx context.Context, name string, fn func(context.Context, *session.Session, target) error) error {
+func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		t, err := targetOf(conf, name)
 		if err != nil {
@@ -147,16 +147,16 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// told prints the result of a publish.
-func (g *globals) told(verb string, t target, r config.Result) error {
-	if g.IsJSON() {
-		return g.PrintJSON("result", r)
+// printPublished prints the result of a publish.
+func printPublished(console *term.Console, verb string, t target, r config.Result) error {
+	if console.IsJSON() {
+		return console.PrintJSON("result", r)
 	}
 	if r.Unchanged {
-		g.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
+		console.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
 		return nil
 	}
-	_, err := fmt.Fprintf(g.Out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), term.Count(r.Count, "key"), term.Count(len(r.Changes), "change"))
+	_, err := fmt.Fprintf(console.Out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), term.Count(r.Count, "key"), term.Count(len(r.Changes), "change"))
 	return err
 }
 

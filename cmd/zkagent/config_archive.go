@@ -17,7 +17,7 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "export NAME|PATH [DIR]", Short: "Write a config into a new directory, or as a tar archive to standard output", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				tree, err := readTree(ctx, s, t, int64(version))
 				if err != nil {
 					return err
@@ -48,15 +48,15 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 			if err := pipe.check(c); err != nil {
 				return err
 			}
-			return g.withConfig(c.Context(), args[1], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[1], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				if cfg.Keys, err = g.readArchive(args[0]); err != nil {
+				if cfg.Keys, err = readArchive(&g.Console, args[0]); err != nil {
 					return err
 				}
-				return g.send(ctx, s, t, cfg, &pipe)
+				return sendPipeline(ctx, g, s, t, cfg, &pipe)
 			})
 		},
 	}
@@ -65,9 +65,9 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (g *globals) readArchive(name string) (map[string][]byte, error) {
+func readArchive(console *term.Console, name string) (map[string][]byte, error) {
 	if name == "-" {
-		return config.ReadTar(g.In)
+		return config.ReadTar(console.In)
 	}
 	f, err := os.Open(name)
 	if err != nil {

@@ -48,7 +48,7 @@ const endDry = 10 * time.Second
 
 // dryRun asks every subscriber what the version would change there. It always
 // deletes the dry run at the end.
-func (g *globals) dryRun(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, timeout time.Duration) (*fleetPlan, error) {
+func dryRun(ctx context.Context, console *term.Console, s *session.Session, t target, cfg config.PublishConfig, timeout time.Duration) (*fleetPlan, error) {
 	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
 		return nil, err
@@ -75,10 +75,10 @@ func (g *globals) dryRun(ctx context.Context, s *session.Session, t target, cfg 
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDry)
 		defer cancel()
 		if err := fleet.EndDry(ctx, s, t.path, name, userName()); err != nil {
-			g.Warnf("the dry run is not deleted: %v; the next rollout does it", err)
+			console.Warnf("the dry run is not deleted: %v; the next rollout does it", err)
 		}
 	}()
-	g.Say("%s: asking %s", t.name, term.Count(len(subscribers), "agent"))
+	console.Say("%s: asking %s", t.name, term.Count(len(subscribers), "agent"))
 	err = fleet.Watch(ctx, s, t.path, name, func(state *fleet.State) bool { return state.Open() })
 	if err != nil {
 		return nil, err
@@ -155,14 +155,14 @@ func (p *fleetPlan) outcome() error {
 }
 
 // printFleetPlan shows the table.
-func (g *globals) printFleetPlan(p *fleetPlan) error {
+func printFleetPlan(console *term.Console, p *fleetPlan) error {
 	changing := map[string]bool{}
 	for _, c := range p.Changes {
 		for _, id := range c.Hosts {
 			changing[id] = true
 		}
 	}
-	g.Printf("Asked %s: %d would change, %d would not, %d refuse, %d do not answer%s\n",
+	console.Printf("Asked %s: %d would change, %d would not, %d refuse, %d do not answer%s\n",
 		term.Count(p.Hosts, "host"), len(changing), len(p.Unchanged), len(p.Refused), len(p.Silent), besides(len(p.Skipped)))
 	if len(p.Changes) > 0 {
 		t := &term.Table{Header: []string{"FILE", "LINES", "HOSTS", "RELOAD", "WHERE"}}
@@ -173,7 +173,7 @@ func (g *globals) printFleetPlan(p *fleetPlan) error {
 			}
 			t.Add(c.Path, lines, strconv.Itoa(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts))
 		}
-		if err := g.PrintTable(t); err != nil {
+		if err := console.PrintTable(t); err != nil {
 			return err
 		}
 	}
@@ -182,18 +182,18 @@ func (g *globals) printFleetPlan(p *fleetPlan) error {
 		words []hostWords
 	}{{"refuses", p.Refused}, {"is in maintenance", p.Skipped}} {
 		for _, w := range list.words {
-			g.Printf("%s %s: %s\n", w.Host, list.word, term.Printable(w.Reason))
+			console.Printf("%s %s: %s\n", w.Host, list.word, term.Printable(w.Reason))
 		}
 	}
 	if len(p.Silent) > 0 {
-		g.Printf("no answer: %s\n", someHosts(p.Silent))
+		console.Printf("no answer: %s\n", someHosts(p.Silent))
 	}
 	for _, c := range p.Changes {
 		if c.Diff == "" {
 			continue
 		}
-		g.Printf("%s on %s:\n", c.Path, someHosts(c.Hosts))
-		if err := g.PrintDiff(c.Diff + "\n"); err != nil {
+		console.Printf("%s on %s:\n", c.Path, someHosts(c.Hosts))
+		if err := console.PrintDiff(c.Diff + "\n"); err != nil {
 			return err
 		}
 	}

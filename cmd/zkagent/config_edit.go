@@ -34,15 +34,15 @@ in a file when it is not published.`,
 			if err := pipe.check(c); err != nil {
 				return err
 			}
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				if err = g.refuse(ctx, s, t, &pipe); err != nil {
+				if err = refusePipeline(ctx, s, t, &pipe); err != nil {
 					return err // fail before the user edits in vain
 				}
-				return g.edit(ctx, s, t, cfg, &pipe, args[1:])
+				return editConfig(ctx, g, s, t, cfg, &pipe, args[1:])
 			})
 		},
 	}
@@ -51,12 +51,12 @@ in a file when it is not published.`,
 	return c
 }
 
-// edit publishes only on top of the tree that was edited.
-func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, pipe *pipeline, args []string) error {
+// editConfig publishes only on top of the tree that was edited.
+func editConfig(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, pipe *pipeline, args []string) error {
 	var change config.Change
 	err := onTopOf(ctx, s, t, &cfg, func(keys map[string][]byte) error {
 		var err error
-		change, err = g.editOne(ctx, keys, args)
+		change, err = editValue(ctx, g, keys, args)
 		keys[change.Key] = change.New
 		return err
 	})
@@ -73,15 +73,15 @@ func (g *globals) edit(ctx context.Context, s *session.Session, t target, cfg co
 	ok, err := g.confirm(ctx, "publish this?")
 	switch {
 	case err == nil && ok:
-		err = g.send(ctx, s, t, cfg, pipe)
+		err = sendPipeline(ctx, g, s, t, cfg, pipe)
 	case err == nil:
 		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
-	return g.keepEdit(err, change.Key, change.New)
+	return keepEdit(&g.Console, err, change.Key, change.New)
 }
 
-// editOne lets the user edit one of the keys.
-func (g *globals) editOne(ctx context.Context, keys map[string][]byte, args []string) (config.Change, error) {
+// editValue lets the user edit one of the keys.
+func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []string) (config.Change, error) {
 	key, err := keyToEdit(keys, args)
 	if err != nil {
 		return config.Change{}, err
@@ -90,7 +90,7 @@ func (g *globals) editOne(ctx context.Context, keys map[string][]byte, args []st
 		return config.Change{}, err // before somebody edits in vain
 	}
 	old, exists := keys[key]
-	value, err := g.editor(ctx, key, old)
+	value, err := editor(ctx, &g.Console, key, old)
 	if err != nil {
 		return config.Change{}, err
 	}
@@ -116,7 +116,7 @@ func keyToEdit(keys map[string][]byte, args []string) (string, error) {
 
 // keepEdit saves an unpublished edit to a file and prints its name, even after an
 // interrupt or with --quiet.
-func (g *globals) keepEdit(err error, key string, value []byte) error {
+func keepEdit(console *term.Console, err error, key string, value []byte) error {
 	if err == nil {
 		return nil
 	}
@@ -128,12 +128,12 @@ func (g *globals) keepEdit(err error, key string, value []byte) error {
 	if writeErr = errors.Join(writeErr, f.Close()); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}
-	_, _ = fmt.Fprintf(g.Err, "what you edited is kept in %s\n", f.Name())
+	_, _ = fmt.Fprintf(console.Err, "what you edited is kept in %s\n", f.Name())
 	return err
 }
 
 // editor lets the user edit a value.
-func (g *globals) editor(ctx context.Context, key string, value []byte) ([]byte, error) {
+func editor(ctx context.Context, console *term.Console, key string, value []byte) ([]byte, error) {
 	editor := os.Getenv("VISUAL")
 	if editor == "" {
 		editor = os.Getenv("EDITOR")
@@ -155,7 +155,7 @@ func (g *globals) editor(ctx context.Context, key string, value []byte) ([]byte,
 		return nil, errors.New("$EDITOR is empty")
 	}
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], name)...) //nolint:gosec // the user's own editor
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = g.In, term.Unguarded(g.Out), term.Unguarded(g.Err)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = console.In, term.Unguarded(console.Out), term.Unguarded(console.Err)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", words[0], err)
 	}

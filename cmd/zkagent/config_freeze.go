@@ -20,7 +20,7 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 			if reason == "" {
 				return usagef("freeze needs --reason: others will ask")
 			}
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				if err := config.Freeze(ctx, s, t.path, reason); err != nil {
 					return err
 				}
@@ -37,7 +37,7 @@ func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				was, err := config.Unfreeze(ctx, s, t.path)
 				switch {
 				case err != nil:
@@ -61,7 +61,7 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 			if keep < 1 {
 				return fail(exitUsage, errors.New("--keep must be at least 1"))
 			}
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				done, err := config.GC(ctx, s, t.path, keep, g.logger())
 				if err != nil {
 					return err

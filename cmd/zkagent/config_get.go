@@ -78,18 +78,18 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "get NAME|PATH [KEY]", Short: "Print one key of a config, or all of them", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				if plain {
 					t.layout = config.LayoutPlain
 				}
 				if len(args) == 2 {
-					return g.printKey(ctx, s, t, int64(version), strings.TrimPrefix(args[1], "/"))
+					return printKey(ctx, &g.Console, s, t, int64(version), strings.TrimPrefix(args[1], "/"))
 				}
 				tree, err := readTree(ctx, s, t, int64(version))
 				if err != nil {
 					return err
 				}
-				return g.printTree(tree, keysOnly)
+				return printTree(&g.Console, tree, keysOnly)
 			})
 		},
 	}
@@ -100,7 +100,7 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (g *globals) printKey(ctx context.Context, s *session.Session, t target, version int64, key string) error {
+func printKey(ctx context.Context, console *term.Console, s *session.Session, t target, version int64, key string) error {
 	var value []byte
 	if version == 0 && t.layout != config.LayoutPlain {
 		var err error
@@ -118,13 +118,13 @@ func (g *globals) printKey(ctx context.Context, s *session.Session, t target, ve
 		}
 		value = k.Value
 	}
-	if g.IsJSON() {
-		return g.PrintJSON("value", string(value))
+	if console.IsJSON() {
+		return console.PrintJSON("value", string(value))
 	}
-	return g.Data(value)
+	return console.Data(value)
 }
 
-func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
+func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
 	type pair struct {
 		Key   string `json:"key"`
 		Value string `json:"value"`
@@ -134,15 +134,15 @@ func (g *globals) printTree(tree *view.Tree, keysOnly bool) error {
 		list = append(list, pair{path, string(k.Value)})
 		return true
 	})
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "keys", list)
+	if console.IsJSON() {
+		return term.PrintList(console, "keys", list)
 	}
 	for _, p := range list {
 		if keysOnly {
-			_ = g.Data([]byte(p.Key + "\n"))
+			_ = console.Data([]byte(p.Key + "\n"))
 			continue
 		}
-		_ = g.Data([]byte(p.Key + " = " + strings.TrimSuffix(p.Value, "\n") + "\n"))
+		_ = console.Data([]byte(p.Key + " = " + strings.TrimSuffix(p.Value, "\n") + "\n"))
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ the one in use). A or B may be a directory or file.`,
 		Args: cobra.RangeArgs(1, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			differs := false
-			err := g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			err := withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				changes, from, to, err := diffOf(ctx, s, t, args[1:])
 				if err != nil {
 					return err
@@ -245,7 +245,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "history NAME|PATH", Short: "List the versions, newest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				list, err := config.History(ctx, s, t.path)
 				if err != nil {
 					return err
@@ -269,7 +269,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				if g.IsJSON() {
 					return term.PrintList(&g.Console, "versions", withRollouts(list, rollouts))
 				}
-				return g.printHistory(ctx, s, t, list, rollouts, patch)
+				return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
 			})
 		},
 	}
@@ -278,7 +278,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (g *globals) printHistory(ctx context.Context, s *session.Session, t target, list []config.Version, rollouts map[int64]versionRollout, patch bool) error {
+func printHistory(ctx context.Context, console *term.Console, s *session.Session, t target, list []config.Version, rollouts map[int64]versionRollout, patch bool) error {
 	tab := &term.Table{Header: []string{"VERSION", "STATE", "TIME", "KEYS", "ROLLOUT", "BY", "MESSAGE"}}
 	for _, v := range list {
 		state := ""
@@ -299,17 +299,17 @@ func (g *globals) printHistory(ctx context.Context, s *session.Session, t target
 			tab.Add(row...)
 			continue
 		}
-		if err := g.PrintTable(&term.Table{Rows: [][]string{row}}); err != nil {
+		if err := console.PrintTable(&term.Table{Rows: [][]string{row}}); err != nil {
 			return err
 		}
-		if err := g.printPatch(ctx, s, t, v); err != nil {
+		if err := printPatch(ctx, console, s, t, v); err != nil {
 			return err
 		}
 	}
-	return g.PrintTable(tab)
+	return console.PrintTable(tab)
 }
 
-func (g *globals) printPatch(ctx context.Context, s *session.Session, t target, v config.Version) error {
+func printPatch(ctx context.Context, console *term.Console, s *session.Session, t target, v config.Version) error {
 	to, err := config.ReadVersion(ctx, s, t.path, v.Number)
 	if err != nil {
 		return err
@@ -320,5 +320,5 @@ func (g *globals) printPatch(ctx context.Context, s *session.Session, t target, 
 			return err
 		}
 	}
-	return g.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
+	return console.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
 }

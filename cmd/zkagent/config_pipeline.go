@@ -50,9 +50,9 @@ func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
 	return err
 }
 
-// refuse rejects early what send would reject later: a frozen config, or one with
+// refusePipeline rejects early what send would reject later: a frozen config, or one with
 // an open rollout.
-func (g *globals) refuse(ctx context.Context, s *session.Session, t target, p *pipeline) error {
+func refusePipeline(ctx context.Context, s *session.Session, t target, p *pipeline) error {
 	frozen, err := config.Frozen(ctx, s, t.path)
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ func (g *globals) refuse(ctx context.Context, s *session.Session, t target, p *p
 	return err
 }
 
-// send publishes in the way that the flags choose.
-func (g *globals) send(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, p *pipeline) error {
+// sendPipeline publishes in the way that the flags choose.
+func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, p *pipeline) error {
 	if p.roll.rollout {
-		return g.publishByRollout(ctx, s, t, cfg, &p.roll, p.replace)
+		return publishByRollout(ctx, g, s, t, cfg, &p.roll, p.replace)
 	}
-	return g.publishAtOnce(ctx, s, t, cfg, p.emergency)
+	return publishAtOnce(ctx, g, s, t, cfg, p.emergency)
 }

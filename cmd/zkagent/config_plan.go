@@ -48,7 +48,7 @@ asked while the config is frozen; a publish or a rollout ends it.`,
 			if ask {
 				g.bound = 0 // It waits for the hosts.
 			}
-			err := g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
+			err := withConfig(c.Context(), g, name, func(ctx context.Context, s *session.Session, t target) error {
 				plan, err := p.plan(ctx, g, c, s, t, dir)
 				if err != nil {
 					return err
@@ -60,12 +60,12 @@ asked while the config is frozen; a publish or a rollout ends it.`,
 					plan.Refused = nil
 				}
 				if ask && differs && plan.Refused == nil {
-					if plan.fleet, err = g.dryRun(ctx, s, t, plan.cfg, roll.voteTimeout); err != nil {
+					if plan.fleet, err = dryRun(ctx, &g.Console, s, t, plan.cfg, roll.voteTimeout); err != nil {
 						return err
 					}
 					differs = len(plan.fleet.Changes) > 0
 				}
-				return g.printPlan(plan, t)
+				return printPlan(g, plan, t)
 			})
 			return withExitCode(err, exitCode, differs)
 		},
@@ -124,7 +124,7 @@ type planJSON struct {
 }
 
 // printPlan shows the differences and the guarded command.
-func (g *globals) printPlan(p *planned, t target) error {
+func printPlan(g *globals, p *planned, t target) error {
 	size := len(p.Subscribers) - len(p.Maintenance)
 	changing := size
 	if len(p.Changes) == 0 && p.From > 0 {
@@ -151,11 +151,11 @@ func (g *globals) printPlan(p *planned, t target) error {
 		return err
 	}
 	if p.fleet != nil {
-		if err := g.printFleetPlan(p.fleet); err != nil {
+		if err := printFleetPlan(&g.Console, p.fleet); err != nil {
 			return err
 		}
 	}
-	g.warnPlan(p, t, size)
+	warnPlan(&g.Console, p, t, size)
 	switch {
 	case p.refused(t) != nil:
 		return p.refused(t)
@@ -179,12 +179,12 @@ func (p *planned) refused(t target) error {
 }
 
 // warnPlan warns about reasons to refuse the publish that may go away later.
-func (g *globals) warnPlan(p *planned, t target, size int) {
+func warnPlan(console *term.Console, p *planned, t target, size int) {
 	if p.rollout != "" {
-		g.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
+		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
 	}
 	if p.roll.rollout && size == 0 {
-		g.Warnf("nobody would vote, so the rollout would be refused")
+		console.Warnf("nobody would vote, so the rollout would be refused")
 	}
 }
 

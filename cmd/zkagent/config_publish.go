@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -37,20 +38,20 @@ nevertheless, checked as always, and ends the rollout: all hosts change at once.
 		if err := pipe.check(c); err != nil {
 			return err
 		}
-		return g.withConfig(c.Context(), name, func(ctx context.Context, s *session.Session, t target) error {
+		return withConfig(c.Context(), g, name, func(ctx context.Context, s *session.Session, t target) error {
 			cfg, err := p.config(g, c, t)
 			if err != nil {
 				return err
 			}
 			if dir == "-" {
-				err = g.oneKey(ctx, s, t, key, &cfg)
+				err = setKey(ctx, &g.Console, s, t, key, &cfg)
 			} else {
 				cfg.Keys, err = config.ReadDir(dir)
 			}
 			if err != nil {
 				return err
 			}
-			return g.send(ctx, s, t, cfg, &pipe)
+			return sendPipeline(ctx, g, s, t, cfg, &pipe)
 		})
 	}
 	p.add(c)
@@ -60,8 +61,8 @@ nevertheless, checked as always, and ends the rollout: all hosts change at once.
 
 // publishAtOnce publishes to all hosts at once, unless a rollout is open and this
 // is no emergency.
-func (g *globals) publishAtOnce(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, emergency bool) error {
-	if err := g.refuseOpen(ctx, s, t, emergency); err != nil {
+func publishAtOnce(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, emergency bool) error {
+	if err := refuseOpenRollout(ctx, g, s, t, emergency); err != nil {
 		return err
 	}
 	cfg.Emergency = emergency
@@ -72,16 +73,16 @@ func (g *globals) publishAtOnce(ctx context.Context, s *session.Session, t targe
 	if err != nil {
 		return err
 	}
-	return g.told("published", t, r)
+	return printPublished(&g.Console, "published", t, r)
 }
 
-// oneKey makes cfg publish the tree in use with one key changed, and only on top
+// setKey makes cfg publish the tree in use with one key changed, and only on top
 // of that tree.
-func (g *globals) oneKey(ctx context.Context, s *session.Session, t target, key string, cfg *config.PublishConfig) error {
+func setKey(ctx context.Context, console *term.Console, s *session.Session, t target, key string, cfg *config.PublishConfig) error {
 	if err := config.ValidateKey(key); err != nil {
 		return fail(exitUsage, err)
 	}
-	value, err := io.ReadAll(g.In)
+	value, err := io.ReadAll(console.In)
 	if err != nil {
 		return err
 	}
@@ -116,12 +117,12 @@ func newConfigFinishCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "finish NAME|PATH", Short: "Declare the keys of an unfinished publish of a flat tree complete", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				r, err := config.Finish(ctx, s, config.PublishConfig{Path: t.path, Logger: g.logger()})
 				if err != nil {
 					return err
 				}
-				return g.told("finished", t, r)
+				return printPublished(&g.Console, "finished", t, r)
 			})
 		},
 	}
@@ -141,22 +142,22 @@ rollout rollback" does that at full width, and ends a rollout that is open.`,
 			if err := roll.onlyWithRollout(c); err != nil {
 				return err
 			}
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				if err = g.refuseOpen(ctx, s, t, false); err != nil {
+				if err = refuseOpenRollout(ctx, g, s, t, false); err != nil {
 					return err
 				}
 				if roll.rollout {
-					return g.rollBack(ctx, s, t, cfg, int64(to), &roll)
+					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
 				}
 				r, err := config.Rollback(ctx, s, cfg, int64(to))
 				if err != nil {
 					return err
 				}
-				return g.told("rolled back, now", t, r)
+				return printPublished(&g.Console, "rolled back, now", t, r)
 			})
 		},
 	}
@@ -173,12 +174,12 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "convert NAME|PATH", Short: "Give a flat tree versions", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				if err = g.refuseOpen(ctx, s, t, false); err != nil {
+				if err = refuseOpenRollout(ctx, g, s, t, false); err != nil {
 					return err
 				}
 				cfg.Layout = config.LayoutAuto
@@ -186,7 +187,7 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return g.told("converted, now", t, r)
+				return printPublished(&g.Console, "converted, now", t, r)
 			})
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -23,8 +24,8 @@ every vote check against the same one. --schema checks against a file instead,
 before it is published. Exit 1 when the tree violates the schema.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
-				return g.checkSchema(ctx, s, t, file)
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				return checkSchema(ctx, &g.Console, s, t, file)
 			})
 		},
 	}
@@ -32,7 +33,7 @@ before it is published. Exit 1 when the tree violates the schema.`,
 	return c
 }
 
-func (g *globals) checkSchema(ctx context.Context, s *session.Session, t target, file string) error {
+func checkSchema(ctx context.Context, console *term.Console, s *session.Session, t target, file string) error {
 	keys, _, err := keysInUse(ctx, s, t)
 	if err != nil {
 		return err
@@ -54,8 +55,8 @@ func (g *globals) checkSchema(ctx context.Context, s *session.Session, t target,
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
 	if file == "" {
-		g.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
+		console.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
 	}
-	g.Say("%s: the tree in use satisfies the schema", t.name)
+	console.Say("%s: the tree in use satisfies the schema", t.name)
 	return nil
 }

@@ -42,7 +42,7 @@ credentials, wherever it stands, and everything that looks like a password, a
 token or a key. Data from ZooKeeper and rendered files are not part of it. Look
 at the archive before you give it away.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return g.debug(c.Context(), out) },
+		RunE: func(c *cobra.Command, _ []string) error { return writeDebugBundle(c.Context(), g, out) },
 	}
 	c.Flags().StringVar(&out, "file", "", "file to write (default zkagent-debug-TIME.tar.gz here; - for standard output)")
 	return c
@@ -54,8 +54,8 @@ type bundleFile struct {
 	data []byte
 }
 
-func (g *globals) debug(ctx context.Context, out string) error {
-	list, loaded := doctor.Examine(ctx, g.doctorOptions(true))
+func writeDebugBundle(ctx context.Context, g *globals, out string) error {
+	list, loaded := doctor.Examine(ctx, doctorOptions(g, true))
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (g *globals) debug(ctx context.Context, out string) error {
 	if loaded != nil {
 		conf, known = &loaded.Config, loaded.Secrets()
 	}
-	files := g.debugFiles(ctx, list, conf)
-	r := newRedactor(append(known, g.secrets(conf)...))
+	files := debugFiles(ctx, g, list, conf)
+	r := newRedactor(append(known, settingSecrets(g, conf)...))
 	for _, f := range files {
 		if strings.HasSuffix(f.name, ".hcl") {
 			r.learn(string(f.data))
@@ -95,8 +95,8 @@ func (g *globals) debug(ctx context.Context, out string) error {
 	return nil
 }
 
-// secrets returns the credentials that this process knows.
-func (g *globals) secrets(conf *agent.Config) []string {
+// settingSecrets returns the credentials that this process knows.
+func settingSecrets(g *globals, conf *agent.Config) []string {
 	list := []string{os.Getenv("ZKAGENT_AUTH")}
 	if c, err := g.doctorZK(conf); err == nil {
 		for _, a := range c.Auth {
@@ -126,7 +126,7 @@ func (g *globals) secrets(conf *agent.Config) []string {
 }
 
 // debugFiles collects the files of the bundle. It lists failures in errors.txt.
-func (g *globals) debugFiles(ctx context.Context, list []doctor.Finding, conf *agent.Config) []bundleFile {
+func debugFiles(ctx context.Context, g *globals, list []doctor.Finding, conf *agent.Config) []bundleFile {
 	var files []bundleFile
 	var problems strings.Builder
 	add := func(name string, data []byte, err error) {

@@ -54,7 +54,7 @@ Without an argument a built-in example is run, and explained.`,
 			// A closed terminal ends dev like Ctrl-C, so it cleans up.
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGPIPE)
 			defer stop()
-			return childOf(g.dev(ctx, &o.Options))
+			return childOf(runDev(ctx, g, &o.Options))
 		},
 	}
 	f := c.Flags()
@@ -72,8 +72,8 @@ Without an argument a built-in example is run, and explained.`,
 	return c
 }
 
-// dev runs the settings with a server in memory.
-func (g *globals) dev(ctx context.Context, o *dev.Options) error {
+// runDev runs the settings with a server in memory.
+func runDev(ctx context.Context, g *globals, o *dev.Options) error {
 	o.Console, o.Version, o.Verbose = &g.Console, buildVersion(), g.verbose
 	o.Load = func(paths []string, opts settings.Options) (*settings.Settings, error) {
 		g.config = paths

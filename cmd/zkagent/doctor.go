@@ -23,11 +23,11 @@ and the right to write, one ephemeral znode is made below /zkagent and deleted;
 --no-write leaves that out. Exit code 1 when something fails.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, _ := doctor.Examine(c.Context(), g.doctorOptions(noWrite))
+			list, _ := doctor.Examine(c.Context(), doctorOptions(g, noWrite))
 			if err := context.Cause(c.Context()); err != nil {
 				return err
 			}
-			return g.printFindings(list)
+			return printFindings(&g.Console, list)
 		},
 	}
 	c.Flags().BoolVar(&noWrite, "no-write", false, "do not make a znode")
@@ -35,7 +35,7 @@ and the right to write, one ephemeral znode is made below /zkagent and deleted;
 }
 
 // doctorOptions say where the doctor looks.
-func (g *globals) doctorOptions(noWrite bool) *doctor.Options {
+func doctorOptions(g *globals, noWrite bool) *doctor.Options {
 	o := &doctor.Options{
 		Env: unitEnv, Socket: g.socket, ZooKeeper: g.doctorZK, Version: buildVersion(), Wait: g.timeout, NoWrite: noWrite,
 	}
@@ -56,7 +56,7 @@ func (g *globals) doctorZK(conf *agent.Config) (session.Config, error) {
 }
 
 // printFindings shows the findings; one that fails makes the exit code 1.
-func (g *globals) printFindings(list []doctor.Finding) error {
+func printFindings(console *term.Console, list []doctor.Finding) error {
 	failed, warned := 0, 0
 	t := &term.Table{Header: []string{"", "CHECK", "ABOUT", "FINDING"}}
 	for _, f := range list {
@@ -67,16 +67,16 @@ func (g *globals) printFindings(list []doctor.Finding) error {
 		case doctor.LevelWarn:
 			warned, color = warned+1, "33"
 		}
-		t.Add(g.Colored(g.Out, color, f.Level), f.Check, f.About, f.Text)
+		t.Add(console.Colored(console.Out, color, f.Level), f.Check, f.About, f.Text)
 		if f.Hint != "" {
 			t.Add("", "", "", "hint: "+f.Hint)
 		}
 	}
 	var err error
-	if g.IsJSON() {
-		err = term.PrintList(&g.Console, "findings", list)
-	} else if err = g.PrintTable(t); err == nil {
-		g.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
+	if console.IsJSON() {
+		err = term.PrintList(console, "findings", list)
+	} else if err = console.PrintTable(t); err == nil {
+		console.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
 	}
 	if err == nil && failed > 0 {
 		return codeError(exitFailed)

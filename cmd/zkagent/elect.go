@@ -49,7 +49,7 @@ below ` + electionsRoot + `.`,
 			case len(names) != 1:
 				return usagef("elect takes one name")
 			case o.list && len(command) == 0:
-				return g.electList(c.Context(), names[0], o)
+				return electList(c.Context(), g, names[0], o)
 			case o.id != "" && o.describe != "":
 				return usagef("--id and --describe exclude each other")
 			case o.observe && len(command) > 0:
@@ -57,7 +57,7 @@ below ` + electionsRoot + `.`,
 			case !o.observe && !o.once && len(command) == 0:
 				return usagef("elect needs \"--\" and a command, or --observe")
 			}
-			return g.elect(c.Context(), names[0], command, o)
+			return runElection(c.Context(), g, names[0], command, o)
 		},
 	}
 	f := c.Flags()
@@ -73,24 +73,24 @@ below ` + electionsRoot + `.`,
 	return c
 }
 
-func (g *globals) elect(ctx context.Context, name string, command []string, o electOptions) error {
-	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, conf *agent.Config) error {
+func runElection(ctx context.Context, g *globals, name string, command []string, o electOptions) error {
+	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, conf *agent.Config) error {
 		path, dialect, err := electionOf(conf, name, o.dialect)
 		if err != nil {
 			return err
 		}
 		if o.observe || o.once {
-			return g.observe(ctx, s, name, path, dialect, o.once)
+			return observeElection(ctx, &g.Console, s, name, path, dialect, o.once)
 		}
 		if o.id == "" {
 			o.id = string(contenderData(o.describe))
 		}
-		return g.lead(ctx, wait, s, path, dialect, command, o)
+		return leadElection(ctx, wait, g, s, path, dialect, command, o)
 	})
 }
 
 // electList prints the leader and the candidates in line.
-func (g *globals) electList(ctx context.Context, name string, o electOptions) error {
+func electList(ctx context.Context, g *globals, name string, o electOptions) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		path, _, err := electionOf(conf, name, o.dialect)
 		if err != nil {
@@ -100,7 +100,7 @@ func (g *globals) electList(ctx context.Context, name string, o electOptions) er
 		if err != nil {
 			return err
 		}
-		return g.printStanding(path, list)
+		return printStanding(&g.Console, path, list)
 	})
 }
 
@@ -117,8 +117,8 @@ func electionOf(conf *agent.Config, name, dialect string) (string, string, error
 	return path, dialect, err
 }
 
-// lead campaigns until the command has run for one term.
-func (g *globals) lead(ctx, wait context.Context, s *session.Session, path, dialect string, command []string, o electOptions) error {
+// leadElection campaigns until the command has run for one term.
+func leadElection(ctx, wait context.Context, g *globals, s *session.Session, path, dialect string, command []string, o electOptions) error {
 	terms := make(chan leading)
 	campaign, stop := context.WithCancel(ctx)
 	c := election.New(election.Config{
@@ -145,11 +145,11 @@ func (g *globals) lead(ctx, wait context.Context, s *session.Session, path, dial
 	case l := <-terms:
 		notice.Stop()
 		g.Say("leading %s, term %d", path, l.term.ID)
-		err := g.runHeld(ctx, held{
+		err := runHeld(ctx, g, held{
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
 			env: []string{"ZKAGENT_ELECTION=" + path}, killAfter: o.killAfter,
 		}, command)
-		g.resign(ctx, c)
+		resignElection(ctx, &g.Console, c)
 		return err
 	case err := <-failed:
 		return err
@@ -169,16 +169,16 @@ type leading struct {
 	term election.Term
 }
 
-func (g *globals) resign(ctx context.Context, c *election.Candidate) {
+func resignElection(ctx context.Context, console *term.Console, c *election.Candidate) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := c.Resign(ctx); err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
-		g.Warnf("resign: %v; the candidate is gone with the session", err)
+		console.Warnf("resign: %v; the candidate is gone with the session", err)
 	}
 }
 
-// observe prints the leader at each change.
-func (g *globals) observe(ctx context.Context, s *session.Session, name, path, dialect string, once bool) error {
+// observeElection prints the leader at each change.
+func observeElection(ctx context.Context, console *term.Console, s *session.Session, name, path, dialect string, once bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	errEnough := errors.New("enough")
@@ -191,7 +191,7 @@ func (g *globals) observe(ctx context.Context, s *session.Session, name, path, d
 			return
 		}
 		first, last = false, l
-		failed = g.printLeader(l)
+		failed = printLeader(console, l)
 		if once || failed != nil {
 			cancel(errEnough)
 		}
@@ -210,14 +210,14 @@ func (g *globals) observe(ctx context.Context, s *session.Session, name, path, d
 	return err
 }
 
-func (g *globals) printLeader(l view.Leader) error {
-	if g.IsJSON() {
-		return g.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
+func printLeader(console *term.Console, l view.Leader) error {
+	if console.IsJSON() {
+		return console.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
 	}
 	id := l.ID
 	if l.Term == 0 {
 		id = "-"
 	}
-	_, err := fmt.Fprintf(g.Out, "%s\t%d\n", term.Printable(id), l.Term)
+	_, err := fmt.Fprintf(console.Out, "%s\t%d\n", term.Printable(id), l.Term)
 	return err
 }

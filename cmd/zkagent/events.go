@@ -33,7 +33,7 @@ the agent is started again.`,
 				return err
 			}
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				return g.readEvents(ctx, client, follow, func(e event.Event) bool {
+				return readEvents(ctx, &g.Console, client, follow, func(e event.Event) bool {
 					return !e.Time.Before(from) && (subject == "" || e.Subject == subject)
 				})
 			})
@@ -47,14 +47,14 @@ the agent is started again.`,
 
 // readEvents prints the wanted events. With follow it reconnects when the agent
 // restarts, until ctx ends.
-func (g *globals) readEvents(ctx context.Context, client *web.Client, follow bool, wanted func(event.Event) bool) error {
+func readEvents(ctx context.Context, console *term.Console, client *web.Client, follow bool, wanted func(event.Event) bool) error {
 	var seq int64
 	var failed error
 	read := func() error {
 		err := client.Events(ctx, seq, follow, func(e event.Event) bool {
 			seq = e.Seq
 			if wanted(e) {
-				failed = g.printEvent(e)
+				failed = printEvent(console, e)
 			}
 			return failed == nil
 		})
@@ -69,7 +69,7 @@ func (g *globals) readEvents(ctx context.Context, client *web.Client, follow boo
 	told := false
 	for failed == nil {
 		if !told {
-			g.Say("the agent has gone; waiting for it")
+			console.Say("the agent has gone; waiting for it")
 		}
 		select {
 		case <-ctx.Done():
@@ -98,16 +98,16 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-func (g *globals) printEvent(e event.Event) error {
-	if g.IsJSON() {
-		return g.Line(e)
+func printEvent(console *term.Console, e event.Event) error {
+	if console.IsJSON() {
+		return console.Line(e)
 	}
 	kind := fmt.Sprintf("%-17s", e.Kind)
 	if e.Warn {
-		kind = g.Colored(g.Out, "33", kind)
+		kind = console.Colored(console.Out, "33", kind)
 	}
 	text := term.Printable(joined([]string{e.Subject, e.Text}, ": "))
 	line := strings.TrimRight(e.Time.UTC().Format(time.RFC3339)+"  "+kind+"  "+text, " ")
-	_, err := fmt.Fprintln(g.Out, line)
+	_, err := fmt.Fprintln(console.Out, line)
 	return err
 }

@@ -48,7 +48,7 @@ agent's settings restarts its program or sends it a signal.`,
 			if len(o.prefixes) == 0 {
 				return usagef("exec needs --prefix CONFIG or --prefix CONFIG/KEY")
 			}
-			return g.exec(c.Context(), command, o)
+			return execCommand(c.Context(), g, command, o)
 		},
 	}
 	f := c.Flags()
@@ -60,8 +60,8 @@ agent's settings restarts its program or sends it a signal.`,
 	return c
 }
 
-// exec reads the keys and becomes the command.
-func (g *globals) exec(ctx context.Context, command []string, o execOptions) error {
+// execCommand reads the keys and becomes the command.
+func execCommand(ctx context.Context, g *globals, command []string, o execOptions) error {
 	env := []string{}
 	if !o.pristine {
 		env = os.Environ()
@@ -70,7 +70,7 @@ func (g *globals) exec(ctx context.Context, command []string, o execOptions) err
 	defer cancel()
 	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, c *agent.Config) error {
 		for _, p := range o.prefixes {
-			tree, prefix, err := g.execTree(ctx, s, c, p)
+			tree, prefix, err := execTree(ctx, g, s, c, p)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func (g *globals) exec(ctx context.Context, command []string, o execOptions) err
 
 // execTree reads the tree of a prefix: a znode path, or the name of a config
 // block and a key.
-func (g *globals) execTree(ctx context.Context, s *session.Session, c *agent.Config, prefix string) (*view.Tree, string, error) {
+func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Config, prefix string) (*view.Tree, string, error) {
 	cfg, key := config.Config{Name: prefix, Path: strings.TrimSuffix(prefix, "/")}, ""
 	if !strings.HasPrefix(prefix, "/") {
 		var name string
@@ -105,7 +105,7 @@ func (g *globals) execTree(ctx context.Context, s *session.Session, c *agent.Con
 		cfg = c.Configs[i]
 	}
 	src := view.Source{Kind: view.KindConfig, Name: cfg.Name}
-	v, err := g.gather(ctx, s, view.View{}, []follower{{src, config.NewWatcher(cfg).Run}})
+	v, err := gatherSources(ctx, g, s, view.View{}, []follower{{src, config.NewWatcher(cfg).Run}})
 	if err != nil {
 		return nil, "", fmt.Errorf("--prefix %s: %w", prefix, err)
 	}

@@ -46,14 +46,14 @@ kept), maintenance, stopped, ok.`,
 					return usagef("--services and --watch exclude each other")
 				}
 				if watch {
-					return g.watchFleet(ctx, s, conf, args)
+					return watchFleet(ctx, &g.Console, s, conf, args)
 				}
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
 				if services {
-					return g.listServices(ctx, s, args)
+					return listServices(ctx, &g.Console, s, args)
 				}
-				return g.showFleet(ctx, s, conf, args)
+				return showFleet(ctx, &g.Console, s, conf, args)
 			})
 		},
 	}
@@ -86,11 +86,11 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 }
 
 // watchFleet redraws the fleet until ctx ends.
-func (g *globals) watchFleet(ctx context.Context, s *session.Session, conf *agent.Config, args []string) error {
+func watchFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for {
-		if err := g.redraw(func() error { return g.showFleet(ctx, s, conf, args) }); err != nil {
+		if err := redrawScreen(console, func() error { return showFleet(ctx, console, s, conf, args) }); err != nil {
 			return err
 		}
 		select {
@@ -101,21 +101,21 @@ func (g *globals) watchFleet(ctx context.Context, s *session.Session, conf *agen
 	}
 }
 
-func (g *globals) showFleet(ctx context.Context, s *session.Session, conf *agent.Config, args []string) error {
+func showFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
 	if len(args) == 0 {
-		return g.listHosts(ctx, s)
+		return listHosts(ctx, console, s)
 	}
-	return g.listSubscribers(ctx, s, conf, args)
+	return listSubscribers(ctx, console, s, conf, args)
 }
 
 // listHosts shows every host, the worst first.
-func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
+func listHosts(ctx context.Context, console *term.Console, s *session.Session) error {
 	hosts, err := fleet.Agents(ctx, s)
 	if err != nil {
 		return err
 	}
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "agents", hosts)
+	if console.IsJSON() {
+		return term.PrintList(console, "agents", hosts)
 	}
 	tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
 	for _, h := range hosts {
@@ -123,18 +123,18 @@ func (g *globals) listHosts(ctx context.Context, s *session.Session) error {
 		if h.Since.IsZero() {
 			since = h.At
 		}
-		tab.Add(h.ID, g.healthWord(h.Health), orWord(h.Version, "-"), term.Age(since), filesWord(&h.Record), orWord(strings.Join(h.Leads, ","), "-"), h.Detail)
+		tab.Add(h.ID, healthWord(console, h.Health), orWord(h.Version, "-"), term.Age(since), filesWord(&h.Record), orWord(strings.Join(h.Leads, ","), "-"), h.Detail)
 	}
-	if err := g.PrintTable(tab); err != nil {
+	if err := console.PrintTable(tab); err != nil {
 		return err
 	}
-	g.Printf("%s\n", fleetSummary(hosts))
+	console.Printf("%s\n", fleetSummary(hosts))
 	halts, err := rolling.Halts(ctx, s)
 	if err != nil {
 		return err
 	}
 	for _, h := range halts {
-		g.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
+		console.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
 			h.Bundle, term.Age(h.Time), term.Printable(h.Host), term.Printable(h.Reason), h.Bundle)
 	}
 	return nil
@@ -150,7 +150,7 @@ type serviceOf struct {
 
 // listServices shows the services of every host, those that are not registered
 // first.
-func (g *globals) listServices(ctx context.Context, s *session.Session, names []string) error {
+func listServices(ctx context.Context, console *term.Console, s *session.Session, names []string) error {
 	hosts, err := fleet.Agents(ctx, s)
 	if err != nil {
 		return err
@@ -177,8 +177,8 @@ func (g *globals) listServices(ctx context.Context, s *session.Session, names []
 	if len(rows) == 0 && len(names) > 0 {
 		return fail(exitFailed, fmt.Errorf("no host tells of a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
 	}
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "services", rows)
+	if console.IsJSON() {
+		return term.PrintList(console, "services", rows)
 	}
 	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
 	for _, r := range rows {
@@ -189,13 +189,13 @@ func (g *globals) listServices(ctx context.Context, s *session.Session, names []
 				detail += fmt.Sprintf(" with exit status %d", r.Exit)
 			}
 		}
-		tab.Add(r.Service, r.Host, g.stateWord(r.State), term.Age(r.Since), detail)
+		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), detail)
 	}
-	if err := g.PrintTable(tab); err != nil {
+	if err := console.PrintTable(tab); err != nil {
 		return err
 	}
 	if left > 0 {
-		g.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
+		console.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
 	}
 	return nil
 }
@@ -239,9 +239,9 @@ func filesWord(r *fleet.Record) string {
 }
 
 // healthWord colours a word of health.
-func (g *globals) healthWord(h fleet.Health) string {
+func healthWord(console *term.Console, h fleet.Health) string {
 	code := map[fleet.Health]string{fleet.OK: "32", fleet.Lost: "31", fleet.Failing: "31", fleet.Degraded: "33", fleet.Maintenance: "33", fleet.Stopped: "33"}[h]
-	return g.Colored(g.Out, code, string(h))
+	return console.Colored(console.Out, code, string(h))
 }
 
 // subscriberRow is one agent's use of one config.
@@ -256,7 +256,7 @@ type subscriberRow struct {
 }
 
 // listSubscribers shows which agents use which version of the configs.
-func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf *agent.Config, names []string) error {
+func listSubscribers(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, names []string) error {
 	var rows []subscriberRow
 	hosts, err := fleet.Agents(ctx, s)
 	if err != nil {
@@ -287,8 +287,8 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 			})
 		}
 	}
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "subscribers", rows)
+	if console.IsJSON() {
+		return term.PrintList(console, "subscribers", rows)
 	}
 	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "DETAIL", "FILES"}}
 	for _, r := range rows {
@@ -304,12 +304,12 @@ func (g *globals) listSubscribers(ctx context.Context, s *session.Session, conf 
 		if r.Known > r.Version {
 			detail = joined([]string{fmt.Sprintf("knows v%d", r.Known), detail}, "; ")
 		}
-		tab.Add(r.Config, r.Agent, version, g.agentState(r.State), orWord(detail, "-"), files)
+		tab.Add(r.Config, r.Agent, version, agentState(console, r.State), orWord(detail, "-"), files)
 	}
-	return g.PrintTable(tab)
+	return console.PrintTable(tab)
 }
 
-func (g *globals) agentState(state string) string {
+func agentState(console *term.Console, state string) string {
 	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
-	return g.Colored(g.Out, code, state)
+	return console.Colored(console.Out, code, state)
 }

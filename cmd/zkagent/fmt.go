@@ -26,7 +26,7 @@ differences. "-" is standard input.`,
 			if len(args) == 0 {
 				args = g.configPaths()
 			}
-			return g.fmt(args, o)
+			return formatFiles(g, args, o)
 		},
 	}
 	c.Flags().BoolVar(&o.check, "check", false, "name the files that differ, exit code 1 for any")
@@ -35,7 +35,7 @@ differences. "-" is standard input.`,
 	return c
 }
 
-func (g *globals) fmt(args []string, o fmtOptions) error {
+func formatFiles(g *globals, args []string, o fmtOptions) error {
 	var files []string
 	for _, a := range args {
 		if a == "-" {
@@ -50,7 +50,7 @@ func (g *globals) fmt(args []string, o fmtOptions) error {
 	}
 	differs := 0
 	for _, name := range files {
-		changed, err := g.fmtFile(name, o)
+		changed, err := formatFile(g, name, o)
 		if err != nil {
 			return err
 		}
@@ -64,8 +64,8 @@ func (g *globals) fmt(args []string, o fmtOptions) error {
 	return nil
 }
 
-// fmtFile formats one file and reports whether that changes it.
-func (g *globals) fmtFile(name string, o fmtOptions) (bool, error) {
+// formatFile formats one file and reports whether that changes it.
+func formatFile(g *globals, name string, o fmtOptions) (bool, error) {
 	data, err := g.readInput(name)
 	if err != nil {
 		return false, err

@@ -11,7 +11,9 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 )
 
-// globals are the console and the flags that all commands share.
+// globals are the console and the flags that all commands share. A command is a
+// function of it, or of the console alone; globals has methods only for what all
+// commands need: settings, a session, the agent, a question, the exit.
 type globals struct {
 	term.Console
 

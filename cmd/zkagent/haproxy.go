@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/haproxy"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -49,7 +50,7 @@ znode of a group.`,
 			if o.backend.Socket == "" {
 				return usagef("--socket is missing: the path of HAProxy's stats socket")
 			}
-			return g.haproxy(c.Context(), args[0], o)
+			return followHAProxy(c.Context(), g, args[0], o)
 		},
 	}
 	c.Flags().StringVar(&o.backend.Socket, "socket", "", "path of HAProxy's stats socket, whose level is admin")
@@ -58,8 +59,8 @@ znode of a group.`,
 	return c
 }
 
-// haproxy follows the group, over sessions, and applies its members.
-func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) error {
+// followHAProxy follows the group, over sessions, and applies its members.
+func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOptions) error {
 	zk, conf, err := g.zkConfig()
 	if err != nil {
 		return err
@@ -84,9 +85,9 @@ func (g *globals) haproxy(ctx context.Context, name string, o haproxyOptions) er
 		})
 	}()
 	if o.once {
-		err = g.haproxyOnce(ctx, o.backend, lists)
+		err = haproxyOnce(ctx, g, o.backend, lists)
 	} else {
-		o.backend.Follow(ctx, lists, g.haproxyDone(&o.backend))
+		o.backend.Follow(ctx, lists, haproxyDone(&g.Console, &o.backend))
 		err = context.Cause(ctx)
 	}
 	cancel()
@@ -111,7 +112,7 @@ func newest(lists chan []view.Member) func(*view.Group) {
 }
 
 // haproxyOnce applies the members once.
-func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-chan []view.Member) error {
+func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
 	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the members of the group; --timeout ends it") })
@@ -123,7 +124,7 @@ func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-ch
 		}
 		r, err := b.Apply(ctx, members)
 		if err == nil {
-			g.haproxyDone(&b)(r, nil)
+			haproxyDone(&g.Console, &b)(r, nil)
 		}
 		return err
 	case <-ctx.Done():
@@ -132,15 +133,15 @@ func (g *globals) haproxyOnce(ctx context.Context, b haproxy.Backend, lists <-ch
 }
 
 // haproxyDone reports the result.
-func (g *globals) haproxyDone(b *haproxy.Backend) func(haproxy.Result, error) {
+func haproxyDone(console *term.Console, b *haproxy.Backend) func(haproxy.Result, error) {
 	return func(r haproxy.Result, err error) {
 		if err != nil {
-			g.Say("%v", err)
+			console.Say("%v", err)
 			return
 		}
-		g.Say("backend %s: %d servers take traffic, %d commands", b.Name, r.Ready, r.Commands)
+		console.Say("backend %s: %d servers take traffic, %d commands", b.Name, r.Ready, r.Commands)
 		if len(r.Left) > 0 {
-			g.Say("%d members have no slot or no address: %s", len(r.Left), firstFew(r.Left))
+			console.Say("%d members have no slot or no address: %s", len(r.Left), firstFew(r.Left))
 		}
 	}
 }

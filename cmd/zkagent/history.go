@@ -32,7 +32,7 @@ type past struct {
 
 // keptOf reads the records of the bundle that makes a file. They are in the agent's
 // state directory, with its access rights.
-func (g *globals) keptOf(name string) (*past, error) {
+func keptOf(g *globals, name string) (*past, error) {
 	s, err := g.loadSettings(settings.Options{Offline: true})
 	if err != nil {
 		return nil, err
@@ -156,21 +156,21 @@ agent, up to history_size for each template.`,
 		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			k, err := g.keptOf(args[0])
+			k, err := keptOf(g, args[0])
 			if err != nil {
 				return err
 			}
-			return g.printPast(k.rows())
+			return printPast(&g.Console, k.rows())
 		},
 	}
 }
 
-func (g *globals) printPast(rows []historyRow) error {
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "renders", rows)
+func printPast(console *term.Console, rows []historyRow) error {
+	if console.IsJSON() {
+		return term.PrintList(console, "renders", rows)
 	}
 	if len(rows) == 0 {
-		g.Say("nothing is kept yet: the agent keeps what it writes")
+		console.Say("nothing is kept yet: the agent keeps what it writes")
 		return nil
 	}
 	t := &term.Table{Header: []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}}
@@ -189,7 +189,7 @@ func (g *globals) printPast(rows []historyRow) error {
 		}
 		t.Add(name, r.Time.UTC().Format(time.RFC3339), orWord(r.Version, "-"), size, orWord(strings.Join(r.Changes, "; "), "-"), result)
 	}
-	return g.PrintTable(t)
+	return console.PrintTable(t)
 }
 
 func newDiffCommand(g *globals) *cobra.Command {
@@ -201,7 +201,7 @@ second argument that is left out.`,
 		Example: "  zkagent diff /etc/nginx/conf.d/upstreams.conf@2 /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, a, existed, err := g.contentOf(args[0])
+			path, a, existed, err := contentOf(g, args[0])
 			if err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ second argument that is left out.`,
 			if len(args) > 1 {
 				other = args[1]
 			}
-			path, b, _, err := g.contentOf(other)
+			path, b, _, err := contentOf(g, other)
 			if err != nil {
 				return err
 			}
@@ -220,7 +220,7 @@ second argument that is left out.`,
 
 // contentOf returns the content that FILE or FILE@N names, and whether such a file
 // exists.
-func (g *globals) contentOf(ref string) (string, []byte, bool, error) {
+func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 	name, number, found := cutLast(ref, "@")
 	n, err := strconv.Atoi(number)
 	if !found || err != nil || exists(ref) {
@@ -237,7 +237,7 @@ func (g *globals) contentOf(ref string) (string, []byte, bool, error) {
 	if n < 1 {
 		return "", nil, false, usagef("%s: the newest is %s@1", ref, name)
 	}
-	k, err := g.keptOf(name)
+	k, err := keptOf(g, name)
 	if err != nil {
 		return "", nil, false, err
 	}
@@ -284,7 +284,7 @@ differences. "zkagent blame" says where each line comes from.`,
 		Example: "  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			k, err := g.keptOf(args[0])
+			k, err := keptOf(g, args[0])
 			if err != nil {
 				return err
 			}
@@ -307,10 +307,10 @@ differences. "zkagent blame" says where each line comes from.`,
 			if g.IsJSON() {
 				return g.PrintJSON("story", st)
 			}
-			if err := g.printStory(&st); err != nil {
+			if err := printStory(&g.Console, &st); err != nil {
 				return err
 			}
-			return g.printDiffs(k, diffs)
+			return printDiffs(&g.Console, k, diffs)
 		},
 	}
 	c.Flags().IntVar(&diffs, "diff", 0, "show the last N differences, too")
@@ -342,7 +342,7 @@ func (s *story) take(status *web.Status) {
 }
 
 // printStory prints the state first, then the past.
-func (g *globals) printStory(s *story) error {
+func printStory(console *term.Console, s *story) error {
 	name := orWord(s.Path, s.Bundle)
 	if st := s.Status; st != nil {
 		text := st.State
@@ -352,27 +352,27 @@ func (g *globals) printStory(s *story) error {
 		if !st.LastChange.IsZero() {
 			text += ", written " + term.Age(st.LastChange) + " ago"
 		}
-		g.Printf("%s (template %s): %s\n", term.Printable(name), st.Name, text)
+		console.Printf("%s (template %s): %s\n", term.Printable(name), st.Name, text)
 		if st.Error != "" {
-			g.Printf("  %s\n", term.Printable(strings.TrimSpace(st.Stage+" "+st.Error)))
+			console.Printf("  %s\n", term.Printable(strings.TrimSpace(st.Stage+" "+st.Error)))
 		}
 		if st.Owed {
-			g.Printf("  a reload is owed, for %s\n", term.Age(st.OwedSince))
+			console.Printf("  a reload is owed, for %s\n", term.Age(st.OwedSince))
 		}
 		if r := st.LastReload; r != nil {
-			g.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(time.Duration(r.Took)), term.Age(r.At))
+			console.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(time.Duration(r.Took)), term.Age(r.At))
 		}
 		for _, c := range s.Conditions {
-			g.Printf("  %s: %s (for %s)\n", term.Printable(c.Name()), term.Printable(c.Text), term.Age(c.Since))
+			console.Printf("  %s: %s (for %s)\n", term.Printable(c.Name()), term.Printable(c.Text), term.Age(c.Since))
 		}
 	} else {
-		g.Printf("%s (template %s)\n", term.Printable(name), s.Bundle)
+		console.Printf("%s (template %s)\n", term.Printable(name), s.Bundle)
 	}
-	return g.printPast(s.Renders)
+	return printPast(console, s.Renders)
 }
 
 // printDiffs prints the last differences of each file.
-func (g *globals) printDiffs(k *past, n int) error {
+func printDiffs(console *term.Console, k *past, n int) error {
 	paths := k.paths()
 	if k.path != "" {
 		paths = []string{k.path}
@@ -387,8 +387,8 @@ func (g *globals) printDiffs(k *past, n int) error {
 			if err != nil || was.Dropped || now.Dropped {
 				break
 			}
-			g.Printf("%s@%d -> %s@%d\n", path, i+1, path, i)
-			if err := g.PrintDiff(term.Diff(path, was.Data, !was.Gone, now.Data)); err != nil {
+			console.Printf("%s@%d -> %s@%d\n", path, i+1, path, i)
+			if err := console.PrintDiff(term.Diff(path, was.Data, !was.Gone, now.Data)); err != nil {
 				return err
 			}
 		}

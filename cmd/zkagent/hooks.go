@@ -17,7 +17,7 @@ import (
 func newHooksCommand(g *globals) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the hooks and their last runs", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return g.listHooks(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return listHooks(c.Context(), g) },
 	}
 	var dry bool
 	run := &cobra.Command{
@@ -25,7 +25,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				if dry {
-					return g.dryHook(ctx, client, args[0])
+					return dryHook(ctx, &g.Console, client, args[0])
 				}
 				if err := client.Post(ctx, "/hooks/run", url.Values{"name": {args[0]}}, nil); err != nil {
 					return err
@@ -44,7 +44,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return g.printRuns(h)
+				return printRuns(&g.Console, h)
 			})
 		},
 	}
@@ -53,7 +53,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 		if len(args) > 0 {
 			return usagef("hooks has no command %q", args[0])
 		}
-		return g.listHooks(c.Context())
+		return listHooks(c.Context(), g)
 	}
 	return c
 }
@@ -76,7 +76,7 @@ func hookOf(ctx context.Context, client *web.Client, name string) (web.HookStatu
 	return list[i], nil
 }
 
-func (g *globals) listHooks(ctx context.Context) error {
+func listHooks(ctx context.Context, g *globals) error {
 	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		list, err := hooksOf(ctx, client)
 		if err != nil {
@@ -98,35 +98,35 @@ func (g *globals) listHooks(ctx context.Context) error {
 			if !h.Next.IsZero() {
 				next = h.Next.UTC().Format(time.RFC3339)
 			}
-			t.Add(h.Name, where, strings.Join(h.Triggers, " "), g.stateWord(state), ago, next)
+			t.Add(h.Name, where, strings.Join(h.Triggers, " "), stateWord(&g.Console, state), ago, next)
 		}
 		return g.PrintTable(t)
 	})
 }
 
-func (g *globals) dryHook(ctx context.Context, client *web.Client, name string) error {
+func dryHook(ctx context.Context, console *term.Console, client *web.Client, name string) error {
 	h, err := hookOf(ctx, client, name)
 	if err != nil {
 		return err
 	}
-	if g.IsJSON() {
-		return g.PrintJSON("hook", h)
+	if console.IsJSON() {
+		return console.PrintJSON("hook", h)
 	}
-	_, err = fmt.Fprintln(g.Out, term.Printable(h.Command))
+	_, err = fmt.Fprintln(console.Out, term.Printable(h.Command))
 	return err
 }
 
 // printRuns shows the last runs of a hook, the newest first.
-func (g *globals) printRuns(h web.HookStatus) error {
+func printRuns(console *term.Console, h web.HookStatus) error {
 	runs := slices.Clone(h.Runs)
 	slices.Reverse(runs)
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "runs", runs)
+	if console.IsJSON() {
+		return term.PrintList(console, "runs", runs)
 	}
 	for _, r := range runs {
-		_, _ = fmt.Fprintf(g.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, g.stateWord(r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
+		_, _ = fmt.Fprintf(console.Out, "%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, stateWord(console, r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
 		for line := range strings.Lines(r.Output) {
-			_, _ = fmt.Fprintln(g.Out, "  "+term.Printable(strings.TrimSuffix(line, "\n")))
+			_, _ = fmt.Fprintln(console.Out, "  "+term.Printable(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	return nil

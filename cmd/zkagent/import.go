@@ -49,7 +49,7 @@ consul-template are given by --template, and need no file.`,
 			if len(args) == 1 && len(templates) == 0 {
 				return usagef("name the file or directory of %s", args[0])
 			}
-			return g.importFrom(args[0], args[1:], templates, dir)
+			return importFrom(&g.Console, args[0], args[1:], templates, dir)
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "", "write files into this directory instead of printing")
@@ -58,7 +58,7 @@ consul-template are given by --template, and need no file.`,
 }
 
 // importFrom translates all files of an import and writes the result.
-func (g *globals) importFrom(kind string, paths, templates []string, dir string) error {
+func importFrom(console *term.Console, kind string, paths, templates []string, dir string) error {
 	r, err := translated(kind, paths, templates)
 	if err != nil {
 		return err
@@ -68,18 +68,18 @@ func (g *globals) importFrom(kind string, paths, templates []string, dir string)
 		return fmt.Errorf("translate: %w", err)
 	}
 	for _, n := range r.Notes() {
-		g.Warnf("%s", n)
+		console.Warnf("%s", n)
 	}
 	if dir == "" {
-		_, err = g.Out.Write(text)
+		_, err = console.Out.Write(text)
 	} else {
-		err = g.writeImport(dir, text, r)
+		err = writeImport(console, dir, text, r)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
 		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each is marked by "import:" in the result; validate refuses it until that is gone`)
 	}
 	if err == nil {
-		err = g.validImport(r)
+		err = validImport(console, r)
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 
 // validImport validates the translated settings. Invalid settings set the exit
 // code.
-func (g *globals) validImport(r *translate.Result) error {
+func validImport(console *term.Console, r *translate.Result) error {
 	dir, err := os.MkdirTemp("", "zkagent-import-")
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (g *globals) validImport(r *translate.Result) error {
 		return nil
 	}
 	for _, d := range s.Diagnostics {
-		g.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
+		console.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
 	}
 	return fail(exitFailed, errors.New("what came out is not valid"), "correct what the warnings above name; zkagent validate shows the places")
 }
@@ -182,7 +182,7 @@ func importFiles(kind, path string) ([]string, error) {
 }
 
 // writeImport writes the files. It never replaces an existing file.
-func (g *globals) writeImport(dir string, text []byte, r *translate.Result) error {
+func writeImport(console *term.Console, dir string, text []byte, r *translate.Result) error {
 	if err := os.MkdirAll(filepath.Join(dir, "templates"), 0o755); err != nil { //nolint:gosec // settings that others may read.
 		return err
 	}
@@ -202,6 +202,6 @@ func (g *globals) writeImport(dir string, text []byte, r *translate.Result) erro
 			return err
 		}
 	}
-	g.Say("%s written to %s; next: zkagent validate %s", term.Count(len(files), "file"), dir, dir)
+	console.Say("%s written to %s; next: zkagent validate %s", term.Count(len(files), "file"), dir, dir)
 	return nil
 }

@@ -66,7 +66,7 @@ func agentError(err error) error {
 }
 
 // orderCommand makes a command that gives the agent one order.
-func (g *globals) orderCommand(use, short, long, path, done string, args cobra.PositionalArgs, values func([]string) url.Values) *cobra.Command {
+func orderCommand(g *globals, use, short, long, path, done string, args cobra.PositionalArgs, values func([]string) url.Values) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Args: args,
 		RunE: func(c *cobra.Command, a []string) error {
@@ -84,7 +84,7 @@ func (g *globals) orderCommand(use, short, long, path, done string, args cobra.P
 func nothing([]string) url.Values { return nil }
 
 func newReloadCommand(g *globals) *cobra.Command {
-	c := g.orderCommand("reload", "Make the agent load its settings again",
+	c := orderCommand(g, "reload", "Make the agent load its settings again",
 		"Make the agent load its settings again, and wait until it has. Invalid settings\nare kept out: the command then says why and ends with 78, and the old ones stay\nin use.",
 		"/reload", "settings are loaded", cobra.NoArgs, nothing)
 	run := c.RunE
@@ -92,7 +92,7 @@ func newReloadCommand(g *globals) *cobra.Command {
 	c.Flags().StringVar(&halted, "clear-halt", "", "lift the halt of this template's rolling reload on all hosts, and do nothing else")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if halted != "" {
-			return g.clearHalt(c.Context(), halted)
+			return clearHalt(c.Context(), g, halted)
 		}
 		err := run(c, args)
 		if e := classify(err); err != nil && e.code == exitFailed {
@@ -106,7 +106,7 @@ func newReloadCommand(g *globals) *cobra.Command {
 }
 
 // clearHalt lets the hosts continue a halted rolling reload.
-func (g *globals) clearHalt(ctx context.Context, bundle string) error {
+func clearHalt(ctx context.Context, g *globals, bundle string) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		ctx, cancel := g.patience(ctx, 0)
 		defer cancel()
@@ -122,16 +122,16 @@ func (g *globals) clearHalt(ctx context.Context, bundle string) error {
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {
-	return g.goneCommand("leave", "Make the agent leave: drain, remove its members, resign, end", "/leave", "the agent has left")
+	return goneCommand(g, "leave", "Make the agent leave: drain, remove its members, resign, end", "/leave", "the agent has left")
 }
 
 func newUpgradeCommand(g *globals) *cobra.Command {
-	return g.orderCommand("upgrade", "Make the agent execute its program again, with its session kept",
+	return orderCommand(g, "upgrade", "Make the agent execute its program again, with its session kept",
 		"Make the agent hand its session over and execute its program file again: no\nmember blinks and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
 }
 
 // goneCommand makes a command that ends the agent and waits for its end.
-func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
+func goneCommand(g *globals, use, short, path, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -152,7 +152,7 @@ func (g *globals) goneCommand(use, short, path, done string) *cobra.Command {
 }
 
 func newResignCommand(g *globals) *cobra.Command {
-	c := g.orderCommand("resign ELECTION", "Make the agent give up a leadership, or its place in the line",
+	c := orderCommand(g, "resign ELECTION", "Make the agent give up a leadership, or its place in the line",
 		"", "/resign", "resigned", cobra.ExactArgs(1), func(a []string) url.Values { return url.Values{"name": {a[0]}} })
 	return c
 }

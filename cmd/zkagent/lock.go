@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -51,7 +52,7 @@ holds and who waits.`,
 			names, command := commandAfter(args, c.ArgsLenAtDash())
 			switch {
 			case len(names) == 1 && o.list && len(command) == 0:
-				return g.lockList(c.Context(), names[0], o)
+				return lockList(c.Context(), g, names[0], o)
 			case len(names) != 1 || len(command) == 0:
 				return usagef("lock takes a name, \"--\" and a command")
 			case o.list:
@@ -59,7 +60,7 @@ holds and who waits.`,
 			case o.shared && o.write || (o.shared || o.write) && o.permits > 0:
 				return usagef("--shared, --write and --permits exclude each other")
 			}
-			return g.lock(c.Context(), names[0], command, o)
+			return runLock(c.Context(), g, names[0], command, o)
 		},
 	}
 	f := c.Flags()
@@ -77,7 +78,7 @@ holds and who waits.`,
 }
 
 // lockList prints the holder of the lock and the waiters.
-func (g *globals) lockList(ctx context.Context, name string, o lockOptions) error {
+func lockList(ctx context.Context, g *globals, name string, o lockOptions) error {
 	path, err := pathOf(locksRoot, name)
 	if err != nil {
 		return err
@@ -95,36 +96,36 @@ func (g *globals) lockList(ctx context.Context, name string, o lockOptions) erro
 		if err != nil {
 			return err
 		}
-		return g.printStanding(path, list)
+		return printStanding(&g.Console, path, list)
 	})
 }
 
-func (g *globals) lock(ctx context.Context, name string, command []string, o lockOptions) error {
+func runLock(ctx context.Context, g *globals, name string, command []string, o lockOptions) error {
 	path, err := pathOf(locksRoot, name)
 	if err != nil {
 		return err
 	}
-	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error {
-		h, err := g.acquire(ctx, wait, s, path, o)
+	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error {
+		h, err := acquireLock(ctx, wait, &g.Console, s, path, o)
 		if err != nil {
 			return err
 		}
-		defer g.release(ctx, h)
+		defer releaseHold(ctx, &g.Console, h)
 		if o.fence != "" {
 			if err := os.WriteFile(o.fence, []byte(strconv.FormatInt(h.Fence(), 10)+"\n"), 0o600); err != nil {
 				return fail(exitFailed, fmt.Errorf("write fence: %w", err))
 			}
 		}
-		return g.runHeld(ctx, held{
+		return runHeld(ctx, g, held{
 			what: "lock " + path, ctx: h.Context(), s: s, fence: h.Fence(), killAfter: o.killAfter,
 			env: []string{"ZKAGENT_LOCK_NAME=" + name, "ZKAGENT_LOCK_PATH=" + path},
 		}, command)
 	})
 }
 
-// acquire waits for the lock and says so.
-func (g *globals) acquire(ctx, wait context.Context, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })
+// acquireLock waits for the lock and says so.
+func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
+	notice := time.AfterFunc(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })
 	defer notice.Stop()
 	h, err := o.acquire(wait, s, path)
 	hints := func() []string {

@@ -31,7 +31,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 			if o.reason == "" {
 				return usagef("maint on needs --reason: others will ask")
 			}
-			return g.setMaint(c.Context(), true, o)
+			return setMaint(c.Context(), g, true, o)
 		},
 	}
 	on.Flags().StringVar(&o.reason, "reason", "", "why; it is shown wherever the service is")
@@ -40,7 +40,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
 		Use: "off", Short: "Let the checks decide again", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return g.setMaint(c.Context(), false, o) },
+		RunE: func(c *cobra.Command, _ []string) error { return setMaint(c.Context(), g, false, o) },
 	}
 	for _, c := range []*cobra.Command{on, off} {
 		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host, and the host's part in rollouts)")
@@ -50,13 +50,13 @@ func newMaintCommand(g *globals) *cobra.Command {
 		if len(args) > 0 {
 			return usagef("maint has no command %q", args[0])
 		}
-		return g.listMaint(c.Context())
+		return listMaint(c.Context(), g)
 	}
 	return c
 }
 
 // setMaint switches one service or all of them.
-func (g *globals) setMaint(ctx context.Context, on bool, o maintOptions) error {
+func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
 	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		names := []string{o.service}
 		if o.service == "" {
@@ -104,7 +104,7 @@ func maintRow(name string, m *registry.Maintenance) []string {
 	return []string{name, "on", term.Age(m.Since), until, m.Reason}
 }
 
-func (g *globals) listMaint(ctx context.Context) error {
+func listMaint(ctx context.Context, g *globals) error {
 	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		s, err := client.Status(ctx)
 		if err != nil {

@@ -42,7 +42,7 @@ Children that are not taken as members are told with the reason.`,
 			if o.here && (o.watch || o.format != "") {
 				return usagef("--here excludes --watch and --format")
 			}
-			return g.members(c.Context(), args, o)
+			return listMembers(c.Context(), g, args, o)
 		},
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
@@ -73,7 +73,7 @@ func newAcceptCommand(g *globals) *cobra.Command {
 	}
 }
 
-func (g *globals) members(ctx context.Context, args []string, o membersOptions) error {
+func listMembers(ctx context.Context, g *globals, args []string, o membersOptions) error {
 	for _, s := range o.state {
 		if !slices.Contains([]string{view.StatusUp, view.StatusDown, view.StatusDraining, view.StatusMaintenance, statusHeld}, s) {
 			return usagef("--state %q is not one of up, draining, maintenance, down, held", s)
@@ -89,16 +89,16 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 			if err != nil {
 				return err
 			}
-			return g.printMembers(v, o)
+			return printMembers(&g.Console, v, o)
 		})
 	}
 	if o.watch {
-		return g.inSessions(ctx, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
+		return inSessions(ctx, g, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
 			list, err := groupFollowers(conf, args, o.format)
 			if err != nil {
 				return err
 			}
-			return g.watchMembers(ctx, s, list, o)
+			return watchMembers(ctx, &g.Console, s, list, o)
 		})
 	}
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
@@ -113,11 +113,11 @@ func (g *globals) members(ctx context.Context, args []string, o membersOptions) 
 				return cmp.Or(err, noZnode(wait, s, args[0]))
 			}
 		}
-		v, err := g.gather(wait, s, view.View{}, list)
+		v, err := gatherSources(wait, g, s, view.View{}, list)
 		if err != nil {
 			return err
 		}
-		return g.printMembers(v, o)
+		return printMembers(&g.Console, v, o)
 	})
 }
 
@@ -165,36 +165,36 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 }
 
 // warnLabels warns about labels of members that templates do not get.
-func (g *globals) warnLabels(rows []memberRow) {
+func warnLabels(console *term.Console, rows []memberRow) {
 	for _, m := range rows {
 		if len(m.Raw) > 0 {
-			g.Warnf("%s: %s", term.Printable(m.Group), term.Printable(rawLabels(m.ID, m.Raw)))
+			console.Warnf("%s: %s", term.Printable(m.Group), term.Printable(rawLabels(m.ID, m.Raw)))
 		}
 	}
 }
 
-func (g *globals) printMembers(v view.View, o membersOptions) error {
+func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
 	for _, r := range rejected {
-		g.Warnf("%s: %s is not taken as a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
+		console.Warnf("%s: %s is not taken as a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
 	}
-	g.warnLabels(rows)
-	switch g.Format {
+	warnLabels(console, rows)
+	switch console.Format {
 	case "ndjson":
-		return term.PrintList(&g.Console, "members", rows)
+		return term.PrintList(console, "members", rows)
 	case "json", "yaml":
-		return g.printMembersJSON(rows, rejected)
+		return printMembersJSON(console, rows, rejected)
 	}
 	t := &term.Table{Header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
-	if g.Format == "wide" {
+	if console.Format == "wide" {
 		t.Header = append(t.Header, "LABELS", "NODE", "ZNODE")
 	}
 	for _, m := range rows {
-		row := []string{term.Printable(m.Group), m.ID, m.address, g.stateWord(m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
-		if g.Format == "wide" {
+		row := []string{term.Printable(m.Group), m.ID, m.address, stateWord(console, m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
+		if console.Format == "wide" {
 			row = append(row, m.labels(), m.Node, m.Znode)
 		}
 		t.Add(row...)
 	}
-	return g.PrintTable(t)
+	return console.PrintTable(t)
 }

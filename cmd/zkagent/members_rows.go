@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -87,8 +88,8 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 }
 
 // printMembersJSON writes one object with both lists.
-func (g *globals) printMembersJSON(rows []memberRow, rejected []rejectedRow) error {
-	return g.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
+func printMembersJSON(console *term.Console, rows []memberRow, rejected []rejectedRow) error {
+	return console.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
 }
 
 // notNil encodes a nil list as [] in JSON instead of null.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -16,7 +17,7 @@ func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Key
 
 // watchMembers prints the members now and at each change, until the session or
 // the context ends.
-func (g *globals) watchMembers(ctx context.Context, s *session.Session, list []follower, o membersOptions) error {
+func watchMembers(ctx context.Context, console *term.Console, s *session.Session, list []follower, o membersOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	updates := make(chan view.Update)
 	var wg sync.WaitGroup
@@ -47,11 +48,11 @@ func (g *globals) watchMembers(ctx context.Context, s *session.Session, list []f
 			if !v.Has(sources...) {
 				continue
 			}
-			if err := g.printMembers(v, o); err != nil {
+			if err := printMembers(console, v, o); err != nil {
 				return err
 			}
-			if !g.IsJSON() {
-				_, _ = fmt.Fprintln(g.Out)
+			if !console.IsJSON() {
+				_, _ = fmt.Fprintln(console.Out)
 			}
 		case <-s.Done():
 			return context.Cause(s.Context())

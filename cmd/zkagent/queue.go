@@ -51,13 +51,13 @@ func newQueueCommand(g *globals) *cobra.Command {
 		return c
 	}
 	put := sub("put NAME [BODY]", "Put an item; without BODY it is read from standard input", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
-		return g.queuePut(c.Context(), args, o, c.Flags().Changed("priority"))
+		return queuePut(c.Context(), g, args, o, c.Flags().Changed("priority"))
 	})
 	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
 	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when about so many items are there (0: no bound)")
 	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return g.queueTake(c.Context(), args[0], o)
+		return queueTake(c.Context(), g, args[0], o)
 	})
 	reserve := sub("reserve NAME [-- CMD [ARG...]]", "Reserve the first item, for a command or until ack: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
 		names, command := commandAfter(args, c.ArgsLenAtDash())
@@ -67,7 +67,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		case len(command) > 0 && o.file != "":
 			return usagef("a command gets the item on its standard input, --file is for reserve without one")
 		}
-		return g.queueReserve(c.Context(), names[0], command, o)
+		return queueReserve(c.Context(), g, names[0], command, o)
 	})
 	reserve.Long = `With a command: give it the first item on its standard input, remove the item
 when it ends with 0, and give it back otherwise. The command is ended when the
@@ -82,36 +82,36 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 		o.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
 	}
 	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return g.queueNumber(c.Context(), args[0], o, aQueue.Len)
+		return queueNumber(c.Context(), g, args[0], o, aQueue.Len)
 	})
 	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
 	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return g.queueList(c.Context(), args[0], o)
+		return queueList(c.Context(), g, args[0], o)
 	})
 	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return g.queuePeek(c.Context(), args[0], o)
+		return queuePeek(c.Context(), g, args[0], o)
 	})
 	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
 			return err
 		}
-		return g.queueNumber(c.Context(), args[0], o, aQueue.Purge)
+		return queueNumber(c.Context(), g, args[0], o, aQueue.Purge)
 	})
-	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, g.newAckCommands()...)...)
+	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
 }
 
 // waitQueue runs fn with the queue of the name. While fn waits, a new session
 // replaces a lost one.
-func (g *globals) waitQueue(ctx context.Context, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
+func waitQueue(ctx context.Context, g *globals, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
 	path, err := pathOf(queuesRoot, name)
 	if err != nil {
 		return err
 	}
-	return g.inSessions(ctx, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error { return fn(wait, s, path) })
+	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error { return fn(wait, s, path) })
 }
 
 // withQueue runs fn with the queue of the name.
-func (g *globals) withQueue(ctx context.Context, name string, fn func(context.Context, *session.Session, string) error) error {
+func withQueue(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, string) error) error {
 	path, err := pathOf(queuesRoot, name)
 	if err != nil {
 		return err
@@ -126,12 +126,12 @@ func (o queueOptions) open(s *session.Session, path string) aQueue {
 	return recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen, MaxAttempts: o.attempts})
 }
 
-func (g *globals) queuePut(ctx context.Context, args []string, o queueOptions, ordered bool) error {
-	body, err := g.queueBody(args, o)
+func queuePut(ctx context.Context, g *globals, args []string, o queueOptions, ordered bool) error {
+	body, err := queueBody(g, args, o)
 	if err != nil {
 		return err
 	}
-	return g.withQueue(ctx, args[0], func(ctx context.Context, s *session.Session, path string) error {
+	return withQueue(ctx, g, args[0], func(ctx context.Context, s *session.Session, path string) error {
 		if ordered || o.ordered {
 			err = recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve}).Put(ctx, body, o.priority)
 		} else {
@@ -148,7 +148,7 @@ func (g *globals) queuePut(ctx context.Context, args []string, o queueOptions, o
 }
 
 // queueBody is the item: an argument, a file, or standard input.
-func (g *globals) queueBody(args []string, o queueOptions) ([]byte, error) {
+func queueBody(g *globals, args []string, o queueOptions) ([]byte, error) {
 	switch {
 	case len(args) == 2 && o.file != "":
 		return nil, usagef("give the body as an argument or by --file, not both")
@@ -168,8 +168,8 @@ func empty(err error, path string, gaveUp bool) error {
 	return err
 }
 
-func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) error {
-	return g.waitQueue(ctx, name, o, func(wait context.Context, s *session.Session, path string) error {
+func queueTake(ctx context.Context, g *globals, name string, o queueOptions) error {
+	return waitQueue(ctx, g, name, o, func(wait context.Context, s *session.Session, path string) error {
 		take := o.open(s, path).Take
 		if o.nonblock {
 			take = o.open(s, path).TryTake
@@ -185,26 +185,26 @@ func (g *globals) queueTake(ctx context.Context, name string, o queueOptions) er
 	})
 }
 
-func (g *globals) queueReserve(ctx context.Context, name string, command []string, o queueOptions) error {
+func queueReserve(ctx context.Context, g *globals, name string, command []string, o queueOptions) error {
 	o.reserve = true
 	if len(command) == 0 {
 		path, err := pathOf(queuesRoot, name)
 		if err != nil {
 			return err
 		}
-		return g.queueKeep(ctx, path, o)
+		return queueKeep(ctx, g, path, o)
 	}
-	return g.waitQueue(ctx, name, o, func(wait context.Context, s *session.Session, path string) error {
-		r, err := g.queueAwait(ctx, wait, s, path, o)
+	return waitQueue(ctx, g, name, o, func(wait context.Context, s *session.Session, path string) error {
+		r, err := queueAwait(ctx, wait, g, s, path, o)
 		if err != nil {
 			return err
 		}
-		return g.process(ctx, s, path, r, command)
+		return processItem(ctx, g, s, path, r, command)
 	})
 }
 
 // queueAwait reserves the first item.
-func (g *globals) queueAwait(ctx, wait context.Context, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
+func queueAwait(ctx, wait context.Context, g *globals, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
 	reserve := o.open(s, path).Reserve
 	if o.nonblock {
 		reserve = o.open(s, path).TryReserve
@@ -232,8 +232,8 @@ func bodyFields(body []byte) map[string]any {
 	return map[string]any{"body": base64.StdEncoding.EncodeToString(body), "encoding": "base64"}
 }
 
-// process passes the item to the command, and removes it if the command succeeds.
-func (g *globals) process(ctx context.Context, s *session.Session, path string, r *recipe.Reservation, command []string) error {
+// processItem passes the item to the command, and removes it if the command succeeds.
+func processItem(ctx context.Context, g *globals, s *session.Session, path string, r *recipe.Reservation, command []string) error {
 	in, err := bodyFile(r.Body())
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (g *globals) process(ctx context.Context, s *session.Session, path string, 
 	defer in.Close()
 	child := *g
 	child.In = in
-	err = child.runHeld(ctx, held{
+	err = runHeld(ctx, &child, held{
 		what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
 	}, command)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -276,7 +276,7 @@ func writeBack(f *os.File, body []byte) error {
 }
 
 // queueList prints the items.
-func (g *globals) queueList(ctx context.Context, name string, o queueOptions) error {
+func queueList(ctx context.Context, g *globals, name string, o queueOptions) error {
 	type row struct {
 		Name     string    `json:"name"`
 		Size     int       `json:"size"`
@@ -285,7 +285,7 @@ func (g *globals) queueList(ctx context.Context, name string, o queueOptions) er
 		Reserved bool      `json:"reserved"`
 		Put      time.Time `json:"put"`
 	}
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
 		list, err := o.open(s, path).Items(ctx, 0)
 		if err != nil {
 			return err
@@ -310,8 +310,8 @@ func (g *globals) queueList(ctx context.Context, name string, o queueOptions) er
 }
 
 // queuePeek prints the first item.
-func (g *globals) queuePeek(ctx context.Context, name string, o queueOptions) error {
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+func queuePeek(ctx context.Context, g *globals, name string, o queueOptions) error {
+	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
 		body, err := o.open(s, path).Peek(ctx)
 		switch {
 		case err != nil:
@@ -323,8 +323,8 @@ func (g *globals) queuePeek(ctx context.Context, name string, o queueOptions) er
 	})
 }
 
-func (g *globals) queueNumber(ctx context.Context, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {
-	return g.withQueue(ctx, name, func(ctx context.Context, s *session.Session, path string) error {
+func queueNumber(ctx context.Context, g *globals, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {
+	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
 		n, err := fn(o.open(s, path), ctx)
 		if err != nil {
 			return err

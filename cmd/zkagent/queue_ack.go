@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -41,11 +42,11 @@ type reservationNote struct {
 // timeouts of seconds or minutes.
 const staleReservation = 24 * time.Hour
 
-func (g *globals) newAckCommands() []*cobra.Command {
+func newAckCommands(g *globals) []*cobra.Command {
 	end := func(use, short string, fn func(*recipe.Reservation, context.Context) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: cobra.ExactArgs(1),
-			RunE: func(c *cobra.Command, args []string) error { return g.queueEnd(c.Context(), args[0], fn) },
+			RunE: func(c *cobra.Command, args []string) error { return queueEnd(c.Context(), g, args[0], fn) },
 		}
 	}
 	ack := end("ack RESERVATION", "Remove a reserved item for good", (*recipe.Reservation).Ack)
@@ -103,7 +104,7 @@ type kept struct {
 }
 
 // keptSession opens a session whose state is in dir, or takes it up again.
-func (g *globals) keptSession(ctx context.Context, dir string) (*kept, error) {
+func keptSession(ctx context.Context, g *globals, dir string) (*kept, error) {
 	c, _, err := g.zkConfig()
 	if err != nil {
 		return nil, err
@@ -135,12 +136,12 @@ func (k *kept) end() error {
 }
 
 // queueKeep reserves an item for a process that comes later.
-func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (err error) {
+func queueKeep(ctx context.Context, g *globals, path string, o queueOptions) (err error) {
 	dir, err := newReservation()
 	if err != nil {
 		return err
 	}
-	k, err := g.keptSession(ctx, dir)
+	k, err := keptSession(ctx, g, dir)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -152,7 +153,7 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 	}()
 	wait, cancel := g.patience(ctx, o.wait)
 	defer cancel()
-	r, err := g.queueAwait(ctx, wait, k.s, path, o)
+	r, err := queueAwait(ctx, wait, g, k.s, path, o)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 	if err != nil {
 		return err
 	}
-	if err := g.printReservation(filepath.Base(dir), r, o, k.s.Timeout()); err != nil {
+	if err := printReservation(&g.Console, filepath.Base(dir), r, o, k.s.Timeout()); err != nil {
 		return err // the item returns to the queue when the session ends
 	}
 	r.Keep()
@@ -171,29 +172,29 @@ func (g *globals) queueKeep(ctx context.Context, path string, o queueOptions) (e
 }
 
 // printReservation prints the id, and the item behind it or into a file.
-func (g *globals) printReservation(id string, r *recipe.Reservation, o queueOptions, lasts time.Duration) error {
-	g.Say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
+func printReservation(console *term.Console, id string, r *recipe.Reservation, o queueOptions, lasts time.Duration) error {
+	console.Say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
 	if o.file != "" {
 		if err := os.WriteFile(o.file, r.Body(), 0o600); err != nil {
 			return err
 		}
 	}
-	if g.IsJSON() {
+	if console.IsJSON() {
 		fields := bodyFields(r.Body())
 		maps.Copy(fields, map[string]any{
 			"reservation": id, "item": r.Path(), "fence": r.Fence(), "attempts": r.Attempts(),
 			"expires": time.Now().Add(lasts).UTC(),
 		})
-		return g.Line(fields)
+		return console.Line(fields)
 	}
-	if _, err := fmt.Fprintln(g.Out, id); err != nil || o.file != "" {
+	if _, err := fmt.Fprintln(console.Out, id); err != nil || o.file != "" {
 		return err
 	}
-	return g.Data(r.Body())
+	return console.Data(r.Body())
 }
 
 // queueEnd resumes the reservation of another process and ends it.
-func (g *globals) queueEnd(ctx context.Context, id string, fn func(*recipe.Reservation, context.Context) error) error {
+func queueEnd(ctx context.Context, g *globals, id string, fn func(*recipe.Reservation, context.Context) error) error {
 	root, err := reservations()
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (g *globals) queueEnd(ctx context.Context, id string, fn func(*recipe.Reser
 	if _, err := os.Stat(filepath.Join(dir, "session")); id != filepath.Base(id) || err != nil {
 		return fail(exitFailed, fmt.Errorf("no reservation %q of this user on this host", id), "it may have been acknowledged or returned before")
 	}
-	k, err := g.keptSession(ctx, dir)
+	k, err := keptSession(ctx, g, dir)
 	if err != nil {
 		return err
 	}

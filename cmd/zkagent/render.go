@@ -43,7 +43,7 @@ what was rendered, and 70 when it failed.`,
 			if o.lastGood && o.data != "" {
 				return usagef("--last-good and --data exclude each other")
 			}
-			err := g.render(c.Context(), args, o)
+			err := renderFiles(c.Context(), g, args, o)
 			if err == nil || !o.exitCode {
 				return err
 			}
@@ -69,8 +69,8 @@ what was rendered, and 70 when it failed.`,
 	return c
 }
 
-// render renders the bundles of the names, or all.
-func (g *globals) render(ctx context.Context, args []string, o renderOptions) error {
+// renderFiles renders the bundles of the names, or all.
+func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions) error {
 	s, err := g.loadSettings(settings.Options{})
 	if err != nil {
 		return err
@@ -81,17 +81,17 @@ func (g *globals) render(ctx context.Context, args []string, o renderOptions) er
 	}
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
-	v, err := g.renderView(ctx, &s.Config, bundles, o)
+	v, err := renderView(ctx, g, &s.Config, bundles, o)
 	if err != nil {
 		return err
 	}
 	rows, _ := memberRows(v, nil)
-	g.warnLabels(rows)
+	warnLabels(&g.Console, rows)
 	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
 	differs := false
 	var errs []error
 	for _, b := range bundles {
-		changed, err := g.renderBundle(ctx, engine, b, v, o)
+		changed, err := renderBundle(ctx, &g.Console, engine, b, v, o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", b.Config.Name, err))
 		}
@@ -129,14 +129,14 @@ func parseBundles(c *agent.Config, args []string) ([]*apply.Bundle, error) {
 
 // renderBundle renders one bundle and, unless the options forbid it, writes it. It
 // reports whether a file differs from the rendered text.
-func (g *globals) renderBundle(ctx context.Context, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
+func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
 	if !o.diff && !o.stdout && !o.dryRun {
 		written, err := e.Once(ctx, b, v)
 		for _, path := range written {
-			g.Say("%s: written", path)
+			console.Say("%s: written", path)
 		}
 		if len(written) == 0 && err == nil {
-			g.Say("%s: nothing changed", b.Config.Name)
+			console.Say("%s: nothing changed", b.Config.Name)
 		}
 		return len(written) > 0, err
 	}
@@ -156,13 +156,13 @@ func (g *globals) renderBundle(ctx context.Context, e *apply.Engine, b *apply.Bu
 		switch {
 		case o.stdout && !o.diff:
 			if len(list) > 1 {
-				g.Say("> %s", f.Destination)
+				console.Say("> %s", f.Destination)
 			}
-			_, err = g.Out.Write(f.Data)
+			_, err = console.Out.Write(f.Data)
 		case o.diff && changed:
-			err = g.PrintDiff(term.Diff(f.Destination, before, existed, f.Data))
+			err = console.PrintDiff(term.Diff(f.Destination, before, existed, f.Data))
 		case !o.diff && changed:
-			_, err = fmt.Fprintf(g.Out, "%s would change\n", f.Destination)
+			_, err = fmt.Fprintf(console.Out, "%s would change\n", f.Destination)
 		}
 		if err != nil {
 			return differs, err
@@ -172,7 +172,7 @@ func (g *globals) renderBundle(ctx context.Context, e *apply.Engine, b *apply.Bu
 }
 
 // renderView is the data to render with.
-func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []*apply.Bundle, o renderOptions) (view.View, error) {
+func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*apply.Bundle, o renderOptions) (view.View, error) {
 	v := view.View{Agent: view.Agent{ID: c.ID, Host: c.Host}}
 	switch {
 	case o.data != "":
@@ -204,7 +204,7 @@ func (g *globals) renderView(ctx context.Context, c *agent.Config, bundles []*ap
 	}
 	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		var err error
-		v, err = g.gather(ctx, s, v, list)
+		v, err = gatherSources(ctx, g, s, v, list)
 		return err
 	})
 	return v, err

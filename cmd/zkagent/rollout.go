@@ -29,8 +29,8 @@ func newRolloutCommand(g *globals) *cobra.Command {
 
 // withRollout runs fn with the open rollout of the config, or the newest one,
 // or the one that --rollout names.
-func (g *globals) withRollout(ctx context.Context, config, name string, fn func(context.Context, *session.Session, target, string) error) error {
-	return g.withConfig(ctx, config, func(ctx context.Context, s *session.Session, t target) error {
+func withRollout(ctx context.Context, g *globals, config, name string, fn func(context.Context, *session.Session, target, string) error) error {
+	return withConfig(ctx, g, config, func(ctx context.Context, s *session.Session, t target) error {
 		if name == "" {
 			var err error
 			name, err = fleet.Current(ctx, s, t.path)
@@ -56,12 +56,12 @@ func newRolloutStatusCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status NAME|PATH", Short: "Show the open rollout, or the newest one", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withRollout(c.Context(), args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
+			return withRollout(c.Context(), g, args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
 				state, err := fleet.Read(ctx, s, t.path, name)
 				if err != nil {
 					return err
 				}
-				return g.printRollout(t, state)
+				return printRollout(g, t, state)
 			})
 		},
 	}
@@ -70,7 +70,7 @@ func newRolloutStatusCommand(g *globals) *cobra.Command {
 }
 
 // printRollout shows one rollout in full.
-func (g *globals) printRollout(t target, state *fleet.State) error {
+func printRollout(g *globals, t target, state *fleet.State) error {
 	if g.IsJSON() {
 		return g.PrintJSON("rollout", rolloutJSON(state))
 	}
@@ -193,8 +193,8 @@ func newRolloutWatchCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch NAME|PATH", Short: "Follow the open rollout to its end", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withRollout(c.Context(), args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
-				return g.followRollout(ctx, s, t, name)
+			return withRollout(c.Context(), g, args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
+				return followRollout(ctx, g, s, t, name)
 			})
 		},
 	}
@@ -207,7 +207,7 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 	c := &cobra.Command{
 		Use: use + " NAME|PATH", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withRollout(c.Context(), args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
+			return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
 				o.By = userName()
 				err := do(ctx, s, t.path, name, o)
 				if errors.Is(err, fleet.ErrHalted) {
@@ -216,7 +216,7 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 				if err != nil {
 					return err
 				}
-				return g.toldControl(ctx, s, t, name)
+				return printControl(ctx, g, s, t, name)
 			})
 		},
 	}
@@ -227,8 +227,8 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 	return c
 }
 
-// toldControl prints the result of an order.
-func (g *globals) toldControl(ctx context.Context, s *session.Session, t target, name string) error {
+// printControl prints the result of an order.
+func printControl(ctx context.Context, g *globals, s *session.Session, t target, name string) error {
 	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
 		return err
@@ -249,11 +249,11 @@ func newRolloutRetryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "retry NAME|PATH", Short: "Take the halt away and let failed hosts try again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withRollout(c.Context(), args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
+			return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
 				if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {
 					return err
 				}
-				return g.followRollout(ctx, s, t, name)
+				return followRollout(ctx, g, s, t, name)
 			})
 		},
 	}
@@ -263,7 +263,7 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "list NAME|PATH", Short: "List the rollouts of a config, newest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				names, err := fleet.Names(ctx, s, t.path)
 				if err != nil {
 					return err
@@ -298,12 +298,12 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rollback NAME|PATH", Short: "Bring back the content of the version before, on every host", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withConfig(c.Context(), args[0], func(ctx context.Context, s *session.Session, t target) error {
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				cfg, err := p.config(g, c, t)
 				if err != nil {
 					return err
 				}
-				return g.rollBack(ctx, s, t, cfg, int64(to), &flags)
+				return rollBack(ctx, g, s, t, cfg, int64(to), &flags)
 			})
 		},
 	}
@@ -320,7 +320,7 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, to int64, flags *strategyFlags) error {
+func rollBack(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, to int64, flags *strategyFlags) error {
 	frozen, err := config.Frozen(ctx, s, t.path)
 	if err != nil {
 		return err
@@ -355,7 +355,7 @@ func (g *globals) rollBack(ctx context.Context, s *session.Session, t target, cf
 	if replace != "" && to == 0 {
 		to = ready.Version // hosts that have changed go back to the version in use
 	}
-	return g.rollOut(ctx, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
+	return rollOut(ctx, g, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
 }
 
 func userName() string {

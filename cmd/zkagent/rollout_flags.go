@@ -160,7 +160,7 @@ func besides(maintenance int) string {
 
 // rollOut proposes the version that prepare writes, and follows the rollout.
 // Without voters it writes nothing.
-func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, flags *strategyFlags, request fleet.Request, prepare func() (config.Result, error)) error {
+func rollOut(ctx context.Context, g *globals, s *session.Session, t target, flags *strategyFlags, request fleet.Request, prepare func() (config.Result, error)) error {
 	subscribers, err := config.Subscribers(ctx, s, t.path)
 	if err != nil {
 		return err
@@ -193,18 +193,18 @@ func (g *globals) rollOut(ctx context.Context, s *session.Session, t target, fla
 	}
 	g.Say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, term.Count(size, "agent"), besides(len(subscribers)-size))
 	if flags.detach {
-		return g.detached(t, name, r)
+		return printDetached(&g.Console, t, name, r)
 	}
-	return g.followRollout(ctx, s, t, name)
+	return followRollout(ctx, g, s, t, name)
 }
 
-// detached prints the name of the proposed rollout, which continues by itself.
-func (g *globals) detached(t target, name string, r config.Result) error {
-	g.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
-	if g.IsJSON() {
-		return g.PrintJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
+// printDetached prints the name of the proposed rollout, which continues by itself.
+func printDetached(console *term.Console, t target, name string, r config.Result) error {
+	console.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
+	if console.IsJSON() {
+		return console.PrintJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
 	}
-	_, err := fmt.Fprintln(g.Out, name)
+	_, err := fmt.Fprintln(console.Out, name)
 	return err
 }
 

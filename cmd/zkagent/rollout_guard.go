@@ -11,13 +11,13 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// refuseOpen rejects a publish that would bypass an open rollout. An emergency may
+// refuseOpenRollout rejects a publish that would bypass an open rollout. An emergency may
 // bypass it after the user types the config's name, because a yes is typed too
 // easily.
 //
 // A rollout may open after this check. That is safe: a rollout gives way to any
 // version that is published past it.
-func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, emergency bool) error {
+func refuseOpenRollout(ctx context.Context, g *globals, s *session.Session, t target, emergency bool) error {
 	name, err := fleet.Current(ctx, s, t.path)
 	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
 		return err
@@ -25,7 +25,7 @@ func (g *globals) refuseOpen(ctx context.Context, s *session.Session, t target, 
 	open := err == nil
 	switch {
 	case emergency:
-		return g.confirmName(ctx, t, name)
+		return confirmName(ctx, g, t, name)
 	case open:
 		return openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
 	}
@@ -40,7 +40,7 @@ func openError(err error, t target) error {
 }
 
 // confirmName asks for the name of the config.
-func (g *globals) confirmName(ctx context.Context, t target, rollout string) error {
+func confirmName(ctx context.Context, g *globals, t target, rollout string) error {
 	if g.yes {
 		return nil
 	}
@@ -86,7 +86,7 @@ func replaced(ctx context.Context, s *session.Session, t target, replace bool) (
 
 // publishByRollout writes a version and proposes it. With replace it replaces a
 // halted rollout.
-func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t target, cfg config.PublishConfig, roll *strategyFlags, replace bool) error {
+func publishByRollout(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, roll *strategyFlags, replace bool) error {
 	request := fleet.Request{Who: userName(), Why: cfg.Message}
 	var err error
 	if request.Replace, err = replaced(ctx, s, t, replace); err != nil {
@@ -100,10 +100,10 @@ func (g *globals) publishByRollout(ctx context.Context, s *session.Session, t ta
 	}
 	if request.Replace == "" {
 		if r, err := inUseEverywhere(ctx, s, t, cfg); err != nil || r.Unchanged {
-			return errors.Join(err, g.toldUnchanged(t, r))
+			return errors.Join(err, printUnchanged(&g.Console, t, r))
 		}
 	}
-	return g.rollOut(ctx, s, t, roll, request, func() (config.Result, error) { return config.Prepare(ctx, s, cfg) })
+	return rollOut(ctx, g, s, t, roll, request, func() (config.Result, error) { return config.Prepare(ctx, s, cfg) })
 }
 
 // inUseEverywhere returns an unchanged result if every subscriber uses the tree
@@ -131,10 +131,10 @@ func inUseEverywhere(ctx context.Context, s *session.Session, t target, cfg conf
 	return config.Result{Unchanged: true, Layout: plan.Layout, Generation: plan.From, Version: plan.From, Digest: plan.Digest, Count: plan.Count, Size: plan.Size, Changes: plan.Changes}, nil
 }
 
-// toldUnchanged reports an unchanged tree.
-func (g *globals) toldUnchanged(t target, r config.Result) error {
+// printUnchanged reports an unchanged tree.
+func printUnchanged(console *term.Console, t target, r config.Result) error {
 	if !r.Unchanged {
 		return nil
 	}
-	return g.told("", t, r)
+	return printPublished(console, "", t, r)
 }

@@ -17,7 +17,7 @@ import (
 // followRollout shows a rollout until it ends. On a terminal each phase has a
 // bar; elsewhere each event is a line, and an object with ndjson. The error is
 // the rollout's own.
-func (g *globals) followRollout(ctx context.Context, s *session.Session, t target, name string) error {
+func followRollout(ctx context.Context, g *globals, s *session.Session, t target, name string) error {
 	f := newRolloutFollower(g, t, term.IsTerminal(g.Err))
 	last, err := f.follow(ctx, s, name)
 	f.bar.end()

@@ -23,12 +23,12 @@ func newRunCommand(g *globals) *cobra.Command {
 settings again; invalid ones are kept out and reported. A session that another
 process of this host has left in the state directory is resumed.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return g.run(c) },
+		RunE: func(c *cobra.Command, _ []string) error { return runAgent(g, c) },
 	}
 	return c
 }
 
-func (g *globals) run(c *cobra.Command) error {
+func runAgent(g *globals, c *cobra.Command) error {
 	level := &slog.LevelVar{}
 	logger := slog.New(newLateHandler())
 	s, err := g.loadSettings(settings.Options{Logger: logger})
@@ -38,9 +38,9 @@ func (g *globals) run(c *cobra.Command) error {
 	cfg := s.Config
 	setLevel(level, cfg.Log.Level, g.verbose)
 	// From now on, the loggers that were created with the settings write.
-	late(logger, g.handler(cfg.Log.Format, level))
+	late(logger, logHandler(&g.Console, cfg.Log.Format, level))
 	cfg.Version = buildVersion()
-	cfg.Load = func() (agent.Config, error) { return g.reload(logger, level) }
+	cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
 	a, err := agent.New(cfg)
 	if err != nil {
 		return fail(exitConfig, err)
@@ -73,8 +73,8 @@ func childOf(err error) error {
 	return err
 }
 
-// reload loads the settings again for a running agent.
-func (g *globals) reload(logger *slog.Logger, level *slog.LevelVar) (agent.Config, error) {
+// reloadSettings loads the settings again for a running agent.
+func reloadSettings(g *globals, logger *slog.Logger, level *slog.LevelVar) (agent.Config, error) {
 	s, err := settings.Load(g.configPaths(), settings.Options{Logger: logger})
 	for _, d := range s.Diagnostics {
 		logger.Warn("settings", "diagnostic", settings.Line(d))
@@ -98,22 +98,22 @@ func setLevel(v *slog.LevelVar, text string, verbose bool) {
 	v.Set(l)
 }
 
-// handler is where and how the agent logs: standard error, as text, or as JSON.
+// logHandler is where and how the agent logs: standard error, as text, or as JSON.
 // Under systemd, entries go to the journal with their fields. Without the journal's
 // socket they are lines with the level as a number in front; the journal adds the
 // time.
-func (g *globals) handler(format string, level slog.Leveler) slog.Handler {
+func logHandler(console *term.Console, format string, level slog.Leveler) slog.Handler {
 	if format == "json" {
-		return slog.NewJSONHandler(g.Err, &slog.HandlerOptions{Level: level})
+		return slog.NewJSONHandler(console.Err, &slog.HandlerOptions{Level: level})
 	}
-	if format == "auto" && journal(g.Err) {
-		line := &journalHandler{out: g.Err, level: level}
+	if format == "auto" && journal(console.Err) {
+		line := &journalHandler{out: console.Err, level: level}
 		if h := newNativeHandler(journalSocket, line); h != nil {
 			return h
 		}
 		return line
 	}
-	return slog.NewTextHandler(g.Err, &slog.HandlerOptions{Level: level})
+	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
 }
 
 // journal reports whether the stream is connected to the journal: systemd

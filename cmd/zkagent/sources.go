@@ -50,9 +50,9 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	return list
 }
 
-// gather waits until every source has reported once, and prints which ones are
+// gatherSources waits until every source has reported once, and prints which ones are
 // missing.
-func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, list []follower) (view.View, error) {
+func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.View, list []follower) (view.View, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	updates := make(chan view.Update)
 	failed := make(chan error)
@@ -88,7 +88,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 			return v, err
 		case <-notice.C:
 			g.Say("waiting for %s", names(v.Missing(missing...)))
-			for _, h := range g.missingHints(v.Missing(missing...)) {
+			for _, h := range missingHints(v.Missing(missing...)) {
 				g.hint(h)
 			}
 		case <-s.Done():
@@ -96,7 +96,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				left := v.Missing(missing...)
-				return v, fail(exitUnavailable, fmt.Errorf("%w: nothing came from %s", context.Cause(ctx), names(left)), g.missingHints(left)...)
+				return v, fail(exitUnavailable, fmt.Errorf("%w: nothing came from %s", context.Cause(ctx), names(left)), missingHints(left)...)
 			}
 			return v, context.Cause(ctx)
 		}
@@ -105,7 +105,7 @@ func (g *globals) gather(ctx context.Context, s *session.Session, v view.View, l
 }
 
 // missingHints returns hints for the sources that have not reported.
-func (g *globals) missingHints(list []view.Source) []string {
+func missingHints(list []view.Source) []string {
 	var hints []string
 	for _, s := range list {
 		if s.Kind == view.KindConfig {

@@ -28,16 +28,16 @@ no agent answers.`,
 			case watch && check:
 				return usagef("--watch and --check exclude each other")
 			case check:
-				return g.checkStatus(c.Context())
+				return checkStatus(c.Context(), g)
 			case watch:
-				return g.watchStatus(c.Context())
+				return watchStatus(c.Context(), g)
 			}
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				s, err := client.Status(ctx)
 				if err != nil {
 					return err
 				}
-				return g.printStatus(s)
+				return printStatus(&g.Console, s)
 			})
 		},
 	}
@@ -48,7 +48,7 @@ no agent answers.`,
 
 // watchStatus redraws the status until ctx ends. After its first answer the agent
 // may stop and come back.
-func (g *globals) watchStatus(ctx context.Context) error {
+func watchStatus(ctx context.Context, g *globals) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for first := true; ; first = false {
@@ -57,10 +57,10 @@ func (g *globals) watchStatus(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return g.redraw(func() error { return g.printStatus(s) })
+			return redrawScreen(&g.Console, func() error { return printStatus(&g.Console, s) })
 		})
 		if errors.Is(err, web.ErrNoAgent) && !first {
-			err = g.redraw(func() error {
+			err = redrawScreen(&g.Console, func() error {
 				g.Say("%v; waiting for it", err)
 				return nil
 			})
@@ -76,10 +76,10 @@ func (g *globals) watchStatus(ctx context.Context) error {
 	}
 }
 
-// redraw clears a terminal before something is printed.
-func (g *globals) redraw(draw func() error) error {
-	if term.IsTerminal(g.Out) && !g.IsJSON() {
-		if _, err := io.WriteString(term.Unguarded(g.Out), "\x1b[H\x1b[2J"); err != nil {
+// redrawScreen clears a terminal before something is printed.
+func redrawScreen(console *term.Console, draw func() error) error {
+	if term.IsTerminal(console.Out) && !console.IsJSON() {
+		if _, err := io.WriteString(term.Unguarded(console.Out), "\x1b[H\x1b[2J"); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // checkStatus is status for a monitoring system.
-func (g *globals) checkStatus(ctx context.Context) error {
+func checkStatus(ctx context.Context, g *globals) error {
 	var s *web.Status
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

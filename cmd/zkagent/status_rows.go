@@ -16,32 +16,32 @@ import (
 
 // printStatus prints a status: a summary, the problems, and a row for each thing
 // that the agent manages.
-func (g *globals) printStatus(s *web.Status) error {
-	if g.IsJSON() {
-		return g.PrintJSON("status", s)
+func printStatus(console *term.Console, s *web.Status) error {
+	if console.IsJSON() {
+		return console.PrintJSON("status", s)
 	}
-	_, _ = fmt.Fprintf(g.Out, "%s: %s; %s\n", s.Agent.ID, g.healthWord(s.Health), term.Printable(s.Summary))
+	_, _ = fmt.Fprintf(console.Out, "%s: %s; %s\n", s.Agent.ID, healthWord(console, s.Health), term.Printable(s.Summary))
 	if m := s.Agent.Maintenance; m != nil && m.On {
-		g.Printf("maintenance: %s\n", term.Printable(joined([]string{m.Reason, untilWords(m)}, ", ")))
+		console.Printf("maintenance: %s\n", term.Printable(joined([]string{m.Reason, untilWords(m)}, ", ")))
 	}
-	_, _ = fmt.Fprintf(g.Out, "zookeeper: %s\n", g.zookeeperLine(&s.ZooKeeper))
+	_, _ = fmt.Fprintf(console.Out, "zookeeper: %s\n", zookeeperLine(console, &s.ZooKeeper))
 	for _, c := range s.Conditions {
-		_, _ = fmt.Fprintf(g.Out, "%s: %s (for %s)\n", g.Colored(g.Out, "33", term.Printable(c.Name())), term.Printable(c.Text), term.Age(c.Since))
-		if about, ok := c.About(); ok && g.wide() {
-			_, _ = fmt.Fprintf(g.Out, "  in use: %s\n  do: %s\n", about.Use, term.Printable(about.Do))
+		_, _ = fmt.Fprintf(console.Out, "%s: %s (for %s)\n", console.Colored(console.Out, "33", term.Printable(c.Name())), term.Printable(c.Text), term.Age(c.Since))
+		if about, ok := c.About(); ok && isWide(console) {
+			_, _ = fmt.Fprintf(console.Out, "  in use: %s\n  do: %s\n", about.Use, term.Printable(about.Do))
 		}
 	}
 	t := &term.Table{Header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
-	g.serviceRows(t, s)
-	g.templateRows(t, s)
-	g.sourceRows(t, s)
-	g.runRows(t, s)
-	return g.PrintTable(t)
+	serviceRows(console, t, s)
+	templateRows(console, t, s)
+	sourceRows(console, t, s)
+	runRows(console, t, s)
+	return console.PrintTable(t)
 }
 
 // zookeeperLine describes the connection, or why it is missing.
-func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
-	line := g.stateWord(z.State)
+func zookeeperLine(console *term.Console, z *web.ZooKeeperStatus) string {
+	line := stateWord(console, z.State)
 	if z.Server != "" {
 		line += " " + z.Server
 	}
@@ -55,9 +55,9 @@ func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 		line += ": " + term.Printable(z.LastError)
 	}
 	if z.Warning != "" {
-		line += "; " + g.Colored(g.Out, "33", term.Printable(z.Warning))
+		line += "; " + console.Colored(console.Out, "33", term.Printable(z.Warning))
 	}
-	if g.wide() {
+	if isWide(console) {
 		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
 		if z.Resumed {
 			line += ", resumed from the former process"
@@ -66,16 +66,16 @@ func (g *globals) zookeeperLine(z *web.ZooKeeperStatus) string {
 	return line
 }
 
-func (g *globals) wide() bool { return g.Format == "wide" }
+func isWide(console *term.Console) bool { return console.Format == "wide" }
 
-func (g *globals) serviceRows(t *term.Table, s *web.Status) {
+func serviceRows(console *term.Console, t *term.Table, s *web.Status) {
 	for _, v := range s.Services {
-		t.Add("service", v.Name, g.stateWord(v.State), term.Age(v.Since), serviceDetail(&v))
-		if !g.wide() {
+		t.Add("service", v.Name, stateWord(console, v.State), term.Age(v.Since), serviceDetail(&v))
+		if !isWide(console) {
 			continue
 		}
 		for _, c := range v.Checks {
-			t.Add("  check", c.Name, g.stateWord(c.State.String()), term.Age(c.Since), strings.TrimSpace(c.Output))
+			t.Add("  check", c.Name, stateWord(console, c.State.String()), term.Age(c.Since), strings.TrimSpace(c.Output))
 		}
 		if v.Node != "" {
 			t.Add("  znode", "-", "-", "-", v.Node)
@@ -117,7 +117,7 @@ func joined(parts []string, between string) string {
 	return strings.Join(list, between)
 }
 
-func (g *globals) templateRows(t *term.Table, s *web.Status) {
+func templateRows(console *term.Console, t *term.Table, s *web.Status) {
 	sources := map[string]web.SourceStatus{}
 	for _, v := range s.Sources {
 		sources[v.Kind+"."+v.Name] = v
@@ -136,27 +136,27 @@ func (g *globals) templateRows(t *term.Table, s *web.Status) {
 		if v.Owed {
 			detail = joined([]string{"reload owed for " + term.Age(v.OwedSince), detail}, "; ")
 		}
-		t.Add("template", v.Name, g.stateWord(v.State), term.Age(v.LastChange), detail)
-		if !g.wide() {
+		t.Add("template", v.Name, stateWord(console, v.State), term.Age(v.LastChange), detail)
+		if !isWide(console) {
 			continue
 		}
 		for _, name := range v.Sources {
 			src := sources[name]
-			t.Add("  uses", name, g.stateWord(sourceState(&src)), term.Age(src.Changed), sourceDetail(&src))
+			t.Add("  uses", name, stateWord(console, sourceState(&src)), term.Age(src.Changed), sourceDetail(&src))
 		}
 		for _, f := range v.Files {
 			t.Add("  file", "-", "-", term.Age(v.LastChange), f)
 		}
-		g.reloadRow(t, &v)
+		reloadRow(console, t, &v)
 	}
 }
 
 // reloadRow is the newest reload, and the one that is owed.
-func (g *globals) reloadRow(t *term.Table, v *web.TemplateStatus) {
+func reloadRow(console *term.Console, t *term.Table, v *web.TemplateStatus) {
 	r := v.LastReload
 	switch {
 	case r == nil && v.Owed:
-		t.Add("  reload", "-", g.stateWord("owed"), term.Age(v.OwedSince), "not tried in this process")
+		t.Add("  reload", "-", stateWord(console, "owed"), term.Age(v.OwedSince), "not tried in this process")
 	case r != nil:
 		state, detail := "done", joined([]string{"took " + term.Short(time.Duration(r.Took)), r.Error}, "; ")
 		if r.Error != "" {
@@ -165,7 +165,7 @@ func (g *globals) reloadRow(t *term.Table, v *web.TemplateStatus) {
 		if v.Owed {
 			detail = joined([]string{"owed for " + term.Age(v.OwedSince), detail}, "; ")
 		}
-		t.Add("  reload", "-", g.stateWord(state), term.Age(r.At), detail)
+		t.Add("  reload", "-", stateWord(console, state), term.Age(r.At), detail)
 	}
 }
 
@@ -206,7 +206,7 @@ func sourceDetail(v *web.SourceStatus) string {
 }
 
 // sourceRows are the configs, groups and elections, with what is wrong.
-func (g *globals) sourceRows(t *term.Table, s *web.Status) {
+func sourceRows(console *term.Console, t *term.Table, s *web.Status) {
 	faults := sourceFaults(s)
 	for _, v := range s.Sources {
 		if v.Kind == "election" {
@@ -217,7 +217,7 @@ func (g *globals) sourceRows(t *term.Table, s *web.Status) {
 		if fault.failed {
 			state = "failed"
 		}
-		t.Add(v.Kind, v.Name, g.stateWord(state), term.Age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
+		t.Add(v.Kind, v.Name, stateWord(console, state), term.Age(v.Changed), joined([]string{sourceDetail(&v), fault.text}, "; "))
 	}
 	for _, v := range s.Elections {
 		state, detail := "follower", fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term)
@@ -275,7 +275,7 @@ func groupFault(v *registry.GroupStatus) fault {
 }
 
 // runRows are the hooks and the supervised programs.
-func (g *globals) runRows(t *term.Table, s *web.Status) {
+func runRows(console *term.Console, t *term.Table, s *web.Status) {
 	for _, v := range s.Hooks {
 		state, since, detail := "idle", "-", ""
 		if last := v.Last(); last != nil {
@@ -284,15 +284,15 @@ func (g *globals) runRows(t *term.Table, s *web.Status) {
 		if detail == "" && !v.Next.IsZero() {
 			detail = "next " + v.Next.UTC().Format(time.RFC3339)
 		}
-		t.Add("hook", v.Name, g.stateWord(state), since, detail)
+		t.Add("hook", v.Name, stateWord(console, state), since, detail)
 	}
 	for _, v := range s.Execs {
-		t.Add("exec", v.Name, g.stateWord(v.State), term.Age(v.Since), strings.TrimSpace("pid "+strconv.Itoa(v.PID)+" "+v.Error))
+		t.Add("exec", v.Name, stateWord(console, v.State), term.Age(v.Since), strings.TrimSpace("pid "+strconv.Itoa(v.PID)+" "+v.Error))
 	}
 }
 
 // stateWord colours the word of a state.
-func (g *globals) stateWord(state string) string {
+func stateWord(console *term.Console, state string) string {
 	code := ""
 	switch state {
 	case "ok", "connected", "done", "up", "running", "registered", "passing":
@@ -302,5 +302,5 @@ func (g *globals) stateWord(state string) string {
 	case "suspended", "waiting", "connecting", "drain", "maint", "maintenance", "warning", "held", "kept":
 		code = "33"
 	}
-	return g.Colored(g.Out, code, state)
+	return console.Colored(console.Out, code, state)
 }

@@ -139,7 +139,7 @@ func statusText(t *testing.T, s *web.Status, output string) string {
 	var out bytes.Buffer
 	g := newGlobals(strings.NewReader(""), &out, t.Output())
 	g.Format, g.Color = output, "never"
-	if err := g.printStatus(s); err != nil {
+	if err := printStatus(&g.Console, s); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -180,7 +180,7 @@ func TestStatus_Check(t *testing.T) {
 			g := newGlobals(strings.NewReader(""), &out, t.Output())
 			g.addr = socketPath(t)
 			fakeAgent(t, g.addr, x.serve)
-			err := g.checkStatus(t.Context())
+			err := checkStatus(t.Context(), g)
 			code := 0
 			if e, ok := errors.AsType[codeError](err); ok {
 				code = int(e)
@@ -192,7 +192,7 @@ func TestStatus_Check(t *testing.T) {
 			}
 			g.Format = "json"
 			out.Reset()
-			_ = g.checkStatus(t.Context())
+			_ = checkStatus(t.Context(), g)
 			var o struct{ APIVersion, State, Text string }
 			if err := json.Unmarshal(out.Bytes(), &o); err != nil || !strings.EqualFold(o.State, strings.Fields(x.want)[1]) {
 				t.Errorf("got %s, %v", out.String(), err)
@@ -256,7 +256,7 @@ func follow(t *testing.T, path string, run func(context.Context, *globals) error
 func TestStatus_WatchOverARestart(t *testing.T) {
 	path := socketPath(t)
 	stop := fakeAgent(t, path, statusHandler(&web.Status{Summary: "the first"}))
-	out, talk := follow(t, path, func(ctx context.Context, g *globals) error { return g.watchStatus(ctx) })
+	out, talk := follow(t, path, watchStatus)
 	out.until(t, "the first")
 	stop()
 	talk.until(t, "no agent is running")
@@ -265,7 +265,7 @@ func TestStatus_WatchOverARestart(t *testing.T) {
 
 	g := newGlobals(strings.NewReader(""), t.Output(), t.Output())
 	g.addr = path + "-none"
-	if err := g.watchStatus(t.Context()); !errors.Is(err, web.ErrNoAgent) {
+	if err := watchStatus(t.Context(), g); !errors.Is(err, web.ErrNoAgent) {
 		t.Errorf("without an agent from the beginning: got %v", err)
 	}
 }
@@ -290,7 +290,7 @@ func TestEvents_FollowOverARestart(t *testing.T) {
 	stop := fakeAgent(t, path, serve(one, two))
 	out, talk := follow(t, path, func(ctx context.Context, g *globals) error {
 		return g.withAgent(ctx, func(ctx context.Context, c *web.Client) error {
-			return g.readEvents(ctx, c, true, func(e event.Event) bool { return e.Subject == "" })
+			return readEvents(ctx, &g.Console, c, true, func(e event.Event) bool { return e.Subject == "" })
 		})
 	})
 	out.until(t, "one")

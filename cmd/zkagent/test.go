@@ -42,7 +42,7 @@ of each test; expectations that stand in the test file itself are left to you.
 Templates of the settings that no test names are listed, too.`,
 		Example: "  zkagent test\n  zkagent test web_test.yaml --run 'empty|one'\n  zkagent test /etc/zkagent --junit report.xml\n  zkagent test --watch --cover",
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.test(c.Context(), args, o)
+			return runTests(c.Context(), g, args, o)
 		},
 	}
 	f := c.Flags()
@@ -55,8 +55,8 @@ Templates of the settings that no test names are listed, too.`,
 	return c
 }
 
-// test runs the tests of the files and reports them.
-func (g *globals) test(ctx context.Context, args []string, o testOptions) error {
+// runTests runs the tests of the files and reports them.
+func runTests(ctx context.Context, g *globals, args []string, o testOptions) error {
 	match, err := regexp.Compile(o.run)
 	if err != nil {
 		return usagef("--run: %v", err)
@@ -65,17 +65,17 @@ func (g *globals) test(ctx context.Context, args []string, o testOptions) error 
 		return usagef("--tap is a format of its own: it excludes --output and --cover")
 	}
 	if o.watch {
-		return g.watchTests(ctx, args, match, o)
+		return watchTests(ctx, g, args, match, o)
 	}
-	files, err := g.testFiles(args)
+	files, err := testFiles(g, args)
 	if err != nil {
 		return err
 	}
-	return g.testOnce(ctx, files, match, o)
+	return runTestsOnce(ctx, &g.Console, files, match, o)
 }
 
-// testOnce runs the tests of the files, and prints the results.
-func (g *globals) testOnce(ctx context.Context, files []string, match *regexp.Regexp, o testOptions) error {
+// runTestsOnce runs the tests of the files, and prints the results.
+func runTestsOnce(ctx context.Context, console *term.Console, files []string, match *regexp.Regexp, o testOptions) error {
 	options := tmpltest.Options{Match: match, Update: o.update}
 	if o.cover {
 		options.Cover = &tmpltest.Cover{}
@@ -92,13 +92,13 @@ func (g *globals) testOnce(ctx context.Context, files []string, match *regexp.Re
 			return err
 		}
 	}
-	return g.tellTests(results, options.Cover, o.tap)
+	return reportTests(console, results, options.Cover, o.tap)
 }
 
 // watchTests runs the tests now and whenever one of their files changes, until ctx
 // ends. A failed test does not end it.
-func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.Regexp, o testOptions) error {
-	files, err := g.testFiles(args)
+func watchTests(ctx context.Context, g *globals, args []string, match *regexp.Regexp, o testOptions) error {
+	files, err := testFiles(g, args)
 	if err != nil {
 		return err
 	}
@@ -107,10 +107,10 @@ func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.R
 		New:    []string{"_test.yaml", "_test.yml"},
 		Files:  func() []string { return tmpltest.Inputs(files) },
 		Changed: func() {
-			if found, err := g.testFiles(args); err == nil {
+			if found, err := testFiles(g, args); err == nil {
 				files = found // there may be new ones.
 			}
-			if err := g.testOnce(ctx, files, match, o); err != nil && ctx.Err() == nil {
+			if err := runTestsOnce(ctx, &g.Console, files, match, o); err != nil && ctx.Err() == nil {
 				g.Warnf("%v", err)
 			}
 			g.Say("waiting for a change; Ctrl-C ends")
@@ -128,7 +128,7 @@ func (g *globals) watchTests(ctx context.Context, args []string, match *regexp.R
 
 // testFiles returns the test files that the arguments name; without arguments,
 // those beside the settings.
-func (g *globals) testFiles(args []string) ([]string, error) {
+func testFiles(g *globals, args []string) ([]string, error) {
 	if len(args) == 0 {
 		for _, p := range g.configPaths() {
 			if info, err := os.Stat(p); err == nil && !info.IsDir() {
@@ -144,32 +144,32 @@ func (g *globals) testFiles(args []string) ([]string, error) {
 	return files, err
 }
 
-// tellTests prints the results; a failed test is the exit code 1.
-func (g *globals) tellTests(results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
+// reportTests prints the results; a failed test is the exit code 1.
+func reportTests(console *term.Console, results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
 	failed := 0
 	for _, r := range results {
 		if !r.OK {
 			failed++
 		}
 	}
-	if err := g.printTests(results, cover, tap); err != nil {
+	if err := printTests(console, results, cover, tap); err != nil {
 		return err
 	}
 	if failed > 0 {
 		return fail(exitFailed, fmt.Errorf("%d of %s failed", failed, term.Count(len(results), "test")))
 	}
-	g.Say("%s passed", term.Count(len(results), "test"))
+	console.Say("%s passed", term.Count(len(results), "test"))
 	return nil
 }
 
-func (g *globals) printTests(results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
+func printTests(console *term.Console, results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
 	switch {
 	case tap:
-		return tmpltest.WriteTAP(g.Out, results)
-	case g.IsJSON() && cover != nil:
-		return g.PrintObject(map[string]any{"tests": results, "cover": cover.Report()})
-	case g.IsJSON():
-		return term.PrintList(&g.Console, "tests", results)
+		return tmpltest.WriteTAP(console.Out, results)
+	case console.IsJSON() && cover != nil:
+		return console.PrintObject(map[string]any{"tests": results, "cover": cover.Report()})
+	case console.IsJSON():
+		return term.PrintList(console, "tests", results)
 	}
 	for _, r := range results {
 		word := "ok"
@@ -179,16 +179,16 @@ func (g *globals) printTests(results []tmpltest.Result, cover *tmpltest.Cover, t
 		case r.Updated:
 			word = "updated"
 		}
-		if _, err := fmt.Fprintf(g.Out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
+		if _, err := fmt.Fprintf(console.Out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
 			return err
 		}
 		if r.Error != "" {
-			if _, err := fmt.Fprintf(g.Out, "        %s\n", r.Error); err != nil {
+			if _, err := fmt.Fprintf(console.Out, "        %s\n", r.Error); err != nil {
 				return err
 			}
 		}
 		if r.Diff != "" {
-			if err := g.PrintDiff(r.Diff); err != nil {
+			if err := console.PrintDiff(r.Diff); err != nil {
 				return err
 			}
 		}
@@ -196,13 +196,13 @@ func (g *globals) printTests(results []tmpltest.Result, cover *tmpltest.Cover, t
 	if cover == nil {
 		return nil
 	}
-	return g.printCover(cover.Report())
+	return printCover(console, cover.Report())
 }
 
 // printCover prints what no test renders.
-func (g *globals) printCover(report []tmpltest.TemplateCover) error {
+func printCover(console *term.Console, report []tmpltest.TemplateCover) error {
 	for _, c := range report {
-		if _, err := fmt.Fprintf(g.Out, "cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches); err != nil {
+		if _, err := fmt.Fprintf(console.Out, "cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches); err != nil {
 			return err
 		}
 		for _, m := range c.Missed {
@@ -210,7 +210,7 @@ func (g *globals) printCover(report []tmpltest.TemplateCover) error {
 			if m.Branch != "" {
 				text = fmt.Sprintf("%d:%d: %s", m.Line, m.Column, m.Branch)
 			}
-			if _, err := fmt.Fprintf(g.Out, "        %s:%s\n", c.Template, text); err != nil {
+			if _, err := fmt.Fprintf(console.Out, "        %s:%s\n", c.Template, text); err != nil {
 				return err
 			}
 		}

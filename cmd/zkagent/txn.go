@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -18,11 +19,11 @@ import (
 func newTxnCommand(g *globals) *cobra.Command {
 	return parent("txn", "A decision that many hosts take together or not at all",
 		newTxnProposeCommand(g), newTxnVoteCommand(g),
-		g.txnCommand("result NAME", "Print the decision: commit, abort or undecided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Result(ctx) }),
-		g.txnCommand("wait NAME", "Wait for the decision and print it", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Await(ctx) }),
-		g.txnCommand("coordinate NAME", "Decide a transaction whose proposer has died", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Coordinate(ctx) }),
-		g.txnCommand("abort NAME", "Decide abort, unless it is decided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Abort(ctx) }),
-		g.txnCommand("remove NAME", "Remove a decided transaction", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) {
+		txnCommand(g, "result NAME", "Print the decision: commit, abort or undecided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Result(ctx) }),
+		txnCommand(g, "wait NAME", "Wait for the decision and print it", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Await(ctx) }),
+		txnCommand(g, "coordinate NAME", "Decide a transaction whose proposer has died", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Coordinate(ctx) }),
+		txnCommand(g, "abort NAME", "Decide abort, unless it is decided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Abort(ctx) }),
+		txnCommand(g, "remove NAME", "Remove a decided transaction", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) {
 			d, err := x.Result(ctx)
 			if err != nil {
 				return d, err
@@ -33,22 +34,22 @@ func newTxnCommand(g *globals) *cobra.Command {
 }
 
 // txnCommand makes a command whose answer is the decision.
-func (g *globals) txnCommand(use, short string, fn func(context.Context, *recipe.Txn) (recipe.Decision, error)) *cobra.Command {
+func txnCommand(g *globals, use, short string, fn func(context.Context, *recipe.Txn) (recipe.Decision, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withTxn(c.Context(), args[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+			return withTxn(c.Context(), g, args[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
 				d, err := fn(ctx, x)
 				if err != nil {
 					return err
 				}
-				return g.decided(d)
+				return printDecision(&g.Console, d)
 			})
 		},
 	}
 }
 
-func (g *globals) withTxn(ctx context.Context, name string, fn func(context.Context, *session.Session, *recipe.Txn) error) error {
+func withTxn(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, *recipe.Txn) error) error {
 	path, err := pathOf(txnsRoot, name)
 	if err != nil {
 		return err
@@ -71,17 +72,17 @@ func (g *globals) withTxn(ctx context.Context, name string, fn func(context.Cont
 	})
 }
 
-// decided prints the decision; abort ends with 1.
-func (g *globals) decided(d recipe.Decision) error {
+// printDecision prints the decision; abort ends with 1.
+func printDecision(console *term.Console, d recipe.Decision) error {
 	word := string(d)
 	if d == recipe.Undecided {
 		word = "undecided"
 	}
-	if g.IsJSON() {
-		if err := g.PrintJSON("decision", word); err != nil {
+	if console.IsJSON() {
+		if err := console.PrintJSON("decision", word); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintln(g.Out, word); err != nil {
+	} else if _, err := fmt.Fprintln(console.Out, word); err != nil {
 		return err
 	}
 	if d != recipe.Commit {
@@ -108,7 +109,7 @@ it is run after a commit, and its exit code is ours; abort ends with 1.`,
 			if len(slices.Compact(slices.Clone(sites))) != len(sites) {
 				return usagef("--sites names a site twice")
 			}
-			return g.withTxn(c.Context(), names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+			return withTxn(c.Context(), g, names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
 				if err := x.Propose(ctx, recipe.Proposal{Sites: sites, Deadline: time.Now().Add(deadline)}); err != nil {
 					return err
 				}
@@ -116,10 +117,10 @@ it is run after a commit, and its exit code is ours; abort ends with 1.`,
 				if err != nil {
 					return err
 				}
-				if err := g.decided(d); err != nil || len(command) == 0 {
+				if err := printDecision(&g.Console, d); err != nil || len(command) == 0 {
 					return err
 				}
-				return g.runFree(c.Context(), command)
+				return runFree(c.Context(), g, command)
 			})
 		},
 	}
@@ -143,18 +144,18 @@ have our standard input and output, and the terminal.`,
 			if len(names) != 1 || len(command) == 0 {
 				return usagef("vote takes one name, \"--\" and a command")
 			}
-			return g.withTxn(c.Context(), names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
-				d, err := g.vote(ctx, x, site, command)
+			return withTxn(c.Context(), g, names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+				d, err := voteTxn(ctx, g, x, site, command)
 				if err != nil {
 					return err
 				}
 				after := map[recipe.Decision]string{recipe.Commit: onCommit, recipe.Abort: onAbort}[d]
 				if after != "" {
-					if err := g.runFree(c.Context(), []string{"sh", "-c", after}); err != nil {
+					if err := runFree(c.Context(), g, []string{"sh", "-c", after}); err != nil {
 						return err
 					}
 				}
-				return g.decided(d)
+				return printDecision(&g.Console, d)
 			})
 		},
 	}
@@ -164,15 +165,15 @@ have our standard input and output, and the terminal.`,
 	return c
 }
 
-// vote prepares and votes. If the transaction is decided already, it returns that
+// voteTxn prepares and votes. If the transaction is decided already, it returns that
 // decision.
-func (g *globals) vote(ctx context.Context, x *recipe.Txn, site string, command []string) (recipe.Decision, error) {
+func voteTxn(ctx context.Context, g *globals, x *recipe.Txn, site string, command []string) (recipe.Decision, error) {
 	d, err := x.Withdraw(ctx, site)
 	if err != nil || d != recipe.Undecided {
 		return d, err
 	}
 	v := recipe.Commit
-	if failed := g.runFree(ctx, command); failed != nil {
+	if failed := runFree(ctx, g, command); failed != nil {
 		g.Warnf("prepare: %v; voting abort", failed)
 		v = recipe.Abort
 	}

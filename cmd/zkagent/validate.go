@@ -26,7 +26,7 @@ write it without members, or fail.`,
 			}
 			s, err := settings.Load(g.configPaths(), settings.Options{Offline: !host})
 			if g.IsJSON() {
-				if jerr := g.printDiagnostics(s); jerr != nil {
+				if jerr := printDiagnostics(&g.Console, s); jerr != nil {
 					return jerr
 				}
 				if err != nil || strict && len(s.Diagnostics) > 0 {
@@ -69,7 +69,7 @@ type diagnosticJSON struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-func (g *globals) printDiagnostics(s *settings.Settings) error {
+func printDiagnostics(console *term.Console, s *settings.Settings) error {
 	list := []diagnosticJSON{}
 	for _, d := range s.Diagnostics {
 		j := diagnosticJSON{Severity: settings.Severity(d), Summary: d.Summary, Detail: d.Detail}
@@ -78,8 +78,8 @@ func (g *globals) printDiagnostics(s *settings.Settings) error {
 		}
 		list = append(list, j)
 	}
-	if g.Format == "ndjson" {
-		return term.PrintList(&g.Console, "diagnostics", list)
+	if console.Format == "ndjson" {
+		return term.PrintList(console, "diagnostics", list)
 	}
-	return g.PrintObject(map[string]any{"diagnostics": list, "on_empty": s.OnEmpty()})
+	return console.PrintObject(map[string]any{"diagnostics": list, "on_empty": s.OnEmpty()})
 }

@@ -58,7 +58,7 @@ const nonblockConnect = 2 * time.Second
 // inSessions runs fn in a session. If the session ends while fn waits, fn runs
 // again in the next one, because its place in line ended with the session. An error
 // with its own exit code is final. The time limit of w includes the connection.
-func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait context.Context, s *session.Session, conf *agent.Config) error) error {
+func inSessions(ctx context.Context, g *globals, w waiting, fn func(wait context.Context, s *session.Session, conf *agent.Config) error) error {
 	began := time.Now()
 	c, conf, err := g.zkConfig()
 	if err != nil {
@@ -78,7 +78,7 @@ func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait contex
 	wait, cancel := g.patience(ctx, w.wait)
 	defer cancel()
 	for first := true; ; first = false {
-		s, err := g.firstSession(wait, m, c, w, first)
+		s, err := firstSession(wait, g, m, c, w, first)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (g *globals) inSessions(ctx context.Context, w waiting, fn func(wait contex
 
 // firstSession waits for a session. The first one must come within a time limit;
 // for later ones it waits as long as the command waits.
-func (g *globals) firstSession(ctx context.Context, m *session.Manager, c session.Config, w waiting, first bool) (*session.Session, error) {
+func firstSession(ctx context.Context, g *globals, m *session.Manager, c session.Config, w waiting, first bool) (*session.Session, error) {
 	if !first {
 		return m.Session(ctx)
 	}
@@ -177,7 +177,7 @@ func standing(ctx context.Context, s *session.Session, path string, permits bool
 }
 
 // printStanding prints who holds and who waits.
-func (g *globals) printStanding(name string, list []recipe.Contender) error {
+func printStanding(console *term.Console, name string, list []recipe.Contender) error {
 	type row struct {
 		State  string    `json:"state"`
 		Who    string    `json:"who"`
@@ -195,18 +195,18 @@ func (g *globals) printStanding(name string, list []recipe.Contender) error {
 		}
 		rows = append(rows, row{state, string(c.Data), c.Since.UTC(), c.Czxid, c.Path, c.Owner == 0, c.Shared})
 	}
-	if g.IsJSON() {
-		return g.PrintJSON("contenders", rows)
+	if console.IsJSON() {
+		return console.PrintJSON("contenders", rows)
 	}
 	t := &term.Table{Header: []string{"STATE", "WHO", "SINCE", "ZNODE"}}
 	for _, r := range rows {
 		if r.Stray {
-			g.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", r.Znode, r.Znode)
+			console.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", r.Znode, r.Znode)
 		}
 		t.Add(r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode)
 	}
 	if len(rows) == 0 {
-		g.Say("nobody holds %s, and nobody waits", name)
+		console.Say("nobody holds %s, and nobody waits", name)
 	}
-	return g.PrintTable(t)
+	return console.PrintTable(t)
 }

@@ -57,9 +57,9 @@ change costs one request, whatever the size of the tree.`,
 				if o.children {
 					return usagef("--children is for a path")
 				}
-				return g.inSessions(c.Context(), o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
+				return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
 					ctx := c.Context()
-					return g.watchGroup(ctx, s, conf, names[0], command, o)
+					return watchGroup(ctx, &g.Console, s, conf, names[0], command, o)
 				})
 			}
 			if err := session.ValidatePath(names[0]); err != nil {
@@ -68,12 +68,12 @@ change costs one request, whatever the size of the tree.`,
 			if o.children && o.recursive {
 				return usagef("--children and --recursive exclude each other")
 			}
-			return g.inSessions(c.Context(), o.waiting, func(_ context.Context, s *session.Session, _ *agent.Config) error {
+			return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, _ *agent.Config) error {
 				ctx := c.Context()
 				if o.recursive {
-					return g.watchTree(ctx, s, names[0], command, o)
+					return watchTree(ctx, g, s, names[0], command, o)
 				}
-				return g.watch(ctx, s, names[0], command, o)
+				return watchZnode(ctx, &g.Console, s, names[0], command, o)
 			})
 		},
 	}
@@ -86,8 +86,8 @@ change costs one request, whatever the size of the tree.`,
 	return c
 }
 
-// watch follows the znode until the session or the context ends.
-func (g *globals) watch(ctx context.Context, s *session.Session, path string, command []string, o watchOptions) error {
+// watchZnode follows the znode until the session or the context ends.
+func watchZnode(ctx context.Context, console *term.Console, s *session.Session, path string, command []string, o watchOptions) error {
 	var last watched
 	for seen := 0; ; {
 		now, w, err := look(ctx, s, path, o.children)
@@ -96,7 +96,7 @@ func (g *globals) watch(ctx context.Context, s *session.Session, path string, co
 		}
 		if seen == 0 || !now.equal(last) {
 			if seen > 0 || !o.changesOnly {
-				if err := g.changed(ctx, now, command, o); err != nil {
+				if err := watchChanged(ctx, console, now, command, o); err != nil {
 					w.Stop()
 					return err
 				}
@@ -152,39 +152,39 @@ func look(ctx context.Context, s *session.Session, path string, children bool) (
 	}
 }
 
-// changed prints a state or runs the command for it.
-func (g *globals) changed(ctx context.Context, now watched, command []string, o watchOptions) error {
+// watchChanged prints a state or runs the command for it.
+func watchChanged(ctx context.Context, console *term.Console, now watched, command []string, o watchOptions) error {
 	if len(command) > 0 {
-		return g.onChange(ctx, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid))
+		return onChange(ctx, console, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid))
 	}
-	if g.IsJSON() {
-		return g.Line(now)
+	if console.IsJSON() {
+		return console.Line(now)
 	}
 	switch {
 	case !now.Exists:
-		g.Say("%s does not exist", now.Path)
+		console.Say("%s does not exist", now.Path)
 		return nil
 	case o.children:
 		for _, c := range now.Children {
-			if err := g.Data([]byte(c + "\n")); err != nil {
+			if err := console.Data([]byte(c + "\n")); err != nil {
 				return err
 			}
 		}
-		_, err := fmt.Fprintln(g.Out)
+		_, err := fmt.Fprintln(console.Out)
 		return err
 	}
 	data := now.Data
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		data += "\n"
 	}
-	return g.Data([]byte(data))
+	return console.Data([]byte(data))
 }
 
 // onChange runs the command with the state on its standard input.
-func (g *globals) onChange(ctx context.Context, now any, command []string, env ...string) error {
+func onChange(ctx context.Context, console *term.Console, now any, command []string, env ...string) error {
 	in, err := term.Document(now)
 	if err != nil {
 		return err
 	}
-	return g.runOnChange(ctx, append(in, '\n'), command, env...)
+	return runOnChange(ctx, console, append(in, '\n'), command, env...)
 }

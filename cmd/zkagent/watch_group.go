@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -32,7 +33,7 @@ func watchedState(grp *view.Group) watchedGroup {
 
 // watchGroup follows a group as an agent does until the session or the context
 // ends. States that come while the command runs are passed on as one.
-func (g *globals) watchGroup(ctx context.Context, s *session.Session, conf *agent.Config, name string, command []string, o watchOptions) error {
+func watchGroup(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, name string, command []string, o watchOptions) error {
 	c, err := groupNamed(conf, name)
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (g *globals) watchGroup(ctx context.Context, s *session.Session, conf *agen
 			news <- u
 		})
 	}()
-	err = g.eachState(ctx, news, done, command, o)
+	err = eachState(ctx, console, news, done, command, o)
 	cancel()
 	for range done { // until the follower has ended
 	}
@@ -58,14 +59,14 @@ func (g *globals) watchGroup(ctx context.Context, s *session.Session, conf *agen
 }
 
 // eachState prints each state, or runs the command for it.
-func (g *globals) eachState(ctx context.Context, news <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
+func eachState(ctx context.Context, console *term.Console, news <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
 	for seen := 0; !o.once || seen < 2; seen++ {
 		select {
 		case grp := <-news:
 			if seen == 0 && o.changesOnly {
 				continue
 			}
-			if err := g.groupChanged(ctx, grp, command); err != nil {
+			if err := groupChanged(ctx, console, grp, command); err != nil {
 				return err
 			}
 		case err := <-done:
@@ -78,18 +79,18 @@ func (g *globals) eachState(ctx context.Context, news <-chan *view.Group, done <
 	return nil
 }
 
-func (g *globals) groupChanged(ctx context.Context, grp *view.Group, command []string) error {
+func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, command []string) error {
 	now := watchedState(grp)
 	switch {
 	case len(command) > 0:
-		return g.onChange(ctx, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Version))
-	case g.IsJSON():
-		return g.Line(now)
+		return onChange(ctx, console, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Version))
+	case console.IsJSON():
+		return console.Line(now)
 	}
-	if err := g.printMembers(view.View{}.With(grp), membersOptions{}); err != nil {
+	if err := printMembers(console, view.View{}.With(grp), membersOptions{}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(g.Out)
+	_, err := fmt.Fprintln(console.Out)
 	return err
 }
 

@@ -25,7 +25,7 @@ type treeChange struct {
 
 // watchTree follows a subtree until the session or the context ends. Each
 // snapshot is one batch of changes.
-func (g *globals) watchTree(ctx context.Context, s *session.Session, root string, command []string, o watchOptions) error {
+func watchTree(ctx context.Context, g *globals, s *session.Session, root string, command []string, o watchOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	errEnough := errors.New("enough")
@@ -39,7 +39,7 @@ func (g *globals) watchTree(ctx context.Context, s *session.Session, root string
 			return
 		}
 		if !first || !o.changesOnly {
-			failed = g.treeChanged(ctx, root, now.Last, changes, command)
+			failed = treeChanged(ctx, &g.Console, root, now.Last, changes, command)
 		}
 		if failed != nil || o.once && !first {
 			cancel(errEnough)
@@ -121,10 +121,10 @@ func joinBelow(root, rel string) string {
 
 // treeChanged prints a batch of changes, or gives it to the command, one JSON
 // object a line.
-func (g *globals) treeChanged(ctx context.Context, root string, zxid int64, changes []treeChange, command []string) error {
+func treeChanged(ctx context.Context, console *term.Console, root string, zxid int64, changes []treeChange, command []string) error {
 	if len(command) == 0 {
 		for _, c := range changes {
-			if err := g.printTreeChange(c); err != nil {
+			if err := printTreeChange(console, c); err != nil {
 				return err
 			}
 		}
@@ -138,30 +138,30 @@ func (g *globals) treeChanged(ctx context.Context, root string, zxid int64, chan
 		}
 		in = append(append(in, line...), '\n')
 	}
-	return g.runOnChange(ctx, in, command, "ZKAGENT_PATH="+root, fmt.Sprintf("ZKAGENT_VERSION=%d", zxid))
+	return runOnChange(ctx, console, in, command, "ZKAGENT_PATH="+root, fmt.Sprintf("ZKAGENT_VERSION=%d", zxid))
 }
 
-func (g *globals) printTreeChange(c treeChange) error {
-	if g.IsJSON() {
-		return g.Line(c)
+func printTreeChange(console *term.Console, c treeChange) error {
+	if console.IsJSON() {
+		return console.Line(c)
 	}
-	_, err := fmt.Fprintf(g.Out, "%s\t%s\n", c.Event, term.Printable(c.Path))
+	_, err := fmt.Fprintf(console.Out, "%s\t%s\n", c.Event, term.Printable(c.Path))
 	return err
 }
 
 // runOnChange runs the command of a watch. If the command fails, it prints the
 // error and the watch continues.
-func (g *globals) runOnChange(ctx context.Context, stdin []byte, command []string, env ...string) error {
+func runOnChange(ctx context.Context, console *term.Console, stdin []byte, command []string, env ...string) error {
 	dir, _ := os.Getwd()
 	r, err := proc.Run(ctx, proc.Command{
 		Args: command, Dir: dir, Stdin: stdin, Timeout: time.Hour,
 		Env: append(append(os.Environ(), "ZKAGENT_EVENT=change"), env...),
 	})
-	if _, werr := fmt.Fprint(g.Out, r.Output); werr != nil {
+	if _, werr := fmt.Fprint(console.Out, r.Output); werr != nil {
 		return werr
 	}
 	if err != nil && ctx.Err() == nil {
-		g.Warnf("%v", err)
+		console.Warnf("%v", err)
 		return nil
 	}
 	return err

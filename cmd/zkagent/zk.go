@@ -21,16 +21,16 @@ import (
 )
 
 func newZKCommand(g *globals) *cobra.Command {
-	sub := func(use, short string, run func(context.Context, *session.Session, string) error) *cobra.Command {
+	sub := func(use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
 		return zkReading(g, use, short, run)
 	}
 	c := parent("zk", "Look at znodes, and write them by hand",
-		sub("ls PATH", "List the children of a znode", g.zkLS),
+		sub("ls PATH", "List the children of a znode", zkLS),
 		newZKTreeCommand(g),
-		rawFlag(g, sub("get PATH", "Print the data of a znode", g.zkGet)),
-		sub("stat PATH", "Print the metadata of a znode", g.zkStat),
-		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", g.zkACL), newACLSetCommand(g)),
-		sub("export PATH", "Print a subtree as JSON lines", g.zkExport),
+		rawFlag(g, sub("get PATH", "Print the data of a znode", zkGet)),
+		sub("stat PATH", "Print the metadata of a znode", zkStat),
+		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", zkACL), newACLSetCommand(g)),
+		sub("export PATH", "Print a subtree as JSON lines", zkExport),
 	)
 	c.AddCommand(newWhoAmICommand(g))
 	c.AddCommand(zkWriting(g)...)
@@ -38,7 +38,7 @@ func newZKCommand(g *globals) *cobra.Command {
 }
 
 // zkReading is a command that reads below one path.
-func zkReading(g *globals, use, short string, run func(context.Context, *session.Session, string) error) *cobra.Command {
+func zkReading(g *globals, use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ func zkReading(g *globals, use, short string, run func(context.Context, *session
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
-				return gone(ctx, s, path, run(ctx, s, path))
+				return gone(ctx, s, path, run(ctx, &g.Console, s, path))
 			})
 		},
 	}
@@ -64,17 +64,17 @@ func rawFlag(g *globals, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-func (g *globals) zkLS(ctx context.Context, s *session.Session, path string) error {
+func zkLS(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	names, _, err := s.Children(ctx, path)
 	if err != nil {
 		return err
 	}
 	slices.Sort(names)
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "children", names)
+	if console.IsJSON() {
+		return term.PrintList(console, "children", names)
 	}
 	for _, n := range names {
-		if _, err := fmt.Fprintln(g.Out, term.Printable(n)); err != nil {
+		if _, err := fmt.Fprintln(console.Out, term.Printable(n)); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ type treeOptions struct {
 // treeData bounds what a line of a tree shows of a znode's data, in characters.
 const treeData = 60
 
-func (g *globals) zkTree(ctx context.Context, s *session.Session, path string, o treeOptions) error {
+func zkTree(ctx context.Context, console *term.Console, s *session.Session, path string, o treeOptions) error {
 	return walk(ctx, s, path, o.depth, func(z znode) error {
 		var data []byte
 		if o.data {
@@ -101,12 +101,12 @@ func (g *globals) zkTree(ctx context.Context, s *session.Session, path string, o
 				return err
 			}
 		}
-		if g.IsJSON() {
+		if console.IsJSON() {
 			fields := map[string]any{"path": z.path, "children": len(z.children)}
 			if o.data {
 				putData(fields, data)
 			}
-			return g.Line(fields)
+			return console.Line(fields)
 		}
 		name := z.path
 		if z.depth > 0 {
@@ -116,7 +116,7 @@ func (g *globals) zkTree(ctx context.Context, s *session.Session, path string, o
 		if len(data) > 0 {
 			line += "  " + dataWords(data)
 		}
-		g.Printf("%s\n", line)
+		console.Printf("%s\n", line)
 		return nil
 	})
 }
@@ -134,32 +134,32 @@ func dataWords(data []byte) string {
 
 func newZKTreeCommand(g *globals) *cobra.Command {
 	var o treeOptions
-	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, s *session.Session, path string) error {
-		return g.zkTree(ctx, s, path, o)
+	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
+		return zkTree(ctx, console, s, path, o)
 	})
 	c.Flags().IntVar(&o.depth, "depth", 0, "show so many levels below the znode (default: all)")
 	c.Flags().BoolVar(&o.data, "data", false, "show the data, too; a line shows its beginning, json all of it")
 	return c
 }
 
-func (g *globals) zkGet(ctx context.Context, s *session.Session, path string) error {
+func zkGet(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	data, stat, err := s.Get(ctx, path)
 	if err != nil {
 		return err
 	}
-	if g.IsJSON() {
-		return g.PrintJSON("znode", znodeJSON(path, data, stat))
+	if console.IsJSON() {
+		return console.PrintJSON("znode", znodeJSON(path, data, stat))
 	}
-	if err = g.Data(data); err != nil {
+	if err = console.Data(data); err != nil {
 		return err
 	}
-	if term.IsTerminal(g.Out) && !strings.HasSuffix(string(data), "\n") {
-		_, err = fmt.Fprintln(g.Out)
+	if term.IsTerminal(console.Out) && !strings.HasSuffix(string(data), "\n") {
+		_, err = fmt.Fprintln(console.Out)
 	}
 	return err
 }
 
-func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) error {
+func zkStat(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	stat, ok, err := s.Exists(ctx, path)
 	if err != nil {
 		return err
@@ -167,8 +167,8 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 	if !ok {
 		return fail(exitFailed, fmt.Errorf("%s: %w", path, session.ErrNoNode))
 	}
-	if g.IsJSON() {
-		return g.PrintJSON("stat", statJSON(stat))
+	if console.IsJSON() {
+		return console.PrintJSON("stat", statJSON(stat))
 	}
 	t := &term.Table{}
 	for _, row := range [][2]any{
@@ -186,7 +186,7 @@ func (g *globals) zkStat(ctx context.Context, s *session.Session, path string) e
 	} {
 		t.Add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
 	}
-	return g.PrintTable(t)
+	return console.PrintTable(t)
 }
 
 func withChild(c, child *cobra.Command) *cobra.Command {
@@ -214,7 +214,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 				}
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				return g.setACL(ctx, s, args[0], acl, recursive)
+				return setACL(ctx, g, s, args[0], acl, recursive)
 			})
 		},
 	}
@@ -224,7 +224,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 
 // setACL sets the ACL of a znode and, if asked to, of the znodes below that every
 // client may change.
-func (g *globals) setACL(whole context.Context, s *session.Session, path string, acl []session.ACL, recursive bool) error {
+func setACL(whole context.Context, g *globals, s *session.Session, path string, acl []session.ACL, recursive bool) error {
 	ctx, cancel := g.patience(whole, 0)
 	defer cancel()
 	_, stat, err := s.GetACL(ctx, path)
@@ -259,7 +259,7 @@ func more(n int) string {
 	return " and of " + term.Count(n, "znode") + " below it that everybody may change"
 }
 
-func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) error {
+func zkACL(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	list, _, err := s.GetACL(ctx, path)
 	if err != nil {
 		return err
@@ -272,15 +272,15 @@ func (g *globals) zkACL(ctx context.Context, s *session.Session, path string) er
 		}
 		texts[i] = session.FormatACL(a)
 	}
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "acl", texts)
+	if console.IsJSON() {
+		return term.PrintList(console, "acl", texts)
 	}
-	_, err = io.WriteString(g.Out, strings.Join(texts, "\n")+"\n")
+	_, err = io.WriteString(console.Out, strings.Join(texts, "\n")+"\n")
 	return err
 }
 
 // zkExport prints each znode with its data; what is not text is in base64.
-func (g *globals) zkExport(ctx context.Context, s *session.Session, path string) error {
+func zkExport(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	return walk(ctx, s, path, 0, func(z znode) error {
 		data, stat, err := s.Get(ctx, z.path)
 		if errors.Is(err, session.ErrNoNode) {
@@ -291,7 +291,7 @@ func (g *globals) zkExport(ctx context.Context, s *session.Session, path string)
 		}
 		line, err := term.Document(znodeJSON(z.path, data, stat))
 		if err == nil {
-			_, err = fmt.Fprintf(g.Out, "%s\n", line)
+			_, err = fmt.Fprintf(console.Out, "%s\n", line)
 		}
 		return err
 	})

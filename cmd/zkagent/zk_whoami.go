@@ -40,7 +40,7 @@ func newWhoAmICommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return g.printIdentity(rows)
+				return printIdentity(&g.Console, rows)
 			})
 		},
 	}
@@ -69,16 +69,16 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 	return rows, nil
 }
 
-func (g *globals) printIdentity(rows []identityRow) error {
-	if g.IsJSON() {
-		return term.PrintList(&g.Console, "identities", rows)
+func printIdentity(console *term.Console, rows []identityRow) error {
+	if console.IsJSON() {
+		return term.PrintList(console, "identities", rows)
 	}
 	for _, r := range rows {
 		line := r.Scheme + ":" + r.ID
 		if r.Path != "" {
 			line = r.Path + ": " + cmp.Or(r.Permissions, "nothing")
 		}
-		if _, err := fmt.Fprintln(g.Out, term.Printable(line)); err != nil {
+		if _, err := fmt.Fprintln(console.Out, term.Printable(line)); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func zkWriting(g *globals) []*cobra.Command {
 		return c
 	}
 	create := write("create PATH [DATA]", "Create a znode", "  zkagent zk create /config/site/port 80 --parents --yes", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
-		data, err := g.zkData(args, file)
+		data, err := zkData(g, args, file)
 		if err == nil && parents {
 			err = s.CreateParents(ctx, args[0])
 		}
@@ -60,7 +60,7 @@ func zkWriting(g *globals) []*cobra.Command {
 	create.Flags().BoolVarP(&parents, "parents", "p", false, "create what is missing above it")
 	create.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
 	set := write("set PATH [DATA]", "Replace the data of a znode", "  zkagent zk set /config/site/port 81 --version 3", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
-		data, err := g.zkData(args, file)
+		data, err := zkData(g, args, file)
 		if err == nil {
 			_, err = s.Set(ctx, args[0], data, version)
 		}
@@ -80,7 +80,7 @@ func zkWriting(g *globals) []*cobra.Command {
 }
 
 // zkData is the data that a command was given.
-func (g *globals) zkData(args []string, file string) ([]byte, error) {
+func zkData(g *globals, args []string, file string) ([]byte, error) {
 	switch {
 	case file != "" && len(args) > 1:
 		return nil, usagef("DATA and --file exclude each other")
