@@ -139,8 +139,31 @@ func (s *State) Err() error {
 	return nil
 }
 
+// Turn returns the state of a host's turn; empty: the turn has not come yet, or a
+// retry is about to repeat a turn that failed.
+func (s *State) Turn(id string) string {
+	if s.retried(s.Hosts[id]) {
+		return ""
+	}
+	return s.Hosts[id].Turn()
+}
+
+// retried reports whether a host failed before the operator's last retry, and the
+// coordinator has not called it again yet.
+func (s *State) retried(r HostRecord) bool {
+	return r.State == HostFailed && s.Gate.State == GateOpen && r.Round < s.Gate.Round
+}
+
 // Counts returns the number of hosts in each state.
-func (s *State) Counts() Counts { return countOf(s.Hosts, len(s.Called)) }
+func (s *State) Counts() Counts {
+	c := countOf(s.Hosts, len(s.Called))
+	for _, r := range s.Hosts {
+		if s.retried(r) {
+			c.Failed, c.Wait = c.Failed-1, c.Wait+1
+		}
+	}
+	return c
+}
 
 func countOf(hosts map[string]HostRecord, called int) Counts {
 	c := Counts{Called: called}

@@ -60,10 +60,17 @@ type terminal struct {
 // onTerminal starts zkagent on a terminal of its own. It ends with the test.
 func onTerminal(t *testing.T, columns uint16, env []string, args ...string) *terminal {
 	t.Helper()
+	return onTerminalIn(t, "", columns, env, args...)
+}
+
+// onTerminalIn is onTerminal in a directory.
+func onTerminalIn(t *testing.T, dir string, columns uint16, env []string, args ...string) *terminal {
+	t.Helper()
 	master, slave := openPTY(t, columns)
 	x := &terminal{t: t, master: master, news: make(chan struct{}), cmd: exec.Command("zkagent", args...)}
 	x.cmd.Env = append(append(os.Environ(), "TERM=xterm", "GORACE=atexit_sleep_ms=0"), env...)
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
+	x.cmd.Dir = dir
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err := x.cmd.Start()
 	_ = slave.Close()
@@ -106,20 +113,26 @@ func (x *terminal) shown() (string, bool, <-chan struct{}) {
 // await waits until what is shown contains the text.
 func (x *terminal) await(text string) {
 	x.t.Helper()
+	x.awaitMatch(regexp.MustCompile(regexp.QuoteMeta(text)))
+}
+
+// awaitMatch waits until what is shown matches.
+func (x *terminal) awaitMatch(want *regexp.Regexp) {
+	x.t.Helper()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
 		out, ended, news := x.shown()
 		switch {
-		case strings.Contains(out, text):
+		case want.MatchString(out):
 			return
 		case ended:
-			x.t.Fatalf("ended without %q:\n%s", text, out)
+			x.t.Fatalf("ended without %q:\n%s", want, out)
 		}
 		select {
 		case <-news:
 		case <-timer.C:
-			x.t.Fatalf("waited in vain for %q:\n%s", text, out)
+			x.t.Fatalf("waited in vain for %q:\n%s", want, out)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range rolloutHosts(state) {
 		host := state.Hosts[id]
-		rows.Add(id, orWord(host.Vote(), "-"), orWord(host.Turn(), "-"), host.Error)
+		rows.Add(id, orWord(host.Vote(), "-"), orWord(state.Turn(id), "-"), host.Error)
 	}
 	if err := g.PrintTable(rows); err != nil {
 		return err

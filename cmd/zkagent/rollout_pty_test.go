@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +19,7 @@ import (
 // test sees every phase for as long as it likes.
 const agentSettings = `
 agent {
-  id        = "node-1"
+  id        = "%[4]s"
   state_dir = "%[1]s/state"
 }
 admin { socket = "%[2]s" }
@@ -27,15 +28,15 @@ zookeeper {
   session_timeout = "40s"
 }
 config "web" { path = "/config/web" }
-template "out" {
-  destination = "%[1]s/out"
+template "nginx" {
+  destination = "%[1]s/nginx.conf"
   contents    = "{{ key \"web/word\" }}"
   check { 
-    command = ["%[1]s/wait", "may-check", staged]
+    command = ["%[1]s/nginx", "may-check", staged]
     timeout = "5m"
   }
   reload {
-    command      = ["%[1]s/wait", "may-reload", destination]
+    command      = ["%[1]s/nginx", "may-reload", destination]
     timeout      = "5m"
     min_interval = "10ms"
     retry        = 0
@@ -58,28 +59,38 @@ type host struct {
 	s   *session.Session
 }
 
-func newHost(t *testing.T) *host {
+// newHosts returns hosts that use the first version of /config/web.
+func newHosts(t *testing.T, ids ...string) []*host {
 	t.Helper()
 	addr, s := inMemory(t)
+	keys := map[string][]byte{"word": []byte("one")}
+	if _, err := config.Publish(t.Context(), s, config.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
+		t.Fatal(err)
+	}
+	var hosts []*host
+	for _, id := range ids {
+		hosts = append(hosts, newHost(t, addr, s, id))
+	}
+	hosts[0].await("the first files", func() bool {
+		subs, err := config.Subscribers(t.Context(), s, "/config/web")
+		return err == nil && len(subs) == len(ids) && !slices.ContainsFunc(subs, func(u config.Subscription) bool { return u.Version != 1 || u.State != config.StateOK })
+	})
+	return hosts
+}
+
+func newHost(t *testing.T, addr string, s *session.Session, id string) *host {
+	t.Helper()
 	h := &host{t: t, dir: t.TempDir(), env: []string{"ZKAGENT_ZK=" + addr, "NO_COLOR=1"}, s: s}
 	sockets, err := os.MkdirTemp("", "zka-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	h.write("wait", waitScript)
-	h.write("agent.hcl", fmt.Sprintf(agentSettings, h.dir, filepath.Join(sockets, "sock"), addr))
+	h.write("nginx", waitScript)
+	h.write("agent.hcl", fmt.Sprintf(agentSettings, h.dir, filepath.Join(sockets, "sock"), addr, id))
 	h.allow("may-check", true)
 	h.allow("may-reload", true)
-	keys := map[string][]byte{"word": []byte("one")}
-	if _, err := config.Publish(t.Context(), s, config.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
-		t.Fatal(err)
-	}
 	h.run()
-	h.await("the first file", func() bool {
-		subs, err := config.Subscribers(t.Context(), s, "/config/web")
-		return err == nil && len(subs) == 1 && subs[0].Version == 1 && subs[0].State == config.StateOK
-	})
 	return h
 }
 
@@ -161,6 +172,7 @@ func (h *host) on(args ...string) *terminal {
 
 const (
 	emptyBar = "░░░░░░░░░░░░░░░░░░░░░░░░"
+	halfBar  = "████████████░░░░░░░░░░░░"
 	fullBar  = "████████████████████████"
 )
 
@@ -168,7 +180,7 @@ const (
 // rollout to the agents, and another one shows the rest of it.
 func TestRollout_Terminal(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
+	h := newHosts(t, "node-1")[0]
 	h.allow("may-check", false)
 	h.allow("may-reload", false)
 	x := h.on("config", "publish", h.site("two"), "/config/web", "--rollout", "--bake", "0s", "--vote-timeout", "10m", "--grace", "10m", "-m", "second")
@@ -198,11 +210,11 @@ func TestRollout_Terminal(t *testing.T) {
 // What fails has a line, and no line is longer than the terminal is wide.
 func TestRollout_TerminalFailures(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
+	h := newHosts(t, "node-1")[0]
 	out := h.on("config", "publish", h.site("refused"), "/config/web", "--rollout", "--vote-timeout", "10m").end(1)
-	shows(t, out, "/config/web: vote node-1: abort: out: check", "no refused\n", "/config/web: decision abort: node-1: ", "/config/web: phase aborted\n", "error: rollout aborted: ")
+	shows(t, out, "/config/web: vote node-1: abort: nginx: check", "no refused\n", "/config/web: decision abort: node-1: ", "/config/web: phase aborted\n", "error: rollout aborted: ")
 	out = h.on("config", "publish", h.site("broken"), "/config/web", "--rollout", "--bake", "0s", "--vote-timeout", "10m", "--grace", "10m").end(1)
-	shows(t, out, "/config/web: host node-1: failed: out: reload", "/config/web: phase halted\n", "error: rollout halted: node-1: ", "hint: \"zkagent rollout retry /config/web\" tries again")
+	shows(t, out, "/config/web: host node-1: failed: nginx: reload", "/config/web: phase halted\n", "error: rollout halted: node-1: ", "hint: \"zkagent rollout retry /config/web\" tries again")
 	for _, line := range strings.FieldsFunc(out, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if bar := strings.TrimPrefix(line, "\x1b[K"); strings.ContainsAny(bar, "█░") && len([]rune(bar)) >= 60 {
 			t.Errorf("a bar of %d columns: %q", len([]rune(bar)), bar)

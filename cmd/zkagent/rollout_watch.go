@@ -130,21 +130,21 @@ type rolloutEvent struct {
 // first those that end.
 func (f *rolloutFollower) see(state *fleet.State) {
 	phase := state.Phase()
-	if f.phase == "" {
-		at := state.GateAt.Time
-		if phase == fleet.PhaseVoting {
-			at = state.Created
-		}
-		f.newPhase(state, phase, at, "")
+	if f.phase == "" && phase == fleet.PhaseVoting {
+		f.newPhase(state, phase, state.Created, "")
 	}
 	f.tellAll(f.newVotes(state))
 	f.seeDecision(state)
 	last := f.lastFrame(state)
-	over := fleet.Over(phase)
-	if before := f.phase; !over && (before == fleet.PhaseVoting || len(f.hosts) == 0) {
+	over, first := fleet.Over(phase), len(f.hosts) == 0
+	events := f.newTurns(state, over)
+	switch {
+	case f.phase == fleet.PhaseVoting && len(events) > 0 && over && decided(state): // all turns are over since the last look
+		f.newPhase(state, fleet.PhaseRolling, events[0].Time, last)
+		last = f.lastFrame(state)
+	case !over && (f.phase == fleet.PhaseVoting || first):
 		f.newPhase(state, phase, state.GateAt.Time, last)
 	}
-	events := f.newTurns(state, over)
 	later := slices.IndexFunc(events, func(e rolloutEvent) bool { return e.zxid > state.GateAt.Zxid })
 	if over || later < 0 { // what ends a rollout comes after what led to it
 		later = len(events)
@@ -215,9 +215,9 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 		return
 	}
 	f.decided = true
-	e := rolloutEvent{Time: state.GateAt.Time, Event: "decision", State: fleet.HostCommit}
+	e := rolloutEvent{Time: state.GateAt.Time, Event: "decision", State: fleet.HostCommit, quiet: f.phase == ""}
 	if refused {
-		e.State, e.Reason = fleet.HostAbort, state.Reason()
+		e.State, e.Reason, e.quiet = fleet.HostAbort, state.Reason(), false
 	}
 	f.tell(e)
 }
@@ -228,7 +228,7 @@ func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent 
 	var events []rolloutEvent
 	for _, id := range rolloutHosts(state) {
 		r := state.Hosts[id]
-		turn := r.Turn()
+		turn := state.Turn(id)
 		if turn == "" || turn == fleet.HostGranted || f.hosts[id] == turn || !all && state.At[id].Zxid > state.Whole {
 			continue
 		}

@@ -511,12 +511,12 @@ func (t *applying) back(ctx context.Context, failed error, restore func() error)
 		return &restoredError{err: errors.Join(failed, err), stuck: true}
 	}
 	if err := restore(); err != nil {
-		return &restoredError{err: errors.Join(failed, fmt.Errorf("restore files of %s: %w", t.name, err)), stuck: true}
+		return &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", failed, t.name, err), stuck: true}
 	}
 	t.reloads.join(t.job.key)
 	t.arrived = false
 	if err := t.reload(ctx, nil); err != nil {
-		return &restoredError{err: errors.Join(failed, fmt.Errorf("reload of the restored files: %w", err))}
+		return &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", failed, err)}
 	}
 	return &restoredError{err: failed, clean: true}
 }

@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/zkagent/zkagent/internal/files"
@@ -25,7 +24,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 			continue
 		}
 		if err := req.restore(); err != nil {
-			failed[req] = &restoredError{err: errors.Join(first, fmt.Errorf("restore files of %s: %w", req.bundle, err)), stuck: true}
+			failed[req] = &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", first, req.bundle, err), stuck: true}
 			continue
 		}
 		restored[req] = first
@@ -41,7 +40,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 		switch err := second[req]; {
 		case back && err != nil:
 			// The program has not read the old files: the reload stays owed.
-			failed[req] = &restoredError{err: errors.Join(first, fmt.Errorf("reload of the restored files: %w", err))}
+			failed[req] = &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", first, err)}
 		case back:
 			failed[req] = &restoredError{err: first, clean: true}
 		case err == nil:

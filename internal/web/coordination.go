@@ -176,7 +176,7 @@ func viewRollout(tree, path string, s *fleet.State) rolloutView {
 	}
 	for h := range hosts {
 		rec := s.Hosts[h]
-		row := rolloutRow{Host: h, State: cmp.Or(rec.Turn(), "waiting"), Vote: cmp.Or(rec.Vote(), "no vote yet"), Text: rec.Error}
+		row := rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.Vote(), "no vote yet"), Text: rec.Error}
 		if rec.Vote() != "" {
 			v.Count.Voted++
 		}
