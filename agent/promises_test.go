@@ -39,6 +39,25 @@ func TestHook_WaitsForAFileThatItsCheckRefuses(t *testing.T) {
 	fileIs(t, b.path("log"), "8081")
 }
 
+// A hook waits for the file that a missing key keeps as it is.
+func TestHook_WaitsForAFileThatAMissingKeyKeeps(t *testing.T) {
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
+	c.Hooks = []hook.Config{{
+		Name: "h", OnChange: []view.Source{source(view.KindConfig, "web")}, Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")),
+	}}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "80")
+	if err := b.s.Delete(t.Context(), "/config/web/port", -1); err != nil {
+		t.Fatal(err)
+	}
+	a.condition("key-missing", "web.conf", true)
+	b.create("/config/web/port", "81")
+	fileIs(t, b.path("log"), "8081")
+}
+
 // The ledger of a leader-only reload knows the files, not only their sources.
 func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
 	b := newBed(t)

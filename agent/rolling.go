@@ -46,23 +46,22 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 		return nil, err
 	}
 	return func(failed error) {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+		last, cancel := outlive(ctx, releaseLimit)
 		defer cancel()
-		failed = public(failed)
-		err := p.Release(last, failed)
-		for err != nil && failed != nil && last.Err() == nil {
-			// The session may have ended. The halt matters more than the permit.
-			if s, err = a.sup.sessions.Session(last); err == nil {
-				err = rolling.Stop(last, s, c, failed)
-			}
-			if err != nil && !pace.Sleep(last, time.Second) {
-				break
-			}
-		}
-		if err != nil {
+		if err := p.Release(last, a.sup.sessions.Session, public(failed)); err != nil {
 			a.log.Warn("permit not given back", "template", bundle, "err", err)
 		}
 	}, nil
+}
+
+// outlive makes a context that ends some time after ctx.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		pace.Sleep(last, d)
+		cancel()
+	})
+	return last, func() { stop(); cancel() }
 }
 
 // public is what everybody who may read ZooKeeper may know of a failure: how a
@@ -77,8 +76,8 @@ func public(failed error) error {
 	return &quiet
 }
 
-// releaseLimit is how long a host tries to halt the others and to give its
-// permit back.
+// releaseLimit is how long an agent that stops tries to halt the other hosts and to
+// give its permit back.
 const releaseLimit = time.Minute
 
 // halted opens and closes the condition of a host that must not start.

@@ -17,7 +17,7 @@ type snapshot struct {
 	complete bool
 	cached   bool
 	busy     map[view.Source]bool // sources whose bundles are not yet applied
-	refused  map[view.Source]bool // sources with a bundle whose newest apply failed
+	refused  map[view.Source]bool // sources with a bundle whose newest apply failed, or kept the file before
 	bundles  map[string]*bundleReport
 	turns    int // differs when the state or version of a bundle does
 	order    []string
@@ -48,7 +48,7 @@ func (l *loop) publish() {
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {
-		if b.report.State == "failed" {
+		if b.report.State == "failed" || b.report.State == "kept" {
 			for _, src := range b.Sources {
 				s.refused[src] = true
 			}

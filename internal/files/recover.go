@@ -162,13 +162,15 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 	if e.Prev != "" {
 		old, err := s.undo.root.ReadFile(e.Prev)
 		switch {
-		case err == nil && Digest(old) == e.Old:
-			s.old, s.prev = old, e.Prev
-		case err == nil && s.undo == s.dir && s.dir.same(e.Prev, s.base):
+		case err == nil && Digest(old) != e.Old && s.undo == s.dir && s.dir.same(e.Prev, s.base):
 			// Not swapped, and a hand wrote through both names: nothing is kept here.
 			if err := s.dir.remove(e.Prev); err != nil {
 				return stateOther, err
 			}
+		case err == nil && (Digest(old) == e.Old || s.undo == s.dir):
+			// A hand may have written through both names before the swap: what it
+			// wrote is the old file.
+			s.old, s.prev = old, e.Prev
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return stateOther, err
 		}

@@ -303,6 +303,46 @@ func TestRecover_EditThroughTheKeptLink(t *testing.T) {
 	b.clean(t)
 }
 
+// A hand that writes through the kept link just before the swap: what it wrote is the
+// old file. It comes back, or goes with the change.
+func TestRecover_EditBetweenTheLinkAndTheSwap(t *testing.T) {
+	for _, restore := range []bool{false, true} {
+		b := newBundle(t)
+		fsys, edited := &FS{}, false
+		fsys.Before = func(op, _ string) error {
+			if op == "rename" && !edited && Pending(b.state, "site/a") {
+				edited = true
+				put(t, filepath.Join(b.dir, "changed"), "hand")
+			}
+			return nil
+		}
+		tx, err := b.stage(fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Swap(); err != nil || !edited {
+			t.Fatalf("edited: %v, %v", edited, err)
+		}
+		tx.Keep() // The process is killed here.
+		list, err := Recover(TxConfig{StateDir: b.state})
+		if err != nil || len(list) != 1 || !list[0].New {
+			t.Fatalf("recovered %+v: %v", list, err)
+		}
+		content := "new"
+		if restore {
+			content = "hand"
+			if err := list[0].Tx.Restore(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := list[0].Tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, filepath.Join(b.dir, "changed"), content)
+		b.clean(t)
+	}
+}
+
 func TestRecover_DamagedJournal(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "x.journal"), "{")

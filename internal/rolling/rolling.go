@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -163,21 +164,46 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 }
 
 // Release gives the permit back. With an error it halts the bundle first, on all
-// hosts.
-func (p *Permit) Release(ctx context.Context, failed error) error {
-	if failed != nil {
-		if err := Stop(ctx, p.s, p.cfg, failed); err != nil {
+// hosts. It tries that until ctx ends, over outages and in the session of the
+// moment: without the halt other hosts would put the same files in use.
+func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed error) error {
+	if failed == nil {
+		return p.giveBack(ctx)
+	}
+	for failures := 1; ; failures++ {
+		err := p.halt(ctx, sessions, failed)
+		if err == nil {
+			return p.giveBack(ctx)
+		}
+		err = fmt.Errorf("halt the rolling reload of %s: %w", p.cfg.Bundle, err)
+		if failures == 1 {
+			p.cfg.Logger.Warn("the other hosts are not halted yet", "template", p.cfg.Bundle, "err", err)
+		}
+		if session.IsPermanent(err) || !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 5*time.Second)) {
 			// The lease stays until the session ends: no other host starts in our place.
-			return fmt.Errorf("halt the rolling reload of %s: %w", p.cfg.Bundle, err)
+			return err
 		}
 	}
-	return p.giveBack(ctx)
+}
+
+// halt tries once to halt the bundle.
+func (p *Permit) halt(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.s.Timeout())
+	defer cancel()
+	s, err := sessions(ctx)
+	if err != nil {
+		return err
+	}
+	return Stop(ctx, s, p.cfg, failed)
 }
 
 func (p *Permit) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.Timeout())
 	defer cancel()
-	return p.hold.Release(ctx)
+	if err := p.hold.Release(ctx); !errors.Is(err, recipe.ErrNotHeld) {
+		return err
+	}
+	return nil // The lease ran out in an outage. Its znode goes all the same.
 }
 
 // Stop halts a bundle on all hosts. A halt that stands already is as good.

@@ -49,9 +49,14 @@ func (b *bed) begin(ctx context.Context, s *session.Session, host, permits strin
 	return got
 }
 
+// only gives a session as that of the moment.
+func only(s *session.Session) func(context.Context) (*session.Session, error) {
+	return func(context.Context) (*session.Session, error) { return s, s.Context().Err() }
+}
+
 func (b *bed) release(p *Permit, failed error) {
 	b.t.Helper()
-	if err := p.Release(b.t.Context(), failed); err != nil {
+	if err := p.Release(b.t.Context(), only(p.s), failed); err != nil {
 		b.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -181,5 +186,55 @@ func TestReserved(t *testing.T) {
 		if Reserved(name) != want {
 			t.Errorf("%s: got %v", name, !want)
 		}
+	}
+}
+
+// TestRelease_HaltsAfterAnOutage: a host fails while it cannot reach ZooKeeper. It
+// halts the others when it can, in the session that it has then.
+func TestRelease_HaltsAfterAnOutage(t *testing.T) {
+	for name, outage := range map[string]func(*memzk.Server){
+		"the session goes on": func(srv *memzk.Server) { srv.Stop(); time.Sleep(10 * time.Minute); srv.Start() },
+		"the session ends":    func(srv *memzk.Server) { srv.Partition("h0:2181"); time.Sleep(10 * time.Minute); srv.Heal() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bed) {
+				m, err := session.New(session.Config{Servers: []string{"h0:2181"}, Timeout: 12 * time.Second, Dial: b.srv.Dial})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- m.Run(ctx) }()
+				s, err := m.Session(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				first := <-b.begin(ctx, s, "h0", "1")
+				released := make(chan error, 1)
+				go func() {
+					time.Sleep(time.Minute)
+					released <- first.Release(ctx, m.Session, errors.New("the port does not answer"))
+				}()
+				outage(b.srv)
+				time.Sleep(time.Minute)
+				if len(released) == 0 {
+					t.Error("the host has not given its permit back")
+				} else if err := <-released; err != nil && s.Context().Err() == nil {
+					t.Error(err)
+				}
+				late := b.begin(t.Context(), b.dial("h9"), "h9", "1")
+				if time.Sleep(time.Minute); len(late) > 0 {
+					t.Error("a host starts, although another has failed")
+				}
+				if err := Clear(ctx, b.dial("desk"), "web"); err != nil {
+					t.Error(err)
+				}
+				if synctest.Wait(); len(late) == 0 {
+					t.Error("no host starts after the halt was lifted")
+				}
+				cancel()
+				<-ended
+			})
+		})
 	}
 }
