@@ -22,12 +22,11 @@ type agentBlock struct {
 	ID       hcl.Expression `hcl:"id,optional" is:"string" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
 	StateDir hcl.Expression `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
 	OnStop   hcl.Expression `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
-	Env      hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables of every command (checks, reloads, hooks, exec): NAME = \"value\"."`
-	PassEnv  hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that every command gets: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
-	Lead     hcl.Expression `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
-	Diffs    hcl.Expression `hcl:"share_diffs,optional" is:"bool" default:"false" doc:"Dry runs of a rollout (config plan --fleet) may put differences of files into ZooKeeper, 16 kB a host, for about 20 hosts. Files that not everybody may read are never among them."`
-	History  hcl.Expression `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How much of what each template has written is kept in state_dir, for history, diff and explain; 0 keeps nothing."`
-	Splay    hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
+	envArgs
+	Lead    hcl.Expression `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
+	Diffs   hcl.Expression `hcl:"share_diffs,optional" is:"bool" default:"false" doc:"Dry runs of a rollout (config plan --fleet) may put differences of files into ZooKeeper, 16 kB a host, for about 20 hosts. Files that not everybody may read are never among them."`
+	History hcl.Expression `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How much of what each template has written is kept in state_dir, for history, diff and explain; 0 keeps nothing."`
+	Splay   hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
 }
 
 type logBlock struct {
@@ -78,7 +77,7 @@ func (s *Settings) resolveAgent(all *root) {
 		c.StateDir, _, _ = strings.Cut(dirs, ":")
 	}
 	c.OnStop = r.str(&b.OnStop)
-	c.Env = r.env(&b.Env, &b.PassEnv)
+	c.Env = r.env(&b.envArgs)
 	c.Splay = r.duration(&b.Splay)
 	c.NeverCoordinate = !r.boolean(&b.Lead)
 	c.HistorySize = r.size(&b.History)

@@ -1,10 +1,10 @@
 package settings
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/registry"
@@ -18,16 +18,8 @@ type checkHeader struct {
 	Body  hcl.Body  `hcl:",remain"`
 }
 
-// httpCheck and its kind repeat the arguments that every check has in each
-// struct: gohcl knows no embedding.
-type httpCheck struct {
-	URL      hcl.Expression `hcl:"url" is:"url" doc:"What is asked for, http or https."`
-	Method   hcl.Expression `hcl:"method,optional" is:"string" default:"GET" enum:"GET|HEAD|POST|PUT|OPTIONS" doc:"The method of the request."`
-	Headers  hcl.Expression `hcl:"headers,optional" is:"map of strings" doc:"Headers of the request; Host sets the host."`
-	Status   hcl.Expression `hcl:"status,optional" is:"string" default:"200-399" doc:"The statuses that pass, as in \"200,204,300-308\"."`
-	Body     hcl.Expression `hcl:"body,optional" is:"string" doc:"A regular expression that the first 64 kB of the body must match."`
-	Follow   hcl.Expression `hcl:"follow_redirects,optional" is:"bool" default:"false" doc:"Follow redirects instead of judging them by their status."`
-	TLS      *checkTLS      `hcl:"tls,block" doc:"How an https server is verified."`
+// checkPace are the arguments of every check that the agent runs itself.
+type checkPace struct {
 	Name     hcl.Expression `hcl:"name,optional" is:"string" doc:"Its name in status and metrics; the default is the kind. Two checks of a kind need names."`
 	Interval hcl.Expression `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"Time between two runs."`
 	Timeout  hcl.Expression `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
@@ -35,33 +27,32 @@ type httpCheck struct {
 	Fall     hcl.Expression `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"Failures in a row until it is critical."`
 }
 
+type httpCheck struct {
+	URL     hcl.Expression `hcl:"url" is:"url" doc:"What is asked for, http or https."`
+	Method  hcl.Expression `hcl:"method,optional" is:"string" default:"GET" enum:"GET|HEAD|POST|PUT|OPTIONS" doc:"The method of the request."`
+	Headers hcl.Expression `hcl:"headers,optional" is:"map of strings" doc:"Headers of the request; Host sets the host."`
+	Status  hcl.Expression `hcl:"status,optional" is:"string" default:"200-399" doc:"The statuses that pass, as in \"200,204,300-308\"."`
+	Body    hcl.Expression `hcl:"body,optional" is:"string" doc:"A regular expression that the first 64 kB of the body must match."`
+	Follow  hcl.Expression `hcl:"follow_redirects,optional" is:"bool" default:"false" doc:"Follow redirects instead of judging them by their status."`
+	TLS     *checkTLS      `hcl:"tls,block" doc:"How an https server is verified."`
+	checkPace
+}
+
 type tcpCheck struct {
-	Address  hcl.Expression `hcl:"address" is:"address" doc:"host:port to connect to."`
-	Name     hcl.Expression `hcl:"name,optional" is:"string" doc:"As in an http check."`
-	Interval hcl.Expression `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"As in an http check."`
-	Timeout  hcl.Expression `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"As in an http check."`
-	Rise     hcl.Expression `hcl:"rise,optional" is:"number" default:"2" min:"1" max:"1000" doc:"As in an http check."`
-	Fall     hcl.Expression `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"As in an http check."`
+	Address hcl.Expression `hcl:"address" is:"address" doc:"host:port to connect to."`
+	checkPace
 }
 
 type grpcCheck struct {
-	Address  hcl.Expression `hcl:"address" is:"address" doc:"host:port of the server, which is asked by the gRPC health protocol."`
-	Service  hcl.Expression `hcl:"service,optional" is:"string" doc:"The service that is asked for; the default is the whole server."`
-	TLS      *checkTLS      `hcl:"tls,block" doc:"Encrypt; without the block the connection is plain."`
-	Name     hcl.Expression `hcl:"name,optional" is:"string" doc:"As in an http check."`
-	Interval hcl.Expression `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"As in an http check."`
-	Timeout  hcl.Expression `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"As in an http check."`
-	Rise     hcl.Expression `hcl:"rise,optional" is:"number" default:"2" min:"1" max:"1000" doc:"As in an http check."`
-	Fall     hcl.Expression `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"As in an http check."`
+	Address hcl.Expression `hcl:"address" is:"address" doc:"host:port of the server, which is asked by the gRPC health protocol."`
+	Service hcl.Expression `hcl:"service,optional" is:"string" doc:"The service that is asked for; the default is the whole server."`
+	TLS     *checkTLS      `hcl:"tls,block" doc:"Encrypt; without the block the connection is plain."`
+	checkPace
 }
 
 type execCheck struct {
-	Command  hcl.Expression `hcl:"command" is:"command" doc:"A program that ends with 0 when all is well."`
-	Name     hcl.Expression `hcl:"name,optional" is:"string" doc:"As in an http check."`
-	Interval hcl.Expression `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"As in an http check."`
-	Timeout  hcl.Expression `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"As in an http check."`
-	Rise     hcl.Expression `hcl:"rise,optional" is:"number" default:"2" min:"1" max:"1000" doc:"As in an http check."`
-	Fall     hcl.Expression `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"As in an http check."`
+	Command hcl.Expression `hcl:"command" is:"command" doc:"A program that ends with 0 when all is well."`
+	checkPace
 }
 
 type ttlCheck struct {
@@ -92,25 +83,25 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 		c.URL, c.Method, c.Headers = r.checked(&b.URL, "Invalid URL", checkURL), r.str(&b.Method), r.strmap(&b.Headers)
 		c.Status, c.Body, c.Follow = r.str(&b.Status), r.str(&b.Body), r.boolean(&b.Follow)
 		c.TLS = s.checkTLS(b.TLS)
-		s.pace(r, &c, &b.Name, &b.Interval, &b.Timeout, &b.Rise, &b.Fall)
+		s.pace(r, &c, &b.checkPace)
 	case registry.CheckTCP:
 		b := &tcpCheck{}
 		r := s.decode(h, b)
 		c.Address = r.checked(&b.Address, "Invalid address", checkHostPort)
-		s.pace(r, &c, &b.Name, &b.Interval, &b.Timeout, &b.Rise, &b.Fall)
+		s.pace(r, &c, &b.checkPace)
 	case registry.CheckGRPC:
 		b := &grpcCheck{}
 		r := s.decode(h, b)
 		c.Address, c.Service = r.checked(&b.Address, "Invalid address", checkHostPort), r.str(&b.Service)
 		c.TLS = s.checkTLS(b.TLS)
-		s.pace(r, &c, &b.Name, &b.Interval, &b.Timeout, &b.Rise, &b.Fall)
+		s.pace(r, &c, &b.checkPace)
 	case registry.CheckExec:
 		b := &execCheck{}
 		r := s.decode(h, b)
 		if cmd := r.command(&b.Command, vars{}); cmd.Set() {
 			c.Command, _ = cmd.Args(command.Vars{})
 		}
-		s.pace(r, &c, &b.Name, &b.Interval, &b.Timeout, &b.Rise, &b.Fall)
+		s.pace(r, &c, &b.checkPace)
 	case registry.CheckTTL:
 		b := &ttlCheck{}
 		r := s.decode(h, b)
@@ -125,18 +116,18 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 
 // decode decodes the body of a check.
 func (s *Settings) decode(h *checkHeader, raw any) *reader {
-	s.add(gohcl.DecodeBody(h.Body, s.context(h.At.Filename, nil), raw)...)
+	s.add(decode(h.Body, reflect.ValueOf(raw).Elem())...)
 	return s.read(raw, h.At)
 }
 
 // pace reads the arguments that all kinds of checks share.
-func (s *Settings) pace(r *reader, c *registry.CheckConfig, name, interval, timeout, rise, fall *hcl.Expression) {
-	c.Name, c.Interval, c.Timeout = r.text(name), r.duration(interval), r.duration(timeout)
-	c.Rise, c.Fall = r.integer(rise), r.integer(fall)
+func (s *Settings) pace(r *reader, c *registry.CheckConfig, b *checkPace) {
+	c.Name, c.Interval, c.Timeout = r.text(&b.Name), r.duration(&b.Interval), r.duration(&b.Timeout)
+	c.Rise, c.Fall = r.integer(&b.Rise), r.integer(&b.Fall)
 	switch {
 	case c.Timeout <= c.Interval:
-	case r.isSet(timeout):
-		s.errorAt(r.where(timeout), "Timeout longer than the interval", "A run may take %s and the next begins after %s; make timeout at most interval.", c.Timeout, c.Interval)
+	case r.isSet(&b.Timeout):
+		s.errorAt(r.where(&b.Timeout), "Timeout longer than the interval", "A run may take %s and the next begins after %s; make timeout at most interval.", c.Timeout, c.Interval)
 	default:
 		c.Timeout = max(c.Interval, 10*time.Millisecond)
 	}

@@ -2,7 +2,7 @@
 // plain [agent.Config]. HCL ends here: nothing outside this package and the
 // commands that print diagnostics knows the language.
 //
-// Loading has two steps for each block. gohcl decodes it into an unexported
+// Loading has two steps for each block. decode reads it into an unexported
 // raw struct whose attributes are expressions and whose tags say what each
 // attribute is, its default, its limits, and what it means; the resolve
 // function of the block then evaluates them under those rules. The tags are

@@ -13,11 +13,10 @@ import (
 )
 
 type execBlock struct {
-	Name        string         `hcl:"name,label"`
-	At          hcl.Range      `hcl:",def_range"`
-	Command     hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
-	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block."`
-	PassEnv     hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
+	Name    string         `hcl:"name,label"`
+	At      hcl.Range      `hcl:",def_range"`
+	Command hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
+	envArgs
 	EnvFrom     hcl.Expression `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env. A variable by which a program runs code, such as PATH or LD_PRELOAD, needs allow_env."`
 	AllowEnv    hcl.Expression `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although whoever writes the key can run code by them: PATH, LD_PRELOAD, BASH_ENV, ..."`
 	After       hcl.Expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
@@ -42,7 +41,7 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 		for _, src := range r.refs(&b.After, "template", "bundle") {
 			c.After = append(c.After, src.Name)
 		}
-		c.Command.Env = r.env(&b.Env, &b.PassEnv)
+		c.Command.Env = r.env(&b.envArgs)
 		for _, name := range sortedKeys(c.EnvFrom) {
 			if err := s.checkEnvFrom(name, c.EnvFrom[name]); err != nil {
 				s.errorAt(r.where(&b.EnvFrom), "Invalid environment variable", "%s", sentence(err.Error()))

@@ -8,10 +8,8 @@ import (
 	"github.com/zkagent/zkagent/registry"
 )
 
-type groupBlock struct {
-	Name     string         `hcl:"name,label"`
-	At       hcl.Range      `hcl:",def_range"`
-	Path     hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
+// groupArgs are the arguments of a group, and of each group of a set.
+type groupArgs struct {
 	Format   hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"How the members' data is read; auto looks at each member."`
 	OnEmpty  hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
 	Allow    hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
@@ -19,15 +17,18 @@ type groupBlock struct {
 	Guard    *guardBlock    `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
 }
 
+type groupBlock struct {
+	Name string         `hcl:"name,label"`
+	At   hcl.Range      `hcl:",def_range"`
+	Path hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
+	groupArgs
+}
+
 type groupsBlock struct {
-	Name     string         `hcl:"name,label"`
-	At       hcl.Range      `hcl:",def_range"`
-	Path     hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
-	Format   hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"As in a group block."`
-	OnEmpty  hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"As in a group block."`
-	Allow    hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"As in a group block."`
-	MaxBytes hcl.Expression `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"As in a group block, for each group."`
-	Guard    *guardBlock    `hcl:"guard,block" doc:"As in a group block, for each group."`
+	Name string         `hcl:"name,label"`
+	At   hcl.Range      `hcl:",def_range"`
+	Path hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
+	groupArgs
 }
 
 type guardBlock struct {

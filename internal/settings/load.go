@@ -5,11 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 
 	"github.com/zkagent/zkagent/agent"
 )
@@ -124,34 +124,12 @@ func (s *Settings) load(names []string, data map[string][]byte) {
 	s.Config.Logger = s.opts.Logger
 	all := &root{}
 	for _, src := range sources {
-		var r root
-		s.add(gohcl.DecodeBody(src.body, s.context(src.name, nil), &r)...)
-		all.merge(&r)
+		s.add(decode(src.body, reflect.ValueOf(all).Elem())...)
 	}
 	s.index(all)
 	s.resolve(all)
 	s.sort()
 	s.loaded = true
-}
-
-// merge appends the blocks of one file: a directory is the concatenation of
-// its files.
-func (r *root) merge(o *root) {
-	r.Agent = append(r.Agent, o.Agent...)
-	r.Log = append(r.Log, o.Log...)
-	r.HTTP = append(r.HTTP, o.HTTP...)
-	r.DNS = append(r.DNS, o.DNS...)
-	r.Admin = append(r.Admin, o.Admin...)
-	r.ZooKeeper = append(r.ZooKeeper, o.ZooKeeper...)
-	r.Services = append(r.Services, o.Services...)
-	r.Configs = append(r.Configs, o.Configs...)
-	r.Groups = append(r.Groups, o.Groups...)
-	r.GroupSets = append(r.GroupSets, o.GroupSets...)
-	r.Elections = append(r.Elections, o.Elections...)
-	r.Templates = append(r.Templates, o.Templates...)
-	r.Bundles = append(r.Bundles, o.Bundles...)
-	r.Hooks = append(r.Hooks, o.Hooks...)
-	r.Execs = append(r.Execs, o.Execs...)
 }
 
 // InvalidError says that settings are invalid. Its text holds every error, with

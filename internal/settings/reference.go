@@ -32,9 +32,8 @@ in quotes. Paths of files are relative to the settings file. References have no 
 `)
 	functionsReference(&b)
 	t := reflect.TypeFor[root]()
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("hcl"), ",")
-		blockReference(&b, []string{name}, blockType(f.Type), f.Tag.Get("doc"))
+	for f := range tagged(t) {
+		blockReference(&b, []string{tagName(f)}, blockType(f.Type), f.Tag.Get("doc"))
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
@@ -67,8 +66,8 @@ var checkTypes = map[string]reflect.Type{
 // blockReference describes one block, and below it the blocks that it holds.
 func blockReference(b *strings.Builder, path []string, t reflect.Type, doc string) {
 	heading := strings.Join(path, " → ")
-	if label := labelOf(t); label != "" && t != reflect.TypeFor[checkHeader]() {
-		heading += ` "` + strings.ToUpper(label) + `"`
+	if names := labels(t); len(names) > 0 && t != reflect.TypeFor[checkHeader]() {
+		heading += ` "` + strings.ToUpper(names[0]) + `"`
 	}
 	fmt.Fprintf(b, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, doc)
 	if t == reflect.TypeFor[checkHeader]() {
@@ -78,31 +77,19 @@ func blockReference(b *strings.Builder, path []string, t reflect.Type, doc strin
 		return
 	}
 	argumentsReference(b, t)
-	for f := range t.Fields() {
-		if name, option, _ := strings.Cut(f.Tag.Get("hcl"), ","); option == "block" {
-			blockReference(b, append(slices.Clone(path), name), blockType(f.Type), f.Tag.Get("doc"))
+	for f, kind := range tagged(t) {
+		if kind == "block" {
+			blockReference(b, append(slices.Clone(path), tagName(f)), blockType(f.Type), f.Tag.Get("doc"))
 		}
 	}
-}
-
-func labelOf(t reflect.Type) string {
-	for f := range t.Fields() {
-		if name, option, _ := strings.Cut(f.Tag.Get("hcl"), ","); option == "label" {
-			return name
-		}
-	}
-	return ""
 }
 
 // argumentsReference is the table of a block's arguments.
 func argumentsReference(b *strings.Builder, t reflect.Type) {
 	var rows []string
-	for f := range t.Fields() {
+	for f := range tagged(t) {
 		if f.Type != reflect.TypeFor[hcl.Expression]() {
 			continue
-		}
-		if same, ok := reflect.TypeFor[fileBlock]().FieldByName(f.Name); ok && f.Tag.Get("doc") == "" {
-			f = same // a template block repeats the arguments of its file
 		}
 		ru := ruleOf(f)
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", ru.name, ru.is, ru.defaultText(), ru.doc+ru.limits()))

@@ -23,18 +23,14 @@ func TestTags(t *testing.T) {
 			return
 		}
 		seen[typ] = true
-		for f := range typ.Fields() {
-			_, option, _ := strings.Cut(f.Tag.Get("hcl"), ",")
-			if option == "block" {
+		for f, kind := range tagged(typ) {
+			if kind == "block" {
 				if f.Tag.Get("doc") == "" {
 					t.Errorf("%s.%s has no doc", typ.Name(), f.Name)
 				}
 				check(blockType(f.Type))
 			}
 			if f.Type != reflect.TypeFor[hcl.Expression]() {
-				continue
-			}
-			if _, repeated := reflect.TypeFor[fileBlock]().FieldByName(f.Name); repeated && typ == reflect.TypeFor[templateBlock]() {
 				continue
 			}
 			ru := ruleOf(f)

@@ -17,8 +17,7 @@ type checkBlock struct {
 	At      hcl.Range      `hcl:",def_range"`
 	Command hcl.Expression `hcl:"command" is:"command" doc:"What is run; it may use staged, staged_dir, destination and each."`
 	When    hcl.Expression `hcl:"at,optional" is:"string" default:"staged" enum:"staged|swapped" doc:"staged tests the new file before it is in place; swapped tests with it in place and puts the old one back when it fails, for files that cannot be tested alone."`
-	Env     hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block."`
-	PassEnv hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
+	envArgs
 	Timeout hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"1h" doc:"When the check is ended and counts as failed."`
 }
 
@@ -30,17 +29,16 @@ type reloadBlock struct {
 	Retry       hcl.Expression `hcl:"retry,optional" is:"number" default:"3" min:"0" max:"20" doc:"How often a failed reload is tried again, with back-off, before on_failure."`
 	OnFailure   hcl.Expression `hcl:"on_failure,optional" is:"string" default:"restore" enum:"restore|keep" doc:"restore puts the old files back and reloads again; keep leaves the new ones."`
 	Leader      hcl.Expression `hcl:"leader,optional" is:"reference" doc:"The election whose leader runs it; without it every host does."`
-	Env         hcl.Expression `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". They go before those of the agent block, and are those of post_check, too."`
-	PassEnv     hcl.Expression `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
-	Rolling     *rollingBlock  `hcl:"rolling,block" doc:"Reload only a few hosts of the fleet at a time."`
-	Verify      *verifyBlock   `hcl:"verify,block" doc:"Do not believe the exit code: wait until the workers are new."`
+	envArgs
+	Rolling *rollingBlock `hcl:"rolling,block" doc:"Reload only a few hosts of the fleet at a time."`
+	Verify  *verifyBlock  `hcl:"verify,block" doc:"Do not believe the exit code: wait until the workers are new."`
 }
 
 type rollingBlock struct {
 	At        hcl.Range      `hcl:",def_range"`
 	Permits   hcl.Expression `hcl:"permits" is:"string" doc:"How many hosts at a time: a number (\"3\") or a share (\"10%\")."`
 	Pause     hcl.Expression `hcl:"pause,optional" is:"duration" default:"0s" max:"24h" doc:"How long a host keeps its permit after the reload."`
-	PostCheck hcl.Expression `hcl:"post_check,optional" is:"command" doc:"A command that must succeed after the pause; when it fails the fleet is halted."`
+	PostCheck hcl.Expression `hcl:"post_check,optional" is:"command" doc:"A command that must succeed after the pause, in the environment of the reload; when it fails the fleet is halted."`
 }
 
 type verifyBlock struct {
@@ -49,10 +47,18 @@ type verifyBlock struct {
 	Timeout hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"10m" doc:"How long to wait for the new workers; then the reload has failed."`
 }
 
-// resolveWork resolves what a template and a bundle share: wait, check, reload.
-func (s *Settings) resolveWork(c *apply.Config, w *waitBlock, k *checkBlock, l *reloadBlock) {
+// resolveWork resolves what a template and a bundle share: for_each, splay, wait,
+// check, reload.
+func (s *Settings) resolveWork(r *reader, name string, b *workBlock) apply.Config {
+	c := apply.Config{Name: name, Position: position(r.at), Splay: s.Config.Splay}
+	if src, ok := r.ref(&b.ForEach, "groups", "group", "config"); ok {
+		c.ForEach = &src
+	}
+	if r.isSet(&b.Splay) {
+		c.Splay = r.duration(&b.Splay)
+	}
 	v := vars{staged: true, each: c.ForEach != nil}
-	if w != nil {
+	if w := b.Wait; w != nil {
 		r := s.read(w, w.At)
 		c.WaitMin, c.WaitMax = r.duration(&w.Min), r.duration(&w.Max)
 		if !r.isSet(&w.Max) {
@@ -62,14 +68,15 @@ func (s *Settings) resolveWork(c *apply.Config, w *waitBlock, k *checkBlock, l *
 			s.errorAt(r.where(&w.Max), "Wait ends before it begins", "max is %s, which is less than min, %s.", c.WaitMax, c.WaitMin)
 		}
 	}
-	if k != nil {
+	if k := b.Check; k != nil {
 		r := s.read(k, k.At)
 		c.Check = &apply.CheckConfig{Command: r.command(&k.Command, v), At: r.str(&k.When), Timeout: r.duration(&k.Timeout)}
-		c.Check.Command.Env = r.env(&k.Env, &k.PassEnv)
+		c.Check.Command.Env = r.env(&k.envArgs)
 	}
-	if l != nil {
-		c.Reload = s.resolveReload(l, c.Name, v)
+	if b.Reload != nil {
+		c.Reload = s.resolveReload(b.Reload, name, v)
 	}
+	return c
 }
 
 func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *apply.ReloadConfig {
@@ -79,7 +86,7 @@ func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *apply.R
 		Command: r.command(&b.Command, v), Timeout: r.duration(&b.Timeout), MinInterval: r.duration(&b.MinInterval),
 		Retry: r.integer(&b.Retry), OnFailure: r.str(&b.OnFailure), Leader: leader.Name,
 	}
-	c.Command.Env = r.env(&b.Env, &b.PassEnv)
+	c.Command.Env = r.env(&b.envArgs)
 	if b.Rolling != nil {
 		rr := s.read(b.Rolling, b.Rolling.At)
 		if rolling.Reserved(bundle) {

@@ -56,9 +56,9 @@ func (s *Settings) read(raw any, at hcl.Range) *reader {
 // rule finds the rule of the attribute that p points to, a field of the raw
 // struct. It panics when p points elsewhere.
 func (r *reader) rule(p *hcl.Expression) rule {
-	for i := range r.raw.NumField() {
-		if f, ok := reflect.TypeAssert[*hcl.Expression](r.raw.Field(i).Addr()); ok && f == p {
-			return ruleOf(r.raw.Type().Field(i))
+	for f := range tagged(r.raw.Type()) {
+		if at, ok := reflect.TypeAssert[*hcl.Expression](r.raw.FieldByIndex(f.Index).Addr()); ok && at == p {
+			return ruleOf(f)
 		}
 	}
 	panic("settings: attribute of another block")

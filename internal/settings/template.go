@@ -4,14 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
-	"github.com/zkagent/zkagent/view"
 )
 
 // maxTemplate bounds a template file.
@@ -42,72 +40,36 @@ type fileBlock struct {
 	Timeout     hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
 }
 
-// templateBlock is a bundle of one.
-type templateBlock struct {
-	At          hcl.Range      `hcl:",def_range"`
-	Name        string         `hcl:"name,label"`
-	Source      hcl.Expression `hcl:"source,optional"`
-	Contents    hcl.Expression `hcl:"contents,optional"`
-	Destination hcl.Expression `hcl:"destination"`
-	Mode        hcl.Expression `hcl:"mode,optional"`
-	Owner       hcl.Expression `hcl:"owner,optional"`
-	Group       hcl.Expression `hcl:"group,optional"`
-	Backup      hcl.Expression `hcl:"backup,optional"`
-	Allow       hcl.Expression `hcl:"allow,optional"`
-	Delimiters  hcl.Expression `hcl:"delimiters,optional"`
-	CreateDirs  hcl.Expression `hcl:"create_dirs,optional"`
-	Syntax      hcl.Expression `hcl:"syntax,optional"`
-	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional"`
-	InPlace     hcl.Expression `hcl:"in_place,optional"`
-	Symlink     hcl.Expression `hcl:"symlink,optional"`
-	Subdirs     hcl.Expression `hcl:"allow_subdirs,optional"`
-	Adopt       hcl.Expression `hcl:"adopt,optional"`
-	Drift       hcl.Expression `hcl:"drift,optional"`
-	MaxSize     hcl.Expression `hcl:"max_size,optional"`
-	Timeout     hcl.Expression `hcl:"timeout,optional"`
-
-	ForEach hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"One file for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
+// workBlock are the arguments of a template and a bundle alike.
+type workBlock struct {
+	ForEach hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"One file, or the whole bundle, for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
 	Splay   hcl.Expression `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is that of the agent."`
 	Wait    *waitBlock     `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block changes are applied at once, and what arrives meanwhile is folded into the next time."`
-	Check   *checkBlock    `hcl:"check,block" doc:"A command that must succeed with the new files."`
-	Reload  *reloadBlock   `hcl:"reload,block" doc:"The command that makes the program use the new files."`
+	Check   *checkBlock    `hcl:"check,block" doc:"A command that must succeed with the new files, all of a bundle at once."`
+	Reload  *reloadBlock   `hcl:"reload,block" doc:"The command that makes the program use the new files, once for all files of a bundle."`
+}
+
+// templateBlock is a bundle of one.
+type templateBlock struct {
+	fileBlock
+	workBlock
 }
 
 type bundleBlock struct {
-	At        hcl.Range      `hcl:",def_range"`
-	Name      string         `hcl:"name,label"`
-	Templates []*fileBlock   `hcl:"template,block" doc:"One file of the bundle."`
-	ForEach   hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"As in a template block: the whole bundle once for each element."`
-	Splay     hcl.Expression `hcl:"splay,optional" is:"duration" max:"1h" doc:"As in a template block."`
-	Wait      *waitBlock     `hcl:"wait,block" doc:"As in a template block."`
-	Check     *checkBlock    `hcl:"check,block" doc:"As in a template block, for all files at once."`
-	Reload    *reloadBlock   `hcl:"reload,block" doc:"As in a template block, once for all files."`
-}
-
-// file returns the arguments of a template block that are about its file.
-func (b *templateBlock) file() *fileBlock {
-	return &fileBlock{
-		At: b.At, Name: b.Name, Source: b.Source, Contents: b.Contents, Destination: b.Destination, Mode: b.Mode, Owner: b.Owner,
-		Group: b.Group, Backup: b.Backup, Allow: b.Allow, Delimiters: b.Delimiters, CreateDirs: b.CreateDirs, Syntax: b.Syntax, MissingKey: b.MissingKey, InPlace: b.InPlace,
-		Symlink: b.Symlink, Subdirs: b.Subdirs, Adopt: b.Adopt, Drift: b.Drift, MaxSize: b.MaxSize, Timeout: b.Timeout,
-	}
+	At        hcl.Range    `hcl:",def_range"`
+	Name      string       `hcl:"name,label"`
+	Templates []*fileBlock `hcl:"template,block" doc:"One file of the bundle."`
+	workBlock
 }
 
 func (s *Settings) resolveBundles(all *root) {
 	for _, b := range all.Templates {
-		r := s.read(b, b.At)
-		c := apply.Config{Name: b.Name, Position: position(b.At)}
-		c.ForEach = s.forEach(r, &b.ForEach)
-		c.Splay = s.bundleSplay(r, &b.Splay)
-		c.Templates = []apply.FileConfig{s.resolveFile(b.file(), b.Name, !isNull(b.ForEach))}
-		s.resolveWork(&c, b.Wait, b.Check, b.Reload)
+		c := s.resolveWork(s.read(b, b.At), b.Name, &b.workBlock)
+		c.Templates = []apply.FileConfig{s.resolveFile(&b.fileBlock, b.Name, !isNull(b.ForEach))}
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
 	for _, b := range all.Bundles {
-		r := s.read(b, b.At)
-		c := apply.Config{Name: b.Name, Position: position(b.At)}
-		c.ForEach = s.forEach(r, &b.ForEach)
-		c.Splay = s.bundleSplay(r, &b.Splay)
+		c := s.resolveWork(s.read(b, b.At), b.Name, &b.workBlock)
 		if len(b.Templates) == 0 {
 			s.errorAt(b.At, "Bundle without a template", "Bundle %q has no template block, so there is nothing to render.", b.Name)
 		}
@@ -119,24 +81,8 @@ func (s *Settings) resolveBundles(all *root) {
 			names = append(names, f.Name)
 			c.Templates = append(c.Templates, s.resolveFile(f, b.Name+"/"+f.Name, !isNull(b.ForEach)))
 		}
-		s.resolveWork(&c, b.Wait, b.Check, b.Reload)
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
-}
-
-func (s *Settings) forEach(r *reader, p *hcl.Expression) *view.Source {
-	src, ok := r.ref(p, "groups", "group", "config")
-	if !ok {
-		return nil
-	}
-	return &src
-}
-
-func (s *Settings) bundleSplay(r *reader, p *hcl.Expression) time.Duration {
-	if r.isSet(p) {
-		return r.duration(p)
-	}
-	return s.Config.Splay
 }
 
 // resolveFile resolves one rendered file and parses its template.

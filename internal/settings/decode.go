@@ -1,0 +1,114 @@
+package settings
+
+import (
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// decode decodes a body into a raw struct and appends the blocks to those that the
+// struct has, so that several files fill one struct.
+//
+// gohcl does the same, but does not follow embedded structs: every block would
+// repeat the arguments that it shares with others. Its way around, a "remain" field,
+// loses the suggestions for misspelled names.
+func decode(body hcl.Body, raw reflect.Value) hcl.Diagnostics {
+	schema := &hcl.BodySchema{}
+	for f, kind := range tagged(raw.Type()) {
+		switch name := tagName(f); kind {
+		case "", "optional":
+			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
+		case "block":
+			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: name, LabelNames: labels(blockType(f.Type))})
+		case "remain": // decoded later
+			raw.FieldByIndex(f.Index).Set(reflect.ValueOf(body))
+			return nil
+		}
+	}
+	content, diags := body.Content(schema)
+	blocks := content.Blocks.ByType()
+	for f, kind := range tagged(raw.Type()) {
+		field := raw.FieldByIndex(f.Index)
+		switch name := tagName(f); kind {
+		case "", "optional":
+			expr := hcl.StaticExpr(cty.NullVal(cty.DynamicPseudoType), body.MissingItemRange())
+			if a := content.Attributes[name]; a != nil {
+				expr = a.Expr
+			}
+			field.Set(reflect.ValueOf(expr))
+		case "block":
+			diags = append(diags, decodeBlocks(blocks[name], field)...)
+		}
+	}
+	return diags
+}
+
+// decodeBlocks decodes the blocks of one type into a field: a slice of pointers, or
+// a pointer for a block that stands once.
+func decodeBlocks(blocks hcl.Blocks, field reflect.Value) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for i, block := range blocks {
+		raw := reflect.New(blockType(field.Type()))
+		switch {
+		case field.Kind() == reflect.Slice:
+			field.Set(reflect.Append(field, raw))
+		case i == 0:
+			field.Set(raw)
+		default:
+			return append(diags, &hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  fmt.Sprintf("Duplicate %s block", block.Type),
+				Detail:   fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", block.Type, blocks[0].DefRange),
+				Subject:  &block.DefRange,
+			})
+		}
+		diags = append(diags, decode(block.Body, raw.Elem())...)
+		label := 0
+		for f, kind := range tagged(raw.Elem().Type()) {
+			set := func(v any) { raw.Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(v)) }
+			switch kind {
+			case "def_range":
+				set(block.DefRange)
+			case "label":
+				set(block.Labels[label])
+				label++
+			case "label_range":
+				set(block.LabelRanges[0])
+			}
+		}
+	}
+	return diags
+}
+
+// tagged yields the fields with an hcl tag, those of embedded structs too, and what
+// kind each is: "" and "optional" are attributes.
+func tagged(t reflect.Type) iter.Seq2[reflect.StructField, string] {
+	return func(yield func(reflect.StructField, string) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			tag, ok := f.Tag.Lookup("hcl")
+			if _, kind, _ := strings.Cut(tag, ","); ok && !yield(f, kind) {
+				return
+			}
+		}
+	}
+}
+
+func tagName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("hcl"), ",")
+	return name
+}
+
+// labels are the names of the labels of a block.
+func labels(t reflect.Type) []string {
+	var names []string
+	for f, kind := range tagged(t) {
+		if kind == "label" {
+			names = append(names, tagName(f))
+		}
+	}
+	return names
+}
