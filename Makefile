@@ -9,7 +9,7 @@ VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | 
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test test-versions test-page race lint fuzz bench bench-lb demo gen setup clean package test-systemd prepare
+.PHONY: help build test test-versions test-page race lint fuzz bench bench-lb demo gen setup clean package test-systemd test-clean prepare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -63,8 +63,12 @@ package: ## build the release into dist/: binaries, .deb, .rpm, SBOM, checksums
 test-systemd: ## test the package and the unit in a real systemd (root)
 	@scripts/test-systemd
 
-prepare: setup ## install and download what test-systemd and test-page need, too
+test-clean: ## paste the quick start into a Debian that has nothing but make and Go (root)
+	@GO=$(GO) scripts/test-clean
+
+prepare: setup ## install and download what test-systemd, test-clean and test-page need, too
 	@scripts/test-systemd --prepare
+	@GO=$(GO) scripts/test-clean --prepare
 	@scripts/test-page --prepare
 
 clean: ## remove what was built

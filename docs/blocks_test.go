@@ -31,7 +31,7 @@ func TestBlocks(t *testing.T) {
 		for _, bl := range blocks(read(t, page)) {
 			kind, _, _ := strings.Cut(bl.kind, " ")
 			shell := kind == "sh" || kind == "bash" || kind == "shell"
-			if kind == "console" || bl.kind == pasteKind || !shell && (kind != "indented" || !commandLine.MatchString(bl.lines[0])) {
+			if kind == "console" || bl.kind == pasteKind || bl.kind == buildKind || !shell && (kind != "indented" || !commandLine.MatchString(bl.lines[0])) {
 				continue
 			}
 			mark := marker.FindStringSubmatch(above(lines, bl.line-1))

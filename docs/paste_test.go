@@ -18,6 +18,10 @@ import (
 // "..." stands for anything.
 const pasteKind = "sh paste"
 
+// buildKind marks a block that builds the program in the source tree. TestPaste has
+// the program already; TestClean runs the block.
+const buildKind = "sh paste build"
+
 // TestPaste runs such blocks as a paste does: every byte of them, one block after
 // the other, in one clean shell that has nothing but the program, bash and the
 // tools of every Debian.
@@ -30,12 +34,20 @@ func TestPaste(t *testing.T) {
 		}
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
-			paste(t, page, blocks(text))
+			paste(t, page, blocks(text), nil)
 		})
 	}
 }
 
-func paste(t *testing.T, page string, list []block) {
+// machine is one that has nothing of this one: TestClean makes it.
+type machine struct {
+	root string   // its root directory
+	env  []string // of the shell that the blocks are pasted into
+}
+
+// paste runs the blocks of a page in one shell, on this machine when m is nil.
+func paste(t *testing.T, page string, list []block, m *machine) {
+	t.Helper()
 	home, err := os.MkdirTemp("", "zkp-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -43,10 +55,13 @@ func paste(t *testing.T, page string, list []block) {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	var script strings.Builder
 	script.WriteString("cd\n")
+	if m != nil {
+		script.WriteString("cd zkagent\n")
+	}
 	var want []expected
 	for _, bl := range list {
 		switch text := strings.Join(bl.lines, "\n"); {
-		case bl.kind == pasteKind:
+		case bl.kind == pasteKind, bl.kind == buildKind && m != nil:
 			fmt.Fprintf(&script, "echo '\x1e'\n%s\n", text)
 			want = append(want, expected{line: bl.line, command: text})
 		case bl.kind == "text" && len(want) > 0:
@@ -55,6 +70,9 @@ func paste(t *testing.T, page string, list []block) {
 	}
 	script.WriteString("kill $(jobs -p) 2>/dev/null; wait\n")
 	shell := []string{"bash", "--noprofile", "--norc"}
+	if m != nil {
+		shell = append([]string{"chroot", m.root}, shell...)
+	}
 	input := script.String()
 	if os.Geteuid() == 0 {
 		// A network of its own: the ports that the page names are free there.
@@ -70,6 +88,11 @@ func paste(t *testing.T, page string, list []block) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Env = []string{"HOME=" + home, "PATH=" + filepath.Dir(binary) + ":/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR=" + home, "LANG=C.UTF-8"}
+	logs := home
+	if m != nil {
+		cmd.Env = m.env
+		logs = filepath.Join(m.root, "root", "try-zkagent")
+	}
 	cmd.Stdin = strings.NewReader(input)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -78,7 +101,7 @@ func paste(t *testing.T, page string, list []block) {
 	}
 	compare(t, page, want, out.String())
 	if t.Failed() {
-		log, _ := filepath.Glob(filepath.Join(home, "*.log"))
+		log, _ := filepath.Glob(filepath.Join(logs, "*.log"))
 		for _, f := range log {
 			t.Logf("%s:\n%s", f, read(t, f))
 		}
