@@ -120,7 +120,8 @@ func electionOf(conf *agent.Config, name, dialect string) (string, string, error
 // leadElection campaigns until the command has run for one term.
 func leadElection(ctx, wait context.Context, g *globals, s *session.Session, path, dialect string, command []string, o electOptions) error {
 	terms := make(chan leading)
-	campaign, stop := context.WithCancel(ctx)
+	// A signal goes to the command. It must not end the term under it.
+	campaign, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := election.New(election.Config{
 		Name: path, Path: path, ID: o.id, Dialect: dialect, JoinDelay: o.joinDelay, Logger: g.logger(),
 		Lead: func(ctx context.Context, t election.Term) {

@@ -167,6 +167,15 @@ func TestTerminal_RealServer(t *testing.T) {
 			t.Errorf("somebody leads afterwards: %s %v", out, err)
 		}
 	})
+	t.Run("elect passes a signal on", func(t *testing.T) {
+		t.Parallel()
+		x := onTerminal(t, 80, []string{zk}, "elect", "signal", "--", "sh", "-c", "trap 'sleep 1; echo got INT; exit 9' INT; echo ready; while :; do sleep 0.05; done")
+		x.await("ready")
+		if err := x.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, x.end(9), "got INT")
+	})
 	t.Run("a reservation reads the terminal", func(t *testing.T) {
 		t.Parallel()
 		if out, err := command(zk, "queue", "put", "jobs", "body"); err != nil {
