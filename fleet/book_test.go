@@ -40,6 +40,7 @@ const foreignMark = 77
 //     start only when a canary is done and the bake has passed since the last;
 //   - ready moves while a rollout is open only with its end, or by another tool;
 //   - a rollout that is closed gets no call and no grant;
+//   - a rollout replaces only those that were made for the same ready;
 //   - the versions of ready and of the open rollout exist.
 type book struct {
 	t     *testing.T
@@ -277,6 +278,13 @@ func (b *book) check(s *step, was string) {
 	}
 	if c := b.rollouts[b.current]; b.current != "" && (c == nil || c.gate.State == GateClosed) {
 		b.t.Errorf("%s is open and its gate is closed", b.current)
+	}
+	if c := b.rollouts[s.opened]; c != nil {
+		for _, old := range c.proposal.Replaces {
+			if at := b.rollouts[old].proposal.Ready; at != c.proposal.Ready {
+				b.t.Errorf("%s replaces %s, which was made for another ready: %+v, %+v", s.opened, old, at, c.proposal.Ready)
+			}
+		}
 	}
 	for name, before := range s.gates {
 		b.gate(name, before, b.rollouts[name].gate, s)

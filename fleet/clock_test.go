@@ -52,3 +52,34 @@ func TestCoordinator_ClockJumpsAfterItWasRead(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator that lost a reply reads records again. A canary that was done between
+// its last look and that has not baked since the look.
+func TestCoordinator_WhatItReadsAgainIsDatedByThen(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		const name, id = "r-0000000007", "web-00"
+		record := recordPath(root, name, id)
+		for path, data := range map[string][]byte{
+			snapshotPath(root, name, config.Shard(id)): encode(Snapshot{[]string{id}}), record: encode(HostRecord{State: HostStarted}),
+		} {
+			if err := w.server.Create(path, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := newCoordinator(root, name, id, w.desk, election.Term{}, slog.New(slog.DiscardHandler))
+		defer c.stop()
+		if err := c.readHosts(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // virtual
+		if err := w.server.Set(record, encode(HostRecord{State: HostDone, Canary: true})); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.reread(t.Context(), []string{id}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if r := c.records[id]; r.State != HostDone || time.Since(r.since) > time.Second {
+			t.Errorf("it is %s for %s", r.State, time.Since(r.since))
+		}
+	})
+}

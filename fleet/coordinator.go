@@ -352,13 +352,14 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	return nil
 }
 
-// take stores a record that was read, unless our own write is newer.
+// take stores a record that was read, unless our own write is newer. The record may
+// be as new as the reply, so c.now, the time of the look, would be too early.
 func (c *coordinator) take(id string, r HostRecord, version int32) {
 	old := c.records[id]
 	if old != nil && version <= old.version {
 		return
 	}
-	now := &hostState{HostRecord: r, version: version, since: c.now}
+	now := &hostState{HostRecord: r, version: version, since: time.Now()}
 	if old != nil && old.State == r.State && old.Lost == r.Lost {
 		now.since = old.since
 	}

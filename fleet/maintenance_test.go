@@ -183,3 +183,39 @@ func TestMaintenance_OfAllHostsLeavesNobodyToCheck(t *testing.T) {
 		}
 	})
 }
+
+// A host that starts in maintenance uses what it used before. That does not count as
+// caught up, however soon the maintenance ends: the host goes over to what ready names
+// before it votes.
+func TestMaintenance_EndsWhileTheHostStarts(t *testing.T) {
+	for reads := 1; reads <= 4; reads++ {
+		inBubble(t, 3, func(t *testing.T, w *world) {
+			h, silent := w.hosts["web-01"], w.hosts["web-00"]
+			h.maintain("disk")
+			w.awaitPhase(w.propose(2, Strategy{Parallel: 1}), PhaseDone)
+			silent.stop()
+			_ = w.server.Create(config.SubscriptionPath(root, silent.id), nil) // called, and silent
+			name := w.propose(3, Strategy{Parallel: 1, Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
+			says := func(what string) HostRecord {
+				t.Helper()
+				var r HostRecord
+				w.await("it to say "+what, func() bool {
+					s, err := Read(t.Context(), w.desk, root, name)
+					if err == nil {
+						r = s.Hosts[h.id]
+					}
+					return r.State == what
+				})
+				return r
+			}
+			says(HostSkipped)
+			h.stop()
+			h.endAfter(reads)
+			h.start()
+			if r := says(HostCommit); r.From != 2 || h.version() != 2 {
+				t.Errorf("maintenance ends after %d looks: it used %v, and says %+v", reads, h.versions(), r)
+			}
+			w.awaitPhase(name, PhaseDone)
+		})
+	}
+}

@@ -66,16 +66,26 @@ type proposer struct {
 	r        Request
 	name     string
 	proposal Proposal
-	closing  []session.Op // closes the open rollout, or checks that none is open
+	open     *openRollout // nil: none
+	closing  []session.Op // closes the open rollout
+}
+
+// openRollout is the rollout that the proposal closes.
+type openRollout struct {
+	name     string
+	proposal Proposal
+	gate     Gate
+	gateV    int32
 }
 
 func (p *proposer) try(ctx context.Context) (bool, error) {
-	if err := p.close(ctx); err != nil {
+	if err := p.findOpen(ctx); err != nil {
 		return false, err
 	}
 	if err := p.prepare(ctx); err != nil {
 		return false, err
 	}
+	p.close()
 	shards, err := config.SubscriberIDs(ctx, p.s, p.r.Root)
 	if err != nil {
 		return false, err
@@ -115,8 +125,8 @@ func (p *proposer) giveName(ctx context.Context) error {
 	return nil
 }
 
-// close finds what has to be closed: the rollout that is replaced, or a dry run.
-func (p *proposer) close(ctx context.Context) error {
+// findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
+func (p *proposer) findOpen(ctx context.Context) error {
 	root := p.r.Root
 	name, err := Current(ctx, p.s, root)
 	if errors.Is(err, ErrNoRollout) {
@@ -138,12 +148,30 @@ func (p *proposer) close(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrOpen, name)
 	case gate.State != GateHalted && gate.State != GateRefused:
 		return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
-	default:
-		p.proposal.Replaces = append([]string{name}, proposal.Replaces...)
 	}
-	gate.State, gate.Result, gate.By, gate.RolledBack = GateClosed, ResultReplaced, p.r.Who, p.r.RollbackOf != 0
-	p.closing = []session.Op{session.SetOp(gatePath(root, name), encode(gate), version), session.DeleteOp(config.CurrentPath(root), -1)}
+	p.open = &openRollout{name, proposal, gate, version}
 	return nil
+}
+
+// close makes the operations that close the open rollout. If ready has moved since
+// that rollout was proposed, hosts follow ready already. Then it is superseded, and
+// the new rollout starts from ready alone.
+func (p *proposer) close() {
+	o := p.open
+	if o == nil {
+		return
+	}
+	gate := o.gate
+	gate.State, gate.Result, gate.By, gate.RolledBack = GateClosed, ResultReplaced, p.r.Who, p.r.RollbackOf != 0
+	switch {
+	case o.proposal.Dry:
+	case o.proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
+		gate.Result = ResultSuperseded
+	default:
+		p.proposal.Replaces = append([]string{o.name}, o.proposal.Replaces...)
+	}
+	root := p.r.Root
+	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), encode(gate), o.gateV), session.DeleteOp(config.CurrentPath(root), -1)}
 }
 
 // prepare builds the proposal from the current state.
@@ -155,10 +183,9 @@ func (p *proposer) prepare(ctx context.Context) error {
 	if p.r.Base != 0 && ready.Version != p.r.Base {
 		return &config.ConflictError{Path: p.r.Root, Want: p.r.Base, Have: ready.Version}
 	}
-	replaces := p.proposal.Replaces
 	p.proposal = Proposal{
 		Version: p.r.Version, Digest: p.r.Digest, Previous: ready.Version, Ready: ReadyAt{stat.Version, stat.Mzxid},
-		Delta: p.r.Delta, Replaces: replaces, Dry: p.r.Dry, Who: p.r.Who, Why: p.r.Why, RollbackOf: p.r.RollbackOf,
+		Delta: p.r.Delta, Dry: p.r.Dry, Who: p.r.Who, Why: p.r.Why, RollbackOf: p.r.RollbackOf,
 		Created: time.Now(), // in nanoseconds: no other proposal is equal
 	}
 	if p.proposal.Delta != nil && p.proposal.Delta.From != ready.Digest {

@@ -6,11 +6,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 )
 
 // Seeds runs fn once for each seed, as a subtest with the name SEED=n. The seeds are 1 to
-// count. $SEEDS sets another count, and $SEED a single seed.
+// count. $SEEDS sets another count, and $SEED a single seed, or a range such as 1000-1999.
 //
 // Three of four run on one processor, because switching between goroutines in virtual
 // time is cheaper there. So the caller must not be a parallel test. The heaps are small
@@ -36,11 +37,16 @@ func Seeds(t *testing.T, count int, fn func(t *testing.T, seed uint64)) {
 func seedRange(t *testing.T, count int) (uint64, int) {
 	t.Helper()
 	if text := os.Getenv("SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("SEED: %v", err)
+		from, to, several := strings.Cut(text, "-")
+		if !several {
+			to = from
 		}
-		return seed, 1
+		first, err := strconv.ParseUint(from, 10, 32)
+		last, err2 := strconv.ParseUint(to, 10, 32)
+		if err != nil || err2 != nil || last < first {
+			t.Fatalf("SEED=%s: want a number, or a range such as 1000-1999", text)
+		}
+		return first, int(last-first) + 1 //nolint:gosec // Both have 32 bits.
 	}
 	if text := os.Getenv("SEEDS"); text != "" {
 		n, err := strconv.Atoi(text)
