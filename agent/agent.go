@@ -135,8 +135,8 @@ func New(cfg Config) (*Agent, error) {
 		log.Error("maintenance not known", "err", err)
 	}
 	a.build(&cfg)
-	a.metrics.healthNow = a.health
 	a.use(&cfg)
+	a.metrics.recordNow = a.record
 	return a, nil
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -70,6 +71,17 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 		if strings.Contains(page, " known</span>") != (newer != 0) {
 			t.Errorf("%s: the page shows\n%s", what, page)
 		}
+		_, metrics, _ := httpGet(t, a, http.MethodGet, "/metrics", nil)
+		_, used, _ := strings.Cut(files, "@")
+		for _, line := range []string{
+			fmt.Sprintf(`zkagent_config_version{config="web",stage="known"} %d`, want.Known),
+			fmt.Sprintf(`zkagent_config_version{config="web",stage="accepted"} %d`, want.Accepted),
+			fmt.Sprintf(`zkagent_template_config_version{template="out"} %s`, used),
+		} {
+			if !strings.Contains(metrics, line+"\n") {
+				t.Errorf("%s: the metrics lack %s", what, line)
+			}
+		}
 	}
 	says("version 1", fleet.ConfigUse{Known: 1, Accepted: 1}, "@1")
 
@@ -107,4 +119,25 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	}
 	publish("one")
 	says("a tree that is made anew", fleet.ConfigUse{Known: 1, Accepted: 1}, "@1")
+}
+
+// TestRecord_FlatTree: a flat tree has no versions, and its znodes' numbers are not
+// shown as such.
+func TestRecord_FlatTree(t *testing.T) {
+	t.Parallel()
+	b, w := memBed(t)
+	for _, path := range []string{"/config", "/config/flat", "/config/flat/v", "/config/flat/ready"} {
+		if err := w.Create(path, []byte("one")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := b.memConfig(w)
+	c.Configs = []config.Config{{Name: "flat", Path: "/config/flat"}}
+	c.Bundles = []apply.Config{b.file("out", `{{ key "flat/v" }}`)}
+	a := b.start(c)
+	fileIs(t, b.path("out"), "one")
+	eventually(t, "the record", func() bool { return a.record().Files["out"] == "ok" })
+	if r := a.record(); len(r.Configs) != 0 {
+		t.Errorf("the record has the versions %v", r.Configs)
+	}
 }

@@ -35,7 +35,7 @@ type metrics struct {
 	bundleState  *prometheus.GaugeVec
 	unitErrors   *prometheus.CounterVec
 	info         *prometheus.GaugeVec
-	healthNow    func() fleet.Health // asked at each scrape; nil: not known yet
+	recordNow    func() fleet.Record // asked at each scrape; nil: not known yet
 
 	of packageMetrics
 }
@@ -73,18 +73,54 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		unitErrors:   counterVec("unit_errors_total", "Units that ended with an error and were run again.", "kind", "name"),
 		info:         gaugeVec("build_info", "The version of the program; always 1.", "version"),
 	}
-	for _, word := range fleet.Healths {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "zkagent_health", Help: "The health of the host: 1 for the word that holds now.", ConstLabels: prometheus.Labels{"health": string(word)},
-		}, func() float64 { return bool01(m.healthNow != nil && m.healthNow() == word) }))
-	}
 	m.of.session, m.of.config = session.NewMetrics(reg), config.NewMetrics(reg)
 	m.of.registry, m.of.election = registry.NewMetrics(reg), election.NewMetrics(reg)
 	m.of.dns = dns.NewMetrics(reg)
 	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
 		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
-		m.settingsHash, m.bundleState, m.unitErrors, m.info)
+		m.settingsHash, m.bundleState, m.unitErrors, m.info, recordMetrics{m})
 	return m
+}
+
+// recordMetrics says at each scrape what the host's record says, so that they agree.
+type recordMetrics struct{ m *metrics }
+
+var (
+	healthDesc = prometheus.NewDesc("zkagent_health", "The health of the host: 1 for the word that holds now.", []string{"health"}, nil)
+	configDesc = prometheus.NewDesc("zkagent_config_version",
+		"Version of a versioned config: the newest that this host knows, also one that it refused, and the one that it has accepted.", []string{"config", "stage"}, nil)
+	inUseDesc = prometheus.NewDesc("zkagent_template_config_version",
+		"Version in use by the files of a template, of the first config that it reads.", []string{"template"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (r recordMetrics) Describe(descs chan<- *prometheus.Desc) {
+	descs <- healthDesc
+	descs <- configDesc
+	descs <- inUseDesc
+}
+
+// Collect implements prometheus.Collector.
+func (r recordMetrics) Collect(metrics chan<- prometheus.Metric) {
+	var now fleet.Record
+	if r.m.recordNow != nil {
+		now = r.m.recordNow()
+	}
+	send := func(desc *prometheus.Desc, v float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	for _, word := range fleet.Healths {
+		send(healthDesc, bool01(now.Health == word), string(word))
+	}
+	for name, use := range now.Configs {
+		send(configDesc, float64(use.Known), name, "known")
+		send(configDesc, float64(use.Accepted), name, "accepted")
+	}
+	for name := range now.Files {
+		if _, version := now.File(name); version != 0 {
+			send(inUseDesc, float64(version), name)
+		}
+	}
 }
 
 func counterVec(name, help string, labels ...string) *prometheus.CounterVec {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
@@ -66,14 +67,15 @@ func (a *Agent) record() fleet.Record {
 	}
 	for _, name := range snap.order {
 		word := a.templateState(snap.report(name), name)
-		if v := snap.bundles[name].Version; v != "" {
+		if v := snap.bundles[name].Version; v != "" && !flat(snap, name) {
 			word += "@" + v
 		}
 		r.Files[name] = word
 	}
 	for _, c := range cfg.Configs {
 		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
-			if use := tree.use(snap); use != (fleet.ConfigUse{}) {
+			accepted, _ := snap.view.Tree(c.Name)
+			if use := tree.use(snap); use != (fleet.ConfigUse{}) && (accepted == nil || accepted.Layout == config.LayoutVersioned) {
 				use.Path = c.Path
 				r.Configs[c.Name] = use
 			}
@@ -98,6 +100,16 @@ func (a *Agent) record() fleet.Record {
 		}
 	}
 	return r
+}
+
+// flat reports whether the first config of a bundle has no versions.
+func flat(snap *snapshot, bundle string) bool {
+	for _, src := range snap.sources[bundle] {
+		if tree, ok := snap.view.Get(src).(*view.Tree); ok {
+			return tree.Layout != config.LayoutVersioned
+		}
+	}
+	return false
 }
 
 // health is the health of this host.

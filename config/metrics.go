@@ -24,8 +24,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "zkagent_tree_" + name, Help: help}, []string{"tree"})
 	}
 	m := &Metrics{
-		generation: gauge("generation", "Generation of the tree in use: a version, or the czxid of ready."),
-		changed:    gauge("generation_timestamp_seconds", "When the tree in use was passed on."),
+		generation: gauge("generation", "Generation of the tree that ready names: a version, or the czxid of ready. A host may still use another one."),
+		changed:    gauge("generation_timestamp_seconds", "When the tree that ready names was read."),
 		keys:       gauge("keys", "Keys of the tree in use."),
 		failed:     gauge("failed", "1 while the newest state of the tree cannot be used."),
 		torn: prometheus.NewCounterVec(prometheus.CounterOpts{

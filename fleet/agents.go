@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,14 @@ func (r *Record) UseOf(path string) ConfigUse {
 		}
 	}
 	return ConfigUse{}
+}
+
+// File returns the state of a template or bundle, and the version that its files use;
+// 0: unknown.
+func (r *Record) File(name string) (state string, version int64) {
+	state, number, _ := strings.Cut(r.Files[name], "@")
+	version, _ = strconv.ParseInt(number, 10, 64)
+	return state, version
 }
 
 // Reads keeps the newest version of a config that a host has read. It is safe for
@@ -235,7 +244,7 @@ func (r Record) encode() []byte {
 	service(true)
 	file := func(well bool) {
 		for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-			if word, _, _ := strings.Cut(r.Files[name], "@"); (word == "ok") == well {
+			if word, _ := r.File(name); (word == "ok") == well {
 				add("files", size(name)+1+size(r.Files[name]), func() { out.Files = with(out.Files, name, r.Files[name]) })
 			}
 		}

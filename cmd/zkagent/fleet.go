@@ -29,8 +29,8 @@ func newFleetCommand(g *globals) *cobra.Command {
 		Long: `List every host of the fleet, the worst first: those whose agent runs, from
 what each says of itself in ZooKeeper, and those that were lost or stopped in
 the last seven days. With names or paths of configs, list the subscribers of
-those: the version that each knows, the one that it has accepted, and its
-files that use another one.
+those: the version that each has accepted, a newer one that it knows, and the
+version that its files use.
 
 Health is one of: lost (its session ended without a stop), failing (something
 that is wanted is not in place), degraded (it serves, and something is held or
@@ -223,10 +223,10 @@ func fleetSummary(hosts []fleet.HostStatus) string {
 func filesWord(r *fleet.Record) string {
 	var bad []string
 	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-		if word, version, _ := strings.Cut(r.Files[name], "@"); word != "ok" {
-			text := name + " " + word
-			if version != "" {
-				text += ", " + version + " in use"
+		if state, version := r.File(name); state != "ok" {
+			text := name + " " + state
+			if version != 0 {
+				text += fmt.Sprintf(", v%d in use", version)
 			}
 			bad = append(bad, text)
 		}
@@ -236,6 +236,35 @@ func filesWord(r *fleet.Record) string {
 		return total
 	}
 	return total + ": " + strings.Join(bad, "; ")
+}
+
+// usesWord lists the files of a host by the version in use, the newest first.
+func usesWord(r *fleet.Record) string {
+	const most = 3 // names for each version
+	names := map[int64][]string{}
+	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+		state, version := r.File(name)
+		if state != "ok" {
+			name += " (" + state + ")"
+		}
+		names[version] = append(names[version], name)
+	}
+	var parts []string
+	for _, version := range slices.Backward(slices.Sorted(maps.Keys(names))) {
+		word := fmt.Sprintf("v%d: ", version)
+		if version == 0 {
+			word = "none: "
+		}
+		list := names[version]
+		if len(list) > most {
+			list = append(list[:most:most], fmt.Sprintf("%d more", len(list)-most))
+		}
+		parts = append(parts, word+strings.Join(list, ", "))
+	}
+	if n := r.More["files"]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d not in the record", n))
+	}
+	return orWord(strings.Join(parts, "; "), "-")
 }
 
 // healthWord colours a word of health.
@@ -253,6 +282,8 @@ type subscriberRow struct {
 	Known  int64             `json:"known,omitempty"` // the newest version that the host has read
 	Files  map[string]string `json:"files,omitempty"` // of the host: state@version in use
 	Health fleet.Health      `json:"health,omitempty"`
+
+	record fleet.Record
 }
 
 // listSubscribers shows which agents use which version of the configs.
@@ -279,32 +310,35 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		if err != nil {
 			return explain(err, t)
 		}
+		slices.SortStableFunc(subscribers, func(a, b config.Subscription) int {
+			return cmp.Compare(records[a.ID].Health.Rank(), records[b.ID].Health.Rank())
+		})
 		for _, sub := range subscribers {
 			h := records[sub.ID]
 			rows = append(rows, subscriberRow{
 				Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version,
-				Known: h.UseOf(t.path).Known, Files: h.Files, Health: h.Health,
+				Known: h.UseOf(t.path).Known, Files: h.Files, Health: h.Health, record: h.Record,
 			})
 		}
 	}
 	if console.IsJSON() {
 		return term.PrintList(console, "subscribers", rows)
 	}
-	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "DETAIL", "FILES"}}
+	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "HEALTH", "DETAIL", "USES"}}
 	for _, r := range rows {
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
 			version += " (behind)"
 		}
-		files := "-"
-		if len(r.Files) > 0 {
-			files = filesWord(&fleet.Record{Files: r.Files})
-		}
 		detail := r.Error
 		if r.Known > r.Version {
 			detail = joined([]string{fmt.Sprintf("knows v%d", r.Known), detail}, "; ")
 		}
-		tab.Add(r.Config, r.Agent, version, agentState(console, r.State), orWord(detail, "-"), files)
+		health := "-"
+		if r.Health != "" {
+			health = healthWord(console, r.Health)
+		}
+		tab.Add(r.Config, r.Agent, version, agentState(console, r.State), health, orWord(detail, "-"), usesWord(&r.record))
 	}
 	return console.PrintTable(tab)
 }

@@ -159,8 +159,8 @@ func metricKind(c prometheus.Collector) string {
 		return "gauge"
 	case prometheus.Counter:
 		return "counter"
-	default:
-		return ""
+	default: // agent: what the record says
+		return "gauge"
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -224,4 +225,29 @@ func TestRollout_TerminalFailures(t *testing.T) {
 	if want := "/config/web: v4 is in use on 1 host\n"; !strings.Contains(out, want) {
 		t.Errorf("no %q in\n%q", want, out)
 	}
+}
+
+// TestFleet_KnownAcceptedInUse: a host whose check has refused a version knows it. It
+// has accepted the version before, and its file uses that one. When a version comes
+// without a vote, the host accepts it, and its file keeps the one before.
+func TestFleet_KnownAcceptedInUse(t *testing.T) {
+	t.Parallel()
+	h := newHosts(t, "node-1")[0]
+	says := func(want string) {
+		t.Helper()
+		var out string
+		spaces := regexp.MustCompile(` {2,}`)
+		h.await(want, func() bool {
+			out = h.on("fleet", "/config/web").end(0)
+			return strings.Contains(spaces.ReplaceAllString(out, "|"), want)
+		})
+		t.Log(out)
+	}
+	says("/config/web|node-1|v1|ok|ok|-|v1: nginx\n")
+	h.on("config", "publish", h.site("refused"), "/config/web", "--rollout", "--vote-timeout", "10m").end(1)
+	says("/config/web|node-1|v1|ok|ok|knows v2|v1: nginx\n")
+	shows(t, h.on("fleet", "/config/web", "-o", "json").end(0), `"version": 1`, `"known": 2`, `"nginx": "ok@1"`)
+	shows(t, h.on("status", "--config", filepath.Join(h.dir, "agent.hcl")).end(0), "version 1 (knows v2), ")
+	h.on("config", "publish", h.site("broken"), "/config/web").end(0)
+	says("/config/web|node-1|v3|ok|failing|-|v1: nginx (failed)\n")
 }
