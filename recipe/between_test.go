@@ -1,0 +1,244 @@
+package recipe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// What happens between two requests of a recipe.
+
+// between runs do when a request of the client comes that has op and names what: before
+// the server sees the request. It does so once. The result is closed when do has
+// returned.
+func (w *world) between(client string, op int32, what string, do func()) <-chan struct{} {
+	var once sync.Once
+	done := make(chan struct{})
+	w.Hold(func(h memzk.Held) <-chan struct{} {
+		if h.Addr != client+":2181" || h.Op != op || !bytes.Contains(h.Body, []byte(what)) {
+			return nil
+		}
+		var mine <-chan struct{}
+		once.Do(func() {
+			mine = done
+			go func() {
+				defer close(done)
+				do()
+			}()
+		})
+		return mine
+	})
+	return done
+}
+
+// remove deletes the only contender of a session below dir.
+func (w *world) remove(by *session.Session, dir string, owner *session.Session) {
+	w.t.Helper()
+	names, _, err := by.Children(w.t.Context(), dir)
+	must(w.t, err)
+	for _, name := range names {
+		st, ok, err := by.Exists(w.t.Context(), child(dir, name))
+		must(w.t, err)
+		if ok && st.EphemeralOwner == owner.ID() {
+			must(w.t, by.Delete(w.t.Context(), child(dir, name), -1))
+		}
+	}
+}
+
+// A site dies after the coordinator has read its vote, and before it decides.
+func TestTxn_VoteVanishesBeforeTheDecision(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		site, c := w.dial("site"), w.dial("coordinator")
+		x := NewTxn(c, "/txn/1")
+		must(t, x.Propose(ctx, Proposal{Sites: []string{"a"}, Deadline: time.Now().Add(time.Hour)}))
+		_, err := NewTxn(site, "/txn/1").Vote(ctx, "a", Commit)
+		must(t, err)
+		died := w.between("coordinator", jute.OpMulti, "/txn/1/tx_result", func() { w.ExpireSession(site.ID()) })
+		d, err := x.Coordinate(ctx)
+		<-died
+		if must(t, err); d != Abort {
+			t.Errorf("%s without the vote of a site", d)
+		}
+	})
+}
+
+// The znode of a candidate is deleted after it was its turn, and before it holds.
+func TestCandidates_OwnZnodeDeletedBeforeTheHold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		s, desk := w.dial("candidate"), w.dial("desk")
+		ps, err := Candidates("/h", "", nil)
+		must(t, err)
+		p, err := ps.Join(ctx, s, nil)
+		must(t, err)
+		must(t, p.Wait(ctx))
+		gone := w.between("candidate", jute.OpGetData, "latch-", func() { w.remove(desk, "/h", s) })
+		h, err := p.Hold(ctx)
+		<-gone
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("holds %v, error %v", h, err)
+		}
+	})
+}
+
+// The znode of a waiter is deleted. When the holder leaves, the waiter does not
+// acquire, although nobody stands before it.
+func TestLock_WaiterWithoutItsZnode(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		s, desk := w.dial("waiter"), w.dial("desk")
+		first, err := NewLock(w.dial("holder"), LockConfig{Path: "/h"}).Acquire(ctx)
+		must(t, err)
+		got := make(chan error, 1)
+		go func() { got <- second(NewLock(s, LockConfig{Path: "/h"}).Acquire(ctx)) }()
+		synctest.Wait()
+		w.remove(desk, "/h", s)
+		// A third contender keeps the path, and comes after the waiter.
+		third := make(chan error, 1)
+		go func() { third <- second(NewLock(w.dial("third"), LockConfig{Path: "/h"}).Acquire(ctx)) }()
+		synctest.Wait()
+		must(t, first.Release(ctx))
+		if err := <-got; !errors.Is(err, ErrLost) {
+			t.Errorf("got %v, want ErrLost", err)
+		}
+		must(t, <-third)
+	})
+}
+
+// A contender for permits whose turn is taken away counts no more: it and the next one
+// would wait for each other.
+func TestSemaphore_TurnDeletedBeforeTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		a, b, desk := w.dial("a"), w.dial("b"), w.dial("desk")
+		semaphore := func(s *session.Session) *Semaphore { return NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 1}) }
+		next := make(chan error, 1)
+		gone := w.between("a", jute.OpCreate2, "lease-", func() {
+			w.remove(desk, "/h/locks", a)
+			go func() { next <- second(semaphore(b).Acquire(ctx)) }()
+			time.Sleep(time.Second) // b counts the leases
+		})
+		h, err := semaphore(a).Acquire(ctx)
+		<-gone
+		if err == nil && len(next) > 0 && <-next == nil {
+			t.Fatal("two holders of one permit")
+		}
+		if err == nil {
+			t.Error("acquired without a turn")
+			must(t, h.Release(ctx))
+		} else if !errors.Is(err, ErrLost) {
+			t.Errorf("got %v, want ErrLost", err)
+		}
+		time.Sleep(time.Minute)
+		if len(next) == 0 {
+			t.Error("the next contender waits for a permit that nobody holds")
+		}
+	})
+}
+
+// A lease is deleted before it is counted: that is no permit.
+func TestSemaphore_LeaseDeletedBeforeTheCount(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s, desk := w.dial("holder"), w.dial("desk")
+		gone := w.between("holder", jute.OpGetChildren2, "/h/leases", func() { w.remove(desk, "/h/leases", s) })
+		h, err := NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 2}).Acquire(t.Context())
+		<-gone
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("acquired %v, error %v", h, err)
+		}
+	})
+}
+
+// The reply to the create of a contender is lost, and its caller gives up before the
+// session is connected again. The znode does not stay in the line, in neither naming.
+func TestLock_GivenUpAfterALostCreateLeavesNothing(t *testing.T) {
+	for _, dialect := range []string{Curator, Kazoo} {
+		for _, applied := range []bool{true, false} {
+			bubble(t, func(t *testing.T, w *world) {
+				s := w.dial("a")
+				must(t, s.CreateParents(t.Context(), "/h/x"))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				struck := w.LoseReply(jute.OpCreate2, 1, !applied)
+				go func() {
+					<-struck
+					w.RefuseDial("a:2181")
+				}()
+				if err := second(NewLock(s, LockConfig{Path: "/h", Dialect: dialect}).Acquire(ctx)); err == nil {
+					t.Error("acquired without a connection")
+				}
+				w.Heal("a:2181")
+				time.Sleep(memTimeout / 2)
+				if err := context.Cause(s.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if left := w.leftovers("/h"); len(left) > 0 {
+					t.Errorf("%s, applied %v: left behind %v", dialect, applied, left)
+				}
+			})
+		}
+	}
+}
+
+// The create of a member is lost before the server sees it, and another session makes
+// the znode of that name: it is not ours.
+func TestDoubleBarrier_MemberOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s, other := w.dial("a"), w.dial("other")
+		must(t, s.CreateParents(t.Context(), "/h/me"))
+		struck := w.LoseReply(jute.OpCreate2, 1, true)
+		go func() {
+			<-struck
+			w.RefuseDial("a:2181")
+			_, _, err := other.Create(t.Context(), "/h/me", nil, session.Ephemeral)
+			w.Heal("a:2181")
+			must(t, err)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		h, err := NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/h", N: 1, ID: "me"}).Enter(ctx)
+		if !errors.Is(err, session.ErrNodeExists) {
+			t.Errorf("entered with %v, error %v", h, err)
+		}
+		if st, ok, err := other.Exists(t.Context(), "/h/me"); err != nil || !ok || st.EphemeralOwner != other.ID() {
+			t.Errorf("the znode of the other: %v, %v, %v", st, ok, err)
+		}
+	})
+}
+
+// A participant does not hold by a znode of another session, nor by one that was made
+// anew under its name.
+func TestCandidates_ZnodeOfAnother(t *testing.T) {
+	for name, by := range map[string]string{"another session": "other", "this session, later": "candidate"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				s, other := w.dial("candidate"), w.dial("other")
+				ps, err := Candidates("/h", "", nil)
+				must(t, err)
+				p, err := ps.Join(ctx, s, nil)
+				must(t, err)
+				must(t, p.Wait(ctx))
+				maker := map[string]*session.Session{"candidate": s, "other": other}[by]
+				must(t, other.Delete(ctx, p.Path(), -1))
+				_, st, err := maker.Create(ctx, p.Path(), nil, session.Ephemeral)
+				must(t, err)
+				if h, err := p.Hold(ctx); !errors.Is(err, ErrLost) {
+					t.Errorf("holds %v, error %v", h, err)
+				}
+				if _, err := ps.Adopt(s, p.Path(), st); (err == nil) != (maker == s) {
+					t.Errorf("adopts a znode of %s: %v", by, err)
+				}
+			})
+		})
+	}
+}
