@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { zktest.RunMain(m) }
 
 func newEnv(tb testing.TB) *env {
 	tb.Helper()
-	e := &env{cfg: Config{Quick: true}, server: zktest.Shared(tb), dir: tb.TempDir()}
+	e := &env{cfg: Config{Quick: true}, tb: tb, server: zktest.Shared(tb), dir: tb.TempDir()}
 	var err error
 	if e.writer, err = e.dial(tb.Context(), nil); err != nil {
 		tb.Fatal(err)

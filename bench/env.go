@@ -33,6 +33,7 @@ const limit = 2 * time.Minute
 // session that writes.
 type env struct {
 	cfg    Config
+	tb     testing.TB // of servers that a case starts for itself
 	server *zktest.Server
 	dir    string
 	writer *session.Session
@@ -53,7 +54,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	h := &harness{ctx: ctx, dir: dir}
 	defer h.end()
-	e := &env{cfg: cfg, dir: dir}
+	e := &env{cfg: cfg, tb: h, dir: dir}
 	err = h.run(func() error {
 		e.server = zktest.Start(h)
 		if e.writer, err = e.dial(ctx, nil); err != nil {
@@ -92,6 +93,7 @@ var cases = []struct {
 	{"burst", burst},
 	{"versioned", versioned},
 	{"sessions", sessions},
+	{"expiry", expiry},
 	{"fleet", fleetOfHosts},
 	{"agents", agents},
 	{"idle", idle},
@@ -212,10 +214,18 @@ func (h *harness) end() {
 
 func (h *harness) Helper()                   {}
 func (h *harness) Context() context.Context  { return h.ctx }
-func (h *harness) TempDir() string           { return h.dir }
 func (h *harness) Cleanup(fn func())         { h.cleanups = append(h.cleanups, fn) }
 func (h *harness) Failed() bool              { return false }
 func (h *harness) Logf(string, ...any)       {}
 func (h *harness) Fatal(args ...any)         { panic(fatal(fmt.Sprint(args...))) }
 func (h *harness) Fatalf(f string, a ...any) { panic(fatal(fmt.Sprintf(f, a...))) }
 func (h *harness) Name() string              { return "zkbench" }
+
+// TempDir returns a new directory, which Run deletes.
+func (h *harness) TempDir() string {
+	dir, err := os.MkdirTemp(h.dir, "")
+	if err != nil {
+		h.Fatal(err)
+	}
+	return dir
+}
