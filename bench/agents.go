@@ -225,10 +225,16 @@ func (e *env) runAgents(ctx context.Context, c *crew, root string, paths []strin
 	var all []*running
 	for i, path := range paths {
 		zk := e.zookeeper()
-		zk.Dial = c.meter.dial
+		own := &meter{}
+		c.each = append(c.each, own)
+		zk.Dial = c.dialOf(own)
 		id := fmt.Sprintf("host-%03d", i)
+		log := e.log
+		if log != nil {
+			log = log.With("host", id)
+		}
 		a, err := runAgent(ctx, agent.Config{
-			ID: id, Host: id, StateDir: filepath.Join(filepath.Dir(filepath.Dir(path)), "state"), OnStop: "leave", ZooKeeper: zk,
+			ID: id, Host: id, Logger: log, NeverCoordinate: e.coordinators > 0 && i >= e.coordinators, StateDir: filepath.Join(filepath.Dir(filepath.Dir(path)), "state"), OnStop: "leave", ZooKeeper: zk,
 			Configs: []config.Config{{Name: "app", Path: root, Layout: config.LayoutVersioned}},
 			Bundles: []apply.Config{file(path, `{{ key "app/key-00000" }}`)},
 		})

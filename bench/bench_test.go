@@ -126,6 +126,28 @@ func TestCounts_Changes(t *testing.T) {
 	}
 }
 
+// TestExpiry_AllComeBack: sessions that expired together come back by themselves, also
+// to a server that turns most of them away, and no host asks twice at one time.
+func TestExpiry_AllComeBack(t *testing.T) {
+	t.Parallel()
+	e := &env{cfg: Config{Quick: true}, tb: t}
+	if err := expiry(t.Context(), e); err != nil { // fails when a host stays away
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, row := range e.rows {
+		if strings.HasSuffix(row.Case, "attempts at once, of a host") {
+			checked++
+			if row.Ours != 1 {
+				t.Errorf("%s, %d: got %v, want 1", row.Case, row.Size, row.Ours)
+			}
+		}
+	}
+	if checked != 2 {
+		t.Errorf("%d cases were measured, want 2", checked)
+	}
+}
+
 func TestReport_TableAndPicture(t *testing.T) {
 	r := Report{Rows: []Row{
 		compare("good <case>", 1, "ms", 1.1, 1, 1.2, "note"),

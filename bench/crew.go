@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,9 +19,21 @@ import (
 
 // crew is n programs in this process. Each keeps its own file.
 type crew struct {
-	meter meter // of all together
+	meter meter    // of all together
+	each  []*meter // of the hosts one by one; none of floors
 	files *landings
 	stop  func() // ends all and waits for them
+}
+
+// dialOf dials for a host, and counts for it and for all.
+func (c *crew) dialOf(host *meter) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := c.meter.dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &metered{Conn: conn, m: host}, nil
+	}
 }
 
 // landings reports when files in many directories are renamed into place.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -35,9 +36,13 @@ type env struct {
 	cfg    Config
 	tb     testing.TB // of servers that a case starts for itself
 	server *zktest.Server
+	others []string // addresses of more servers
 	dir    string
 	writer *session.Session
 	rows   []Row
+
+	coordinators int          // how many agents of a crew may coordinate; 0: all
+	log          *slog.Logger // of the agents of a crew; nil: none
 }
 
 // roots numbers the trees of this process.
@@ -130,7 +135,7 @@ func (e *env) dial(ctx context.Context, m *meter) (*session.Session, error) {
 }
 
 func (e *env) zookeeper() session.Config {
-	return session.Config{Servers: []string{e.server.Addr()}, Timeout: time.Minute}
+	return session.Config{Servers: append([]string{e.server.Addr()}, e.others...), Timeout: time.Minute}
 }
 
 // seed creates znodes, a few hundred with each request.

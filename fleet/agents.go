@@ -131,6 +131,21 @@ func (r *Record) File(name string) (state string, version int64) {
 	return state, version
 }
 
+// knowsMore reports whether the record differs from an earlier one by nothing but the
+// versions that the host knows.
+func (r Record) knowsMore(than Record) bool {
+	more := false
+	configs := maps.Clone(r.Configs)
+	for name, use := range configs {
+		known := than.Configs[name].Known
+		more = more || use.Known != known
+		use.Known = known
+		configs[name] = use
+	}
+	r.Configs = configs
+	return more && string(r.encode()) == string(than.encode())
+}
+
 // Reads keeps the newest version of a config that a host has read. It is safe for
 // concurrent use.
 type Reads struct{ ready, proposed atomic.Int64 }

@@ -264,6 +264,43 @@ func TestAnnouncer_Pace(t *testing.T) {
 	})
 }
 
+// TestAnnouncer_KnownIsNotWrittenByItself: a host that takes part in a rollout writes
+// its record once, when it uses the version. It says that it knows the version by
+// itself only when its turn does not come soon.
+func TestAnnouncer_KnownIsNotWrittenByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		use := func(known, accepted int64) Record {
+			return Record{Health: OK, Configs: map[string]ConfigUse{"site": {Known: known, Accepted: accepted, Path: root}}}
+		}
+		a := announce(t, w, "web", "h", use(1, 1))
+		writes := func() int32 {
+			t.Helper()
+			st, _, err := w.desk.Exists(t.Context(), AgentPath("web"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.Version
+		}
+		time.Sleep(5 * time.Second)
+		before := writes()
+		a.say(use(2, 1))
+		time.Sleep(5 * time.Second)
+		a.say(use(2, 2))
+		time.Sleep(5 * time.Second)
+		if n := writes() - before; n != 1 {
+			t.Errorf("%d writes for one rollout, want one", n)
+		}
+		a.say(use(3, 2))
+		time.Sleep(15 * time.Second)
+		if h := seen(t, w)["web"]; h.Configs["site"].Known != 3 {
+			t.Errorf("15 s after the host has read version 3 its record says %+v", h.Configs)
+		}
+		a.end(t)
+	})
+}
+
 // TestRecord_Bound: a record has at most 1 kB, says what it leaves out, and leaves
 // out what is well before what is not.
 func TestRecord_Bound(t *testing.T) {

@@ -17,10 +17,11 @@ import (
 
 // How an agent announces itself.
 const (
-	announceEvery = time.Second     // between two writes of a record
-	sweepEvery    = 24 * time.Hour  // between two looks at hosts that are gone
-	rivalMargin   = 5 * time.Second // beyond the session timeout, before another session is a rival
-	farewellLimit = 5 * time.Second // for the note of a clean stop
+	announceEvery = time.Second      // between two writes of a record
+	knownAfter    = 10 * time.Second // before a record says that the host knows a newer version, and nothing else
+	sweepEvery    = 24 * time.Hour   // between two looks at hosts that are gone
+	rivalMargin   = 5 * time.Second  // beyond the session timeout, before another session is a rival
+	farewellLimit = 5 * time.Second  // for the note of a clean stop
 )
 
 // AnnouncerConfig is what an Announcer needs.
@@ -97,7 +98,8 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 
 // keep writes changes of the record. It writes a worse health at once. It folds all
 // other changes and writes them at a random moment within spread, because a publish
-// changes the record of every host.
+// changes the record of every host. A record that only knows a newer version waits
+// longer: the host will use that version soon.
 func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, record Record, spread time.Duration, ended <-chan error) error {
 	written := string(record.encode())
 	for {
@@ -110,6 +112,7 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 			return err
 		case <-a.cfg.Changed:
 		}
+		began := time.Now()
 		timer := time.NewTimer(rand.N(spread)) //nolint:gosec // chance, no secret.
 		for due := false; !due; {
 			if a.cfg.Health().Rank() < record.Health.Rank() {
@@ -121,7 +124,8 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 			case <-s.Done():
 				due = true
 			case <-timer.C:
-				due = true
+				due = time.Since(began) >= knownAfter || !a.cfg.Record().knowsMore(record)
+				timer.Reset(rand.N(spread)) //nolint:gosec // chance, no secret.
 			case <-a.cfg.Changed:
 			}
 		}
