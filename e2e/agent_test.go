@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,10 @@ type agentProcess struct {
 	dir string // settings, state, socket, log
 	env []string
 	via []string // a command that executes the program, and its arguments; nil: none
-	cmd *exec.Cmd
-	log *syncBuffer
+	// program is the zkagent to run; empty: the one under test.
+	program string
+	cmd     *exec.Cmd
+	log     *syncBuffer
 
 	exited chan struct{} // closed when the process has ended
 }
@@ -83,7 +86,7 @@ func (a *agentProcess) write(t *testing.T, name, content string) {
 
 func (a *agentProcess) start(t *testing.T) {
 	t.Helper()
-	args := append(slices.Clone(a.via), binary, "run", "--config", a.path("agent.hcl"))
+	args := append(slices.Clone(a.via), cmp.Or(a.program, binary), "run", "--config", a.path("agent.hcl"))
 	a.cmd = exec.Command(args[0], args[1:]...)
 	a.cmd.Env, a.cmd.Stdout, a.cmd.Stderr = a.env, a.log, a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -137,9 +140,15 @@ func (a *agentProcess) run(t *testing.T, args ...string) (string, int) {
 // command runs the program and returns what it printed and its exit code.
 func command(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
+	return commandOf(t, binary, env, args...)
+}
+
+// commandOf runs one of several versions of the program.
+func commandOf(t *testing.T, program string, env []string, args ...string) (string, int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), append([]string{"NO_COLOR=1"}, env...)...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

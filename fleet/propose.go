@@ -184,7 +184,7 @@ func (p *proposer) prepare(ctx context.Context) error {
 		return &config.ConflictError{Path: p.r.Root, Want: p.r.Base, Have: ready.Version}
 	}
 	p.proposal = Proposal{
-		Version: p.r.Version, Digest: p.r.Digest, Previous: ready.Version, Ready: ReadyAt{stat.Version, stat.Mzxid},
+		Version: p.r.Version, Digest: p.r.Digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid},
 		Delta: p.r.Delta, Dry: p.r.Dry, Who: p.r.Who, Why: p.r.Why, RollbackOf: p.r.RollbackOf,
 		Created: time.Now(), // in nanoseconds: no other proposal is equal
 	}
@@ -233,7 +233,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	var called []string
 	size := 0
 	for _, shard := range sortedKeys(shards) {
-		size += len(encode(call)) + len(encode(Snapshot{shards[shard]}))
+		size += len(encode(call)) + len(encode(Snapshot{IDs: shards[shard]}))
 		if len(called) > 0 && size > maxCalls {
 			break
 		}
@@ -249,7 +249,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 // callOps returns the operations that call one shard.
 func callOps(root string, call Call, shard string, ids []string) []session.Op {
 	return []session.Op{
-		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{ids}), session.Persistent),
+		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{IDs: ids}), session.Persistent),
 		session.SetOp(config.ShardPath(root, shard), encode(call), -1),
 	}
 }
