@@ -22,6 +22,8 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/leftover"
+	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
@@ -50,7 +52,7 @@ type Agent struct {
 
 	sessions *session.Manager
 	sup      *supervisor
-	left     *orphans
+	left     *leftover.Sweeper
 	loop     *loop
 	engine   *apply.Engine
 	hooks    *hook.Engine
@@ -61,7 +63,7 @@ type Agent struct {
 	settings  settingsInUse
 	news      news
 	saved     *lastGoodSaver
-	hostMaint *hostMaintenance
+	hostMaint *maintenance.Host
 }
 
 // process is this life of the agent.
@@ -131,7 +133,7 @@ func New(cfg Config) (*Agent, error) {
 	if a.sessions, err = session.New(zk); err != nil {
 		return nil, err
 	}
-	if a.hostMaint, err = newHostMaintenance(cfg.StateDir); err != nil {
+	if a.hostMaint, err = maintenance.New(cfg.StateDir); err != nil {
 		log.Error("maintenance not known", "err", err)
 	}
 	a.build(&cfg)
@@ -164,7 +166,7 @@ func (a *Agent) build(cfg *Config) {
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
-	a.left = newOrphans(a)
+	a.left = newLeftovers(a)
 	a.sup = &supervisor{
 		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send, same: sameUnit,
 		units: map[string]*runningUnit{},
@@ -295,7 +297,9 @@ func (a *Agent) reload(ctx context.Context) error {
 	}
 	a.engine.Retain(cfg.Bundles)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
-	a.left.add(old, &cfg)
+	if registersMore(old, &cfg) {
+		a.left.Add(registered{old, a.log})
+	}
 	return nil
 }
 

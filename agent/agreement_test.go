@@ -84,7 +84,7 @@ func TestViews_Agree(t *testing.T) {
 	delete(read, fleet.OK)
 	views("a host that is well again", fleet.OK, "", "")
 
-	if err := a.maintainHost(web.Args{"on": "true", "reason": "disks"}); err != nil {
+	if err := a.maint(t.Context(), web.Args{"on": "true", "reason": "disks"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "maintenance in the record", func() bool {

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/program"
+
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
@@ -45,7 +47,7 @@ type Config struct {
 	Elections []ElectionConfig
 	Bundles   []apply.Config
 	Hooks     []hook.Config
-	Execs     []ExecConfig
+	Execs     []program.Config
 
 	// Files are the settings files that were read, for the file watcher.
 	Files []string
@@ -75,18 +77,4 @@ type ElectionConfig struct {
 	Path      string
 	Dialect   string        // curator, curator-selector or kazoo
 	JoinDelay time.Duration // the candidate waits before it joins
-}
-
-// ExecConfig is an exec block: a supervised child program.
-type ExecConfig struct {
-	Name        string
-	Command     command.Command
-	EnvFrom     map[string]string // variable -> "config/key" reference
-	After       []string          // bundles that must be rendered first
-	OnChange    string            // restart, signal or ignore
-	Signal      string
-	Splay       time.Duration
-	KillSignal  string // empty: TERM
-	KillTimeout time.Duration
-	Position    string
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/program"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zkagent/zkagent/config"
@@ -12,7 +14,6 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
-	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -183,7 +184,7 @@ func (m *metrics) condition(c condition.Condition, isOpen bool) {
 }
 
 // exec records the state of a supervised program.
-func (m *metrics) exec(st *web.ExecStatus) {
+func (m *metrics) exec(st *program.Status) {
 	if m == nil {
 		return
 	}
@@ -214,7 +215,7 @@ func (m *metrics) retain(former, cfg *Config) {
 		}
 	}
 	for _, e := range former.Execs {
-		if !slices.ContainsFunc(cfg.Execs, func(o ExecConfig) bool { return o.Name == e.Name }) {
+		if !slices.ContainsFunc(cfg.Execs, func(o program.Config) bool { return o.Name == e.Name }) {
 			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.execRunning, m.execStarts, m.execExit} {
 				v.DeletePartialMatch(prometheus.Labels{"exec": e.Name})
 			}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/event"
+
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
@@ -120,33 +122,57 @@ func (a *Agent) Accept(name, group string) error {
 // reason, for (a duration after which it ends by itself) and drain (empty: no;
 // "service": as the service does when it leaves; else a duration).
 func (a *Agent) maint(_ context.Context, o web.Args) error {
-	if o["name"] == "" {
-		return a.maintainHost(o)
+	set := a.maintainHost
+	if o["name"] != "" {
+		r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
+		if !ok {
+			return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
+		}
+		set = r.SetMaintenance
 	}
-	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
-	if !ok {
-		return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
+	m, err := maintenanceOf(o)
+	if err != nil {
+		return err
 	}
+	return set(m)
+}
+
+// maintenanceOf is what an order asks for.
+func maintenanceOf(o web.Args) (registry.Maintenance, error) {
 	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
 	var err error
 	if m.On, err = strconv.ParseBool(o["on"]); err != nil {
-		return fmt.Errorf("on is %q, not true or false", o["on"])
+		return m, fmt.Errorf("on is %q, not true or false", o["on"])
 	}
 	if o["for"] != "" {
 		d, err := time.ParseDuration(o["for"])
 		if err != nil || d <= 0 {
-			return fmt.Errorf("for is %q, not a duration", o["for"])
+			return m, fmt.Errorf("for is %q, not a duration", o["for"])
 		}
 		m.Until = time.Now().Add(d)
 	}
 	if m.Drain && o["drain"] != "service" {
 		d, err := time.ParseDuration(o["drain"])
 		if err != nil || d <= 0 {
-			return fmt.Errorf("drain is %q, not a duration", o["drain"])
+			return m, fmt.Errorf("drain is %q, not a duration", o["drain"])
 		}
 		m.DrainFor = view.Seconds(d)
 	}
-	return r.SetMaintenance(m)
+	return m, nil
+}
+
+// maintainHost switches the maintenance of the host.
+func (a *Agent) maintainHost(m registry.Maintenance) error {
+	if err := a.hostMaint.Set(m); err != nil {
+		return err
+	}
+	log := a.log.With("on", m.On, "reason", m.Reason)
+	if !m.Until.IsZero() {
+		log = log.With("until", m.Until)
+	}
+	log.Info("maintenance of the host changed")
+	a.events.Add(event.Event{Kind: "maintenance", Subject: map[bool]string{true: "on", false: "off"}[m.On], Text: m.Reason})
+	return nil
 }
 
 // reportCheck gives a ttl check its state: name, check, state, output.

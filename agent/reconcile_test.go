@@ -138,7 +138,7 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 	}
 	handOver = a.live(t)
 	defer handOver()
-	next, err := newOrphans(a).Session(t.Context())
+	next, err := newLeftovers(a).Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

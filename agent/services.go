@@ -18,7 +18,7 @@ func (a *Agent) followServices(ctx context.Context) {
 	for {
 		list := a.services()
 		a.tellServices(list)
-		reason, maintained := a.hostMaint.reason()
+		reason, maintained := a.hostMaint.Reason()
 		var b strings.Builder
 		b.WriteString(reason)
 		for _, s := range list {

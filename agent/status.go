@@ -20,7 +20,7 @@ func (a *Agent) Status() web.Status {
 	s := web.Status{
 		Agent: web.AgentStatus{
 			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.process.started,
-			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.status(),
+			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.Status(),
 		},
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
 		Sources: a.sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),

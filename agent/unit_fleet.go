@@ -54,7 +54,7 @@ func (a *Agent) record() fleet.Record {
 		Version: a.first.Version, Since: a.process.started.UTC().Truncate(time.Second),
 		Configs: map[string]fleet.ConfigUse{}, Files: map[string]string{}, Services: map[string]fleet.ServiceUse{},
 	}
-	r.Maintenance, _ = a.hostMaint.reason()
+	r.Maintenance, _ = a.hostMaint.Reason()
 	open := a.conds.List()
 	r.Health, r.At = healthOf(open, r.Maintenance != "")
 	for _, c := range open {
@@ -114,7 +114,7 @@ func flat(snap *snapshot, bundle string) bool {
 
 // health is the health of this host.
 func (a *Agent) health() fleet.Health {
-	reason, _ := a.hostMaint.reason()
+	reason, _ := a.hostMaint.Reason()
 	h, _ := healthOf(a.conds.List(), reason != "")
 	return h
 }

@@ -88,7 +88,7 @@ func newSubscription(c *configTree) *subscription {
 	}
 	m.participant = fleet.New(fleet.Config{
 		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
-		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.reason, Owned: m.subscriber.Owned,
+		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
 		NeverCoordinate: c.agent.first.NeverCoordinate,
 	})
 	return m

@@ -39,7 +39,7 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	for _, x := range c.Execs {
 		specs = append(specs, unitSpec{kind: "exec", name: x.Name, key: execKey(x), make: func(any) unitParts { return a.execUnit(x) }})
 	}
-	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: a.left} }})
+	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: a.leftoverUnit})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
 		return a.fleetUnit(c.ID)
 	}})

@@ -28,7 +28,7 @@ func (m *subscription) report(version int64, state string, err error) {
 // a newer one.
 func (m *subscription) tell() {
 	state, err := m.last.state, m.last.err
-	if reason, _ := m.agent.hostMaint.reason(); reason != "" {
+	if reason, _ := m.agent.hostMaint.Reason(); reason != "" {
 		state, err = config.StateMaintenance, errors.New(reason)
 	}
 	m.subscriber.Report(m.last.version, state, err)
@@ -38,7 +38,7 @@ func (m *subscription) tell() {
 // host until ctx or the session ends.
 func (m *subscription) tellMaintenance(ctx context.Context, s *session.Session) error {
 	for {
-		_, changed := m.agent.hostMaint.reason()
+		_, changed := m.agent.hostMaint.Reason()
 		m.mu.Lock()
 		if m.last.state == "" {
 			m.last.state = config.StateOK

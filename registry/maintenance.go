@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,14 +34,7 @@ func loadMaintenance(path string) (Maintenance, error) {
 	if path == "" {
 		return m, nil
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // the path is the agent's own
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
-	}
-	if err != nil {
-		return m, fmt.Errorf("read maintenance: %w", err)
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
+	if err := files.LoadJSON(path, &m); err != nil {
 		return Maintenance{}, fmt.Errorf("read maintenance %s: %w", path, err)
 	}
 	return m, nil
@@ -59,11 +51,7 @@ func (m Maintenance) save(path string) error {
 		}
 		return nil
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode maintenance: %w", err)
-	}
-	if err := files.Save(path, append(data, '\n')); err != nil {
+	if err := files.SaveJSON(path, m); err != nil {
 		return fmt.Errorf("save maintenance: %w", err)
 	}
 	return nil

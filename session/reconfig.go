@@ -2,13 +2,10 @@ package session
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,23 +163,13 @@ func (m *Manager) saveServers(servers []string) error {
 	if m.store == nil {
 		return nil
 	}
-	b, err := json.Marshal(savedServers{ensemble(m.cfg), servers})
-	if err != nil {
-		return err
-	}
-	return files.Save(filepath.Join(m.store.dir, serversName), append(b, '\n'))
+	return files.SaveJSON(filepath.Join(m.store.dir, serversName), savedServers{ensemble(m.cfg), servers})
 }
 
 // loadServers loads the servers that a former process has learned.
 func (m *Manager) loadServers() error {
-	b, err := os.ReadFile(filepath.Join(m.store.dir, serversName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	var v savedServers
-	if err == nil {
-		err = json.Unmarshal(b, &v)
-	}
+	err := files.LoadJSON(filepath.Join(m.store.dir, serversName), &v)
 	for _, server := range v.Servers {
 		if _, bad := serverAddr(server); err == nil {
 			err = bad

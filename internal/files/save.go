@@ -1,11 +1,38 @@
 package files
 
-import "path/filepath"
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
 
 // Save replaces one of our own files: temporary file, sync, rename, sync of the
 // directory. The file has mode 0600 and survives a power loss. Save makes the
 // directory, and follows no link at the name. Files of users go through [Begin].
 func Save(path string, data []byte) error { return (*FS)(nil).Save(path, data) }
+
+// SaveJSON is [Save] of a value as JSON.
+func SaveJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return Save(path, append(data, '\n'))
+}
+
+// LoadJSON reads what [SaveJSON] wrote into v. Without the file v stays as it is.
+func LoadJSON(path string, v any) error {
+	data, err := os.ReadFile(path) //nolint:gosec // one of our own files
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
 
 // Note replaces one of our own files without a sync. A killed process leaves
 // the file whole; a power loss may bring the old one back.

@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/program"
+
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/proc"
 )
 
@@ -33,7 +34,7 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 	}
 	for _, b := range blocks {
 		r := s.read(b, b.At)
-		c := agent.ExecConfig{
+		c := program.Config{
 			Name: b.Name, Position: position(b.At), Command: r.command(&b.Command, vars{}), EnvFrom: r.strmap(&b.EnvFrom),
 			OnChange: r.str(&b.OnChange), Signal: r.checked(&b.Signal, "Unknown signal", checkSignal),
 			Splay: r.duration(&b.Splay), KillSignal: r.checked(&b.KillSignal, "Unknown signal", checkSignal), KillTimeout: r.duration(&b.KillTimeout),

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/program"
+
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -162,7 +164,7 @@ func leaky(show bool) *still {
 				Name: "web", State: "failed", Stage: "check", Error: secret, LastReload: &ReloadStatus{Code: 3, Error: secret},
 			}},
 			Hooks: []HookStatus{{Name: "h", Command: "backup --password " + secret, Runs: []hook.Run{{Code: 3, State: "failed", Error: secret, Output: secret}}}},
-			Execs: []ExecStatus{{Name: "p", State: "exited", Code: 3, Error: secret}},
+			Execs: []program.Status{{Name: "p", State: "exited", Code: 3, Error: secret}},
 		},
 		preview: func(string) ([]FileDiff, error) {
 			return []FileDiff{{Path: "/etc/web.conf", Lines: []string{"+password " + secret}}}, nil

@@ -3,6 +3,8 @@ package web
 import (
 	"time"
 
+	"github.com/zkagent/zkagent/internal/program"
+
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
@@ -29,7 +31,7 @@ type Status struct {
 	Elections  []ElectionStatus         `json:"elections"`
 	Templates  []TemplateStatus         `json:"templates"`
 	Hooks      []HookStatus             `json:"hooks"`
-	Execs      []ExecStatus             `json:"execs"`
+	Execs      []program.Status         `json:"execs"`
 	Settings   SettingsStatus           `json:"settings"`
 }
 
@@ -141,16 +143,4 @@ type SettingsStatus struct {
 	Loaded time.Time `json:"loaded"`
 	Files  []string  `json:"files"`
 	Error  string    `json:"error,omitempty"` // of the newest reload
-}
-
-// ExecStatus is about one supervised program.
-type ExecStatus struct {
-	Name     string    `json:"name"`
-	State    string    `json:"state"` // waiting, running, exited or stopped
-	PID      int       `json:"pid,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Starts   int       `json:"starts"`
-	Code     int       `json:"code"` // of the newest exit
-	Error    string    `json:"error,omitempty"`
-	Restarts string    `json:"on_change"`
 }

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/internal/program"
+)
+
+// execUnit makes the unit of a supervised program. It lives beside the sessions.
+func (a *Agent) execUnit(c program.Config) unitParts {
+	p := program.New(c, program.Owner{State: a.programState, Run: a.plainRun, Tell: a.metrics.exec, Ended: a.programEnded, Log: a.log})
+	return unitParts{life: p.Run, value: p}
+}
+
+// execKey is what a program is made of; its command is compared by its text.
+func execKey(c program.Config) program.Config {
+	c.Command.Args, c.Position = nil, ""
+	return c
+}
+
+// programState is the snapshot as programs see it.
+func (a *Agent) programState() program.State {
+	snap := a.loop.snapshot.Load()
+	return program.State{
+		View: snap.view, Ready: snap.complete || snap.cached, Bundles: snap.order, Next: snap.next,
+		Applied: func(bundle string) (time.Time, bool) {
+			r := snap.report(bundle)
+			return r.LastChange, r.State == "ok" || !r.LastApply.IsZero() && len(r.Files) > 0
+		},
+	}
+}
+
+// programEnded ends the agent: it was there for its program.
+func (a *Agent) programEnded(err *program.ExitError) {
+	if err == nil {
+		a.Leave()
+		return
+	}
+	select {
+	case a.process.failed <- err:
+	default: // another program was first.
+	}
+}
+
+// execStatus lists the supervised programs.
+func (a *Agent) execStatus() []program.Status {
+	list := []program.Status{}
+	for _, c := range a.cfg.Load().Execs {
+		if p, ok := a.sup.value("exec", c.Name).(*program.Program); ok {
+			if st := p.Status(); st != nil {
+				list = append(list, *st)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/leftover"
+	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+func newLeftovers(a *Agent) *leftover.Sweeper {
+	return leftover.New(leftover.Owner{
+		Session: a.sessions.Session, Present: func() leftover.Settings { return registered{a.cfg.Load(), a.log} }, Guards: a.hooks.WaitGuards, Log: a.log,
+	})
+}
+
+// leftoverUnit deletes what former settings have left.
+func (a *Agent) leftoverUnit(any) unitParts {
+	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })}
+}
+
+// registered is what settings register.
+type registered struct {
+	*Config
+	log *slog.Logger
+}
+
+// Wanted lists what units would take over, or use again, in session s.
+func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover.Wanted, error) {
+	w := &leftover.Wanted{Paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, Lines: map[string]string{}}
+	for _, c := range cfg.Services {
+		path, err := c.Own(ctx, s)
+		if _, asked := errors.AsType[*session.Error](err); asked && !session.IsPermanent(err) {
+			return nil, fmt.Errorf("service %s: %w", c.Name, err)
+		}
+		if err != nil {
+			// Its znode is not known among the others: keep all.
+			cfg.log.Warn("member of a former process not looked for", "service", c.Name, "err", err)
+			w.Dirs = append(w.Dirs, c.Group)
+			continue
+		}
+		w.Paths[path] = true
+	}
+	for _, e := range cfg.Elections {
+		line, err := recipe.Candidates(e.Path, e.Dialect, nil)
+		if err != nil {
+			w.Dirs = append(w.Dirs, e.Path)
+			continue
+		}
+		w.Lines[e.Path] = line.Mark()
+	}
+	for _, c := range cfg.Configs {
+		w.Paths[config.SubscriptionPath(c.Path, cfg.ID)] = true
+	}
+	for _, b := range cfg.Bundles {
+		if b.Reload != nil && b.Reload.Rolling != nil {
+			w.Paths[rolling.HostPath(b.Name, cfg.ID)] = true
+		}
+	}
+	// Permits of rolling reloads and of rollouts are not adopted: a host that
+	// still needs one asks again, and a permit that is kept would block the fleet.
+	return w, nil
+}
+
+// registersMore reports whether old has a service, an election or a config tree
+// that now has not.
+func registersMore(old, now *Config) bool {
+	for _, was := range old.Services {
+		if !slices.ContainsFunc(now.Services, func(n registry.ServiceConfig) bool {
+			return n.Name == was.Name && n.Group == was.Group && n.Format == was.Format && n.MemberID == was.MemberID
+		}) {
+			return true
+		}
+	}
+	for _, was := range old.Elections {
+		if !slices.ContainsFunc(now.Elections, func(n ElectionConfig) bool { return n.Path == was.Path && n.Dialect == was.Dialect }) {
+			return true
+		}
+	}
+	for _, was := range old.Configs {
+		if !slices.ContainsFunc(now.Configs, func(n config.Config) bool { return n.Path == was.Path }) {
+			return true
+		}
+	}
+	return false
+}

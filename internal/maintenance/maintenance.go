@@ -1,0 +1,113 @@
+// Package maintenance keeps whether this host as a whole is in maintenance. That of
+// one service is the registry's.
+package maintenance
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/registry"
+)
+
+// Host is the maintenance of this host: no rollout asks for its vote, starts it or
+// waits for it. It outlives the process when there is a state directory, and is safe
+// for concurrent use.
+type Host struct {
+	path string // empty: memory only
+
+	mu      sync.Mutex // mu guards everything below.
+	now     registry.Maintenance
+	changed chan struct{} // closed at the next change
+	timer   *time.Timer   // ends it by itself
+}
+
+// New reads what a former process has kept. With an error the host is not in
+// maintenance.
+func New(stateDir string) (*Host, error) {
+	h := &Host{changed: make(chan struct{})}
+	if stateDir == "" {
+		return h, nil
+	}
+	h.path = filepath.Join(stateDir, "maintenance-host.json")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := files.LoadJSON(h.path, &h.now); err != nil {
+		h.now = registry.Maintenance{}
+		return h, fmt.Errorf("read maintenance of the host: %w", err)
+	}
+	h.arm()
+	return h, nil
+}
+
+// Set switches it; what cannot be kept is not switched.
+func (h *Host) Set(m registry.Maintenance) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m.Since = time.Now()
+	if !m.On {
+		m = registry.Maintenance{}
+	}
+	if h.path != "" {
+		if err := files.SaveJSON(h.path, m); err != nil {
+			return fmt.Errorf("keep maintenance of the host: %w", err)
+		}
+	}
+	h.now = m
+	h.arm()
+	h.tell()
+	return nil
+}
+
+// arm makes the maintenance end at its time. h.mu is held.
+func (h *Host) arm() {
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	if !h.now.On || h.now.Until.IsZero() {
+		return
+	}
+	h.timer = time.AfterFunc(time.Until(h.now.Until), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.tell()
+	})
+}
+
+// tell wakes the goroutines that wait for a change. h.mu is held.
+func (h *Host) tell() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Reason is why the host is in maintenance, empty when it is not; the channel
+// is closed at the next change.
+func (h *Host) Reason() (string, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.on() {
+		return "", h.changed
+	}
+	if h.now.Reason == "" {
+		return "no reason given", h.changed
+	}
+	return h.now.Reason, h.changed
+}
+
+// on reports whether it is on now. h.mu is held.
+func (h *Host) on() bool {
+	return h.now.On && (h.now.Until.IsZero() || time.Now().Before(h.now.Until))
+}
+
+// Status is what is shown; nil: the host is not in maintenance.
+func (h *Host) Status() *registry.Maintenance {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.on() {
+		return nil
+	}
+	m := h.now
+	return &m
+}
