@@ -82,7 +82,7 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 		case err == nil:
 			return nil
 		case errors.Is(err, recipe.ErrRound):
-			return fail(exitFailed, err, "\"zkagent barrier leave\" ends a round; a barrier of another name begins a new one")
+			return fail(exitFailed, err, "\"zkagent barrier leave "+path+"\" ends a round; a barrier of another name begins a new one")
 		case bounded.Err() != nil && ctx.Err() == nil:
 			return fail(exitTemporary, fmt.Errorf("barrier %s: not passed in time", path))
 		}

@@ -80,7 +80,16 @@ func explain(err error, t target) error {
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):
-		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert\" gives a flat tree versions")
+		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert "+t.name+"\" gives a flat tree versions")
+	}
+	if _, ok := errors.AsType[*cliError](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, config.ErrFrozen):
+		return fail(exitFailed, err, "\"zkagent config unfreeze "+t.name+"\" lifts it")
+	case errors.Is(err, config.ErrConflict):
+		return fail(exitTemporary, err, "somebody else has published; look at \"zkagent config history "+t.name+"\" and plan again")
 	}
 	return err
 }

@@ -104,19 +104,27 @@ func (g *globals) tell(e *cliError) int {
 
 var quotedCommand = regexp.MustCompile(`"zkagent [^"]+"`)
 
-// hint returns a hint. It adds to the commands in the hint the flags by which this
-// command found its ensemble and settings.
+// hint prints a hint and returns it.
 func (g *globals) hint(text string) string {
-	where := strings.Join(append([]string{""}, g.whereWords()...), " ")
-	text = quotedCommand.ReplaceAllStringFunc(text, func(command string) string {
+	g.Say("hint: %s", text)
+	return g.here(text)
+}
+
+// here adds to the commands in a text the flags by which this command found its
+// ensemble and settings.
+func (g *globals) here(text string) string {
+	words := append([]string{""}, g.whereWords()...)
+	if g.addr != "" {
+		words = append(words, "--addr", term.ShellWord(g.addr))
+	}
+	where := strings.Join(words, " ")
+	return quotedCommand.ReplaceAllStringFunc(text, func(command string) string {
 		command, own, dashes := strings.Cut(strings.Trim(command, `"`), " -- ")
 		if dashes {
 			own = " -- " + own
 		}
 		return `"` + command + where + own + `"`
 	})
-	g.Say("hint: %s", text)
-	return text
 }
 
 // errorJSON prints the error as data, for machines that read standard output.
@@ -152,8 +160,8 @@ var classes = []class{
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
 	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
-	{config.ErrConflict, exitTemporary, "somebody else has published; look at \"zkagent config history\" and plan again"},
-	{config.ErrFrozen, exitFailed, "\"zkagent config unfreeze\" lifts it"},
+	{config.ErrConflict, exitTemporary, "somebody else has published; plan again"},
+	{config.ErrFrozen, exitFailed, ""},
 	{config.ErrBounds, exitFailed, "--force publishes it nevertheless"},
 	{dev.ErrSettings, exitConfig, ""},
 	{fs.ErrPermission, exitPermission, ""},

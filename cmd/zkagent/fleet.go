@@ -72,7 +72,7 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 				for _, id := range args {
 					if err := fleet.Forget(ctx, s, id); err != nil {
 						if errors.Is(err, session.ErrNoNode) {
-							return &term.HintError{Err: fmt.Errorf("no host %q is known", id), Hint: "zkagent fleet lists the hosts"}
+							return &term.HintError{Err: fmt.Errorf("no host %q is known", id), Hint: "\"zkagent fleet\" lists the hosts"}
 						}
 						return err
 					}

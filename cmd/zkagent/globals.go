@@ -35,7 +35,9 @@ type globals struct {
 }
 
 func newGlobals(in io.Reader, out, errOut io.Writer) *globals {
-	return &globals{stopSignals: func() {}, Console: term.Console{In: in, Out: out, Err: errOut, Format: "text"}}
+	g := &globals{stopSignals: func() {}, Console: term.Console{In: in, Out: out, Err: errOut, Format: "text"}}
+	g.Here = g.here
+	return g
 }
 
 // flags adds the common flags to the root command.

@@ -227,7 +227,7 @@ func TestHints_AreCommands(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range named.FindAllStringSubmatch(string(data), -1) {
-				if strings.HasPrefix(m[1], "help") || strings.HasPrefix(m[1], "registers the services") {
+				if strings.HasPrefix(m[1], "help") || strings.HasPrefix(m[1], "--help") || strings.HasPrefix(m[1], "registers the services") {
 					continue // cobra's own, and how the help begins
 				}
 				found++

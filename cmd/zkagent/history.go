@@ -110,7 +110,7 @@ func (k *past) written(path string, n int) (renderlog.File, error) {
 			}
 		}
 	}
-	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history\" shows what is kept; history_size says how much")
+	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history "+path+"\" shows what is kept; history_size says how much")
 }
 
 // historyRow is one line of history.

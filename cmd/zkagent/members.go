@@ -150,7 +150,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 	}
 	list := followers(&c, func(view.Source) bool { return true })
 	if len(list) == 0 {
-		return nil, fail(exitUsage, errors.New("no group named, and the settings have none"), "zkagent members /services/web --zk host:port")
+		return nil, fail(exitUsage, errors.New("no group named, and the settings have none"), "name one, as in \"zkagent members /services/web\"")
 	}
 	return list, nil
 }

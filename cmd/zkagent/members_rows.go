@@ -123,7 +123,7 @@ func usedMembers(s *web.Status, args []string) (view.View, error) {
 		}
 	}
 	if len(args) == 1 && len(v.Sources()) == 0 {
-		return v, fail(exitUsage, fmt.Errorf("the agent follows no group %q", args[0]), "zkagent status lists its groups")
+		return v, fail(exitUsage, fmt.Errorf("the agent follows no group %q", args[0]), "\"zkagent status\" lists its groups")
 	}
 	return v, nil
 }

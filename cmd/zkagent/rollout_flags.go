@@ -44,7 +44,7 @@ func (r *strategyFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "what a missing vote means: abort or skip")
 	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "how long a host that has started may be away")
 	f.StringVar(&r.gate, "gate", "", "path of a group that must keep its members, else the rollout pauses")
-	f.BoolVar(&r.detach, "detach", false, "propose and do not wait; \"zkagent rollout watch\" attaches again")
+	f.BoolVar(&r.detach, "detach", false, "propose and do not wait; \"zkagent rollout watch NAME\" attaches again")
 }
 
 // strategy resolves the flags for a fleet of the given size.

@@ -35,8 +35,8 @@ func refuseOpenRollout(ctx context.Context, g *globals, s *session.Session, t ta
 // openError adds hints about an open rollout.
 func openError(err error, t target) error {
 	return fail(exitTemporary, err,
-		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout rollback "+t.name+"\" goes back, and ends it; before the decision \"abort\" does",
-		"\"config publish --rollout --replace\" takes the place of one that has halted, \"--emergency\" goes past it on all hosts at once")
+		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout rollback "+t.name+"\" goes back, and ends it; before the decision \"zkagent rollout abort "+t.name+"\" does",
+		"\"zkagent config publish DIR "+t.name+" --rollout --replace\" takes the place of one that has halted, with --emergency instead it goes past it on all hosts at once")
 }
 
 // confirmName asks for the name of the config.

@@ -52,7 +52,7 @@ func followRollout(ctx context.Context, g *globals, s *session.Session, t target
 // replaced a halted one.
 func haltedHints(t target, state *fleet.State) []string {
 	if state != nil && state.Phase() == fleet.PhaseRefused {
-		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"config publish --rollout --replace\" brings a better one"}
+		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"zkagent config publish DIR " + t.name + " --rollout --replace\" brings a better one"}
 	}
 	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout rollback " + t.name + "\" goes back"}
 }

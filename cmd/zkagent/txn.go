@@ -64,9 +64,9 @@ func withTxn(ctx context.Context, g *globals, name string, fn func(context.Conte
 		case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 			return fail(exitTemporary, fmt.Errorf("transaction %s: no decision in time", path))
 		case errors.Is(err, session.ErrNoNode):
-			return fail(exitFailed, fmt.Errorf("there is no transaction %s", path), "\"zkagent txn propose\" opens one")
+			return fail(exitFailed, fmt.Errorf("there is no transaction %s", path), "\"zkagent txn propose "+path+" --sites A,B\" opens one")
 		case errors.Is(err, session.ErrNodeExists):
-			return fail(exitFailed, fmt.Errorf("there is a transaction %s already", path), "\"zkagent txn remove\" removes a decided one; a new one takes another name")
+			return fail(exitFailed, fmt.Errorf("there is a transaction %s already", path), "\"zkagent txn remove "+path+"\" removes a decided one; a new one takes another name")
 		}
 		return err
 	})

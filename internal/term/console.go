@@ -27,6 +27,10 @@ type Console struct {
 
 	NoHeaders bool // tables have no header
 
+	// Here completes the commands in what is said, so that they find what this
+	// command has found; nil: they are complete.
+	Here func(text string) string
+
 	documents int // written so far, with yaml
 }
 
@@ -60,9 +64,14 @@ func (c *Console) Colored(w io.Writer, code, s string) string {
 
 // Say talks on standard error, unless it is quiet.
 func (c *Console) Say(format string, args ...any) {
-	if !c.Quiet {
-		_, _ = fmt.Fprintf(c.Err, format+"\n", args...)
+	if c.Quiet {
+		return
 	}
+	text := fmt.Sprintf(format, args...)
+	if c.Here != nil {
+		text = c.Here(text)
+	}
+	_, _ = fmt.Fprintln(c.Err, text)
 }
 
 // Printf prints data. That a reader has gone away is seen by the signal of it.

@@ -53,7 +53,7 @@ type blameRow struct {
 // text of files: so show_output must be set, and everybody may read the file itself.
 func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 	if !s.public().all {
-		http.Error(w, "the text of files is on the host: `zkagent blame`; show_output = true shows it here", http.StatusForbidden)
+		http.Error(w, "the text of files is on the host: `zkagent blame FILE`; show_output = true shows it here", http.StatusForbidden)
 		return
 	}
 	s.servePage(w, pageSection{r.URL.EscapedPath(), "Template " + r.PathValue("name"), "blame"}, func(*Status) any {
@@ -74,7 +74,7 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 // rowsOf are the lines of a file that everybody may read.
 func rowsOf(f *blame.File) []blameRow {
 	if !readableByAll(f.Path) {
-		f.Notes = append(f.Notes, "the page shows only what everybody may read: `zkagent blame` shows it")
+		f.Notes = append(f.Notes, "the page shows only what everybody may read: `zkagent blame FILE` shows it")
 		return nil
 	}
 	var rows []blameRow
