@@ -71,9 +71,24 @@ type argument struct{ text, from string }
 // options that the script follows.
 var interpreters = map[string]string{
 	"sh": "c", "bash": "c", "dash": "c", "zsh": "c", "ksh": "c", "ash": "c", "mksh": "c", "fish": "c", "csh": "c", "tcsh": "c",
-	"su": "c", "runuser": "c", "python": "c", "python3": "c", "perl": "eE", "ruby": "e", "node": "ep", "php": "r",
-	"env": "S",
+	"rbash": "c", "yash": "c", "pwsh": "c", "su": "c", "runuser": "c",
+	"python": "c", "perl": "eE", "ruby": "e", "node": "ep", "php": "r", "lua": "e", "tclsh": "c", "expect": "c", "env": "S",
 }
+
+// joiners are programs that make one command line for a shell of all their arguments.
+var joiners = []string{"ssh", "rsh", "watch", "parallel"}
+
+// wrappers start another program, or a shell with the script that follows -c.
+var wrappers = []string{"flock", "script"}
+
+// filters are programs whose first argument is a script, and may start commands.
+var filters = []string{"awk", "gawk", "mawk", "nawk", "sed"}
+
+// programName is the name of a program without its directory and its version.
+func programName(text string) string { return strings.TrimRight(path.Base(text), "-.0123456789") }
+
+// mixed are interpreters whose options may follow other arguments.
+var mixed = []string{"su", "runuser"}
 
 // withValue are options of shells that take the next argument.
 var withValue = []string{"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
@@ -86,12 +101,33 @@ func scripted(args []argument) error {
 		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
 	}
 	for i, a := range args {
-		name := path.Base(a.text)
-		options := interpreters[name]
-		if options == "" || a.from != "" {
+		if a.from != "" {
 			continue
 		}
-		if from := inScript(args[i+1:], options, name == "su" || name == "runuser"); from != "" {
+		name := programName(a.text)
+		options, rest := interpreters[name], args[i+1:]
+		switch {
+		case slices.Contains(joiners, name):
+			if k := slices.IndexFunc(rest, func(a argument) bool { return a.from != "" }); k >= 0 {
+				return fmt.Errorf("%s is data, and %s runs all of its arguments by a shell: call a script of your own, and let that quote it", rest[k].from, name)
+			}
+			return nil
+		case slices.Contains(filters, name):
+			if from := inFilter(rest); from != "" {
+				return fmt.Errorf("%s is data and would be a part of the script of %s; pass it as a variable or on the standard input", from, name)
+			}
+			return nil
+		case slices.Contains(wrappers, name):
+			for k, a := range rest[:max(len(rest)-1, 0)] {
+				if (a.text == "--command" || len(a.text) < 4 && strings.HasPrefix(a.text, "-") && strings.HasSuffix(a.text, "c")) && rest[k+1].from != "" {
+					return inScriptError(name, rest[k+1].from)
+				}
+			}
+			continue
+		case options == "":
+			continue
+		}
+		if from := inScript(rest, options, slices.Contains(mixed, name)); from != "" {
 			return inScriptError(name, from)
 		}
 		if name != "env" {
@@ -99,6 +135,24 @@ func scripted(args []argument) error {
 		}
 	}
 	return nil
+}
+
+// inFilter returns the variable that stands in the script of a filter with these
+// arguments; empty: none.
+func inFilter(args []argument) string {
+	for i := 0; i < len(args); i++ {
+		switch text := args[i].text; {
+		case text == "-v" || text == "-F":
+			i++
+		case text == "-e" && i+1 < len(args):
+			return args[i+1].from
+		case !strings.HasPrefix(text, "-"):
+			return args[i].from
+		case text == "-f":
+			return ""
+		}
+	}
+	return ""
 }
 
 func inScriptError(name, from string) error {
