@@ -59,7 +59,7 @@ func (c *Console) Colored(w io.Writer, code, s string) string {
 	if code == "" || !c.UseColor(w) {
 		return s
 	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
+	return paint(w) + code + "m" + s + paint(w) + "0m"
 }
 
 // Say talks on standard error, unless it is quiet.

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"crypto/rand"
 	"io"
 	"os"
 	"regexp"
@@ -8,7 +9,7 @@ import (
 )
 
 // Guard returns a stream for text that others may have written. A terminal gets
-// line ends, tabs, colours and printable text from it, and everything else
+// line ends, tabs, our own colours and printable text from it, and everything else
 // escaped. What is no terminal is returned as it is.
 func Guard(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && IsTerminal(f) {
@@ -19,15 +20,26 @@ func Guard(w io.Writer) io.Writer {
 
 type guarded struct{ file *os.File }
 
-// colours are the sequences that a guard lets through: they change how a word
-// looks, and nothing else.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+// secret begins our own colours on a guarded stream. Nobody who writes into
+// ZooKeeper knows it, so nobody can hide a word or paint it like one of ours.
+var secret = "\x1b\x00" + rand.Text() + "["
+
+// colours are the sequences that a guard lets through.
+var colours = regexp.MustCompile(regexp.QuoteMeta(secret) + "[0-9;]*m")
+
+// paint is what begins a colour on the stream.
+func paint(w io.Writer) string {
+	if _, ok := w.(guarded); ok {
+		return secret
+	}
+	return "\x1b["
+}
 
 func (g guarded) Write(p []byte) (int, error) {
 	var b strings.Builder
 	text, from := string(p), 0
 	for _, at := range colours.FindAllStringIndex(text, -1) {
-		b.WriteString(Escape(text[from:at[0]]) + text[at[0]:at[1]])
+		b.WriteString(Escape(text[from:at[0]]) + "\x1b[" + text[at[0]+len(secret):at[1]])
 		from = at[1]
 	}
 	b.WriteString(Escape(text[from:]))

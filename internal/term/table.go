@@ -23,18 +23,18 @@ func (c *Console) PrintTable(t *Table) error {
 	}
 	var widths []int
 	for _, row := range rows {
-		for i, c := range row {
+		for i, text := range row {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], width(c))
+			widths[i] = max(widths[i], c.width(text))
 		}
 	}
 	var b strings.Builder
 	for _, row := range rows {
 		var line strings.Builder
-		for i, c := range row {
-			line.WriteString(cell(c) + strings.Repeat(" ", widths[i]-width(c)+2))
+		for i, text := range row {
+			line.WriteString(c.cell(text) + strings.Repeat(" ", widths[i]-c.width(text)+2))
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
@@ -42,31 +42,26 @@ func (c *Console) PrintTable(t *Table) error {
 	return err
 }
 
-// paint marks a cell that is our own word in our own colour.
-const (
-	paint   = "\x1b["
-	unpaint = paint + "0m"
-)
-
 // cell is a cell as it is printed: what others have written without controls.
-func cell(s string) string {
-	if code, word, ok := painted(s); ok {
-		return paint + code + "m" + Printable(word) + unpaint
+func (c *Console) cell(s string) string {
+	if code, word, ok := c.painted(s); ok {
+		return paint(c.Out) + code + "m" + Printable(word) + paint(c.Out) + "0m"
 	}
 	return Printable(s)
 }
 
 // painted takes a cell in our own colour apart, into the number of the colour and
 // the word.
-func painted(s string) (string, string, bool) {
-	code, word, ok := strings.Cut(strings.TrimPrefix(s, paint), "m")
-	ok = ok && strings.HasPrefix(s, paint) && strings.HasSuffix(word, unpaint) && strings.Trim(code, "0123456789;") == ""
-	return code, strings.TrimSuffix(word, unpaint), ok
+func (c *Console) painted(s string) (string, string, bool) {
+	text, begins := strings.CutPrefix(s, paint(c.Out))
+	text, ends := strings.CutSuffix(text, paint(c.Out)+"0m")
+	code, word, ok := strings.Cut(text, "m")
+	return code, word, begins && ends && ok && strings.Trim(code, "0123456789;") == ""
 }
 
 // width is how many columns a cell takes, without its colour.
-func width(s string) int {
-	if _, word, ok := painted(s); ok {
+func (c *Console) width(s string) int {
+	if _, word, ok := c.painted(s); ok {
 		s = word
 	}
 	return utf8.RuneCountInString(Printable(s))
