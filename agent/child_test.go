@@ -248,6 +248,48 @@ func TestReload_OwedAfterKill(t *testing.T) {
 	fileIs(t, b.path("a.conf"), "80")
 }
 
+// A reload that kills the agent does so three times, as often as a rollout lets it.
+// Then the old file is back, the program reads it, the agent says why and goes on.
+func TestReload_ThatKillsTheAgent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	cfg := childConfig{ID: "a", Reload: fmt.Sprintf(`cat %[1]s >> %[2]s; echo >> %[2]s; if grep -q 81 %[1]s; then kill -9 $PPID; fi`, b.path("a.conf"), b.path("log"))}
+	a := b.child(cfg)
+	fileIs(t, b.path("log"), "80\n")
+	b.set("/config/web/port", "81")
+	for range maxDeaths {
+		if err := a.cmd.Wait(); err == nil {
+			t.Fatal("the agent ended well")
+		}
+		a = b.child(cfg)
+	}
+	refused := func(s *web.Status) bool {
+		return s.Agent.State == "running" && len(s.Templates) == 1 && strings.Contains(s.Templates[0].Error, "the agent ended 3 times")
+	}
+	await(t, a.client(), "an agent that refuses the content", refused)
+	fileIs(t, b.path("a.conf"), "80")
+	fileIs(t, b.path("log"), "80\n81\n81\n81\n80\n")
+
+	// A crash for another reason does not try it again, and other content is used.
+	a.kill()
+	a = b.child(cfg)
+	await(t, a.client(), "the next agent to refuse it", refused)
+	b.set("/config/web/port", "82")
+	fileIs(t, b.path("log"), "80\n81\n81\n81\n80\n82\n")
+	fileIs(t, b.path("a.conf"), "82")
+
+	// Content that was published again after other content is tried again.
+	b.set("/config/web/port", "81")
+	if err := a.cmd.Wait(); err == nil {
+		t.Fatal("the agent ended well")
+	}
+	fileIs(t, b.path("log"), "80\n81\n81\n81\n80\n82\n81\n")
+}
+
+// maxDeaths is how many agents one content may kill.
+const maxDeaths = 3
+
 func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -38,6 +38,9 @@ func TestResume_AVersionThatKillsItsHostIsGivenUp(t *testing.T) {
 			w.await(id+" to use version 1", func() bool { return h.version() == 1 })
 		}
 		state := w.awaitPhase(name, PhaseHalted)
+		if gone := state.Gate.Host; lives[gone] != 3 || state.Hosts[gone].Lives != 3 {
+			t.Errorf("%s gives up after %d lives, its record is %+v", gone, lives[gone], state.Hosts[gone])
+		}
 		if !strings.Contains(state.Gate.Reason, "in the middle of it") {
 			t.Errorf("halted for %q", state.Gate.Reason)
 		}

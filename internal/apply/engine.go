@@ -70,6 +70,7 @@ type Engine struct {
 
 	reloads *reloads
 	owed    *owed
+	lives   *lives
 	lock    *swapLock
 
 	mu        sync.Mutex                 // mu guards recovered.
@@ -92,6 +93,7 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
 	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS })
+	e.lives = newLives(o.StateDir, func() *files.FS { return e.FS })
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }
@@ -292,6 +294,9 @@ func (t *applying) run(ctx context.Context) error {
 				return err
 			}
 			return t.afterSwap(ctx, nil)
+		}
+		if t.lives.refused(t.name, t.content) {
+			return errors.Join(fail(stageReload, 0, errLives), t.tx.Discard())
 		}
 		waited, err := t.permit(ctx)
 		if err != nil {
@@ -588,8 +593,12 @@ func (t *applying) reload(ctx context.Context, restore func() error) error {
 	if err != nil {
 		return fail(stageReload, reloadRetry, err)
 	}
+	content := t.content()
+	if err := t.lives.err(t.name, content); err != nil {
+		return fail(stageReload, 0, err)
+	}
 	req := &reloadRequest{
-		bundle: t.name, cfg: cfg, lists: lists, trigger: t.trigger(command.EventReload), splay: t.job.Bundle.Config.Splay,
+		bundle: t.name, content: content, cfg: cfg, lists: lists, trigger: t.trigger(command.EventReload), splay: t.job.Bundle.Config.Splay,
 		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
 	}
 	if cfg.Leader != "" {

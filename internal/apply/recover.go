@@ -112,6 +112,9 @@ func (e *Engine) Retain(bundles []Config) {
 // next process finds them again.
 func (e *Engine) Close() {
 	e.Wait()
+	if err := e.lives.forget(); err != nil {
+		e.Log.Warn("note of ended processes not removed", "err", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.recovered {
@@ -188,7 +191,11 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	}
 	restore := t.restore()
 	if r.New {
-		if refused = errGoesBack; !t.job.Back {
+		switch refused = t.refusedForLives(restore); {
+		case refused != nil:
+		case t.job.Back:
+			refused = errGoesBack
+		default:
 			refused = t.checkFormer(ctx)
 		}
 		if refused != nil {
@@ -210,6 +217,19 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		return refused, err
 	}
 	return errors.Join(refused, err), nil
+}
+
+// refusedForLives says why a change whose reload ended too many processes is taken
+// back; nil: it is not, or the settings say that its files stay.
+func (t *applying) refusedForLives(restore func() error) error {
+	refused := t.lives.err(t.name, t.content())
+	if refused == nil || restore == nil {
+		return nil
+	}
+	if err := t.lives.refuse(t.name); err != nil {
+		t.Log.Warn("note of a refused reload not written", "template", t.name, "err", err)
+	}
+	return refused
 }
 
 // errGoesBack is why a former change is taken back unchecked.

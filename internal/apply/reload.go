@@ -17,6 +17,7 @@ import (
 // place.
 type reloadRequest struct {
 	bundle  string
+	content string // that the program is to read
 	cfg     *ReloadConfig
 	lists   [][]string // distinct argument lists
 	trigger command.Trigger
@@ -180,6 +181,10 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 	ran := map[string]run{}
 	failed := map[*reloadRequest]error{}
 	for _, req := range batch {
+		r.noteLife(r.engine.lives.begin(req.bundle, req.content))
+		defer func() { r.noteLife(r.engine.lives.end(req.bundle)) }()
+	}
+	for _, req := range batch {
 		err := r.ledgered(ctx, req, func() error {
 			for _, args := range req.lists {
 				key := strings.Join(args, "\x00")
@@ -201,6 +206,14 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 		}
 	}
 	return failed
+}
+
+// noteLife tells that a note of a reload could not be written. The reload runs all
+// the same: at worst it ends one process more.
+func (r *reloads) noteLife(err error) {
+	if err != nil {
+		r.engine.Log.Warn("note of a reload not written", "err", err)
+	}
 }
 
 // ledgered runs the commands of a request; those of a leader-only one between two

@@ -28,6 +28,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 			continue
 		}
 		restored[req] = first
+		req.content = restoredContent
 		req.digest = files.Digest([]byte("restored " + req.digest))
 		again = append(again, req)
 	}

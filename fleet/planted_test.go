@@ -1,0 +1,147 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// plant is a fault that somebody could make, and the tests that find it.
+type plant struct {
+	what     string
+	file     string // below the repository
+	old, now string // text that occurs once, and what takes its place
+	found    string // tests that find it; empty: 300 programs of TestSeeds
+}
+
+// plants are the faults that the protocol must not have.
+var plants = []plant{
+	{"start without check(gate)", "fleet/play.go", "h.put(ctx, r, h.checkGate())\n\tif err == nil && a.looked {\n\t\ta.begun = true", "h.put(ctx, r)\n\tif err == nil && a.looked {\n\t\ta.begun = true", ""},
+	{"vote without check(gate)", "fleet/play.go", "if j.err == nil {\n\t\treturn h.put(ctx, r, h.checkGate())", "if j.err == nil {\n\t\treturn h.put(ctx, r)", ""},
+	{"ticket without check(gate)", "fleet/play.go", "return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse}, h.checkGate())", "return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse})", ""},
+	{"life without check(gate)", "fleet/play.go", "again, err := h.put(ctx, next, h.checkGate())", "again, err := h.put(ctx, next)", ""},
+	{"four lives", "fleet/host.go", "const maxLives = 3", "const maxLives = 4", "TestResume"},
+	{"a failure without its halt", "fleet/play.go", "with = append(with, session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(halted), a.gateV))", "_ = halted", ""},
+	{"a turn goes on while the rollout has halted", "fleet/play.go", "case a.gate.State != GateOpen:\n\t\treturn false, h.giveUp", "case a.gate.State == GateClosed:\n\t\treturn false, h.giveUp", ""},
+	{"grant by who is deposed", "fleet/coordinator.go", "ops := []session.Op{c.term.Guard()}", "ops := []session.Op{}", "TestCoordinator_Deposed"},
+	{"grant without check(gate)", "fleet/coordinator.go", "ops = append(ops, session.CheckOp(gatePath(c.root, c.name), c.gateV))", "_ = c", ""},
+	{"count from what was read alone", "fleet/coordinator.go", "c.take(id, r, c.records[id].version+1)", "_ = r", ""},
+	{"unknown grant forgotten", "fleet/coordinator.go", "return c.reread(ctx, sortedKeys(a.records), a.calls)", "return nil", "TestCoordinator_UnknownGrant"},
+	{"unknown grant without sync", "fleet/coordinator.go", "if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {\n\t\treturn err\n\t}\n\tpaths", "paths", "TestCoordinator_UnknownGrant"},
+	{"started counted without granted", "fleet/decide.go", "case r.State == HostGranted:\n\t\t\tplaces--", "case r.State == HostGranted:", ""},
+	{"withdrawal at version -1", "fleet/coordinator.go", "encode(a.records[id]), c.records[id].version))", "encode(a.records[id]), -1))", ""},
+	{"lost slot freed", "fleet/decide.go", "case r.State == HostStarted:\n\t\t\tplaces--", "case r.State == HostStarted && !r.Lost:\n\t\t\tplaces--", ""},
+	{"lost without a look", "fleet/decide.go", "acts[i].confirm = true", "acts[i].confirm = false", "TestCoordinator_Absence"},
+	{"no ticket while halted", "fleet/play.go", "case a.Proposal.Dry:\n\t\t\treturn false, nil\n\t\t}\n\t\treturn h.put", "case a.Proposal.Dry, a.gate.State == GateHalted:\n\t\t\treturn false, nil\n\t\t}\n\t\treturn h.put", ""},
+	{"shard of late hosts never called", "fleet/decide.go", "if len(ids) == 0 || sc.snapshots[shard] != nil {", "if len(ids) == 0 || sc.snapshots[shard] != nil || sc.gate.State != GateVoting {", ""},
+	{"shard that was empty never called", "fleet/decide.go", "if len(ids) == 0 || sc.snapshots[shard] != nil {", "if true || len(ids) == 0 || sc.snapshots[shard] != nil {", ""},
+	{"refused replacement closed", "fleet/decide.go", "if len(sc.proposal.Replaces) > 0 {\n\t\treturn nil, 0", "if len(sc.proposal.Replaces) > 99 {\n\t\treturn nil, 0", ""},
+	{"replaced records compacted", "fleet/collect.go", "case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > keepRecords:", "case name == c.name:", ""},
+	{"failed record compacted", "fleet/collect.go", "if r.State == HostFailed || r.State == HostAbort && aborts <= keepAborts {", "if r.State == HostAbort && aborts <= keepAborts {", "TestCompact"},
+	{"replaces ignored", "fleet/play.go", "for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {", "for chunk := range slices.Chunk([]string(nil), 16) {", ""},
+	{"what ready has left is replaced", "fleet/propose.go", "case o.proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:", "case false:", ""},
+	{"restart shows ready first", "fleet/host.go", "if h.ready == nil {\n\t\treturn nil\n\t}\n", "if h.ready == nil {\n\t\treturn nil\n\t}\n\tif h.p.inUse == 0 && h.job == nil {\n\t\tif err := h.show(ctx, h.ready.Generation); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n", ""},
+	{"vote before the turn ends", "fleet/host.go", "if h.p.ended != nil || h.job != nil && h.job.kind != jobVote {\n\t\t\treturn\n\t\t}", "if h.job != nil && h.job.kind != jobVote {\n\t\t\th.job = nil\n\t\t}", ""},
+	{"early adoption", "fleet/host.go", "if h.p.ended != nil || h.job != nil", "if h.job != nil", ""},
+	{"maintenance counts as caught up", "fleet/play.go", "a.caught = h.away == \"\"", "a.caught = true", "TestMaintenance_EndsWhileTheHostStarts"},
+	{"stale ready taken for superseded", "fleet/host.go", "return h.readyZxid > a.Proposal.Ready.Mzxid || ", "return h.readyZxid != a.Proposal.Ready.Mzxid || ", ""},
+	{"stale ready is no reason to wait", "fleet/host.go", "if h.readyZxid >= h.act.Proposal.Ready.Mzxid {\n\t\treturn true, nil", "if true {\n\t\treturn true, nil", ""},
+	{"emergency unchanged", "config/publish_versioned.go", "st.content.sum == m.sum && flip && !p.cfg.Emergency", "st.content.sum == m.sum && flip", ""},
+	{"emergency past the open rollout", "config/rollouts.go", "return []session.Op{session.SetOp(paths[1], data, read[1].Stat.Version), session.DeleteOp(CurrentPath(root), -1)}, nil", "return nil, nil", ""},
+	{"one draw for canaries and candidates", "fleet/path.go", "[]byte(purpose + \"/\" + rollout", "[]byte(\"/\" + rollout", "TestCanariesDiffer"},
+	{"absent canaries pass", "fleet/decide.go", "if done == 0 {", "if false {", ""},
+	{"hung host granted forever", "fleet/decide.go", "if sc.withdrawn[id] > 0 {", "if false {", ""},
+	{"bake restarted by a new coordinator", "fleet/coordinator.go", "if first {\n\t\treturn c.datePast(ctx, newest)", "if false {\n\t\treturn c.datePast(ctx, newest)", "TestCoordinator_ClockJumps"},
+	{"bake cut by a clock jump", "fleet/coordinator.go", "if r.Err != nil || r.Stat.Mzxid > c.zkZxid {", "if r.Err != nil {", "TestCoordinator_ClockJumps"},
+	{"bake cut by the time of a look", "fleet/coordinator.go", "since: time.Now()}", "since: c.looked}", ""},
+	{"commit without the gate's version", "fleet/coordinator.go", "encode(*a.gate), c.gateV))", "encode(*a.gate), -1))", ""},
+	{"commit without check(ready)", "fleet/coordinator.go", "case a.checkReady:", "case false:", ""},
+	{"commit while frozen", "fleet/coordinator.go", "if a.unfrozen {", "if false {", ""},
+	{"propose while frozen", "fleet/propose.go", "if !p.r.Dry {\n\t\tops", "if false {\n\t\tops", "TestRollout_Frozen|TestSeeds"},
+	{"propose without check(ready)", "fleet/propose.go", "session.CheckOp(config.ReadyPath(root), p.proposal.Ready.Version),\n", "", ""},
+	{"propose a version that is gone", "fleet/propose.go", "session.CheckOp(config.VersionPath(root, p.proposal.Version), -1),\n", "", ""},
+	{"proposal does not stop a collection", "fleet/propose.go", "session.SetOp(config.VersionsPath(root), nil, -1), // a garbage collection that runs starts over\n", "", ""},
+	{"collection without check(ready)", "config/gc.go", "[]string{VersionsPath(g.root), readyPath(g.root)}", "[]string{VersionsPath(g.root)}", ""},
+	{"collection without check(versions)", "config/gc.go", "[]string{VersionsPath(g.root), readyPath(g.root)}", "[]string{readyPath(g.root)}", ""},
+	{"collection takes objects first", "config/gc.go", "paths[i] = versionPath(g.root, n)\n\t\t}\n", "paths[i] = versionPath(g.root, n)\n\t\t}\n\t\tif err = g.sweepObjects(ctx, live); err != nil {\n\t\t\treturn err\n\t\t}\n", ""},
+	{"collection forgets the open rollout", "config/gc.go", "for _, name := range []string{string(open), r.Rollout} {", "for _, name := range []string{r.Rollout} {", ""},
+	{"collection forgets subscribers", "config/gc.go", "needed[a.Version] = true", "_ = a", "TestVersioned_GC"},
+	{"publish without absent(current)", "config/rollouts.go", "return Absent(CurrentPath(root)), nil", "return nil, nil", ""},
+	{"publish while frozen", "config/flip.go", "Absent(freezePath(root)), rollout", "[]session.Op{}, rollout", "TestVersioned_FreezeGuards"},
+	{"difference matched by number", "config/follow_versioned.go", "if d == nil || w.cfg.NoDelta || d.From != have.sum.String() {", "if d == nil || w.cfg.NoDelta {", "TestDelta_|TestVersioned_ReadyCarries"},
+	{"root of a difference not computed", "config/delta.go", "if next.sum != want {", "if false {", ""},
+	{"a late candidate leaves a dry run behind", "fleet/dry.go", "for range maxTries {\n\t\tif err := forgetRollout", "for range 1 {\n\t\tif err := forgetRollout", "TestDry_Candidate"},
+	{"what a late candidate makes stays", "fleet/collect.go", "case err != nil:\n\t\t\terr = forgetRollout(ctx, c.s, c.root, name)", "case err != nil:\n\t\t\terr = nil", "TestCollect_"},
+}
+
+// TestPlants plants each of the faults in a copy of the program and looks that the
+// tests find it. It takes half an hour of one processor, so it runs only with
+// PLANTED=all, or PLANTED=RE for the faults whose names match. Every run of the tests
+// looks that the faults can still be planted.
+func TestPlants(t *testing.T) {
+	repository, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pick := os.Getenv("PLANTED")
+	if pick == "all" {
+		pick = "."
+	}
+	for _, p := range plants {
+		t.Run(p.what, func(t *testing.T) {
+			file := filepath.Join(repository, filepath.FromSlash(p.file))
+			text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(text, []byte(p.old)); n != 1 {
+				t.Fatalf("%s has this %d times: %s", p.file, n, p.old)
+			}
+			if pick != "" && regexp.MustCompile(pick).MatchString(p.what) {
+				p.run(t, file, string(text))
+			}
+		})
+	}
+}
+
+// run runs the tests with the fault.
+func (p plant) run(t *testing.T, file, text string) {
+	dir := t.TempDir()
+	planted, overlay, program := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "planted.test")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string]string{planted: strings.Replace(text, p.old, p.now, 1), overlay: string(replace)} {
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := p.found
+	if tests == "" {
+		tests = "TestSeeds"
+	}
+	for _, where := range []string{".", "../config"} {
+		build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", program, where) //nolint:gosec // our own packages
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("it does not compile: %s", out)
+		}
+		run := exec.CommandContext(t.Context(), program, "-test.run", "^("+tests+")", "-test.failfast", "-test.timeout", "10m") //nolint:gosec // likewise
+		run.Dir = where
+		run.Env = append(os.Environ(), "SEEDS=300", "PLANTED=", "SEED=")
+		if out, err := run.CombinedOutput(); err != nil {
+			first := regexp.MustCompile(`(?m)^ +(--- FAIL: .*|[a-z_]+_test\.go:.*)|^panic:.*|^--- FAIL: .*`).FindAll(out, 3)
+			t.Logf("found: %.600s", bytes.Join(first, []byte("\n")))
+			return
+		}
+		if p.found == "" {
+			break // the programs are those of this package
+		}
+	}
+	t.Errorf("no test finds it: %s", tests)
+}
