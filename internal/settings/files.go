@@ -3,8 +3,10 @@ package settings
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"golang.org/x/sys/unix"
 
 	"github.com/zkagent/zkagent/template"
 )
@@ -39,6 +42,9 @@ func Expand(paths []string) ([]string, error) {
 			files = append(files, p)
 			continue
 		}
+		if openDirectory(p, 0) {
+			return nil, fmt.Errorf("every user can add settings to %s, and run commands as the agent: chmod o-w %s", p, p)
+		}
 		entries, err := os.ReadDir(p)
 		if err != nil {
 			return nil, fmt.Errorf("read settings: %w", err)
@@ -61,11 +67,42 @@ func isSettingsName(name string) bool {
 // readSettings reads a settings file. One that every user can write would let
 // every user run commands as the agent.
 func readSettings(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("%s can be written by every user, who could run commands as the agent: chmod o-w %s", name, name)
+	if err := closedToOthers(name); err != nil {
+		return nil, err
 	}
 	return readFile(name, maxFileSize)
+}
+
+// readTemplate reads a template. Who can write it decides what the agent writes.
+func readTemplate(name string) ([]byte, error) {
+	if err := closedToOthers(name); name != "" && err != nil {
+		return nil, err
+	}
+	return readFile(name, maxTemplate)
+}
+
+// closedToOthers returns an error for a file that every user can write, or replace.
+func closedToOthers(name string) error {
+	const harm = "who could act as the agent"
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil //nolint:nilerr // a pipe is its reader's; what cannot be read is told by who reads it.
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		return fmt.Errorf("%s can be written by every user, %s: chmod o-w %s", name, harm, name)
+	}
+	if dir := filepath.Dir(name); openDirectory(dir, os.ModeSticky) {
+		return fmt.Errorf("%s can be replaced by every user, %s: chmod o-w %s", name, harm, dir)
+	}
+	return nil
+}
+
+// openDirectory reports whether every user can write to a directory that has none of
+// the bits. Where nobody can write, as on a volume that is mounted to be read, the
+// mode says nothing.
+func openDirectory(dir string, bits fs.FileMode) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&bits == 0 && !errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS)
 }
 
 // readFile reads one file up to the limit.

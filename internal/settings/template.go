@@ -112,7 +112,7 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.Fi
 	case !source && !contents:
 		s.errorAt(b.At, "Template without text", "Template %q has neither source nor contents.", b.Name)
 	case source:
-		if data, err := readFile(t.Source, maxTemplate); err != nil {
+		if data, err := readTemplate(t.Source); err != nil {
 			s.errorAt(r.where(&b.Source), "Template cannot be read", "%v.", err)
 		} else if t.Source != "" {
 			s.parseTemplate(&t, string(data), origin{file: t.Source, at: r.where(&b.Source)})
