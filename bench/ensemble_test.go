@@ -58,7 +58,7 @@ func (l *agentLog) take(t *testing.T) []entry {
 // first in peace, and then while the leader of three servers dies in the middle. All
 // change, at most K at a time, and a host sends nine requests at most. What a lost
 // connection costs comes on top.
-func TestRollout_LeaderOfTheEnsembleDies(t *testing.T) {
+func TestRollout_LeaderOfTheEnsembleDies(t *testing.T) { //nolint:tparallel // The parts share the servers.
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	for _, n := range []int{1, 3, 20} {

@@ -125,9 +125,9 @@ func (r *Record) UseOf(path string) ConfigUse {
 
 // File returns the state of a template or bundle, and the version that its files use;
 // 0: unknown.
-func (r *Record) File(name string) (state string, version int64) {
+func (r *Record) File(name string) (string, int64) {
 	state, number, _ := strings.Cut(r.Files[name], "@")
-	version, _ = strconv.ParseInt(number, 10, 64)
+	version, _ := strconv.ParseInt(number, 10, 64)
 	return state, version
 }
 

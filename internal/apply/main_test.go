@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -17,9 +16,6 @@ func TestMain(m *testing.M) {
 	crashMain()
 	os.Exit(m.Run())
 }
-
-// patience bounds every wait for something that must come.
-const patience = 60 * time.Second
 
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
