@@ -71,16 +71,31 @@ func GatePath(root, name string) string { return RolloutsPath(root) + "/" + name
 // rollout is open, the operations make the transaction fail when one is opened
 // meanwhile. If the open rollout must stay, the error matches [ErrOpen].
 func CloseOps(ctx context.Context, s *session.Session, root, by string, emergency bool) ([]session.Op, error) {
-	name, _, err := s.Get(ctx, CurrentPath(root))
-	if errors.Is(err, session.ErrNoNode) {
-		return Absent(CurrentPath(root)), nil
+	for range maxTries {
+		name, _, err := s.Get(ctx, CurrentPath(root))
+		if errors.Is(err, session.ErrNoNode) {
+			return Absent(CurrentPath(root)), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("config %s: read the open rollout: %w", root, err)
+		}
+		ops, err := closeOps(ctx, s, root, string(name), by, emergency)
+		if err != nil || ops != nil {
+			return ops, err
+		}
+	}
+	return nil, fmt.Errorf("config %s: rollouts are opened and closed too fast", root)
+}
+
+// closeOps returns the operations for one rollout; nil: it is not the open one any
+// more. While its gate is not closed, it is the open one.
+func closeOps(ctx context.Context, s *session.Session, root, name, by string, emergency bool) ([]session.Op, error) {
+	paths := []string{RolloutsPath(root) + "/" + name, GatePath(root, name)}
+	read, err := s.GetMany(ctx, paths)
+	if err = cmp.Or(err, firstError(read)); errors.Is(err, session.ErrNoNode) {
+		return nil, nil // a dry run, deleted meanwhile
 	}
 	if err != nil {
-		return nil, fmt.Errorf("config %s: read the open rollout: %w", root, err)
-	}
-	paths := []string{RolloutsPath(root) + "/" + string(name), GatePath(root, string(name))}
-	read, err := s.GetMany(ctx, paths)
-	if err = cmp.Or(err, firstError(read)); err != nil {
 		return nil, fmt.Errorf("config %s: read rollout %s: %w", root, name, err)
 	}
 	var proposal struct {
@@ -89,6 +104,9 @@ func CloseOps(ctx context.Context, s *session.Session, root, by string, emergenc
 	gate := map[string]any{}
 	if err = cmp.Or(json.Unmarshal(read[0].Data, &proposal), json.Unmarshal(read[1].Data, &gate)); err != nil {
 		return nil, fmt.Errorf("config %s: rollout %s is not understood: %w", root, name, err)
+	}
+	if gate["state"] == "closed" {
+		return nil, nil
 	}
 	if !proposal.Dry && !emergency {
 		return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, name)

@@ -126,31 +126,40 @@ func (p *proposer) giveName(ctx context.Context) error {
 }
 
 // findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
+// A rollout whose gate is closed is not the open one any more.
 func (p *proposer) findOpen(ctx context.Context) error {
 	root := p.r.Root
-	name, err := Current(ctx, p.s, root)
-	if errors.Is(err, ErrNoRollout) {
+	for range maxTries {
+		name, err := Current(ctx, p.s, root)
+		if errors.Is(err, ErrNoRollout) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		proposal, err := readProposal(ctx, p.s, root, name)
+		if errors.Is(err, session.ErrNoNode) {
+			continue // a dry run, deleted meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		gate, version, err := readGate(ctx, p.s, root, name)
+		switch {
+		case err != nil:
+			return err
+		case gate.State == GateClosed:
+			continue
+		case proposal.Dry && !p.r.Dry:
+		case name != p.r.Replace:
+			return fmt.Errorf("%w: %s", ErrOpen, name)
+		case gate.State != GateHalted && gate.State != GateRefused:
+			return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
+		}
+		p.open = &openRollout{name, proposal, gate, version}
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	proposal, err := readProposal(ctx, p.s, root, name)
-	if err != nil {
-		return err
-	}
-	gate, version, err := readGate(ctx, p.s, root, name)
-	switch {
-	case err != nil:
-		return err
-	case proposal.Dry && !p.r.Dry:
-	case name != p.r.Replace:
-		return fmt.Errorf("%w: %s", ErrOpen, name)
-	case gate.State != GateHalted && gate.State != GateRefused:
-		return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
-	}
-	p.open = &openRollout{name, proposal, gate, version}
-	return nil
+	return errors.New("rollouts are opened and closed too fast")
 }
 
 // close makes the operations that close the open rollout. If ready has moved since

@@ -2,11 +2,14 @@ package fleet
 
 import (
 	"bytes"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
 )
 
 // setReady sets ready as another tool would, past all rules.
@@ -84,6 +87,82 @@ func TestReplace_WhatReadyHasLeftBehind(t *testing.T) {
 			if r.From != 3 {
 				t.Errorf("a record says %+v", r)
 			}
+		}
+	})
+}
+
+// between runs something when a session of its own has read the open rollout, and
+// before it reads that rollout's gate.
+func (w *world) between(old string, do func(s *session.Session) error, meanwhile func()) error {
+	w.t.Helper()
+	s, err := session.Dial(w.t.Context(), session.Config{Servers: []string{"late:2181"}, Timeout: 10 * time.Second, Dial: w.server.Dial})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer s.Close()
+	free, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held) })
+	w.server.Hold(func(h memzk.Held) <-chan struct{} {
+		if h.Addr != "late:2181" || !bytes.Contains(h.Body, []byte(gatePath(root, old))) {
+			return nil
+		}
+		once()
+		return free
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- do(s) }()
+	<-held
+	meanwhile()
+	w.server.Hold(nil)
+	close(free)
+	return <-ended
+}
+
+// An emergency finds a halted rollout open, which is replaced before it looks at its
+// gate. It ends the rollout that is open now, and leaves the old one as it ended.
+func TestEmergency_MeetsAReplacement(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		for _, h := range w.hosts {
+			h.fail[2] = "port in use"
+		}
+		old := w.propose(2, Strategy{Parallel: 1})
+		w.awaitPhase(old, PhaseHalted)
+		next := ""
+		var ops []session.Op
+		err := w.between(old, func(s *session.Session) error {
+			var err error
+			ops, err = config.CloseOps(t.Context(), s, root, "bob", true)
+			return err
+		}, func() { next = w.replaceWith(3, old) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := gatePath(root, next); ops[0].Path() != want {
+			t.Errorf("it closes %s, want %s", ops[0].Path(), want)
+		}
+	})
+}
+
+// A proposal finds a dry run open, in whose place another rollout is opened before it
+// looks at the dry run's gate.
+func TestPropose_MeetsAnotherBehindADryRun(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		silent := w.hosts["web-00"]
+		silent.stop()
+		_ = w.server.Create(config.SubscriptionPath(root, silent.id), nil) // called, and silent
+		w.version(2)
+		dry, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Dry: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := ""
+		w.version(4)
+		err = w.between(dry, func(s *session.Session) error {
+			_, err := Propose(t.Context(), s, Request{Root: root, Version: 4, Digest: digest})
+			return err
+		}, func() { next = w.propose(3, Strategy{Parallel: 1}) })
+		if name, currentErr := Current(t.Context(), w.desk, root); !errors.Is(err, ErrOpen) || name != next {
+			t.Errorf("it says %v; open is %s, %v, want %s", err, name, currentErr, next)
 		}
 	})
 }

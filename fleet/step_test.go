@@ -76,6 +76,29 @@ func TestCoordinator_UnknownGrant(t *testing.T) {
 	})
 }
 
+// A grant counts before it was read: the host that got it may be gone by then, and the
+// next one must wait.
+func TestCoordinator_OwnGrantsCount(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		commit := HostRecord{State: HostCommit, Version: 2, From: 1}
+		c := w.lone("r-0000000007", Gate{State: GateOpen, Wave: WaveAll}, map[string]HostRecord{"a": commit, "b": commit})
+		defer func() { c.stop(); _ = c.s.Close() }()
+		c.live = map[string]bool{"a": true, "b": true}
+		acts, _ := c.grant(c.gateV)
+		if len(acts) != 1 || len(acts[0].records) != 1 {
+			t.Fatalf("it does %+v", acts)
+		}
+		acts[0].checkReady = false // the rollout was made for another one
+		if err := c.perform(t.Context(), acts[0]); err != nil {
+			t.Fatal(err)
+		}
+		c.live = map[string]bool{"b": true}
+		if acts, _ = c.grant(c.gateV); len(acts) > 0 {
+			t.Errorf("K is 1, a has a grant, and it does %+v", acts)
+		}
+	})
+}
+
 // A host that seems to be gone is asked for again before it counts as lost: the list
 // of its shard may be old.
 func TestCoordinator_AbsenceIsConfirmed(t *testing.T) {
