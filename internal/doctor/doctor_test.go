@@ -255,6 +255,22 @@ func TestDoctor_Destination(t *testing.T) {
 	}
 }
 
+// TestUnitStateDir: the package gives a state directory from its installation on, also
+// before the unit's first start has made the directory.
+func TestUnitStateDir(t *testing.T) {
+	for sign, want := range map[string]string{
+		"var/lib/zkagent": "/var/lib/zkagent", "lib/systemd/system/zkagent.service": "/var/lib/zkagent", "lib/systemd/system/nginx.service": "",
+	} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, sign), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := unitStateDir(root); got != want {
+			t.Errorf("with %s: got %q, want %q", sign, got, want)
+		}
+	}
+}
+
 func TestJobs(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"systemctl reload nginx.service", "reload nginx.service"},

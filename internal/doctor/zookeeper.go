@@ -1,12 +1,14 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -306,16 +308,22 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 	d.add(LevelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
 }
 
-// unitStateDir is the state directory that systemd gives the agent's unit.
-const unitStateDir = "/var/lib/zkagent"
+// unitStateDir returns the state directory that systemd gives the agent's unit, or ""
+// when the unit is not installed. The directory exists only after the first start.
+func unitStateDir(root string) string {
+	const dir = "/var/lib/zkagent"
+	for _, sign := range []string{dir, "/usr/lib/systemd/system/zkagent.service", "/lib/systemd/system/zkagent.service", "/etc/systemd/system/zkagent.service"} {
+		if exists(filepath.Join(root, sign)) {
+			return dir
+		}
+	}
+	return ""
+}
 
 // stateDir checks the directory that keeps the session and the last known good
 // state.
 func (d *doctor) stateDir() {
-	dir := d.cfg.StateDir
-	if dir == "" && exists(unitStateDir) {
-		dir = unitStateDir
-	}
+	dir := cmp.Or(d.cfg.StateDir, unitStateDir("/"))
 	if dir == "" {
 		d.add(LevelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
 		return
