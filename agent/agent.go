@@ -122,7 +122,7 @@ func New(cfg Config) (*Agent, error) {
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
 	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
 		pace.Poke(a.news.record)
-		a.log.Debug("condition reworded", "code", c.Code, "subject", c.Subject, "text", c.Text)
+		a.log.Debug("condition has a new text", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
 	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.of.session, cfg.ID
@@ -134,7 +134,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	if a.hostMaint, err = maintenance.New(cfg.StateDir); err != nil {
-		log.Error("maintenance not known", "err", err)
+		log.Error("cannot read the maintenance state", "err", err)
 	}
 	a.build(&cfg)
 	a.use(&cfg)
@@ -196,7 +196,7 @@ func (a *Agent) dnsKeeper() *dns.Keeper {
 	return k
 }
 
-// DNSAddr is the address that the DNS listener has; empty: there is none.
+// DNSAddr is the address of the DNS listener, or "" without one.
 func (a *Agent) DNSAddr() string { return a.dns.Addr() }
 
 // use notes the settings in use.
@@ -216,7 +216,7 @@ func (a *Agent) use(cfg *Config) {
 // Registry is where the agent's metrics are registered. Callers may add their own.
 func (a *Agent) Registry() *prometheus.Registry { return a.metrics.reg }
 
-// HTTPAddr is the address that the HTTP listener has; empty: there is none.
+// HTTPAddr is the address of the HTTP listener, or "" without one.
 func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 
 // conditionChanged keeps metrics, events and the log in step with the open
@@ -262,7 +262,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 		old.err = err
 		a.settings.state.Store(&old)
 		a.metrics.settings(false, "")
-		a.log.Error("settings not loaded", "err", err)
+		a.log.Error("cannot load the settings", "err", err)
 		return fmt.Errorf("reload settings: %w", err)
 	}
 	a.events.Add(event.Event{Kind: "settings-loaded", Text: a.cfg.Load().Hash})
@@ -331,7 +331,7 @@ func (a *Agent) fileWatch(ctx context.Context) filewatch.Watch {
 		},
 		Changed: func() {
 			if err := a.Reload(ctx); err != nil {
-				a.log.Debug("changed settings kept out", "err", err)
+				a.log.Debug("cannot load the changed settings", "err", err)
 			}
 		},
 		Problem: func(dir string, err error) { a.conds.Set("files-not-watched", dir, err) },
@@ -366,7 +366,7 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 func (a *Agent) setLoop(ctx context.Context, cfg *Config) []*bundle {
 	bundles, err := parseBundles(cfg)
 	if err != nil {
-		a.log.Error("templates not usable", "err", err)
+		a.log.Error("cannot use the templates", "err", err)
 	}
 	for _, b := range bundles {
 		if b.Err != nil {

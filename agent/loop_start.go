@@ -60,7 +60,7 @@ func (l *loop) takeLastGood(now time.Time) {
 		b.settle.Note(now)
 	}
 	l.conds.Open("last-known-good", "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
-	l.log.Warn("running from last known good", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
+	l.log.Warn("running from the last known good state", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
 }
 
 // checkReady reports once that the first useful state is reached.

@@ -37,7 +37,7 @@ func (a *Agent) renderKeeper(stateDir string) func(string, renderlog.Record) {
 	store := renderlog.New(stateDir)
 	return func(bundle string, r renderlog.Record) {
 		if err := store.Add(bundle, r, a.cfg.Load().HistorySize); err != nil {
-			a.log.Warn("render not kept for history", "template", bundle, "err", err)
+			a.log.Warn("cannot save the render in the history", "template", bundle, "err", err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 		last, cancel := outlive(ctx, releaseLimit)
 		defer cancel()
 		if err := p.Release(last, a.sup.sessions.Session, public(failed)); err != nil {
-			a.log.Warn("permit not given back", "template", bundle, "err", err)
+			a.log.Warn("cannot return the permit", "template", bundle, "err", err)
 		}
 	}, nil
 }

@@ -137,7 +137,7 @@ func (a *Agent) decide() stopMode {
 	defer cancel()
 	job, err := systemd.Job(ctx)
 	if err != nil {
-		a.log.Debug("service manager does not tell why we stop", "err", err)
+		a.log.Debug("cannot ask the service manager why the agent stops", "err", err)
 		return stopLeave
 	}
 	if strings.Contains(job, "restart") {
@@ -208,7 +208,7 @@ func (a *Agent) quiesce() {
 			return
 		}
 	}
-	a.log.Warn("an apply did not finish in time and is ended", "grace", stopApplyGrace)
+	a.log.Warn("an apply did not finish in time, ending it", "grace", stopApplyGrace)
 }
 
 func (a *Agent) longestDrain() time.Duration {
@@ -229,7 +229,7 @@ func (a *Agent) tellReady(ctx context.Context) {
 	a.log.Info("ready", "took", time.Since(a.process.started))
 	a.events.Add(event.Event{Kind: "ready"})
 	if err := a.notify.Ready(a.Summary()); err != nil {
-		a.log.Warn("service manager not told", "err", err)
+		a.log.Warn("cannot notify the service manager", "err", err)
 	}
 	// What the start needed (settings, first renders) is given back: an agent
 	// mostly waits.

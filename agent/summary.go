@@ -60,7 +60,7 @@ func (a *Agent) Summary() string {
 	case zk.State == session.ReadOnly:
 		parts = append(parts, "ZooKeeper "+zk.Server+" read-only")
 	case s.cached:
-		parts = append(parts, "running from last known good, ZooKeeper "+zk.State.String())
+		parts = append(parts, "running from the last known good state, ZooKeeper "+zk.State.String())
 	default:
 		parts = append(parts, "ZooKeeper "+zk.State.String())
 	}

@@ -38,7 +38,7 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMargin)
 			defer cancel()
 			if err := c.Resign(ctx); err != nil {
-				a.log.Debug("not resigned", "election", e.Name, "err", err)
+				a.log.Debug("cannot resign", "election", e.Name, "err", err)
 			}
 		},
 	}

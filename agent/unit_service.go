@@ -32,7 +32,7 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain+drainMargin)
 			defer cancel()
 			if err := r.Drain(ctx); err != nil {
-				a.log.Warn("service not drained", "service", c.Name, "err", err)
+				a.log.Warn("service did not drain", "service", c.Name, "err", err)
 			}
 		},
 		replaces: func(next any) bool {

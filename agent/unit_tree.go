@@ -105,7 +105,7 @@ func (m *subscription) begin(ctx context.Context, s *session.Session, up func(vi
 		wg.Go(func() {
 			if err := run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
 				m.agent.conds.Open("rollouts-not-followed", m.cfg.Name, err.Error())
-				m.agent.log.Error("rollouts are not followed", "config", m.cfg.Name, "part", what, "err", err)
+				m.agent.log.Error("cannot follow rollouts", "config", m.cfg.Name, "part", what, "err", err)
 			}
 		})
 	}

@@ -108,7 +108,7 @@ func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
 			t.Errorf("%q is not in the story", want)
 		}
 	}
-	if strings.Contains(d.out.String(), "nothing of it was seen") {
+	if strings.Contains(d.out.String(), "no effect was seen") {
 		t.Error("a step had no effect")
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {

@@ -96,7 +96,7 @@ func (q *items) bury(ctx context.Context, it item, body []byte, version int32) e
 	switch {
 	case err == nil:
 		if q.logger != nil {
-			q.logger.Warn("an item was reserved too often and is a dead letter now", "item", child(q.dir, it.name), "dead", q.path+"-dead")
+			q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", q.path+"-dead")
 		}
 		return nil
 	case !errors.Is(err, session.ErrUnknown) && (isTaken(err) || errors.Is(err, session.ErrBadVersion)):

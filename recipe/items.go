@@ -87,7 +87,7 @@ func (q *items) skip(path string, err error) {
 	}
 	q.skipped[base(path)] = true
 	if q.logger != nil {
-		q.logger.Warn("an item of the queue cannot be used and is passed over", "path", path, "err", err)
+		q.logger.Warn("skipped an item of the queue that cannot be used", "path", path, "err", err)
 	}
 }
 

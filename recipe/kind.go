@@ -35,7 +35,7 @@ func (e *KindError) Error() string {
 // Is makes the error match ErrKind.
 func (e *KindError) Is(target error) bool { return target == ErrKind }
 
-// What a path may be used as.
+// The kinds of recipe that a path may be used as.
 const (
 	kindLock      = "lock"
 	kindRW        = "read-write lock"

@@ -13,7 +13,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// What templates do with an empty group.
+// The choices for a template while a group is empty.
 const (
 	OnEmptyKeep   = "keep"
 	OnEmptyRender = "render"
@@ -187,7 +187,7 @@ func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(*vie
 	}
 	held := !g.guard.since.IsZero()
 	if lost := g.prober.confirmed(g.guard.base); len(lost) > 0 {
-		g.log.Warn("members that were lost cannot be reached either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
+		g.log.Warn("lost members do not answer either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
 		g.guard.forget(lost)
 	}
 	set, t2 := g.guard.step(now, set)
@@ -233,7 +233,7 @@ func (g *Group) tell(u *view.Group, wasHolding bool) {
 	case !u.Holding.IsZero() && !wasHolding:
 		g.log.Warn("group lost many members at once, keeping them", "group", g.cfg.Name, "path", g.cfg.Path, "held", held, "base", len(g.guard.base))
 	case u.Holding.IsZero() && wasHolding:
-		g.log.Info("group believed again", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(u.Members))
+		g.log.Info("group uses its present members again", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(u.Members))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -211,7 +211,7 @@ func (f *groupsRun) relist(ctx context.Context) error {
 		if ctx.Err() != nil || f.s.Context().Err() != nil {
 			return err
 		}
-		f.g.log.Warn("groups not readable", "groups", f.g.cfg.Name, "path", f.g.cfg.Path, "err", err)
+		f.g.log.Warn("cannot read the groups", "groups", f.g.cfg.Name, "path", f.g.cfg.Path, "err", err)
 		f.g.setError(err.Error())
 		return nil
 	}
@@ -249,7 +249,7 @@ func (f *groupsRun) follow(ctx context.Context, name string) {
 			case <-ctx.Done():
 			}
 		}); err != nil && ctx.Err() == nil {
-			f.g.log.Debug("group not followed", "group", name, "err", err)
+			f.g.log.Debug("cannot follow a group", "group", name, "err", err)
 		}
 		f.ended <- name
 	}()

@@ -66,7 +66,7 @@ type guard struct {
 	started bool // the first set has been seen
 	now     members
 	fresh   map[memberKey]time.Time // current members that joined as new ones, and when
-	told    map[memberKey]bool      // members that announced their departure and left
+	told    map[memberKey]bool      // members that left after they had announced it
 	history []sighting              // oldest first, each smaller than the one before it
 	base    members                 // while holding
 	since   time.Time               // since when it is holding; zero: it is not

@@ -21,7 +21,7 @@ const (
 	witnesses    = 3 // registered members to test the network with
 )
 
-// What a probe found.
+// The results of a probe.
 const (
 	probeSilent  = iota // no answer: the member or the network is down
 	probeRefused        // its host refused the connection

@@ -52,7 +52,7 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil || r.s.Context().Err() != nil {
 		return err
 	}
-	r.g.log.Warn("group not readable", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
+	r.g.log.Warn("cannot read the group", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
 	r.g.mu.Lock()
 	r.g.status.Error = err.Error()
 	r.g.mu.Unlock()

@@ -69,7 +69,7 @@ func (r *reader) tooLarge() bool {
 	}
 	if large != r.large {
 		if large {
-			r.g.log.Error("group not used", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
+			r.g.log.Error("group is not used", "group", r.g.cfg.Name, "path", r.g.cfg.Path, "err", err)
 		}
 		if large && r.g.failed != nil {
 			r.g.failed()

@@ -264,7 +264,7 @@ func (r *Registrar) loadState() {
 	r.load.Do(func() {
 		m, err := loadMaintenance(r.cfg.StateFile)
 		if err != nil {
-			r.log.Error("maintenance not known", "service", r.cfg.Name, "err", err)
+			r.log.Error("cannot read the maintenance state", "service", r.cfg.Name, "err", err)
 			return
 		}
 		r.mu.Lock()
@@ -309,7 +309,7 @@ func (r *Registrar) Serve(ctx context.Context, m *session.Manager) error {
 		bounded, cancel := context.WithTimeout(life, r.cfg.Drain+serveMargin)
 		defer cancel()
 		if err := r.Drain(bounded); err != nil && life.Err() == nil {
-			r.log.Warn("service not drained", "service", r.cfg.Name, "err", err)
+			r.log.Warn("service did not drain", "service", r.cfg.Name, "err", err)
 		}
 		end()
 	})

@@ -22,7 +22,7 @@ const (
 	FormatTemplate  = "template"
 )
 
-// What happens to a member whose checks have fallen.
+// The choices for a member whose checks have fallen.
 const (
 	OnCriticalRemove = "remove" // its znode is deleted
 	OnCriticalStatus = "status" // its znode stays, with another status

@@ -52,7 +52,7 @@ func ParseACL(s string) (ACL, error) {
 	for _, c := range s[last+1:] {
 		bit := strings.IndexRune(permLetters, c)
 		if bit < 0 {
-			return ACL{}, fmt.Errorf("acl %q: permission %q is none of c, d, r, w, a", s, c)
+			return ACL{}, fmt.Errorf("acl %q: permission %q is not one of c, d, r, w, a", s, c)
 		}
 		a.Perms |= 1 << bit
 	}

@@ -376,7 +376,7 @@ func (s *Session) dialFailed(server string, err error) {
 	s.lastErr = err
 	s.mu.Unlock()
 	s.hosts.unreachable(server)
-	s.log.Debug("server not reachable", "server", server, "err", err)
+	s.log.Debug("cannot reach a server", "server", server, "err", err)
 }
 
 func (h *hosts) unreachable(server string) {

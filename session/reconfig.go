@@ -72,7 +72,7 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 		servers, w, err := s.members(ctx)
 		if err != nil {
 			if s.Context().Err() == nil && ctx.Err() == nil {
-				s.log.Warn("servers of the ensemble not known", "path", configPath, "err", err)
+				s.log.Warn("cannot read the servers of the ensemble", "path", configPath, "err", err)
 			}
 			return
 		}
@@ -81,7 +81,7 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 			m.cfg.learned.set(servers)
 			s.hosts.renew()
 			if err := m.saveServers(servers); err != nil {
-				s.log.Error("servers not kept for the next process", "err", err)
+				s.log.Error("cannot save the servers for the next process", "err", err)
 			}
 		}
 		if w.Wait(ctx) != nil {

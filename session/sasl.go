@@ -47,7 +47,7 @@ func (s *Session) keepIdentity(w *wire) {
 		wait, err := r.Renew(hostName(w.server))
 		if err != nil {
 			err = fmt.Errorf("SASL %s: %w", r.Name(), err)
-			s.log.Warn("identity not renewed", "err", err)
+			s.log.Warn("cannot renew the identity", "err", err)
 		}
 		s.met.renewed(err)
 		s.mu.Lock()

@@ -35,7 +35,7 @@ func (m *Manager) next(ctx context.Context, first bool) *Session {
 	}
 	v, err := m.store.load(m.cfg)
 	if err != nil {
-		s.log.Warn("session of the former process not used", "err", err)
+		s.log.Warn("cannot use the session of the former process", "err", err)
 		m.setError(err)
 		return s
 	}
@@ -62,7 +62,7 @@ func (m *Manager) setError(err error) {
 // the Manager may give the session out.
 func (m *Manager) connected(s *Session) bool {
 	if s.rebooted {
-		s.log.Info("session of the former boot closed with what it owns", "session", hexID(s.ID()))
+		s.log.Info("closed the session of the former boot with its ephemeral znodes", "session", hexID(s.ID()))
 		_ = s.shutdown(false)
 		return false
 	}
@@ -84,7 +84,7 @@ func (m *Manager) keep(s *Session) {
 	note := m.note
 	m.mu.Unlock()
 	if err := m.store.save(s, note); err != nil {
-		s.log.Error("session not kept for the next process", "err", err)
+		s.log.Error("cannot save the session for the next process", "err", err)
 		m.setError(err)
 	}
 }

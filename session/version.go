@@ -110,7 +110,7 @@ func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 	a.mu.Unlock()
 	version, err := s.hosts.askVersion(ctx, server)
 	if err != nil {
-		s.log.Debug("version of the server not known", "server", server, "err", err)
+		s.log.Debug("cannot learn the version of the server", "server", server, "err", err)
 		return
 	}
 	a.mu.Lock()

@@ -16,7 +16,7 @@ var errFraming = errors.New("the client library does not write one frame at a ti
 // anyway.
 func (w *wire) Write(b []byte) (int, error) {
 	if err := w.fromLibrary(b); err != nil {
-		w.s.log.Error("connection refused", "err", err)
+		w.s.log.Error("ending the connection: the client library wrote a frame that cannot be sent", "err", err)
 		w.fail(err)
 	}
 	return len(b), nil

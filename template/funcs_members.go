@@ -131,7 +131,7 @@ func withStatus(all []view.Member, wanted []string) []view.Member {
 	return members
 }
 
-// What a group's OnEmpty may be; empty means that the template says it.
+// The values of a group's OnEmpty. Empty: the template decides.
 const (
 	onEmptyKeep   = "keep"
 	onEmptyRender = "render"

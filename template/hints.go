@@ -13,7 +13,7 @@ import (
 func Undeclared(cfg Config, declared []view.Source) error {
 	trees, err := parseTrees(cfg)
 	if err != nil {
-		return nil //nolint:nilerr // Parse tells it.
+		return nil //nolint:nilerr // Parse reports it.
 	}
 	return findUses(&Template{cfg: cfg, trees: trees}).Undeclared(declared)
 }

@@ -17,7 +17,7 @@ const (
 	maxSteps         = 1 << 20          // elements of one loop, list or tree of values
 )
 
-// What the allow setting of a template may name.
+// The names that the allow setting of a template may have.
 const (
 	AllowEnv        = "env"
 	AllowFile       = "file"
@@ -54,7 +54,7 @@ type Config struct {
 	Sockaddr func(expression string) (string, error) `json:"-"`
 	// Getenv reads the environment for env; nil: that of the process.
 	LookupEnv func(name string) (string, bool) `json:"-"`
-	// Coverage notes which lines and branches are rendered; nil: nobody does.
+	// Coverage notes which lines and branches are rendered. Optional.
 	Coverage *Coverage `json:"-"`
 }
 
@@ -64,7 +64,7 @@ type Template struct {
 	trees    map[string]*parse.Tree
 	places   []place  // what guards and label checks refer to by index
 	loops    []place  // where the ranges are
-	covered  []func() // what Coverage is told, by index
+	covered  []func() // reports to Coverage, by index
 	labels   []string // that the text names as fields: .Labels.zone
 	direct   []directBody
 	bodies   []*parse.Tree // of those loops whose body is a template of its own

@@ -100,7 +100,7 @@ func TestStatus_Wide(t *testing.T) {
 zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; watches 12, reconnections 3, expired sessions 0, resumed from the former process
 template-failed web: check: nginx: unknown directive ?[2J (for 2d03h)
   in use: The last good files.
-  do: ` + "`zkagent status -o wide` has the error with the line of the template, or the words of the check. `zkagent render web --diff` tries it by hand." + `
+  do: ` + "`zkagent status -o wide` has the error with the line of the template, or the output of the check. `zkagent render web --diff` tries it by hand." + `
 KIND NAME STATE SINCE DETAIL
 service   api         failed   2d05h  10.0.0.1:80; check http: 503 broken
   check   http        critical 2d05h  503 broken

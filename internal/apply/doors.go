@@ -157,8 +157,8 @@ func (e *Engine) fresh(b *Bundle, v view.View) *applying {
 	return &applying{Engine: e, name: b.Config.Name, job: Job{Bundle: b, View: v, Old: v, First: true, Force: true}}
 }
 
-// Lines counts the lines that only one of the texts has. A line that has
-// moved is none.
+// Lines counts the lines that only one of the texts has. It does not count a line
+// that has moved.
 func Lines(old, now []byte) (added, removed int) { //nolint:nonamedreturns // two numbers need names
 	count := map[string]int{}
 	for line := range bytes.Lines(old) {

@@ -98,7 +98,7 @@ func New(o Options) *Engine {
 	return e
 }
 
-// nobody observes nothing.
+// nobody is an observer that does nothing.
 type nobody struct{}
 
 func (nobody) Rendered(string, string)             {}
@@ -399,7 +399,7 @@ func (t *applying) permit(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// What ends a wait for a permit.
+// The causes that end a wait for a permit.
 var (
 	errReplaced = errors.New("the settings of the bundle were replaced")
 	errGranted  = errors.New("the host has a turn of a rollout")

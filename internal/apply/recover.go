@@ -57,13 +57,13 @@ func (e *Engine) take(bundles []Config, r files.Recovered) {
 		if files.Name(bundles[i].Name) != r.Bundle {
 			continue
 		}
-		e.Log.Warn("change of a former process put right", "template", bundles[i].Name, "new", r.New, "reload", r.Reload)
+		e.Log.Warn("repaired an unfinished change of a former process", "template", bundles[i].Name, "new", r.New, "reload", r.Reload)
 		e.recovered[bundles[i].Name] = r
 		return
 	}
-	e.Log.Warn("change of a bundle that the settings do not have put right", "bundle", r.Bundle, "new", r.New)
+	e.Log.Warn("repaired an unfinished change of a bundle that the settings no longer name", "bundle", r.Bundle, "new", r.New)
 	if err := r.Tx.Commit(); err != nil {
-		e.Log.Warn("journal not removed", "bundle", r.Bundle, "err", err)
+		e.Log.Warn("cannot remove the journal", "bundle", r.Bundle, "err", err)
 	}
 }
 
@@ -85,7 +85,7 @@ func (e *Engine) sweep(c *Config) {
 		}
 	}
 	if err := files.Sweep(e.FS, e.journalDir(), list...); err != nil {
-		e.Log.Warn("files of a former process not removed", "template", c.Name, "err", err)
+		e.Log.Warn("cannot remove files of a former process", "template", c.Name, "err", err)
 	}
 }
 
@@ -103,7 +103,7 @@ func (e *Engine) Retain(bundles []Config) {
 			continue
 		}
 		if err := e.owed.clear(name); err != nil {
-			e.Log.Warn("note of an owed reload not removed", "template", name, "err", err)
+			e.Log.Warn("cannot remove the note of an owed reload", "template", name, "err", err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (t *applying) finishFormer(ctx context.Context) error {
 	}
 	if refused != nil {
 		// The old files are back. The newest view decides what comes next.
-		t.Log.Warn("change of a former process refused", "template", t.name, "err", refused)
+		t.Log.Warn("undid the change of a former process", "template", t.name, "err", refused)
 	}
 	if t.job.owed = t.owed.has(t.name); t.arrived {
 		t.reloads.join(t.job.key)

@@ -194,7 +194,7 @@ func (t *applying) stageRemoval(dest string) error {
 	if !mine {
 		delete(t.job.Bundle.written, dest)
 		t.Events.Add(event.Event{Kind: "file-kept", Subject: t.name, Text: dest + " is no longer wanted, but something else changed it", Warn: true})
-		t.Log.Warn("file kept that is no longer wanted", "template", t.name, "file", dest)
+		t.Log.Warn("kept a file that the template no longer wants: something else changed it", "template", t.name, "file", dest)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (t *applying) saveWritten() {
 		err = t.FS.Note(p, data) // After a crash of the host everything is compared anew.
 	}
 	if err != nil {
-		t.Log.Warn("record of written files not saved", "template", t.name, "err", err)
+		t.Log.Warn("cannot save the record of written files", "template", t.name, "err", err)
 	}
 }
 
@@ -312,7 +312,7 @@ func (e *Engine) drifted(b *Bundle) bool {
 			continue
 		}
 		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
-		e.Log.Warn("file changed by something else", "template", b.Config.Name, "file", o.dest, "drift", string(d))
+		e.Log.Warn("something else changed the file", "template", b.Config.Name, "file", o.dest, "drift", string(d))
 		repair = true
 	}
 	return repair

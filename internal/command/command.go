@@ -1,5 +1,5 @@
 // Package command is what the commands of the settings are made of: their
-// arguments, and what the agent tells them in the environment and on the
+// arguments, and what the agent passes to them in the environment and on the
 // standard input. Checks, reloads and hooks all use it; package proc runs them.
 package command
 

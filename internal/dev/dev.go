@@ -1,5 +1,5 @@
 // Package dev tries settings with a ZooKeeper in memory: it fills the server,
-// runs the agent on the settings, and tells what happens as it happens.
+// runs the agent on the settings, and prints what happens as it happens.
 //
 // Guaranteed: nothing of the host is touched unless the options say so; nothing
 // is left behind at the end.
@@ -63,7 +63,7 @@ type Options struct {
 	Load func([]string, settings.Options) (*settings.Settings, error)
 }
 
-// DefaultZooKeeper is the version of the server when nobody says otherwise.
+// DefaultZooKeeper is the default version of the server.
 const DefaultZooKeeper = memzk.DefaultVersion
 
 // ServerVersion returns the version of ZooKeeper whose ways a server has when that

@@ -13,7 +13,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// memberConfig tells where the simulated members of a name register.
+// memberConfig says where the simulated members of a name register.
 type memberConfig struct {
 	zk     session.Config
 	lookup func(name string) (group, format string)

@@ -25,12 +25,12 @@ type narrator struct {
 	services map[string]string
 	groups   map[string][]string
 	leaders  map[string]int64
-	runs     map[string]int64 // by hook: when the newest run that was told began, and whether it had ended
+	runs     map[string]int64 // by hook: when the newest printed run began, and whether it had ended
 	open     map[string]condition.Condition
 	zk       string
 	hash     string
-	changes  int // differences told so far
-	hooks    int // ended runs told so far
+	changes  int // differences printed so far
+	hooks    int // ended runs printed so far
 }
 
 func newNarrator(con *term.Console, host, server string) *narrator {
@@ -48,7 +48,7 @@ func (n *narrator) tell(format string, args ...any) {
 	n.con.Printf("-- %s%s\n", n.host, term.Printable(fmt.Sprintf(format, args...)))
 }
 
-// look tells what is new.
+// look prints what is new.
 func (n *narrator) look(s *web.Status) {
 	if n.zk != s.ZooKeeper.State {
 		if n.zk != "" || s.ZooKeeper.State != "connected" {

@@ -169,7 +169,7 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) {
 	}
 	m.Truncate(size)
 	if err := w.WriteMsg(m); err != nil {
-		s.log.Debug("dns answer not sent", "to", remote.String(), "err", err)
+		s.log.Debug("cannot send a DNS answer", "to", remote.String(), "err", err)
 	}
 	s.metrics.count(group, m.Rcode)
 }

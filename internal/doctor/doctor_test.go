@@ -160,12 +160,12 @@ func TestDoctor_ACLs(t *testing.T) {
 		{
 			"nobody may register", "",
 			map[string][]jute.ACL{"/services/web": readOnly},
-			LevelFail, "acl", "nobody that we are", "permission c",
+			LevelFail, "acl", "none of the identities", "permission c",
 		},
 		{
 			"somebody else may register", auth,
 			map[string][]jute.ACL{"/services/web": readOnly},
-			LevelFail, "acl", "nobody that we are", "zkagent zk acl /services/web",
+			LevelFail, "acl", "none of the identities", "zkagent zk acl /services/web",
 		},
 		{
 			"a config that may not be read", "",

@@ -268,7 +268,7 @@ func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL
 	case ids == nil:
 		d.add(LevelOK, "acl", about, "readable")
 	case n.write && ours&session.PermCreate == 0 && len(acl) > 0:
-		d.add(LevelFail, "acl", about, "nobody that we are may create children")
+		d.add(LevelFail, "acl", about, "none of the identities of this host may create children")
 		d.hint("give this agent's identity the permission c, or add an auth block; \"zkagent zk acl %s\" shows the ACL", n.path)
 		return false
 	default:

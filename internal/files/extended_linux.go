@@ -30,7 +30,7 @@ func readExtended(f *os.File) (extended, error) {
 	return x, err
 }
 
-// readAttribute returns nil where there is none, or no such thing.
+// readAttribute returns nil when the file has no such attribute, or the file system has no attributes.
 func readAttribute(f *os.File, name string) ([]byte, error) {
 	for {
 		n, err := unix.Fgetxattr(int(f.Fd()), name, nil)

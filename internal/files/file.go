@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// What File.Symlink may be. By default the file that a link names is replaced,
+// The values of File.Symlink. By default the file that a link names is replaced,
 // except in a directory that another user can write: there a link is refused.
 // Links on the way to the directory are treated in the same way.
 const (

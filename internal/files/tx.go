@@ -73,7 +73,7 @@ func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
 }
 
 // take makes a file a part of the change. Files of one directory share its
-// descriptor: whoever names the keys of a for_each chooses how many there are.
+// descriptor: the writer of the keys of a for_each chooses how many there are.
 func (tx *Tx) take(s *Staged) {
 	if tx.paths == nil {
 		tx.paths, tx.dirs = map[string]bool{}, map[string]*directory{}

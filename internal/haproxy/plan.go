@@ -89,7 +89,7 @@ func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
 
 func rank(s State) int { return slices.Index([]State{Ready, Drain, Maint}, s) }
 
-// free finds a slot that nobody wants, one in maintenance if there is one.
+// free finds an unused slot, preferably one in maintenance.
 func free(slots []Slot, taken []bool) int {
 	used := -1
 	for i, s := range slots {

@@ -80,7 +80,7 @@ type office struct {
 	term   int64
 }
 
-// Office is the model of an election: nobody leads beside another, and terms
+// Office is the model of an election: no two candidates lead at a time, and terms
 // never go back. A term may go on after a suspension under its number.
 var Office = porcupine.Model{
 	Init: func() any { return office{} },

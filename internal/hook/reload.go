@@ -52,7 +52,7 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 		defer cancel()
 		if err := put(final, state, run); err != nil {
-			e.Log.Warn("end of a reload not recorded", "template", req.Bundle, "err", err)
+			e.Log.Warn("cannot record the end of a reload", "template", req.Bundle, "err", err)
 		}
 	}
 	return false, finish, nil

@@ -62,7 +62,7 @@ func (r *runner) run(ctx context.Context) {
 		}
 		failures++
 		r.engine.Conditions.Open("hook-ledger", r.cfg.Name, err.Error())
-		r.log.Warn("hook ledger not usable", "hook", r.cfg.Name, "err", err)
+		r.log.Warn("cannot use the hook's ledger", "hook", r.cfg.Name, "err", err)
 		if !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 10*time.Second)) {
 			return
 		}

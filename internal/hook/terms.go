@@ -190,7 +190,7 @@ func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
 	if err != nil && ctx.Err() == nil {
 		// Without the lock this cannot be known. Such commands end with their lease,
 		// which ends before the session does.
-		e.Log.Warn("guard lock not usable", "err", err)
+		e.Log.Warn("cannot use the guard lock", "err", err)
 		err = nil
 		if !pace.Sleep(ctx, timeout) {
 			err = context.Cause(ctx)

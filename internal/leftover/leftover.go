@@ -151,13 +151,13 @@ func (w *Sweeper) sweep(ctx context.Context, s *session.Session, former []Settin
 		case err == nil || s.Context().Err() != nil:
 			return nil //nolint:nilerr // a session that has ended took with it what it owned
 		case errors.Is(err, session.ErrUnimplemented):
-			log.Debug("server does not tell what the session owns", "err", err)
+			log.Debug("cannot list the znodes of the session", "err", err)
 			return nil
 		case session.IsPermanent(err):
-			log.Warn("what the settings do not want any more stays until the session ends", "err", err)
+			log.Warn("znodes that the settings no longer name stay until the session ends", "err", err)
 			return nil
 		}
-		log.Warn("what the settings do not want any more is not yet deleted", "err", err)
+		log.Warn("cannot delete all znodes that the settings no longer name, trying again", "err", err)
 		if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 5*time.Second)) {
 			return context.Cause(ctx)
 		}
@@ -226,9 +226,9 @@ func (w *Sweeper) deleteAll(ctx context.Context, s *session.Session, paths []str
 		err := s.Delete(ctx, path, -1)
 		switch {
 		case err == nil, errors.Is(err, session.ErrNoNode):
-			w.owner.Log.Info("deleted what the settings do not want any more", "path", path)
+			w.owner.Log.Info("deleted a znode that the settings no longer name", "path", path)
 		case session.IsPermanent(err):
-			w.owner.Log.Warn("not deleted, though the settings do not want it any more", "path", path, "err", err)
+			w.owner.Log.Warn("cannot delete a znode that the settings no longer name", "path", path, "err", err)
 		default:
 			return fmt.Errorf("delete %s: %w", path, err)
 		}

@@ -14,7 +14,7 @@ import (
 // SASL DIGEST-MD5 (RFC 2831) as a server with a JAAS file does it: a challenge for
 // the first token, an answer that proves the password for the second.
 
-// What ZooKeeper's servers call themselves.
+// The names by which ZooKeeper's servers identify themselves.
 const (
 	saslRealm = "zk-sasl-md5"
 	saslURI   = "zookeeper/zk-sasl-md5"

@@ -20,7 +20,7 @@ func (s *Server) commit(steps []step) []jute.Stat {
 	return stats
 }
 
-// tell passes the steps of a transaction on.
+// tell reports the steps of a transaction to the observer.
 func (s *Server) tell(steps []step) {
 	var changes []Change
 	for i := range steps {

@@ -8,7 +8,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// What is read without an event.
+// Reads that no event causes.
 //
 // A znode that cannot be read or listed is tried again after a back-off of its own,
 // which other znodes and their events do not disturb.

@@ -35,7 +35,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Poke tells the reader of a channel of size 1 that something changed.
+// Poke wakes the reader of a channel of size 1: something changed.
 func Poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -109,7 +109,7 @@ func start(tb testing.TB, hint, name string, args ...string) *Peer {
 	tb.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
-		for range p.lines { // the reader must not be stuck with what nobody asked for
+		for range p.lines { // drain lines that no test asked for: the reader must not block
 		}
 		<-read
 		_ = cmd.Wait()

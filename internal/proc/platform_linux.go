@@ -13,7 +13,7 @@ const supported = true
 
 const bootClock = unix.CLOCK_BOOTTIME
 
-// newMemFile makes an anonymous file that nobody else can open by name.
+// newMemFile makes an anonymous file: no other process can open it by name.
 func newMemFile(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

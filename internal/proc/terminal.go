@@ -36,7 +36,7 @@ func takeTerminal(pid int) *terminal {
 		_ = file.Close()
 		return nil
 	}
-	// Who is in the background may change the foreground only while it ignores
+	// A background process may change the foreground only while it ignores
 	// TTOU. The command has started already, so it does not inherit that.
 	signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN)
 	t.lend(pid)

@@ -291,6 +291,6 @@ func (p *Program) signal(pid int) {
 		return
 	}
 	if err := syscall.Kill(pid, signalOf(p.cfg.Signal, syscall.SIGHUP)); err != nil {
-		p.Log.Warn("supervised program not signalled", "exec", p.cfg.Name, "err", err)
+		p.Log.Warn("cannot signal the supervised program", "exec", p.cfg.Name, "err", err)
 	}
 }

@@ -117,7 +117,7 @@ func Acquire(ctx context.Context, s *session.Session, cfg Config) (*Permit, erro
 			return p, nil
 		}
 		if failed := p.giveBack(ctx); failed != nil {
-			cfg.Logger.Warn("permit not given back", "template", cfg.Bundle, "err", failed)
+			cfg.Logger.Warn("cannot return the permit", "template", cfg.Bundle, "err", failed)
 		}
 		if !errors.Is(err, session.ErrNodeExists) {
 			return nil, err

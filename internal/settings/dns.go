@@ -51,7 +51,7 @@ func (s *Settings) resolveDNS(b *dnsBlock, all *root) *dns.Config {
 // dnsLabel warns of a block whose name is no DNS label.
 func (s *Settings) dnsLabel(kind, name string, at hcl.Range) {
 	if !dns.IsLabel(name) {
-		s.warnAt(at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and neither begins nor ends with -.", kind, name)
+		s.warnAt(at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and does not begin or end with -.", kind, name)
 	}
 }
 

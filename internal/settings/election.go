@@ -15,7 +15,7 @@ type electionBlock struct {
 	At        hcl.Range      `hcl:",def_range"`
 	Path      hcl.Expression `hcl:"path" is:"znode path" doc:"Where the candidates stand."`
 	Dialect   hcl.Expression `hcl:"dialect,optional" is:"string" default:"curator" enum:"curator|curator-selector|kazoo" doc:"Whose layout, when others contend on the same path: Curator's LeaderLatch or LeaderSelector, or kazoo's Election."`
-	JoinDelay hcl.Expression `hcl:"join_delay,optional" is:"duration" default:"0s" max:"1h" doc:"How long the candidate waits before it joins, on a host that should rather not lead. Nobody is deposed for another."`
+	JoinDelay hcl.Expression `hcl:"join_delay,optional" is:"duration" default:"0s" max:"1h" doc:"How long the candidate waits before it joins. Set it on a host that should lead only while others are away. A leader is never replaced because another host joins."`
 	Priority  hcl.Expression `hcl:"priority,optional" is:"number" default:"0" min:"0" max:"100" doc:"The former way to say join_delay, in session timeouts. It draws a warning."`
 }
 

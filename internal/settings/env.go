@@ -42,7 +42,7 @@ func checkVariable(name string) error {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return fmt.Errorf("%q is not the name of an environment variable", name)
 	case strings.HasPrefix(name, "ZKAGENT_"):
-		return fmt.Errorf("%s is one of the variables by which the agent tells a command why it runs: take another name", name)
+		return fmt.Errorf("the agent sets %s itself: take another name", name)
 	}
 	return nil
 }

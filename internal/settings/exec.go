@@ -19,7 +19,7 @@ type execBlock struct {
 	Command hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
 	envArgs
 	EnvFrom     hcl.Expression `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env. A variable by which a program runs code, such as PATH or LD_PRELOAD, needs allow_env."`
-	AllowEnv    hcl.Expression `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although whoever writes the key can run code by them: PATH, LD_PRELOAD, BASH_ENV, ..."`
+	AllowEnv    hcl.Expression `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although they let the writer of the key run code: PATH, LD_PRELOAD, BASH_ENV, ..."`
 	After       hcl.Expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
 	OnChange    hcl.Expression `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
 	Signal      hcl.Expression `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
@@ -51,7 +51,7 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 		allowed := r.strings(&b.AllowEnv)
 		for _, name := range sortedKeys(c.EnvFrom) {
 			if proc.RunsCode(name) && !slices.Contains(allowed, name) {
-				s.errorAt(r.where(&b.EnvFrom), "Variable runs code", "Whoever writes the key %q could run code by the variable %s; allow_env = [%q] permits it.", c.EnvFrom[name], name, name)
+				s.errorAt(r.where(&b.EnvFrom), "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
 			}
 		}
 		for _, name := range allowed {

@@ -72,7 +72,7 @@ func (s *Settings) resolveService(b *serviceBlock) registry.ServiceConfig {
 			c.Checks = append(c.Checks, check)
 		}
 	}
-	// What the formats refuse: reported once the arguments themselves are right.
+	// Report what the formats refuse only when the arguments themselves are right.
 	if len(s.Diagnostics.Errs()) == errs {
 		if err := c.Validate(); err != nil {
 			s.errorAt(b.At, "Invalid service", "%v.", err)

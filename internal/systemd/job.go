@@ -9,7 +9,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 )
 
-// ErrUnknown says that the service manager could not tell.
+// ErrUnknown says that the service manager does not know.
 var ErrUnknown = errors.New("no service manager job to be found")
 
 // Job returns the type of the job that is queued or running for the unit of

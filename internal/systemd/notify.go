@@ -1,4 +1,4 @@
-// Package systemd tells the service manager how we are, and asks it whether a
+// Package systemd reports our state to the service manager, and asks it whether a
 // stop is the first half of a restart.
 //
 // Guarantees: without a service manager everything here does nothing and

@@ -21,7 +21,7 @@ type testFile struct {
 	Data     template.Fixture  `yaml:"data"`     // for all tests of the file
 	Tests    []testCase        `yaml:"tests"`
 
-	// What timestamp and sockaddr give, in all tests of the file.
+	// The results of timestamp and sockaddr in all tests of the file.
 	Now      string            `yaml:"now"` // RFC 3339
 	Sockaddr map[string]string `yaml:"sockaddr"`
 

@@ -255,7 +255,7 @@ func swap(list []token, i int, to string) ([]token, string) {
 }
 
 // argument is the end of the argument that begins at a token: a word, a
-// string, or what is in parentheses. It is start where there is none.
+// string, or what is in parentheses. It is start if there is no string.
 func argument(list []token, start int) int {
 	if start >= len(list) {
 		return start

@@ -85,7 +85,7 @@ var ctTemplate = []string{
 	"create_dest_dirs", "error_on_missing_key", "error_fatal", "left_delimiter", "right_delimiter",
 }
 
-// id is the number of a user or a group; a negative one is none.
+// id is the number of a user or a group; a negative one means that none is set.
 func id(v any) string {
 	if s := text(v); !strings.HasPrefix(s, "-") {
 		return s

@@ -31,7 +31,7 @@ func Nerve(r *Result, name string, data []byte) (*Result, error) {
 		switch key {
 		case "services", "instance_id", "listen_port":
 		case "heartbeat_path":
-			r.note("there is no heartbeat file: readyz of the agent, or systemd's watchdog, tells that it lives")
+			r.note("there is no heartbeat file: use /readyz of the agent, or systemd's watchdog")
 		case "service_conf_dir":
 			r.note("services in %s are imported one by one, or by naming the directory", text(m[key]))
 		default:

@@ -18,7 +18,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// What is read for the pages about rollouts and locks.
+// How many rows the pages about rollouts and locks show.
 const (
 	rolloutsShown = 5
 	versionsShown = 10

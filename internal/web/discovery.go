@@ -134,7 +134,7 @@ func (s *Server) groupNow(name, status string) (groupDocument, <-chan struct{}, 
 	}
 	members, ok := view.WithStatus(g.Members, status)
 	if !ok {
-		return groupDocument{}, nil, http.StatusBadRequest, fmt.Errorf("status=%q is none of %s", status, strings.Join(view.StatusWords, ", "))
+		return groupDocument{}, nil, http.StatusBadRequest, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
 	}
 	doc := groupDocument{APIVersion: "v1", Group: name, Status: status, Held: !g.Holding.IsZero(), Members: members}
 	if status == "" {

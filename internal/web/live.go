@@ -100,7 +100,7 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 	defer pause.Stop()
 	known, text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
 	for {
-		// What follows at once belongs to the same message.
+		// Changes that follow at once belong to the same message.
 		if text == "" && !s.waitLive(r, pause.C) {
 			return
 		}

@@ -84,7 +84,7 @@ type previewed struct {
 	fault string
 }
 
-// of is the preview of a template in the present state, and why there is none.
+// of returns the preview of a template in the present state, or why there is no preview.
 func (p *previews) of(ctx context.Context, src Source, name string) ([]FileDiff, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -97,7 +97,7 @@ type Server struct {
 	relisten chan struct{} // size 1: the http block may be another
 	httpAddr atomic.Value  // string
 
-	// What is read when somebody looks.
+	// These are read when somebody opens the page.
 	followers      atomic.Int64 // open streams of the HTTP listener
 	localFollowers atomic.Int64 // open streams of the admin socket
 	fleet          fleetReader
@@ -121,7 +121,7 @@ func (s *Server) Changed() {
 	}
 }
 
-// Addr is the address that the HTTP listener has; empty: there is none.
+// Addr is the address of the HTTP listener, or "" without one.
 func (s *Server) Addr() string {
 	addr, _ := s.httpAddr.Load().(string)
 	return addr
