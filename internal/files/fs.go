@@ -179,12 +179,15 @@ func (d *directory) dress(f *os.File, name string, attr attributes, mode fs.File
 	return d.fs.do("chmod", d.join(name), func() error { return f.Chmod(attr.mode) })
 }
 
+// The user and group of this process, which owns what it creates.
+var ourUID, ourGID = os.Getuid(), os.Getgid()
+
 func (d *directory) chown(f *os.File, name string, attr attributes) error {
 	uid, gid := attr.uid, attr.gid
-	if uid == os.Getuid() {
+	if uid == ourUID {
 		uid = -1
 	}
-	if gid == os.Getgid() {
+	if gid == ourGID {
 		gid = -1
 	}
 	if uid < 0 && gid < 0 {

@@ -24,42 +24,17 @@ type walked struct {
 // user can write, a link is refused: that user could lead a privileged agent
 // to any file of the host. Symlink "follow" follows them there, too.
 //
-// Each step holds the directory open, so nothing that is exchanged behind it
-// has an effect.
+// While only root and our own user can change what is on the way, the path is
+// looked at by its name: it leads to the same directory again. From the first
+// directory on that another user can write, each step holds the directory open,
+// so nothing that is exchanged behind it has an effect.
 func walk(path, symlink string) (walked, error) {
-	rest := strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
 	w := walked{path: "/"}
-	dir, err := openPath(unix.AT_FDCWD, "/")
-	if err != nil {
-		return w, err
-	}
-	defer func() { _ = dir.Close() }()
+	rest := elements(path)
 	for links := 0; ; {
-		if w.info, err = dir.Stat(); err != nil {
+		link, err := w.steps(&rest, symlink)
+		if err != nil || link == "" {
 			return w, err
-		}
-		if len(rest) == 0 {
-			w.shared = w.shared || writableByOthers(w.info)
-			return w, nil
-		}
-		name := rest[0]
-		rest = rest[1:]
-		if name == "" || name == "." {
-			continue
-		}
-		w.shared = w.shared || writableByOthers(w.info) && !keptBySticky(dir, w.info, name)
-		next, err := openPath(int(dir.Fd()), name)
-		if err == nil {
-			_ = dir.Close()
-			dir, w.path = next, filepath.Join(w.path, name)
-			continue
-		}
-		link, isLink := readLinkAt(int(dir.Fd()), name)
-		if !isLink {
-			return w, &fs.PathError{Op: "open", Path: filepath.Join(w.path, name), Err: errors.Unwrap(err)}
-		}
-		if w.shared && symlink != SymlinkFollow {
-			return w, linkError(filepath.Join(w.path, name), link)
 		}
 		if links++; links > maxLinks {
 			return w, errCircle
@@ -67,13 +42,73 @@ func walk(path, symlink string) (walked, error) {
 		if !filepath.IsAbs(link) {
 			link = filepath.Join(w.path, link)
 		}
-		rest = append(strings.Split(strings.Trim(filepath.Clean(link), "/"), "/"), rest...)
-		if next, err = openPath(unix.AT_FDCWD, "/"); err != nil {
-			return w, err
-		}
-		_ = dir.Close()
-		dir, w.path, w.shared = next, "/", false // It was followed: each step is looked at anew.
+		rest = append(elements(link), rest...)
+		w = walked{path: "/"} // It was followed: each step is looked at anew.
 	}
+}
+
+func elements(path string) []string {
+	return strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+}
+
+// steps goes from / along names, and takes them out of rest. It returns the target
+// of a link that is to be followed.
+func (w *walked) steps(rest *[]string, symlink string) (string, error) {
+	var dir *os.File // nil: the way so far is safe
+	defer func() { _ = dir.Close() }()
+	var err error
+	if w.info, err = os.Lstat("/"); err != nil {
+		return "", err
+	}
+	for len(*rest) > 0 {
+		name := (*rest)[0]
+		*rest = (*rest)[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		path := filepath.Join(w.path, name)
+		var info fs.FileInfo
+		if dir == nil {
+			if info, err = os.Lstat(path); err != nil {
+				return "", &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+			}
+			if writableByOthers(w.info) && !keptBySticky(w.info, info) {
+				w.shared = true
+				if dir, err = openPath(unix.AT_FDCWD, w.path); err != nil {
+					return "", err
+				}
+			}
+		}
+		if dir != nil {
+			next, err := openPath(int(dir.Fd()), name)
+			link, isLink := "", false
+			if err != nil {
+				link, isLink = readLinkAt(int(dir.Fd()), name)
+			}
+			switch {
+			case isLink && symlink == SymlinkFollow:
+				return link, nil
+			case isLink:
+				return "", linkError(path, link)
+			case err != nil:
+				return "", &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+			}
+			_ = dir.Close()
+			dir = next
+			if info, err = dir.Stat(); err != nil {
+				return "", err
+			}
+		}
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			return os.Readlink(path)
+		case !info.IsDir():
+			return "", &fs.PathError{Op: "open", Path: path, Err: unix.ENOTDIR}
+		}
+		w.path, w.info = path, info
+	}
+	w.shared = w.shared || writableByOthers(w.info)
+	return "", nil
 }
 
 // openPath opens a directory for passing through; it needs no right to list it.
@@ -102,13 +137,8 @@ func writableByOthers(info fs.FileInfo) bool {
 
 // keptBySticky reports whether a name in such a directory is safe all the
 // same: in a sticky directory of root or ours, only we can replace our names.
-func keptBySticky(dir *os.File, info fs.FileInfo, name string) bool {
-	if info.Mode()&fs.ModeSticky == 0 || !trusted(info) {
-		return false
-	}
-	var st unix.Stat_t
-	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+func keptBySticky(dir, name fs.FileInfo) bool {
+	return dir.Mode()&fs.ModeSticky != 0 && trusted(dir) && trusted(name)
 }
 
 func trusted(info fs.FileInfo) bool {
