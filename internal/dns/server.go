@@ -208,6 +208,8 @@ func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func()
 	}
 	q := r.Question[0]
 	switch {
+	case r.Opcode != dns.OpcodeQuery:
+		m.Rcode = dns.RcodeNotImplemented
 	case q.Qclass != dns.ClassINET || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
 		m.Rcode = dns.RcodeRefused
 	case dns.IsSubDomain(s.domain, dns.CanonicalName(q.Name)):

@@ -284,6 +284,21 @@ func TestServer_Recursors(t *testing.T) {
 }
 
 // Sources outside the loopback get small answers beyond the rate.
+// What is not a query, as a notification of a change of zone, gets no records.
+func TestServer_OtherOpcodes(t *testing.T) {
+	s := start(t, Config{}, testState)
+	for _, opcode := range []int{dns.OpcodeIQuery, dns.OpcodeStatus, dns.OpcodeNotify, dns.OpcodeUpdate, 6} {
+		for _, network := range []string{"udp", "tcp"} {
+			m := new(dns.Msg).SetQuestion("api.group.zkagent.", dns.TypeA)
+			m.Opcode = opcode
+			r, _, err := (&dns.Client{Net: network}).Exchange(m, s.Addr().String())
+			if err != nil || r.Rcode != dns.RcodeNotImplemented || len(r.Answer) > 0 {
+				t.Errorf("opcode %d over %s: %v, %v", opcode, network, r, err)
+			}
+		}
+	}
+}
+
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	l, now := newLimiter(), time.Unix(1000, 0)
