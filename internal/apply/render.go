@@ -146,6 +146,8 @@ func (t *applying) stage() error {
 		b.written = t.loadWritten(t.name)
 	}
 	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
+	var list []files.Content
+	var staged []*output
 	whole := look || (b.Config.Check != nil && b.Config.Check.At != atSwapped)
 	for _, o := range t.outputs {
 		if !whole && !o.new && !b.taken[o.dest] {
@@ -171,11 +173,13 @@ func (t *applying) stage() error {
 				return fail(stageStage, time.Second, err)
 			}
 		}
-		if _, err := t.tx.Stage(f, o.data); err != nil {
-			return fail(stageStage, time.Second, err)
-		}
-		t.staged = append(t.staged, o)
+		list = append(list, files.Content{File: f, Data: o.data})
+		staged = append(staged, o)
 	}
+	if _, err := t.tx.StageAll(list); err != nil {
+		return fail(stageStage, time.Second, err)
+	}
+	t.staged = staged
 	for _, dest := range t.gone {
 		if err := t.stageRemoval(dest); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 )
 
 // TxConfig describes one change of the files of a bundle.
@@ -55,21 +56,72 @@ type Tx struct {
 // Begin starts a change. It does no I/O.
 func Begin(cfg TxConfig) *Tx { return &Tx{cfg: cfg} }
 
+// Content is one file of a bundle with its bytes.
+type Content struct {
+	File File
+	Data []byte
+}
+
 // Stage stages one file of the bundle.
 func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
-	if f.FS == nil {
-		f.FS = tx.cfg.FS
-	}
-	s, err := stage(f, data)
+	list, err := tx.StageAll([]Content{{f, data}})
 	if err != nil {
 		return nil, err
 	}
-	if tx.paths[s.dir.join(s.base)] {
-		s.discard()
-		return nil, fmt.Errorf("stage %s: another template of the bundle has the same destination", f.Destination)
+	return list[0], nil
+}
+
+// Files of one change that are written at the same time. Each must be durable before
+// the next step, and a file system makes many durable in about the time of one. Few
+// files are written one by one.
+const (
+	together  = 64
+	fewStaged = 16
+)
+
+// StageAll stages files of the bundle, in order. What was staged before an error is a
+// part of the change.
+func (tx *Tx) StageAll(list []Content) ([]*Staged, error) {
+	all := make([]*Staged, 0, len(list))
+	for part := range slices.Chunk(list, together) {
+		staged, errs := make([]*Staged, len(part)), make([]error, len(part))
+		one := func(i int) {
+			f := part[i].File
+			if f.FS == nil {
+				f.FS = tx.cfg.FS
+			}
+			staged[i], errs[i] = stage(f, part[i].Data)
+		}
+		if len(list) <= fewStaged {
+			for i := range part {
+				if one(i); errs[i] != nil {
+					break
+				}
+			}
+		} else {
+			var wg sync.WaitGroup
+			for i := range part {
+				wg.Go(func() { one(i) })
+			}
+			wg.Wait()
+		}
+		err := errors.Join(errs...)
+		for i, s := range staged {
+			switch {
+			case s == nil:
+			case tx.paths[s.dir.join(s.base)]:
+				s.discard()
+				err = errors.Join(err, fmt.Errorf("stage %s: another template of the bundle has the same destination", part[i].File.Destination))
+			default:
+				tx.take(s)
+				all = append(all, s)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	tx.take(s)
-	return s, nil
+	return all, nil
 }
 
 // take makes a file a part of the change. Files of one directory share its

@@ -356,6 +356,48 @@ func TestRecover_DamagedJournal(t *testing.T) {
 
 // TestTx_ManyFiles: a change of more files than the process may open leaves
 // descriptors for everything else.
+// One of many files cannot be written: nothing is left of the others.
+func TestTx_OneOfManyFails(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	full := errors.New("no space left")
+	fsys := &FS{Before: func(op, path string) error {
+		if op == "fsync" && strings.Contains(path, "file0070") {
+			return full
+		}
+		return nil
+	}}
+	var list []Content
+	for i := range 200 {
+		list = append(list, Content{File{Destination: filepath.Join(dir, fmt.Sprintf("file%04d", i))}, []byte("new")})
+	}
+	tx := Begin(TxConfig{Bundle: "b", StateDir: state, FS: fsys})
+	if _, err := tx.StageAll(list); !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+	if err := tx.Discard(); err != nil {
+		t.Error(err)
+	}
+	tx = Begin(TxConfig{Bundle: "b", StateDir: state})
+	if _, err := tx.StageAll(append(list, list[3])); err == nil {
+		t.Error("two templates with one destination")
+	}
+	if err := tx.Discard(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %d files, %v", len(left), err)
+	}
+	tx = Begin(TxConfig{Bundle: "b", StateDir: state})
+	staged, err := tx.StageAll(list)
+	if err != nil || len(staged) != len(list) || staged[199].Destination() != list[199].File.Destination {
+		t.Fatalf("%d files, %v", len(staged), err)
+	}
+	if err := errors.Join(tx.Swap(), tx.Commit()); err != nil {
+		t.Error(err)
+	}
+	want(t, filepath.Join(dir, "file0199"), "new")
+}
+
 func TestTx_ManyFiles(t *testing.T) {
 	dir := t.TempDir()
 	open := func() int {
