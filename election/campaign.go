@@ -69,7 +69,7 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *Candidate) begin(cur *candidacy) *kept {
+func (c *Candidate) begin(cur *candidacy) *keptTurn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cur = cur
@@ -96,7 +96,7 @@ func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *
 		return nil // it is gone
 	case ctx.Err() != nil && c.cfg.Keep && !errors.Is(why, ErrResigned):
 		c.mu.Lock()
-		c.old = &kept{s, participant}
+		c.old = &keptTurn{s, participant}
 		c.mu.Unlock()
 		return nil
 	}

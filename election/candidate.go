@@ -51,7 +51,7 @@ type Candidate struct {
 
 	mu  sync.Mutex // mu guards what follows
 	cur *candidacy // what Resign ends; nil: none
-	old *kept      // a znode that was kept; nil: none
+	old *keptTurn  // a znode that was kept; nil: none
 	was bool       // it has led
 }
 
@@ -75,8 +75,8 @@ type candidacy struct {
 	err    error         // of leaving; valid when done is closed
 }
 
-// kept is a participation that outlives a Run.
-type kept struct {
+// keptTurn is a participation that outlives a Run.
+type keptTurn struct {
 	s           *session.Session
 	participant *recipe.Participant
 }

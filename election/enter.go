@@ -13,7 +13,7 @@ import (
 
 // enter returns our participant: one that this session owns already, or a
 // new one after the delay.
-func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *kept) (*recipe.Participant, error) {
+func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *keptTurn) (*recipe.Participant, error) {
 	if old != nil && old.s == s {
 		return old.participant, nil // Run goes on where the last one ended
 	}

@@ -381,12 +381,6 @@ func namesBelow(ctx context.Context, s *session.Session, root string, shards ...
 	return all, nil
 }
 
-// Live returns the number of running agents.
-func Live(ctx context.Context, s *session.Session) (int, error) {
-	list, err := namesBelow(ctx, s, AgentsPath)
-	return len(list), err
-}
-
 // Agents reads every host of the fleet, the worst first. It includes known hosts
 // whose agent does not run.
 func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {

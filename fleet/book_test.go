@@ -203,7 +203,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		}
 		return
 	}
-	if !isName(name) {
+	if _, number := rolloutNumber(name); !number && !strings.HasPrefix(name, dryPrefix) {
 		return
 	}
 	if part == "" && data != nil {

@@ -169,7 +169,7 @@ func (sc *scene) vote() ([]act, time.Duration) {
 			return nil, left
 		}
 		if strategy.Absent != AbsentSkip && !sc.proposal.Dry {
-			return []act{sc.refuse(fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), some(absent)))}, 0
+			return []act{sc.refuse(fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), someNames(absent)))}, 0
 		}
 	}
 	if sc.proposal.Dry {
@@ -191,7 +191,7 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	case commits == 0:
 		return []act{sc.refuse(ErrNobody.Error() + ": all subscribers are in maintenance")}, 0
 	case len(strategy.Order) > 0 && canaries == 0:
-		return []act{sc.refuse("none of the canaries checks the version: " + some(strategy.Order))}, 0
+		return []act{sc.refuse("none of the canaries checks the version: " + someNames(strategy.Order))}, 0
 	case sc.gate.Paused:
 		return nil, 0
 	}
@@ -203,8 +203,8 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	return []act{{what: "commit", gate: &g, unfrozen: true, checkReady: true}}, 0
 }
 
-// some joins the first names.
-func some(ids []string) string {
+// someNames joins the first names.
+func someNames(ids []string) string {
 	if len(ids) > maxFailuresShown {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxFailuresShown], ", "), len(ids)-maxFailuresShown)
 	}

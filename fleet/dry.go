@@ -21,12 +21,6 @@ const dryPrefix = "dry-"
 // dryName is the name of the dry run of a version.
 func dryName(version int64) string { return fmt.Sprintf("%s%010d", dryPrefix, version) }
 
-// isName reports whether a znode below rollouts is a rollout or a dry run.
-func isName(name string) bool {
-	_, ok := rolloutNumber(name)
-	return ok || strings.HasPrefix(name, dryPrefix)
-}
-
 // dryLinger is how long the coordinator leaves a finished dry run in place, for its
 // readers.
 const dryLinger = 30 * time.Second

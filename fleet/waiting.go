@@ -37,7 +37,7 @@ func (s *State) Waiting(now time.Time) Waiting {
 		return Waiting{For: WaitPaused, Text: text}
 	case phase == PhaseVoting && s.Gate.State == GateVoting:
 		if missing := s.in(""); len(missing) > 0 {
-			return Waiting{For: WaitVotes, Text: "waiting for the votes of " + some(missing)}
+			return Waiting{For: WaitVotes, Text: "waiting for the votes of " + someNames(missing)}
 		}
 		return Waiting{For: WaitVotes, Text: "waiting for votes"}
 	case phase != PhaseRolling:
@@ -52,9 +52,9 @@ func (s *State) Waiting(now time.Time) Waiting {
 	slices.Sort(active)
 	switch lost := slices.DeleteFunc(slices.Clone(active), func(id string) bool { return !s.Hosts[id].Lost }); {
 	case len(active) > 0 && len(lost) == len(active):
-		return Waiting{For: WaitLost, Text: "waiting for " + some(lost) + ": its agent is gone"}
+		return Waiting{For: WaitLost, Text: "waiting for " + someNames(lost) + ": its agent is gone"}
 	case len(active) >= s.Proposal.Strategy.Parallel && len(ready) > 0:
-		return Waiting{For: WaitPermits, Text: "waiting for permits: " + some(active) + " at work"}
+		return Waiting{For: WaitPermits, Text: "waiting for permits: " + someNames(active) + " at work"}
 	}
 	return Waiting{}
 }

@@ -21,8 +21,8 @@ type holding interface {
 // acquire takes it, and is told how much of the room its holder takes.
 type acquire func(ctx context.Context) (holding, int, error)
 
-// held adapts an Acquire whose holders take one each.
-func held[H holding](take func(context.Context) (H, error)) acquire { return weighing(1, take) }
+// single adapts an Acquire whose holders take one each.
+func single[H holding](take func(context.Context) (H, error)) acquire { return weighing(1, take) }
 
 func weighing[H holding](weight int, take func(context.Context) (H, error)) acquire {
 	return func(ctx context.Context) (holding, int, error) {

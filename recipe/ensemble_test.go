@@ -51,16 +51,16 @@ type game func(ctx context.Context, s []*session.Session, path string) error
 func games() map[string]game {
 	return map[string]game{
 		"lock": exclusive(func(s *session.Session, path string, _ int) acquire {
-			return held(recipe.NewLock(s, recipe.LockConfig{Path: path}).Acquire)
+			return single(recipe.NewLock(s, recipe.LockConfig{Path: path}).Acquire)
 		}, 1),
 		"kazoo lock": exclusive(func(s *session.Session, path string, _ int) acquire {
-			return held(recipe.NewLock(s, recipe.LockConfig{Path: path, Dialect: recipe.Kazoo}).Acquire)
+			return single(recipe.NewLock(s, recipe.LockConfig{Path: path, Dialect: recipe.Kazoo}).Acquire)
 		}, 1),
 		"semaphore": exclusive(func(s *session.Session, path string, _ int) acquire {
-			return held(recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: 2}).Acquire)
+			return single(recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path, K: 2}).Acquire)
 		}, 2),
 		"multi-lock": exclusive(func(s *session.Session, path string, _ int) acquire {
-			return held(recipe.NewMultiLock(
+			return single(recipe.NewMultiLock(
 				recipe.NewLock(s, recipe.LockConfig{Path: path + "/b"}),
 				recipe.NewLock(s, recipe.LockConfig{Path: path + "/a"})).Acquire)
 		}, 1),

@@ -41,12 +41,12 @@ type Hold struct {
 // gets an error.
 type heldKey struct{}
 
-// held is the chain of the holds whose contexts enclose the caller's.
-type held struct {
+// heldChain is the chain of the holds whose contexts enclose the caller's.
+type heldChain struct {
 	path   string
 	shared bool
 	s      *session.Session
-	outer  *held
+	outer  *heldChain
 }
 
 // holdOptions says how a znode of ours is held.
@@ -67,8 +67,8 @@ type holdOptions struct {
 // newHold begins to hold a znode of ours whose turn it is. The hold keeps the values
 // of ctx, but does not end with it.
 func newHold(ctx context.Context, s *session.Session, dir, path string, fence int64, opts holdOptions) *Hold {
-	outer, _ := ctx.Value(heldKey{}).(*held)
-	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &held{dir, opts.shared, s, outer}))
+	outer, _ := ctx.Value(heldKey{}).(*heldChain)
+	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &heldChain{dir, opts.shared, s, outer}))
 	own, cancel := context.WithCancelCause(leased)
 	h := &Hold{
 		s: s, path: path, fence: fence, fixed: opts.fixed, ctx: own, cancel: cancel, end: end,
@@ -83,7 +83,7 @@ func newHold(ctx context.Context, s *session.Session, dir, path string, fence in
 
 // waitsForItself returns an error when the caller of ctx holds dir already.
 func waitsForItself(ctx context.Context, s *session.Session, dir string, shared bool) error {
-	h, _ := ctx.Value(heldKey{}).(*held)
+	h, _ := ctx.Value(heldKey{}).(*heldChain)
 	for ; h != nil; h = h.outer {
 		if h.path != dir || h.s != s {
 			continue

@@ -78,12 +78,12 @@ func (m *Semaphore) Path() string { return m.cfg.Path }
 // Acquire waits until a permit is ours. When ctx ends first, it returns the cause and
 // leaves nothing behind.
 func (m *Semaphore) Acquire(ctx context.Context) (*Hold, error) {
-	return one(m.acquire(ctx, 1, false))
+	return onlyHold(m.acquire(ctx, 1, false))
 }
 
 // TryAcquire takes a permit if one is free. Otherwise the error matches ErrHeld.
 func (m *Semaphore) TryAcquire(ctx context.Context) (*Hold, error) {
-	return one(m.acquire(ctx, 1, true))
+	return onlyHold(m.acquire(ctx, 1, true))
 }
 
 // AcquireN waits until n permits are ours, all at once.
@@ -105,7 +105,7 @@ func (m *Semaphore) many(ctx context.Context, n int, try bool) (*MultiHold, erro
 	return newMultiHold(ctx, holds), nil
 }
 
-func one(holds []*Hold, err error) (*Hold, error) {
+func onlyHold(holds []*Hold, err error) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}

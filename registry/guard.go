@@ -104,7 +104,7 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 	if g.cfg.Hold > 0 {
 		next = g.since.Add(g.cfg.Hold)
 	}
-	return actual.with(held(gone)), next
+	return actual.with(markGone(gone)), next
 }
 
 // follow notes new members, and members that announced their departure and left.
@@ -198,8 +198,8 @@ func (g *guard) tooMany(gone members) bool {
 	return len(gone) > 0 && float64(len(gone)) >= g.cfg.MaxLoss*float64(len(g.base))
 }
 
-// held marks members as gone.
-func held(gone members) members {
+// markGone marks members as gone.
+func markGone(gone members) members {
 	list := make(members, len(gone))
 	for i, m := range gone {
 		c := *m

@@ -15,12 +15,12 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// few is the largest number of children that are read one by one. More are read in
+// fewChildren is the largest number of children that are read one by one. More are read in
 // batches, which cost three requests for any number.
-const few = 8
+const fewChildren = 8
 
-// got is the outcome of reading one member.
-type got struct {
+// memberRead is the outcome of reading one member.
+type memberRead struct {
 	name string
 	session.WatchedResult
 }
@@ -46,15 +46,15 @@ func (r *reader) reread(ctx context.Context) error {
 
 // fetch reads the children. A name that the session rejects is an error of that
 // child only, not of the whole batch.
-func (r *reader) fetch(ctx context.Context, names []string) []got {
-	results := make([]got, len(names))
+func (r *reader) fetch(ctx context.Context, names []string) []memberRead {
+	results := make([]memberRead, len(names))
 	var many []string
 	var at []int
 	var wg sync.WaitGroup
 	for i, name := range names {
 		results[i].name = name
 		path := session.JoinPath(r.g.cfg.Path, name)
-		if len(names) > few && session.ValidatePath(path) == nil {
+		if len(names) > fewChildren && session.ValidatePath(path) == nil {
 			many, at = append(many, path), append(at, i)
 			continue
 		}
@@ -81,7 +81,7 @@ func (r *reader) fetch(ctx context.Context, names []string) []got {
 
 // take puts the data of one child into the copy. It returns an error only when ctx
 // or the session has ended. Any other error rejects just this child.
-func (r *reader) take(ctx context.Context, g got) error {
+func (r *reader) take(ctx context.Context, g memberRead) error {
 	switch {
 	case errors.Is(g.Err, session.ErrNoNode):
 		// It left between list and read; the watch of the list fires.
@@ -129,7 +129,7 @@ func (r *reader) take(ctx context.Context, g got) error {
 }
 
 // judge decodes a child and decides whether it is a member.
-func (r *reader) judge(g got) (*view.Member, error) {
+func (r *reader) judge(g memberRead) (*view.Member, error) {
 	m, err := decodeWith(r.g.dec, g.name, g.Data)
 	if err != nil {
 		return nil, err

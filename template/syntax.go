@@ -32,15 +32,6 @@ var syntaxes = map[string]func([]byte) error{
 // Syntaxes returns the names of the syntaxes that this package can check.
 func Syntaxes() []string { return slices.Sorted(maps.Keys(syntaxes)) }
 
-// CheckSyntax parses data as the named syntax; more are further parsers.
-func CheckSyntax(name string, data []byte, more map[string]func([]byte) error) error {
-	check, err := syntaxCheck(name, more)
-	if err != nil || check == nil {
-		return err
-	}
-	return check(data)
-}
-
 // guarded looks at a text before it is parsed.
 func guarded(check func([]byte) error) func([]byte) error {
 	return func(b []byte) error {

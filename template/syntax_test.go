@@ -22,10 +22,10 @@ func TestCheckSyntax(t *testing.T) {
 		{"none", "x", ""},
 		{"", "x", ""},
 	} {
-		if err := CheckSyntax(c.syntax, []byte(c.good), nil); err != nil {
+		if err := checkSyntax(c.syntax, []byte(c.good), nil); err != nil {
 			t.Errorf("%s: %q: %v", c.syntax, c.good, err)
 		}
-		if err := CheckSyntax(c.syntax, []byte(c.bad), nil); err == nil && c.bad != "" {
+		if err := checkSyntax(c.syntax, []byte(c.bad), nil); err == nil && c.bad != "" {
 			t.Errorf("%s: %q has no error", c.syntax, c.bad)
 		}
 	}

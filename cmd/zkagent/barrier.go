@@ -98,7 +98,7 @@ func enterBarrier(whole, bounded context.Context, g *globals, s *session.Session
 	if err != nil || len(command) == 0 {
 		return err
 	}
-	err = runHeld(whole, g, held{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
+	err = runHeld(whole, g, heldCommand{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
 	if lerr := b.Leave(whole, h); err == nil {
 		err = lerr
 	}

@@ -25,8 +25,8 @@ const (
 	exitNotFound      = 127
 )
 
-// held is a hold that a command runs under: a lock, a permit or a term.
-type held struct {
+// heldCommand is a hold that a command runs under: a lock, a permit or a term.
+type heldCommand struct {
 	what  string // for messages: "lock /locks/x"
 	ctx   context.Context
 	s     *session.Session
@@ -45,7 +45,7 @@ const killAfter = 10 * time.Second
 // process gets. A guard process ends the command when the lease runs out, even if
 // this process has died. So the command is gone before another process can get the
 // hold.
-func runHeld(ctx context.Context, g *globals, h held, args []string) error {
+func runHeld(ctx context.Context, g *globals, h heldCommand, args []string) error {
 	signals, done := passSignals()
 	defer done()
 	if ctx.Err() != nil {
@@ -110,7 +110,7 @@ func runFree(ctx context.Context, g *globals, args []string) error {
 	if own.Err() != nil {
 		return context.Cause(own)
 	}
-	return childError(own, g, held{ctx: own}, args, r, err)
+	return childError(own, g, heldCommand{ctx: own}, args, r, err)
 }
 
 // passedOn lists the signals that we pass to a command. CONT means that the shell
@@ -135,7 +135,7 @@ func childStreams(console *term.Console, signals <-chan os.Signal, killAfter tim
 }
 
 // childError converts the result of a command into our exit code.
-func childError(ctx context.Context, g *globals, h held, args []string, r proc.Result, err error) error {
+func childError(ctx context.Context, g *globals, h heldCommand, args []string, r proc.Result, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:

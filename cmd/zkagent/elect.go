@@ -146,7 +146,7 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 	case l := <-terms:
 		notice.Stop()
 		g.Say("leading %s, term %d", path, l.term.ID)
-		err := runHeld(ctx, g, held{
+		err := runHeld(ctx, g, heldCommand{
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
 			env: []string{"ZKAGENT_ELECTION=" + path}, killAfter: o.killAfter,
 		}, command)

@@ -116,7 +116,7 @@ func runLock(ctx context.Context, g *globals, name string, command []string, o l
 				return fail(exitFailed, fmt.Errorf("write fence: %w", err))
 			}
 		}
-		return runHeld(ctx, g, held{
+		return runHeld(ctx, g, heldCommand{
 			what: "lock " + path, ctx: h.Context(), s: s, fence: h.Fence(), killAfter: o.killAfter,
 			env: []string{"ZKAGENT_LOCK_NAME=" + name, "ZKAGENT_LOCK_PATH=" + path},
 		}, command)

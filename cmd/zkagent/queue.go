@@ -241,7 +241,7 @@ func processItem(ctx context.Context, g *globals, s *session.Session, path strin
 	defer in.Close()
 	child := *g
 	child.In = in
-	err = runHeld(ctx, &child, held{
+	err = runHeld(ctx, &child, heldCommand{
 		what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
 	}, command)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -95,8 +95,8 @@ func newReservation() (string, error) {
 	return os.MkdirTemp(root, "r-") // 0700
 }
 
-// kept is a session that is handed from one process to the next.
-type kept struct {
+// handedSession is a session that is handed from one process to the next.
+type handedSession struct {
 	m    *session.Manager
 	s    *session.Session
 	stop context.CancelFunc
@@ -104,7 +104,7 @@ type kept struct {
 }
 
 // keptSession opens a session whose state is in dir, or takes it up again.
-func keptSession(ctx context.Context, g *globals, dir string) (*kept, error) {
+func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, error) {
 	c, _, err := g.zkConfig()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func keptSession(ctx context.Context, g *globals, dir string) (*kept, error) {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	k := &kept{m: m, stop: stop, done: make(chan error, 1)}
+	k := &handedSession{m: m, stop: stop, done: make(chan error, 1)}
 	go func() { k.done <- m.Run(run) }()
 	limit := connectTimeout
 	if g.timeout > 0 {
@@ -130,7 +130,7 @@ func keptSession(ctx context.Context, g *globals, dir string) (*kept, error) {
 }
 
 // end closes the session, unless HandOver has left it to the next process.
-func (k *kept) end() error {
+func (k *handedSession) end() error {
 	k.stop()
 	return <-k.done
 }
@@ -215,7 +215,7 @@ func queueEnd(ctx context.Context, g *globals, id string, fn func(*recipe.Reserv
 	return err
 }
 
-func (k *kept) endReservation(ctx context.Context, fn func(*recipe.Reservation, context.Context) error) error {
+func (k *handedSession) endReservation(ctx context.Context, fn func(*recipe.Reservation, context.Context) error) error {
 	if !k.s.Resumed() {
 		return fmt.Errorf("its session is over: %w", recipe.ErrNotHeld)
 	}

@@ -90,7 +90,7 @@ change costs one request, whatever the size of the tree.`,
 func watchZnode(ctx context.Context, console *term.Console, s *session.Session, path string, command []string, o watchOptions) error {
 	var last watched
 	for seen := 0; ; {
-		now, w, err := look(ctx, s, path, o.children)
+		now, w, err := readWatched(ctx, s, path, o.children)
 		if err != nil {
 			return err
 		}
@@ -124,8 +124,8 @@ func (w watched) equal(o watched) bool {
 	return w.Exists == o.Exists && w.Mzxid == o.Mzxid && w.Version == o.Version && slices.Equal(w.Children, o.Children)
 }
 
-// look reads the state together with the watch for the next one.
-func look(ctx context.Context, s *session.Session, path string, children bool) (watched, *session.Watch, error) {
+// readWatched reads the state together with the watch for the next one.
+func readWatched(ctx context.Context, s *session.Session, path string, children bool) (watched, *session.Watch, error) {
 	for {
 		state := watched{Path: path, Exists: true}
 		var w *session.Watch

@@ -52,7 +52,7 @@ func zkReading(g *globals, use, short string, run func(context.Context, *term.Co
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 				ctx, cancel := g.patience(ctx, 0)
 				defer cancel()
-				return gone(ctx, s, path, run(ctx, &g.Console, s, path))
+				return hintNearby(ctx, s, path, run(ctx, &g.Console, s, path))
 			})
 		},
 	}
@@ -229,7 +229,7 @@ func setACL(whole context.Context, g *globals, s *session.Session, path string, 
 	defer cancel()
 	_, stat, err := s.GetACL(ctx, path)
 	if err != nil {
-		return gone(ctx, s, path, err)
+		return hintNearby(ctx, s, path, err)
 	}
 	list := []doctor.OpenZnode{{Path: path, Version: stat.Aversion}}
 	if recursive {
@@ -245,7 +245,7 @@ func setACL(whole context.Context, g *globals, s *session.Session, path string, 
 	// Deepest first: if we stop half-way, we still have the right to continue.
 	for _, z := range slices.Backward(list) {
 		if _, err := s.SetACL(ctx, z.Path, acl, z.Version); err != nil && (z.Path == path || !errors.Is(err, session.ErrNoNode)) {
-			return gone(ctx, s, z.Path, err)
+			return hintNearby(ctx, s, z.Path, err)
 		}
 	}
 	return nil

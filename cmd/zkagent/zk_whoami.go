@@ -62,7 +62,7 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 	for _, path := range paths {
 		acl, _, err := s.GetACL(ctx, path)
 		if err != nil && !errors.Is(err, session.ErrNoAuth) {
-			return nil, gone(ctx, s, path, err)
+			return nil, hintNearby(ctx, s, path, err)
 		}
 		rows = append(rows, identityRow{Path: path, Permissions: session.FormatPermissions(s.Permissions(acl, ids))})
 	}

@@ -40,7 +40,7 @@ func zkWriting(g *globals) []*cobra.Command {
 					if ok, err := g.confirm(whole, c.Name()+" "+args[0]); err != nil || !ok {
 						return err
 					}
-					return gone(ctx, s, args[0], run(ctx, s, args))
+					return hintNearby(ctx, s, args[0], run(ctx, s, args))
 				})
 			},
 		}
@@ -129,8 +129,8 @@ func removeTree(ctx context.Context, s *session.Session, path string) error {
 	return nil
 }
 
-// gone adds to the error of a missing znode which znodes exist near it.
-func gone(ctx context.Context, s *session.Session, path string, err error) error {
+// hintNearby adds to the error of a missing znode which znodes exist near it.
+func hintNearby(ctx context.Context, s *session.Session, path string, err error) error {
 	if !errors.Is(err, session.ErrNoNode) {
 		return err
 	}

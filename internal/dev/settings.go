@@ -192,7 +192,7 @@ func (a *adapter) bundle(b *apply.Config) {
 		where := t.Destination
 		t.Destination = func(e *command.Each) (string, error) {
 			path, err := where(e)
-			if err != nil || below(path, a.dir) {
+			if err != nil || isBelow(path, a.dir) {
 				return path, err
 			}
 			if rest, ok := strings.CutPrefix(path, a.d.dir+string(filepath.Separator)); ok {
@@ -206,7 +206,7 @@ func (a *adapter) bundle(b *apply.Config) {
 	}
 }
 
-func below(path, dir string) bool { return strings.HasPrefix(path, dir+string(filepath.Separator)) }
+func isBelow(path, dir string) bool { return strings.HasPrefix(path, dir+string(filepath.Separator)) }
 
 // print stands for running the command of a hook or reload. Checks have no
 // effect, so they are run.

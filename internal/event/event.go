@@ -17,8 +17,8 @@ type Event struct {
 	Warn    bool      `json:"warn,omitempty"`
 }
 
-// kept is the size of the ring.
-const kept = 500
+// ringSize is the size of the ring.
+const ringSize = 500
 
 // Ring keeps the newest events. It is safe for concurrent use.
 type Ring struct {
@@ -41,8 +41,8 @@ func (e *Ring) Add(ev Event) {
 	e.seq++
 	ev.Seq, ev.Time = e.seq, time.Now()
 	e.ring = append(e.ring, ev)
-	if len(e.ring) >= 2*kept {
-		e.ring = append(e.ring[:0], e.ring[len(e.ring)-kept:]...)
+	if len(e.ring) >= 2*ringSize {
+		e.ring = append(e.ring[:0], e.ring[len(e.ring)-ringSize:]...)
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
@@ -66,8 +66,8 @@ func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 		seq = 0
 	}
 	list := e.ring
-	if len(list) > kept {
-		list = list[len(list)-kept:]
+	if len(list) > ringSize {
+		list = list[len(list)-ringSize:]
 	}
 	for i, ev := range list {
 		if ev.Seq > seq {

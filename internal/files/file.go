@@ -74,7 +74,7 @@ type Staged struct {
 // makes it durable. Where the present file already has these bytes, mode and
 // owner, it writes nothing.
 func stage(f File, data []byte) (*Staged, error) {
-	s, err := open(f)
+	s, err := openDestination(f)
 	if err != nil {
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
@@ -86,8 +86,8 @@ func stage(f File, data []byte) (*Staged, error) {
 	return s, nil
 }
 
-// open finds the file that a destination means and reads its present state.
-func open(f File) (*Staged, error) {
+// openDestination finds the file that a destination means and reads its present state.
+func openDestination(f File) (*Staged, error) {
 	if !filepath.IsAbs(f.Destination) {
 		return nil, errors.New("destination is not an absolute path")
 	}

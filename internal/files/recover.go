@@ -213,13 +213,6 @@ func (s *Staged) stateOf(e entry) (fileState, error) {
 	return stateOther, nil
 }
 
-// Damaged returns the journals in the state directory that could not be read
-// and were put aside.
-func Damaged(stateDir string) []string {
-	names, _ := filepath.Glob(filepath.Join(stateDir, "*"+journalExt+".damaged"))
-	return names
-}
-
 // Pending reports whether the state directory has a journal of the bundle: a
 // change that could not be put right, whose kept files are still needed.
 func Pending(stateDir, bundle string) bool {

@@ -154,7 +154,7 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 	if _, err := os.Stat(filepath.Dir(f.Destination)); errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}
-	s, err := open(f)
+	s, err := openDestination(f)
 	if err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
 	}

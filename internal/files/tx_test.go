@@ -349,8 +349,8 @@ func TestRecover_DamagedJournal(t *testing.T) {
 	if _, err := Recover(TxConfig{StateDir: dir}); err == nil {
 		t.Error("no error")
 	}
-	if list, err := Recover(TxConfig{StateDir: dir}); err != nil || len(list) != 0 || len(Damaged(dir)) != 1 {
-		t.Errorf("got %v %v, damaged %v", list, err, Damaged(dir))
+	if list, err := Recover(TxConfig{StateDir: dir}); err != nil || len(list) != 0 || len(damaged(dir)) != 1 {
+		t.Errorf("got %v %v, damaged %v", list, err, damaged(dir))
 	}
 }
 
@@ -435,4 +435,11 @@ func TestTx_ManyFiles(t *testing.T) {
 			t.Errorf("got %q, %v", data, err)
 		}
 	}
+}
+
+// damaged returns the journals in the state directory that could not be read
+// and were put aside.
+func damaged(stateDir string) []string {
+	names, _ := filepath.Glob(filepath.Join(stateDir, "*"+journalExt+".damaged"))
+	return names
 }

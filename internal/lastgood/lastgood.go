@@ -22,8 +22,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// kept is how many last known good views are kept.
-const kept = 5
+// viewsKept is how many last known good views are kept.
+const viewsKept = 5
 
 const magic = "zkagent-lastgood 1 "
 
@@ -101,7 +101,7 @@ func Save(stateDir string, g *View) error {
 		return fmt.Errorf("save last known good: %w", err)
 	}
 	for i, n := range names {
-		if i >= kept-1 {
+		if i >= viewsKept-1 {
 			_ = os.Remove(n)
 		}
 	}

@@ -24,8 +24,8 @@ func TestLastGood_RoundTripAndDamage(t *testing.T) {
 		}
 	}
 	files := Files(state)
-	if len(files) != kept {
-		t.Fatalf("got %d files, want %d", len(files), kept)
+	if len(files) != viewsKept {
+		t.Fatalf("got %d files, want %d", len(files), viewsKept)
 	}
 	newest := func() string {
 		t.Helper()

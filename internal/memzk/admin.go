@@ -4,13 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
-
-// now is time.Now, which a bubble makes virtual.
-func now() time.Time { return time.Now() }
 
 // Node is a znode as it stands in the tree.
 type Node struct {

@@ -1,6 +1,10 @@
 package memzk
 
-import "github.com/zkagent/zkagent/internal/jute"
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
 
 // Pause stops the server as SIGSTOP stops a process: connections stay and are
 // accepted, nothing is answered, no session expires.
@@ -22,7 +26,7 @@ func (s *Server) Resume() {
 	}
 	close(s.paused)
 	s.paused = nil
-	s.runDue(now())
+	s.runDue(time.Now())
 	s.wakeClock()
 }
 

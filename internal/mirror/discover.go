@@ -16,7 +16,7 @@ import (
 // reads a few hundred and watches data and children, and a znode that had no
 // child when it was read needs no list: its watch reports the first child.
 func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
-	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone }))
+	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone }))
 	if err := m.coverAll(ctx, len(zs)); err != nil {
 		return nil, nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // fetch reads the data of the znodes.
 func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
-	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == gone })
+	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == znodeGone })
 	known := sorted(slices.Collect(maps.Keys(zs)))
 	replies, err := m.fetchAll(ctx, known)
 	if err != nil {

@@ -116,7 +116,7 @@ type reply struct {
 
 // list reads the children of the znodes and returns the new ones.
 func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
-	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == gone })
+	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone })
 	replies := m.each(known, func(z *znode) reply {
 		var r reply
 		r.names, r.stat, r.watch, r.err = m.s.ChildrenW(ctx, z.path)
@@ -168,7 +168,7 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		}
 		if len(old) > 0 && old[0].path[at:] == name {
 			c := old[0]
-			if old = old[1:]; c.mzxid != gone {
+			if old = old[1:]; c.mzxid != znodeGone {
 				next = append(next, c)
 				continue
 			}
@@ -210,7 +210,7 @@ func (m *Mirror) vanished(z *znode) {
 	}
 	z.watch.Stop()
 	z.kids.Stop()
-	*z = znode{path: z.path, mzxid: gone}
+	*z = znode{path: z.path, mzxid: znodeGone}
 	if z == m.top {
 		z.mzxid = unread
 	}

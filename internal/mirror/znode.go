@@ -9,8 +9,8 @@ import (
 
 // Values of znode.mzxid for one without data.
 const (
-	unread = -1 // known from the list of its parent, or waited for
-	gone   = -2 // no longer part of the copy
+	unread    = -1 // known from the list of its parent, or waited for
+	znodeGone = -2 // no longer part of the copy
 )
 
 // znode is one znode of the copy. There may be a hundred thousand, so it is small:
@@ -59,7 +59,7 @@ func (z *znode) below() int { return len(z.path) + 1 - strings.Count(z.path[len(
 func (z *znode) child(name string) *znode {
 	list, at := z.children(), z.below()
 	i, ok := slices.BinarySearchFunc(list, name, func(c *znode, name string) int { return strings.Compare(c.path[at:], name) })
-	if !ok || list[i].mzxid == gone {
+	if !ok || list[i].mzxid == znodeGone {
 		return nil
 	}
 	return list[i]

@@ -49,8 +49,8 @@ type adminBlock struct {
 	Socket hcl.Expression `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
 }
 
-// one returns the only block of its kind, or an empty one; more are reported.
-func one[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*T, bool) {
+// onlyBlock returns the only block of its kind, or an empty one; more are reported.
+func onlyBlock[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*T, bool) {
 	if len(blocks) == 0 {
 		return new(T), false
 	}
@@ -64,7 +64,7 @@ func one[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*
 func (s *Settings) resolveAgent(all *root) {
 	c := &s.Config
 	c.Host, _ = s.opts.Hostname()
-	b, _ := one(s, "agent", all.Agent, func(b *agentBlock) hcl.Range { return b.At })
+	b, _ := onlyBlock(s, "agent", all.Agent, func(b *agentBlock) hcl.Range { return b.At })
 	r := s.read(b, b.At)
 	c.ID = r.checked(&b.ID, "Invalid agent id", checkID)
 	if c.ID == "" {
@@ -83,17 +83,17 @@ func (s *Settings) resolveAgent(all *root) {
 	c.HistorySize = r.size(&b.History)
 	c.ShareDiffs = r.boolean(&b.Diffs)
 
-	l, _ := one(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
+	l, _ := onlyBlock(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
 	lr := s.read(l, l.At)
 	c.Log = agent.LogConfig{Level: lr.str(&l.Level), Format: lr.str(&l.Format)}
 
-	if h, ok := one(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
+	if h, ok := onlyBlock(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
 		c.HTTP = s.resolveHTTP(h)
 	}
-	if d, ok := one(s, "dns", all.DNS, func(b *dnsBlock) hcl.Range { return b.At }); ok {
+	if d, ok := onlyBlock(s, "dns", all.DNS, func(b *dnsBlock) hcl.Range { return b.At }); ok {
 		c.DNS = s.resolveDNS(d, all)
 	}
-	a, _ := one(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
+	a, _ := onlyBlock(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
 	ar := s.read(a, a.At)
 	c.Admin.Socket = ar.file(&a.Socket)
 	if len(c.Admin.Socket) > maxSocketPath {

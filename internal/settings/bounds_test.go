@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/zkagent/zkagent/template"
+
+	"github.com/zclconf/go-cty/cty"
 )
 
 // hostileBudget is the memory that one hostile text of 1 MB may take.
@@ -31,12 +31,12 @@ func TestSyntax_HostileHCL(t *testing.T) {
 		"a = " + strings.Repeat("[", mb), strings.Repeat("a {\n", mb/4), strings.Repeat("a=1\n", 2*mb),
 	} {
 		var err error
-		n := allocated(func() { err = template.CheckSyntax("hcl", []byte(text), Syntaxes()) })
+		n := allocated(func() { err = checkRendered([]byte(text)) })
 		if err == nil || n > hostileBudget {
 			t.Errorf("%.20q: %d MB, error %v", text, n>>20, err)
 		}
 	}
-	if err := template.CheckSyntax("hcl", []byte("a = [for x in b : x ? 1 : -2]\n"), Syntaxes()); err != nil {
+	if err := checkRendered([]byte("a = [for x in b : x ? 1 : -2]\n")); err != nil {
 		t.Error(err)
 	}
 }
@@ -74,8 +74,16 @@ func FuzzHCL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, prefix, text string, times int) {
 		data := []byte(prefix + strings.Repeat(text, min(max(times, 1), 1<<18/max(len(text), 1))))
-		if n := allocated(func() { _ = template.CheckSyntax("hcl", data, Syntaxes()) }); n > hostileBudget {
+		if n := allocated(func() { _ = checkRendered(data) }); n > hostileBudget {
 			t.Fatalf("%d MB for %d bytes", n>>20, len(data))
 		}
 	})
+}
+
+// checkRendered checks HCL as package template does: the nesting first.
+func checkRendered(data []byte) error {
+	if err := template.CheckNesting(string(data)); err != nil {
+		return err
+	}
+	return Syntaxes()["hcl"](data)
 }

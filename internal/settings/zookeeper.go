@@ -58,7 +58,7 @@ type tlsBlock struct {
 }
 
 func (s *Settings) resolveZooKeeper(all *root) {
-	b, ok := one(s, "zookeeper", all.ZooKeeper, func(b *zookeeperBlock) hcl.Range { return b.At })
+	b, ok := onlyBlock(s, "zookeeper", all.ZooKeeper, func(b *zookeeperBlock) hcl.Range { return b.At })
 	if !ok {
 		if at, kind := all.needsServer(); kind != "" {
 			s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block that says where it is.", kind)

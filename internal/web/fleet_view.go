@@ -87,7 +87,7 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 		v.Rows = append(v.Rows, rowOf(h, now, f.Error != "", h.ID == s.ID))
 		v.Services = append(v.Services, servicesOf(h)...)
 		counts[h.Health]++
-		if !gone(h) {
+		if !hostGone(h) {
 			v.count(&h)
 		}
 	}
@@ -104,8 +104,8 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 	return v
 }
 
-// gone reports whether a host has no agent that runs.
-func gone(h fleet.HostStatus) bool { return h.Health == fleet.Lost || h.Health == fleet.Stopped }
+// hostGone reports whether a host has no agent that runs.
+func hostGone(h fleet.HostStatus) bool { return h.Health == fleet.Lost || h.Health == fleet.Stopped }
 
 // count takes a host into the numbers of the cards.
 func (v *fleetView) count(h *fleet.HostStatus) {
@@ -136,11 +136,11 @@ func (v *fleetView) leaders() string {
 
 func rowOf(h fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
 	row := fleetRow{
-		Key: h.ID, ID: h.ID, Page: hostPage(h.ID), Gone: gone(h), Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
+		Key: h.ID, ID: h.ID, Page: hostPage(h.ID), Gone: hostGone(h), Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
 		Version: fleet.Clip(h.Version, 40), Detail: h.Detail, Templates: filesText(&h.Record),
 	}
 	since := h.Since
-	if gone(h) {
+	if hostGone(h) {
 		since = h.At
 	}
 	if !since.IsZero() {
@@ -149,7 +149,7 @@ func rowOf(h fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
 	if len(h.Holds) > 0 {
 		row.Holds = "holds " + fleet.Clip(strings.Join(h.Holds, ", "), 200)
 	}
-	if stale || gone(h) {
+	if stale || hostGone(h) {
 		row.Row = "stale"
 	}
 	if self {
