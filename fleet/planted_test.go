@@ -34,7 +34,7 @@ var plants = []plant{
 	{"unknown grant forgotten", "fleet/coordinator.go", "return c.reread(ctx, sortedKeys(a.records), a.calls)", "return nil", "TestCoordinator_UnknownGrant"},
 	{"unknown grant without sync", "fleet/coordinator.go", "if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {\n\t\treturn err\n\t}\n\tpaths", "paths", "TestCoordinator_UnknownGrant"},
 	{"started counted without granted", "fleet/decide.go", "case r.State == HostGranted:\n\t\t\tplaces--", "case r.State == HostGranted:", ""},
-	{"withdrawal at version -1", "fleet/coordinator.go", "encode(a.records[id]), c.records[id].version))", "encode(a.records[id]), -1))", ""},
+	{"withdrawal at version -1", "fleet/coordinator.go", "encode(a.records[id]), c.records[id].version))", "encode(a.records[id]), -1))", "TestCoordinator_TakesBack"},
 	{"lost slot freed", "fleet/decide.go", "case r.State == HostStarted:\n\t\t\tplaces--", "case r.State == HostStarted && !r.Lost:\n\t\t\tplaces--", ""},
 	{"lost without a look", "fleet/decide.go", "acts[i].confirm = true", "acts[i].confirm = false", "TestCoordinator_Absence"},
 	{"no ticket while halted", "fleet/play.go", "case a.Proposal.Dry:\n\t\t\treturn false, nil\n\t\t}\n\t\treturn h.put", "case a.Proposal.Dry, a.gate.State == GateHalted:\n\t\t\treturn false, nil\n\t\t}\n\t\treturn h.put", ""},

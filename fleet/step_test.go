@@ -99,6 +99,29 @@ func TestCoordinator_OwnGrantsCount(t *testing.T) {
 	})
 }
 
+// A grant is taken back while its host starts. The start stays, and the coordinator
+// learns of it.
+func TestCoordinator_TakesBackTooLate(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		const name, id = "r-0000000007", "a"
+		granted := HostRecord{State: HostGranted, Version: 2, From: 1}
+		c := w.lone(name, Gate{State: GateOpen, Wave: WaveAll}, map[string]HostRecord{id: granted})
+		defer func() { c.stop(); _ = c.s.Close() }()
+		if err := w.server.Set(recordPath(root, name, id), encode(HostRecord{State: HostStarted, Version: 2, From: 1})); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range c.change("take back", map[string]HostRecord{id: c.takeBack(id, granted)}) {
+			if err := c.perform(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state, err := Read(t.Context(), w.desk, root, name)
+		if err != nil || state.Hosts[id].State != HostStarted || c.records[id].State != HostStarted {
+			t.Errorf("the record is %+v, %v, the coordinator has %+v", state.Hosts[id], err, c.records[id].HostRecord)
+		}
+	})
+}
+
 // A host that seems to be gone is asked for again before it counts as lost: the list
 // of its shard may be old.
 func TestCoordinator_AbsenceIsConfirmed(t *testing.T) {
