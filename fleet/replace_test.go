@@ -3,11 +3,13 @@ package fleet
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -163,6 +165,43 @@ func TestPropose_MeetsAnotherBehindADryRun(t *testing.T) {
 		}, func() { next = w.propose(3, Strategy{Parallel: 1}) })
 		if name, currentErr := Current(t.Context(), w.desk, root); !errors.Is(err, ErrOpen) || name != next {
 			t.Errorf("it says %v; open is %s, %v, want %s", err, name, currentErr, next)
+		}
+	})
+}
+
+// With max_failures = 1 a failure and its halt are one transaction: a host that has its
+// grant and is about to start does not, however slow the coordinator is.
+func TestRollout_NobodyStartsAfterAFailure(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		failing, other := w.hosts["web-00"], w.hosts["web-01"]
+		failing.fail[2] = "port in use"
+		start, halt := make(chan struct{}), make(chan struct{})
+		w.server.Hold(func(h memzk.Held) <-chan struct{} {
+			has := func(text string) bool { return bytes.Contains(h.Body, []byte(text)) }
+			switch {
+			case h.Op == jute.OpMulti && has(`"state":"started"`) && has("/"+other.id):
+				return start
+			case h.Op == jute.OpMulti && has(`"state":"halted"`) && !has(`"state":"failed"`): // the coordinator's
+				return halt
+			}
+			return nil
+		})
+		name := w.propose(2, Strategy{Parallel: 2})
+		record := func(id string) HostRecord {
+			state, err := Read(t.Context(), w.desk, root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state.Hosts[id]
+		}
+		w.await("the failure", func() bool { return record(failing.id).State == HostFailed })
+		close(start)
+		time.Sleep(time.Minute) // virtual
+		close(halt)
+		w.server.Hold(nil)
+		state := w.awaitPhase(name, PhaseHalted)
+		if r := state.Hosts[other.id]; r.State != HostGranted || !slices.Equal(other.versions(), []int64{1}) {
+			t.Errorf("%s used %v, its record is %+v", other.id, other.versions(), r)
 		}
 	})
 }

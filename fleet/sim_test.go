@@ -29,7 +29,9 @@ type sim struct {
 	calmed chan struct{} // closed then
 	next   atomic.Int64  // content to be proposed next
 	trap   ambush
-	skewed time.Duration // of the test's goroutine
+
+	failing int           // one use of so many fails
+	skewed  time.Duration // of the test's goroutine
 
 	book *book
 
@@ -40,7 +42,7 @@ type sim struct {
 
 // newWorldOf returns a simulation without hosts.
 func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
-	w := &sim{t: t, rng: rng, book: newBook(t), calmed: make(chan struct{}), using: map[string]map[string]bool{}, words: map[string]string{}}
+	w := &sim{t: t, rng: rng, failing: 12, book: newBook(t), calmed: make(chan struct{}), using: map[string]map[string]bool{}, words: map[string]string{}}
 	w.book.busy = w.busy
 	w.server = memzk.New(memzk.Options{Committed: w.book.committed})
 	return w
@@ -48,6 +50,9 @@ func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
 
 func newSim(t *testing.T, seed uint64) *sim {
 	w := newWorldOf(t, rand.New(rand.NewPCG(seed, 11)))
+	if w.rng.IntN(3) == 0 {
+		w.failing = 3
+	}
 	for i := range 2 + w.rng.IntN(5) {
 		h := w.host(fmt.Sprintf("h%d", i), "", seed)
 		if i > 0 && w.rng.IntN(3) == 0 {

@@ -264,7 +264,7 @@ func (h *simLife) Use(ctx context.Context, tree, from *view.Tree) error {
 		<-h.ended
 		return ErrStopping
 	}
-	if h.chance(12) == 0 && !h.w.quiet.Load() {
+	if h.chance(h.w.failing) == 0 && !h.w.quiet.Load() {
 		if !h.wait(ctx, time.Duration(h.chance(1000))*time.Millisecond) {
 			return ErrStopping
 		}
