@@ -25,30 +25,35 @@ type waiting struct {
 
 // flags adds the flags of a command that waits; the letters are those of flock(1).
 func (w *waiting) flags(f *pflag.FlagSet, nonblock, wait string) {
+	zero := "wait for ever"
 	if nonblock != "" {
 		f.BoolVarP(&w.nonblock, "nonblock", "n", false, nonblock)
+		zero = "as --nonblock"
 	}
-	f.VarP((*seconds)(&w.wait), "wait", "w", wait+": seconds, or a duration (0: wait for ever)")
+	f.VarP(&waitFlag{w, nonblock != ""}, "wait", "w", wait+": seconds, or a duration (0: "+zero+")")
 	f.BoolVar(&w.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires while waiting, instead of joining again")
 }
 
-// seconds is a flag that takes a number of seconds, as flock does, or a duration.
-type seconds time.Duration
+// waitFlag takes a number of seconds, as flock does, or a duration.
+type waitFlag struct {
+	*waiting
+	try bool // not to wait at all is possible
+}
 
-func (s *seconds) String() string { return time.Duration(*s).String() }
-func (s *seconds) Type() string   { return "duration" }
+func (w *waitFlag) String() string { return "0s" } // before it is set
+func (w *waitFlag) Type() string   { return "duration" }
 
 // Set implements pflag.Value.
-func (s *seconds) Set(text string) error {
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1e9 {
-		*s = seconds(n * float64(time.Second))
-		return nil
-	}
+func (w *waitFlag) Set(text string) error {
 	d, err := time.ParseDuration(text)
+	if n, nerr := strconv.ParseFloat(text, 64); nerr == nil && n >= 0 && n < 1e9 {
+		d, err = time.Duration(n*float64(time.Second)), nil
+	}
 	if err != nil || d < 0 {
 		return fmt.Errorf("%q is neither a number of seconds nor a duration", text)
 	}
-	*s = seconds(d)
+	w.wait = d
+	w.nonblock = w.nonblock || w.try && d == 0
 	return nil
 }
 
