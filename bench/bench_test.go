@@ -1,6 +1,9 @@
 package bench
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +13,16 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-func TestMain(m *testing.M) { zktest.RunMain(m) }
+func TestMain(m *testing.M) {
+	if child, err := Coordinate(context.Background()); child {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	zktest.RunMain(m)
+}
 
 func newEnv(tb testing.TB) *env {
 	tb.Helper()
@@ -97,6 +109,7 @@ func TestCounts_Changes(t *testing.T) {
 		{"versioned", func() error { return versioned(t.Context(), e) }},
 		{"fleet", func() error { return fleetOfHosts(t.Context(), e) }},
 		{"agents", func() error { return agents(t.Context(), e) }},
+		{"coordinator", func() error { return coordinator(t.Context(), e) }},
 	} {
 		if err := c.run(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -118,6 +131,8 @@ func TestCounts_Changes(t *testing.T) {
 		{"fleet: requests, one version", 20, 100},
 		// Whole agents, with what they tell of themselves.
 		{"agents: requests a host, one version", 10, 12},
+		// Three reads of each record and one grant and one deletion, in batches.
+		{"coordinator: requests of a rollout", 200, 200 + 5*200},
 	} {
 		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)
 		if !ok || row.Ours > want.most {

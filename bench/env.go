@@ -101,6 +101,8 @@ var cases = []struct {
 	{"expiry", expiry},
 	{"fleet", fleetOfHosts},
 	{"agents", agents},
+	{"coordinator", coordinator},
+	{"history", history},
 	{"idle", idle},
 }
 

@@ -45,6 +45,33 @@ func blamed(tb testing.TB, tmpl *Template, v *view.View, o BlameOptions) *Blame 
 	return b
 }
 
+// TestBlame_CostsNothingUntilAsked: a template that was asked for the sources of its
+// lines executes as before, with as many allocations as one that was never asked.
+func TestBlame_CostsNothingUntilAsked(t *testing.T) {
+	v := bigView(500)
+	const source = `{{range tree "web"}}{{if .Value}}{{.Key | toUpper}}={{.Value}};{{end}}{{end}}{{range $i, $k := ls "web/dir01"}}{{$i}}{{end}}`
+	render := func(tmpl *Template) float64 {
+		return testing.AllocsPerRun(20, func() {
+			if _, err := tmpl.Render(t.Context(), &v, nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	asked, never := parsed(t, source), parsed(t, source)
+	before := render(asked)
+	allocations := testing.AllocsPerRun(1, func() {
+		if _, err := asked.Blame(t.Context(), &v, BlameOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if after, other := render(asked), render(never); after > before+2 || after > other+2 {
+		t.Errorf("%v allocations after it was asked, %v before, %v of one that was never asked", after, before, other)
+	}
+	if allocations < 2*before {
+		t.Errorf("blame makes %v allocations, a plain execution %v: the test measures nothing", allocations, before)
+	}
+}
+
 // TestBlame_Corpus executes every template of the tests and examples.
 func TestBlame_Corpus(t *testing.T) {
 	t.Parallel()
