@@ -207,9 +207,9 @@ func Catalog() []Entry {
 			"The text has the check and its last output. `zkagent status -o wide` shows every check of the service with its newest result.",
 		},
 		{
-			"service-not-registered", "service", "The service is healthy, but its member is not in ZooKeeper.",
+			"service-not-registered", "service", "The service has no member in ZooKeeper yet, or no more. The text says why.",
 			"The other members of the group.",
-			"The text has ZooKeeper's answer. A refusal names the path: `zkagent doctor` compares its ACL with the identity of the agent. If the znode belongs to another session, it goes with that session.",
+			"While the checks have not passed, wait, or see them with `zkagent status -o wide`. If ZooKeeper refuses the znode, the text has its answer, and `zkagent doctor` compares the ACL with the identity of the agent. If the znode belongs to another session, it goes with that session.",
 		},
 		{
 			"settings-invalid", "", "The agent refuses the newest settings or templates on disk.",

@@ -209,7 +209,7 @@ func (n *narrator) advise(c condition.Condition, s *web.Status) {
 		}
 		switch src.Kind {
 		case string(view.KindConfig):
-			n.con.Printf("   it goes on after: %s config publish DIR %s --zk %s\n", term.ShellWord(os.Args[0]), src.Path, n.server)
+			n.con.Printf("   it goes on after: %s config publish DIR %s --zk %s\n   (DIR is a directory with a file for each key, whose bytes are the value)\n", term.ShellWord(os.Args[0]), src.Path, n.server)
 		default:
 			n.con.Printf("   it goes on when %s is there; the directory \"seed\" beside the settings may have it\n", src.Path)
 		}
