@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -435,6 +437,25 @@ func TestDev_SaysWhatItWaitsFor(t *testing.T) {
 	publish[slices.Index(publish, "DIR")] = site
 	must(t, publish...)
 	d.says(t, "+timeout 30s")
+}
+
+// TestDev_SaysHowToFillAGroup: settings whose group has no members name the flag that
+// simulates some, and with the flag the file is written.
+func TestDev_SaysHowToFillAGroup(t *testing.T) {
+	dir := bareSettings(t)
+	file, seed := filepath.Join(dir, "zkagent.hcl"), filepath.Join(dir, "seed", "config", "web")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		text = bytes.Replace(text, []byte(`path = "/services/api"`), []byte(`path = "/services/other"`), 1)
+		err = errors.Join(os.WriteFile(file, text, 0o644), os.MkdirAll(seed, 0o755), os.WriteFile(filepath.Join(seed, "timeout"), []byte("30s"), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := startDev(t, nil, dir)
+	d.says(t, "start this command with --members")
+	flag := strings.Fields(d.match(t, `start this command with (--members \S+)`))
+	startDev(t, nil, append(flag, dir)...).says(t, "+server ")
 }
 
 // TestDev_Hosts: three hosts vote on a version, and use it one after the other.

@@ -194,9 +194,18 @@ func (n *narrator) conditions(s *web.Status) {
 	n.open = now
 }
 
-// advise says how to make a condition pass. For a missing source it names the
-// command that makes it: a user who tries settings has no other publisher.
+// advise says how to make a condition pass. For a missing source or member it names
+// the command that makes it: a user who tries settings has no other publisher and no
+// other hosts.
 func (n *narrator) advise(c condition.Condition, s *web.Status) {
+	if c.Code == "group-empty" {
+		for _, g := range s.Groups {
+			if len(n.groups[g.Name]) == 0 {
+				n.con.Printf("   for members to try it with, start this command with --members %s=2\n", term.ShellWord(g.Name))
+			}
+		}
+		return
+	}
 	if c.Code != "waiting-for-sources" {
 		if e, ok := c.About(); ok {
 			n.con.Printf("   %s\n", strings.ReplaceAll(e.Do, "`", ""))
