@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,47 +12,93 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// A frozen config has <root>/freeze, whose data is the reason. Every flip of ready
-// creates and deletes that znode in its own multi. So the flip fails when the znode
-// exists. A check before the multi would leave a race.
+// A frozen config has <root>/freeze, whose data say why and who froze it. Every flip
+// of ready creates and deletes that znode in its own multi. So the flip fails when the
+// znode exists. A check before the multi would leave a race.
+//
+// The transaction that ends a freeze notes it in the data of <root>/rollouts. The list
+// of past freezes is bounded.
 
 // FrozenError says why a config is frozen. It matches [ErrFrozen].
 type FrozenError struct {
 	Path   string    `json:"path"`
 	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since"`
 }
 
 // Error implements error.
 func (e *FrozenError) Error() string {
-	return fmt.Sprintf("config %s is frozen since %s: %s", e.Path, e.Since.UTC().Format(time.RFC3339), e.Reason)
+	by := ""
+	if e.By != "" {
+		by = " by " + e.By
+	}
+	return fmt.Sprintf("config %s is frozen%s since %s: %s", e.Path, by, e.Since.UTC().Format(time.RFC3339), e.Reason)
 }
 
 // Is makes the error match ErrFrozen.
 func (e *FrozenError) Is(target error) bool { return target == ErrFrozen }
+
+// PastFreeze is a freeze that is over, or whose reason was replaced.
+type PastFreeze struct {
+	By      string    `json:"by,omitempty"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	EndedBy string    `json:"ended_by,omitempty"`
+	// Replaced says that the config stayed frozen for another reason.
+	Replaced bool `json:"replaced,omitempty"`
+}
+
+// freezeRecord is the data of the freeze. Text that is no such record, which another
+// tool wrote, is the reason.
+type freezeRecord struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// pastRecord is the data of <root>/rollouts.
+type pastRecord struct {
+	Freezes []PastFreeze `json:"freezes,omitempty"` // oldest first
+}
 
 func freezePath(root string) string { return root + "/" + elemFreeze }
 
 // Freeze forbids every publish, rollback and rollout of the config until
 // [Unfreeze]. It waits for the publishers' lock, so no publish is half done when it
 // returns. Freezing again replaces the reason.
-func Freeze(ctx context.Context, s *session.Session, root, reason string) error {
+func Freeze(ctx context.Context, s *session.Session, root, by, reason string) error {
 	if strings.TrimSpace(reason) == "" {
 		return fmt.Errorf("freeze config %s: a reason is needed", root)
 	}
-	return withLock(ctx, s, root, reason, nil, func(ctx context.Context, _ session.Op) error {
-		if err := s.CreateParents(ctx, freezePath(root)); err != nil {
+	data, err := json.Marshal(freezeRecord{by, reason})
+	if err != nil {
+		return err
+	}
+	return withLock(ctx, s, root, cmp.Or(by, reason), nil, func(ctx context.Context, guard session.Op) error {
+		path := freezePath(root)
+		if err := s.CreateParents(ctx, path); err != nil {
 			return fmt.Errorf("freeze config %s: %w", root, err)
 		}
 		for range maxTries {
-			_, _, err := s.Create(ctx, freezePath(root), []byte(reason), session.Persistent)
-			if errors.Is(err, session.ErrNodeExists) {
-				_, err = s.Set(ctx, freezePath(root), []byte(reason), -1)
+			f, stat, err := readFreeze(ctx, s, root)
+			if err != nil {
+				return err
 			}
-			if err == nil {
+			ops := []session.Op{guard, session.CreateOp(path, data, session.Persistent)}
+			if f != nil {
+				if f.By == by && f.Reason == reason {
+					return nil // as before, or its reply was lost
+				}
+				if ops, err = endFreeze(ctx, s, f, session.SetOp(path, data, stat.Version), by, true); err != nil {
+					return err
+				}
+				ops = append([]session.Op{guard}, ops...)
+			}
+			if _, err = s.Multi(ctx, ops...); err == nil {
 				return nil
 			}
-			if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrNoNode) {
+			if !raced(err) {
 				return fmt.Errorf("freeze config %s: %w", root, err)
 			}
 		}
@@ -59,31 +107,92 @@ func Freeze(ctx context.Context, s *session.Session, root, reason string) error 
 }
 
 // Unfreeze allows publishes again. It reports whether the config was frozen.
-func Unfreeze(ctx context.Context, s *session.Session, root string) (bool, error) {
+func Unfreeze(ctx context.Context, s *session.Session, root, by string) (bool, error) {
+	lost := false
 	for range maxTries {
-		err := s.Delete(ctx, freezePath(root), -1)
+		f, stat, err := readFreeze(ctx, s, root)
+		if err != nil || f == nil {
+			return lost, err
+		}
+		ops, err := endFreeze(ctx, s, f, session.DeleteOp(freezePath(root), stat.Version), by, false)
+		if err != nil {
+			return false, err
+		}
+		_, err = s.Multi(ctx, ops...)
 		switch {
 		case err == nil:
 			return true, nil
-		case errors.Is(err, session.ErrNoNode):
-			return false, nil
-		case !errors.Is(err, session.ErrUnknown):
+		case !raced(err):
 			return false, fmt.Errorf("unfreeze config %s: %w", root, err)
 		}
+		lost = lost || errors.Is(err, session.ErrUnknown)
 	}
 	return false, fmt.Errorf("unfreeze config %s: %w", root, session.ErrUnknown)
 }
 
+// endFreeze returns the operation that ends a freeze, with the note of it.
+func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, end session.Op, by string, replaced bool) ([]session.Op, error) {
+	past, stat, err := readPast(ctx, s, f.Path)
+	missing := errors.Is(err, session.ErrNoNode)
+	if err != nil && !missing {
+		return nil, err
+	}
+	past.Freezes = append(past.Freezes, PastFreeze{By: f.By, Reason: clipPast(f.Reason), Since: f.Since.UTC(), Until: time.Now().UTC(), EndedBy: by, Replaced: replaced})
+	past.Freezes = past.Freezes[max(0, len(past.Freezes)-maxPast):]
+	data, err := json.Marshal(past)
+	if missing {
+		return []session.Op{end, session.CreateOp(RolloutsPath(f.Path), data, session.Persistent)}, err
+	}
+	return []session.Op{end, session.SetOp(RolloutsPath(f.Path), data, stat.Version)}, err
+}
+
+// raced reports whether a write has to be tried again with what is there now.
+func raced(err error) bool {
+	return errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrBadVersion)
+}
+
+// readPast reads the past freezes. Data of another tool count as none.
+func readPast(ctx context.Context, s *session.Session, root string) (pastRecord, session.Stat, error) {
+	var r pastRecord
+	data, stat, err := s.Get(ctx, RolloutsPath(root))
+	if err != nil {
+		return r, stat, fmt.Errorf("config %s: read past freezes: %w", root, err)
+	}
+	if json.Unmarshal(data, &r) != nil {
+		r = pastRecord{}
+	}
+	return r, stat, nil
+}
+
+// PastFreezes returns the newest freezes that are over, oldest first.
+func PastFreezes(ctx context.Context, s *session.Session, root string) ([]PastFreeze, error) {
+	r, _, err := readPast(ctx, s, root)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	return r.Freezes, err
+}
+
 // Frozen returns why the config is frozen, nil when it is not.
 func Frozen(ctx context.Context, s *session.Session, root string) (*FrozenError, error) {
+	f, _, err := readFreeze(ctx, s, root)
+	return f, err
+}
+
+// readFreeze reads the freeze and its stat. Since is when its reason was written.
+func readFreeze(ctx context.Context, s *session.Session, root string) (*FrozenError, session.Stat, error) {
 	data, st, err := s.Get(ctx, freezePath(root))
 	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil //nolint:nilnil // not frozen is no error
+		return nil, st, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("config %s: read freeze: %w", root, err)
+		return nil, st, fmt.Errorf("config %s: read freeze: %w", root, err)
 	}
-	return &FrozenError{Path: root, Reason: string(data), Since: time.UnixMilli(st.Ctime)}, nil
+	r := freezeRecord{}
+	if json.Unmarshal(data, &r) != nil || r.Reason == "" {
+		r = freezeRecord{Reason: string(data)}
+	}
+	return &FrozenError{Path: root, Reason: r.Reason, By: r.By, Since: time.UnixMilli(st.Mtime)}, st, nil
 }
 
 // checkFreeze returns an error for a frozen config, before anything is written.

@@ -109,7 +109,7 @@ func TestGC_DryVersionsDoNotCount(t *testing.T) {
 	for i := range 3 {
 		mustPublish(t, s, path, "", map[string]string{"k": fmt.Sprint(i)})
 	}
-	must(t, Freeze(soon(t), s, path, "sales day"))
+	must(t, Freeze(soon(t), s, path, "ann", "sales day"))
 	dry, err := Prepare(soon(t), s, PublishConfig{Path: path, Keys: bytesOf(map[string]string{"k": "dry"}), Dry: true})
 	must(t, err)
 	history, err := History(soon(t), s, path)

@@ -65,7 +65,7 @@ func TestPublisher_EditThatIsNone(t *testing.T) {
 	if err != nil || !res.Unchanged || res.Version != first.Version {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	must(t, Freeze(soon(t), s, path, "why"))
+	must(t, Freeze(soon(t), s, path, "ann", "why"))
 	if _, err = p.Edit(soon(t), "", func(keys map[string][]byte) error { keys["a"] = nil; return nil }); !errors.Is(err, ErrFrozen) {
 		t.Errorf("got %v", err)
 	}

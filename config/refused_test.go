@@ -95,7 +95,7 @@ func TestPublish_RefusedWritesNothing(t *testing.T) {
 			t.Errorf("%s by a stranger: got %v", name, err)
 		}
 	}
-	if err := Freeze(soon(t), stranger, path, "why not"); !errors.Is(err, session.ErrNoAuth) {
+	if err := Freeze(soon(t), stranger, path, "ann", "why not"); !errors.Is(err, session.ErrNoAuth) {
 		t.Errorf("freeze by a stranger: got %v", err)
 	}
 	if _, err := GC(soon(t), stranger, path, 1, nil); !errors.Is(err, session.ErrNoAuth) {
@@ -104,7 +104,7 @@ func TestPublish_RefusedWritesNothing(t *testing.T) {
 	if after := znodes(t, owner, path); !slices.Equal(after, before) {
 		t.Errorf("got\n%q\nwant\n%q", after, before)
 	}
-	must(t, Freeze(soon(t), owner, path, "sales day"))
+	must(t, Freeze(soon(t), owner, path, "ann", "sales day"))
 	before = znodes(t, owner, path)
 	for name, act := range acts {
 		if err := act(owner); !errors.Is(err, ErrFrozen) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -102,7 +103,12 @@ func closeOps(ctx context.Context, s *session.Session, root, name, by string, em
 		Dry bool `json:"dry"`
 	}
 	gate := map[string]any{}
-	if err = cmp.Or(json.Unmarshal(read[0].Data, &proposal), json.Unmarshal(read[1].Data, &gate)); err != nil {
+	var was struct {
+		GateState
+
+		Past []GateState `json:"past"`
+	}
+	if err = cmp.Or(json.Unmarshal(read[0].Data, &proposal), json.Unmarshal(read[1].Data, &gate), json.Unmarshal(read[1].Data, &was)); err != nil {
 		return nil, fmt.Errorf("config %s: rollout %s is not understood: %w", root, name, err)
 	}
 	if gate["state"] == "closed" {
@@ -112,7 +118,8 @@ func closeOps(ctx context.Context, s *session.Session, root, name, by string, em
 		return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, name)
 	}
 	result := map[bool]string{true: "replaced", false: "superseded"}[proposal.Dry]
-	gate["state"], gate["result"], gate["by"] = "closed", result, by
+	was.At = time.UnixMilli(read[1].Stat.Mtime)
+	gate["state"], gate["result"], gate["by"], gate["past"] = "closed", result, by, AddPast(was.Past, was.GateState)
 	data, err := json.Marshal(gate)
 	if err != nil {
 		return nil, err

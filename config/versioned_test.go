@@ -192,14 +192,14 @@ func TestVersioned_FreezeGuardsEveryFlip(t *testing.T) {
 			s, path := dial(t), root(t)
 			mustPublish(t, s, path, layout, map[string]string{"a": "1"})
 			mustPublish(t, s, path, layout, map[string]string{"a": "2"})
-			must(t, Freeze(soon(t), s, path, "holiday"))
+			must(t, Freeze(soon(t), s, path, "ann", "holiday"))
 			cfg := PublishConfig{Path: path, Keys: bytesOf(map[string]string{"a": "3"})}
 			var frozen *FrozenError
 			if _, err := Publish(soon(t), s, cfg); !errors.As(err, &frozen) || frozen.Reason != "holiday" || !errors.Is(err, ErrFrozen) {
 				t.Errorf("got %v", err)
 			}
 			// A freeze that comes between the look and the flip.
-			was, err := Unfreeze(soon(t), s, path)
+			was, err := Unfreeze(soon(t), s, path, "bob")
 			if !was || err != nil {
 				t.Errorf("got %v, %v", was, err)
 			}
@@ -335,7 +335,7 @@ func TestPlan(t *testing.T) {
 	if res.Version != p.Next || res.Digest != p.Digest {
 		t.Errorf("planned %+v, got %+v", p, res)
 	}
-	must(t, Freeze(soon(t), s, path, "why"))
+	must(t, Freeze(soon(t), s, path, "ann", "why"))
 	check := int64(7)
 	p, err = NewPlan(soon(t), s, PublishConfig{Path: path, Keys: bytesOf(numbered(6, "1")), Check: &check})
 	must(t, err)

@@ -328,6 +328,9 @@ func (b *book) gate(name string, before, now Gate, s *step) {
 	if !slices.Contains(gateSteps[before.State], now.State) {
 		b.t.Errorf("%s: the gate was %+v and is %+v", name, before, now)
 	}
+	if lost := lostPast(before, now); lost != "" {
+		b.t.Errorf("%s: the past of the gate lacks %s\nit was %+v\nand is %+v", name, lost, before, now)
+	}
 	c := b.rollouts[name]
 	if before.State == GateVoting && now.State == GateOpen {
 		b.decided(name, c, before)
@@ -348,6 +351,27 @@ func (b *book) gate(name string, before, now Gate, s *step) {
 	if now.State == GateClosed && before.State == GateRefused && len(c.proposal.Replaces) > 0 && now.Result == ResultAborted {
 		b.t.Errorf("%s has taken the place of %v, was refused, and is closed: hosts use different versions", name, c.proposal.Replaces)
 	}
+}
+
+// lostPast says what the past of a gate lacks after one write: the state that was
+// replaced, if somebody caused it, or one before that is still within the bound.
+func lostPast(before, now Gate) string {
+	want := slices.Clone(before.Past)
+	if before.caused(time.Time{}) != now.caused(time.Time{}) && before.By+before.Host != "" {
+		want = append(want, before.caused(time.Time{}))
+	}
+	if len(want) > 20 {
+		want = want[len(want)-20:]
+	}
+	if len(now.Past) != len(want) {
+		return fmt.Sprintf("%d states of %d", len(want)-len(now.Past), len(want))
+	}
+	for i, p := range now.Past {
+		if p.At.IsZero() || p.By != want[i].By || p.State != want[i].State || p.Paused != want[i].Paused || p.Host != want[i].Host {
+			return fmt.Sprintf("%+v", want[i])
+		}
+	}
+	return ""
 }
 
 // decided checks that nobody was passed over, and nobody's time cut short.

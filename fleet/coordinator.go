@@ -59,6 +59,7 @@ type coordinator struct {
 	term    election.Term
 	log     *slog.Logger
 	gateV   int32
+	gateAt  time.Time // when the gate was written
 	readyV  int32
 	queue   *session.WatchQueue
 	watches map[string]*session.Watch // by path; fired ones are taken out
@@ -225,7 +226,7 @@ func (c *coordinator) readGate(ctx context.Context) error {
 		return err
 	}
 	c.arm(path, w)
-	c.gateV = stat.Version
+	c.gateV, c.gateAt = stat.Version, time.UnixMilli(stat.Mtime)
 	if c.gate, err = decode[Gate](path, data); err == nil && c.gate.State == GateRefused && c.refused.IsZero() {
 		c.refused = c.now
 	}
@@ -407,11 +408,11 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 			return err
 		}
 	}
-	_, err := c.s.Multi(ctx, c.opsOf(a)...)
+	results, err := c.s.Multi(ctx, c.opsOf(a)...)
 	c.log.Debug("coordinator acts", "what", a.what, "hosts", len(a.records), "err", err)
 	switch {
 	case err == nil:
-		c.done(a)
+		c.done(a, time.UnixMilli(results[1].Stat.Mtime)) // of the gate, if it was set
 		return nil
 	case errors.Is(err, session.ErrUnknown):
 		c.forget(gatePath(c.root, c.name))
@@ -425,7 +426,7 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 func (c *coordinator) opsOf(a act) []session.Op {
 	ops := []session.Op{c.term.Guard()}
 	if a.gate != nil {
-		ops = append(ops, session.SetOp(gatePath(c.root, c.name), encode(*a.gate), c.gateV))
+		ops = append(ops, session.SetOp(gatePath(c.root, c.name), encode(a.gate.after(c.gate, c.gateAt)), c.gateV))
 	} else {
 		ops = append(ops, session.CheckOp(gatePath(c.root, c.name), c.gateV))
 	}
@@ -451,13 +452,13 @@ func (c *coordinator) opsOf(a act) []session.Op {
 	return ops
 }
 
-// done applies the changes of a transaction to the scene.
-func (c *coordinator) done(a act) {
+// done applies the changes of a transaction to the scene. A gate was set at a time.
+func (c *coordinator) done(a act, at time.Time) {
 	if a.gate != nil {
 		if a.gate.State == GateRefused {
 			c.refused = time.Now()
 		}
-		c.gate = *a.gate
+		c.gate, c.gateAt = a.gate.after(c.gate, c.gateAt), at
 		c.gateV++
 	}
 	for id, r := range a.records {

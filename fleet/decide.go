@@ -97,7 +97,10 @@ func (sc *scene) decide(gateV int32) ([]act, time.Duration) {
 // close ends the rollout.
 func (sc *scene) close(result, reason string) act {
 	g := sc.gate
-	g.State, g.Result, g.Paused = GateClosed, result, false
+	g.State, g.Result, g.Paused, g.By = GateClosed, result, false, sc.agent
+	if result == ResultSuperseded {
+		g.By = "" // whoever published past the rollout
+	}
 	if reason != "" {
 		g.Host, g.Reason = "", reason
 	}
@@ -561,7 +564,7 @@ func (sc *scene) afterBake() ([]act, time.Duration) {
 		return nil, left
 	}
 	g := sc.gate
-	g.Wave = WaveAll
+	g.Wave, g.By, g.Reason = WaveAll, sc.agent, ""
 	return []act{{what: "open to all", gate: &g}}, 0
 }
 

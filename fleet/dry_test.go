@@ -71,7 +71,7 @@ func (w *world) leftOf() []string {
 func TestDry_EverybodyAnswers(t *testing.T) {
 	inBubble(t, 30, func(t *testing.T, w *world) {
 		w.hosts["web-03"].refuse[2] = "no such word"
-		if err := config.Freeze(t.Context(), w.desk, root, "sales day"); err != nil {
+		if err := config.Freeze(t.Context(), w.desk, root, "ann", "sales day"); err != nil {
 			t.Fatal(err)
 		}
 		name := w.dry(2)
@@ -100,7 +100,7 @@ func TestDry_EverybodyAnswers(t *testing.T) {
 		if left := w.leftOf(); !slices.Equal(left, []string{"0000000001"}) {
 			t.Errorf("left are %v", left)
 		}
-		if _, err := config.Unfreeze(t.Context(), w.desk, root); err != nil {
+		if _, err := config.Unfreeze(t.Context(), w.desk, root, "bob"); err != nil {
 			t.Fatal(err)
 		}
 		state = w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted)

@@ -70,8 +70,9 @@ type part struct {
 	read   bool           // gate was read; else only its version and state are known
 	gate   Gate
 	gateV  int32
-	begun  bool // this session started or continued the turn
-	caught bool // the version in use is the one that the rollout expects
+	gateAt time.Time // when it was written, if it was read
+	begun  bool      // this session started or continued the turn
+	caught bool      // the version in use is the one that the rollout expects
 }
 
 func (a *part) state() string {
@@ -417,7 +418,7 @@ func (h *host) look(ctx context.Context) error {
 		}
 		if i == 0 {
 			a.gate, err = decode[Gate]("gate", r.Data)
-			a.gateV = r.Stat.Version
+			a.gateV, a.gateAt = r.Stat.Version, time.UnixMilli(r.Stat.Mtime)
 		} else {
 			a.own = &HostRecord{}
 			*a.own, err = decode[HostRecord]("record", r.Data)

@@ -126,7 +126,7 @@ func operate(ctx context.Context, s *session.Session, root, name, what string, c
 
 // set returns the operation that changes the gate at the version that was read.
 func (s *State) set(g Gate) []session.Op {
-	return []session.Op{session.SetOp(gatePath(s.Root, s.Name), encode(g), s.gate)}
+	return []session.Op{session.SetOp(gatePath(s.Root, s.Name), encode(g.after(s.Gate, s.GateAt.Time)), s.gate)}
 }
 
 var errNotHalted = errors.New("it has not halted")

@@ -68,6 +68,12 @@ func (h *host) checkGate() session.Op {
 	return session.CheckOp(gatePath(h.p.cfg.Root, h.act.Rollout), h.act.gateV)
 }
 
+// setGate replaces the gate that was read.
+func (h *host) setGate(g Gate) session.Op {
+	a := h.act
+	return session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(g.after(a.gate, a.gateAt)), a.gateV)
+}
+
 // put writes the own record in one transaction with other operations.
 func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool, error) {
 	a := h.act
@@ -125,6 +131,9 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	j := h.job
+	if j.err != nil && !a.read && a.gateV > 0 {
+		return true, h.look(ctx) // a refusal keeps the past of the gate, which a call does not carry
+	}
 	h.job = nil
 	var unread *unreadError
 	if errors.As(j.err, &unread) && !errors.Is(j.err, config.ErrNoVersion) && !errors.Is(j.err, config.ErrDigest) {
@@ -143,8 +152,8 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 		return h.put(ctx, r)
 	}
 	refused := a.gate
-	refused.State, refused.Host, refused.Reason = GateRefused, h.p.cfg.Agent, r.Error
-	return h.put(ctx, r, session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(refused), a.gateV))
+	refused.State, refused.Host, refused.Reason, refused.By = GateRefused, h.p.cfg.Agent, r.Error, ""
+	return h.put(ctx, r, h.setGate(refused))
 }
 
 // judge lets the host check the version.
@@ -287,8 +296,8 @@ func (h *host) record(ctx context.Context) (bool, error) {
 		}
 		if a.gate.State == GateOpen {
 			halted := a.gate
-			halted.State, halted.Host, halted.Reason = GateHalted, h.p.cfg.Agent, r.Error
-			with = append(with, session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(halted), a.gateV))
+			halted.State, halted.Host, halted.Reason, halted.By = GateHalted, h.p.cfg.Agent, r.Error, ""
+			with = append(with, h.setGate(halted))
 		}
 	}
 	r.Round = a.own.Round // an operator's retry may have moved it

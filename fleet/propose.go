@@ -75,7 +75,7 @@ type openRollout struct {
 	name     string
 	proposal Proposal
 	gate     Gate
-	gateV    int32
+	stat     session.Stat // of the gate
 }
 
 func (p *proposer) try(ctx context.Context) (bool, error) {
@@ -144,7 +144,7 @@ func (p *proposer) findOpen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		gate, version, err := readGate(ctx, p.s, root, name)
+		gate, stat, err := readGate(ctx, p.s, root, name)
 		switch {
 		case err != nil:
 			return err
@@ -156,7 +156,7 @@ func (p *proposer) findOpen(ctx context.Context) error {
 		case gate.State != GateHalted && gate.State != GateRefused:
 			return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
 		}
-		p.open = &openRollout{name, proposal, gate, version}
+		p.open = &openRollout{name, proposal, gate, stat}
 		return nil
 	}
 	return errors.New("rollouts are opened and closed too fast")
@@ -180,7 +180,7 @@ func (p *proposer) close() {
 		p.proposal.Replaces = append([]string{o.name}, o.proposal.Replaces...)
 	}
 	root := p.r.Root
-	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), encode(gate), o.gateV), session.DeleteOp(config.CurrentPath(root), -1)}
+	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime))), o.stat.Version), session.DeleteOp(config.CurrentPath(root), -1)}
 }
 
 // prepare builds the proposal from the current state.

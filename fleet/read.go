@@ -342,15 +342,15 @@ func readProposal(ctx context.Context, s *session.Session, root, name string) (P
 	return decode[Proposal](rolloutPath(root, name), data)
 }
 
-// readGate reads a gate and its version. A missing gate counts as closed.
-func readGate(ctx context.Context, s *session.Session, root, name string) (Gate, int32, error) {
+// readGate reads a gate and its stat. A missing gate counts as closed.
+func readGate(ctx context.Context, s *session.Session, root, name string) (Gate, session.Stat, error) {
 	data, stat, err := s.Get(ctx, gatePath(root, name))
 	if errors.Is(err, session.ErrNoNode) {
-		return Gate{State: GateClosed}, 0, nil
+		return Gate{State: GateClosed}, stat, nil
 	}
 	if err != nil {
-		return Gate{}, 0, err
+		return Gate{}, stat, err
 	}
 	gate, err := decode[Gate](gatePath(root, name), data)
-	return gate, stat.Version, err
+	return gate, stat, err
 }

@@ -192,6 +192,24 @@ type Gate struct {
 	Counts  *Counts  `json:"counts,omitempty"`
 	Failed  []string `json:"failed,omitempty"`
 	Skipped []string `json:"skipped,omitempty"`
+	// Past lists the earlier states that somebody caused, oldest first, within a
+	// bound. A writer of the gate adds the state that it replaces.
+	Past []config.GateState `json:"past,omitempty"`
+}
+
+// after returns the gate with the state that it replaces, which was written at a
+// time, in its past. A state that is written again is one state.
+func (g Gate) after(was Gate, at time.Time) Gate {
+	g.Past = was.Past
+	if now, old := g.caused(time.Time{}), was.caused(time.Time{}); now != old {
+		g.Past = config.AddPast(was.Past, was.caused(at))
+	}
+	return g
+}
+
+// caused returns the state of the gate, and who caused it.
+func (g Gate) caused(at time.Time) config.GateState {
+	return config.GateState{State: g.State, Paused: g.Paused, Wave: g.Wave, Round: g.Round, IgnoreGate: g.IgnoreGate, Host: g.Host, Reason: g.Reason, By: g.By, At: at}
 }
 
 // runs reports whether hosts may start.

@@ -183,7 +183,7 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		_, _ = config.GC(ctx, s, root, 1, nil)
 		return
 	case 1:
-		_ = config.Freeze(ctx, s, root, "sales day")
+		_ = config.Freeze(ctx, s, root, "ann", "sales day")
 		return
 	case 2:
 		w.foreign(ctx, s, rng)
@@ -195,7 +195,7 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		w.rollback(ctx, s, rng)
 		return
 	}
-	_, _ = config.Unfreeze(ctx, s, root)
+	_, _ = config.Unfreeze(ctx, s, root, "bob")
 	w.interfere(ctx, s, rng)
 }
 
@@ -434,7 +434,7 @@ func (w *sim) finish(ctx context.Context) {
 		return
 	}
 	defer s.Close()
-	if _, err = config.Unfreeze(ctx, s, root); err != nil {
+	if _, err = config.Unfreeze(ctx, s, root, "bob"); err != nil {
 		w.t.Error(err)
 	}
 	open := w.book.openNow()

@@ -36,8 +36,8 @@ func newAuditCommand(g *globals) *cobra.Command {
 newest first: of all configs of the settings, or of one. With an agent on this
 host its orders are listed, too: maintenance, an accepted loss, a resignation.
 
-Nothing is written for it: versions, rollouts and freezes say who made them, as
-far back as they are kept, and the agent keeps its last 500 events.`,
+Each act is noted where it takes effect: in the version, the rollout, the freeze,
+the list of lifted halts or the events of the agent. The newest ones are kept.`,
 		Example: "  zkagent audit /config/site",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -59,10 +59,8 @@ far back as they are kept, and the agent keeps its last 500 events.`,
 				if len(args) > 0 {
 					return nil
 				}
-				halts, err := rolling.Halts(ctx, s)
-				for _, h := range halts {
-					deeds = append(deeds, deed{h.Time, "template " + h.Bundle, h.Host, "halted its rolling reload", h.Reason})
-				}
+				of, err := auditHalts(ctx, s)
+				deeds = append(deeds, of...)
 				return err
 			})
 			if err != nil {
@@ -71,6 +69,7 @@ far back as they are kept, and the agent keeps its last 500 events.`,
 			if len(args) == 0 {
 				deeds = append(deeds, localDeeds(c.Context(), g)...)
 			}
+			slices.Reverse(deeds) // deeds of one moment, too
 			slices.SortStableFunc(deeds, func(a, b deed) int { return b.Time.Compare(a.Time) })
 			return printAudit(&g.Console, deeds)
 		},
@@ -83,7 +82,7 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 		t, err := targetOf(conf, args[0])
 		return []target{t}, err
 	}
-	if conf == nil || len(conf.Configs) == 0 {
+	if conf == nil {
 		return nil, usagef("name a config by its path, or give settings with config blocks by --config")
 	}
 	var list []target
@@ -111,6 +110,16 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 		}
 		deeds = append(deeds, deed{v.Time, t.name, auditWho(v.Author, v.Host), what, v.Message})
 	}
+	past, err := config.PastFreezes(ctx, s, t.path)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range past {
+		deeds = append(deeds, deed{f.Since.UTC(), t.name, f.By, "froze it", f.Reason})
+		if !f.Replaced {
+			deeds = append(deeds, deed{f.Until.UTC(), t.name, f.EndedBy, "unfroze it", ""})
+		}
+	}
 	names, err := fleet.Names(ctx, s, t.path)
 	if err != nil {
 		return nil, err
@@ -123,12 +132,13 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 		if err != nil {
 			return nil, err
 		}
-		deeds = append(deeds, deed{st.Created.UTC(), t.name, st.Proposal.Who, fmt.Sprintf("proposed version %d as %s", st.Proposal.Version, name), st.Proposal.Why})
-		deeds = append(deeds, deed{st.GateAt.Time.UTC(), t.name, cmp.Or(st.Gate.By, st.Gate.Host), name + ": " + auditGate(st), st.Gate.Reason})
+		for _, a := range st.Acts() {
+			deeds = append(deeds, deed{a.At.UTC(), t.name, a.Who, name + ": " + a.What, a.Why})
+		}
 	}
 	frozen, err := config.Frozen(ctx, s, t.path)
 	if frozen != nil {
-		deeds = append(deeds, deed{frozen.Since.UTC(), t.name, "", "froze it", frozen.Reason})
+		deeds = append(deeds, deed{frozen.Since.UTC(), t.name, frozen.By, "froze it", frozen.Reason})
 	}
 	return deeds, err
 }
@@ -140,16 +150,26 @@ func auditWho(author, host string) string {
 	return author + "@" + host
 }
 
-// auditGate returns the newest state of a rollout in words.
-func auditGate(st *fleet.State) string {
-	text := st.Phase()
-	if st.Gate.Round > 0 {
-		text += ", tried again " + term.Count(st.Gate.Round, "time")
+// auditHalts returns which hosts halted their rolling reloads, and who lifted the
+// halts.
+func auditHalts(ctx context.Context, s *session.Session) ([]deed, error) {
+	var deeds []deed
+	halted := func(h rolling.Halt) {
+		deeds = append(deeds, deed{h.Time.UTC(), "template " + h.Bundle, h.Host, "halted its rolling reload", h.Reason})
 	}
-	if st.Gate.IgnoreGate {
-		text += ", resumed past its health gate"
+	halts, err := rolling.Halts(ctx, s)
+	if err != nil {
+		return nil, err
 	}
-	return text
+	for _, h := range halts {
+		halted(h)
+	}
+	lifted, err := rolling.Past(ctx, s)
+	for _, l := range lifted {
+		halted(l.Halt)
+		deeds = append(deeds, deed{l.At.UTC(), "template " + l.Bundle, l.By, "lifted the halt of its rolling reload", ""})
+	}
+	return deeds, err
 }
 
 // localDeeds returns the orders that the agent of this host received.
@@ -162,8 +182,8 @@ func localDeeds(ctx context.Context, g *globals) []deed {
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
 	_ = web.NewClient(path).Events(ctx, 0, false, func(e event.Event) bool { // Without an agent there are none.
-		if e.Kind == "order" || e.Kind == "maintenance" {
-			deeds = append(deeds, deed{Time: e.Time.UTC(), Where: "this host", What: e.Kind + " " + e.Subject, Why: e.Text})
+		if e.Kind == "order" {
+			deeds = append(deeds, deed{e.Time.UTC(), "this host", e.By, "gave the order " + e.Subject, e.Text})
 		}
 		return true
 	})

@@ -21,7 +21,7 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 				return usagef("freeze needs --reason: others will ask")
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				if err := config.Freeze(ctx, s, t.path, reason); err != nil {
+				if err := config.Freeze(ctx, s, t.path, userName(), reason); err != nil {
 					return err
 				}
 				g.Say("%s is frozen", t.name)
@@ -38,7 +38,7 @@ func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				was, err := config.Unfreeze(ctx, s, t.path)
+				was, err := config.Unfreeze(ctx, s, t.path, userName())
 				switch {
 				case err != nil:
 					return err

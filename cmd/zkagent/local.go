@@ -110,7 +110,7 @@ func clearHalt(ctx context.Context, g *globals, bundle string) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 		ctx, cancel := g.patience(ctx, 0)
 		defer cancel()
-		err := rolling.Clear(ctx, s, bundle)
+		err := rolling.Clear(ctx, s, bundle, userName())
 		if errors.Is(err, session.ErrNoNode) {
 			return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", bundle), "\"zkagent fleet\" shows every halt")
 		}

@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)
 			env.Setenv("SOCK", filepath.Join(dir, "sock"))
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("WHO", userName())
 			// A program with the race detector sleeps a second at its end,
 			// which the commands of a script do some 200 times.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")

@@ -14,6 +14,7 @@ type Event struct {
 	Kind    string    `json:"kind"`              // such as "applied" or "condition-opened"
 	Subject string    `json:"subject,omitempty"` // what it is about
 	Text    string    `json:"text,omitempty"`
+	By      string    `json:"by,omitempty"` // who gave the order
 	Warn    bool      `json:"warn,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 // Package rolling lets a few hosts of the fleet at a time reload a bundle, and
 // stops all others at the first failure.
 //
+//	/zkagent/rolling                              JSON: the newest halts that were lifted, and by whom
 //	/zkagent/rolling/<bundle>                     data = permits ("3", "10%"); Curator's SemaphoreV2
 //	/zkagent/rolling/<bundle>/leases/_c_...       ephemeral, one per permit
 //	/zkagent/rolling/<bundle>-halt                persistent, JSON: host, reason, time
@@ -229,18 +230,24 @@ func Stop(ctx context.Context, s *session.Session, cfg Config, failed error) err
 
 // read returns a halt; nil when there is none.
 func read(ctx context.Context, s *session.Session, path string) (*Halt, error) {
-	data, st, err := s.Get(ctx, path)
+	h, _, err := readAt(ctx, s, path)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil //nolint:nilnil // no halt is no error.
 	}
+	return h, err
+}
+
+// readAt returns a halt and its stat.
+func readAt(ctx context.Context, s *session.Session, path string) (*Halt, session.Stat, error) {
+	data, st, err := s.Get(ctx, path)
 	if err != nil {
-		return nil, err
+		return nil, st, err
 	}
 	h := &Halt{}
 	if json.Unmarshal(data, h) != nil || h.Bundle == "" {
 		h = &Halt{Bundle: strings.TrimSuffix(path[len(Root)+1:], haltEnd), Reason: string(data), Time: time.UnixMilli(st.Ctime)}
 	}
-	return h, nil
+	return h, st, nil
 }
 
 // Halts lists the halts of all bundles.
@@ -269,10 +276,69 @@ func Halts(ctx context.Context, s *session.Session) ([]Halt, error) {
 	return list, nil
 }
 
-// Clear lifts the halt of a bundle. Without one the error matches
-// session.ErrNoNode.
-func Clear(ctx context.Context, s *session.Session, bundle string) error {
-	return s.Delete(ctx, path(bundle)+haltEnd, -1)
+// Lifted is a halt that somebody lifted.
+type Lifted struct {
+	Halt
+
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+}
+
+// past is the data of Root.
+type past struct {
+	Lifted []Lifted `json:"lifted"` // oldest first
+}
+
+// maxLifted bounds the lifted halts that are noted.
+const maxLifted = 20
+
+// Clear lifts the halt of a bundle, and notes who did. Without a halt the error
+// matches session.ErrNoNode.
+func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
+	lost := false
+	for {
+		h, st, err := readAt(ctx, s, path(bundle)+haltEnd)
+		if lost && errors.Is(err, session.ErrNoNode) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		p, root, err := readPast(ctx, s)
+		if err != nil {
+			return err
+		}
+		p.Lifted = append(p.Lifted, Lifted{*h, by, time.Now().UTC()})
+		p.Lifted = p.Lifted[max(0, len(p.Lifted)-maxLifted):]
+		data, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		_, err = s.Multi(ctx, session.DeleteOp(path(bundle)+haltEnd, st.Version), session.SetOp(Root, data, root.Version))
+		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) {
+			return err
+		}
+		lost = lost || errors.Is(err, session.ErrUnknown)
+	}
+}
+
+// Past returns the newest halts that were lifted, oldest first.
+func Past(ctx context.Context, s *session.Session) ([]Lifted, error) {
+	p, _, err := readPast(ctx, s)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	return p.Lifted, err
+}
+
+// readPast reads the lifted halts. Data of another tool count as none.
+func readPast(ctx context.Context, s *session.Session) (past, session.Stat, error) {
+	var p past
+	data, st, err := s.Get(ctx, Root)
+	if err == nil && json.Unmarshal(data, &p) != nil {
+		p = past{}
+	}
+	return p, st, err
 }
 
 // permits is K as a number, of the hosts that have the bundle now.

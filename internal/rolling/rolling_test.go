@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -83,7 +84,7 @@ func TestAcquire_HaltStopsEveryStart(t *testing.T) {
 		if err != nil || len(halts) != 1 || halts[0].Bundle != "web" || halts[0].Host != "h0" || halts[0].Reason != "the port does not answer" {
 			t.Errorf("got %+v, %v", halts, err)
 		}
-		if err := Clear(t.Context(), desk, "web"); err != nil {
+		if err := Clear(t.Context(), desk, "web", "ann"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -94,7 +95,7 @@ func TestAcquire_HaltStopsEveryStart(t *testing.T) {
 		if started != 1 {
 			t.Errorf("%d hosts started after the halt was lifted, want 1", started)
 		}
-		if err := Clear(t.Context(), desk, "web"); !errors.Is(err, session.ErrNoNode) {
+		if err := Clear(t.Context(), desk, "web", "ann"); !errors.Is(err, session.ErrNoNode) {
 			t.Errorf("got %v for a bundle that is not halted", err)
 		}
 	})
@@ -226,7 +227,7 @@ func TestRelease_HaltsAfterAnOutage(t *testing.T) {
 				if time.Sleep(time.Minute); len(late) > 0 {
 					t.Error("a host starts, although another has failed")
 				}
-				if err := Clear(ctx, b.dial("desk"), "web"); err != nil {
+				if err := Clear(ctx, b.dial("desk"), "web", "ann"); err != nil {
 					t.Error(err)
 				}
 				if synctest.Wait(); len(late) == 0 {
@@ -235,6 +236,41 @@ func TestRelease_HaltsAfterAnOutage(t *testing.T) {
 				cancel()
 				<-ended
 			})
+		})
+	}
+}
+
+// Who lifted a halt stays known, within a bound, whatever reply is lost.
+func TestClear_KeepsWho(t *testing.T) {
+	for n := range 6 {
+		bubble(t, func(t *testing.T, b *bed) {
+			desk := b.dial("desk")
+			if err := desk.CreateParents(t.Context(), path("web")); err != nil {
+				t.Fatal(err)
+			}
+			for i := range maxLifted + 5 {
+				if err := Stop(t.Context(), desk, Config{Agent: "h1", Bundle: "web"}, fmt.Errorf("exit status %d", i)); err != nil {
+					t.Fatal(err)
+				}
+				if i == maxLifted {
+					b.srv.LoseReply(jute.OpMulti, 1+n/2, n%2 == 0)
+				}
+				if err := Clear(t.Context(), desk, "web", fmt.Sprint("op", i)); err != nil {
+					t.Fatal(err)
+				}
+				if err := Clear(t.Context(), desk, "web", "late"); !errors.Is(err, session.ErrNoNode) {
+					t.Errorf("without a halt: %v", err)
+				}
+			}
+			list, err := Past(t.Context(), desk)
+			if err != nil || len(list) != maxLifted {
+				t.Fatalf("%d are noted, %v", len(list), err)
+			}
+			for i, l := range list {
+				if l.By != fmt.Sprint("op", i+5) || l.Reason != fmt.Sprint("exit status ", i+5) || l.Host != "h1" || l.At.Before(l.Time) {
+					t.Errorf("got %+v", l)
+				}
+			}
 		})
 	}
 }

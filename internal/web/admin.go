@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -57,7 +59,26 @@ func adminSocket(ctx context.Context, path string) (net.Listener, error) {
 	return ln, nil
 }
 
+// peerKey is the key of the peer of a connection.
 type peerKey struct{}
+
+// peerID is the process at the other end of a unix socket.
+type peerID struct {
+	uid uint32
+	pid int32
+}
+
+// String returns the peer for the log.
+func (p peerID) String() string { return fmt.Sprintf("uid %d pid %d", p.uid, p.pid) }
+
+// name returns the user of the peer.
+func (p peerID) name() string {
+	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
+	if err != nil {
+		return fmt.Sprintf("uid %d", p.uid)
+	}
+	return u.Username
+}
 
 // withPeer notes who is at the other end of the socket.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
@@ -69,17 +90,21 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if err != nil {
 		return ctx
 	}
-	text := ""
+	var id peerID
+	known := false
 	_ = raw.Control(func(fd uintptr) {
-		text = peerOf(int(fd))
+		id, known = peerOf(int(fd))
 	})
-	return context.WithValue(ctx, peerKey{}, text)
+	if !known {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, id)
 }
 
-// peer names who gave an order.
-func peer(ctx context.Context) string {
-	text, _ := ctx.Value(peerKey{}).(string)
-	return text
+// peer returns who is at the other end of the admin socket, if the system tells.
+func peer(ctx context.Context) (peerID, bool) {
+	id, ok := ctx.Value(peerKey{}).(peerID)
+	return id, ok
 }
 
 // wildcard reports whether an address to listen on is every address.

@@ -22,7 +22,7 @@ var errTooManyFollowers = errors.New("too many followers")
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	// Browsers do not lock out the users of the admin socket.
 	n, most := &s.followers, s.mostStreams()
-	if peer(r.Context()) != "" {
+	if _, local := peer(r.Context()); local {
 		n, most = &s.localFollowers, DefaultMaxConnections*3/4
 	}
 	if n.Add(1) > most {

@@ -1,16 +1,12 @@
 package web
 
-import (
-	"fmt"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// peerOf says who is at the other end of a unix socket; empty: not known.
-func peerOf(fd int) string {
+// peerOf returns who is at the other end of a unix socket.
+func peerOf(fd int) (peerID, bool) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return ""
+		return peerID{}, false
 	}
-	return fmt.Sprintf("uid %d pid %d", cred.Uid, cred.Pid)
+	return peerID{cred.Uid, cred.Pid}, true
 }

@@ -3,4 +3,4 @@
 package web
 
 // peerOf says who is at the other end of a unix socket: elsewhere no agent runs.
-func peerOf(int) string { return "" }
+func peerOf(int) (peerID, bool) { return peerID{}, false }

@@ -57,7 +57,10 @@ func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
 			return
 		}
 		err := fn(r.Context(), o)
-		log := s.Logger.With("order", path, "name", o["name"], "peer", peer(r.Context()))
+		log, by := s.Logger.With("order", path, "name", o["name"]), ""
+		if from, known := peer(r.Context()); known {
+			log, by = log.With("peer", from.String()), from.name()
+		}
 		if err != nil {
 			log.Warn("order refused", "err", err)
 			refuse(w, http.StatusUnprocessableEntity, err)
@@ -65,7 +68,7 @@ func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
 		}
 		log.Info("order carried out")
 		if path != "/check" { // those come by the second.
-			s.Events.Add(event.Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: orderText(o)})
+			s.Events.Add(event.Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: orderText(o), By: by})
 		}
 		answer(w, map[string]bool{"ok": true})
 	})

@@ -1,0 +1,71 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+)
+
+// Act is one thing that somebody did to a rollout.
+type Act struct {
+	At  time.Time
+	Who string // an operator or a host; empty: not known
+	// What is a sentence without its subject, such as "paused it".
+	What string
+	Why  string
+}
+
+// Acts returns who did what to the rollout, oldest first, as far as its gate keeps it.
+func (s *State) Acts() []Act {
+	acts := []Act{{At: s.Created, Who: s.Proposal.Who, What: fmt.Sprintf("proposed version %d", s.Proposal.Version), Why: s.Proposal.Why}}
+	before := config.GateState{State: GateVoting}
+	for _, g := range s.Gate.Past {
+		acts = append(acts, Act{g.At, whoOf(g), actOf(before, g), g.Reason})
+		before = g
+	}
+	now := s.Gate.caused(s.GateAt.Time)
+	if now.By == "" && now.Host == "" && s.Open() {
+		return acts // the vote, as proposed
+	}
+	last := Act{now.At, whoOf(now), actOf(before, now), now.Reason}
+	if !s.Open() {
+		last.Who, last.What = now.By, "ended it: "+s.Phase()
+		if now.Reason == before.Reason {
+			last.Why = "" // that of the state before
+		}
+	}
+	return append(acts, last)
+}
+
+// whoOf returns who caused a state: the host that refused or failed, or the operator
+// or coordinator that decided.
+func whoOf(g config.GateState) string { return cmp.Or(g.Host, g.By) }
+
+// actOf returns what led from one state of the gate to the next one.
+func actOf(before, now config.GateState) string {
+	switch {
+	case now.State == GateRefused:
+		return "refused it"
+	case now.State == GateHalted && now.Host == "":
+		return "halted it"
+	case now.State == GateHalted:
+		return "failed, which halted it"
+	case now.Paused:
+		return "paused it"
+	case before.Paused && now.IgnoreGate:
+		return "resumed it past its health gate"
+	case before.Paused:
+		return "resumed it"
+	case before.State == GateHalted:
+		return fmt.Sprintf("lifted the halt, for try %d", now.Round+1)
+	case before.Wave == WaveCanary && now.Wave == WaveAll:
+		return "let all hosts start after the canaries"
+	case now.Wave == WaveCanary:
+		return "let the canaries start"
+	case now.State == GateOpen:
+		return "let all hosts start"
+	}
+	return "changed it"
+}
