@@ -18,6 +18,22 @@ type Order struct {
 	IgnoreGate bool
 }
 
+// Orders returns the commands below "zkagent rollout" that a rollout in this phase
+// takes.
+func Orders(phase string) []string {
+	switch phase {
+	case PhaseVoting, PhaseRolling:
+		return []string{"pause", "abort"}
+	case PhasePaused:
+		return []string{"resume", "abort"}
+	case PhaseHalted:
+		return []string{"retry", "rollback"}
+	case PhaseRefused:
+		return []string{"rollback"}
+	}
+	return nil
+}
+
 // Pause stops new starts and decisions until Resume.
 func Pause(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "pause", func(st *State) ([]session.Op, error) {

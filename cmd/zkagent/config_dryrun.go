@@ -66,7 +66,7 @@ func dryRun(ctx context.Context, console *term.Console, s *session.Session, t ta
 		Strategy: fleet.Strategy{VoteTimeout: fleet.Duration(timeout)},
 	})
 	if errors.Is(err, fleet.ErrOpen) {
-		return nil, openError(err, t)
+		return nil, openError(ctx, s, err, t)
 	}
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func publishAtOnce(ctx context.Context, g *globals, s *session.Session, t target
 	cfg.Emergency = emergency
 	r, err := config.Publish(ctx, s, cfg)
 	if errors.Is(err, config.ErrOpen) {
-		return openError(err, t)
+		return openError(ctx, s, err, t)
 	}
 	if err != nil {
 		return err

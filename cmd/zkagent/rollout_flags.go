@@ -185,7 +185,7 @@ func rollOut(ctx context.Context, g *globals, s *session.Session, t target, flag
 	name, err := fleet.Propose(ctx, s, request)
 	switch {
 	case errors.Is(err, fleet.ErrOpen):
-		return openError(err, t)
+		return openError(ctx, s, err, t)
 	case errors.Is(err, fleet.ErrNobody):
 		return nobodyError(err)
 	case err != nil:

@@ -27,16 +27,32 @@ func refuseOpenRollout(ctx context.Context, g *globals, s *session.Session, t ta
 	case emergency:
 		return confirmName(ctx, g, t, name)
 	case open:
-		return openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
+		return openError(ctx, s, fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
 	}
 	return nil
 }
 
-// openError adds hints about an open rollout.
-func openError(err error, t target) error {
-	return fail(exitTemporary, err,
-		"\"zkagent rollout status "+t.name+"\" shows it; \"zkagent rollout rollback "+t.name+"\" goes back, and ends it; before the decision \"zkagent rollout abort "+t.name+"\" does",
-		"\"zkagent config publish DIR "+t.name+" --rollout --replace\" takes the place of one that has halted, with --emergency instead it goes past it on all hosts at once")
+// openError adds hints about the open rollout: what can be done in its phase.
+func openError(ctx context.Context, s *session.Session, err error, t target) error {
+	hints := []string{"\"zkagent rollout status " + t.name + "\" shows it"}
+	name, missing := fleet.Current(ctx, s, t.path)
+	if missing != nil {
+		return fail(exitTemporary, err, hints...)
+	}
+	if state, unknown := fleet.Head(ctx, s, t.path, name); unknown == nil {
+		switch phase := state.Phase(); {
+		case phase == fleet.PhaseHalted:
+			hints = append(hints, haltedHints(t, state)...)
+			hints = append(hints, "\"zkagent config publish DIR "+t.name+" --rollout --replace\" takes its place")
+		case phase == fleet.PhaseRefused:
+			hints = append(hints, haltedHints(t, state)...)
+		case state.Gate.State == fleet.GateOpen:
+			hints = append(hints, "\"zkagent rollout rollback "+t.name+"\" goes back, and ends it")
+		default:
+			hints = append(hints, "nothing has changed yet: \"zkagent rollout abort "+t.name+"\" ends it")
+		}
+	}
+	return fail(exitTemporary, err, append(hints, "a publish with --emergency goes past it on all hosts at once")...)
 }
 
 // confirmName asks for the name of the config.
@@ -72,14 +88,14 @@ func replaced(ctx context.Context, s *session.Session, t target, replace bool) (
 	case err != nil:
 		return "", err
 	case !replace:
-		return "", openError(fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
+		return "", openError(ctx, s, fmt.Errorf("%s: %w: %s", t.name, fleet.ErrOpen, name), t)
 	}
 	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
 		return "", err
 	}
 	if state.Gate.State != fleet.GateHalted && state.Gate.State != fleet.GateRefused {
-		return "", openError(fmt.Errorf("%s: %s has not halted: %w", t.name, name, fleet.ErrOpen), t)
+		return "", openError(ctx, s, fmt.Errorf("%s: %s has not halted: %w", t.name, name, fleet.ErrOpen), t)
 	}
 	return name, nil
 }

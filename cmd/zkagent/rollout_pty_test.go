@@ -24,6 +24,7 @@ agent {
   state_dir = "%[1]s/state"
 }
 admin { socket = "%[2]s" }
+http { listen = "%[5]s" }
 zookeeper {
   servers         = ["%[3]s"]
   session_timeout = "40s"
@@ -54,10 +55,11 @@ case $1:$(cat "$2") in may-check:refused|may-reload:broken) echo "no $(cat "$2")
 
 // host runs one agent, until the test ends.
 type host struct {
-	t   *testing.T
-	dir string
-	env []string
-	s   *session.Session
+	t    *testing.T
+	dir  string
+	http string // address of the page
+	env  []string
+	s    *session.Session
 }
 
 // newHosts returns hosts that use the first version of /config/web.
@@ -81,14 +83,14 @@ func newHosts(t *testing.T, ids ...string) []*host {
 
 func newHost(t *testing.T, addr string, s *session.Session, id string) *host {
 	t.Helper()
-	h := &host{t: t, dir: t.TempDir(), env: []string{"ZKAGENT_ZK=" + addr, "NO_COLOR=1"}, s: s}
+	h := &host{t: t, dir: t.TempDir(), http: freeAddress(t), env: []string{"ZKAGENT_ZK=" + addr, "NO_COLOR=1"}, s: s}
 	sockets, err := os.MkdirTemp("", "zka-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	h.write("nginx", waitScript)
-	h.write("agent.hcl", fmt.Sprintf(agentSettings, h.dir, filepath.Join(sockets, "sock"), addr, id))
+	h.write("agent.hcl", fmt.Sprintf(agentSettings, h.dir, filepath.Join(sockets, "sock"), addr, id, h.http))
 	h.allow("may-check", true)
 	h.allow("may-reload", true)
 	h.run()

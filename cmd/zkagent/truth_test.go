@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -334,12 +336,41 @@ func (x *truth) agree(faults []string) {
 	if well := want == fleet.OK || want == fleet.Maintenance; well != (bad == 0) || well != (len(doc.Status.Conditions) == 0) {
 		x.t.Errorf("the host is %s, with %d rows that are not well and the conditions %v:\n%s", want, bad, doc.Status.Conditions, text)
 	}
+	x.advice(faults)
 	metrics := x.get("/metrics")
 	for _, c := range doc.Status.Conditions {
 		if line := fmt.Sprintf("zkagent_condition{code=%q,subject=%q} 1\n", c.Code, c.Subject); !strings.Contains(metrics, line) {
 			x.t.Errorf("the metrics lack %s", line)
 		}
 	}
+}
+
+// advice runs every command that a view prints in this state. What a command finds out
+// or tries may be bad: the state is.
+func (x *truth) advice(faults []string) {
+	x.t.Helper()
+	texts := x.get("/agent") + x.get("/services") + x.get("/")
+	for _, args := range [][]string{{"status", "-o", "wide"}, {"fleet"}, {"fleet", "--services"}} {
+		_, text := x.run(args...)
+		texts += text
+	}
+	done := map[string]bool{}
+	for _, m := range printedCommand.FindAllStringSubmatch(texts, -1) {
+		args := strings.Fields(strings.NewReplacer(" NAME -- COMMAND", " x -- true").Replace(html.UnescapeString(m[1])))[1:]
+		if line := strings.Join(args, " "); done[line] || args[0] == "run" {
+			continue
+		} else {
+			done[line] = true
+		}
+		tries := args[0] == "render" || args[0] == "doctor"
+		if code, out := x.run(args...); code != 0 && (!tries || code != exitFailed) {
+			x.t.Errorf("with the faults %v a view prints %q, which ends with %d: %s", faults, m[1], code, out)
+		}
+	}
+	if len(faults) > 0 && faults[0] != "maintenance" && len(done) == 0 {
+		x.t.Errorf("with the faults %v no view says what to do", faults)
+	}
+	x.t.Logf("%v: %v", faults, slices.Sorted(maps.Keys(done)))
 }
 
 // freeAddress is an address of this host on which nobody listens. Its port is below

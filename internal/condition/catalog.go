@@ -144,7 +144,7 @@ func Catalog() []Entry {
 		{
 			"key-missing", "template or bundle", "A key that the template needs is not in its config.",
 			"The file as it was, if there was one.",
-			"Publish the key. If it may be missing, use `keyOrDefault` or `keyExists` in the template.",
+			"`zkagent render NAME --diff` names the key and the line of the template. Publish the key. If it may be missing, use `keyOrDefault` or `keyExists` in the template.",
 		},
 		{
 			"last-good-damaged", "", "The agent cannot read the newest saved view in the state directory.",

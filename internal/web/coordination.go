@@ -83,6 +83,9 @@ type rolloutView struct {
 // Waits is what the rollout waits for, in the words of the command line.
 func (v rolloutView) Waits() string { return v.Waiting(time.Now()).Text }
 
+// Orders are the commands that the rollout takes now.
+func (v rolloutView) Orders() []string { return fleet.Orders(v.Phase()) }
+
 // rolloutRow is one participant.
 type rolloutRow struct{ Host, State, Vote, Text string }
 
