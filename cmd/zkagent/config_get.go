@@ -82,6 +82,11 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 				if plain {
 					t.layout = config.LayoutPlain
 				}
+				if version == 0 && t.layout != config.LayoutPlain {
+					if text, err := bringing(ctx, s, t); err == nil && text != "" {
+						g.Say("%s: %s", t.name, text) // what cannot be read says so below
+					}
+				}
 				if len(args) == 2 {
 					return printKey(ctx, &g.Console, s, t, int64(version), strings.TrimPrefix(args[1], "/"))
 				}
@@ -285,6 +290,8 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 		switch {
 		case v.Active:
 			state = "in use"
+		case rollouts[v.Number].open:
+			state = "being rolled out"
 		case !v.Used:
 			state = "unused"
 		case v.RollbackOf > 0:

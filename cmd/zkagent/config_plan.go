@@ -22,6 +22,7 @@ type planned struct {
 	flags   publishFlags
 	roll    *strategyFlags
 	rollout string // the open one; empty: none
+	brings  string // the versions in use and being rolled out; empty: no rollout is open
 	cfg     config.PublishConfig
 	fleet   *fleetPlan // what the hosts say; nil: they were not asked
 }
@@ -110,7 +111,11 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
 		return nil, err
 	}
-	return &planned{Plan: plan, dir: dir, flags: p, rollout: open, cfg: cfg}, nil
+	brings, err := bringing(ctx, s, t)
+	if err != nil {
+		return nil, err
+	}
+	return &planned{Plan: plan, dir: dir, flags: p, rollout: open, brings: brings, cfg: cfg}, nil
 }
 
 // planJSON is a plan for machines.
@@ -181,6 +186,9 @@ func (p *planned) refused(t target) error {
 // warnPlan warns about reasons to refuse the publish that may go away later.
 func warnPlan(console *term.Console, p *planned, t target, size int) {
 	if p.rollout != "" {
+		if p.brings != "" {
+			console.Say("%s", p.brings)
+		}
 		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
 	}
 	if p.roll.rollout && size == 0 {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -12,6 +14,8 @@ import (
 type versionRollout struct {
 	Name  string `json:"name"`
 	Phase string `json:"phase"`
+
+	open bool
 }
 
 // String is the rollout in a table.
@@ -32,10 +36,30 @@ func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]ve
 	for _, name := range names {
 		// Skip an unreadable rollout: it must not break the history.
 		if state, err := fleet.Head(ctx, s, t.path, name); err == nil {
-			rollouts[state.Proposal.Version] = versionRollout{name, state.Phase()}
+			rollouts[state.Proposal.Version] = versionRollout{name, state.Phase(), state.Open() && !state.Proposal.Dry}
 		}
 	}
 	return rollouts, nil
+}
+
+// bringing says which version is in use and which one the open rollout brings;
+// empty: no rollout is open.
+func bringing(ctx context.Context, s *session.Session, t target) (string, error) {
+	name, err := fleet.Current(ctx, s, t.path)
+	if errors.Is(err, fleet.ErrNoRollout) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	state, err := fleet.Head(ctx, s, t.path, name)
+	if errors.Is(err, fleet.ErrNoRollout) || err == nil && (!state.Open() || state.Proposal.Dry) {
+		return "", nil // it ended meanwhile, or changes nothing
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("v%d is in use, %s brings v%d (%s)", state.Proposal.Previous, name, state.Proposal.Version, state.Phase()), nil
 }
 
 // historyEntry is a version with its rollout, for machines.
