@@ -19,20 +19,7 @@ import (
 // version and Check from cfg.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
 	cfg.Keys = nil
-	if err := cfg.fill(); err != nil {
-		return Result{}, err
-	}
-	var res Result
-	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
-		p := &publisher{s: s, cfg: &cfg, guard: guard}
-		var err error
-		res, err = p.convert(ctx, keep)
-		return err
-	})
-	if err != nil {
-		return Result{}, fmt.Errorf("convert: %w", err)
-	}
-	return res, nil
+	return alone(ctx, s, cfg, "convert", func(ctx context.Context, p *publisher) (Result, error) { return p.convert(ctx, keep) })
 }
 
 func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {

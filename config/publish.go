@@ -115,18 +115,22 @@ func noVersions(root string) error {
 }
 
 func publish(ctx context.Context, s *session.Session, cfg PublishConfig, flip bool) (Result, error) {
+	return alone(ctx, s, cfg, "publish", func(ctx context.Context, p *publisher) (Result, error) { return p.run(ctx, flip) })
+}
+
+// alone runs do under the lock of the publishers.
+func alone(ctx context.Context, s *session.Session, cfg PublishConfig, what string, do func(context.Context, *publisher) (Result, error)) (Result, error) {
 	if err := cfg.fill(); err != nil {
 		return Result{}, err
 	}
 	var res Result
 	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
-		p := &publisher{s: s, cfg: &cfg, guard: guard}
 		var err error
-		res, err = p.run(ctx, flip)
+		res, err = do(ctx, &publisher{s: s, cfg: &cfg, guard: guard})
 		return err
 	})
 	if err != nil {
-		return Result{}, fmt.Errorf("publish: %w", err)
+		return Result{}, fmt.Errorf("%s: %w", what, err)
 	}
 	return res, nil
 }

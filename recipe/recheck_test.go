@@ -14,12 +14,29 @@ import (
 // told, and asks little until then.
 func TestRecheck_ALostEventIsFound(t *testing.T) {
 	one := func(got chan<- error) func(error) { return func(err error) { got <- err } }
+	type action = func(ctx context.Context, w *world, other *session.Session) error
+	closes := func(_ context.Context, _ *world, o *session.Session) error { return o.Close() }
+	deletes := func(contender int) action {
+		return func(ctx context.Context, w *world, o *session.Session) error {
+			list, err := Contenders(ctx, o, "/x")
+			if err != nil {
+				return err
+			}
+			return w.Delete(list[contender].Path)
+		}
+	}
+	unlessLost := func(err error) error {
+		if errors.Is(err, ErrLost) {
+			return nil
+		}
+		return err
+	}
 	for name, c := range map[string]struct {
 		// before is done by another session, then wait runs with a deaf one, then after
 		// must make it call done.
 		before func(ctx context.Context, other *session.Session) error
 		wait   func(ctx context.Context, s *session.Session, done func(error))
-		after  func(ctx context.Context, w *world, other *session.Session) error
+		after  action
 	}{
 		"lock": {
 			before: func(ctx context.Context, o *session.Session) error {
@@ -28,7 +45,7 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {
 				done(second(NewLock(s, LockConfig{Path: "/x"}).Acquire(ctx)))
 			},
-			after: func(_ context.Context, _ *world, o *session.Session) error { return o.Close() },
+			after: closes,
 		},
 		"read lock": {
 			before: func(ctx context.Context, o *session.Session) error {
@@ -37,7 +54,7 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {
 				done(second(NewRWLock(s, LockConfig{Path: "/x"}).RLock(ctx)))
 			},
-			after: func(_ context.Context, _ *world, o *session.Session) error { return o.Close() },
+			after: closes,
 		},
 		"semaphore": {
 			before: func(ctx context.Context, o *session.Session) error {
@@ -46,7 +63,7 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {
 				done(second(NewSemaphore(s, SemaphoreConfig{Path: "/x", K: 1}).Acquire(ctx)))
 			},
-			after: func(_ context.Context, _ *world, o *session.Session) error { return o.Close() },
+			after: closes,
 		},
 		"candidate whose znode is deleted": {
 			before: func(ctx context.Context, o *session.Session) error {
@@ -63,18 +80,9 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 					done(err)
 					return
 				}
-				if err = p.Wait(ctx); errors.Is(err, ErrLost) {
-					err = nil
-				}
-				done(err)
+				done(unlessLost(p.Wait(ctx)))
 			},
-			after: func(ctx context.Context, w *world, o *session.Session) error {
-				list, err := Contenders(ctx, o, "/x")
-				if err != nil {
-					return err
-				}
-				return w.Delete(list[1].Path)
-			},
+			after: deletes(1),
 		},
 		"hold whose znode is deleted": {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {
@@ -84,18 +92,9 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 					return
 				}
 				<-h.Context().Done()
-				if err = h.Err(); errors.Is(err, ErrLost) {
-					err = nil
-				}
-				done(err)
+				done(unlessLost(h.Err()))
 			},
-			after: func(ctx context.Context, w *world, o *session.Session) error {
-				list, err := Contenders(ctx, o, "/x")
-				if err != nil {
-					return err
-				}
-				return w.Delete(list[0].Path)
-			},
+			after: deletes(0),
 		},
 		"follower of a leader": {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {

@@ -3,25 +3,17 @@ package template
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 
 	"github.com/zkagent/zkagent/view"
 )
 
 // memoryBudget is what one hostile value of 1 MB may take.
 const memoryBudget = 200 << 20
-
-// allocated returns how many bytes fn allocates, freed ones included.
-func allocated(fn func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	fn()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // renderValue renders with the value as web/k.
 func renderValue(t *testing.T, source, value string) (error, uint64) { //nolint:revive,staticcheck // the error is what is looked at first.
@@ -31,7 +23,7 @@ func renderValue(t *testing.T, source, value string) (error, uint64) { //nolint:
 		t.Fatal(err)
 	}
 	v := view.View{}.With(view.TreeOf("web", "/web", map[string]string{"k": value}))
-	n := allocated(func() { _, err = tmpl.Render(t.Context(), &v, nil) })
+	n := testhelp.Allocated(func() { _, err = tmpl.Render(t.Context(), &v, nil) })
 	return err, n
 }
 
@@ -96,7 +88,7 @@ func TestSyntax_HostileTexts(t *testing.T) {
 	} {
 		for _, text := range texts {
 			var err error
-			n := allocated(func() { err = checkSyntax(syntax, []byte(text), nil) })
+			n := testhelp.Allocated(func() { err = checkSyntax(syntax, []byte(text), nil) })
 			if err == nil || n > memoryBudget {
 				t.Errorf("%s %.10q: %d MB, error %v", syntax, text, n>>20, err)
 			}
@@ -123,7 +115,7 @@ func FuzzSyntax(f *testing.F) {
 		times = min(max(times, 1), 1<<20/max(len(text), 1))
 		data := []byte(strings.Repeat(text, max(times, 1)))
 		for _, syntax := range Syntaxes() {
-			if n := allocated(func() { _ = checkSyntax(syntax, data, nil) }); n > 2*memoryBudget {
+			if n := testhelp.Allocated(func() { _ = checkSyntax(syntax, data, nil) }); n > 2*memoryBudget {
 				t.Fatalf("%s: %d MB for %d bytes", syntax, n>>20, len(data))
 			}
 		}

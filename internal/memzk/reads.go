@@ -41,17 +41,24 @@ func (c *conn) exists(d *jute.Decoder) (*jute.Encoder, error) {
 	return encodeStat(jute.NewEncoder(nil), n), nil
 }
 
-func (c *conn) getData(d *jute.Decoder, watch bool) (*jute.Encoder, error) {
+// watchable reads the path and the watch flag of a request. It sets the watch in watches
+// only if the znode can be read.
+func (c *conn) watchable(d *jute.Decoder, watch bool, watches *watchTable) (*node, error) {
 	path, wanted := d.String(), d.Bool()
 	if d.Err() != nil {
 		return nil, d.Err()
 	}
 	n, err := c.readable(path, jute.PermRead)
+	if err == nil && watch && wanted {
+		watches.add(path, c, oneShot)
+	}
+	return n, err
+}
+
+func (c *conn) getData(d *jute.Decoder, watch bool) (*jute.Encoder, error) {
+	n, err := c.watchable(d, watch, c.replica.dataWatches)
 	if err != nil {
 		return nil, err
-	}
-	if watch && wanted {
-		c.replica.dataWatches.add(path, c, oneShot)
 	}
 	e := jute.NewEncoder(nil)
 	e.Buffer(n.data)
@@ -59,16 +66,9 @@ func (c *conn) getData(d *jute.Decoder, watch bool) (*jute.Encoder, error) {
 }
 
 func (c *conn) getChildren(d *jute.Decoder, watch, withStat bool) (*jute.Encoder, error) {
-	path, wanted := d.String(), d.Bool()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	n, err := c.readable(path, jute.PermRead)
+	n, err := c.watchable(d, watch, c.replica.childWatches)
 	if err != nil {
 		return nil, err
-	}
-	if watch && wanted {
-		c.replica.childWatches.add(path, c, oneShot)
 	}
 	e := jute.NewEncoder(nil)
 	e.Strings(n.childNames())

@@ -1,9 +1,10 @@
 package settings
 
 import (
-	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 
 	"github.com/zkagent/zkagent/template"
 
@@ -12,14 +13,6 @@ import (
 
 // hostileBudget is the memory that one hostile text of 1 MB may take.
 const hostileBudget = 400 << 20
-
-func allocated(fn func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	fn()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // TestSyntax_HostileHCL: a rendered text cannot overflow the stack of the agent,
 // which would end it at each start again.
@@ -31,7 +24,7 @@ func TestSyntax_HostileHCL(t *testing.T) {
 		"a = " + strings.Repeat("[", mb), strings.Repeat("a {\n", mb/4), strings.Repeat("a=1\n", 2*mb),
 	} {
 		var err error
-		n := allocated(func() { err = checkRendered([]byte(text)) })
+		n := testhelp.Allocated(func() { err = checkRendered([]byte(text)) })
 		if err == nil || n > hostileBudget {
 			t.Errorf("%.20q: %d MB, error %v", text, n>>20, err)
 		}
@@ -50,7 +43,7 @@ func TestJSONDecode_HostileValue(t *testing.T) {
 		strings.Repeat(`{"a":`, 90) + "1" + strings.Repeat("}", 90): true,
 	} {
 		var err error
-		n := allocated(func() { _, err = jsonDecodeFunc.Call([]cty.Value{cty.StringVal(text)}) })
+		n := testhelp.Allocated(func() { _, err = jsonDecodeFunc.Call([]cty.Value{cty.StringVal(text)}) })
 		if (err == nil) != ok || n > hostileBudget {
 			t.Errorf("%.20q: %d MB, error %v", text, n>>20, err)
 		}
@@ -74,7 +67,7 @@ func FuzzHCL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, prefix, text string, times int) {
 		data := []byte(prefix + strings.Repeat(text, min(max(times, 1), 1<<18/max(len(text), 1))))
-		if n := allocated(func() { _ = checkRendered(data) }); n > hostileBudget {
+		if n := testhelp.Allocated(func() { _ = checkRendered(data) }); n > hostileBudget {
 			t.Fatalf("%d MB for %d bytes", n>>20, len(data))
 		}
 	})

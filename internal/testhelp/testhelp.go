@@ -3,6 +3,7 @@ package testhelp
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -35,4 +36,13 @@ func ShortDir(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// Allocated returns how many bytes fn allocates, freed ones included.
+func Allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
