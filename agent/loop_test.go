@@ -89,3 +89,70 @@ func TestLoop_LoadsDuringAnApply(t *testing.T) {
 		})
 	}
 }
+
+// Two agents write one file. Each repairs it a few times, then seldom, and says so. When
+// one of them is gone, the file is soon that of the other, and all is quiet.
+func TestLoop_TwoAgentsOneDestination(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		dest := filepath.Join(dir, "out")
+		var reloads atomic.Int32
+		start := func(id string) (*Agent, func()) {
+			cfg := Config{
+				ID: id, Logger: slog.New(slog.DiscardHandler), ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
+				Configs: []config.Config{{Name: "web", Path: "/config/web"}},
+				Run: func(context.Context, proc.Command) (proc.Result, error) {
+					reloads.Add(1)
+					return proc.Result{}, nil
+				},
+				Bundles: []apply.Config{{
+					Name: "web", Reload: &apply.ReloadConfig{Command: argv("reload")},
+					Templates: []apply.FileConfig{{
+						Name: "f", Contents: id + ` {{ key "web/v" }}`, Destination: func(*command.Each) (string, error) { return dest, nil },
+					}},
+				}},
+			}
+			a, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				a.loop.run(ctx)
+			}()
+			a.setLoop(ctx, &cfg)
+			a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "1"}))
+			return a, func() { cancel(); <-done }
+		}
+		one, endOne := start("one")
+		two, endTwo := start("two")
+		defer endOne()
+		time.Sleep(24 * time.Hour)
+		if n := reloads.Load(); n > 300 {
+			t.Errorf("%d reloads in a day", n)
+		}
+		for _, a := range []*Agent{one, two} {
+			if !a.conds.Has("drift", dest) {
+				t.Error("an agent does not say that another program writes its file")
+			}
+		}
+		endTwo()
+		time.Sleep(2 * time.Hour)
+		if got := read(t, dest); got != "one 1" {
+			t.Errorf("got %q", got)
+		}
+		if one.conds.Has("drift", dest) {
+			t.Error("the condition stays open")
+		}
+		// One edit by hand is repaired at once again.
+		if err := os.WriteFile(dest, []byte("by hand"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if got := read(t, dest); got != "one 1" {
+			t.Errorf("after an edit: %q", got)
+		}
+	})
+}

@@ -26,6 +26,7 @@ type Bundle struct {
 	look     bool                     // what is in place may not be the outputs: compare with the disk
 	written  map[string]files.Written // by destination; nil: not loaded yet
 	taken    map[string]bool          // destinations that something else wrote
+	contests map[string]*contest      // files that something else has changed lately
 }
 
 // file is one template of a bundle.
@@ -37,7 +38,7 @@ type file struct {
 // Parse reads and parses the templates of a bundle. One that cannot be parsed
 // is kept with its error: its files stay, and the others work.
 func Parse(cfg Config, declared []view.Source) *Bundle {
-	b := &Bundle{Config: cfg}
+	b := &Bundle{Config: cfg, contests: map[string]*contest{}}
 	var errs []error
 	for _, tc := range cfg.Templates {
 		t, err := tc.Parse()
@@ -65,7 +66,9 @@ func Parse(cfg Config, declared []view.Source) *Bundle {
 
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
-func (b *Bundle) Inherit(former *Bundle) { b.written, b.taken = former.written, former.taken }
+func (b *Bundle) Inherit(former *Bundle) {
+	b.written, b.taken, b.contests = former.written, former.taken, former.contests
+}
 
 // Concerns reports whether the difference between two views can change what
 // the bundle renders.

@@ -292,32 +292,3 @@ func (t *applying) saveWritten() {
 		t.Log.Warn("cannot save the record of written files", "template", t.name, "err", err)
 	}
 }
-
-// drifted looks whether something else changed the files of a bundle, and
-// reports whether they are to be repaired.
-func (e *Engine) drifted(b *Bundle) bool {
-	repair := false
-	for _, o := range b.outputs {
-		w, ok := b.written[o.dest]
-		if !ok {
-			continue
-		}
-		d, err := w.Drift()
-		if err != nil {
-			continue
-		}
-		b.written[o.dest] = w
-		if d == files.DriftNone {
-			e.Conds.Close("drift", o.dest)
-			continue
-		}
-		if o.tmpl.cfg.Drift == driftReport {
-			e.Conds.Open("drift", o.dest, "changed by something else: "+string(d))
-			continue
-		}
-		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
-		e.Log.Warn("something else changed the file", "template", b.Config.Name, "file", o.dest, "drift", string(d))
-		repair = true
-	}
-	return repair
-}

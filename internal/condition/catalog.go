@@ -87,9 +87,9 @@ func Catalog() []Entry {
 			"Another program has the port (`ss -lunp` and `ss -ltnp` name it), or the address is not of this host. Correct `dns.listen`, or end the other program. The agent tries again by itself.",
 		},
 		{
-			"drift", "file", "Something other than the agent has changed the file, and the template says `drift = \"report\"`.",
-			"The changed file.",
-			"Look at it with `zkagent render NAME --diff`. Take the change into the template, or write the file again with `zkagent render NAME`.",
+			"drift", "file", "Something other than the agent has changed the file, and the template says `drift = \"report\"`. Or another program changes it again and again.",
+			"The changed file. With `drift = \"repair\"` the agent writes it again at once three times in a row, then after 1 to 30 minutes.",
+			"If another program writes the file, such as a second agent, give each its own. Otherwise look at it with `zkagent render NAME --diff`. Take the change into the template, or write the file again with `zkagent render NAME`.",
 		},
 		{
 			"files-not-watched", "directory", "The agent cannot watch the directory of settings or templates for changes.",

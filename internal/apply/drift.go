@@ -1,0 +1,94 @@
+package apply
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
+)
+
+// Something else changes a file of ours: a person, a tool, another agent. The file is
+// written again at once. A program that writes the file again and again would have the
+// agent write and reload for ever. So after a few repairs in a row they wait, and a
+// condition says so.
+
+const (
+	repairsAtOnce = 3                // in a row
+	firstWait     = time.Minute      // before the next one; it doubles
+	lastWait      = 30 * time.Minute // and after as long without a change the row ends
+)
+
+// contest is a file that something else has changed.
+type contest struct {
+	repairs int
+	last    time.Time // when something else's change was seen last
+	next    time.Time // no repair before
+}
+
+// drifted looks whether something else changed the files of a bundle, and
+// reports whether they are to be repaired.
+func (e *Engine) drifted(b *Bundle) bool {
+	repair := false
+	for _, o := range b.outputs {
+		w, ok := b.written[o.dest]
+		if !ok {
+			continue
+		}
+		d, err := w.Drift()
+		if err != nil {
+			continue
+		}
+		b.written[o.dest] = w
+		if d == files.DriftNone {
+			if !b.contested(o.dest) {
+				e.Conds.Close("drift", o.dest)
+			}
+			continue
+		}
+		if o.tmpl.cfg.Drift == driftReport {
+			e.Conds.Open("drift", o.dest, "changed by something else: "+string(d))
+			continue
+		}
+		now := b.mayRepair(o.dest)
+		if b.contested(o.dest) {
+			e.Conds.Open("drift", o.dest, "another program writes this file again and again, such as a second agent: repairs wait for up to "+lastWait.String())
+		}
+		if !now {
+			continue
+		}
+		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
+		e.Log.Warn("something else changed the file", "template", b.Config.Name, "file", o.dest, "drift", string(d))
+		repair = true
+	}
+	return repair
+}
+
+// mayRepair notes that something else has changed a file, and reports whether it is to
+// be written again now.
+func (b *Bundle) mayRepair(dest string) bool {
+	c, now := b.contests[dest], time.Now()
+	if c == nil {
+		c = &contest{}
+		b.contests[dest] = c
+	}
+	c.last = now
+	if now.Before(c.next) {
+		return false
+	}
+	if c.repairs++; c.repairs >= repairsAtOnce {
+		c.next = now.Add(pace.Backoff(c.repairs-repairsAtOnce+1, firstWait, lastWait))
+	}
+	return true
+}
+
+// contested reports whether something else keeps changing a file, and forgets one that
+// has long been left alone.
+func (b *Bundle) contested(dest string) bool {
+	c := b.contests[dest]
+	if c == nil || time.Since(c.last) > lastWait {
+		delete(b.contests, dest)
+		return false
+	}
+	return c.repairs >= repairsAtOnce
+}
