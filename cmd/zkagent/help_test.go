@@ -2,20 +2,13 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
-
-	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/memzk"
 )
 
 // everyCommand calls fn with each command that does something.
@@ -120,89 +113,6 @@ func TestHelp_Suggestions(t *testing.T) {
 		var out, talk bytes.Buffer
 		if code := run(strings.Fields(line), strings.NewReader(""), &out, &talk); code != exitUsage || !strings.Contains(talk.String(), want) {
 			t.Errorf("%s: exit code %d, %swant %s", line, code, &talk, want)
-		}
-	}
-}
-
-// TestCompletion_Bash sources the script into a real bash, and asks for what comes
-// after each line.
-func TestCompletion_Bash(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
-	server := memzk.New(memzk.Options{})
-	t.Cleanup(server.Close)
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := fleet.KnownPath + "/" + config.Shard("web-07")
-	for _, path := range []string{"/zkagent", fleet.KnownPath, known, known + "/web-07"} {
-		if err := server.Create(path, []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := t.TempDir()
-	settings := filepath.Join(dir, "zkagent.hcl")
-	if err := os.WriteFile(settings, fmt.Appendf(nil, `
-zookeeper { servers = ["%s"] }
-config "site" { path = "/config/site" }
-config "shop" { path = "/config/shop" }
-group "api" { path = "/services/api" }
-election "nightly" { path = "/elections/nightly" }
-template "main" {
-  contents    = "x"
-  destination = "%s/main"
-}
-`, addr, dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// What bash-completion offers to scripts, as far as ours needs it.
-	script := filepath.Join(dir, "ask.bash")
-	if err := os.WriteFile(script, []byte(`
-_get_comp_words_by_ref() { cur=$LASTWORD prev=$BEFORE words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
-__ltrim_colon_completions() { :; }
-compopt() { :; }
-source <(zkagent completion bash)
-COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9 COMP_KEY=9
-read -ra COMP_WORDS <<<"$COMP_LINE"
-case $COMP_LINE in *\ ) COMP_WORDS+=("") ;; esac
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) LASTWORD=${COMP_WORDS[-1]} BEFORE=${COMP_WORDS[-2]}
-__start_zkagent
-printf '%s\n' "${COMPREPLY[@]}"
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for line, want := range map[string][]string{
-		"zkagent sta":                 {"status"},
-		"zkagent config pub":          {"publish"},
-		"zkagent rollout status s":    {"shop", "site"},
-		"zkagent config publish . si": {"site"},
-		"zkagent members ":            {"accept", "api"},
-		"zkagent elect n":             {"nightly"},
-		"zkagent render ":             {"main"},
-		"zkagent status -o ":          {"json", "ndjson", "text", "wide", "yaml"},
-		"zkagent fleet forget ":       {"web-07"},
-		"zkagent zk ls --no-h":        {"--no-headers"},
-		"zkagent completion ":         {"bash", "fish", "zsh"},
-	} {
-		cmd := exec.CommandContext(t.Context(), bash, "--norc", script, line)
-		cmd.Env = append(os.Environ(), "ZKAGENT_CONFIG="+settings, "GORACE=atexit_sleep_ms=0")
-		var talk bytes.Buffer
-		cmd.Stderr = &talk
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%q: %v: %s%s", line, err, out, &talk)
-		}
-		var got []string
-		for l := range strings.Lines(string(out)) {
-			word, _, _ := strings.Cut(strings.TrimSpace(l), " ")
-			got = append(got, word)
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q (%s)", line, got, want, &talk)
 		}
 	}
 }
