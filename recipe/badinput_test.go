@@ -70,7 +70,7 @@ func TestMisuse_AfterTheSessionsEnd(t *testing.T) {
 	}
 }
 
-// An ACL that refuses to create is told as that, and nothing is left behind.
+// A create that the ACL refuses ends with that error, and leaves nothing behind.
 func TestMisuse_RefusedACL(t *testing.T) {
 	for _, sc := range misuses() {
 		t.Run(sc.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestMisuse_RefusedACL(t *testing.T) {
 	}
 }
 
-// Children that belong to nobody's layout are left alone and disturb nothing.
+// Recipes ignore children that belong to no recipe's layout, and leave them alone.
 func TestMisuse_ForeignChildren(t *testing.T) {
 	foreign := []string{
 		"/r/lock/backup", "/r/lock/0000000000", "/r/lock/x-lock-", "/r/rw/x", "/r/sem/locks/x", "/r/sem/leases/lease-", "/r/sem/other",
@@ -168,8 +168,8 @@ func removeTree(t *testing.T, w *world, root string) {
 	}
 }
 
-// Everything vanishes while somebody waits: who held a place is told that it is
-// lost, who waits for something to come goes on waiting.
+// All znodes vanish while recipes wait. A recipe that held a place reports its loss;
+// one that waits for something to come goes on waiting.
 func TestMisuse_ParentsVanishWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.dial("a")

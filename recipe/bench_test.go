@@ -11,8 +11,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Benchmarks against one real ZooKeeper; those named after kazoo and Curator
-// use their recipes on the same server, told by lines and timed by themselves.
+// Benchmarks against one real ZooKeeper. Those named after kazoo and Curator run those
+// clients on the same server: the benchmark sends each a line per operation, and the
+// client measures the time itself.
 
 func BenchmarkLock_Uncontended(b *testing.B) {
 	ctx, s, root := b.Context(), dialReal(b), zktest.Root(b)

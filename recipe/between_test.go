@@ -91,7 +91,7 @@ func TestCandidates_OwnZnodeDeletedBeforeTheHold(t *testing.T) {
 }
 
 // The znode of a waiter is deleted. When the holder leaves, the waiter does not
-// acquire, although nobody stands before it.
+// acquire, although no contender stands before it.
 func TestLock_WaiterWithoutItsZnode(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -140,7 +140,7 @@ func TestSemaphore_TurnDeletedBeforeTheLease(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if len(next) == 0 {
-			t.Error("the next contender waits for a permit that nobody holds")
+			t.Error("the next contender waits for a permit without a holder")
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestSemaphore_LeaseDeletedBeforeTheCount(t *testing.T) {
 }
 
 // The reply to the create of a contender is lost, and its caller gives up before the
-// session is connected again. The znode does not stay in the line, in neither naming.
+// session is connected again. In both namings the znode leaves the line.
 func TestLock_GivenUpAfterALostCreateLeavesNothing(t *testing.T) {
 	for _, dialect := range []string{Curator, Kazoo} {
 		for _, applied := range []bool{true, false} {

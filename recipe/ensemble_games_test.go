@@ -18,7 +18,7 @@ type holding interface {
 	Release(ctx context.Context) error
 }
 
-// acquire takes it, and is told how much of the room its holder takes.
+// acquire takes a hold, and returns how much of the room the hold takes.
 type acquire func(ctx context.Context) (holding, int, error)
 
 // single adapts an Acquire whose holders take one each.
@@ -296,7 +296,7 @@ func unless(ctx context.Context, err error) error {
 	return err
 }
 
-// elections has everybody lead once, and nobody beside another.
+// elections lets each session lead once, and checks that no two lead at a time.
 func elections(ctx context.Context, all []*session.Session, path string) error {
 	var mu sync.Mutex // mu guards what follows
 	leader, last := -1, int64(0)

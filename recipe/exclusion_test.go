@@ -565,7 +565,7 @@ func TestReservation_ClaimedAgainBySameSession(t *testing.T) {
 	})
 }
 
-// Contenders of both families on one path are told of, once.
+// A lock logs once that contenders of both families use its path.
 func TestLock_MixedFamiliesAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var log bytes.Buffer
@@ -574,7 +574,7 @@ func TestLock_MixedFamiliesAreTold(t *testing.T) {
 			h, err := l.Acquire(t.Context())
 			must(t, err)
 			if i == 0 && log.Len() > 0 {
-				t.Errorf("told too early: %s", &log)
+				t.Errorf("logged too early: %s", &log)
 			}
 			_, err = NewLock(w.dial("b"), LockConfig{Path: "/x", Dialect: Kazoo}).TryAcquire(t.Context())
 			if !errors.Is(err, ErrHeld) {
@@ -589,7 +589,7 @@ func TestLock_MixedFamiliesAreTold(t *testing.T) {
 			}
 		}
 		if n := strings.Count(log.String(), "do not wait for Curator's"); n != 1 {
-			t.Errorf("told %d times: %s", n, &log)
+			t.Errorf("logged %d times: %s", n, &log)
 		}
 	})
 }

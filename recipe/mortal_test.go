@@ -89,7 +89,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 			c.p.kill()
 			_ = c.Close()
 			if !c.p.before {
-				done += size // It was sent: who is told otherwise takes it for not applied.
+				done += size // It was sent: with a smaller count the caller would take it for not applied.
 			}
 			return done, errKilled
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// A znode with a TTL is written often enough to stay, outlives its session, is
-// taken up by the next one, and goes when nobody keeps it.
+// The keeper writes a znode with a TTL often enough that it stays. The znode outlives
+// its session, and the next session takes it up. Without a keeper it goes.
 func TestNode_TTL(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const ttl = 90 * time.Second
@@ -46,7 +46,7 @@ func TestNode_TTL(t *testing.T) {
 		run("b")
 		time.Sleep(10 * time.Minute)
 		if w.Exists("/g/n/touch") || w.Exists("/g/n") {
-			t.Error("the znode, or its container, stands although nobody keeps it")
+			t.Error("the znode, or its container, stands without a keeper")
 		}
 	})
 }

@@ -104,7 +104,7 @@ func TestNode_DeletedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// The znode of another live session is waited for, never deleted, and told.
+// A keeper waits for the znode of another live session, reports it, and never deletes it.
 func TestNode_BlockedByAnotherSession(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := make(chan error, 10)
@@ -145,8 +145,8 @@ func TestNode_KeepLeavesTheZnode(t *testing.T) {
 	})
 }
 
-// Owned tells each time that the znode becomes this session's, and each time that
-// it is not any more.
+// Owned is called each time that the session gets the znode, and each time that it
+// loses it.
 func TestNode_OwnedTells(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := make(chan bool, 10)

@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// A lock and a semaphore whose names nobody uses any more leave nothing behind.
+// A lock and a semaphore leave no znodes behind when their last user has gone.
 func TestParents_AreContainers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.dial("a")

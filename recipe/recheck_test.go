@@ -10,8 +10,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Whatever waits for an event finds within two slow looks what an event would have
-// told, and asks little until then.
+// An event is lost. Each recipe finds the change within two slow looks, and asks
+// little until then.
 func TestRecheck_ALostEventIsFound(t *testing.T) {
 	one := func(got chan<- error) func(error) { return func(err error) { got <- err } }
 	type action = func(ctx context.Context, w *world, other *session.Session) error

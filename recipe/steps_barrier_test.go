@@ -72,8 +72,8 @@ func (r *round) enters(t *testing.T, e *entrant) {
 	}
 }
 
-// missing reports how many members must come before the round can begin: some
-// that are gone have never entered, and nobody else has.
+// missing reports how many members must come before the round can begin: some are gone
+// without having entered, and no other has entered yet.
 func (r *round) missing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,8 +90,8 @@ func (r *round) missing() int {
 }
 
 // A member is killed at every request of its entering and leaving, when it comes
-// first, between the others, or last: nobody is let in before there are three,
-// and whoever lives gets in and out.
+// first, between the others, or last. No member enters before three have come, and
+// those that live enter and leave.
 func TestDoubleBarrier_KilledAtEveryStep(t *testing.T) {
 	for victim := range roundSize {
 		t.Run(fmt.Sprintf("victim=%d", victim), func(t *testing.T) {

@@ -59,8 +59,8 @@ func holdKinds() []holdKind {
 	}
 }
 
-// Whoever waits behind a holder is cancelled at every moment, also while the
-// hold passes on to it: nothing is left behind, and the holder is not disturbed.
+// A waiter behind a holder is cancelled at every moment, also while it gets the hold.
+// It leaves nothing behind, and does not disturb the holder.
 func TestHolds_CancelledAtEveryAwaitBehindAHolder(t *testing.T) {
 	for _, k := range append(holdKinds(), readBehindWriter()) {
 		t.Run(k.name, func(t *testing.T) {
