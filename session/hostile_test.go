@@ -24,8 +24,8 @@ func bubbleWith(t *testing.T, opts memzk.Options, f func(t *testing.T, srv *memz
 	})
 }
 
-// Znodes of 0.9 MB, beside each other and among small ones: what is asked for at once
-// stays near 4 MB, whoever asks.
+// Znodes of 0.9 MB, beside each other and among small ones. The requests under way stay
+// near 4 MB together, for all callers.
 func TestMany_BytesInFlight(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 900_000)
 	for name, large := range map[string][]byte{"large": large, "small": large[:100]} {

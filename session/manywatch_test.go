@@ -58,7 +58,7 @@ func TestGetManyW_ReadsAndWatches(t *testing.T) {
 			t.Errorf("got %s", path)
 		}
 		if !results[7].Watch.Fired() || results[8].Watch.Fired() {
-			t.Error("Fired does not tell what the queue does")
+			t.Error("Fired and the queue disagree")
 		}
 	})
 }

@@ -240,8 +240,8 @@ func TestManager_EnsembleReplacedByAnEmptyOne(t *testing.T) {
 	})
 }
 
-// One listed server is down for good: it neither keeps a session alive that the others
-// do not know, nor makes the next process wait for it.
+// One listed server is down for good. A session that the other servers do not know ends
+// all the same, and the next process does not wait for that server.
 func TestManager_EnsembleReplacedWhileOneServerIsDown(t *testing.T) {
 	for _, down := range []func(*memzk.Server, ...string){(*memzk.Server).RefuseDial, (*memzk.Server).Partition} {
 		for _, restart := range []bool{false, true} {

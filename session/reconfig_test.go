@@ -27,8 +27,8 @@ version=100000000
 	}
 }
 
-// A client that knows one server learns the others, follows servers that go and
-// come, and a new process finds them when the one it was told of is gone.
+// A client that knows one server learns the others, and follows servers that go and
+// come. A new process finds them although the server in its settings is gone.
 func TestReconfig_ServersAreLearned(t *testing.T) {
 	t.Parallel()
 	e := zktest.StartEnsemble(t, 3, zktest.Options{Reconfig: true})

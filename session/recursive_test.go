@@ -130,7 +130,7 @@ func TestRecursiveWatch_Lists(t *testing.T) {
 	})
 }
 
-// A cover ends with its connection; the watches do not, and tell what changed.
+// A cover ends with its connection. The watches stay, and report what changed meanwhile.
 func TestRecursiveWatch_Reconnect(t *testing.T) {
 	coverBubble(t, func(t *testing.T, srv *memzk.Server, s *Session) {
 		c := mustWatch(t, s, "/many")

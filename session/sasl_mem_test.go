@@ -56,8 +56,8 @@ func TestSASLMem_Resume(t *testing.T) {
 	})
 }
 
-// A refused password is told as such, and costs no storm of connections. When the
-// server knows it, the session begins by itself.
+// A refused password gives its own error, and no storm of connections. When the server
+// knows the password, the session begins by itself.
 func TestSASLMem_RefusalIsNoStorm(t *testing.T) {
 	users := map[string]string{"agent": "other"}
 	opts := saslServer
@@ -86,7 +86,7 @@ func TestSASLMem_RefusalIsNoStorm(t *testing.T) {
 	})
 }
 
-// Who proves nothing is told what is missing.
+// A client without an identity gets an error that says what is missing.
 func TestSASLMem_ServerInsists(t *testing.T) {
 	bubbleWith(t, saslServer, func(t *testing.T, srv *memzk.Server) {
 		m, stop := manage(t, memConfig(srv))

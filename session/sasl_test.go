@@ -34,8 +34,8 @@ func FuzzDigestMD5(f *testing.F) {
 	})
 }
 
-// A real server takes the identity, on the first connection and on the next, and
-// keeps its ACLs by it; wrong passwords and servers without SASL are told apart.
+// A real server accepts the identity on the first connection and on the next, and its
+// ACLs use it. A wrong password and a server without SASL give different errors.
 func TestDigestMD5_RealServer(t *testing.T) {
 	t.Parallel()
 	o := zktest.WithSASL(t, zktest.Options{}, zktest.DigestSection(map[string]string{"agent": `se"c\ret`, "other": "x"}))

@@ -22,8 +22,8 @@ import (
 //   - what a write says of itself is so: done, not done, or unknown;
 //   - a protected create leaves one znode when it succeeds and none when not;
 //   - a marker knows the outcome of a multi, or the session has ended;
-//   - who waits by watches sees the last change;
-//   - while a session is held, the server has it, unless it was told to end it;
+//   - a reader that waits by watches sees the last change;
+//   - while a session is held, the server has it, unless a test has ended it there;
 //   - when the faults are over there is a session, and its end takes seconds.
 //
 // SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
@@ -123,8 +123,8 @@ func (m *sim) each(ctx context.Context, mgr *Manager, step func(s *Session, n in
 	}
 }
 
-// write creates, changes or deletes a znode that nobody else touches, and
-// compares what became of it with what the call says.
+// write creates, changes or deletes a znode that no other client touches, and compares
+// the znode with the result of the call.
 func (m *sim) write(ctx context.Context, s *Session, rng *rand.Rand, n int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rng.IntN(20_000))*time.Millisecond)
 	defer cancel()

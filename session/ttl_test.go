@@ -9,7 +9,7 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 )
 
-// A znode with a TTL goes when nobody writes it, by itself and in a multi.
+// A znode with a TTL goes when no client writes it, whether a create or a multi made it.
 func TestTTL_ZnodesGoWhenNobodyWritesThem(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		s := dialMem(t, memConfig(srv))
@@ -34,7 +34,7 @@ func TestTTL_ZnodesGoWhenNobodyWritesThem(t *testing.T) {
 			}
 		}
 		if srv.Exists(path) || srv.Exists("/multi") {
-			t.Error("a znode that nobody writes stands after ten minutes")
+			t.Error("a znode without writes stands after ten minutes")
 		}
 	})
 }

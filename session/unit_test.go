@@ -117,8 +117,8 @@ func TestConfig_Complete(t *testing.T) {
 	}
 }
 
-// An event closes what was read before it, and what is being read: whether a request
-// on its way arms before or after it cannot be told.
+// An event closes the watches of finished reads and of reads under way: it is unknown
+// whether a request on its way sets its watch before or after the event.
 func TestWatchBook(t *testing.T) {
 	b := newWatchBook(nil)
 	all := func() []*Watch {

@@ -13,8 +13,9 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 )
 
-// A server that is too old is named by its version where it tells it, and by what it
-// refuses elsewhere; a newer one that refuses something is not called old.
+// The error about a server that is too old names its version, if the server gives it,
+// or else the request that it refuses. A newer server that refuses a request is not
+// called old.
 func TestVersion_OldServerIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -73,7 +73,7 @@ func TestWatch_WaitForIsLimited(t *testing.T) {
 	})
 }
 
-// A list, or that there is none, with a watch that fires in both cases.
+// ListW lists a znode, or reports that it does not exist. The watch fires in both cases.
 func TestListW(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		s := dialMem(t, memConfig(srv))

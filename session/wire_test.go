@@ -102,9 +102,9 @@ func record(cfg Config) (Config, chan []byte) {
 	return cfg, got
 }
 
-// All setWatches of a connection tell the zxid that its ConnectRequest told, and
-// come before any request. The library tells the newest zxid that it happens to
-// know at each packet, and so skips events.
+// All setWatches of a connection carry the zxid of its ConnectRequest, and come before
+// any request. The library would put the newest zxid that it knows into each packet,
+// and so skip events.
 func TestWire_SetWatchesTellTheZxidOfTheHandshake(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		cfg, got := record(memConfig(srv))
@@ -141,7 +141,7 @@ func checkSetWatches(t *testing.T, got chan []byte, seen int64) {
 	t.Helper()
 	connect := <-got
 	if z := int64(binary.BigEndian.Uint64(connect[8:])); z != seen {
-		t.Errorf("handshake tells zxid %d, want %d", z, seen)
+		t.Errorf("handshake has zxid %d, want %d", z, seen)
 	}
 	packets := 0
 	for {
@@ -157,7 +157,7 @@ func checkSetWatches(t *testing.T, got chan []byte, seen int64) {
 			case jute.OpSetWatches:
 				packets++
 				if z := int64(binary.BigEndian.Uint64(b[12:])); z != seen || n > setWatchesSize+200 {
-					t.Errorf("packet of %d bytes tells zxid %d, want %d", n, z, seen)
+					t.Errorf("packet of %d bytes has zxid %d, want %d", n, z, seen)
 				}
 			case jute.OpGetData:
 				if packets < 3 {
