@@ -130,7 +130,7 @@ func ExampleTransport() {
 	// Get "http://web/": web: no member may get traffic
 }
 
-// A group can be told who may be in it, and how large a loss is believed.
+// The settings of a group say which members it accepts, and how large a loss it believes.
 func ExampleGroupConfig() {
 	c := registry.GroupConfig{
 		Name: "web", Path: "/services/web", Format: registry.FormatNerve,

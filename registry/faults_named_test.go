@@ -18,7 +18,7 @@ func ownedOnce(srv *memzk.Server, m *runner, r *Registrar) bool {
 }
 
 // A member whose session was lost is back as soon as there is a session again:
-// it waits neither for a check nor for a retry.
+// the registrar does not wait for a check or a retry first.
 func TestListenersReconnectedIsFast(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var h health

@@ -98,8 +98,8 @@ func TestGroup_JoinLeaveChange(t *testing.T) {
 	})
 }
 
-// A member that was deleted is not read, however late the change of the list is
-// told; should it never be told, the member is looked at after a while.
+// A reader does not read a deleted member, however late the event of the list comes. If
+// the event never comes, the reader looks at the member after a while.
 func TestReader_DeletedMemberIsNotRead(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		join(t, srv, 1, 2)
@@ -134,7 +134,7 @@ func TestReader_DeletedMemberIsNotRead(t *testing.T) {
 			t.Errorf("%d reads, looked at again at %v", n, r.retry["m1"])
 		}
 		never.Stop()
-		synctest.Wait() // the change of the list is told
+		synctest.Wait() // the event of the list has come
 		r.list = list
 		catchUp()
 		if got := slices.Collect(maps.Keys(r.nodes)); !slices.Equal(got, []string{"m2"}) || len(r.retry) != 0 {
@@ -551,8 +551,8 @@ func TestGroup_MaxBytes(t *testing.T) {
 	}
 }
 
-// A group of a set that is too large is told by its name, and that it is not any
-// more, also where it shrank, or went, while there was no session.
+// A set reports a group that is too large by its name. It also reports that the group
+// is small enough again, even if the group shrank or went while there was no session.
 func TestGroups_MaxBytes(t *testing.T) {
 	for _, how := range []string{"shrinks", "goes", "shrinks without a session"} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
@@ -609,7 +609,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 			}
 			if how == "shrinks without a session" {
 				if !told(true)() {
-					t.Error("told without a session")
+					t.Error("reported without a session")
 				}
 				stop = follow()
 			}

@@ -85,14 +85,14 @@ func TestProbe_DeadMembersAreBelieved(t *testing.T) {
 			h.set(func() { h.alive = alive("1 2 3") })
 			eventually(t, time.Minute, "all that were lost are gone", m.shows(1, 2, 3))
 			if !g.Status().Holding.IsZero() {
-				t.Error("it holds nobody")
+				t.Error("it holds no member")
 			}
 			time.Sleep(10 * probeEvery)
 			h.set(func() { h.dialled = 0 })
 			time.Sleep(10 * probeEvery)
 			h.set(func() {
 				if h.dialled > 0 {
-					t.Errorf("%d probes of nobody", h.dialled)
+					t.Errorf("%d probes without a member", h.dialled)
 				}
 			})
 		})

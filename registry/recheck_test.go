@@ -9,9 +9,9 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// What events do not tell is found by looking: members that join and leave, that
-// change, groups of a set, and a member of ours that somebody deleted. It costs
-// little, and events that come count again afterwards.
+// Events are lost. Slow looks find the changes: members that join, leave and change,
+// groups of a set, and a deleted member of this host. The looks cost little, and later
+// events count again.
 func TestRecheck_ALostEventIsFound(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		c := webGroup()

@@ -17,7 +17,7 @@ import (
 )
 
 // secureServer is a ZooKeeper that wants certificates on its TLS port, knows
-// clients by them, enforces quotas, and serves nobody who is not known.
+// clients by them, enforces quotas, and refuses unknown clients.
 func secureServer(t *testing.T) (plain, secure session.Config, certs *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +49,8 @@ func digest(user string) []session.Auth {
 	return []session.Auth{{Scheme: "digest", Data: []byte(user + ":secret")}}
 }
 
-// A member that is registered over TLS with two identities belongs to them,
-// and to nobody else; everybody may read it.
+// A member that is registered over TLS with two identities belongs to these two alone.
+// Everybody may read it.
 func TestReal_SecuredRegistration(t *testing.T) { //nolint:tparallel // the subtests look at one group, one after the other.
 	t.Parallel()
 	plain, secure, pool := secureServer(t)

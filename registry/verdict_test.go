@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the agent tells about its checks can be read again by its commands.
+// The commands can read the agent's JSON about its checks.
 func TestCheckStatus_ReadsItsOwnJSON(t *testing.T) {
 	for _, want := range []Verdict{Unknown, Passing, Critical} {
 		data, err := json.Marshal(CheckStatus{State: want})
