@@ -15,7 +15,7 @@ import (
 
 // TestHistory_Porcupine lets candidates campaign while their network is
 // disturbed, and looks for an order of the begins and ends of terms in which
-// nobody leads beside another and terms never go back.
+// no two candidates lead at a time, and terms never go back.
 func TestHistory_Porcupine(t *testing.T) {
 	for seed := range uint64(4) {
 		var h history.Log

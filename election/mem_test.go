@@ -129,7 +129,7 @@ func TestOneWayPartition(t *testing.T) {
 }
 
 // A suspension within the session ends the term locally, and the same term
-// goes on afterwards; updates tell both.
+// goes on afterwards. Updates report both.
 func TestSuspendedTermGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, w *memzk.Server) {
 		a := run(t, dialMem(t, w, "a"), Config{Name: "e", Path: "/e", ID: "a"})

@@ -102,7 +102,7 @@ func (m *sim) candidate(ctx context.Context, i int, rng *rand.Rand) {
 	}
 }
 
-// lead notes who leads, and checks that nobody else does.
+// lead notes the leader, and checks that no other candidate leads.
 func (m *sim) lead(id string) func(context.Context, Term) {
 	return func(ctx context.Context, term Term) {
 		m.mu.Lock()

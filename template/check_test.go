@@ -7,8 +7,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// TestParse_Checks: what is wrong without data is told when a template is parsed,
-// all at once.
+// TestParse_Checks: Parse reports all errors at once that it can find without data.
 func TestParse_Checks(t *testing.T) {
 	for source, want := range map[string]string{
 		"x\n{{ range members \"api\" }}{{ .Adress }}{{ end }}":                                      `t:2:29: a member has no field .Adress; did you mean "Address"?`, //nolint:misspell // the hint is for such a name
@@ -58,8 +57,8 @@ func TestParse_Checks(t *testing.T) {
 	}
 }
 
-// TestWarnings_OtherLanguage: marks of other languages are text here, which is
-// told.
+// TestWarnings_OtherLanguage: Parse takes marks of other template languages as text, and
+// warns about them.
 func TestWarnings_OtherLanguage(t *testing.T) {
 	tmpl, err := Parse(Config{Name: "t", Source: "a\n {% if x %}b{% endif %}\n"})
 	if err != nil {
@@ -70,8 +69,7 @@ func TestWarnings_OtherLanguage(t *testing.T) {
 	}
 }
 
-// TestUndeclared: names that are not declared are told beside functions that do
-// not exist.
+// TestUndeclared: one error lists undeclared names and unknown functions.
 func TestUndeclared(t *testing.T) {
 	err := Undeclared(Config{Name: "t", Source: `{{ nofunc }}{{ key "wep/x" }}`}, []view.Source{{Kind: view.KindConfig, Name: "web"}})
 	if err == nil || !strings.Contains(err.Error(), `t:1:16: config "wep" is not declared; did you mean "web"?`) {

@@ -11,7 +11,7 @@ import (
 )
 
 // statusView has a group with one member of each status, one that is held, and a
-// group of which nobody is up.
+// group without members that are up.
 func statusView(t *testing.T) view.View {
 	t.Helper()
 	v, err := LoadFixture([]byte(`
@@ -48,7 +48,7 @@ func TestMembers_Status(t *testing.T) {
 		{`{{ range members "api" "draining" }}{{ .ID }}{{ end }}`, "bf"},
 		{`{{ range members "api" "up" "draining" }}{{ .ID }}{{ end }}`, "abef"},
 		{`{{ range members "api" "maintenance" "down" }}{{ .ID }}{{ end }}`, "cd"},
-		{`[{{ range members "none" "draining" }}{{ .ID }}{{ end }}]`, "[]"}, // nobody drains: nothing is wrong
+		{`[{{ range members "none" "draining" }}{{ .ID }}{{ end }}]`, "[]"}, // no member drains, which is no error
 		{`{{ range groups "all" }}{{ .Name }}{{ range .Members }}{{ .ID }}{{ end }}{{ end }}`, "apia"},
 		{`{{ range members "all/api" }}{{ .ID }}{{ end }}`, "a"},
 	} {
@@ -66,8 +66,8 @@ func TestMembers_Status(t *testing.T) {
 	}
 }
 
-// TestMembers_Else: a template with an else for a group is rendered when nobody
-// is up, and one without keeps its file.
+// TestMembers_Else: while no member of a group is up, a template with an else for it is
+// rendered, and one without keeps its file.
 func TestMembers_Else(t *testing.T) {
 	v := statusView(t)
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestMembers_Each(t *testing.T) {
 		t.Errorf("elements of a group: %v %v", list, err)
 	}
 	if _, err = Elements(&v, view.Source{Kind: view.KindGroup, Name: "away"}); !errors.Is(err, ErrEmptyGroup) {
-		t.Errorf("elements of a group in which nobody is up: %v", err)
+		t.Errorf("elements of a group without members that are up: %v", err)
 	}
 	empty := &Each{Key: "web", Value: []view.Member{}}
 	for _, c := range []struct {

@@ -204,9 +204,9 @@ func changedKey(v view.View, path, value string) view.View {
 	return v.With(view.NewTree(*tree, e.Done()))
 }
 
-// A change of one key of 4,000 executes the body for the keys of one chunk: text
-// and template as well. What is allocated tells, for a body that text/template
-// executes allocates for each of its keys.
+// A change of one key of 4,000 executes the body for the keys of one chunk, for plain
+// text and for templates. The allocations show it: text/template allocates for each key
+// whose body it executes.
 func TestMemo_Allocations(t *testing.T) {
 	v := bigView(4000)
 	source := `{{range $p := tree "web"}}{{if $p.Value}}{{$p.Key | toUpper}}={{.Value}}{{end}}{{end}}`

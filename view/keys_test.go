@@ -36,8 +36,8 @@ func (m model) check(t *testing.T, k *Keys) {
 	}
 }
 
-// Random edits: what comes out is what a map holds, former keys stay as they
-// are, and Diff tells exactly the difference.
+// Random edits: Keys holds what a map holds, former versions do not change, and Diff
+// returns exactly the difference.
 func TestKeys_AgainstMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
