@@ -21,8 +21,8 @@ const everyKey = "{{ range tree \"web\" }}{{ .Key }} = {{ .Value }}\n{{ end }}"
 // BenchmarkApply_1000Keys changes one key of 1,000, of which the file shows
 // all, and applies it: with the record of written files. In turns with it runs
 // the floor, which knows nothing of ZooKeeper: the same text put together from a
-// ready list, written, fsync, renamed, fsync of the directory. The medians are
-// told, and what apply adds to them.
+// ready list, written, fsync, renamed, fsync of the directory. It
+// reports the medians, and what apply adds to them.
 func BenchmarkApply_1000Keys(b *testing.B) {
 	bed := newApplyBed(b)
 	x := bed.bundle(bed.file("ours", everyKey))

@@ -127,8 +127,8 @@ func TestVerifyWorkers(t *testing.T) {
 	}
 }
 
-// TestReloads_VerifyFails wants a command that ends well and changes nothing
-// to be a failed reload, which is told so.
+// TestReloads_VerifyFails: a reload whose command succeeds and changes nothing has
+// failed, and the error says so.
 func TestReloads_VerifyFails(t *testing.T) {
 	b := newReloadBed()
 	b.join("q")

@@ -28,7 +28,7 @@ var retired = map[string][]string{
 	"agent":    {"NewMetrics"},
 }
 
-// short are words that nobody can search for: no package may have them at its top.
+// short are words that a search cannot find: no package may have them at its top.
 var short = []string{"open", "held", "kept", "got", "one", "few", "below", "look", "here", "there", "now", "gone", "some", "many"}
 
 var flagWord = regexp.MustCompile(`(^|[\s("'=])--[a-z][a-z-]+`)
@@ -49,7 +49,7 @@ func TestNames(t *testing.T) {
 			}
 			for id, doc := range topNames(parsed) {
 				if slices.Contains(short, id.Name) {
-					t.Errorf("%s: nobody can search for %q: give it a name of more than one word", set.Position(id.Pos()), id.Name)
+					t.Errorf("%s: a search cannot find %q: give it a name of more than one word", set.Position(id.Pos()), id.Name)
 				}
 				if slices.Contains(retired[name], id.Name) && !strings.Contains(strings.ToLower(doc), ownUse) {
 					t.Errorf("%s: %s exports %s, which only we use", set.Position(id.Pos()), name, id.Name)

@@ -28,7 +28,7 @@ func TestEnv_List(t *testing.T) {
 	}
 }
 
-// What the agent tells wins over what the settings say.
+// The agent's variables win over those of the settings.
 func TestTrigger_EnvironmentOfTheCommand(t *testing.T) {
 	c := Command{Env: Env{Set: map[string]string{"A": "1"}}}
 	got := Trigger{Event: EventCheck, Name: "t"}.Command(c, []string{"true"}).Env

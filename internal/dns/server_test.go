@@ -387,6 +387,6 @@ func TestAsk(t *testing.T) {
 	}
 	_ = l.Close() // nobody listens there now.
 	if err := Ask(ctx, "tcp", l.Addr().String(), "zkagent"); err == nil {
-		t.Error("nobody answers, and there is no error")
+		t.Error("no server answers, and there is no error")
 	}
 }

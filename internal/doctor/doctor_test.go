@@ -19,13 +19,13 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// readOnly lets everybody read, and nobody else but one change anything.
+// readOnly lets everybody read, and one identity change everything.
 var readOnly = []jute.ACL{
 	{Perms: session.PermRead, Scheme: "world", ID: "anyone"},
 	{Perms: session.PermAll, Scheme: "digest", ID: "other:hash"},
 }
 
-// closed is what nobody but one may even read.
+// closed lets one identity read, and no other.
 var closed = readOnly[1:]
 
 // doctorBed is a ZooKeeper with settings of an agent beside it.
@@ -158,7 +158,7 @@ func TestDoctor_ACLs(t *testing.T) {
 		hint               string
 	}{
 		{
-			"nobody may register", "",
+			"no identity may register", "",
 			map[string][]jute.ACL{"/services/web": readOnly},
 			LevelFail, "acl", "none of the identities", "permission c",
 		},

@@ -220,8 +220,8 @@ func TestStage_InPlaceKeepsInode(t *testing.T) {
 	}
 }
 
-// TestStage_Owner: root sets the owner before the rename; who may not is told
-// so, and the file stays.
+// TestStage_Owner: root sets the owner before the rename. Other users get an error, and
+// the file stays.
 func TestStage_Owner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.conf")
 	put(t, path, "old")
@@ -395,8 +395,8 @@ func TestStage_FaultAtEachCall(t *testing.T) {
 	}
 }
 
-// TestMakeDirs: what is missing is made with the mode and told; what is there is
-// left as it is.
+// TestMakeDirs makes missing directories with the mode, returns them, and leaves
+// existing ones as they are.
 func TestMakeDirs(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "a", "b")

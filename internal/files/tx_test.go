@@ -36,7 +36,7 @@ func (b bundle) stage(fsys *FS) (*Tx, error) {
 	return tx, err
 }
 
-// is tells which of the two states the files are in, or fails.
+// is returns which of the two states the files are in, or fails.
 func (b bundle) is(t *testing.T) bool {
 	t.Helper()
 	var states []string

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A rename over a file, a new settings file beside it, and a file that is named
-// only after a change are told of; a stranger is not.
+// The watch reports a rename over a file, a new settings file beside it, and a file that
+// the settings name only after a change. It ignores other files.
 func TestWatch(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	write := func(path string) {

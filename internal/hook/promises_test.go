@@ -140,8 +140,8 @@ func TestHook_NotBeforeItsFilesAreInPlace(t *testing.T) {
 	})
 }
 
-// A run that the end of the lease cut off is neither done nor failed, in a term
-// that goes on as well.
+// The end of the lease cuts a run off. The run then counts as unknown, not as done or
+// failed, also in a term that goes on.
 func TestHook_LeaseThatEndsLeavesTheRunUnknown(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -93,7 +93,7 @@ func (b *hookBed) make(c Config, term int64) *runner {
 	return p.runner(c)
 }
 
-// newEngine is an engine that tells nobody.
+// newEngine is an engine without observers.
 func newEngine(state func() State) *Engine {
 	return New(Options{
 		Agent: "a1", Log: slog.New(slog.DiscardHandler), Conditions: &condition.Set{}, State: state,

@@ -29,7 +29,7 @@ import (
 const simTimeout = 12 * time.Second
 
 // sim is hosts that stand in one election over a ZooKeeper in memory, in virtual
-// time. Each has a leader-only hook and one of its own, neither idempotent. Each
+// time. Each has a leader-only hook and one of its own; both are not idempotent. Each
 // sees states after a delay of its own, puts them in place after another, and may
 // be killed at any step.
 type sim struct {
@@ -85,7 +85,7 @@ func (s *sim) publish(zxid int64, value string) {
 	s.states = append(s.states, t)
 }
 
-// newest returns the newest state; nil: there is none.
+// newest returns the newest state, or nil.
 func (s *sim) newest() *view.Tree {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,9 +357,9 @@ func (u unknownHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// verdict checks what every history must satisfy: a hook runs once for a content
-// until it is to run for another one, an end that nobody knows is reported, and
-// the last content had its run.
+// verdict checks what every history must satisfy: a hook runs once for a content until
+// another content comes, a run with an unknown end is reported, and the last content
+// had its run.
 func (s *sim) verdict(what string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -381,7 +381,7 @@ func (s *sim) verdict(what string) {
 }
 
 // had reports whether the last run is of the content, and ended or was reported.
-// Of an attempt that was cut off nobody knows whether the ledger took it.
+// Whether the ledger took an attempt that was cut off is unknown.
 func (h *simHook) had(content string) bool {
 	for _, r := range slices.Backward(h.runs) {
 		if r.content == content && (r.ended || h.reported[r.id]) {

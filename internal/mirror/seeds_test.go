@@ -89,7 +89,7 @@ func simulate(t *testing.T, seed uint64) {
 // below, or come back.
 func (w *sim) write(n int) {
 	w.t.Helper()
-	w.mu.Lock() // nobody may see a change before it is in the history
+	w.mu.Lock() // no reader may see a change before it is in the history
 	defer w.mu.Unlock()
 	for range n {
 		path := simRoot

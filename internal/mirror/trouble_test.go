@@ -92,8 +92,8 @@ func (b *bed) want(when, want string) {
 	}
 }
 
-// A list that failed is told until it is read, whatever the data says: at the root,
-// and below it. There is no hot loop meanwhile.
+// The mirror reports a failed list until it can read it, whatever the data says: at the
+// root, and below it. There is no hot loop meanwhile.
 func TestTrouble_FailedListIsNotForgotten(t *testing.T) {
 	znodes := map[string]string{"/r": "0", "/r/a": "1", "/r/a/b": "2"}
 	lists := []int32{jute.OpGetChildren2, jute.OpGetChildren}
@@ -214,9 +214,9 @@ func TestTrouble_CostOfLooking(t *testing.T) {
 	})
 }
 
-// A tree over the limit is told with its size and without data, and comes back when
-// it is small enough: whether it is too large from the start or grows, in one znode or
-// in many.
+// The mirror reports a tree over the limit with its size and without data. The tree comes
+// back when it is small enough. It may be too large from the start or grow, in one znode
+// or in many.
 func TestTrouble_TooLarge(t *testing.T) {
 	for _, n := range []int{3, 40} {
 		znodes := map[string]string{"/r": ""}
@@ -257,8 +257,8 @@ func TestTrouble_TooLarge(t *testing.T) {
 	}
 }
 
-// A server tells a recursive watch nothing of a child that the session may not
-// read. The watch of its parent's list tells of it, at once.
+// A recursive watch gets no event about a child that the session may not read. The watch
+// of its parent's list gets one at once.
 func TestTrouble_UnreadableChildUnderACover(t *testing.T) {
 	znodes := map[string]string{"/r": ""}
 	for i := range 20 {

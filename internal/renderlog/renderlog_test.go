@@ -17,8 +17,8 @@ func add(t *testing.T, s *Store, r Record, size int64) {
 	}
 }
 
-// Random records: the room that is taken stays below the bound, the newest record is
-// there, and nobody else may read any of it.
+// Random records: the store stays below its bound, it has the newest record, and other
+// users cannot read it.
 func TestStore_Bounded(t *testing.T) {
 	dir := t.TempDir()
 	s := New(dir)

@@ -118,8 +118,8 @@ func TestStart_HaltBetweenTheLookAndTheLease(t *testing.T) {
 	})
 }
 
-// TestAcquire_ChangedPermits: another number is in force as soon as nobody holds
-// a permit, and not before.
+// TestAcquire_ChangedPermits: a new number of permits counts as soon as no host holds
+// one, and not before.
 func TestAcquire_ChangedPermits(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		old := <-b.begin(t.Context(), b.dial("h0"), "h0", "1")

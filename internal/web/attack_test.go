@@ -43,8 +43,8 @@ func fresh(t *testing.T) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 }
 
-// TestAttack_IdleConnections: whoever opens connections without end and asks
-// nothing, or slowly, locks out nobody, and takes no more places than there are.
+// TestAttack_IdleConnections: a client that opens connections without end, and asks
+// nothing or slowly, locks no other client out, and takes no more places than exist.
 func TestAttack_IdleConnections(t *testing.T) {
 	s := newServer(&still{http: &HTTPConfig{Listen: "127.0.0.1:0", MaxConnections: 16}})
 	addr := listening(t, s)
@@ -90,8 +90,8 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// TestAttack_Streams: streams leave room for those who ask for a page, and a
-// connection too many is told so.
+// TestAttack_Streams: streams leave room for clients that ask for a page. The answer to
+// one stream too many says so.
 func TestAttack_Streams(t *testing.T) {
 	s := newServer(&still{http: &HTTPConfig{Listen: "127.0.0.1:0", MaxConnections: 8}})
 	addr := listening(t, s)

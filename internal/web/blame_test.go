@@ -21,7 +21,7 @@ func TestBlamePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !readableByAll("/etc/passwd") || readableByAll(secret) {
-		t.Error("what everybody may read is not told from the rest")
+		t.Error("the answer does not distinguish what everybody may read")
 	}
 	file := func(path string) []*blame.File {
 		return []*blame.File{{

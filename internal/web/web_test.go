@@ -144,7 +144,7 @@ func TestLive_ManyClients(t *testing.T) {
 }
 
 // TestEvents_ClientThatDoesNotRead: a client that asks for the stream and reads
-// nothing holds up nobody but itself.
+// nothing delays no other client.
 func TestEvents_ClientThatDoesNotRead(t *testing.T) {
 	s := newServer(&still{http: &HTTPConfig{Listen: "127.0.0.1:0"}})
 	addr := listening(t, s)
