@@ -14,7 +14,7 @@ import (
 
 var title = regexp.MustCompile(`<text class="h"[^>]*>\d+\. ([^<]*)</text>`)
 
-// TestPictures: the cast of the demo tells the story that the program tells now,
+// TestPictures: the cast of the demo shows the story that the program shows now,
 // and every picture is small and can be read. scripts/pictures makes them.
 func TestPictures(t *testing.T) {
 	files, err := filepath.Glob("images/*")
@@ -54,7 +54,7 @@ func TestPictures(t *testing.T) {
 	for _, m := range titles {
 		step := strings.NewReplacer("&amp;", "&", "&lt;", "<", "&gt;", ">").Replace(m[1])
 		if !strings.Contains(string(story), step) {
-			t.Errorf("demo.svg has the step %q, which the program does not tell: run scripts/pictures", m[1])
+			t.Errorf("demo.svg has the step %q, which the program does not show: run scripts/pictures", m[1])
 		}
 	}
 }

@@ -41,7 +41,7 @@ func newCable(t *testing.T, zk string) cable {
 }
 
 // proxyCable plays the network with a proxy. A connection that is begun while
-// packets are lost in any direction is not established, so it reaches nobody.
+// packets are lost in any direction is not established: the proxy leads it nowhere.
 func proxyCable(t *testing.T, zk string) cable {
 	t.Helper()
 	nobody, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -56,7 +56,7 @@ func sickServers(t *testing.T, sick *atomic.Bool) (plain, secure, grpc *httptest
 		if r.Header.Get("X-Token") != "t" || r.Host != "web.example.org" {
 			w.WriteHeader(http.StatusForbidden)
 		}
-		// The status is the same: only the body tells.
+		// The status is the same: only the body differs.
 		_, _ = fmt.Fprintf(w, "state: %s\n", map[bool]string{true: "red", false: "green"}[sick.Load()])
 	}))
 	t.Cleanup(plain.Close)

@@ -190,8 +190,8 @@ func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// Nothing of the host is touched: not the file that the settings name, and not
-// what the reload would tell.
+// zkagent dev changes nothing on the host: it leaves the file that the settings name, and
+// does not run the reload.
 func TestDev_WritesBelowItsOwnDirectory(t *testing.T) {
 	dir, settings := t.TempDir(), t.TempDir()
 	text := `
@@ -227,7 +227,7 @@ func TestDemo_ServesThroughNginxAndEnds(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if !strings.Contains(d.out.String(), "That was all") {
-		t.Error("the story was not told to its end")
+		t.Error("the story did not reach its end")
 	}
 	if body, err := n.get(); err == nil {
 		t.Errorf("nginx still answers: %q", body)
@@ -397,7 +397,7 @@ func TestDev_ShowsThePage(t *testing.T) {
 }
 
 // bareSettings are settings without a seed: a service that nothing answers for, a
-// config that nobody has published, and a file that needs both.
+// config that is not published, and a file that needs both.
 func bareSettings(t *testing.T) string {
 	t.Helper()
 	dir, port := t.TempDir(), freePort(t)

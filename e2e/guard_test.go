@@ -177,7 +177,7 @@ func TestLeaderFaults_ServerKilled(t *testing.T) {
 	s := agents[first.agent].await(t, "the leader's server", func(s *web.Status) bool { return s.ZooKeeper.Server != "" })
 	at := slices.Index(servers, s.ZooKeeper.Server)
 	if at < 0 {
-		t.Fatalf("connected to %q, which is none of %v", s.ZooKeeper.Server, servers)
+		t.Fatalf("connected to %q, which is not one of %v", s.ZooKeeper.Server, servers)
 	}
 	ensemble.Servers[at].Kill(t)
 	agents[first.agent].await(t, "another server", func(s *web.Status) bool {
@@ -208,8 +208,8 @@ func TestGuard_KilledAgentLeavesNothing(t *testing.T) {
 	})
 }
 
-// With the guard stopped too, nobody can end the command in time: then the
-// fence tells the two terms apart, and the command ends as soon as it can.
+// The guard is stopped, too, and nothing can end the command in time. The fence then
+// separates the two terms, and the command ends as soon as it can.
 func TestGuard_WholeHostStopped(t *testing.T) {
 	t.Parallel()
 	zk := zookeeper(t).Addr()

@@ -31,7 +31,7 @@ func (a *agentProcess) stopping(t *testing.T, onStop string) {
 }
 
 // Another candidate stands behind the agent that is restarted and killed. No
-// event may reach the watcher: members stay, nobody else leads.
+// event may reach the watcher: members stay, and no other host leads.
 func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 	t.Parallel()
 	zk := zookeeper(t).Addr()
@@ -86,7 +86,7 @@ func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
 	a.leads(t)
 	at := slices.Index(servers, first.ZooKeeper.Server)
 	if at < 0 {
-		t.Fatalf("connected to %q, which is none of %v", first.ZooKeeper.Server, servers)
+		t.Fatalf("connected to %q, which is not one of %v", first.ZooKeeper.Server, servers)
 	}
 	others := slices.Delete(slices.Clone(servers), at, at+1)
 	w := watch(t, strings.Join(others, ","), "/services/api", "/elections/nightly")

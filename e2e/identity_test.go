@@ -180,8 +180,8 @@ func TestIdentity_Certificate(t *testing.T) {
 	})
 }
 
-// Servers that insist on an identity take one of theirs, and tell the others what
-// is missing.
+// Servers that insist on an identity accept one that they know. The error for others
+// says what is missing.
 func TestIdentity_Enforced(t *testing.T) {
 	digest := "  auth \"digest\" {\n    credential = \"agent:secret\"\n  }"
 	sasl := "  auth \"sasl\" {\n    mechanism  = \"DIGEST-MD5\"\n    credential = \"agent:secret\"\n  }"

@@ -68,7 +68,7 @@ func TestUpgrade_NeighboursInOneFleet(t *testing.T) {
 		})
 	}
 
-	// The canary, of 0.1.0, stands in the middle of its reload. Then nobody starts.
+	// The canary, of 0.1.0, stands in the middle of its reload. Then no further host starts.
 	publish(former, "slow", slowly("--parallel", "1", "--canary", slowHost, "--detach")...)
 	eventually(t, slowHost+" to reload", func() bool { return len(s.log.of("slow")) > 0 })
 	upgrade(hosts[0])

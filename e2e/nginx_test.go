@@ -109,7 +109,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// backend is a server that answers with its name and can be told to be ill.
+// backend is a server that answers with its name, and that a test can make fail.
 func backend(t *testing.T, name string) (*httptest.Server, func(healthy bool)) {
 	t.Helper()
 	state := make(chan bool, 1)

@@ -14,13 +14,13 @@ import (
 )
 
 // reaper is the network between processes and ZooKeeper. It kills one of them
-// at a request: before the request reaches ZooKeeper, or so that the answer to
-// it reaches nobody.
+// at a request: before the request reaches ZooKeeper, or before the answer reaches
+// the process.
 type reaper struct {
 	zk string
 
 	mu     sync.Mutex // guards what follows
-	at     *request   // nil: nobody is to be killed
+	at     *request   // nil: kill no process
 	killed chan string
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // TestRollout_AMinuteWithoutAQuorum: ZooKeeper's leader dies while a host has
-// its turn, then the quorum is lost for a minute; the host finishes when nobody
-// can be told. Nothing else changes until the quorum is back; then the rollout
+// its turn, then the quorum is lost for a minute. The host finishes meanwhile and
+// cannot report it. Nothing else changes until the quorum is back. Then the rollout
 // goes on to its end. The minute is used for a fleet elsewhere, of which
 // somebody is killed at every step of a rollout.
 func TestRollout_AMinuteWithoutAQuorum(t *testing.T) { //nolint:tparallel // its subtests build on each other
@@ -123,7 +123,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 		}
 	}
 	if hosts := s.log.hosts("slow"); !slices.Equal(hosts, []string{slowHost}) {
-		t.Errorf("%v were told to reload, want %s alone", hosts, slowHost)
+		t.Errorf("%v reloaded, want %s alone", hosts, slowHost)
 	}
 	for _, args := range [][]string{{"rollout", "status", site}, {"rollout", "rollback", site}, {"rollout", "abort", site}} {
 		if out, code := command(t, nil, append(args, "--zk", s.zk, "--timeout", "2s")...); code != 69 {

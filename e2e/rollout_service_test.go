@@ -21,7 +21,7 @@ type hostService struct {
 	file string // what it reads
 	log  *eventLog
 	addr string
-	gate *gate // "slow" waits for it on the host that is told to be slow
+	gate *gate // "slow" waits for it on the slow host
 
 	mu      sync.Mutex // guards serving
 	serving string

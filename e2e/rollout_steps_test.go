@@ -38,9 +38,9 @@ var rolloutSteps = []struct {
 // candidates is in every request that names a candidate of a rollout.
 const candidates = "/coordinator/"
 
-// killedAtEveryStep rolls out one version for each step, and kills whoever
-// makes it: once before ZooKeeper has heard of it, and once before anybody has
-// heard of ZooKeeper's answer. What was killed is started again.
+// killedAtEveryStep rolls out one version for each step, and kills the process that makes
+// the step: once before its request reaches ZooKeeper, and once before the answer reaches
+// the process. Then it starts the process again.
 func killedAtEveryStep(t *testing.T) {
 	t.Helper()
 	zk := zookeeper(t).Addr()
@@ -74,7 +74,7 @@ func (s *sites) killedAt(t *testing.T, r *reaper, at request, word string, opene
 	select {
 	case victim = <-killed:
 	case <-timer.C:
-		t.Fatalf("nobody has come to it; the publisher's exit code is %d", code)
+		t.Fatalf("no process has made this step; the publisher's exit code is %d", code)
 	}
 	switch {
 	case victim != publisher:
@@ -97,8 +97,8 @@ func (s *sites) killedAt(t *testing.T, r *reaper, at request, word string, opene
 	s.servicesAtMost(t, word, 1)
 }
 
-// publishVia runs a publisher whom the reaper may kill, and returns its exit
-// code, which is -1 when it did.
+// publishVia runs a publisher that the reaper may kill, and returns its exit code:
+// -1 when it was killed.
 func (s *sites) publishVia(t *testing.T, r *reaper, args []string) int {
 	t.Helper()
 	started := make(chan struct{})

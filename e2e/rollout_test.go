@@ -22,13 +22,13 @@ const site = "/config/site"
 type sites struct {
 	t      *testing.T // whose end is that of the agents
 	zk     string
-	reaper *reaper // that stands between the agents and ZooKeeper; nil: nobody does
+	reaper *reaper // between the agents and ZooKeeper; may be nil
 	log    *eventLog
 	gate   *gate // where the slow host waits
 	agents map[string]*agentProcess
 }
 
-// siteReload tells the service to reload. A service that answers "die" takes
+// siteReload makes the service reload. A service that answers "die" takes
 // the agent with it.
 const siteReload = `exec 3<>/dev/tcp/127.0.0.1/@PORT || exit 1
 echo reload >&3
@@ -226,7 +226,7 @@ func TestRollout_Fleet(t *testing.T) {
 		name string
 		run  func(*testing.T, *sites)
 	}{
-		{"one host refuses and nobody changes", oneRefuses},
+		{"one host refuses and no host changes", oneRefuses},
 		{"a good version changes four at a time, without its publisher", goodVersion},
 		{"a failure in the middle halts, a rollback brings all back", failureInTheMiddle},
 		{"a version that kills its agents stops at two", killer},
@@ -404,7 +404,7 @@ func emergency(t *testing.T, s *sites) {
 		t.Errorf("a publish past an open rollout: exit %d, want 75 and a hint:\n%s", code, out)
 	}
 	if out, code := s.publish(t, "four", "--emergency"); code != 2 || !strings.Contains(out, "--yes") {
-		t.Errorf("an emergency that nobody confirms: exit %d, want 2 and a hint:\n%s", code, out)
+		t.Errorf("an unconfirmed emergency: exit %d, want 2 and a hint:\n%s", code, out)
 	}
 	if out, code := s.publish(t, "four", "--emergency", "--yes"); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)

@@ -106,8 +106,8 @@ func TestUpgrade_UnderLoad(t *testing.T) {
 	}
 }
 
-// watchPairs looks at the files of all hosts again and again. What it returns ends
-// that, and tells how often it looked, and what was torn.
+// watchPairs looks at the files of all hosts again and again. The function that it
+// returns ends that, and returns the number of looks and the first torn text.
 func watchPairs(t *testing.T, dir string) func() (int, string) {
 	t.Helper()
 	type result struct {
