@@ -424,7 +424,7 @@ func (w *applyWorld) rest(last string) {
 	}
 }
 
-// clean looks for what nobody needs any more.
+// clean looks for files that nothing needs any more.
 func (w *applyWorld) clean() {
 	for _, dir := range []string{"out", "state/journal", "state/staged"} {
 		entries, err := os.ReadDir(filepath.Join(w.dir, dir))

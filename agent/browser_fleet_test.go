@@ -87,7 +87,7 @@ func TestBrowser_Hosts500(t *testing.T) {
 	before = w.since(before, "shown")
 	w.until(`document.getElementById("live").textContent === "live"`)
 	if got := before["LayoutObjects"]; got > 4000 {
-		t.Errorf("%.0f layout objects: rows that nobody sees are laid out", got)
+		t.Errorf("%.0f layout objects: rows outside the window are laid out", got)
 	}
 
 	eval[bool](w, `window.rows = [...document.querySelectorAll("tbody tr")], true`)

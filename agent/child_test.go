@@ -23,7 +23,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// childConfig is what an agent in a process of its own is told.
+// childConfig is the configuration of an agent in a process of its own.
 type childConfig struct {
 	ID, Addr, Root, Dir string
 	Timeout             time.Duration

@@ -54,9 +54,9 @@ func TestAgent_IdleHour(t *testing.T) {
 		event, _ := a.events.Newest()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		// Status, metrics and the page cost nothing when nobody looks.
+		// Status, metrics and the page cost nothing without readers.
 		if seq, _ := a.events.Newest(); seq != event || a.loop.snapshot.Load() != snap {
-			t.Error("states were published, events recorded or the fleet read while nobody looked and nothing changed")
+			t.Error("states were published, events recorded or the fleet read without readers and changes")
 		}
 		// Pings; and each 30 to 60 s one look at what a lost event may have changed: the
 		// roots, ready, the group, its member, and the agent's records in the fleet.

@@ -15,9 +15,9 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
-// TestViews_KnownAcceptedInUse: a host that votes on a version knows it, and has
-// neither accepted nor used it; nor has it when its check has refused it. The
-// record, the status and the page say so. A tree that is made anew begins anew.
+// TestViews_KnownAcceptedInUse: a host that votes on a version knows it, but has not
+// accepted or used it. The same holds when its check has refused the version. The record,
+// the status and the page say so. A tree that is made again begins from nothing.
 func TestViews_KnownAcceptedInUse(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/zkagent/zkagent/registry"
 )
 
-// What the settings do not want any more, and could not be deleted because
-// ZooKeeper was not to be reached, goes as soon as it is. The session goes on, and
-// what is still wanted stays as it is.
+// The settings stop naming a znode while ZooKeeper cannot be reached. The agent deletes
+// the znode as soon as it reaches ZooKeeper. The session goes on, and the other znodes
+// stay as they are.
 func TestLeftovers_TakenOutWhileZooKeeperIsGone(t *testing.T) {
 	t.Parallel()
 	b := &bed{t: t, dir: t.TempDir(), addr: "a:2181"}

@@ -129,7 +129,7 @@ func (b *bed) set(path, data string) {
 	})
 }
 
-// sure does something again as long as nobody knows whether it was done.
+// sure repeats a call as long as its outcome is unknown.
 func (b *bed) sure(fn func() error) {
 	b.t.Helper()
 	for {

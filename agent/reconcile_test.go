@@ -198,7 +198,7 @@ func TestReconcile_ServicesTakenOut(t *testing.T) {
 	next.Services = []registry.ServiceConfig{keep}
 	a = b.start(next)
 	a.ready()
-	eventually(t, "the member that nobody wants to go", func() bool { return members(w, "/two") == 0 })
+	eventually(t, "the unwanted member to go", func() bool { return members(w, "/two") == 0 })
 	if got, _ := w.Children("/keep"); len(got) != 1 || got[0] != kept[0] {
 		t.Errorf("got members %v, want %v", got, kept)
 	}

@@ -66,7 +66,7 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 		t.Errorf("got reloads %q", got)
 	}
 	if !a.engine.OwedSince("web.conf").IsZero() {
-		t.Error("a reload is owed although nobody saw the file")
+		t.Error("a reload is owed although no program saw the file")
 	}
 	st := a.Status()
 	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != "check" {
@@ -74,8 +74,8 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	}
 }
 
-// Who is told of the condition of a template finds what it tells of in the
-// status, and so do those who are told that it is over.
+// When the agent reports a condition of a template, the status already shows the state
+// that the condition is about. The same holds when it reports the end of the condition.
 func TestAgent_StatusIsThereBeforeTheCondition(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})

@@ -20,7 +20,7 @@ type groupFollower struct {
 	name   string // of the group or the set
 
 	mu    sync.Mutex // guards ended
-	ended bool       // the settings do not want it any more
+	ended bool       // the settings no longer name it
 }
 
 // Run implements [Unit].
@@ -72,7 +72,7 @@ func (g *groupFollower) owns(subject string) bool {
 	return subject == g.name || strings.HasPrefix(subject, g.name+"/")
 }
 
-// life closes the conditions when the settings do not want the unit any more.
+// life closes the conditions when the settings no longer name the unit.
 func (g *groupFollower) life(ctx context.Context) {
 	<-ctx.Done()
 	g.mu.Lock()

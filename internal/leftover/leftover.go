@@ -137,7 +137,7 @@ func (w *Sweeper) Run(ctx context.Context, s *session.Session) error {
 	}
 }
 
-// sweep deletes what the session owns and the settings do not want; with former
+// sweep deletes what the session owns and the settings no longer name; with former
 // settings, only what those wanted. It tries until it is done or the session has
 // ended, and returns an error only when ctx ends: a server that does not know,
 // or refuses, keeps no unit from its work.
