@@ -1,7 +1,5 @@
-// Package agent is the program that runs on every host: it keeps this host's
-// members registered, follows the declared config trees, groups and elections,
-// renders files from them, checks, swaps and reloads, and runs hooks where
-// they belong.
+// Package agent runs on every host: it registers the host's services, renders files
+// from ZooKeeper, reloads the programs that read the files, and runs hooks.
 //
 // Data flows one way. Units (one per service, config, group, election) run
 // inside a session and send [view.Update] values to one loop, which owns the

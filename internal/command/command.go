@@ -1,6 +1,6 @@
-// Package command is what the commands of the settings are made of: their
-// arguments, and what the agent passes to them in the environment and on the
-// standard input. Checks, reloads and hooks all use it; package proc runs them.
+// Package command builds the commands of checks, reloads and hooks: their arguments,
+// and what the agent passes to them in the environment and on the standard input.
+// Package proc runs them.
 package command
 
 import (

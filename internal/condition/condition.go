@@ -1,10 +1,10 @@
-// Package condition keeps the open conditions of the agent: what is not as it
-// should be, since when, and why, under codes that do not change.
+// Package condition keeps the open conditions of the agent: what is wrong, since when,
+// and why, under codes that do not change.
 //
-// Guarantees: safe for concurrent use; a condition keeps its beginning while
-// it stays open, whatever its text.
+// Guarantees: it is safe for concurrent use. A condition keeps its beginning while it
+// stays open, also when its text changes.
 //
-// Not here: deciding what is a condition.
+// Not here: the decision to open a condition.
 package condition
 
 import (

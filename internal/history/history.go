@@ -1,5 +1,5 @@
-// Package history records what clients of a recipe did, for tests, and looks
-// with porcupine for an order in which a model could have done it.
+// Package history records what clients of a recipe did in a test, and checks with
+// porcupine that a model could have done the same in some order.
 package history
 
 import (

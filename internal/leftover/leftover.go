@@ -1,7 +1,7 @@
-// Package leftover deletes what the agent's session owns and the settings do not
-// want any more.
+// Package leftover deletes znodes that the agent's session owns and the settings no
+// longer name.
 //
-// A member, a candidate or a subscription would stay for as long as the session
+// A member, a candidate or a subscription would otherwise stay for as long as the session
 // lives. There are two occasions:
 //
 //   - A session was taken over from a former process. It is compared with the

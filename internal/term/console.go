@@ -1,8 +1,8 @@
-// Package term is how a command talks: data to standard output, everything
-// else to standard error, tables for people and JSON for machines.
+// Package term prints for the commands: data to standard output, everything else to
+// standard error, tables for people and JSON for machines.
 //
-// Names and data in ZooKeeper are written by others: no text of theirs
-// reaches the controls of a terminal.
+// Others write the names and data in ZooKeeper, so term escapes control characters in
+// them: such text cannot control a terminal.
 package term
 
 import (

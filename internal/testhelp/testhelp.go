@@ -1,4 +1,4 @@
-// Package testhelp has what the tests of several packages need.
+// Package testhelp has the helpers that tests of several packages share.
 package testhelp
 
 import (

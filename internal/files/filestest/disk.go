@@ -1,4 +1,4 @@
-// Package filestest has a disk for tests of what package files promises.
+// Package filestest simulates a disk that fails, for tests of package files.
 //
 // [Disk] watches a directory of the real file system through the seam
 // files.FS. It refuses calls ([Disk.Fail]), ends the process between two calls
