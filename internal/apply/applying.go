@@ -1,0 +1,171 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/view"
+)
+
+// One apply, from the outside in.
+//
+// Steps: render all files; stop if nothing differs; take the permit of a rolling reload;
+// stage; check (check.go); swap and reload (swap.go); forget what is owed.
+//
+// Guaranteed: nothing in use changes before every check that can run without it has
+// passed. A failed step leaves the old files, or puts them back.
+
+// applying is one apply under way.
+type applying struct {
+	*Engine
+
+	job     Job
+	name    string
+	tx      *files.Tx
+	outputs []*output // all that the bundle renders now
+	staged  []*output // those that are in tx
+	taken   []string  // destinations that something else wrote
+	gone    []string  // destinations that are no longer wanted
+	made    []string  // directories, the newest first
+	arrived bool
+	changed int
+	release func(failed error) // of the permit; nil: there is none
+	failed  error              // halts a rolling reload
+}
+
+// arrive reports to the reload queue that was joined, once.
+func (t *applying) arrive(ctx context.Context, req *reloadRequest) {
+	if t.job.key != "" && !t.arrived {
+		t.arrived = true
+		t.reloads.arrive(ctx, t.job.key, req)
+	}
+}
+
+// run is the apply, step by step. Nothing in use changes before every check
+// that can run without it has passed.
+func (t *applying) run(ctx context.Context) error {
+	defer func() {
+		if t.release != nil {
+			t.release(t.failed)
+		}
+	}()
+	if err := t.finishFormer(ctx); err != nil {
+		return err
+	}
+	for {
+		if err := t.prepare(ctx); err != nil {
+			return err
+		}
+		if !t.tx.Changed() {
+			t.remember()
+			err := t.tx.Discard()
+			if err != nil || !t.job.owed {
+				return err
+			}
+			if _, err = t.permit(ctx); err != nil {
+				return err
+			}
+			return t.afterSwap(ctx, nil)
+		}
+		if t.lives.refused(t.name, t.content) {
+			return errors.Join(fail(stageReload, 0, errLives), t.tx.Discard())
+		}
+		waited, err := t.permit(ctx)
+		if err != nil {
+			return errors.Join(err, t.tx.Discard())
+		}
+		if !waited || !t.newer() {
+			break
+		}
+		if err := t.tx.Discard(); err != nil {
+			return err
+		}
+	}
+	if err := t.claim(); err != nil {
+		return errors.Join(fail(stageStage, time.Second, err), t.tx.Discard())
+	}
+	return t.use(ctx)
+}
+
+// pay runs a reload that was owed before the apply, when the apply failed
+// before its own: the program has not read what is in place.
+func (t *applying) pay(ctx context.Context, err error) error {
+	f, failed := errors.AsType[*failure](err)
+	if err == nil || failed && (f.stage == stageReload || f.stage == stagePermit) || ctx.Err() != nil || t.job.Mode == ModeCached {
+		return err
+	}
+	if !t.job.owed || !t.owed.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
+		return err
+	}
+	if t.arrived {
+		t.reloads.join(t.job.key)
+		t.arrived = false
+	}
+	return errors.Join(err, t.reload(ctx, nil))
+}
+
+// prepare renders, stages and checks.
+func (t *applying) prepare(ctx context.Context) error {
+	t.outputs, t.staged, t.gone, t.taken = nil, nil, nil, nil
+	if err := t.render(ctx); err != nil {
+		return err
+	}
+	b := t.job.Bundle
+	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: b.Config.Check != nil && b.Config.Check.At == atSwapped}
+	if !b.atomic() {
+		cfg.StateDir = t.journalDir()
+	}
+	t.tx = files.Begin(cfg)
+	if err := t.stage(); err != nil {
+		return errors.Join(err, t.tx.Discard())
+	}
+	t.tellTaken()
+	if !t.tx.Changed() {
+		return nil
+	}
+	if err := t.check(ctx, false); err != nil {
+		return errors.Join(err, t.tx.Discard())
+	}
+	return nil
+}
+
+// trigger is what the bundle's commands learn of their cause.
+func (t *applying) trigger(event string) command.Trigger {
+	b := t.job.Bundle
+	return command.Trigger{
+		Event: event, Agent: t.AgentID, Name: t.name, Destination: b.vars(nil).Destination,
+		Version: command.ConfigVersion(t.job.View, b.Sources), Changes: command.Changes(t.job.Old, t.job.View, b.Sources),
+	}
+}
+
+// repairs reports whether the apply put back what was rendered before.
+func (t *applying) repairs() bool {
+	return t.changed > 0 && !slices.ContainsFunc(t.outputs, func(o *output) bool { return o.new })
+}
+
+// filesDigest identifies the contents of the bundle's files, wherever a host keeps
+// the files.
+func (t *applying) filesDigest() string {
+	var list strings.Builder
+	for _, o := range t.outputs {
+		fmt.Fprintf(&list, "%q %s\n", o.eachKey(), files.Digest(o.data))
+	}
+	return files.Digest([]byte(list.String()))
+}
+
+// zxids are the changes that a leader-only reload accounts for.
+func zxids(v view.View, sources []view.Source) map[string]int64 {
+	z := map[string]int64{}
+	for _, s := range sources {
+		if u := v.Get(s); u != nil && s.Kind != view.KindElection {
+			z[s.String()] = u.Zxid()
+		}
+	}
+	return z
+}

@@ -1,0 +1,67 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The permit of a rolling reload: a host that must not start keeps its old file.
+
+// permit takes the permit of a rolling reload before anything in use changes:
+// a host that must not start keeps its old file. It reports whether it waited
+// for one. The other bundles of the same command do not wait for this one.
+func (t *applying) permit(ctx context.Context) (bool, error) {
+	r := t.job.Bundle.Config.Reload
+	if t.granted() {
+		if t.release != nil {
+			t.release(nil)
+			t.release = nil
+		}
+		return false, nil
+	}
+	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil {
+		return false, nil
+	}
+	t.arrive(ctx, nil)
+	wait, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if t.job.Replaced != nil {
+		stop := context.AfterFunc(t.job.Replaced, func() { cancel(errReplaced) })
+		defer stop()
+	}
+	if t.job.Granted != nil {
+		stop := context.AfterFunc(t.job.Granted, func() { cancel(errGranted) })
+		defer stop()
+	}
+	release, err := t.Fleet.Permit(wait, t.name, r.Rolling)
+	switch {
+	case t.granted() && ctx.Err() == nil:
+		if err == nil {
+			release(nil)
+		}
+	case err != nil:
+		return false, fail(stagePermit, 5*time.Second, fmt.Errorf("wait for a permit: %w", err))
+	default:
+		t.release = release
+	}
+	t.reloads.join(t.job.key)
+	t.arrived = false
+	return true, nil
+}
+
+// granted reports whether the host has a turn of a rollout for the bundle.
+func (t *applying) granted() bool { return t.job.Granted != nil && t.job.Granted.Err() != nil }
+
+// newer takes the newest view; it reports whether that concerns the bundle.
+func (t *applying) newer() bool {
+	if t.job.Newest == nil {
+		return false
+	}
+	v := t.job.Newest()
+	if !v.Has(t.job.Bundle.Sources...) || !t.job.Bundle.Concerns(t.job.View, v) {
+		return false
+	}
+	t.job.View = v
+	return true
+}

@@ -1,0 +1,223 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/pace"
+)
+
+// From the swap to the end of the reload.
+//
+// Steps: put the staged files in place; run the check of swapped files; reload; verify;
+// run the post-check of a rolling reload.
+//
+// Guaranteed: when a step fails and on_failure is restore, the old files are back in
+// place and the program is reloaded again. The reload is owed from the swap on, so a
+// process that dies in between does not forget it.
+//
+// Not guaranteed: if the second reload fails too, the program may run with the new files
+// until a reload succeeds. That reload stays owed.
+
+// use puts the staged files in use: swap, check, reload.
+func (t *applying) use(ctx context.Context) error {
+	if err := t.swapAndCheck(ctx); err != nil {
+		return err
+	}
+	for _, s := range t.tx.Files() {
+		if s.Changed() {
+			t.changed++
+			t.Log.Info("file written", "template", t.name, "file", s.Destination())
+		}
+	}
+	return t.afterSwap(ctx, t.restore())
+}
+
+// afterSwap makes the program read the files in place, and ends the change:
+// reload, and for a rolling one the pause and the post_check. When one fails
+// and restore is not nil, the old files come back and the program reads them.
+func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
+	err := t.reload(ctx, restore)
+	restored, isRestored := errors.AsType[*restoredError](err)
+	if err == nil {
+		err = t.settled(ctx)
+		if err != nil && ctx.Err() == nil && restore != nil {
+			restored = t.back(ctx, err, restore)
+			err, isRestored = restored, true
+		}
+	}
+	if ctx.Err() != nil && err != nil {
+		// We are stopping: the next process reads the journal and the owed list.
+		t.tx.Keep()
+		return err
+	}
+	if err != nil {
+		t.failed = err
+	}
+	if isRestored {
+		if restored.stuck {
+			t.Conds.Open("restore-failed", t.name, err.Error())
+		} else {
+			t.Conds.Close("restore-failed", t.name)
+		}
+		retry := time.Duration(0)
+		if !restored.clean {
+			retry = reloadRetry
+		}
+		return errors.Join(&failure{stage: stageReload, err: restored, retry: retry, reload: !restored.clean && !restored.stuck}, t.tx.Commit())
+	}
+	t.remember()
+	return errors.Join(err, t.tx.Commit())
+}
+
+// settled is what follows the reload of a rolling one: the pause, then the
+// post_check.
+func (t *applying) settled(ctx context.Context) error {
+	r := t.job.Bundle.Config.Reload
+	if t.release == nil || r.Rolling == nil {
+		return nil
+	}
+	if !pace.Sleep(ctx, r.Rolling.Pause) {
+		return context.Cause(ctx)
+	}
+	if err := t.postCheck(ctx); err != nil {
+		return fail(stageReload, 0, err)
+	}
+	return nil
+}
+
+// postCheck runs the post_check of a rolling reload, if there is one.
+func (t *applying) postCheck(ctx context.Context) error {
+	r := t.job.Bundle.Config.Reload
+	if r == nil || r.Rolling == nil || !r.Rolling.PostCheck.Set() {
+		return nil
+	}
+	args, err := r.Rolling.PostCheck.Args(t.job.Bundle.vars(nil))
+	if err == nil {
+		c := t.trigger(command.EventPostCheck).Command(r.Rolling.PostCheck, args)
+		c.Timeout = DefaultReloadTimeout
+		_, err = t.Options.Run(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("post_check: %w", err)
+	}
+	return nil
+}
+
+// back puts the old files back after a failed post_check, and has the program
+// read them.
+func (t *applying) back(ctx context.Context, failed error, restore func() error) *restoredError {
+	if err := t.owed.add(t.name); err != nil {
+		return &restoredError{err: errors.Join(failed, err), stuck: true}
+	}
+	if err := restore(); err != nil {
+		return &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", failed, t.name, err), stuck: true}
+	}
+	t.reloads.join(t.job.key)
+	t.arrived = false
+	if err := t.reload(ctx, nil); err != nil {
+		return &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", failed, err)}
+	}
+	return &restoredError{err: failed, clean: true}
+}
+
+// swapAndCheck swaps and runs a check that needs the files in place. When it
+// fails, the old files are back before anything else happens.
+func (t *applying) swapAndCheck(ctx context.Context) error {
+	c := t.job.Bundle.Config.Check
+	release, err := t.lock.acquire(ctx, t.job.key, c != nil && c.At == atSwapped)
+	if err != nil {
+		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard())
+	}
+	defer release()
+	if t.job.key != "" {
+		if err := t.owed.add(t.name); err != nil {
+			// Without the note a reload could be lost: nothing is swapped.
+			return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
+		}
+	}
+	if err := t.tx.Swap(); err != nil {
+		if errors.Is(err, files.ErrNotRestored) {
+			t.Conds.Open("restore-failed", t.name, err.Error())
+		}
+		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.unowe())
+	}
+	if err := t.check(ctx, true); err != nil {
+		if ctx.Err() != nil {
+			// We are stopping in the middle of the check: the next process
+			// finishes it.
+			t.tx.Keep()
+			return err
+		}
+		back := t.tx.Restore()
+		if back != nil {
+			t.Conds.Open("restore-failed", t.name, back.Error())
+			t.tx.Keep()
+			return errors.Join(err, back)
+		}
+		t.Conds.Close("restore-failed", t.name)
+		// No program has read the new files, so no reload is owed for them.
+		return errors.Join(err, t.tx.Commit(), t.unowe())
+	}
+	return nil
+}
+
+// unowe takes back the note unless a reload was owed before this apply.
+func (t *applying) unowe() error {
+	if t.job.key == "" || t.job.owed {
+		return nil
+	}
+	return t.owed.clear(t.name)
+}
+
+// restore is what puts the old files back; nil when the settings say keep.
+func (t *applying) restore() func() error {
+	if r := t.job.Bundle.Config.Reload; r == nil || r.OnFailure == onFailureKeep {
+		return nil
+	}
+	return func() error { return t.tx.Restore() }
+}
+
+// reload asks for the reload and waits for it.
+func (t *applying) reload(ctx context.Context, restore func() error) error {
+	if t.job.key == "" {
+		return nil
+	}
+	cfg := t.job.Bundle.Config.Reload
+	lists, err := t.lists(cfg.Command)
+	if err != nil {
+		return fail(stageReload, reloadRetry, err)
+	}
+	content := t.content()
+	if err := t.lives.err(t.name, content); err != nil {
+		return fail(stageReload, 0, err)
+	}
+	req := &reloadRequest{
+		bundle: t.name, content: content, cfg: cfg, lists: lists, trigger: t.trigger(command.EventReload), splay: t.job.Bundle.Config.Splay,
+		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
+	}
+	if cfg.Leader != "" {
+		req.digest, req.repair = t.filesDigest(), t.repairs()
+	}
+	t.arrive(ctx, req)
+	select {
+	case err = <-req.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	restored, isRestored := errors.AsType[*restoredError](err)
+	switch {
+	case err == nil, isRestored && restored.clean:
+		return errors.Join(err, t.owed.clear(t.name))
+	case errors.Is(err, command.ErrNotLeading):
+		return nil // owed until this agent leads, or sees that it was done.
+	}
+	if isRestored {
+		return err
+	}
+	return fail(stageReload, reloadRetry, err)
+}
