@@ -267,3 +267,85 @@ func FuzzBlame(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) { blameProgram(t, seed) })
 }
+
+// TestBlame_Examples executes the templates of the examples on random data. Each
+// printed value has a name, and a change of one value changes only what names it.
+func TestBlame_Examples(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../examples/*/*.tmpl")
+	if err != nil || len(files) < 3 {
+		t.Fatal("there are no examples", err)
+	}
+	changed := map[string]int{}
+	for seed := range uint64(50) {
+		w := &writer{rand.New(rand.NewPCG(seed, 7))}
+		v := view.View{Agent: view.Agent{ID: "h1", Host: "h1"}}
+		v = v.With(view.TreeOf("shop", "/shop", map[string]string{"timeouts/connect": "2s", "timeouts/read": "3s", "banner": "hi", "other": "1"}))
+		for _, name := range []string{"api", "web"} {
+			g := &view.Group{Name: name}
+			for i := range 1 + w.IntN(4) {
+				g.Members = append(g.Members, view.Member{ID: fmt.Sprint("m", i), Znode: fmt.Sprint("m", i), Host: fmt.Sprintf("10.0.0.%d", i), Port: 80, Status: view.StatusUp, Weight: 1, Czxid: int64(i)})
+			}
+			v = v.With(g)
+		}
+		for _, name := range files {
+			source, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tmpl, err := Parse(Config{Name: name, Source: string(source), Allow: []string{AllowEnv}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := v
+			before := blamed(t, tmpl, &now, BlameOptions{})
+			for range 4 {
+				next, value := w.changeShop(now)
+				after := blamed(t, tmpl, &next, BlameOptions{})
+				if before != nil && after != nil {
+					if string(before.Data) != string(after.Data) {
+						changed[name]++
+					}
+					if a, b := before.without(value), after.without(value); a != b {
+						t.Fatalf("seed %d: %s: a change of %v changes what does not name it:\n%q\n%q", seed, name, value, a, b)
+					}
+				}
+				now, before = next, after
+				if after == nil {
+					continue
+				}
+				for i := range after.Parts {
+					if p := &after.Parts[i]; !p.Literal && len(p.Values) == 0 {
+						t.Fatalf("seed %d: %s: %q has no source", seed, name, after.Data[p.From:p.To])
+					}
+				}
+			}
+		}
+	}
+	if len(changed) < 2 {
+		t.Errorf("only %v were changed", changed)
+	}
+}
+
+// changeShop changes one value of the examples' data, and names it.
+func (w *writer) changeShop(v view.View) (view.View, Value) {
+	if w.IntN(2) == 0 {
+		path := w.pick("timeouts/connect", "timeouts/read", "banner", "other")
+		return changedKey2(v, "shop", path, w.pick("1s", "2s", "9s", "-")), Value{ValueKey, "shop", path}
+	}
+	name := w.pick("api", "web")
+	g, _ := v.Group(name)
+	next := *g
+	next.Members = slices.Clone(g.Members)
+	i := w.IntN(len(next.Members))
+	znode := next.Members[i].Znode
+	switch {
+	case w.IntN(3) == 0 && len(next.Members) > 1:
+		next.Members = slices.Delete(next.Members, i, i+1)
+	case w.IntN(2) == 0:
+		next.Members[i].Weight = 1 + w.IntN(5)
+	default:
+		next.Members[i].Host = fmt.Sprintf("10.1.0.%d", w.IntN(9))
+	}
+	return v.With(&next), Value{ValueMember, name, znode}
+}
