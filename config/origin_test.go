@@ -70,14 +70,29 @@ func TestOrigins_BeforeWhatIsKept(t *testing.T) {
 	}
 	must(t, s.Delete(soon(t), versionPath(path, 1), -1))
 	must(t, s.Delete(soon(t), versionPath(path, 2), -1))
+	keys := []string{"old", "new"}
+	for i := range 3000 {
+		keys = append(keys, fmt.Sprint("none", i))
+	}
 	before := total(s)
-	got, err := Origins(soon(t), s, path, 5, []string{"old", "new"})
+	got, err := Origins(soon(t), s, path, 5, keys)
 	must(t, err)
 	if got["old"].Before != 3 || got["new"].Version.Number != 5 {
 		t.Errorf("got %+v", got)
 	}
 	if n := total(s) - before; n > 3 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// A version that names itself or a later one as its parent ends the search.
+func TestOrigins_DamagedParent(t *testing.T) {
+	t.Parallel()
+	for _, parent := range []int64{2, 3, 9} {
+		list := []*manifest{{number: 2, header: header{Parent: parent}}, {number: 3, header: header{Parent: 2}}}
+		if line := lineage(list, 3); len(line) != 2 {
+			t.Errorf("parent %d: %d versions", parent, len(line))
+		}
 	}
 }
 

@@ -93,6 +93,10 @@ func TestStore_Damage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	add(t, s, Record{Files: []File{{Path: "/a", Data: []byte("1")}}}, 1<<20) // as in the record before the damaged one
+	if list, err := s.List("web/site"); err != nil || len(list) != 1 {
+		t.Errorf("got %+v, %v", list, err)
+	}
 	add(t, s, Record{Files: []File{{Path: "/a", Data: []byte("2")}}}, 1<<20)
 	list, err := s.List("web/site")
 	if err != nil || len(list) != 2 || string(list[0].Files[0].Data) != "2" {
@@ -100,5 +104,40 @@ func TestStore_Damage(t *testing.T) {
 	}
 	if list, err := New("").List("web"); list != nil || err != nil {
 		t.Errorf("got %v, %v", list, err)
+	}
+}
+
+// Small records are bounded by their number. What was dropped is written again when it
+// fits, and the newest of two records of a file counts.
+func TestStore_SmallRecords(t *testing.T) {
+	s := New(t.TempDir())
+	for i := range maxRecords + 7 {
+		add(t, s, Record{Files: []File{{Path: "/a", Data: []byte(fmt.Sprint(i))}}}, 1<<20)
+	}
+	list, err := s.List("web/site")
+	if err != nil || len(list) != maxRecords || string(list[0].Files[0].Data) != fmt.Sprint(maxRecords+6) {
+		t.Errorf("%d records, %v", len(list), err)
+	}
+	big := strings.Repeat("x", 3000)
+	add(t, s, Record{Files: []File{{Path: "/b", Data: []byte(big), Size: len(big)}}}, 2000)
+	add(t, s, Record{Files: []File{{Path: "/b", Data: []byte(big), Size: len(big)}}}, 1<<20)
+	add(t, s, Record{Files: []File{{Path: "/b", Data: []byte("1")}}}, 1<<20)
+	add(t, s, Record{Files: []File{{Path: "/b", Data: []byte(big)}}}, 1<<20)
+	if list, err = s.List("web/site"); err != nil || !list[3].Files[0].Dropped || list[2].Files[0].Dropped || string(list[0].Files[0].Data) != big {
+		t.Errorf("got %+v, %v", list[:4], err)
+	}
+	// An empty file is a file: it comes and goes.
+	add(t, s, Record{Files: []File{{Path: "/c"}}}, 1<<20)
+	add(t, s, Record{Files: []File{{Path: "/c", Gone: true}}}, 1<<20)
+	add(t, s, Record{Files: []File{{Path: "/c"}}}, 1<<20)
+	if list, err = s.List("web/site"); err != nil || list[0].Files[0].Gone || !list[1].Files[0].Gone || list[2].Files[0].Gone {
+		t.Errorf("got %+v, %v", list[:3], err)
+	}
+	// A record that does not fit even without its content is not kept.
+	if err := s.Add("web/site", Record{Error: big}, 2000); err != nil {
+		t.Error(err)
+	}
+	if more, _ := s.List("web/site"); more[0].Error != "" {
+		t.Error("a record over the bound is kept")
 	}
 }

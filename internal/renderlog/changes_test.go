@@ -1,0 +1,62 @@
+package renderlog
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// What changed is said by source: keys and bytes of a config, members of a group. A
+// source that did not change is not named.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	member := func(n, weight int) view.Member {
+		return view.Member{Znode: fmt.Sprint("m", n), Host: fmt.Sprintf("10.0.0.%d", n), Port: 80, Weight: weight}
+	}
+	tree := func(keys map[string]string, version int64) *view.Tree {
+		tree := view.TreeOf("web", "/web", keys)
+		meta := *tree
+		meta.Generation = version
+		return view.NewTree(meta, tree.Keys())
+	}
+	sources := []view.Source{{Kind: view.KindConfig, Name: "web"}, {Kind: view.KindGroup, Name: "api"}, {Kind: view.KindElection, Name: "night"}}
+	empty := view.View{}
+	old := empty.With(tree(map[string]string{"a": "12345", "b": "1", "c": "1"}, 1)).
+		With(&view.Group{Name: "api", Members: []view.Member{member(1, 1), member(2, 1), member(3, 1)}}).With(&view.Leader{Name: "night", ID: "x"})
+	now := old.With(tree(map[string]string{"a": "1", "c": "1", "d": "22"}, 2)).
+		With(&view.Group{Name: "api", Members: []view.Member{member(2, 5), member(3, 1), member(4, 1)}}).With(&view.Leader{Name: "night", ID: "y"})
+	for _, c := range []struct {
+		name     string
+		old, now view.View
+		want     []string
+	}{
+		{"first", empty, old, []string{"config.web: 3 keys at " + versionOf(old), "election.night", "group.api: 3 members"}},
+		{"changed", old, now, []string{
+			"config.web: " + versionOf(old) + " -> " + versionOf(now) + ", 3 keys, -3 bytes", "election.night",
+			"group.api: 3 members, -10.0.0.1:80 ~10.0.0.2:80 +10.0.0.4:80",
+		}},
+		{"unchanged", now, now.With(tree(map[string]string{"a": "1", "c": "1", "d": "22"}, 2)), nil},
+		{"one alone", old, old.With(&view.Leader{Name: "night", ID: "y"}), []string{"election.night"}},
+	} {
+		if got := Changes(&c.old, &c.now, sources); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	// Many members are counted, and ten are named.
+	g := &view.Group{Name: "api"}
+	for i := range 200 {
+		g.Members = append(g.Members, member(i, 2))
+	}
+	many := now.With(g)
+	got := Changes(&now, &many, sources)
+	if len(got) != 1 || len(got[0]) > 200 || got[0][:22] != "group.api: 200 members" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func versionOf(v view.View) string {
+	t, _ := v.Tree("web")
+	return t.Version()
+}
