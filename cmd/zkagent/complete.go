@@ -23,7 +23,7 @@ import (
 // completeTime bounds how long a completion from the settings may take, and
 // completeHosts one that asks ZooKeeper.
 const (
-	completeTime  = 200 * time.Millisecond
+	completeTime  = time.Second
 	completeHosts = 2 * time.Second
 )
 
