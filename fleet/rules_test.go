@@ -97,6 +97,10 @@ func TestDecide(t *testing.T) {
 		{"absent for the grace time", open, Strategy{Parallel: 1}, hosts(started), func(sc *scene) {
 			sc.live, sc.missing["a"] = map[string]bool{}, time.Unix(940, 0)
 		}, "lost: a"},
+		{"a lost one keeps its place", open, Strategy{Parallel: 2, MaxFailures: 9}, hosts(started, commit, commit), func(sc *scene) {
+			sc.records["a"].Lost = true
+			delete(sc.live, "a")
+		}, "grant: b"},
 		{"lost ones hold all places", open, Strategy{Parallel: 1, MaxFailures: 9}, hosts(started, commit), func(sc *scene) {
 			sc.records["a"].Lost = true
 			delete(sc.live, "a")
@@ -137,6 +141,19 @@ func TestDecide(t *testing.T) {
 		if got := said(sc); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestTakeBack: a host that does not use its grant waits again, and the second time it
+// is not waited for any more.
+func TestTakeBack(t *testing.T) {
+	sc := sceneOf(Gate{State: GateOpen}, Strategy{}, map[string]string{"a": HostGranted})
+	for _, want := range []string{HostWait, HostSkipped} {
+		now := sc.takeBack("a", HostRecord{State: HostGranted, Gate: 7, Canary: true})
+		if now.State != want || now.Gate != 0 || now.Canary {
+			t.Errorf("withdrawn %d times: %+v", sc.withdrawn["a"], now)
+		}
+		sc.withdrawn["a"]++
 	}
 }
 
