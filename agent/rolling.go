@@ -33,13 +33,18 @@ func (f *reloadFleet) Ledger(ctx context.Context, r apply.LeaderReload) (bool, f
 }
 
 // Permit implements apply.Fleet.
-func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig) (func(error), error) {
+func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig, halted func()) (func(error), error) {
 	a := (*Agent)(f)
 	s, err := a.sup.sessions.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := rolling.Config{Agent: a.first.ID, Bundle: bundle, Permits: cfg.Permits, Logger: a.log, Halted: func(h *rolling.Halt) { a.halted(bundle, h) }}
+	c := rolling.Config{Agent: a.first.ID, Bundle: bundle, Permits: cfg.Permits, Logger: a.log, Halted: func(h *rolling.Halt) {
+		a.halted(bundle, h)
+		if h != nil && halted != nil {
+			halted()
+		}
+	}}
 	p, err := rolling.Acquire(ctx, s, c)
 	if err != nil {
 		a.halted(bundle, nil)

@@ -68,7 +68,7 @@ func (t *applying) run(ctx context.Context) error {
 			if err != nil || !t.job.owed {
 				return err
 			}
-			if _, err = t.permit(ctx); err != nil {
+			if _, err = t.permit(ctx, nil); err != nil {
 				return err
 			}
 			return t.afterSwap(ctx, nil)
@@ -76,7 +76,7 @@ func (t *applying) run(ctx context.Context) error {
 		if t.lives.refused(t.name, t.content) {
 			return errors.Join(fail(stageReload, 0, errLives), t.tx.Discard())
 		}
-		waited, err := t.permit(ctx)
+		waited, err := t.permit(ctx, nil)
 		if err != nil {
 			return errors.Join(err, t.tx.Discard())
 		}

@@ -47,7 +47,8 @@ type Fleet interface {
 	Ledger(ctx context.Context, r LeaderReload) (done bool, finish func(error), err error)
 	// Permit waits for a permit of a rolling reload. The caller gives it back
 	// by release, once. An error that it passes halts the bundle on all hosts.
-	Permit(ctx context.Context, bundle string, cfg *RollingConfig) (release func(failed error), err error)
+	// halted, when not nil, is called when the wait is for the end of a halt.
+	Permit(ctx context.Context, bundle string, cfg *RollingConfig, halted func()) (release func(failed error), err error)
 }
 
 // LeaderReload is a reload that only the leader runs.

@@ -11,7 +11,7 @@ import (
 // permit takes the permit of a rolling reload before anything in use changes:
 // a host that must not start keeps its old file. It reports whether it waited
 // for one. The other bundles of the same command do not wait for this one.
-func (t *applying) permit(ctx context.Context) (bool, error) {
+func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	r := t.job.Bundle.Config.Reload
 	if t.granted() {
 		if t.release != nil {
@@ -34,7 +34,7 @@ func (t *applying) permit(ctx context.Context) (bool, error) {
 		stop := context.AfterFunc(t.job.Granted, func() { cancel(errGranted) })
 		defer stop()
 	}
-	release, err := t.Fleet.Permit(wait, t.name, r.Rolling)
+	release, err := t.Fleet.Permit(wait, t.name, r.Rolling, halted)
 	switch {
 	case t.granted() && ctx.Err() == nil:
 		if err == nil {

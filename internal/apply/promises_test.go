@@ -398,15 +398,28 @@ type fakeFleet struct {
 	Fleet
 
 	bed   *applyBed
+	mu    sync.Mutex // mu guards steps.
 	steps []string
 	wait  func(ctx context.Context) error
+	halt  bool // stands
 }
 
 func (f *fakeFleet) note(format string, args ...any) {
-	f.steps = append(f.steps, fmt.Sprintf(format, args...)+" "+read(f.bed.t, f.bed.path("web")))
+	step := fmt.Sprintf(format, args...) + " " + read(f.bed.t, f.bed.path("web"))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, step)
 }
 
-func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig) (func(error), error) {
+func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig, halted func()) (func(error), error) {
+	if f.halt {
+		f.note("halted")
+		if halted != nil {
+			halted()
+		}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	if f.wait != nil {
 		if err := f.wait(ctx); err != nil {
 			return nil, err
@@ -470,6 +483,45 @@ func TestPermit_HaltsAfterAFailedPostCheck(t *testing.T) {
 	if b.owed.has("web") {
 		t.Error("a reload is owed")
 	}
+}
+
+// TestPermit_KilledHostGoesBackWhileHalted: a host is killed in its reload, and another
+// one halts the bundle. The next process puts the old file back, has the program read
+// it, and waits.
+func TestPermit_KilledHostGoesBackWhileHalted(t *testing.T) {
+	t.Parallel()
+	b, _, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	b.good(b.bundle(c))
+	b.keys(map[string]string{"v": "2"})
+	plain := c
+	plain.Reload = &ReloadConfig{Command: c.Reload.Command}
+	crashAt(t, b, plain, "reload")
+	b.is("web", "2")
+	f.steps, f.halt = nil, true
+	next := New(b.Options)
+	next.Recover([]Config{c})
+	x := Parse(c, []view.Source{{Kind: view.KindConfig, Name: "web"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	job := Job{Bundle: x, View: b.view, First: true, Newest: func() view.View { return b.view }}
+	done := make(chan Result, 1)
+	next.Join(&job)
+	go func() { done <- next.Run(ctx, job) }()
+	eventually(t, "the host to wait", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return strings.Count(strings.Join(f.steps, ","), "halted") == 2
+	})
+	cancel()
+	<-done
+	if got, want := strings.Join(f.steps, ", "), "halted 2, reload 1, halted 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	b.is("web", "1")
+	if next.owed.has("web") {
+		t.Error("a reload is owed")
+	}
+	next.Close()
 }
 
 // TestPermit_PostCheckRunsAfterThePause, and not before it.

@@ -186,13 +186,27 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		}
 		t.job.owed = true
 	}
-	if _, err := t.permit(ctx); err != nil {
+	wait, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	_, err = t.permit(wait, func() {
+		if r.New {
+			cancel(errHalted)
+		}
+	})
+	halted := err != nil && ctx.Err() == nil && errors.Is(context.Cause(wait), errHalted)
+	switch {
+	case halted: // The program reads the old files again, without a permit.
+		t.reloads.join(t.job.key)
+		t.arrived = false
+	case err != nil:
 		return nil, again(err)
 	}
 	restore := t.restore()
 	if r.New {
 		switch refused = t.refusedForLives(restore); {
 		case refused != nil:
+		case halted:
+			refused = errHalted
 		case t.job.Back:
 			refused = errGoesBack
 		default:
@@ -231,6 +245,10 @@ func (t *applying) refusedForLives(restore func() error) error {
 	}
 	return refused
 }
+
+// errHalted is why a former change is taken back while its rolling reload is halted: a
+// host that must not start has its old files in place.
+var errHalted = errors.New("the rolling reload is halted")
 
 // errGoesBack is why a former change is taken back unchecked.
 var errGoesBack = errors.New("the host goes back to the version before")
