@@ -45,10 +45,10 @@ func (m *Mirror) fill(ctx context.Context) error {
 	if m.opt.MaxBytes == 0 {
 		return nil
 	}
-	if !m.hollow && m.bytes > m.opt.MaxBytes {
-		m.empty()
-	}
 	for range 3 { // it may grow while it is read
+		if !m.hollow && m.bytes > m.opt.MaxBytes {
+			m.empty()
+		}
 		if !m.hollow || m.bytes > m.opt.MaxBytes {
 			return nil
 		}
@@ -65,6 +65,9 @@ func (m *Mirror) fill(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	if m.bytes > m.opt.MaxBytes {
+		m.empty()
 	}
 	return nil // the next look goes on
 }

@@ -293,3 +293,39 @@ func TestTrouble_LastChildVanishes(t *testing.T) {
 		b.want("deleted", `map[: a:1]`)
 	})
 }
+
+// A subtree becomes small enough, and grows again while it is read: its data is not
+// kept.
+func TestTrouble_GrowsWhileItIsReadAgain(t *testing.T) {
+	big := strings.Repeat("x", 90)
+	inBed(t, Options{MaxBytes: 80}, map[string]string{"/r": "", "/r/a": big}, nil, func(b *bed) {
+		if !b.snaps[0].TooLarge {
+			t.Fatal("the subtree is not too large")
+		}
+		grown := false
+		b.z.Hold(func(h memzk.Held) <-chan struct{} {
+			if h.Op == jute.OpGetData && !grown && strings.Contains(string(h.Body), "/r/a") {
+				grown = true
+				must(t, b.z.Set("/r/a", []byte(big)))
+			}
+			return nil
+		})
+		must(t, b.z.Set("/r/a", []byte("small")))
+		b.sleep(time.Second)
+		if !grown {
+			t.Fatal("it was not read again")
+		}
+		for _, snap := range b.snaps {
+			kept := 0
+			snap.Walk(func(_ string, n *Node) bool { kept += len(n.Data); return true })
+			if kept > 80 || snap.TooLarge != (snap.Bytes > 80) {
+				t.Errorf("%d bytes kept, %d in all, too large: %v", kept, snap.Bytes, snap.TooLarge)
+			}
+		}
+		must(t, b.z.Set("/r/a", []byte("small")))
+		b.sleep(time.Second)
+		if snap := b.snaps[len(b.snaps)-1]; snap.TooLarge || snap.Bytes != 5 {
+			t.Errorf("at the end: %d bytes, too large: %v", snap.Bytes, snap.TooLarge)
+		}
+	})
+}
