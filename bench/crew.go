@@ -110,12 +110,11 @@ func (l *landings) close() {
 }
 
 // floorHost does the least that a host can do to follow one value. It has one
-// watch. For each event it makes one read, which sets the watch again, reads more
-// znodes one after the other, and passes the value on.
+// watch. For each event it makes one read, which sets the watch again, and passes the
+// value on.
 type floorHost struct {
 	c     *raw.Conn
 	path  string
-	more  []string
 	got   func([]byte) error
 	xid   int32
 	fired bool // the watch, since the last look
@@ -124,12 +123,7 @@ type floorHost struct {
 // run always ends with an error, at the latest with that of its connection.
 func (h *floorHost) run() error {
 	for {
-		data, err := h.read(h.path, true)
-		for _, path := range h.more {
-			if err == nil {
-				_, err = h.read(path, false)
-			}
-		}
+		data, err := h.read(h.path)
 		if err == nil {
 			err = h.got(data)
 		}
@@ -142,9 +136,9 @@ func (h *floorHost) run() error {
 	}
 }
 
-func (h *floorHost) read(path string, watch bool) ([]byte, error) {
+func (h *floorHost) read(path string) ([]byte, error) {
 	h.xid++
-	if err := h.c.Send(h.xid, jute.OpGetData, raw.Body(path, watch)); err != nil {
+	if err := h.c.Send(h.xid, jute.OpGetData, raw.Body(path, true)); err != nil {
 		return nil, err
 	}
 	for {
@@ -171,9 +165,9 @@ func (h *floorHost) receive() (raw.Reply, error) {
 // floorPing is how often floors ping, for sessions of a minute.
 const floorPing = 15 * time.Second
 
-// floorHosts starts n of them on one znode, which read more znodes at each event. The
-// function that it returns ends their connections and waits for them.
-func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []string, n int, got func(host int, data []byte) error) (func(), error) {
+// floorHosts starts n of them on one znode. The function that it returns ends their
+// connections and waits for them.
+func (e *env) floorHosts(ctx context.Context, m *meter, path string, n int, got func(host int, data []byte) error) (func(), error) {
 	var wg sync.WaitGroup
 	conns := make([]*raw.Conn, 0, n)
 	pinging, cancel := context.WithCancel(ctx)
@@ -196,7 +190,7 @@ func (e *env) floorHosts(ctx context.Context, m *meter, path string, more []stri
 			return nil, err
 		}
 		conns = append(conns, c)
-		h := &floorHost{c: c, path: path, more: more, got: func(data []byte) error { return got(i, data) }}
+		h := &floorHost{c: c, path: path, got: func(data []byte) error { return got(i, data) }}
 		wg.Go(func() {
 			if err := h.run(); pinging.Err() == nil && e.cfg.Log != nil {
 				e.cfg.Log(fmt.Sprintf("floor %d has ended: %v", i, err))

@@ -140,7 +140,7 @@ func (e *env) fleetFloor(ctx context.Context, n int) (func(i int) (time.Duration
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err := e.floorHosts(ctx, &m, path, nil, n, func(int, []byte) error { reads <- struct{}{}; return nil })
+	stop, err := e.floorHosts(ctx, &m, path, n, func(int, []byte) error { reads <- struct{}{}; return nil })
 	if err != nil {
 		return nil, nil, err
 	}

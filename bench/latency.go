@@ -150,7 +150,7 @@ func latencyOf(ctx context.Context, e *env, n int) error {
 	before := [3]count{lanes[0].meter.now(), lanes[1].meter.now(), lanes[2].meter.now()}
 	ours, floor, synced := lanes[0], lanes[1], lanes[2]
 	row := func() Row {
-		return compareSamples("latency, floor that syncs too", n, ours.took, synced.took, 1.2, "the same promise on both sides")
+		return compareSamples("latency, floor that syncs too", n, ours.took, synced.took, 1.1, "the same promise on both sides")
 	}
 	err = e.turns(rounds, row, func(i int) error {
 		for _, l := range lanes {

@@ -151,5 +151,32 @@ func Model(w io.Writer) error {
 			line(s, fmt.Sprintf("a version, splay %.1f s: at most %.0f %% of any server", splay, 100*share), o)
 		}
 	}
+	_, _ = fmt.Fprintln(t, "\nhosts\tservers\tsimulated\treads\twrites\tMB\tseconds\tlongest wait\tmost writes a second")
+	for _, s := range rollouts() {
+		publish, rollout := s.Publish(), s.Rollout(s.Hosts/10, rolloutWork, rolloutCheck)
+		for _, o := range []Outcome{publish, rollout} {
+			_, _ = fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%d\t%.1f\t%.2f\t%.2f s\t%.0f\n",
+				s.Hosts, s.Servers, o.Event, o.Requests-o.Wrote, o.Wrote, o.Bytes/1e6, o.Seconds, o.Wait, o.Writes)
+		}
+	}
 	return t.Flush()
+}
+
+// How long a host works in its turn, and how long it checks a version, in seconds.
+const (
+	rolloutWork  = 5.0
+	rolloutCheck = 5.0
+)
+
+// rollouts are the fleets whose rollouts are simulated: a tenth of the hosts at once,
+// one tree.
+func rollouts() []Sim {
+	sims := Sims()
+	small := sims[0]
+	small.Fleet = Fleet{Hosts: 200, Servers: 1, Trees: 1, Rate: small.Rate}
+	list := []Sim{small, sims[1], sims[2]}
+	for i := range list {
+		list[i].Trees = 1
+	}
+	return list
 }

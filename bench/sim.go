@@ -33,6 +33,8 @@ type Sim struct {
 type Outcome struct {
 	Event    string
 	Requests int     // of all hosts
+	Wrote    int     // of them, writes
+	Bytes    float64 // of all requests and answers, as far as they carry data
 	Seconds  float64 // until the last host was served, the outage left out
 	Rate     float64 // most requests that one server got in a second
 	Queue    int     // most requests that waited at one server
@@ -44,8 +46,10 @@ type Outcome struct {
 
 // request is one request of a host.
 type request struct {
-	cost  float64 // seconds of its server
-	write bool    // it passes the leader, too
+	cost   float64 // seconds of its server
+	bytes  float64
+	write  bool    // it passes the leader, too
+	weight float64 // seconds of the leader; 0: those of one write
 }
 
 // station answers one request after the other.
@@ -113,6 +117,8 @@ type world struct {
 	servers  []station
 	leader   station
 	requests int
+	wrote    int
+	bytes    float64
 	wait     float64 // longest
 	end      float64 // when the last request was answered
 	late     int
@@ -136,7 +142,7 @@ func (w *world) run(event string, began float64) Outcome {
 		h := pq.Pop(&w.agenda).(happening) //nolint:forcetypeassert // Only this file pushes.
 		h.do(h.at)
 	}
-	o := Outcome{Event: event, Requests: w.requests, Seconds: w.end - began, Wait: w.wait, Writes: w.leader.rate(), Late: w.late, Away: w.away}
+	o := Outcome{Event: event, Requests: w.requests, Wrote: w.wrote, Bytes: w.bytes, Seconds: w.end - began, Wait: w.wait, Writes: w.leader.rate(), Late: w.late, Away: w.away}
 	for i := range w.servers {
 		o.Rate, o.Queue = max(o.Rate, w.servers[i].rate()), max(o.Queue, w.servers[i].queue)
 	}
@@ -154,6 +160,7 @@ func (w *world) ask(at float64, server int, list []request, then func(at float64
 	}
 	w.at(at+w.Trip/2, func(arrived float64) {
 		w.requests++
+		w.bytes += list[0].bytes
 		answered := w.servers[server].take(arrived, list[0].cost)
 		next := func(t float64) {
 			t += w.Trip / 2
@@ -164,15 +171,18 @@ func (w *world) ask(at float64, server int, list []request, then func(at float64
 			next(answered)
 			return
 		}
+		w.wrote++
 		w.at(answered+w.Trip/2, func(t float64) {
-			committed := w.leader.take(t, 1/w.Writes)
+			committed := w.leader.take(t, max(1/w.Writes, list[0].weight))
 			w.at(committed+w.Trip/2, next)
 		})
 	})
 }
 
 // read is a request that answers with bytes.
-func (w *world) read(bytes float64) request { return request{cost: 1/w.Rate + bytes/w.Bandwidth} }
+func (w *world) read(bytes float64) request {
+	return request{cost: 1/w.Rate + bytes/w.Bandwidth, bytes: bytes}
+}
 
 // put is a request that writes.
 func (w *world) put() request { return request{cost: 1 / w.Rate, write: true} }

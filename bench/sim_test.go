@@ -109,3 +109,29 @@ func TestSim_Join(t *testing.T) {
 		t.Errorf("took %.1f s with a splay of %s", o.Seconds, s.Splay)
 	}
 }
+
+// A rollout costs a host four reads and three writes. What the coordinator adds comes in
+// batches. It takes as long as its checks and turns, and little more.
+func TestSim_Rollout(t *testing.T) {
+	const parallel, work, check = 100, 5, 5
+	s := smallSim(1000, 3)
+	o := s.Rollout(parallel, work, check)
+	reads, writes := o.Requests-o.Wrote, o.Wrote
+	if own := 4 * s.Hosts; reads < own || reads > own+proposal+s.Hosts/4 {
+		t.Errorf("%d reads of %d hosts, want 4 a host and a few of the proposer and the coordinator", reads, s.Hosts)
+	}
+	if own := 3 * s.Hosts; writes < own || writes > own+s.Hosts/2 {
+		t.Errorf("%d writes of %d hosts, want 3 a host and the grants in batches", writes, s.Hosts)
+	}
+	waves := float64(s.Hosts / parallel)
+	if least := check + waves*work; o.Seconds < least || o.Seconds > least+waves {
+		t.Errorf("it took %.1f s, want a little more than %.0f s", o.Seconds, least)
+	}
+	if again := s.Rollout(parallel, work, check); again != o {
+		t.Errorf("the same simulation differs: %+v and %+v", o, again)
+	}
+	s.Agents = true
+	if told := s.Rollout(parallel, work, check); told.Wrote < 5*s.Hosts || told.Wrote > o.Wrote+2*s.Hosts+50 {
+		t.Errorf("hosts that report write %d times, want two a host more than %d, but for the batches", told.Wrote, o.Wrote)
+	}
+}
