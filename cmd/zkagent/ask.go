@@ -30,7 +30,7 @@ func (g *globals) mayAsk(question string) error {
 	if g.yes || term.IsTerminal(g.In) {
 		return nil
 	}
-	return fail(exitUsage, fmt.Errorf("%s: nobody can be asked", question), "--yes answers with yes")
+	return fail(exitUsage, fmt.Errorf("%s: there is no terminal to ask on", question), "--yes answers with yes")
 }
 
 // ask returns the typed line without surrounding spaces, or "" at the end of the

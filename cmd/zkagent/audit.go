@@ -31,8 +31,8 @@ type deed struct {
 
 func newAuditCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "audit [NAME|PATH]", Short: "Who published, rolled out, paused, halted, froze, and when",
-		Long: `Who published, rolled out, paused, resumed, aborted or froze a config, and when,
+		Use: "audit [NAME|PATH]", Short: "Show who published, rolled out, paused, halted or froze a config, and when",
+		Long: `Show who published, rolled out, paused, resumed, aborted or froze a config, and when,
 newest first: of all configs of the settings, or of one. With an agent on this
 host its orders are listed, too: maintenance, an accepted loss, a resignation.
 

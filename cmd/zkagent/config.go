@@ -16,7 +16,7 @@ import (
 )
 
 func newConfigCommand(g *globals) *cobra.Command {
-	return parent("config", "Config trees in ZooKeeper: plan, publish, look, go back",
+	return parent("config", "Plan, publish, read and roll back config trees",
 		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
 		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),

@@ -43,7 +43,7 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	var pipe pipeline
 	c := &cobra.Command{
-		Use: "import FILE.tar|- NAME|PATH", Short: "Publish what export has written as an archive", Args: cobra.ExactArgs(2),
+		Use: "import FILE.tar|- NAME|PATH", Short: "Publish an archive that export wrote", Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := pipe.check(c); err != nil {
 				return err

@@ -56,7 +56,7 @@ func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 func newConfigGCCommand(g *globals) *cobra.Command {
 	var keep int
 	c := &cobra.Command{
-		Use: "gc NAME|PATH", Short: "Delete versions and contents that nobody needs", Args: cobra.ExactArgs(1),
+		Use: "gc NAME|PATH", Short: "Delete old versions, and contents that only they use", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if keep < 1 {
 				return fail(exitUsage, errors.New("--keep must be at least 1"))

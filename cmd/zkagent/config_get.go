@@ -55,7 +55,7 @@ func readTree(ctx context.Context, s *session.Session, t target, version int64) 
 	return config.Read(ctx, s, t.path)
 }
 
-// keysInUse is the tree in use as a map; empty when there is none.
+// keysInUse is the tree in use as a map, which is empty without one.
 func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]byte, *view.Tree, error) {
 	tree, err := readTree(ctx, s, t, 0)
 	if errors.Is(err, config.ErrNotReady) && !errors.Is(err, config.ErrUnfinished) {
@@ -155,7 +155,7 @@ func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
 func newConfigDiffCommand(g *globals) *cobra.Command {
 	var exitCode bool
 	c := &cobra.Command{
-		Use: "diff NAME|PATH [A [B]]", Short: "Show what differs between two versions",
+		Use: "diff NAME|PATH [A [B]]", Short: "Show the difference between two versions",
 		Long: `Show what differs between version A (default: the one before) and B (default:
 the one in use). A or B may be a directory or file.`,
 		Args: cobra.RangeArgs(1, 3),

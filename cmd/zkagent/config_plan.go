@@ -192,7 +192,7 @@ func warnPlan(console *term.Console, p *planned, t target, size int) {
 		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
 	}
 	if p.roll.rollout && size == 0 {
-		console.Warnf("nobody would vote, so the rollout would be refused")
+		console.Warnf("no agent subscribes, so the rollout would be refused")
 	}
 }
 

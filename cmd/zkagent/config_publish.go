@@ -16,8 +16,8 @@ func newConfigPublishCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	var pipe pipeline
 	c := &cobra.Command{
-		Use: "publish DIR|FILE NAME|PATH", Short: "Make the files of a directory the keys of a config",
-		Long: `Make the files of a directory the keys of a config. The directory is the whole
+		Use: "publish DIR|FILE NAME|PATH", Short: "Publish a directory as a config: each file is a key",
+		Long: `Publish a directory as a config: each file is a key. The directory is the whole
 tree: a key without a file is removed. Agents see the new tree as a whole or
 not at all. "-" reads one key from standard input with --key.
 

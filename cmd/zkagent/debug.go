@@ -35,7 +35,7 @@ const maxDebugFile = 8 << 20
 func newDebugCommand(g *globals) *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "debug", Short: "Gather what a report of a problem needs, without secrets",
+		Use: "debug", Short: "Collect what a bug report needs, without secrets",
 		Long: `Gather status, events, metrics, stacks, the settings and the findings of
 "zkagent doctor" in one archive. Secrets are taken out: what the settings use as
 credentials, wherever it stands, and everything that looks like a password, a

@@ -62,7 +62,7 @@ Without an argument a built-in example is run, and explained.`,
 	f.StringArrayVar(&o.members, "members", nil, "simulate members, as in web=5: name of a group block, or path of a group")
 	f.DurationVar(&o.Churn, "churn", 0, "replace a simulated member by another again and again, after this time")
 	f.StringVar(&o.outage, "outage", "", "take the server down again and again, as in 30s/5m: for 30s every 5m")
-	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time (a story that runs is told to its end)")
+	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time (a story that runs is shown to its end)")
 	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default print; run for the built-in example)")
 	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "the ZooKeeper whose ways the server has, as in 3.9")
 	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say")

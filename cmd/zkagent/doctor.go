@@ -14,7 +14,7 @@ import (
 func newDoctorCommand(g *globals) *cobra.Command {
 	var noWrite bool
 	c := &cobra.Command{
-		Use: "doctor", Short: "Find out what keeps the agent from working here",
+		Use: "doctor", Short: "Find out why the agent does not work on this host",
 		Long: `Look at everything that the agent needs: the settings, each server of the
 ensemble with its latency, permissions in ZooKeeper, the clock, the files to be
 written, the programs to be run, systemd and polkit. Run it as the user of the

@@ -63,7 +63,7 @@ below ` + electionsRoot + `.`,
 	f := c.Flags()
 	f.BoolVar(&o.observe, "observe", false, "show who leads, without being a candidate")
 	f.BoolVar(&o.once, "once", false, "print the present leader and end")
-	f.DurationVar(&o.joinDelay, "join-delay", 0, "join so much later, so that others lead rather; nobody is deposed")
+	f.DurationVar(&o.joinDelay, "join-delay", 0, "join this much later, so that other hosts lead first; no leader is replaced")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.describe, "describe", "", "a text for --list behind host:pid, such as what the command does; excludes --id")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")

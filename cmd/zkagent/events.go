@@ -22,8 +22,8 @@ func newEventsCommand(g *globals) *cobra.Command {
 	var since string
 	var subject string
 	c := &cobra.Command{
-		Use: "events", Short: "What the agent has done lately",
-		Long: `What the agent has done lately: the last 500 events of the process that runs.
+		Use: "events", Short: "Show what the agent did lately",
+		Long: `Show what the agent did lately: the last 500 events of the process that runs.
 With --follow new ones are shown as they come, and those of the next process when
 the agent is started again.`,
 		Args: cobra.NoArgs,
@@ -93,7 +93,7 @@ func moment(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, usagef("--since %q is neither a duration such as 1h nor a time such as 2026-01-02T15:04:05Z", text)
+		return t, usagef("--since %q is not a duration such as 1h, and not a time such as 2026-01-02T15:04:05Z", text)
 	}
 	return t, nil
 }

@@ -135,7 +135,7 @@ func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error)
 		case strings.ContainsAny(name, "=\x00"):
 			bad = fmt.Errorf("key %q cannot be the name of a variable; --sanitize makes it one", path)
 		case proc.RunsCode(name) && !slices.Contains(o.allowed, name):
-			bad = fmt.Errorf("key %q sets %s, by which whoever writes the key could run code; --allow-env %s lets it", path, name, name)
+			bad = fmt.Errorf("key %q sets %s, which lets the writer of the key run code; --allow-env %s permits it", path, name, name)
 		case strings.ContainsRune(string(k.Value), 0):
 			bad = fmt.Errorf("the value of key %q holds a zero byte, which no variable can", path)
 		}

@@ -8,7 +8,7 @@ var exitCodes = []struct {
 }{
 	{exitOK, "done; no difference", "Everything worked."},
 	{exitFailed, "failed or refused; with --exit-code: there is a difference", "The command was understood and did not succeed: a check refused a file, a config is frozen, a key does not exist, a reload failed."},
-	{exitUsage, "wrong usage", "Unknown commands or flags, missing arguments, a question that nobody can answer without `--yes`."},
+	{exitUsage, "wrong usage", "Unknown commands or flags, missing arguments, a question without a terminal and without `--yes`."},
 	{exitUnavailable, "ZooKeeper or the agent's socket cannot be reached", "No server answered in time, the session expired meanwhile, or no agent runs on this host."},
 	{exitSoftware, "failed, where 1 means a difference", "Failures of commands that were given `--exit-code`."},
 	{exitTemporary, "not obtained in time, or another version is in use", "A lock, barrier or queue item was not obtained; `--check-version` did not match. Trying again later makes sense."},

@@ -175,7 +175,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Host, b.Host))
 	})
 	if len(rows) == 0 && len(names) > 0 {
-		return fail(exitFailed, fmt.Errorf("no host tells of a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
+		return fail(exitFailed, fmt.Errorf("no host reports a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
 	}
 	if console.IsJSON() {
 		return term.PrintList(console, "services", rows)

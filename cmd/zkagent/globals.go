@@ -27,7 +27,7 @@ type globals struct {
 	session time.Duration
 	yes     bool
 
-	bound time.Duration // of a command that waits for nobody; 0: of no other
+	bound time.Duration // of a command that waits for no event; 0: no bound
 
 	stopSignals func() // gives SIGINT and SIGTERM back; they end the context until then
 	started     bool   // the command itself has begun: errors are no longer usage errors

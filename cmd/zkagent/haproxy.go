@@ -25,7 +25,7 @@ func newHAProxyCommand(g *globals) *cobra.Command {
 	var o haproxyOptions
 	c := &cobra.Command{
 		Use:   "haproxy --socket SOCKET --backend BACKEND GROUP|PATH",
-		Short: "Keep the servers of a HAProxy backend those of a group, without a reload",
+		Short: "Update the servers of a HAProxy backend from a group, without a reload",
 		Long: `Put the members of a group into the server slots of a HAProxy backend through
 HAProxy's runtime API, now and at each change. The backend needs slots:
 

@@ -148,7 +148,7 @@ func (k *past) rows() []historyRow {
 
 func newHistoryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "history FILE|TEMPLATE", Short: "What a file was made to say lately, and what made it change",
+		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and what changed them",
 		Long: `What a file was made to say lately: when it was written, what had changed in
 ZooKeeper, and how it ended. FILE@1 is the newest one that is kept, FILE@2 the
 one before: see "zkagent diff". What is kept is in the state directory of the
@@ -194,7 +194,7 @@ func printPast(console *term.Console, rows []historyRow) error {
 
 func newDiffCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with what it was before",
+		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with one of its last contents",
 		Long: `Compare what the agent has written at different times. FILE@1 is the newest one
 that is kept, FILE@2 the one before; FILE alone is the file in place, and so is a
 second argument that is left out.`,
@@ -276,7 +276,7 @@ type story struct {
 func newExplainCommand(g *globals) *cobra.Command {
 	var diffs int
 	c := &cobra.Command{
-		Use: "explain FILE|TEMPLATE", Short: "The story of a file: its state, what it waits for, its last renders",
+		Use: "explain FILE|TEMPLATE", Short: "Explain a file: its state, what it waits for, its last renders",
 		Long: `The story of a file: whether it is in use, kept, held back or owed a reload, and
 what it waits for; and the last ten times that it was written or refused, with
 what had changed, how the check and the reload ended. --diff N adds the last N

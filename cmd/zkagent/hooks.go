@@ -48,7 +48,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c := parent("hooks", "Hooks of the agent: list, run, log", list, run, log)
+	c := parent("hooks", "List and run hooks, and read their output", list, run, log)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("hooks has no command %q", args[0])

@@ -122,11 +122,11 @@ func clearHalt(ctx context.Context, g *globals, bundle string) error {
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {
-	return goneCommand(g, "leave", "Make the agent leave: drain, remove its members, resign, end", "/leave", "the agent has left")
+	return goneCommand(g, "leave", "Stop the agent: drain, remove its members, resign, end", "/leave", "the agent has left")
 }
 
 func newUpgradeCommand(g *globals) *cobra.Command {
-	return orderCommand(g, "upgrade", "Make the agent execute its program again, with its session kept",
+	return orderCommand(g, "upgrade", "Restart the agent's program, and keep its session",
 		"Make the agent hand its session over and execute its program file again: no\nmember blinks and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
 }
 
@@ -152,7 +152,7 @@ func goneCommand(g *globals, use, short, path, done string) *cobra.Command {
 }
 
 func newResignCommand(g *globals) *cobra.Command {
-	c := orderCommand(g, "resign ELECTION", "Make the agent give up a leadership, or its place in the line",
+	c := orderCommand(g, "resign ELECTION", "Give up a leadership, or the place in the line",
 		"", "/resign", "resigned", cobra.ExactArgs(1), func(a []string) url.Values { return url.Values{"name": {a[0]}} })
 	return c
 }

@@ -45,7 +45,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	for _, c := range []*cobra.Command{on, off} {
 		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host, and the host's part in rollouts)")
 	}
-	c := parent("maint", "Maintenance of this host's services: without a command, list", on, off)
+	c := parent("maint", "List, begin or end maintenance of this host's services", on, off)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usagef("maint has no command %q", args[0])

@@ -31,12 +31,12 @@ type membersOptions struct {
 func newMembersCommand(g *globals) *cobra.Command {
 	var o membersOptions
 	c := &cobra.Command{
-		Use: "members [GROUP|PATH]", Short: "Who is registered",
+		Use: "members [GROUP|PATH]", Short: "List the members of a group",
 		Long: `List the members of a group: one of the settings, or a path; without one, of
 all groups of the settings. What is listed is what stands in ZooKeeper. With
 --here it is what the agent on this host uses: members that are gone and that
 its guard holds are "held", those that flap are as they were before.
-Children that are not taken as members are told with the reason.`,
+Children that are not members are listed with the reason.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.here && (o.watch || o.format != "") {
@@ -56,7 +56,7 @@ Children that are not taken as members are told with the reason.`,
 
 func newAcceptCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "accept GROUP [CHILD]", Short: "Make the agent believe the loss of members that its guard holds", Args: cobra.RangeArgs(1, 2),
+		Use: "accept GROUP [CHILD]", Short: "Accept the loss of members that the guard holds", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				name, child := args[0], ""

@@ -97,7 +97,7 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 		}
 		return queueNumber(c.Context(), g, args[0], o, aQueue.Purge)
 	})
-	return parent("queue", "Queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
+	return parent("queue", "Put and take items of queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
 }
 
 // waitQueue runs fn with the queue of the name. While fn waits, a new session

@@ -210,7 +210,7 @@ func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*app
 	return v, err
 }
 
-// used tells which sources the bundles use.
+// used returns the sources that the bundles use.
 func used(bundles []*apply.Bundle) func(view.Source) bool {
 	return func(s view.Source) bool {
 		return slices.ContainsFunc(bundles, func(b *apply.Bundle) bool { return slices.Contains(b.Sources, s) })

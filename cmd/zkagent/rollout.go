@@ -18,7 +18,7 @@ import (
 )
 
 func newRolloutCommand(g *globals) *cobra.Command {
-	return parent("rollout", "Bring a version to a fleet: look, pause, go on, go back",
+	return parent("rollout", "Watch, pause, resume and roll back rollouts",
 		newRolloutStatusCommand(g), newRolloutWatchCommand(g),
 		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
 		newRolloutControlCommand(g, "resume", "Go on after a pause", fleet.Resume),
@@ -85,7 +85,7 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 		g.Printf("%s\n", term.Printable(wait.Text))
 	}
 	if state.Open() && state.Coordinator == "" {
-		g.Warnf("nobody coordinates the rollout: agents look now and then whether somebody does")
+		g.Warnf("no agent coordinates the rollout yet: agents look now and then, and one begins")
 	}
 	if decided(state) {
 		g.Printf("hosts: %s\n", hostsWords(state))
@@ -247,7 +247,7 @@ func printControl(ctx context.Context, g *globals, s *session.Session, t target,
 
 func newRolloutRetryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "retry NAME|PATH", Short: "Take the halt away and let failed hosts try again", Args: cobra.ExactArgs(1),
+		Use: "retry NAME|PATH", Short: "End the halt, and let failed hosts try again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
 				if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {

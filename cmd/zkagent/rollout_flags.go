@@ -171,7 +171,7 @@ func rollOut(ctx context.Context, g *globals, s *session.Session, t target, flag
 	case err != nil:
 		return err
 	case len(subscribers) == 0:
-		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: nobody would vote, or decide", t.path), "publish it without --rollout")
+		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: a rollout needs agents that vote", t.path), "publish it without --rollout")
 	}
 	if err := fleet.CheckVoters(subscribers); err != nil {
 		return nobodyError(err)

@@ -61,7 +61,7 @@ func confirmName(ctx context.Context, g *globals, t target, rollout string) erro
 		return nil
 	}
 	if !term.IsTerminal(g.In) {
-		return fail(exitUsage, errors.New("an emergency publish is confirmed by the config's name, and nobody can be asked"), "--yes confirms it")
+		return fail(exitUsage, errors.New("an emergency publish asks for the config's name, and there is no terminal to ask on"), "--yes confirms it")
 	}
 	what := "all hosts change at once"
 	if rollout != "" {

@@ -73,8 +73,8 @@ reloads what uses the files, and runs hooks where they belong.
   zkagent dev                             see it work, without a ZooKeeper
   zkagent validate -c /etc/zkagent        check the settings
   zkagent run -c /etc/zkagent             run the agent
-  zkagent status                          ask the agent how it is
-  zkagent members                         who is registered
+  zkagent status                          show the state of the agent
+  zkagent members                         list the members of a group
   zkagent lock backup -- /usr/bin/backup  run a command under a lock`,
 		Version:       buildVersion(),
 		SilenceUsage:  true,

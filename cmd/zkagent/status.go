@@ -15,7 +15,7 @@ import (
 func newStatusCommand(g *globals) *cobra.Command {
 	var watch, check bool
 	c := &cobra.Command{
-		Use: "status", Short: "Ask the agent how it is",
+		Use: "status", Short: "Show the state of the agent",
 		Long: `Ask the agent on this host how it is. With -o wide, each open condition is
 followed by what is in use meanwhile and what to do, each template by what it
 uses and how old that is, its files and their last swap, and its last reload,

@@ -17,7 +17,7 @@ import (
 )
 
 func newTxnCommand(g *globals) *cobra.Command {
-	return parent("txn", "A decision that many hosts take together or not at all",
+	return parent("txn", "Decide on many hosts: all commit, or none",
 		newTxnProposeCommand(g), newTxnVoteCommand(g),
 		txnCommand(g, "result NAME", "Print the decision: commit, abort or undecided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Result(ctx) }),
 		txnCommand(g, "wait NAME", "Wait for the decision and print it", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Await(ctx) }),

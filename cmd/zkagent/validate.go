@@ -18,7 +18,7 @@ file, line and column. Exit code 78 when there is one. What is missing on this
 host only, such as credentials, is a warning unless --host is given: settings
 may be checked on another host than the one that they are for.
 
-It says what each template does while nobody in a group is up: keep the file,
+It says what each template does while no member of a group is up: keep the file,
 write it without members, or fail.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -46,7 +46,7 @@ write it without members, or fail.`,
 				term.Count(len(c.Configs), "config"), term.Count(len(c.Groups)+len(c.GroupSets), "group"), term.Count(len(c.Elections), "election"),
 				term.Count(len(c.Bundles), "template"), term.Count(len(c.Hooks), "hook"))
 			for _, e := range s.OnEmpty() {
-				g.Say("template %s, while nobody in group %s is up: %s (%s)", e.Template, e.Group, whileEmpty[e.OnEmpty], e.Because)
+				g.Say("template %s, while no member of group %s is up: %s (%s)", e.Template, e.Group, whileEmpty[e.OnEmpty], e.Because)
 			}
 			return nil
 		},

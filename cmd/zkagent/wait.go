@@ -50,7 +50,7 @@ func (w *waitFlag) Set(text string) error {
 		d, err = time.Duration(n*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 {
-		return fmt.Errorf("%q is neither a number of seconds nor a duration", text)
+		return fmt.Errorf("%q is not a number of seconds and not a duration", text)
 	}
 	w.wait = d
 	w.nonblock = w.nonblock || w.try && d == 0
@@ -211,7 +211,7 @@ func printStanding(console *term.Console, name string, list []recipe.Contender) 
 		t.Add(r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode)
 	}
 	if len(rows) == 0 {
-		console.Say("nobody holds %s, and nobody waits", name)
+		console.Say("%s has no holder, and nobody waits", name)
 	}
 	return console.PrintTable(t)
 }

@@ -24,7 +24,7 @@ func newZKCommand(g *globals) *cobra.Command {
 	sub := func(use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
 		return zkReading(g, use, short, run)
 	}
-	c := parent("zk", "Look at znodes, and write them by hand",
+	c := parent("zk", "Read znodes, and write them by hand",
 		sub("ls PATH", "List the children of a znode", zkLS),
 		newZKTreeCommand(g),
 		rawFlag(g, sub("get PATH", "Print the data of a znode", zkGet)),
