@@ -82,6 +82,7 @@ func (s *lastGoodSaver) flush() {
 	s.a.conds.Set("last-good-not-saved", "", err)
 	if err == nil {
 		s.saved = snap.view
+		s.a.conds.Close("last-good-damaged", "")
 	}
 }
 

@@ -35,7 +35,7 @@ func loadMaintenance(path string) (Maintenance, error) {
 		return m, nil
 	}
 	if err := files.LoadJSON(path, &m); err != nil {
-		return Maintenance{}, fmt.Errorf("read maintenance %s: %w", path, err)
+		return Maintenance{}, fmt.Errorf("read maintenance: %w", err)
 	}
 	return m, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +55,10 @@ service "one" {
     rise     = 1
     fall     = 1
   }
+}
+hook "noted" {
+  on_change = [config.one]
+  command   = ["true"]
 }
 template "checked" {
   contents    = "{{ key \"one/word\" }}\n"
@@ -93,6 +97,7 @@ type truth struct {
 	http string
 	env  []string
 	s    *session.Session
+	stop func() // the agent, once
 
 	peers int // members that were made
 }
@@ -111,21 +116,41 @@ func newTruth(t *testing.T) *truth {
 		t.Fatal(err)
 	}
 	x.env = append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
-	agent := exec.Command("zkagent", "run")
-	var log bytes.Buffer
-	agent.Env, agent.Stdout, agent.Stderr = x.env, &log, &log
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = agent.Process.Signal(os.Interrupt)
-		_ = agent.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
+	t.Cleanup(func() { x.stop() })
+	x.start()
 	x.agree(nil) // once it runs
 	return x
+}
+
+// start starts the agent.
+func (x *truth) start() {
+	x.t.Helper()
+	log, err := os.Create(filepath.Join(x.dir, "log"))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	agent := exec.Command("zkagent", "run")
+	agent.Env, agent.Stdout, agent.Stderr = x.env, log, log
+	if err := agent.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.stop = sync.OnceFunc(func() {
+		_ = agent.Process.Signal(os.Interrupt)
+		_ = agent.Wait()
+		_ = log.Close()
+		if x.t.Failed() {
+			x.t.Log(x.log())
+		}
+	})
+}
+
+// log is what the agent that was started last has logged.
+func (x *truth) log() string {
+	data, err := os.ReadFile(filepath.Join(x.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
 }
 
 // publish gives the agent something to do, with or without the key that a template

@@ -64,7 +64,7 @@ func (t *applying) otherDoorWrote(dest string) bool {
 	if filepath.Base(t.StateDir) == renderDir {
 		other = filepath.Dir(t.StateDir)
 	}
-	_, ok := readWritten(filepath.Join(other, "files", files.Name(t.name)+".json"))[dest]
+	_, ok := t.readWritten(filepath.Join(other, "files", files.Name(t.name)+".json"))[dest]
 	return ok
 }
 
@@ -126,10 +126,14 @@ func (t *applying) claim() error {
 	return nil
 }
 
-func readWritten(path string) map[string]files.Written {
+func (e *Engine) readWritten(path string) map[string]files.Written {
 	w := map[string]files.Written{}
-	if data, err := os.ReadFile(filepath.Clean(path)); err == nil {
-		_ = json.Unmarshal(data, &w)
+	if err := files.LoadJSON(path, &w); err != nil {
+		e.Log.Warn("cannot read which files were written", "err", err)
+		return map[string]files.Written{}
+	}
+	if w == nil { // null
+		w = map[string]files.Written{}
 	}
 	return w
 }

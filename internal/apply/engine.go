@@ -89,8 +89,8 @@ func New(o Options) *Engine {
 		o.Observer = nobody{}
 	}
 	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
-	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS })
-	e.lives = newLives(o.StateDir, func() *files.FS { return e.FS })
+	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS }, o.Log)
+	e.lives = newLives(o.StateDir, func() *files.FS { return e.FS }, o.Log)
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }

@@ -3,7 +3,7 @@ package apply
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -44,14 +44,15 @@ type life struct {
 
 // newLives reads what former processes have noted. A reload that was running then
 // has ended its process.
-func newLives(stateDir string, fs func() *files.FS) *lives {
+func newLives(stateDir string, fs func() *files.FS, log *slog.Logger) *lives {
 	l := &lives{fs: fs, list: map[string]life{}}
 	if stateDir == "" {
 		return l
 	}
 	l.path = filepath.Join(stateDir, "lives.json")
-	if data, err := os.ReadFile(l.path); err == nil {
-		_ = json.Unmarshal(data, &l.list)
+	if err := files.LoadJSON(l.path, &l.list); err != nil {
+		log.Warn("cannot read which reloads have ended their agent", "err", err)
+		l.list = nil
 	}
 	if l.list == nil {
 		l.list = map[string]life{}

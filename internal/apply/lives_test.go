@@ -2,6 +2,7 @@ package apply
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/files"
@@ -12,7 +13,7 @@ import (
 func TestLives(t *testing.T) {
 	t.Parallel()
 	dir, bad := t.TempDir(), func() string { return "bad" }
-	process := func() *lives { return newLives(dir, func() *files.FS { return nil }) }
+	process := func() *lives { return newLives(dir, func() *files.FS { return nil }, slog.New(slog.DiscardHandler)) }
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

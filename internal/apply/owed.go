@@ -2,8 +2,8 @@ package apply
 
 import (
 	"encoding/json"
+	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -24,14 +24,15 @@ type owed struct {
 }
 
 // newOwed reads what a former process owes.
-func newOwed(stateDir string, fs func() *files.FS) *owed {
+func newOwed(stateDir string, fs func() *files.FS, log *slog.Logger) *owed {
 	o := &owed{fs: fs, since: map[string]time.Time{}}
 	if stateDir == "" {
 		return o
 	}
 	o.path = filepath.Join(stateDir, "owed.json")
-	if data, err := os.ReadFile(o.path); err == nil {
-		_ = json.Unmarshal(data, &o.since)
+	if err := files.LoadJSON(o.path, &o.since); err != nil {
+		log.Warn("cannot read which reloads are owed: a program may use old files until its next reload", "err", err)
+		o.since = nil
 	}
 	if o.since == nil {
 		o.since = map[string]time.Time{}

@@ -269,7 +269,7 @@ func (e *Engine) loadWritten(name string) map[string]files.Written {
 	if p == "" {
 		return map[string]files.Written{}
 	}
-	return readWritten(p)
+	return e.readWritten(p)
 }
 
 // saveWritten keeps the record for the next process, where that has a use for

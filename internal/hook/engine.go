@@ -75,7 +75,7 @@ func New(o Options) *Engine {
 	if o.StateDir != "" {
 		dir = filepath.Join(o.StateDir, "hooks")
 	}
-	e := &Engine{Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}}, history: newHistory(dir)}
+	e := &Engine{Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}}, history: newHistory(dir, o.Log)}
 	e.set.Store(&set{next: make(chan struct{})})
 	return e
 }

@@ -2,7 +2,7 @@ package hook
 
 import (
 	"encoding/json"
-	"os"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -42,25 +42,23 @@ type history struct {
 	runs map[string][]Run
 }
 
-// newHistory reads what a former process kept; what cannot be read is lost.
-func newHistory(dir string) *history {
+// newHistory reads what a former process kept, without the files that it cannot read.
+func newHistory(dir string, log *slog.Logger) *history {
 	h := &history{dir: dir, runs: map[string][]Run{}}
 	if dir == "" {
 		return h
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.json"))
-	for _, f := range files {
-		data, err := os.ReadFile(f) //nolint:gosec // below our state directory.
-		if err != nil {
-			continue
-		}
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.json"))
+	for _, path := range paths {
 		var kept struct {
 			Name string `json:"name"`
 			Runs []Run  `json:"runs"`
 		}
-		if json.Unmarshal(data, &kept) == nil {
-			h.runs[kept.Name] = kept.Runs
+		if err := files.LoadJSON(path, &kept); err != nil {
+			log.Warn("cannot read the last runs of a hook", "err", err)
+			continue
 		}
+		h.runs[kept.Name] = kept.Runs
 	}
 	return h
 }

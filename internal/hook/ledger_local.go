@@ -29,7 +29,11 @@ func (l *localLedger) load(context.Context) (record, error) {
 	if err != nil {
 		return record{}, fmt.Errorf("read ledger: %w", err)
 	}
-	return decodeRecord(data)
+	r, err := decodeRecord(data)
+	if err != nil {
+		return record{}, fmt.Errorf("%s: %w", l.path, err)
+	}
+	return r, nil
 }
 
 func (l *localLedger) store(_ context.Context, r record) error {
