@@ -120,6 +120,7 @@ func closeOps(ctx context.Context, s *session.Session, root, name, by string, em
 	result := map[bool]string{true: "replaced", false: "superseded"}[proposal.Dry]
 	was.At = time.UnixMilli(read[1].Stat.Mtime)
 	gate["state"], gate["result"], gate["by"], gate["past"] = "closed", result, by, AddPast(was.Past, was.GateState)
+	delete(gate, "paused")
 	data, err := json.Marshal(gate)
 	if err != nil {
 		return nil, err

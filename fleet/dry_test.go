@@ -214,6 +214,76 @@ func TestDry_GivesWay(t *testing.T) {
 	})
 }
 
+// A publish ends a dry run at once, in its own transaction; it does not end a rollout.
+func TestDry_EndedByAPublish(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.silent("web-09")
+		dry := w.dry(2)
+		w.await("the votes and a coordinator", func() bool {
+			state, err := Read(t.Context(), w.desk, root, dry)
+			return err == nil && state.Counts().Commit == 3 && state.Coordinator != ""
+		})
+		ops, err := config.CloseOps(t.Context(), w.desk, root, "bob", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.desk.Multi(t.Context(), ops...); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := Head(t.Context(), w.desk, root, dry); err != nil || state.Gate.Result != ResultReplaced || state.Gate.By != "bob" {
+			t.Errorf("got %+v, %v", state, err)
+		}
+		w.await("the dry run to be deleted", func() bool { return slices.Equal(w.leftOf(), []string{"0000000001"}) })
+
+		name := w.propose(3, Strategy{})
+		if err := Pause(t.Context(), w.desk, root, name, Order{By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.CloseOps(t.Context(), w.desk, root, "bob", false); !errors.Is(err, ErrOpen) {
+			t.Errorf("a publish past a rollout: %v", err)
+		}
+		if ops, err = config.CloseOps(t.Context(), w.desk, root, "bob", true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.desk.Multi(t.Context(), ops...); err != nil {
+			t.Fatal(err)
+		}
+		state, err := Head(t.Context(), w.desk, root, name)
+		if err != nil || state.Gate.Result != ResultSuperseded || state.Gate.words() != "voting paused by ann, closed by bob" {
+			t.Errorf("got %s, %v", state.Gate.words(), err)
+		}
+	})
+}
+
+// What a host says of its files is bounded: their number, their bytes, and the bytes
+// of their differences.
+func TestBoundFiles(t *testing.T) {
+	t.Parallel()
+	files := func(n, path, diff int) []FileChange {
+		var list []FileChange
+		for range n {
+			list = append(list, FileChange{Path: "/" + strings.Repeat("p", path), Digest: "0123456789abcdef", Added: 1, Diff: strings.Repeat("d", diff)})
+		}
+		return list
+	}
+	for _, c := range []struct{ n, path, diff, kept, more, diffs int }{
+		{3, 10, 100, 3, 0, 3}, {32, 10, 0, 32, 0, 0}, {40, 10, 0, 32, 8, 0}, {20, 500, 0, 7, 13, 0}, {4, 10, 5 << 10, 4, 0, 3}, {2, 10, 17 << 10, 2, 0, 0},
+		{1, 5000, 0, 0, 1, 0},
+	} {
+		got, more := boundFiles(files(c.n, c.path, c.diff))
+		diffs := 0
+		for _, f := range got {
+			diffs += min(len(f.Diff), 1)
+		}
+		if len(got) != c.kept || more != c.more || diffs != c.diffs {
+			t.Errorf("%+v: kept %d, %d more, %d diffs", c, len(got), more, diffs)
+		}
+		if n := len(encode(HostRecord{State: HostCommit, Files: got, More: more})); n > 4<<10+16<<10+1<<10 {
+			t.Errorf("%+v: the record has %d bytes", c, n)
+		}
+	}
+}
+
 // A dry run writes what its votes write: as many transactions as a rollout that is
 // refused by the last of its hosts.
 func TestDry_Cost(t *testing.T) {

@@ -83,7 +83,7 @@ func Retry(ctx context.Context, s *session.Session, root, name string, o Order) 
 func Abort(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "abort", func(st *State) ([]session.Op, error) {
 		g := st.Gate
-		g.By, g.Host, g.Reason = o.By, "", clip(o.Reason)
+		g.Paused, g.By, g.Host, g.Reason = false, o.By, "", clip(o.Reason)
 		if g.Reason == "" {
 			g.Reason = "aborted by " + o.By
 		}

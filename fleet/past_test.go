@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/session"
 )
 
 // words are the past and the present of a gate, in short.
@@ -72,6 +74,37 @@ func TestGate_KeepsWhoDidWhat(t *testing.T) {
 		}
 		if want := "open canary by COORDINATOR, halted canary by web-02, open canary by eve, open all by COORDINATOR, closed all by COORDINATOR"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// A rollout that is aborted or closed is no longer paused.
+func TestGate_EndsThePause(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		for _, open := range []bool{false, true} {
+			version := map[bool]int64{false: 2, true: 3}[open]
+			if !open {
+				w.silent("web-09")
+			} else if err := w.server.Delete(config.SubscriptionPath(root, "web-09")); err != nil {
+				t.Fatal(err)
+			}
+			name := w.propose(version, Strategy{Canary: 1, Bake: Duration(time.Hour)})
+			if open {
+				w.await("the canary", func() bool {
+					state, err := Read(ctx, w.desk, root, name)
+					return err == nil && state.Counts().Done == 1
+				})
+			}
+			for _, order := range []func(context.Context, *session.Session, string, string, Order) error{Pause, Abort} {
+				if err := order(ctx, w.desk, root, name, Order{By: "ann", Reason: "why"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			state, err := Head(ctx, w.desk, root, name)
+			if err != nil || state.Gate.Paused || state.Gate.State != map[bool]string{false: GateClosed, true: GateHalted}[open] {
+				t.Errorf("got %+v, %v", state.Gate, err)
+			}
 		}
 	})
 }

@@ -109,7 +109,7 @@ func planOf(state *fleet.State) *fleetPlan {
 		case r.State == fleet.HostAbort:
 			p.Refused = append(p.Refused, hostWords{id, r.Error})
 			continue
-		case len(r.Files) == 0:
+		case len(r.Files) == 0 && r.More == 0:
 			p.Unchanged = append(p.Unchanged, id)
 		}
 		if r.More > 0 {

@@ -18,7 +18,7 @@ func TestPlanOf(t *testing.T) {
 		Hosts: map[string]fleet.HostRecord{
 			"h1": {State: fleet.HostCommit, Files: file("x", "")}, "h2": {State: fleet.HostCommit, Files: file("y", "")},
 			"h3": {State: fleet.HostCommit, Files: file("x", "+ a"), More: 2}, "h4": {State: fleet.HostAbort, Error: "no"},
-			"h5": {State: fleet.HostSkipped, Error: "kernel"}, "h7": {State: fleet.HostCommit},
+			"h5": {State: fleet.HostSkipped, Error: "kernel"}, "h7": {State: fleet.HostCommit}, "h8": {State: fleet.HostCommit, More: 2},
 		},
 	})
 	if len(p.Changes) != 3 || !slices.Equal(p.Changes[1].Hosts, []string{"h1", "h3"}) || p.Changes[1].Diff != "+ a" || p.Changes[0].Path != "(2 files more)" {

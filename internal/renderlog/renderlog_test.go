@@ -126,6 +126,12 @@ func TestStore_SmallRecords(t *testing.T) {
 	if list, err = s.List("web/site"); err != nil || !list[3].Files[0].Dropped || list[2].Files[0].Dropped || string(list[0].Files[0].Data) != big {
 		t.Errorf("got %+v, %v", list[:4], err)
 	}
+	// A file that was dropped, and then was emptied, is news.
+	add(t, s, Record{Files: []File{{Path: "/d", Data: []byte(big), Size: len(big)}}}, 2000)
+	add(t, s, Record{Files: []File{{Path: "/d"}}}, 1<<20)
+	if list, err = s.List("web/site"); err != nil || list[0].Files[0].Dropped || !list[1].Files[0].Dropped {
+		t.Errorf("got %+v, %v", list[:2], err)
+	}
 	// An empty file is a file: it comes and goes.
 	add(t, s, Record{Files: []File{{Path: "/c"}}}, 1<<20)
 	add(t, s, Record{Files: []File{{Path: "/c", Gone: true}}}, 1<<20)
