@@ -25,7 +25,7 @@ func (h *simpleHost) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]Fi
 	if diff {
 		f.Diff = "+ " + h.id
 	}
-	return []FileChange{f}, nil
+	return slices.Repeat([]FileChange{f}, 1+h.more), nil
 }
 
 func (w *world) dry(version int64) string {
@@ -251,6 +251,17 @@ func TestDry_EndedByAPublish(t *testing.T) {
 		state, err := Head(t.Context(), w.desk, root, name)
 		if err != nil || state.Gate.Result != ResultSuperseded || state.Gate.words() != "voting paused by ann, closed by bob" {
 			t.Errorf("got %s, %v", state.Gate.words(), err)
+		}
+	})
+}
+
+// A vote of a host with many files names some of them, and counts the rest.
+func TestDry_ManyFiles(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		w.hosts["web-01"].more = 49
+		state := w.awaitPhase(w.dry(2), PhasePlanned)
+		if r := state.Hosts["web-01"]; len(r.Files) != 32 || r.More != 18 {
+			t.Errorf("%d files and %d more", len(r.Files), r.More)
 		}
 	})
 }

@@ -50,6 +50,7 @@ type simpleHost struct {
 	history []int64
 	refuse  map[int64]string // version -> why the vote is abort
 	fail    map[int64]string // version -> why its use fails
+	more    int              // files beside the one that a version changes
 	took    time.Duration    // how long a use takes
 	hold    chan struct{}    // a use waits for it when not nil
 	kills   int64            // the version that kills the process
