@@ -85,7 +85,6 @@ type listing struct {
 	order   []string  // their names
 	sources map[string][]view.Source
 	reports map[string]*bundleReport
-	turns   int // how often a report got another state or version
 }
 
 // bundle is one bundle of the settings as the loop sees it.
@@ -309,7 +308,6 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 func (l *loop) list() {
 	l.order, l.sorted = slices.Sorted(maps.Keys(l.bundles)), nil
 	l.sources, l.reports = map[string][]view.Source{}, map[string]*bundleReport{}
-	l.turns++
 	for _, name := range l.order {
 		b := l.bundles[name]
 		report := b.report

@@ -99,10 +99,7 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 
 // note makes the report of a bundle known to the snapshots to come.
 func (l *loop) note(b *bundle) {
-	report, old := b.report, l.reports[b.Config.Name]
-	if report.State != old.State || report.Version != old.Version {
-		l.turns++
-	}
+	report := b.report
 	l.reports = maps.Clone(l.reports)
 	l.reports[b.Config.Name] = &report
 }

@@ -19,7 +19,6 @@ type snapshot struct {
 	busy     map[view.Source]bool // sources whose bundles are not yet applied
 	refused  map[view.Source]bool // sources with a bundle whose newest apply failed, or kept the file before
 	bundles  map[string]*bundleReport
-	turns    int // differs when the state or version of a bundle does
 	order    []string
 	sources  map[string][]view.Source // of each bundle
 	at       time.Time
@@ -44,7 +43,7 @@ func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, turns: l.turns, sources: l.sources, order: l.order,
+		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, sources: l.sources, order: l.order,
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {

@@ -14,7 +14,7 @@ func (a *Agent) execUnit(c program.Config) unitParts {
 
 // execKey is what a program is made of; its command is compared by its text.
 func execKey(c program.Config) program.Config {
-	c.Command.Args, c.Position = nil, ""
+	c.Command.Args = nil
 	return c
 }
 

@@ -183,7 +183,7 @@ func (d *run) run(ctx context.Context) error {
 	}
 	// The agents leave first, while the server is there for them.
 	defer func() { end(); d.server.Start(); agents.Wait() }()
-	d.sim = newSimulation(d.server, d.memberConfig(cfg))
+	d.sim = newSimulation(d.memberConfig(cfg))
 	d.wg.Go(func() { d.sim.run(life, d.con, d.o) })
 	d.wg.Go(func() { d.outages(life) })
 	// An agent that waits for something is shown, too: the narrator says for what.

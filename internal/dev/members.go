@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/zkagent/zkagent/agent"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -51,8 +50,7 @@ func (d *run) memberConfig(cfg *agent.Config) memberConfig {
 // simulation is the simulated members: each has a session and a port of its
 // own, and registers as the agent registers its services.
 type simulation struct {
-	server *memzk.Server
-	cfg    memberConfig
+	cfg memberConfig
 
 	mu      sync.Mutex // guards what follows
 	count   map[string]int
@@ -66,8 +64,8 @@ type simulated struct {
 	stop context.CancelFunc
 }
 
-func newSimulation(s *memzk.Server, cfg memberConfig) *simulation {
-	return &simulation{server: s, cfg: cfg, count: map[string]int{}, members: map[string][]*simulated{}}
+func newSimulation(cfg memberConfig) *simulation {
+	return &simulation{cfg: cfg, count: map[string]int{}, members: map[string][]*simulated{}}
 }
 
 // run starts the members that the flags ask for, replaces them when there is

@@ -58,10 +58,9 @@ type fileEntry struct {
 }
 
 type journalFile struct {
-	Bundle string          `json:"bundle"`
-	Phase  phase           `json:"phase"`
-	Owed   json.RawMessage `json:"owed,omitempty"`
-	Files  []entry         `json:"files"`
+	Bundle string  `json:"bundle"`
+	Phase  phase   `json:"phase"`
+	Files  []entry `json:"files"`
 }
 
 // journalExt ends the names of journals; what ends otherwise is unfinished.
@@ -74,7 +73,7 @@ func (tx *Tx) journal(p phase) error {
 	if tx.cfg.StateDir == "" {
 		return nil
 	}
-	j := journalFile{Bundle: tx.cfg.Bundle, Phase: p, Owed: tx.cfg.Owed}
+	j := journalFile{Bundle: tx.cfg.Bundle, Phase: p}
 	durable := tx.cfg.Durable
 	for _, s := range tx.changed() {
 		j.Files = append(j.Files, s.entry())

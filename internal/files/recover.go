@@ -1,7 +1,6 @@
 package files
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,10 +23,9 @@ import (
 // change again.
 type Recovered struct {
 	Bundle string
-	New    bool            // the new files are in place; no check of them in place is known to have passed
-	Reload bool            // a program may have read the new files
-	Owed   json.RawMessage // of TxConfig
-	Tx     *Tx             // nil with Err
+	New    bool // the new files are in place; no check of them in place is known to have passed
+	Reload bool // a program may have read the new files
+	Tx     *Tx  // nil with Err
 	// Err says why the change cannot be put right now (a full disk). Its
 	// journal and its kept files stay; Recover tries again.
 	Err error
@@ -87,9 +85,9 @@ func sweepCopies(cfg TxConfig) error {
 }
 
 func recoverOne(cfg TxConfig, j journalFile) Recovered {
-	cfg.Bundle, cfg.Owed = j.Bundle, j.Owed
+	cfg.Bundle = j.Bundle
 	tx := &Tx{cfg: cfg, phase: j.Phase, durable: true}
-	r := Recovered{Bundle: j.Bundle, Owed: j.Owed}
+	r := Recovered{Bundle: j.Bundle}
 	allNew := true
 	for _, e := range j.Files {
 		s, state, err := reopen(cfg.FS, e)

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,9 +15,6 @@ type TxConfig struct {
 	// StateDir is the directory of journals; empty: none is kept, and a
 	// process that is killed may leave a part of the files swapped.
 	StateDir string
-	// Owed is given back by [Recover], when the process was killed before
-	// Commit: what reload is owed.
-	Owed json.RawMessage
 	// Durable makes the journal survive a crash of the host also for one
 	// renamed file. Set it where a check follows the swap: without the journal
 	// the next process would not know that the check has not passed.

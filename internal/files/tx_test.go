@@ -1,7 +1,6 @@
 package files
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,7 +25,7 @@ func newBundle(t *testing.T) bundle {
 
 // stage stages the change.
 func (b bundle) stage(fsys *FS) (*Tx, error) {
-	tx := Begin(TxConfig{Bundle: "site/a", StateDir: b.state, Owed: json.RawMessage(`{"reload":1}`), FS: fsys})
+	tx := Begin(TxConfig{Bundle: "site/a", StateDir: b.state, FS: fsys})
 	for _, name := range []string{"changed", "created"} {
 		if _, err := tx.Stage(File{Destination: filepath.Join(b.dir, name)}, []byte("new")); err != nil {
 			return tx, err
@@ -251,7 +250,7 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	}
 	isNew := b.is(t)
 	for _, r := range list {
-		if r.Bundle != "site/a" || r.New != isNew || string(r.Owed) != `{"reload":1}` {
+		if r.Bundle != "site/a" || r.New != isNew {
 			t.Errorf("call %d: recovered %+v, files new %v", n, r, isNew)
 		}
 		if isNew && !r.Reload {

@@ -35,7 +35,6 @@ type Config struct {
 	Overlap    string // forbid, allow or replace
 	CatchUp    string // latest, all or skip
 	Idempotent bool
-	Position   string // file:line of the block
 }
 
 // triggered reports whether the hook has a trigger that is followed as long as

@@ -65,7 +65,6 @@ func (p *place) run(ctx context.Context) {
 // same compares two blocks; commands are compared by their text.
 func same(a, b Config) bool {
 	a.Command.Args, b.Command.Args = nil, nil
-	a.Position, b.Position = "", ""
 	return reflect.DeepEqual(a, b)
 }
 

@@ -12,7 +12,6 @@ func (s *Server) Lag(addrs ...string) {
 			continue
 		}
 		r := newReplica(s.primary.tree.clone(), s.opts.since("3.9.3"))
-		r.lagging = true
 		s.lagging[addr] = r
 		s.moveConns(addr, r)
 	}

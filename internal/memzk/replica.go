@@ -9,7 +9,6 @@ type replica struct {
 	dataWatches  *watchTable // of data and of existence
 	childWatches *watchTable
 	pending      []*txn // not applied yet; only while lagging
-	lagging      bool
 }
 
 func newReplica(t *tree, separate bool) *replica {

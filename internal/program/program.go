@@ -52,7 +52,6 @@ type Config struct {
 	Splay       time.Duration
 	KillSignal  string // empty: TERM
 	KillTimeout time.Duration
-	Position    string
 }
 
 // Status is what is shown of a program.

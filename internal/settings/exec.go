@@ -35,7 +35,7 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 	for _, b := range blocks {
 		r := s.read(b, b.At)
 		c := program.Config{
-			Name: b.Name, Position: position(b.At), Command: r.command(&b.Command, vars{}), EnvFrom: r.strmap(&b.EnvFrom),
+			Name: b.Name, Command: r.command(&b.Command, vars{}), EnvFrom: r.strmap(&b.EnvFrom),
 			OnChange: r.str(&b.OnChange), Signal: r.checked(&b.Signal, "Unknown signal", checkSignal),
 			Splay: r.duration(&b.Splay), KillSignal: r.checked(&b.KillSignal, "Unknown signal", checkSignal), KillTimeout: r.duration(&b.KillTimeout),
 		}

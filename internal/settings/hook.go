@@ -33,7 +33,7 @@ func (s *Settings) resolveHooks(blocks []*hookBlock) {
 func (s *Settings) resolveHook(b *hookBlock) hook.Config {
 	r := s.read(b, b.At)
 	h := hook.Config{
-		Name: b.Name, Position: position(b.At), OnChange: r.refs(&b.OnChange, "config", "group", "groups", "election"),
+		Name: b.Name, OnChange: r.refs(&b.OnChange, "config", "group", "groups", "election"),
 		Schedule: r.checked(&b.Schedule, "Invalid schedule", checkSchedule), OnElected: r.boolean(&b.OnElected), OnDeposed: r.boolean(&b.OnDeposed),
 		Command: r.command(&b.Command, vars{}), Timeout: r.duration(&b.Timeout), Retries: r.integer(&b.Retries), Jitter: r.duration(&b.Jitter),
 		Overlap: r.str(&b.Overlap), CatchUp: r.str(&b.CatchUp), Idempotent: r.boolean(&b.Idempotent),

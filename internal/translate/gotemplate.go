@@ -28,23 +28,17 @@ type rewriter struct {
 
 	result *Result
 	tmpl   *Template
-	blocks []blockKind
+	blocks []shape // what the dot is in each open block
 	vars   map[string]shape
 	defs   map[string][]token // what names of keys are computed from
 	calls  map[string]shape   // what defined templates are called with
 	listed bool               // it lists members somewhere
 }
 
-// blockKind is an open block.
-type blockKind struct {
-	word string
-	dot  shape
-}
-
 // dot is what the dot is now.
 func (w *rewriter) dot() shape {
 	if n := len(w.blocks); n > 0 {
-		return w.blocks[n-1].dot
+		return w.blocks[n-1]
 	}
 	return shape{}
 }
@@ -132,9 +126,9 @@ func (w *rewriter) action(text string) string {
 		return text
 	case "else":
 		if n := len(w.blocks); n > 0 {
-			w.blocks[n-1].dot = shape{}
+			w.blocks[n-1] = shape{}
 			if n > 1 {
-				w.blocks[n-1].dot = w.blocks[n-2].dot
+				w.blocks[n-1] = w.blocks[n-2]
 			}
 		}
 	}
@@ -146,7 +140,7 @@ func (w *rewriter) action(text string) string {
 	if problem != "" {
 		w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
 		if opens(word) {
-			w.blocks = append(w.blocks, blockKind{word: word, dot: shape{kind: someData}})
+			w.blocks = append(w.blocks, shape{kind: someData})
 		}
 		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
 	}
@@ -277,9 +271,9 @@ func (w *rewriter) declare(list []token, word string) string {
 		case "define", "block":
 			dot = w.calledWith(list)
 		}
-		w.blocks = append(w.blocks, blockKind{word: word, dot: dot})
+		w.blocks = append(w.blocks, dot)
 	case word == "else with":
-		w.blocks[len(w.blocks)-1].dot = elem
+		w.blocks[len(w.blocks)-1] = elem
 	case head == 0 && len(names) == 0 && sh.structure():
 		return "it prints " + sh.kind.String() + ", which look otherwise here"
 	}
