@@ -205,3 +205,30 @@ func TestRollout_NobodyStartsAfterAFailure(t *testing.T) {
 		}
 	})
 }
+
+// A rollout is replaced while a host is in the middle of its turn. The host ends the
+// turn, records it, and says in the new rollout that it uses the version of the turn.
+func TestReplace_InTheMiddleOfATurn(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, w *world) {
+		failing, busy := w.hosts["web-00"], w.hosts["web-01"]
+		failing.fail[2] = "port in use"
+		free := make(chan struct{})
+		busy.hold = free
+		old := w.propose(2, Strategy{Parallel: 2})
+		w.awaitPhase(old, PhaseHalted)
+		name := w.replaceWith(3, old)
+		time.Sleep(10 * time.Second) // virtual
+		busy.mu.Lock()
+		busy.hold = nil
+		busy.mu.Unlock()
+		close(free)
+		state := w.awaitPhase(name, PhaseDone)
+		before, err := Read(t.Context(), w.desk, root, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := before.Hosts[busy.id], state.Hosts[busy.id]; a.State != HostDone || b.From != 2 || !slices.Equal(busy.versions(), []int64{1, 2, 3}) {
+			t.Errorf("it used %v, its records are %+v and %+v", busy.versions(), a, b)
+		}
+	})
+}
