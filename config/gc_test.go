@@ -214,7 +214,7 @@ func TestGC_BesidePublishers(t *testing.T) {
 				c, _ := GC(ctx, s, vaultRoot, 1, nil)
 				collected += len(c.Versions)
 			})
-			run(3, func(s *session.Session, rng *rand.Rand) {
+			run(3, func(_ *session.Session, rng *rand.Rand) {
 				z.Delay(memzk.AnyOp, time.Duration(rng.IntN(20))*time.Millisecond)
 			})
 			wg.Wait()

@@ -116,7 +116,7 @@ func TestPlants(t *testing.T) {
 	for _, p := range plants {
 		t.Run(p.what, func(t *testing.T) {
 			file := filepath.Join(repository, filepath.FromSlash(p.file))
-			text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,11 +148,11 @@ func (p plant) run(t *testing.T, file, text string) {
 		tests = "TestSeeds"
 	}
 	for _, where := range []string{".", "../config"} {
-		build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", program, where) //nolint:gosec // our own packages
+		build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", program, where)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("it does not compile: %s", out)
 		}
-		run := exec.CommandContext(t.Context(), program, "-test.run", "^("+tests+")", "-test.failfast", "-test.timeout", "10m") //nolint:gosec // likewise
+		run := exec.CommandContext(t.Context(), program, "-test.run", "^("+tests+")", "-test.failfast", "-test.timeout", "10m")
 		run.Dir = where
 		run.Env = append(os.Environ(), "SEEDS=300", "PLANTED=", "SEED=")
 		if out, err := run.CombinedOutput(); err != nil {
