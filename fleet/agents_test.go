@@ -95,7 +95,7 @@ func seen(t *testing.T, w *world) map[string]HostStatus {
 	return got
 }
 
-// TestAgents_LostAndStopped: a crash and a clean stop are told apart, until the
+// TestAgents_LostAndStopped: the record distinguishes a crash from a clean stop, until the
 // host is forgotten, or seven days are over.
 func TestAgents_LostAndStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,8 +176,8 @@ func TestAnnouncer_EarlyChange(t *testing.T) {
 	}
 }
 
-// TestAnnouncer_OneID: two agents with one id both tell, and neither takes the
-// record of the other; it ends when one of them goes.
+// TestAnnouncer_OneID: two agents with one id both report it, and do not take each
+// other's record. The report ends when one of them goes.
 func TestAnnouncer_OneID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -204,8 +204,8 @@ func TestAnnouncer_OneID(t *testing.T) {
 	})
 }
 
-// TestAnnouncer_RestartIsNoRival: the record of a session that dies is waited for,
-// and nobody calls that a rival.
+// TestAnnouncer_RestartIsNoRival: a restarted agent waits until the record of its dying
+// session is gone, and reports no rival.
 func TestAnnouncer_RestartIsNoRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -23,8 +23,8 @@ import (
 // rules.
 const foreignMark = 77
 
-// book is told of every transaction of the server in memory, in their order
-// and before anybody can see it, and checks what must hold after each:
+// book gets every transaction of the server in memory, in order and before any client
+// can see it. It checks what must hold after each:
 //
 //   - one rollout is open, and its gate is not closed; a gate goes voting -> open,
 //     refused, closed; open <-> halted; open, halted, refused -> closed; it never
@@ -35,7 +35,7 @@ const foreignMark = 77
 //   - granted and started hosts, and those done within the pause, are never more
 //     than K;
 //   - a host starts only while the gate is open and not paused, and begins another
-//     life only while it is open; with max_failures 1 nobody starts after a failure;
+//     life only while it is open; with max_failures 1 no host starts after a failure;
 //   - before all may start only canaries do, never more than were asked for; all may
 //     start only when a canary is done and the bake has passed since the last;
 //   - ready moves while a rollout is open only with its end, or by another tool;
@@ -73,7 +73,7 @@ type chapter struct {
 	readies  map[int64]bool // that ready has named since
 }
 
-// cut tells whether what a coordinator knows of the time since then may be wrong: it
+// cut reports whether what a coordinator knows of the time since then may be wrong: it
 // has begun after that, and the clock that stamps znodes has jumped.
 func (b *book) cut(c *chapter, since time.Time) bool {
 	return c.ledAt.After(since) && b.jumped.After(since)
@@ -374,7 +374,7 @@ func lostPast(before, now Gate) string {
 	return ""
 }
 
-// decided checks that nobody was passed over, and nobody's time cut short.
+// decided checks that no host was passed over, and that each had its whole time.
 func (b *book) decided(name string, c *chapter, before Gate) {
 	// Znodes know the time in milliseconds.
 	late := time.Since(c.calledAt) > time.Duration(c.proposal.Strategy.VoteTimeout)-10*time.Millisecond || b.cut(c, c.calledAt)

@@ -99,7 +99,7 @@ func (sc *scene) close(result, reason string) act {
 	g := sc.gate
 	g.State, g.Result, g.Paused, g.By = GateClosed, result, false, sc.agent
 	if result == ResultSuperseded {
-		g.By = "" // whoever published past the rollout
+		g.By = "" // another publisher went past the rollout: its name is unknown here
 	}
 	if reason != "" {
 		g.Host, g.Reason = "", reason

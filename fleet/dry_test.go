@@ -67,7 +67,7 @@ func (w *world) leftOf() []string {
 }
 
 // An abort ends no dry run: everybody answers, also while the tree is frozen, and
-// nobody uses the version. What the rollout comes to is what the dry run said.
+// no host uses the version. The rollout later has the result that the dry run announced.
 func TestDry_EverybodyAnswers(t *testing.T) {
 	inBubble(t, 30, func(t *testing.T, w *world) {
 		w.hosts["web-03"].refuse[2] = "no such word"
@@ -180,7 +180,7 @@ func TestDry_SomebodyIsSilent(t *testing.T) {
 	})
 }
 
-// A rollout ends a dry run at once; what nobody deletes the coordinator does.
+// A rollout ends a dry run at once. The coordinator deletes a dry run that its caller left.
 func TestDry_GivesWay(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.silent("web-09")

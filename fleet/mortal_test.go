@@ -56,7 +56,7 @@ func (m *mortal) counts() (int, int) {
 	return m.requests, m.writes
 }
 
-// count notes a request and tells whether the process dies before it, or after.
+// count notes a request, and reports whether the process dies before it or after it.
 func (m *mortal) count(op int32) (before, after bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *mortalConn) Write(b []byte) (int, error) {
 		}
 		if after {
 			c.m.die()
-			return len(b), errDead // It was sent: who is told otherwise takes it for not applied.
+			return len(b), errDead // It was sent: with a smaller count the caller would take it for not applied.
 		}
 		c.buffer = c.buffer[size:]
 	}

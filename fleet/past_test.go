@@ -27,8 +27,8 @@ func (g Gate) words() string {
 	return strings.Join(list, ", ")
 }
 
-// Whoever pauses, resumes, fails, retries or aborts stays in the gate of the rollout,
-// also when a host refuses or fails afterwards.
+// The gate of a rollout keeps who paused, resumed, retried or aborted it, and which host
+// failed, also when another host refuses or fails afterwards.
 func TestGate_KeepsWhoDidWhat(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		ctx := t.Context()

@@ -57,7 +57,7 @@ const (
 	PhaseHalted  = "halted"
 	PhaseDone    = "done"
 	PhasePlanned = "planned"
-	PhaseAborted = "aborted" // and nobody has changed
+	PhaseAborted = "aborted" // no host has changed
 	// Another version has taken the place of one that had halted, or went past it.
 	PhaseReplaced = "replaced"
 	// The version before has taken its place.

@@ -24,8 +24,8 @@ func (w *world) setReady(version int64) {
 	}
 }
 
-// holdWith keeps every transaction that contains one of the words until it is told to
-// let them go.
+// holdWith keeps every transaction that contains one of the words, until the caller calls
+// the function that it returns.
 func (w *world) holdWith(words ...string) func() {
 	free := make(chan struct{})
 	w.server.Hold(func(h memzk.Held) <-chan struct{} {

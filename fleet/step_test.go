@@ -13,7 +13,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// lone is a coordinator without a process around it: a test tells it each step.
+// lone is a coordinator without a process around it: a test makes it take each step.
 func (w *world) lone(name string, gate Gate, records map[string]HostRecord) *coordinator {
 	w.t.Helper()
 	candidate := coordinatorPath(root, name) + "/candidate"
