@@ -111,7 +111,7 @@ func TestVersioned_ReadyCarriesTheDifference(t *testing.T) {
 }
 
 // TestVersioned_WrongDifferenceIsNotUsed sets ready past the publisher: with a
-// difference that is stale, that lies, or to what nobody holds.
+// difference that is stale, that lies, or that leads to unknown contents.
 func TestVersioned_WrongDifferenceIsNotUsed(t *testing.T) {
 	t.Parallel()
 	s, path := dial(t), root(t)

@@ -287,7 +287,7 @@ func TestWatcher_NextSession(t *testing.T) {
 	}
 	err := run(func() { f.await("the tree", has(map[string]string{"a": "1"})) })
 	if err == nil {
-		t.Error("the end of the session was not told")
+		t.Error("the end of the session was not reported")
 	}
 	_ = run(func() {
 		f.awaitStatus("the second session", func(st Status) bool { return st.Following && st.Waiting == "" })

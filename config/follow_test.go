@@ -154,8 +154,8 @@ func TestFollow_SwallowedEventsOfReady(t *testing.T) {
 	}
 }
 
-// A tree over max_bytes is not used: the last one stays, nothing is passed on where
-// there is none, and the status says by how much.
+// A follower does not use a tree over max_bytes. It keeps the last tree; without one it
+// passes nothing on. The status says by how much the tree is too large.
 func TestFollow_MaxBytes(t *testing.T) {
 	t.Parallel()
 	for _, layout := range []string{LayoutFlat, LayoutVersioned, LayoutPlain} {

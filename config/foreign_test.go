@@ -145,8 +145,8 @@ func TestPublish_DeletesWhatWasRead(t *testing.T) {
 	})
 }
 
-// A conversion does not lose what another tool does meanwhile: before the flip it is
-// refused, after it the key stays and is told.
+// A conversion does not lose what another tool does meanwhile. Before the flip the
+// conversion is refused. After the flip the key stays, and the error names it.
 func TestConvert_BesideAnotherTool(t *testing.T) {
 	t.Parallel()
 	for name, foreign := range map[string]func(z *memzk.Server) error{
@@ -177,8 +177,8 @@ func TestConvert_BesideAnotherTool(t *testing.T) {
 	}
 }
 
-// What another tool does between the last look and the flip and no check can see, or
-// behind the flip, is told by name, and the key stays.
+// Another tool changes a key between the last look and the flip, where no check can see
+// it, or after the flip. The error names the key, and the key stays.
 func TestConvert_TellsWhatItMissed(t *testing.T) {
 	t.Parallel()
 	flip := func(h memzk.Held, _ bool) bool {
@@ -277,8 +277,8 @@ func TestConvert_KeyChangedAfterTheFlipStays(t *testing.T) {
 	})
 }
 
-// A lookup that another publication overtakes tells no value under the generation of
-// another.
+// A lookup that another publication overtakes returns no value of one generation as that
+// of another.
 func TestLookup_OvertakenByAPublication(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, z *memzk.Server) {
@@ -315,7 +315,7 @@ func TestGet_OvertakenByAPublication(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := z.Tree()["/c/ready"].Stat.Czxid; st.stat.Czxid != want {
-			t.Errorf("the keys are told as of generation %d, want %d", st.stat.Czxid, want)
+			t.Errorf("the keys are those of generation %d, want %d", st.stat.Czxid, want)
 		}
 		must(t, s.Close())
 	})

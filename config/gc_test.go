@@ -16,8 +16,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// vault is told of every transaction, and checks after each that every version that
-// is there is whole, and that those which are needed are there.
+// vault gets every transaction. It checks after each that every stored version is whole,
+// and that every needed version is stored.
 type vault struct {
 	t *testing.T
 

@@ -10,8 +10,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Random publishes, rollbacks and proposals that nobody used: each key's origin is
-// the version that gave it its value, along the versions that were in use.
+// Random publishes, rollbacks and unused proposals: the origin of each key is the
+// version that gave it its value, among the versions that were in use.
 func TestOrigins_AgainstModel(t *testing.T) {
 	t.Parallel()
 	s, path := dial(t), root(t)

@@ -27,8 +27,8 @@ const (
 	maxPastReason = 200
 )
 
-// AddPast returns the past of a gate with one more state. It leaves out a state that
-// nobody caused, which is the first one.
+// AddPast returns the past of a gate with one more state. It leaves out the
+// first state, which has no cause.
 func AddPast(past []GateState, was GateState) []GateState {
 	if was.By == "" && was.Host == "" {
 		return past

@@ -133,7 +133,7 @@ func TestFollow_OverSessions(t *testing.T) {
 	})
 }
 
-// A path that is none ends Follow with an error instead of a loop.
+// Follow returns an error for an invalid path instead of retrying forever.
 func TestFollow_BadPath(t *testing.T) {
 	t.Parallel()
 	if err := Follow(soon(t), In(dial(t)), Config{Name: "c", Path: "c"}, func(*view.Tree) {}); !errors.Is(err, session.ErrBadPath) {

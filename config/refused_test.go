@@ -24,8 +24,8 @@ func znodes(t *testing.T, s *session.Session, path string) []string {
 	return list
 }
 
-// A publisher that was killed before the flip leaves what nobody sees, and what
-// garbage collection takes once it is older than the versions that are kept.
+// A publisher that is killed before the flip leaves contents that no follower uses.
+// Garbage collection takes them once they are older than the kept versions.
 func TestPublish_KilledIsCollected(t *testing.T) {
 	t.Parallel()
 	died := errors.New("died")

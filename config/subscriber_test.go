@@ -62,7 +62,7 @@ func TestSubscriber_OneOfTwo(t *testing.T) {
 	})
 }
 
-// A persistent znode in the way is told and looked at again.
+// The subscriber reports a persistent znode in the way, and looks at it again.
 func TestSubscriber_PersistentInTheWay(t *testing.T) {
 	bubble(t, func(t *testing.T, z *memzk.Server) {
 		s := join(t, z)

@@ -109,7 +109,7 @@ func TestVersioned_SplitValue(t *testing.T) {
 	}
 }
 
-// Two publishers at once: both end, in some order, and with a check one is told.
+// Two publishers at once: both succeed, in some order. With a version check one fails.
 func TestVersioned_TwoPublishers(t *testing.T) {
 	t.Parallel()
 	path := root(t)
