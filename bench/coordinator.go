@@ -264,8 +264,8 @@ func (c *coordinating) stop() {
 	_ = c.cmd.Wait()
 }
 
-// memoryOf returns the anonymous memory of a process in bytes, as Linux tells it, 0
-// when it does not.
+// memoryOf returns the anonymous memory of a process in bytes, from /proc; 0 when that
+// cannot be read.
 func memoryOf(pid int) float64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

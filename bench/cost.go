@@ -76,8 +76,8 @@ func cpu() time.Duration {
 // tick is the unit of processor times in /proc.
 const tick = 10 * time.Millisecond
 
-// processor returns the processor time that a process has used, as Linux tells it,
-// 0 when it does not.
+// processor returns the processor time that a process has used, from /proc; 0 when that
+// cannot be read.
 func processor(pid int) time.Duration {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// arrivals tells when a file is renamed into its place.
+// arrivals reports when a file is renamed into its place.
 type arrivals struct {
 	w    *fsnotify.Watcher
 	path string

@@ -268,7 +268,7 @@ func (e *env) resync(ctx context.Context, root string, leaves []string) error {
 	return nil
 }
 
-// resyncLimit is in milliseconds: 100 for 20,000 znodes; more are only told.
+// resyncLimit is in milliseconds: 100 for 20,000 znodes. Larger sizes have no limit.
 func resyncLimit(n int) float64 {
 	if n > 20000 {
 		return 0

@@ -356,7 +356,7 @@ func (w *world) followers() *crowd {
 	return &crowd{w: w, seen: make([]int, w.Followers), busy: make([]bool, w.Followers), next: make([]float64, w.Followers)}
 }
 
-// joined tells all followers of one more member.
+// joined sends the event of one more member to all followers.
 func (c *crowd) joined(at float64) {
 	c.members++
 	for i, busy := range c.busy {

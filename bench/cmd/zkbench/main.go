@@ -1,6 +1,6 @@
 // Command zkbench measures zkagent beside its floors on a real ZooKeeper of its
 // own, and prints a table. Flags: -quick, -only, -json, -svg, -benchstat,
-// -baseline, -model, -cpuprofile, and -compare A.json B.json, which tells whether two runs have
+// -baseline, -model, -cpuprofile, and -compare A.json B.json, which reports whether two runs have
 // the same verdict.
 package main
 
@@ -39,10 +39,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	jsonTo := fs.String("json", "bin/bench.json", "write the report as JSON here; empty: nowhere")
 	svgTo := fs.String("svg", "bin/bench.svg", "write the picture here; empty: nowhere")
 	statTo := fs.String("benchstat", "", "write the report for benchstat here")
-	baseline := fs.String("baseline", "bench/baseline.json", "tell what is worse than in this report; empty: compare with nothing")
+	baseline := fs.String("baseline", "bench/baseline.json", "print what is worse than in this report; empty: compare with nothing")
 	model := fs.Bool("model", false, "print the model of docs/scale.md and measure nothing")
 	profile := fs.String("cpuprofile", "", "write a profile of this process here")
-	agree := fs.Bool("compare", false, "measure nothing; tell whether the two reports that are named have the same verdict, and fail when one is met in one and missed in the other")
+	agree := fs.Bool("compare", false, "measure nothing; report whether the two named reports have the same verdict, and fail when a limit is met in one and missed in the other")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// compare tells what kept its limit in the baseline and does not now. It is
-// told and no failure: the tests guard counts, which no machine changes.
+// compare prints the cases that kept their limit in the baseline and do not now. They are
+// no failure: times differ between machines, and tests guard the counts.
 func compare(r bench.Report, path string, out io.Writer) error {
 	if path == "" {
 		return nil
@@ -119,7 +119,7 @@ func compare(r bench.Report, path string, out io.Writer) error {
 	return nil
 }
 
-// agreement tells whether two runs have the same verdict.
+// agreement reports whether two runs have the same verdict.
 func agreement(paths []string, out io.Writer) error {
 	if len(paths) != 2 {
 		return errors.New("-compare takes the JSON of two runs")
