@@ -7,8 +7,8 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 )
 
-// Equal changes of a file are one row, with the hosts where they are the same; who
-// refuses, stands aside or is silent is told apart.
+// Equal changes of a file are one row with their hosts. Hosts that refuse, stand aside or
+// do not answer have rows of their own.
 func TestPlanOf(t *testing.T) {
 	file := func(digest, diff string) []fleet.FileChange {
 		return []fleet.FileChange{{Path: "/etc/a", Digest: digest, Added: 1, Diff: diff}}

@@ -49,7 +49,7 @@ func literals(t *testing.T) map[string]string {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
-			case *ast.KeyValueExpr: // help speaks of commands, it does not tell people to run them
+			case *ast.KeyValueExpr: // help speaks of commands, it does not ask people to run them
 				key, _ := n.Key.(*ast.Ident)
 				return key == nil || key.Name != "Long" && key.Name != "Example"
 			case *ast.BinaryExpr, *ast.BasicLit:
@@ -84,7 +84,7 @@ func formError(command string) error {
 	return err
 }
 
-// TestPrintedCommands_Form: every command that the program tells people to run has
+// TestPrintedCommands_Form: every command that the program asks people to run has
 // the arguments that it needs.
 func TestPrintedCommands_Form(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ hook "one" {
 }
 `
 
-// printed is the commands that conditions and the page tell people to run, with the
+// printed is the commands that conditions and the page ask people to run, with the
 // names of their subjects filled in.
 func printed(t *testing.T) map[string]string {
 	t.Helper()

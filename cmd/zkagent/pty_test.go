@@ -86,7 +86,7 @@ func onTerminalIn(t *testing.T, dir string, columns uint16, env []string, args .
 	return x
 }
 
-// copy keeps what is shown, until nobody holds the other end any more.
+// copy keeps what is shown, until the other end is closed.
 func (x *terminal) copy() {
 	buf := make([]byte, 4096)
 	for {

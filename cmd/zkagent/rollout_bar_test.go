@@ -114,8 +114,8 @@ func TestRolloutFollower_Lines(t *testing.T) {
 	}
 }
 
-// TestRolloutFollower_OneAtATime: whatever is read of one host after another while
-// hosts take turns, what is told never has two at work.
+// TestRolloutFollower_OneAtATime: the follower reads one host after another while hosts
+// take turns, and never shows two of them at work.
 func TestRolloutFollower_OneAtATime(t *testing.T) {
 	type write struct {
 		id, state string
@@ -183,8 +183,8 @@ func TestRolloutFollower_OneAtATime(t *testing.T) {
 	}
 }
 
-// TestRolloutFollower_Waits: what holds a rollout is told once, for people and for
-// machines.
+// TestRolloutFollower_Waits: the follower says once why a rollout waits, for people and
+// for machines.
 func TestRolloutFollower_Waits(t *testing.T) {
 	states := []*fleet.State{
 		{Gate: fleet.Gate{State: fleet.GateOpen, Wave: fleet.WaveCanary}, Progress: fleet.Progress{Baked: time.Now().Add(47 * time.Second)}},
