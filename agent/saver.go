@@ -12,8 +12,12 @@ import (
 )
 
 // saveEvery is how long applies may go on before their view is kept; saving
-// costs as much as the whole view is large.
-const saveEvery = 2 * time.Second
+// costs as much as the whole view is large. A slow disk makes it longer, up to
+// saveAtMost.
+const (
+	saveEvery  = 2 * time.Second
+	saveAtMost = 30 * time.Second
+)
 
 // lastGoodSaver keeps the last known good view on disk, and the service
 // manager's status line up to date. Its own goroutine writes.
@@ -32,8 +36,8 @@ func newLastGoodSaver(a *Agent) *lastGoodSaver {
 	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1)}
 }
 
-// run saves after changes, not more often than saveEvery, and not more than a
-// twentieth of the time.
+// run saves after changes, not more often than saveEvery. Saving takes a twentieth of
+// the time at most, unless one save takes more than a twentieth of saveAtMost.
 func (s *lastGoodSaver) run(ctx context.Context) {
 	for {
 		select {
@@ -44,7 +48,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		began := time.Now()
 		s.flush()
 		s.tell()
-		if !pace.Sleep(ctx, max(saveEvery, 20*time.Since(began))) {
+		if !pace.Sleep(ctx, min(max(saveEvery, 20*time.Since(began)), saveAtMost)) {
 			return
 		}
 	}

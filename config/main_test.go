@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { zktest.RunMain(m) }
 
 // within is how long a test waits for what must happen.
-const within = 60 * time.Second
+const within = 2 * time.Minute
 
 // dial returns a session on the shared server.
 func dial(t *testing.T, edit ...func(*session.Config)) *session.Session {

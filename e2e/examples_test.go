@@ -71,13 +71,15 @@ func (d *devProcess) says(t *testing.T, text string) {
 	})
 }
 
-// match is the first group of the expression in the output.
+// match waits for a line with the expression, and returns its first group.
 func (d *devProcess) match(t *testing.T, expr string) string {
 	t.Helper()
-	m := regexp.MustCompile(expr).FindStringSubmatch(d.out.String())
-	if m == nil {
-		t.Fatalf("%s is not in:\n%s", expr, d.out)
-	}
+	line := regexp.MustCompile("(?m)" + expr + ".*\n")
+	var m []string
+	eventually(t, "dev to say "+expr, func() bool {
+		m = line.FindStringSubmatch(d.out.String())
+		return m != nil
+	})
 	return m[1]
 }
 

@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { zktest.RunMain(m) }
 
 // within is how long a test waits for what must happen.
-const within = 60 * time.Second
+const within = 2 * time.Minute
 
 func soon(t *testing.T) context.Context {
 	t.Helper()

@@ -99,7 +99,7 @@ func TestReloads_RetriesBackOff(t *testing.T) {
 func TestVerifyWorkers(t *testing.T) {
 	dir := t.TempDir()
 	pidFile, ready := filepath.Join(dir, "pid"), filepath.Join(dir, "ready")
-	master := exec.Command("/bin/sh", "-c", `sleep 1000 & trap 'sleep 1000 &' HUP; : > "$1"; while :; do wait; done`, "master", ready)
+	master := exec.Command("/bin/sh", "-c", `sleep 1000 & trap 'sleep 1000 &' USR1; : > "$1"; while :; do wait; done`, "master", ready)
 	master.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := master.Start(); err != nil {
 		t.Fatal(err)
@@ -116,9 +116,10 @@ func TestVerifyWorkers(t *testing.T) {
 	if err := verifyWorkers(t.Context(), pidFile, before, 50*time.Millisecond); err == nil {
 		t.Error("a reload without a new worker was believed")
 	}
-	// A signal that comes just before the shell waits is taken when wait returns.
+	// A shell cannot trap HUP where nohup began. It takes a signal that comes just
+	// before its wait when the wait is over.
 	eventually(t, "a new worker after a signal", func() bool {
-		return master.Process.Signal(syscall.SIGHUP) == nil && verifyWorkers(t.Context(), pidFile, before, time.Second) == nil
+		return master.Process.Signal(syscall.SIGUSR1) == nil && verifyWorkers(t.Context(), pidFile, before, time.Second) == nil
 	})
 	for _, none := range []string{"", filepath.Join(dir, "none"), ready} {
 		if w := workersOf(none); len(w) != 0 {

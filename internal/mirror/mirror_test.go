@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { zktest.RunMain(m) }
 
-const within = 60 * time.Second
+const within = 2 * time.Minute
 
 func dial(t *testing.T, edit ...func(*session.Config)) *session.Session {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 )
 
 // Patience bounds every wait for something that must come.
-const Patience = 60 * time.Second
+const Patience = 2 * time.Minute
 
 // Eventually waits until ok returns true, and fails the test after Patience. It is
 // for what has no event, and for real time: a test in virtual time sleeps.

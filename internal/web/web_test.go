@@ -28,7 +28,7 @@ import (
 )
 
 // patience bounds every wait for something that must come.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
