@@ -50,6 +50,11 @@ the list of lifted halts or the events of the agent. The newest ones are kept.`,
 					return err
 				}
 				for _, t := range targets {
+					if len(args) > 0 {
+						if err := mustExist(ctx, s, t.path); err != nil {
+							return err
+						}
+					}
 					of, err := auditOf(ctx, s, t)
 					if err != nil {
 						return explain(err, t)

@@ -21,6 +21,9 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 				return usagef("freeze needs --reason: others will ask")
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				if err := mustExist(ctx, s, t.path); err != nil {
+					return err
+				}
 				if err := config.Freeze(ctx, s, t.path, userName(), reason); err != nil {
 					return err
 				}

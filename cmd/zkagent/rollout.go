@@ -264,6 +264,9 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 		Use: "list NAME|PATH", Short: "List the rollouts of a config, newest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				if err := mustExist(ctx, s, t.path); err != nil {
+					return err
+				}
 				names, err := fleet.Names(ctx, s, t.path)
 				if err != nil {
 					return err

@@ -72,7 +72,7 @@ func zkWriting(g *globals) []*cobra.Command {
 		if !recursive {
 			return s.Delete(ctx, args[0], version)
 		}
-		return removeTree(ctx, s, args[0])
+		return removeTree(ctx, s, args[0], force)
 	})
 	rm.Flags().BoolVarP(&recursive, "recursive", "r", false, "with everything below it")
 	rm.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
@@ -115,11 +115,22 @@ func unmanaged(ctx context.Context, s *session.Session, path string, force bool)
 	return nil
 }
 
-// removeTree deletes a znode with everything below it, the deepest first.
-func removeTree(ctx context.Context, s *session.Session, path string) error {
+// removeTree deletes a znode with everything below it, the deepest first. Without
+// force it deletes nothing if something below it is managed.
+func removeTree(ctx context.Context, s *session.Session, path string, force bool) error {
 	var paths []string
 	if err := walk(ctx, s, path, 0, func(z znode) error { paths = append(paths, z.path); return nil }); err != nil {
 		return err
+	}
+	for _, p := range paths {
+		dir, name := session.SplitPath(p)
+		switch {
+		case force:
+		case name == "ready":
+			return fail(exitFailed, fmt.Errorf("the config %s is below %s", dir, path), "--force deletes it, too")
+		case p == "/zookeeper" || p == "/zkagent":
+			return fail(exitFailed, fmt.Errorf("%s is looked after by a program", p), "--force deletes it, too")
+		}
 	}
 	for _, p := range slices.Backward(paths) {
 		if err := s.Delete(ctx, p, -1); err != nil && !errors.Is(err, session.ErrNoNode) {
@@ -127,6 +138,14 @@ func removeTree(ctx context.Context, s *session.Session, path string) error {
 		}
 	}
 	return nil
+}
+
+// mustExist returns an error, with what exists near it, when a znode is missing.
+func mustExist(ctx context.Context, s *session.Session, path string) error {
+	if _, ok, err := s.Exists(ctx, path); err != nil || ok {
+		return err
+	}
+	return noZnode(ctx, s, path)
 }
 
 // hintNearby adds to the error of a missing znode which znodes exist near it.
