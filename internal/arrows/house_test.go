@@ -23,6 +23,10 @@ const (
 	mostFields = 20   // of a struct of an engine, plain values apart
 )
 
+// mostMethods bounds the methods of one type, by package: a type with more is a package
+// that hides in a type.
+var mostMethods = map[string]int{"cmd/zkagent": 40, "agent": 76, "internal/apply": 50, "internal/files": 40, "internal/hook": 40, "internal/web": 50, "fleet": 60}
+
 // engines are the packages whose structs are counted.
 var engines = []string{"agent", "internal/apply", "internal/files", "internal/hook", "internal/web"}
 
@@ -36,6 +40,7 @@ type room struct {
 	widest       string // struct with the most fields
 	fields       int
 	wide         []string // structs over the limit
+	methods      map[string]int
 }
 
 // TestHouse prints the packages with their sizes (run it with -v), and keeps the
@@ -53,6 +58,11 @@ func TestHouse(t *testing.T) {
 				t.Errorf("%s has a struct over %d fields: %s", name, mostFields, s)
 			}
 		}
+		for of, n := range r.methods {
+			if most := mostMethods[name]; most > 0 && n > most {
+				t.Errorf("%s: %s has %d methods, more than %d", name, of, n, most)
+			}
+		}
 		if name == "agent" && r.lines > agentLines {
 			t.Errorf("package agent has %d lines, more than %d: what is a rule belongs into an engine", r.lines, agentLines)
 		}
@@ -62,7 +72,7 @@ func TestHouse(t *testing.T) {
 // measure parses the files of a package.
 func measure(t *testing.T, name string, p listed) room {
 	t.Helper()
-	r := room{name: name, doc: p.Doc, files: len(p.GoFiles)}
+	r := room{name: name, doc: p.Doc, files: len(p.GoFiles), methods: map[string]int{}}
 	for _, file := range p.GoFiles {
 		src, err := os.ReadFile(filepath.Join(p.Dir, file))
 		if err != nil {
@@ -74,6 +84,15 @@ func measure(t *testing.T, name string, p listed) room {
 			t.Fatal(err)
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
+			if f, ok := n.(*ast.FuncDecl); ok && f.Recv != nil {
+				of := f.Recv.List[0].Type
+				if p, ok := of.(*ast.StarExpr); ok {
+					of = p.X
+				}
+				if id, ok := of.(*ast.Ident); ok {
+					r.methods[id.Name]++
+				}
+			}
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {
 				return true
