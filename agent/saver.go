@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,9 @@ func newLastGoodSaver(a *Agent) *lastGoodSaver {
 }
 
 // run saves after changes, not more often than saveEvery. Saving takes a twentieth of
-// the time at most, unless one save takes more than a twentieth of saveAtMost.
+// the time at most, unless one save takes more than a twentieth of saveAtMost. The first
+// view is saved at once, and each later one at a random moment: a version changes the
+// views of all agents of a host together, and their files are in place before they save.
 func (s *lastGoodSaver) run(ctx context.Context) {
 	for {
 		select {
@@ -45,13 +48,23 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
+		s.tell()
+		if s.kept() && !pace.Sleep(ctx, rand.N(saveEvery)) { //nolint:gosec // chance, no secret.
+			return
+		}
 		began := time.Now()
 		s.flush()
-		s.tell()
 		if !pace.Sleep(ctx, min(max(saveEvery, 20*time.Since(began)), saveAtMost)) {
 			return
 		}
 	}
+}
+
+// kept reports whether a view was saved.
+func (s *lastGoodSaver) kept() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.saved.Sources()) > 0
 }
 
 // tell shows a new status line.

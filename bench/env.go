@@ -89,6 +89,7 @@ var cases = []struct {
 	run  func(context.Context, *env) error
 }{
 	{"latency", latency},
+	{"start", start},
 	{"peers", peers},
 	{"fanout", fanout},
 	{"load", load},
