@@ -26,7 +26,7 @@ func meanwhile(t *testing.T, server *memzk.Server, text string, do func(s *sessi
 	free, held := make(chan struct{}), make(chan struct{})
 	once := false
 	server.Hold(func(h memzk.Held) <-chan struct{} {
-		if once || h.Addr != "late:2181" || h.Op != jute.OpMulti || !bytes.Contains(h.Body, []byte(text)) {
+		if h.Addr != "late:2181" || h.Op != jute.OpMulti || once || !bytes.Contains(h.Body, []byte(text)) {
 			return nil
 		}
 		once = true
