@@ -146,6 +146,8 @@ type serviceOf struct {
 	Host    string       `json:"host"`
 	Health  fleet.Health `json:"health"` // of the host
 	fleet.ServiceUse
+
+	Faults []string `json:"faults,omitempty"` // of the service, without their texts
 }
 
 // listServices shows the services of every host, those that are not registered
@@ -161,7 +163,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 		left += h.More["services"]
 		for name, use := range h.Services {
 			if len(names) == 0 || slices.Contains(names, name) {
-				rows = append(rows, serviceOf{name, h.ID, h.Health, use})
+				rows = append(rows, serviceOf{name, h.ID, h.Health, use, serviceFaults(&h.Record, name)})
 			}
 		}
 	}
@@ -182,7 +184,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 	}
 	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
 	for _, r := range rows {
-		detail := "-"
+		detail := orWord(strings.Join(r.Faults, ", "), "-")
 		if r.Check != "" {
 			detail = "check " + r.Check + " has failed"
 			if r.Exit != 0 {
@@ -198,6 +200,17 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 		console.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
 	}
 	return nil
+}
+
+// serviceFaults are the open faults of a service.
+func serviceFaults(r *fleet.Record, service string) []string {
+	var codes []string
+	for _, f := range r.Faults {
+		if f.Subject == service && strings.HasPrefix(f.Code, "service-") {
+			codes = append(codes, f.Code)
+		}
+	}
+	return codes
 }
 
 // fleetSummary counts the hosts by health.

@@ -210,8 +210,15 @@ func (p *phases) views() map[string]string {
 	p.Helper()
 	texts := map[string]string{"the proposal": p.proposed}
 	views := [][]string{
-		{"status"}, {"status", "-o", "wide"}, {"fleet"}, {"fleet", "/config/web"}, {"fleet", "--services"}, {"rollout", "status", "/config/web"},
-		{"rollout", "list", "/config/web"}, {"config", "history", "/config/web"}, {"config", "plan", "DIR", "/config/web", "--rollout"},
+		{"status"},
+		{"status", "-o", "wide"},
+		{"fleet"},
+		{"fleet", "/config/web"},
+		{"fleet", "--services"},
+		{"rollout", "status", "/config/web"},
+		{"rollout", "list", "/config/web"},
+		{"config", "history", "/config/web"},
+		{"config", "plan", "DIR", "/config/web", "--rollout"},
 	}
 	p.content("good")
 	if name, err := fleet.Current(p.Context(), p.hosts[0].s, "/config/web"); err == nil {
