@@ -93,6 +93,15 @@ func TestMissing_Bounds(t *testing.T) {
 			t.Errorf("a value is shown: %+v", found)
 		}
 	}
+	g := &view.Group{Name: "api"}
+	for i := range maxFound + 30 {
+		g.Members = append(g.Members, view.Member{Znode: fmt.Sprint("m", i), Host: "10.0.0.9", Port: i, Status: view.StatusDraining})
+	}
+	members := view.View{}.With(g)
+	m = New(t.Context(), members, blamedOf(t, "{{ range members \"api\" }}{{ .Host }}{{ end }}", "10.0.0.9", members), Options{Missing: "10.0.0.9"}).Missing
+	if len(m.Found) != maxFound || !strings.Contains(m.Found[0].Note, "is draining") {
+		t.Errorf("got %d found: %+v", len(m.Found), m.Found[0])
+	}
 	many := blamedOf(t, strings.Repeat("secret\n", maxFound+30), "secret", v)
 	if m = New(t.Context(), v, many, Options{Missing: "secret"}).Missing; len(m.Lines) != maxFound {
 		t.Errorf("got %d lines", len(m.Lines))
