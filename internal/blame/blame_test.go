@@ -98,7 +98,7 @@ func TestMissing_Bounds(t *testing.T) {
 		g.Members = append(g.Members, view.Member{Znode: fmt.Sprint("m", i), Host: "10.0.0.9", Port: i, Status: view.StatusDraining})
 	}
 	members := view.View{}.With(g)
-	m = New(t.Context(), members, blamedOf(t, "{{ range members \"api\" }}{{ .Host }}{{ end }}", "10.0.0.9", members), Options{Missing: "10.0.0.9"}).Missing
+	m = New(t.Context(), members, blamedOf(t, "{{ range members \"api\" }}{{ .Host }}{{ else }}none{{ end }}", "10.0.0.9", members), Options{Missing: "10.0.0.9"}).Missing
 	if len(m.Found) != maxFound || !strings.Contains(m.Found[0].Note, "is draining") {
 		t.Errorf("got %d found: %+v", len(m.Found), m.Found[0])
 	}
