@@ -89,7 +89,7 @@ func explain(err error, t target) error {
 	case errors.Is(err, config.ErrFrozen):
 		return fail(exitFailed, err, "\"zkagent config unfreeze "+t.name+"\" lifts it")
 	case errors.Is(err, config.ErrConflict):
-		return fail(exitTemporary, err, "somebody else has published; look at \"zkagent config history "+t.name+"\" and plan again")
+		return fail(exitTemporary, err, "another publisher was faster; look at \"zkagent config history "+t.name+"\" and plan again")
 	}
 	return err
 }

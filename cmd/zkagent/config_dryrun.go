@@ -88,7 +88,7 @@ func dryRun(ctx context.Context, console *term.Console, s *session.Session, t ta
 		return nil, err
 	}
 	if state.Gate.Result != fleet.ResultPlanned {
-		return nil, fail(exitTemporary, fmt.Errorf("the dry run was ended by %s: %s", cmp.Or(state.Gate.By, "somebody else"), state.Gate.Result), "ask again when what took its place is over")
+		return nil, fail(exitTemporary, fmt.Errorf("the dry run was ended by %s: %s", cmp.Or(state.Gate.By, "somebody else"), state.Gate.Result), "ask again when the rollout or dry run that replaced it is over")
 	}
 	return planOf(state), nil
 }

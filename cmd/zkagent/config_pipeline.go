@@ -30,7 +30,7 @@ func (p *pipeline) add(c *cobra.Command) {
 // check rejects flags that do not go together.
 func (p *pipeline) check(c *cobra.Command) error {
 	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
-		return usagef("--emergency is without --rollout, --replace with it")
+		return usagef("use --emergency without --rollout, and --replace with it")
 	}
 	return p.roll.onlyWithRollout(c)
 }
@@ -44,7 +44,7 @@ func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && (strategyFlag(f.Name) || f.Name == "detach") {
-			err = usagef("--%s is for rollouts: give --rollout, too, or all hosts would change at once", f.Name)
+			err = usagef("--%s needs --rollout: without it all hosts change at once", f.Name)
 		}
 	})
 	return err

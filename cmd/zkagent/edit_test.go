@@ -175,7 +175,7 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 	d.publish("20s")
 	x.send("y\n")
 	out := plain(x.end(75))
-	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: somebody else has published", "what you edited is kept in ")
+	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: another publisher was faster", "what you edited is kept in ")
 	d.inUse(2, "20s")
 	d.kept("30s")
 }

@@ -54,7 +54,7 @@ func keptOf(g *globals, name string) (*past, error) {
 		}
 		records, err := store.List(c.Name)
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, fail(exitPermission, err, "what is kept is readable by the agent's user alone")
+			return nil, fail(exitPermission, err, "only the agent's user can read the history")
 		}
 		if err != nil {
 			return nil, err
@@ -170,7 +170,7 @@ func printPast(console *term.Console, rows []historyRow) error {
 		return term.PrintList(console, "renders", rows)
 	}
 	if len(rows) == 0 {
-		console.Say("nothing is kept yet: the agent keeps what it writes")
+		console.Say("nothing is recorded yet: the agent records what it writes")
 		return nil
 	}
 	t := &term.Table{Header: []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}}
@@ -300,7 +300,7 @@ differences. "zkagent blame" says where each line comes from.`,
 				return err
 			})
 			if errors.Is(err, web.ErrNoAgent) {
-				g.Warnf("no agent is running: this is what is kept of the past")
+				g.Warnf("no agent is running: this is the recorded past")
 			} else if err != nil {
 				return err
 			}

@@ -77,7 +77,7 @@ func importFrom(console *term.Console, kind string, paths, templates []string, d
 		err = writeImport(console, dir, text, r)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
-		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each is marked by "import:" in the result; validate refuses it until that is gone`)
+		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each has the mark "import:" in the result; validate refuses the result until you remove the marks`)
 	}
 	if err == nil {
 		err = validImport(console, r)
@@ -147,7 +147,7 @@ func validImport(console *term.Console, r *translate.Result) error {
 	for _, d := range s.Diagnostics {
 		console.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
 	}
-	return fail(exitFailed, errors.New("what came out is not valid"), "correct what the warnings above name; zkagent validate shows the places")
+	return fail(exitFailed, errors.New("the result is not valid"), "correct what the warnings above name; zkagent validate shows the places")
 }
 
 // readBeside reads a template that settings name relative to their own file.

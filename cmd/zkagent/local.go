@@ -58,7 +58,7 @@ func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.C
 func agentError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fail(exitPermission, err, "the socket's mode says who may talk to the agent; try as root or as its user")
+		return fail(exitPermission, err, "the mode of the socket decides who may use it: try as root or as the agent's user")
 	case errors.Is(err, web.ErrNoAgent):
 		return fail(exitUnavailable, err, "is it running? --addr or --config says where its socket is")
 	}

@@ -66,7 +66,7 @@ func newAcceptCommand(g *globals) *cobra.Command {
 				if err := client.Post(ctx, "/accept", url.Values{"name": {name}, "group": {child}}, nil); err != nil {
 					return err
 				}
-				g.Say("group %s: the present members are believed", name)
+				g.Say("group %s: its present members are used again", name)
 				return nil
 			})
 		},
@@ -176,7 +176,7 @@ func warnLabels(console *term.Console, rows []memberRow) {
 func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	rows, rejected := memberRows(v, o.state)
 	for _, r := range rejected {
-		console.Warnf("%s: %s is not taken as a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
+		console.Warnf("%s: %s is not a member: %s", term.Printable(r.Group), term.Printable(r.Znode), term.Printable(r.Reason))
 	}
 	warnLabels(console, rows)
 	switch console.Format {

@@ -48,7 +48,7 @@ func rawLabels(id string, labels map[string]string) string {
 		id, strings.Join(sortedNames(labels), ", "), map[bool]string{true: "is", false: "are"}[len(labels) == 1])
 }
 
-// rejectedRow is a child that is not taken as a member.
+// rejectedRow is a child that is not a member.
 type rejectedRow struct {
 	Group  string `json:"group"`
 	Znode  string `json:"znode"`

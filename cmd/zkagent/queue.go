@@ -65,7 +65,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		case len(names) != 1:
 			return usagef("reserve takes one name")
 		case len(command) > 0 && o.file != "":
-			return usagef("a command gets the item on its standard input, --file is for reserve without one")
+			return usagef("--file is for reserve without a command; a command reads the item from its standard input")
 		}
 		return queueReserve(c.Context(), g, names[0], command, o)
 	})

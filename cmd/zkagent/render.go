@@ -191,7 +191,7 @@ func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*app
 			return v, err
 		}
 		if last == nil {
-			return v, fail(exitFailed, errors.New("the agent has kept no data"), "it needs a state_dir, and to have rendered once")
+			return v, fail(exitFailed, errors.New("the agent has saved no data"), "with a state_dir it saves data at its first render")
 		}
 		for _, u := range last.Updates() {
 			v = v.With(u)

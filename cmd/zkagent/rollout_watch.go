@@ -37,7 +37,7 @@ func followRollout(ctx context.Context, g *globals, s *session.Session, t target
 			g.Warnf("%s kept the version before: %s", term.Count(counts.Failed, "host"), strings.Join(last.Gate.Failed, ", "))
 		}
 		if counts.Skipped > 0 {
-			g.Warnf("%s in maintenance passed by: %s", term.Count(counts.Skipped, "host"), strings.Join(last.Gate.Skipped, ", "))
+			g.Warnf("%s in maintenance, left out: %s", term.Count(counts.Skipped, "host"), strings.Join(last.Gate.Skipped, ", "))
 		}
 		return nil
 	}

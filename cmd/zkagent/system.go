@@ -26,7 +26,7 @@ func elsewhere(c *cobra.Command, system string) {
 func refuseSystem(c *cobra.Command) {
 	c.Hidden, c.Args = true, cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return fail(exitUsage, fmt.Errorf("%s is for Linux: the agent runs there alone", c.CommandPath()),
+		return fail(exitUsage, fmt.Errorf("%s works on Linux only, where the agent runs", c.CommandPath()),
 			"\"zkagent --help\" lists the commands that look after a fleet from here")
 	}
 	for _, child := range c.Commands() {

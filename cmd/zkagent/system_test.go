@@ -26,7 +26,7 @@ func TestElsewhere(t *testing.T) {
 		elsewhere(c, "darwin")
 		parent.AddCommand(c)
 		for _, one := range append([]*cobra.Command{c}, c.Commands()...) {
-			if err := one.RunE(one, []string{"x"}); err == nil || !strings.Contains(err.Error(), "for Linux") || !one.Hidden {
+			if err := one.RunE(one, []string{"x"}); err == nil || !strings.Contains(err.Error(), "on Linux only") || !one.Hidden {
 				t.Errorf("%s: got %v", one.CommandPath(), err)
 			}
 		}

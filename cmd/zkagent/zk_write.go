@@ -100,7 +100,7 @@ func unmanaged(ctx context.Context, s *session.Session, path string, force bool)
 	}
 	hint := "--force writes all the same"
 	if path == "/zookeeper" || strings.HasPrefix(path, "/zookeeper/") || path == "/zkagent" || strings.HasPrefix(path, "/zkagent/") {
-		return fail(exitFailed, fmt.Errorf("%s is looked after by a program", path), hint)
+		return fail(exitFailed, fmt.Errorf("a program maintains %s", path), hint)
 	}
 	for dir := path; dir != "/" && dir != ""; dir, _ = session.SplitPath(dir) {
 		_, ok, err := s.Exists(ctx, config.ReadyPath(dir))
@@ -129,7 +129,7 @@ func removeTree(ctx context.Context, s *session.Session, path string, force bool
 		case name == "ready":
 			return fail(exitFailed, fmt.Errorf("the config %s is below %s", dir, path), "--force deletes it, too")
 		case p == "/zookeeper" || p == "/zkagent":
-			return fail(exitFailed, fmt.Errorf("%s is looked after by a program", p), "--force deletes it, too")
+			return fail(exitFailed, fmt.Errorf("a program maintains %s", p), "--force deletes it, too")
 		}
 	}
 	for _, p := range slices.Backward(paths) {
