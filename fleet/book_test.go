@@ -534,7 +534,8 @@ func (b *book) may(id string, version int64) (string, int) {
 	defer b.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
 		c := b.rollouts[name]
-		if c.proposal.Version == version && c.hosts[id].State == HostStarted {
+		// Of two agents with one id, the other may have given the turn up just now.
+		if r := c.hosts[id]; c.proposal.Version == version && (r.State == HostStarted || id == b.twin && r.Life != "") {
 			return name, c.proposal.Strategy.Parallel
 		}
 	}
