@@ -66,9 +66,8 @@ test-systemd: ## test the package and the unit in a real systemd (root)
 test-clean: ## paste the quick start into a Debian that has nothing but make and Go (root)
 	@GO=$(GO) scripts/test-clean
 
-prepare: setup ## install and download what test-systemd, test-clean and test-page need, too
+prepare: setup ## install and download what test-systemd and test-page need, too
 	@scripts/test-systemd --prepare
-	@GO=$(GO) scripts/test-clean --prepare
 	@scripts/test-page --prepare
 
 clean: ## remove what was built
