@@ -71,7 +71,7 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 	if strings.TrimSpace(reason) == "" {
 		return fmt.Errorf("freeze config %s: a reason is needed", root)
 	}
-	data, err := json.Marshal(freezeRecord{by, reason})
+	data, err := json.Marshal(freezeRecord{By: by, Reason: reason})
 	if err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func TestHandoff_BadSessionFiles(t *testing.T) {
 			if err := os.Mkdir(file, 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, "session not kept"},
+		}, "cannot save the session for the next process"},
 	}
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))
 	former := a.settled(t).ZooKeeper.SessionID

@@ -330,6 +330,8 @@ func (p *phases) execute(phase, command, view string) {
 	case strings.HasPrefix(command, "zkagent rollout watch"):
 		p.attach(phase, command)
 		return
+	case regexp.MustCompile(`^zkagent rollout (abort|pause|resume)\b`).MatchString(command):
+		// They end at once. Hosts that go on could end the rollout before.
 	case changes(command):
 		for _, h := range p.hosts {
 			h.write("repaired", "")

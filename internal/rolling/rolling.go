@@ -308,7 +308,7 @@ func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 		if err != nil {
 			return err
 		}
-		p.Lifted = append(p.Lifted, Lifted{*h, by, time.Now().UTC()})
+		p.Lifted = append(p.Lifted, Lifted{Halt: *h, By: by, At: time.Now().UTC()})
 		p.Lifted = p.Lifted[max(0, len(p.Lifted)-maxLifted):]
 		data, err := json.Marshal(p)
 		if err != nil {
