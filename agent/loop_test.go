@@ -56,18 +56,8 @@ func TestLoop_LoadsDuringAnApply(t *testing.T) {
 					return c
 				}
 				cfg := settings(0, loads[0])
-				a, err := New(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					a.loop.run(ctx)
-				}()
-				a.setLoop(ctx, &cfg)
-				a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "1"}))
+				a, ctx, end := runLoop(t, &cfg)
+				defer end()
 				for n, name := range loads[1:] {
 					time.Sleep(time.Second)
 					next := settings(n+1, name)
@@ -83,11 +73,28 @@ func TestLoop_LoadsDuringAnApply(t *testing.T) {
 				if want := fmt.Sprintf("1 %d", len(loads)-1); err != nil || string(data) != want {
 					t.Errorf("got %q, %v; want %q", data, err, want)
 				}
-				cancel()
-				<-done
 			})
 		})
 	}
+}
+
+// runLoop runs the loop of an agent whose config web has one key, until the returned
+// function ends it.
+func runLoop(t *testing.T, cfg *Config) (*Agent, context.Context, func()) {
+	t.Helper()
+	a, err := New(*cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.loop.run(ctx)
+	}()
+	a.setLoop(ctx, cfg)
+	a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "1"}))
+	return a, ctx, func() { cancel(); <-done }
 }
 
 // Two agents write one file. Each repairs it a few times, then seldom, and says so. When
@@ -112,19 +119,8 @@ func TestLoop_TwoAgentsOneDestination(t *testing.T) {
 					}},
 				}},
 			}
-			a, err := New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				a.loop.run(ctx)
-			}()
-			a.setLoop(ctx, &cfg)
-			a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "1"}))
-			return a, func() { cancel(); <-done }
+			a, _, end := runLoop(t, &cfg)
+			return a, end
 		}
 		one, endOne := start("one")
 		two, endTwo := start("two")

@@ -88,7 +88,7 @@ template "main" {
 			t.Parallel()
 			path, err := exec.LookPath(shell)
 			if err != nil {
-				t.Skipf("%v; scripts/setup-tests installs it", err)
+				t.Fatalf("%v; run scripts/setup-tests, which installs it", err)
 			}
 			script := filepath.Join(dir, "ask."+shell)
 			if err := os.WriteFile(script, []byte(program), 0o600); err != nil {

@@ -66,7 +66,7 @@ func literals(t *testing.T) map[string]string {
 	return texts
 }
 
-// formError is what is wrong with a command line before it runs; nil: nothing.
+// formError parses a command line without running it. It returns what is wrong with it.
 func formError(command string) error {
 	args := strings.Fields(command)[1:]
 	root := newRoot(newGlobals(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))

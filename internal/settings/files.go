@@ -86,7 +86,7 @@ func closedToOthers(name string) error {
 	const harm = "who could act as the agent"
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil //nolint:nilerr // a pipe is its reader's; what cannot be read is told by who reads it.
+		return nil //nolint:nilerr // Only regular files are checked. The reader reports what it cannot read.
 	}
 	if info.Mode().Perm()&0o002 != 0 {
 		return fmt.Errorf("%s can be written by every user, %s: chmod o-w %s", name, harm, name)
