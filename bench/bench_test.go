@@ -163,6 +163,19 @@ func TestExpiry_AllComeBack(t *testing.T) {
 	}
 }
 
+// A peer that cannot be fetched leaves a row that says why, and no error.
+func TestConfd_NotMeasured(t *testing.T) {
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOMODCACHE", t.TempDir())
+	e := &env{cfg: Config{Quick: true}, tb: t, dir: t.TempDir()}
+	if err := confd(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.rows) != 1 || !strings.HasPrefix(e.rows[0].Note, "not measured: go mod: ") || e.rows[0].Verdict() != "" {
+		t.Errorf("got %+v", e.rows)
+	}
+}
+
 func TestReport_TableAndPicture(t *testing.T) {
 	r := Report{Rows: []Row{
 		compare("good <case>", 1, "ms", 1.1, 1, 1.2, "note"),

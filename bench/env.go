@@ -91,6 +91,7 @@ var cases = []struct {
 	{"latency", latency},
 	{"start", start},
 	{"peers", peers},
+	{"confd", confd},
 	{"fanout", fanout},
 	{"load", load},
 	{"group", groups},
