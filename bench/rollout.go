@@ -1,5 +1,7 @@
 package bench
 
+import "github.com/zkagent/zkagent/fleet"
+
 // What a rollout is made of. The counts are those of FLEET's protocol, which
 // fleet.TestRolloutTraffic guards; the bytes are rounded from what it measures.
 const (
@@ -63,7 +65,8 @@ func (w *world) batch(znodes int) request {
 func (r *rolling) called(at float64, server int) {
 	w := r.w
 	w.ask(at, server, []request{w.read(callBytes)}, func(t float64) {
-		w.ask(t+r.check, server, []request{w.record(), w.read(recordBytes)}, func(t float64) {
+		delay := w.random.Float64() * fleet.VoteWindow(w.Hosts).Seconds()
+		w.ask(t+r.check+delay, server, []request{w.record(), w.read(recordBytes)}, func(t float64) {
 			r.voted++
 			r.note(t)
 		})

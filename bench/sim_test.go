@@ -96,6 +96,15 @@ func TestSim_ExpiryRecovers(t *testing.T) {
 	}
 }
 
+// In a large fleet the votes do not meet at the leader.
+func TestSim_RolloutVotes(t *testing.T) {
+	s := smallSim(10_000, 5)
+	s.Writes = 5000
+	if o := s.Rollout(s.Hosts/10, 1, 5); o.Wait > 0.5 {
+		t.Errorf("a request waits for %.2f s, all votes together take the leader 2 s", o.Wait)
+	}
+}
+
 // Followers of a group that fills have read all of it at the end, with no more
 // lists than their pause allows.
 func TestSim_Join(t *testing.T) {

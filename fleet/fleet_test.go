@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,20 @@ type world struct {
 	mu     sync.Mutex // guards what follows
 	active map[string]bool
 	peak   int
+	window time.Duration // of the votes, in place of VoteWindow; 0: that
+}
+
+// voteWindow is that of a fleet of more hosts than a test has.
+func (w *world) voteWindow(hosts int) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.window, VoteWindow(hosts))
+}
+
+func (w *world) spreadVotes(window time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.window = window
 }
 
 // simpleHost is one simulated agent. What is on its "disk" outlives its process.
@@ -167,6 +182,7 @@ func (h *simpleHost) run(ctx context.Context, s *session.Session) {
 		return
 	}
 	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance})
+	p.window = h.w.voteWindow
 	var wg sync.WaitGroup
 	wg.Go(func() { h.follow(ctx, s, p) })
 	if err := p.Run(ctx, s); err != nil && ctx.Err() == nil {

@@ -62,6 +62,7 @@ type host struct {
 // part is one rollout as the host sees it.
 type part struct {
 	Call
+	called time.Time   // when the call came; zero: before this session
 	looked bool        // own and gate are known
 	own    *HostRecord // nil: none
 	ownV   int32
@@ -299,6 +300,9 @@ func (h *host) adopt() {
 	}
 	// A call that comes while we look is new: we have no record yet.
 	h.act = &part{Call: *h.call, looked: h.call.State != "", gate: Gate{State: h.call.State}, gateV: h.call.Gate}
+	if h.act.looked {
+		h.act.called = time.Now()
+	}
 	h.followed = nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
@@ -70,8 +71,9 @@ type Config struct {
 // turn, and is a candidate for coordinator while a rollout is open. Create it once
 // per process and run it in one session after another.
 type Participant struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	window func(hosts int) time.Duration // VoteWindow
 	// offers holds the newest tree that ready names; only the newest counts.
 	offers chan *view.Tree
 
@@ -104,7 +106,7 @@ func New(cfg Config) *Participant {
 	if cfg.Owned == nil {
 		cfg.Owned = func() (bool, <-chan struct{}) { return true, nil }
 	}
-	return &Participant{cfg: cfg, log: log, offers: make(chan *view.Tree, 1)}
+	return &Participant{cfg: cfg, log: log, window: VoteWindow, offers: make(chan *view.Tree, 1)}
 }
 
 // Offer passes the tree that ready names now, as config.Watcher sends it. It does

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
@@ -123,7 +125,11 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 			if err != nil {
 				return &unreadError{fmt.Errorf("read version %d: %w", a.Proposal.Version, err)}
 			}
-			return h.judge(ctx, a, tree, j)
+			err = h.judge(ctx, a, tree, j)
+			if err == nil || a.Proposal.Dry { // a refusal ends a rollout at once
+				pause(ctx, h.voteDelay(a))
+			}
+			return err
 		})
 	}
 	if !h.job.over() {
@@ -153,6 +159,28 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 	refused := a.gate
 	refused.State, refused.Host, refused.Reason, refused.By = GateRefused, h.p.cfg.Agent, r.Error, ""
 	return h.put(ctx, r, h.setGate(refused))
+}
+
+// votesASecond is how many votes of a large fleet arrive in a second. All hosts are
+// called together and check the version for about as long, so without a delay all
+// votes would meet at the leader, which commits a few thousand writes a second.
+const votesASecond = 5000
+
+// VoteWindow returns the time over which the hosts of a fleet spread their votes. A
+// fleet of up to 1,000 hosts votes at once.
+func VoteWindow(hosts int) time.Duration {
+	return time.Duration(max(0, hosts-1000)) * time.Second / votesASecond
+}
+
+// voteDelay returns how long the host keeps its vote: a random part of the window. A
+// host votes within half of the vote's timeout, if its check leaves the time. A host
+// whose call is not new votes at once, because the time may be nearly up.
+func (h *host) voteDelay(a *part) time.Duration {
+	most := min(h.p.window(a.Proposal.Hosts), time.Duration(a.Proposal.Strategy.VoteTimeout)/2-time.Since(a.called))
+	if a.called.IsZero() || most <= 0 {
+		return 0
+	}
+	return rand.N(most) //nolint:gosec // the moment is no secret
 }
 
 // judge lets the host check the version.

@@ -31,6 +31,7 @@ type sim struct {
 	trap   ambush
 
 	failing int           // one use of so many fails
+	window  time.Duration // of the votes; 0: that of so few hosts
 	skewed  time.Duration // of the test's goroutine
 
 	book *book
@@ -52,6 +53,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	w := newWorldOf(t, rand.New(rand.NewPCG(seed, 11)))
 	if w.rng.IntN(3) == 0 {
 		w.failing = 3
+	}
+	if large := rand.New(rand.NewPCG(seed, 13)); large.IntN(3) == 0 {
+		w.window = time.Duration(large.IntN(20)) * time.Second
 	}
 	for i := range 2 + w.rng.IntN(5) {
 		h := w.host(fmt.Sprintf("h%d", i), "", seed)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,6 +159,7 @@ func (h *simHost) live(ctx context.Context) {
 			return watcher.ReadProposed(ctx, s, v.Number, v.Digest, v.Delta)
 		},
 	})
+	p.window = func(hosts int) time.Duration { return cmp.Or(h.w.window, VoteWindow(hosts)) }
 	for ctx.Err() == nil {
 		s, err := session.Dial(ctx, session.Config{Servers: h.addrs(), Timeout: 6 * time.Second, Dial: h.dial})
 		if err != nil {
