@@ -32,8 +32,9 @@ func median(values []float64) float64 {
 const (
 	// parts is into how many parts a run is split to see how it drifts.
 	parts = 5
-	// leastTurns is the least number of turns for a band.
-	leastTurns = 5
+	// leastTurns is the least number of turns for a band. The band of a few turns
+	// holds all of them.
+	leastTurns = 2
 )
 
 // band returns the band of the median of values, which are in the order of

@@ -161,12 +161,12 @@ func (sc *scene) watch() ([]act, time.Duration) {
 	grace, wake := time.Duration(sc.proposal.Strategy.Grace), time.Duration(0)
 	lost := map[string]HostRecord{}
 	for id, r := range sc.records {
-		if r.State != HostStarted || sc.live[id] {
+		if sc.live[id] {
 			delete(sc.missing, id)
 			continue
 		}
-		if r.Lost || sc.denied[id] {
-			continue
+		if r.State != HostStarted || r.Lost || sc.denied[id] {
+			continue // afterBake dates those of the named canaries
 		}
 		if sc.missing[id].IsZero() {
 			sc.missing[id] = sc.now

@@ -60,6 +60,7 @@ var plants = []plant{
 	{"proposal closes what is closed", "fleet/propose.go", "case gate.State == GateClosed:", "case false:", "TestPropose_"},
 	{"emergency past the open rollout", "config/rollouts.go", "return []session.Op{session.SetOp(paths[1], data, read[1].Stat.Version), session.DeleteOp(CurrentPath(root), -1)}, nil", "_ = data\n\treturn []session.Op{session.CheckOp(CurrentPath(root), -1)}, nil", ""},
 	{"one draw for canaries and candidates", "fleet/path.go", "[]byte(purpose + \"/\" + rollout", "[]byte(\"/\" + rollout", "TestCanariesDiffer"},
+	{"absence of a named canary forgotten", "fleet/decide.go", "if sc.live[id] {\n\t\t\tdelete(sc.missing, id)", "if r.State != HostStarted || sc.live[id] {\n\t\t\tdelete(sc.missing, id)", "TestRollout_NamedCanary"},
 	{"absent canaries pass", "fleet/decide_steps.go", "if done == 0 {", "if done < 0 {", "TestDecide"},
 	{"hung host granted forever", "fleet/decide.go", "if sc.withdrawn[id] > 0 {", "if false {", "TestTakeBack"},
 	{"bake restarted by a new coordinator", "fleet/coordinator_read.go", "if first {\n\t\treturn c.datePast(ctx, newest)", "if false {\n\t\treturn c.datePast(ctx, newest)", "TestCoordinator_ClockJumps"},
