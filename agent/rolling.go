@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
@@ -33,7 +31,7 @@ func (f *reloadFleet) Ledger(ctx context.Context, r apply.LeaderReload) (bool, f
 }
 
 // Permit implements apply.Fleet.
-func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig, halted func()) (func(error), error) {
+func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig, halted func()) (func(*apply.Halt) error, error) {
 	a := (*Agent)(f)
 	s, err := a.sup.sessions.Session(ctx)
 	if err != nil {
@@ -50,13 +48,31 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 		a.halted(bundle, nil)
 		return nil, err
 	}
-	return func(failed error) {
+	return func(failed *apply.Halt) error {
 		last, cancel := outlive(ctx, releaseLimit)
 		defer cancel()
-		if err := p.Release(last, a.sup.sessions.Session, public(failed)); err != nil {
+		var halt *rolling.Halt
+		if failed != nil {
+			halt = &rolling.Halt{Bundle: bundle, Host: a.first.ID, Reason: failed.Reason, Time: failed.Time}
+		}
+		err := p.Release(last, a.sup.sessions.Session, halt)
+		if err != nil {
 			a.log.Warn("cannot return the permit", "template", bundle, "err", err)
 		}
+		return err
 	}, nil
+}
+
+// haltOthers halts the rolling reloads that failed on this host when it could not tell
+// the others: it was killed, or had no connection.
+func (a *Agent) haltOthers(ctx context.Context, s *session.Session) error {
+	for bundle, h := range a.engine.Halts() {
+		if err := rolling.Stop(ctx, s, rolling.Halt{Bundle: bundle, Host: a.first.ID, Reason: h.Reason, Time: h.Time}); err != nil {
+			return fmt.Errorf("halt the rolling reload of %s: %w", bundle, err)
+		}
+		a.engine.Halted(bundle, h)
+	}
+	return nil
 }
 
 // outlive makes a context that ends some time after ctx.
@@ -67,18 +83,6 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 		cancel()
 	})
 	return last, func() { stop(); cancel() }
-}
-
-// public is what everybody who may read ZooKeeper may know of a failure: how a
-// command ended, and not what it printed.
-func public(failed error) error {
-	e, ok := errors.AsType[*proc.ExitError](failed)
-	if !ok || failed == nil {
-		return failed
-	}
-	quiet := *e
-	quiet.Result.Output = ""
-	return &quiet
 }
 
 // releaseLimit is how long an agent that stops tries to halt the other hosts and to
@@ -96,13 +100,20 @@ func (a *Agent) halted(bundle string, h *rolling.Halt) {
 }
 
 // rollingHost keeps this agent among the hosts that have a bundle: shares are
-// counted from them.
+// counted from them. It first tells the others of a failure that they do not know.
 type rollingHost struct {
+	*Agent
+
 	bundle, agent string
-	log           *slog.Logger
 }
 
 // Run implements [Unit].
 func (r *rollingHost) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	switch err := r.haltOthers(ctx, s); {
+	case session.IsPermanent(err):
+		r.log.Warn("the other hosts are not halted", "err", err)
+	case err != nil:
+		return err
+	}
 	return rolling.Hosts(r.bundle, r.agent, r.log).Run(ctx, s)
 }

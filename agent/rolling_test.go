@@ -3,12 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
 )
@@ -77,7 +80,7 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	rollOut("two", halted, fleet.PhaseDone)
 	fileIs(t, b.path("out"), "two")
 
-	if err := rolling.Stop(ctx, s, rolling.Config{Agent: "other", Bundle: "out"}, errors.New("broken")); err != nil {
+	if err := rolling.Stop(ctx, s, rolling.Halt{Bundle: "out", Host: "other", Reason: "broken", Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	publish("three")
@@ -90,4 +93,55 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	publish("five")
 	a.condition("reload-halted", "out", true)
 	fileIs(t, b.path("out"), "four")
+}
+
+// TestHaltOthers_BeforeThePermitGoes: a host failed in its turn and was killed before
+// the others were halted. Its next process has the same session. It halts the others
+// before the permit of the former process goes.
+func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
+	t.Parallel()
+	b, w := memBed(t)
+	c := b.memConfig(w)
+	file := b.file("out", "one")
+	file.Reload = &apply.ReloadConfig{Command: argv("true"), Rolling: &apply.RollingConfig{Permits: "1"}}
+	c.Bundles = []apply.Config{file}
+	former, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave := former.live(t)
+	if _, err := (*reloadFleet)(former).Permit(t.Context(), "out", file.Reload.Rolling, nil); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	failed := map[string]apply.Halt{"out": {Reason: "no answer", Time: time.Now()}}
+	if err := files.SaveJSON(filepath.Join(c.StateDir, "halts.json"), failed); err != nil {
+		t.Fatal(err)
+	}
+
+	s, _, _ := b.publisher(w, "/config/web")
+	waits, halts := make(chan struct{}), make(chan *rolling.Halt, 2)
+	go func() {
+		defer close(waits)
+		other := rolling.Config{Agent: "other", Bundle: "out", Permits: "1", Halted: func(h *rolling.Halt) { halts <- h }}
+		if _, err := rolling.Acquire(t.Context(), s, other); err == nil {
+			t.Error("another host starts, although this one has failed")
+		}
+	}()
+	if h := <-halts; h != nil {
+		t.Errorf("halted early: %+v", h)
+	}
+	a := b.start(c)
+	select {
+	case <-waits:
+	case h := <-halts:
+		if h == nil || h.Host != c.ID || h.Reason != "no answer" {
+			t.Errorf("got %+v", h)
+		}
+	case <-time.After(patience):
+		t.Error("the others are not halted")
+	}
+	eventually(t, "the note to go", func() bool { return len(a.engine.Halts()) == 0 })
+	_ = s.Close()
+	<-waits
 }

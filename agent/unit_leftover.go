@@ -19,7 +19,13 @@ import (
 
 func newLeftovers(a *Agent) *leftover.Sweeper {
 	return leftover.New(leftover.Owner{
-		Session: a.sessions.Session, Present: func() leftover.Settings { return registered{a.cfg.Load(), a.log} }, Guards: a.hooks.WaitGuards, Log: a.log,
+		Session: a.sessions.Session, Present: func() leftover.Settings { return registered{a.cfg.Load(), a.log} }, Log: a.log,
+		First: func(ctx context.Context, s *session.Session) error {
+			if err := a.haltOthers(ctx, s); err != nil {
+				return err
+			}
+			return a.hooks.WaitGuards(ctx, s.Timeout())
+		},
 	})
 }
 

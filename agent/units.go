@@ -32,7 +32,7 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	for _, b := range c.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {
 			specs = append(specs, unitSpec{kind: "rolling", name: b.Name, key: c.ID, make: func(any) unitParts {
-				return unitParts{unit: &rollingHost{b.Name, c.ID, a.log}}
+				return unitParts{unit: &rollingHost{a, b.Name, c.ID}}
 			}})
 		}
 	}

@@ -35,8 +35,8 @@ type applying struct {
 	made    []string  // directories, the newest first
 	arrived bool
 	changed int
-	release func(failed error) // of the permit; nil: there is none
-	failed  error              // halts a rolling reload
+	release func(failed *Halt) error // of the permit; nil: there is none
+	failed  *Halt                    // halts a rolling reload
 }
 
 // arrive reports to the reload queue that was joined, once.
@@ -50,14 +50,14 @@ func (t *applying) arrive(ctx context.Context, req *reloadRequest) {
 // run is the apply, step by step. Nothing in use changes before every check
 // that can run without it has passed.
 func (t *applying) run(ctx context.Context) error {
-	defer func() {
-		if t.release != nil {
-			t.release(t.failed)
-		}
-	}()
+	defer func() { t.giveBack() }()
 	if err := t.finishFormer(ctx); err != nil {
 		return err
 	}
+	if t.failed != nil {
+		t.giveBack() // The other hosts do not start, and this one does not start again.
+	}
+	t.readRestored(ctx)
 	for {
 		if err := t.prepare(ctx); err != nil {
 			return err
@@ -103,10 +103,7 @@ func (t *applying) pay(ctx context.Context, err error) error {
 	if !t.job.owed || !t.owed.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
 		return err
 	}
-	if t.arrived {
-		t.reloads.join(t.job.key)
-		t.arrived = false
-	}
+	t.rejoin()
 	return errors.Join(err, t.reload(ctx, nil))
 }
 

@@ -46,9 +46,10 @@ type Fleet interface {
 	// If not, the caller passes the result to finish.
 	Ledger(ctx context.Context, r LeaderReload) (done bool, finish func(error), err error)
 	// Permit waits for a permit of a rolling reload. The caller gives it back
-	// by release, once. An error that it passes halts the bundle on all hosts.
+	// by release, once. A failure that it passes halts the bundle on all hosts;
+	// an error then says that the halt may not stand.
 	// halted, when not nil, is called when the wait is for the end of a halt.
-	Permit(ctx context.Context, bundle string, cfg *RollingConfig, halted func()) (release func(failed error), err error)
+	Permit(ctx context.Context, bundle string, cfg *RollingConfig, halted func()) (release func(failed *Halt) error, err error)
 }
 
 // LeaderReload is a reload that only the leader runs.
@@ -68,6 +69,7 @@ type Engine struct {
 	reloads *reloads
 	owed    *owed
 	lives   *lives
+	halts   *halts
 	lock    *swapLock
 
 	mu        sync.Mutex                 // mu guards recovered.
@@ -91,6 +93,7 @@ func New(o Options) *Engine {
 	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
 	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS }, o.Log)
 	e.lives = newLives(o.StateDir, func() *files.FS { return e.FS }, o.Log)
+	e.halts = newHalts(o.StateDir, func() *files.FS { return e.FS }, o.Log)
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }

@@ -15,8 +15,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	r := t.job.Bundle.Config.Reload
 	if t.granted() {
 		if t.release != nil {
-			t.release(nil)
-			t.release = nil
+			t.giveBack()
 		}
 		return false, nil
 	}
@@ -38,15 +37,14 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	switch {
 	case t.granted() && ctx.Err() == nil:
 		if err == nil {
-			release(nil)
+			_ = release(nil)
 		}
 	case err != nil:
 		return false, fail(stagePermit, 5*time.Second, fmt.Errorf("wait for a permit: %w", err))
 	default:
 		t.release = release
 	}
-	t.reloads.join(t.job.key)
-	t.arrived = false
+	t.rejoin()
 	return true, nil
 }
 

@@ -211,7 +211,7 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
 	t.Parallel()
 	b, _ := newPlayBed(t)
-	if err := errors.Join(b.owed.add("gone"), b.owed.add("web")); err != nil {
+	if err := errors.Join(b.owed.add("gone", false), b.owed.add("web", false)); err != nil {
 		t.Fatal(err)
 	}
 	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})
@@ -401,7 +401,9 @@ type fakeFleet struct {
 	mu    sync.Mutex // mu guards steps.
 	steps []string
 	wait  func(ctx context.Context) error
-	halt  bool // stands
+	halt  bool        // stands
+	dead  func() bool // the process was killed; nil: it was not
+	told  *Halt       // that the others know of
 }
 
 func (f *fakeFleet) note(format string, args ...any) {
@@ -411,7 +413,7 @@ func (f *fakeFleet) note(format string, args ...any) {
 	f.steps = append(f.steps, step)
 }
 
-func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig, halted func()) (func(error), error) {
+func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig, halted func()) (func(*Halt) error, error) {
 	if f.halt {
 		f.note("halted")
 		if halted != nil {
@@ -426,12 +428,17 @@ func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig, halt
 		}
 	}
 	f.note("permit")
-	return func(failed error) {
-		if failed != nil {
+	return func(failed *Halt) error {
+		switch {
+		case f.dead != nil && f.dead():
+			return errors.New("killed")
+		case failed != nil:
 			f.note("halt")
-			return
+			f.told = failed
+		default:
+			f.note("release")
 		}
-		f.note("release")
+		return nil
 	}, nil
 }
 

@@ -90,12 +90,17 @@ func (e *Engine) sweep(c *Config) {
 }
 
 // Retain forgets the owed reloads of bundles that the settings do not have, or
-// that have no reload command any more.
+// that have no reload command any more; and failures for which no host waits.
 func (e *Engine) Retain(bundles []Config) {
-	reloads := map[string]bool{}
+	reloads, rolling := map[string]bool{}, map[string]bool{}
 	for i := range bundles {
 		if r := bundles[i].Reload; r != nil && r.Command.Set() {
-			reloads[bundles[i].Name] = true
+			reloads[bundles[i].Name], rolling[bundles[i].Name] = true, r.Rolling != nil
+		}
+	}
+	for name, h := range e.halts.all() {
+		if !rolling[name] {
+			e.Halted(name, h)
 		}
 	}
 	for _, name := range e.owed.all() {
@@ -161,10 +166,8 @@ func (t *applying) finishFormer(ctx context.Context) error {
 		// The old files are back. The newest view decides what comes next.
 		t.Log.Warn("undid the change of a former process", "template", t.name, "err", refused)
 	}
-	if t.job.owed = t.owed.has(t.name); t.arrived {
-		t.reloads.join(t.job.key)
-		t.arrived = false
-	}
+	t.job.owed = t.owed.has(t.name)
+	t.rejoin()
 	return nil
 }
 
@@ -181,38 +184,19 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		return nil, t.tx.Commit()
 	}
 	if t.job.key != "" {
-		if err := t.owed.add(t.name); err != nil {
+		if err := t.owed.add(t.name, !r.New); err != nil {
 			return nil, again(fail(stageSwap, time.Second, err))
 		}
 		t.job.owed = true
 	}
-	wait, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	_, err = t.permit(wait, func() {
-		if r.New {
-			cancel(errHalted)
-		}
-	})
-	halted := err != nil && ctx.Err() == nil && errors.Is(context.Cause(wait), errHalted)
-	switch {
-	case halted: // The program reads the old files again, without a permit.
-		t.reloads.join(t.job.key)
-		t.arrived = false
-	case err != nil:
-		return nil, again(err)
-	}
-	restore := t.restore()
+	var restore func(failed error) error
 	if r.New {
-		switch refused = t.refusedForLives(restore); {
-		case refused != nil:
-		case halted:
-			refused = errHalted
-		case t.job.Back:
-			refused = errGoesBack
-		default:
-			refused = t.checkFormer(ctx)
+		halted, err := t.permitFormer(ctx)
+		if err != nil {
+			return nil, again(err)
 		}
-		if refused != nil {
+		restore = t.restore()
+		if refused = t.refuse(ctx, restore, halted); refused != nil {
 			if ctx.Err() != nil {
 				return nil, again(refused)
 			}
@@ -223,8 +207,6 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 			}
 			restore = nil
 		}
-	} else {
-		restore = nil
 	}
 	err = t.afterSwap(ctx, restore)
 	if ctx.Err() != nil || errors.Is(err, files.ErrNotRestored) {
@@ -233,9 +215,65 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	return errors.Join(refused, err), nil
 }
 
+// permitFormer takes the permit for a former change whose new files are in place. The
+// program reads old files again without one: with a halt, or when the former process
+// has put them back.
+func (t *applying) permitFormer(ctx context.Context) (halted bool, err error) { //nolint:nonamedreturns // says what the bool is.
+	wait, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	_, err = t.permit(wait, func() { cancel(errHalted) })
+	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(wait), errHalted) {
+		return false, err
+	}
+	t.rejoin()
+	return true, nil
+}
+
+// refuse says why a former change whose new files are in place is taken back; nil: it
+// is not.
+func (t *applying) refuse(ctx context.Context, restore func(failed error) error, halted bool) error {
+	err := t.refusedForLives(restore)
+	switch {
+	case err != nil:
+	case halted:
+		return errHalted
+	case t.job.Back:
+		return errGoesBack
+	default:
+		err = t.checkFormer(ctx)
+	}
+	if ctx.Err() == nil {
+		t.halt(err)
+	}
+	return err
+}
+
+// readRestored makes the program read old files that came back when nothing has read
+// them yet. A host with a rolling reload does not wait for a permit, or for the end of
+// a halt, to go back. A failure shows as reload-failed; the newest version may mend it.
+func (t *applying) readRestored(ctx context.Context) {
+	r := t.job.Bundle.Config.Reload
+	if r == nil || r.Rolling == nil || t.job.Mode == ModeCached || !t.owed.restored(t.name) {
+		return
+	}
+	if err := t.reload(ctx, nil); err != nil {
+		t.Log.Warn("the program has not read the old files yet", "template", t.name, "err", err)
+	}
+	t.job.owed = t.owed.has(t.name)
+	t.rejoin()
+}
+
+// rejoin announces another reload after one that has run.
+func (t *applying) rejoin() {
+	if t.arrived {
+		t.reloads.join(t.job.key)
+		t.arrived = false
+	}
+}
+
 // refusedForLives says why a change whose reload ended too many processes is taken
 // back; nil: it is not, or the settings say that its files stay.
-func (t *applying) refusedForLives(restore func() error) error {
+func (t *applying) refusedForLives(restore func(failed error) error) error {
 	refused := t.lives.err(t.name, t.content())
 	if refused == nil || restore == nil {
 		return nil

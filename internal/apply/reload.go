@@ -26,7 +26,7 @@ type reloadRequest struct {
 	digest  string           // of the files that are in place
 	repair  bool             // they are as before, after somebody else changed them
 	// restore puts the old files back; nil when there is nothing to restore.
-	restore func() error
+	restore func(failed error) error
 	done    chan error // size 1: the result
 }
 

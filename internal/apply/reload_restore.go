@@ -23,7 +23,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 			again = append(again, req)
 			continue
 		}
-		if err := req.restore(); err != nil {
+		if err := req.restore(first); err != nil {
 			failed[req] = &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", first, req.bundle, err), stuck: true}
 			continue
 		}

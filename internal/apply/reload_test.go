@@ -42,7 +42,7 @@ func newReloadBed() *reloadBed {
 }
 
 // ask asks for a reload as an apply does.
-func (b *reloadBed) ask(ctx context.Context, cfg *ReloadConfig, restore func() error, args ...string) chan error {
+func (b *reloadBed) ask(ctx context.Context, cfg *ReloadConfig, restore func(error) error, args ...string) chan error {
 	r := &reloadRequest{bundle: "b", cfg: cfg, lists: [][]string{args}, restore: restore, done: make(chan error, 1)}
 	b.arrive(ctx, "q", r)
 	return r.done
@@ -97,7 +97,7 @@ func TestReloads_RetriesThenRestoresAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cfg := newReloadBed(), &ReloadConfig{Retry: 2}
 		restored := 0
-		restore := func() error { restored++; return nil }
+		restore := func(error) error { restored++; return nil }
 		b.run = func([]string) error {
 			if restored == 0 {
 				return errors.New("refused")

@@ -40,7 +40,7 @@ func (t *applying) use(ctx context.Context) error {
 // afterSwap makes the program read the files in place, and ends the change:
 // reload, and for a rolling one the pause and the post_check. When one fails
 // and restore is not nil, the old files come back and the program reads them.
-func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
+func (t *applying) afterSwap(ctx context.Context, restore func(failed error) error) error {
 	err := t.reload(ctx, restore)
 	restored, isRestored := errors.AsType[*restoredError](err)
 	if err == nil {
@@ -55,9 +55,7 @@ func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
 		t.tx.Keep()
 		return err
 	}
-	if err != nil {
-		t.failed = err
-	}
+	t.halt(err)
 	if isRestored {
 		if restored.stuck {
 			t.Conds.Open("restore-failed", t.name, err.Error())
@@ -78,7 +76,7 @@ func (t *applying) afterSwap(ctx context.Context, restore func() error) error {
 // post_check.
 func (t *applying) settled(ctx context.Context) error {
 	r := t.job.Bundle.Config.Reload
-	if t.release == nil || r.Rolling == nil {
+	if t.release == nil || r.Rolling == nil || t.failed != nil {
 		return nil
 	}
 	if !pace.Sleep(ctx, r.Rolling.Pause) {
@@ -110,15 +108,14 @@ func (t *applying) postCheck(ctx context.Context) error {
 
 // back puts the old files back after a failed post_check, and has the program
 // read them.
-func (t *applying) back(ctx context.Context, failed error, restore func() error) *restoredError {
-	if err := t.owed.add(t.name); err != nil {
+func (t *applying) back(ctx context.Context, failed error, restore func(failed error) error) *restoredError {
+	if err := t.owed.add(t.name, false); err != nil {
 		return &restoredError{err: errors.Join(failed, err), stuck: true}
 	}
-	if err := restore(); err != nil {
+	if err := restore(failed); err != nil {
 		return &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", failed, t.name, err), stuck: true}
 	}
-	t.reloads.join(t.job.key)
-	t.arrived = false
+	t.rejoin()
 	if err := t.reload(ctx, nil); err != nil {
 		return &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", failed, err)}
 	}
@@ -135,7 +132,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 	}
 	defer release()
 	if t.job.key != "" {
-		if err := t.owed.add(t.name); err != nil {
+		if err := t.owed.add(t.name, false); err != nil {
 			// Without the note a reload could be lost: nothing is swapped.
 			return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
 		}
@@ -153,6 +150,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 			t.tx.Keep()
 			return err
 		}
+		t.halt(err)
 		back := t.tx.Restore()
 		if back != nil {
 			t.Conds.Open("restore-failed", t.name, back.Error())
@@ -175,15 +173,21 @@ func (t *applying) unowe() error {
 }
 
 // restore is what puts the old files back; nil when the settings say keep.
-func (t *applying) restore() func() error {
+func (t *applying) restore() func(failed error) error {
 	if r := t.job.Bundle.Config.Reload; r == nil || r.OnFailure == onFailureKeep {
 		return nil
 	}
-	return func() error { return t.tx.Restore() }
+	return func(failed error) error {
+		t.halt(failed)
+		if err := t.owed.add(t.name, true); err != nil {
+			t.Log.Warn("cannot note that the reload of old files is owed", "template", t.name, "err", err)
+		}
+		return t.tx.Restore()
+	}
 }
 
 // reload asks for the reload and waits for it.
-func (t *applying) reload(ctx context.Context, restore func() error) error {
+func (t *applying) reload(ctx context.Context, restore func(failed error) error) error {
 	if t.job.key == "" {
 		return nil
 	}

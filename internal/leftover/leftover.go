@@ -47,8 +47,10 @@ type Wanted struct {
 type Owner struct {
 	Session func(ctx context.Context) (*session.Session, error)
 	Present func() Settings
-	Guards  func(ctx context.Context, limit time.Duration) error // waits for the commands of a former process
-	Log     *slog.Logger
+	// First does what comes before a znode goes: the commands of a former process
+	// end, and the other hosts learn of its failures.
+	First func(ctx context.Context, s *session.Session) error
+	Log   *slog.Logger
 }
 
 // Sweeper deletes leftovers. It is safe for concurrent use.
@@ -183,9 +185,9 @@ func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Setti
 	if len(paths) == 0 {
 		return nil
 	}
-	// A candidate of a former process must not go before its commands have:
-	// another host would lead beside them.
-	if err := w.owner.Guards(ctx, s.Timeout()); err != nil {
+	// A candidate of a former process must not go before its commands have: another
+	// host would lead beside them. Nor may a permit go before the halt stands.
+	if err := w.owner.First(ctx, s); err != nil {
 		return err
 	}
 	return w.deleteAll(ctx, s, paths)

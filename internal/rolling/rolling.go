@@ -9,7 +9,8 @@
 //
 // Steps: take a lease; then in one transaction check that the lease is there and
 // that no halt is (create and delete it). Only then the host changes its files.
-// A host that fails creates the halt before it gives its lease back.
+// A host that fails notes that on its disk and puts its old files back. It creates the
+// halt before it gives its lease back, and after a crash before its session's leases go.
 //
 // Guaranteed: while sessions live, at most K hosts are between start and end.
 // After a halt no host starts. A newer version lifts no halt; only [Clear] does.
@@ -164,10 +165,10 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 	}
 }
 
-// Release gives the permit back. With an error it halts the bundle first, on all
+// Release gives the permit back. With a failure it halts the bundle first, on all
 // hosts. It tries that until ctx ends, over outages and in the session of the
 // moment: without the halt other hosts would put the same files in use.
-func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed error) error {
+func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed *Halt) error {
 	if failed == nil {
 		return p.giveBack(ctx)
 	}
@@ -188,14 +189,14 @@ func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*s
 }
 
 // halt tries once to halt the bundle.
-func (p *Permit) halt(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed error) error {
+func (p *Permit) halt(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed *Halt) error {
 	ctx, cancel := context.WithTimeout(ctx, p.s.Timeout())
 	defer cancel()
 	s, err := sessions(ctx)
 	if err != nil {
 		return err
 	}
-	return Stop(ctx, s, p.cfg, failed)
+	return Stop(ctx, s, *failed)
 }
 
 func (p *Permit) giveBack(ctx context.Context) error {
@@ -207,18 +208,27 @@ func (p *Permit) giveBack(ctx context.Context) error {
 	return nil // The lease ran out in an outage. Its znode goes all the same.
 }
 
-// Stop halts a bundle on all hosts. A halt that stands already is as good.
-func Stop(ctx context.Context, s *session.Session, cfg Config, failed error) error {
-	reason := failed.Error()
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "")
+// Stop halts a bundle on all hosts. A halt that stands already is as good. A halt that
+// somebody has lifted is not made again.
+func Stop(ctx context.Context, s *session.Session, h Halt) error {
+	if len(h.Reason) > maxReason {
+		h.Reason = strings.ToValidUTF8(h.Reason[:maxReason], "")
 	}
-	data, err := json.Marshal(Halt{Bundle: cfg.Bundle, Host: cfg.Agent, Reason: reason, Time: time.Now().UTC()})
+	data, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
 	for {
-		_, _, err = s.Create(ctx, path(cfg.Bundle)+haltEnd, data, session.Persistent)
+		lifted, err := Past(ctx, s)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(lifted, func(l Lifted) bool {
+			return l.Bundle == h.Bundle && l.Host == h.Host && l.Time.Equal(h.Time)
+		}) {
+			return nil
+		}
+		_, _, err = s.Create(ctx, path(h.Bundle)+haltEnd, data, session.Persistent)
 		switch {
 		case errors.Is(err, session.ErrNodeExists):
 			return nil

@@ -55,7 +55,12 @@ func only(s *session.Session) func(context.Context) (*session.Session, error) {
 	return func(context.Context) (*session.Session, error) { return s, s.Context().Err() }
 }
 
-func (b *bed) release(p *Permit, failed error) {
+// failure is a halt of the bundle web by a host.
+func failure(host, reason string) *Halt {
+	return &Halt{Bundle: "web", Host: host, Reason: reason, Time: time.Now().UTC()}
+}
+
+func (b *bed) release(p *Permit, failed *Halt) {
 	b.t.Helper()
 	if err := p.Release(b.t.Context(), only(p.s), failed); err != nil {
 		b.t.Fatal(err)
@@ -72,7 +77,7 @@ func TestAcquire_HaltStopsEveryStart(t *testing.T) {
 			host := fmt.Sprintf("h%d", i)
 			hosts = append(hosts, b.begin(t.Context(), b.dial(host), host, "1"))
 		}
-		b.release(<-hosts[0], errors.New("the port does not answer"))
+		b.release(<-hosts[0], failure("h0", "the port does not answer"))
 		time.Sleep(time.Hour)
 		for i, h := range hosts[1:] {
 			if len(h) > 0 {
@@ -108,7 +113,7 @@ func TestStart_HaltBetweenTheLookAndTheLease(t *testing.T) {
 		s := b.dial("h1")
 		first := <-b.begin(t.Context(), b.dial("h0"), "h0", "1")
 		second := b.begin(t.Context(), s, "h1", "1")
-		if err := Stop(t.Context(), s, Config{Agent: "h9", Bundle: "web"}, errors.New("bad")); err != nil {
+		if err := Stop(t.Context(), s, *failure("h9", "bad")); err != nil {
 			t.Fatal(err)
 		}
 		b.release(first, nil)
@@ -214,7 +219,7 @@ func TestRelease_HaltsAfterAnOutage(t *testing.T) {
 				released := make(chan error, 1)
 				go func() {
 					time.Sleep(time.Minute)
-					released <- first.Release(ctx, m.Session, errors.New("the port does not answer"))
+					released <- first.Release(ctx, m.Session, failure("h0", "the port does not answer"))
 				}()
 				outage(b.srv)
 				time.Sleep(time.Minute)
@@ -249,7 +254,8 @@ func TestClear_KeepsWho(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range maxLifted + 5 {
-				if err := Stop(t.Context(), desk, Config{Agent: "h1", Bundle: "web"}, fmt.Errorf("exit status %d", i)); err != nil {
+				time.Sleep(time.Second)
+				if err := Stop(t.Context(), desk, *failure("h1", fmt.Sprint("exit status ", i))); err != nil {
 					t.Fatal(err)
 				}
 				if i == maxLifted {
@@ -273,4 +279,28 @@ func TestClear_KeepsWho(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStop_NotAfterItWasLifted: a host was killed between its halt and its note of it,
+// and tells of its failure again after somebody lifted the halt.
+func TestStop_NotAfterItWasLifted(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		s := b.dial("h1")
+		if err := s.CreateParents(t.Context(), path("web")); err != nil {
+			t.Fatal(err)
+		}
+		h := failure("h1", "bad")
+		for _, step := range []func() error{
+			func() error { return Stop(t.Context(), s, *h) },
+			func() error { return Clear(t.Context(), s, "web", "ann") },
+			func() error { return Stop(t.Context(), s, *h) },
+		} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if halts, err := Halts(t.Context(), s); err != nil || len(halts) > 0 {
+			t.Errorf("got %v, %v", halts, err)
+		}
+	})
 }
