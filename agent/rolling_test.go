@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/session"
 )
 
 // TestRollout_NeedsAndLeavesNoRollingHalt: a bundle has a rolling reload. A
@@ -120,28 +121,20 @@ func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
 	}
 
 	s, _, _ := b.publisher(w, "/config/web")
-	waits, halts := make(chan struct{}), make(chan *rolling.Halt, 2)
-	go func() {
-		defer close(waits)
-		other := rolling.Config{Agent: "other", Bundle: "out", Permits: "1", Halted: func(h *rolling.Halt) { halts <- h }}
-		if _, err := rolling.Acquire(t.Context(), s, other); err == nil {
-			t.Error("another host starts, although this one has failed")
-		}
-	}()
-	if h := <-halts; h != nil {
-		t.Errorf("halted early: %+v", h)
-	}
 	a := b.start(c)
-	select {
-	case <-waits:
-	case h := <-halts:
-		if h == nil || h.Host != c.ID || h.Reason != "no answer" {
-			t.Errorf("got %+v", h)
-		}
-	case <-time.After(patience):
-		t.Error("the others are not halted")
-	}
 	eventually(t, "the note to go", func() bool { return len(a.engine.Halts()) == 0 })
-	_ = s.Close()
-	<-waits
+	var leases session.Stat
+	eventually(t, "the permit to go", func() bool {
+		var names []string
+		names, leases, err = s.Children(t.Context(), rolling.Root+"/out/leases")
+		return err == nil && len(names) == 0
+	})
+	_, halt, err := s.Get(t.Context(), rolling.Root+"/out-halt")
+	if err != nil || halt.Czxid > leases.Pzxid {
+		t.Errorf("the halt came with change %#x, the permit went with change %#x, %v", halt.Czxid, leases.Pzxid, err)
+	}
+	halts, err := rolling.Halts(t.Context(), s)
+	if err != nil || len(halts) != 1 || halts[0].Host != c.ID || halts[0].Reason != "no answer" {
+		t.Errorf("got %+v, %v", halts, err)
+	}
 }
