@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,9 +11,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// saveEvery is how long applies may go on before their view is kept; saving
-// costs as much as the whole view is large. A slow disk makes it longer, up to
-// saveAtMost.
+// saveEvery is how long applies may go on before their view is kept. A slow disk makes
+// it longer, up to saveAtMost.
 const (
 	saveEvery  = 2 * time.Second
 	saveAtMost = 30 * time.Second
@@ -26,21 +24,21 @@ type lastGoodSaver struct {
 	a    *Agent
 	wake chan struct{} // size 1: something was published
 
-	mu    sync.Mutex // mu guards saved.
-	saved view.View
+	mu   sync.Mutex // mu guards kept.
+	kept *lastgood.Keeper
 
 	ready atomic.Bool // the status line is to be shown
 	line  string      // as it is shown; only the goroutine of run touches it
 }
 
 func newLastGoodSaver(a *Agent) *lastGoodSaver {
-	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1)}
+	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1), kept: lastgood.NewKeeper(a.first.StateDir)}
 }
 
 // run saves after changes, not more often than saveEvery. Saving takes a twentieth of
 // the time at most, unless one save takes more than a twentieth of saveAtMost. The first
-// view is saved at once, and each later one at a random moment: a version changes the
-// views of all agents of a host together, and their files are in place before they save.
+// view is saved at once, and each later one late: a version changes the views of all
+// agents of a host together, and their files come before what they save.
 func (s *lastGoodSaver) run(ctx context.Context) {
 	for {
 		select {
@@ -49,22 +47,24 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.tell()
-		if s.kept() && !pace.Sleep(ctx, rand.N(saveEvery)) { //nolint:gosec // chance, no secret.
+		woken := time.Now()
+		if s.any() && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
 		}
 		began := time.Now()
 		s.flush()
-		if !pace.Sleep(ctx, min(max(saveEvery, 20*time.Since(began)), saveAtMost)) {
+		rest := max(saveEvery-time.Since(woken), 20*time.Since(began))
+		if !pace.Sleep(ctx, min(rest, saveAtMost)) {
 			return
 		}
 	}
 }
 
-// kept reports whether a view was saved.
-func (s *lastGoodSaver) kept() bool {
+// any reports whether a view was saved.
+func (s *lastGoodSaver) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.saved.Sources()) > 0
+	return len(s.kept.Kept().Sources()) > 0
 }
 
 // tell shows a new status line.
@@ -92,13 +92,12 @@ func (s *lastGoodSaver) flush() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sameSources(s.saved, snap.view) {
+	if sameSources(s.kept.Kept(), snap.view) {
 		return
 	}
-	err := lastgood.Save(s.a.first.StateDir, lastgood.Of(snap.view, nil))
+	err := s.kept.Save(snap.view)
 	s.a.conds.Set("last-good-not-saved", "", err)
 	if err == nil {
-		s.saved = snap.view
 		s.a.conds.Close("last-good-damaged", "")
 	}
 }

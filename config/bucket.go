@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,16 +33,36 @@ var errBucket = errors.New("malformed bucket")
 // length of the key (uvarint), key, size of the value (uvarint), kind (a byte),
 // digest (32 bytes).
 func encodeBucket(entries []entry) []byte {
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.key, b.key) })
+	sortBucket(entries)
 	var buf []byte
-	for _, e := range entries {
-		buf = binary.AppendUvarint(buf, uint64(len(e.key)))
-		buf = append(buf, e.key...)
-		buf = binary.AppendUvarint(buf, uint64(e.size)) //nolint:gosec // a length is never negative
-		buf = append(buf, e.kind)
-		buf = append(buf, e.sum[:]...)
+	for i := range entries {
+		buf = entries[i].append(buf)
 	}
 	return buf
+}
+
+func sortBucket(entries []entry) {
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.key, b.key) })
+}
+
+func (e *entry) append(buf []byte) []byte {
+	buf = binary.AppendUvarint(buf, uint64(len(e.key)))
+	buf = append(buf, e.key...)
+	buf = binary.AppendUvarint(buf, uint64(e.size)) //nolint:gosec // a length is never negative
+	buf = append(buf, e.kind)
+	return append(buf, e.sum[:]...)
+}
+
+// bucketDigest returns the digest of the object of a bucket whose entries are in
+// order.
+func bucketDigest(entries []entry) digest {
+	h := sha256.New()
+	var buf []byte
+	for i := range entries {
+		buf = entries[i].append(buf[:0])
+		h.Write(buf)
+	}
+	return digest(h.Sum(nil))
 }
 
 // decodeBucket is the inverse of encodeBucket. The data is untrusted, so it checks

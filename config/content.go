@@ -87,6 +87,7 @@ func load(ctx context.Context, s *session.Session, root string, n int64, prev *c
 		return nil, err
 	}
 	if prev != nil && prev.sum == m.sum {
+		m.Count, m.Size = prev.Count, prev.Size // which were counted
 		return &content{manifest: *m, lists: prev.lists, keys: prev.keys}, nil
 	}
 	l := &loader{s: s, root: root, prev: prev, next: &content{manifest: *m}}

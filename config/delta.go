@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -122,45 +122,47 @@ func (c *content) apply(d *Delta, number int64, want digest) (*content, error) {
 // rebuild makes the buckets of c from those of prev: those of touched keys, or
 // all when their number changes.
 func (c *content) rebuild(prev *content, touched map[string]*entry) {
-	c.Bits = bucketBits(c.Count)
+	c.Bits, c.Size = bucketBits(c.Count), prev.Size
 	dirty := map[int]bool{}
 	if c.Bits == prev.Bits {
 		c.lists, c.buckets = slices.Clone(prev.lists), slices.Clone(prev.buckets)
-		for key := range touched {
-			n := bucketOf(key, c.Bits)
-			if !dirty[n] {
-				dirty[n] = true
-				c.lists[n] = slices.Clone(prev.lists[n])
-			}
-			c.lists[n] = slices.DeleteFunc(c.lists[n], func(e entry) bool { return e.key == key })
-		}
 	} else {
 		c.lists, c.buckets = make([][]entry, 1<<c.Bits), make([]digest, 1<<c.Bits)
 		for _, list := range prev.lists {
 			for _, e := range list {
-				if _, ok := touched[e.key]; !ok {
-					n := bucketOf(e.key, c.Bits)
-					c.lists[n] = append(c.lists[n], e)
-				}
+				n := bucketOf(e.key, c.Bits)
+				c.lists[n] = append(c.lists[n], e)
 			}
 		}
 		for n := range c.lists {
 			dirty[n] = true
+			sortBucket(c.lists[n])
 		}
 	}
-	for _, e := range touched {
+	for key, e := range touched {
+		n := bucketOf(key, c.Bits)
+		if !dirty[n] {
+			dirty[n] = true
+			c.lists[n] = append(make([]entry, 0, len(c.lists[n])+1), c.lists[n]...)
+		}
+		i, ok := slices.BinarySearchFunc(c.lists[n], key, func(e entry, key string) int { return strings.Compare(e.key, key) })
+		if ok {
+			c.Size -= c.lists[n][i].size
+		}
+		switch {
+		case e == nil && ok:
+			c.lists[n] = slices.Delete(c.lists[n], i, i+1)
+		case e != nil && ok:
+			c.lists[n][i] = *e
+		case e != nil:
+			c.lists[n] = slices.Insert(c.lists[n], i, *e)
+		}
 		if e != nil {
-			n := bucketOf(e.key, c.Bits)
-			c.lists[n] = append(c.lists[n], *e)
-		}
-	}
-	for n := range maps.Keys(dirty) {
-		c.buckets[n] = digestOf(encodeBucket(c.lists[n])) // which sorts the list
-	}
-	c.sum = treeDigest(c.Bits, c.buckets)
-	for _, list := range c.lists {
-		for _, e := range list {
 			c.Size += e.size
 		}
 	}
+	for n := range dirty {
+		c.buckets[n] = bucketDigest(c.lists[n])
+	}
+	c.sum = treeDigest(c.Bits, c.buckets)
 }

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -52,9 +52,9 @@ const maxError = 1024
 // report. If another client deletes it, Run creates it again. Run waits for a znode
 // of another session of the same agent and never deletes it.
 //
-// A report that a version is in use is written after a random delay, up to a second
-// or, in a large fleet, a millisecond per host. All other reports are written at
-// once. Nothing relies on a timely report.
+// A report that a version is in use is written after a quarter of a second and a random
+// delay, up to a second or, in a large fleet, a millisecond per host. All other reports
+// are written at once. Nothing relies on a timely report.
 type Subscriber struct {
 	cfg    SubscriberConfig
 	log    *slog.Logger
@@ -108,7 +108,7 @@ func (b *Subscriber) delay() time.Duration {
 	if b.now.State != StateOK || !b.owned {
 		return 0
 	}
-	return rand.N(max(time.Second, time.Duration(b.hosts)*time.Millisecond)) //nolint:gosec // It spreads load and is no secret.
+	return pace.Late(max(time.Second, time.Duration(b.hosts)*time.Millisecond))
 }
 
 // Owned reports whether this session owns the znode. The channel is closed when

@@ -3,19 +3,19 @@ package e2e
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // dnsAddress is an address of the loopback that no other process of this kind
@@ -103,13 +103,12 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 	// The last known good view is written once things have settled; then
 	// ZooKeeper goes, and the agent is killed and started again.
 	eventually(t, "the last good view to be saved", func() bool {
-		var saved strings.Builder
-		_ = filepath.WalkDir(a.path("state/lastgood"), func(path string, _ fs.DirEntry, _ error) error {
-			data, _ := os.ReadFile(path)
-			saved.Write(data)
-			return nil
-		})
-		return strings.Contains(saved.String(), "10.0.0.1") && !strings.Contains(saved.String(), "10.0.0.2")
+		kept, err := lastgood.Load(a.path("state"))
+		if err != nil || kept == nil {
+			return false
+		}
+		i := slices.IndexFunc(kept.Groups, func(g *view.Group) bool { return g.Name == "api" })
+		return i >= 0 && len(kept.Groups[i].Members) == 1 && kept.Groups[i].Members[0].Host == "10.0.0.1"
 	})
 	zk.Stop(t)
 	a.signal(t, syscall.SIGKILL)

@@ -135,15 +135,18 @@ func (r *Record) File(name string) (string, int64) {
 // versions that the host knows.
 func (r Record) knowsMore(than Record) bool {
 	more := false
-	configs := maps.Clone(r.Configs)
-	for name, use := range configs {
-		known := than.Configs[name].Known
-		more = more || use.Known != known
-		use.Known = known
-		configs[name] = use
+	for name, use := range r.Configs {
+		old := than.Configs[name]
+		more = more || use.Known != old.Known
+		if use.Known = old.Known; use != old {
+			return false
+		}
 	}
-	r.Configs = configs
-	return more && string(r.encode()) == string(than.encode())
+	if !more || len(r.Configs) != len(than.Configs) {
+		return false
+	}
+	r.Configs = than.Configs
+	return string(r.encode()) == string(than.encode())
 }
 
 // Reads keeps the newest version of a config that a host has read. It is safe for

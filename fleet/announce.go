@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -97,8 +98,8 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 }
 
 // keep writes changes of the record. It writes a worse health at once. It folds all
-// other changes and writes them at a random moment within spread, because a publish
-// changes the record of every host. A record that only knows a newer version waits
+// other changes and writes them late, at a random moment within spread, because a
+// publish changes the record of every host. A record that only knows a newer version waits
 // longer: the host will use that version soon.
 func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.Node, record Record, spread time.Duration, ended <-chan error) error {
 	written := string(record.encode())
@@ -113,7 +114,7 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 		case <-a.cfg.Changed:
 		}
 		began := time.Now()
-		timer := time.NewTimer(rand.N(spread)) //nolint:gosec // chance, no secret.
+		timer := time.NewTimer(pace.Late(spread))
 		for due := false; !due; {
 			if a.cfg.Health().Rank() < record.Health.Rank() {
 				break

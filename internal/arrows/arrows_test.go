@@ -53,11 +53,11 @@ var allowed = map[string][]string{
 	"session/kerberos":     {"session"},
 	"recipe":               {"session"},
 	"internal/mirror":      {"session"},
-	"config":               {"view", "session", "internal/mirror", "recipe"},
+	"config":               {"view", "session", "internal/mirror", "internal/pace", "recipe"},
 	"registry":             {"view", "session", "recipe", "internal/files"},
 	"election":             {"view", "session", "recipe"},
 	"template":             {"view"},
-	"fleet":                {"view", "session", "recipe", "config", "election", "internal/mirror"},
+	"fleet":                {"view", "session", "recipe", "config", "election", "internal/mirror", "internal/pace"},
 	"internal/rolling":     {"session", "recipe", "internal/files", "internal/pace"},
 	"internal/web": {
 		"internal/rolling", "internal/blame", "internal/program",

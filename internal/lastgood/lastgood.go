@@ -1,6 +1,9 @@
 // Package lastgood keeps the views that an agent has applied, for a start without
-// ZooKeeper. A file is read only when its checksum holds; the newest that is
-// sound counts.
+// ZooKeeper.
+//
+// A file begins with a whole view; each later line is what the next view changes. So
+// a change costs what has changed, not the whole view. Each line has a checksum.
+// The newest view counts whose file is sound up to it.
 package lastgood
 
 import (
@@ -11,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,47 +26,31 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// viewsKept is how many last known good views are kept.
-const viewsKept = 5
+// filesKept is how many files are kept.
+const filesKept = 5
+
+// changesAtLeast is how many bytes of changes a file may hold, however small the
+// view is with which it begins. A file of a larger view may double.
+const changesAtLeast = 64 << 10
 
 const magic = "zkagent-lastgood 1 "
 
-// View is a view that was applied, and what was rendered from it.
+// View is a view that was applied, or what one changes in the view before it.
 type View struct {
-	Saved  time.Time         `json:"saved"`
-	Trees  []savedTree       `json:"trees,omitempty"`
-	Groups []*view.Group     `json:"groups,omitempty"`
-	Sets   []*view.Groups    `json:"sets,omitempty"`
-	Files  map[string]string `json:"files,omitempty"` // destination -> sha256 of what was written
+	Saved  time.Time      `json:"saved"`
+	Trees  []savedTree    `json:"trees,omitempty"`
+	Groups []*view.Group  `json:"groups,omitempty"`
+	Sets   []*view.Groups `json:"sets,omitempty"`
 }
 
-// savedTree is a config tree with its keys.
+// savedTree is a config tree with its keys, or with those that have changed.
 type savedTree struct {
 	Tree view.Tree         `json:"tree"`
 	Keys map[string][]byte `json:"keys"`
+	Gone []string          `json:"gone,omitempty"`
 }
 
-// Of takes what can be kept out of a view. Who leads is not kept:
-// it is not true any more when it is read.
-func Of(v view.View, files map[string]string) *View {
-	g := &View{Saved: time.Now().UTC(), Files: files}
-	for _, s := range v.Sources() {
-		switch u := v.Get(s).(type) {
-		case *view.Tree:
-			keys := make(map[string][]byte, u.Len())
-			u.Walk("", func(p string, k view.Key) bool { keys[p] = k.Value; return true })
-			t := view.Tree{Name: u.Name, Path: u.Path, Generation: u.Generation, Layout: u.Layout, Digest: u.Digest, Last: u.Last}
-			g.Trees = append(g.Trees, savedTree{t, keys})
-		case *view.Group:
-			g.Groups = append(g.Groups, u)
-		case *view.Groups:
-			g.Sets = append(g.Sets, u)
-		}
-	}
-	return g
-}
-
-// Updates returns the views as updates.
+// Updates returns the view as updates.
 func (g *View) Updates() []view.Update {
 	var us []view.Update
 	for _, t := range g.Trees {
@@ -77,36 +65,168 @@ func (g *View) Updates() []view.Update {
 	return us
 }
 
-func directory(stateDir string) string { return filepath.Join(stateDir, "lastgood") }
+// add takes in what the next view changes.
+func (g *View) add(step *View) {
+	g.Saved = step.Saved
+	for _, t := range step.Trees {
+		old := g.tree(t.Tree.Name)
+		old.Tree = t.Tree
+		for _, key := range t.Gone {
+			delete(old.Keys, key)
+		}
+		maps.Copy(old.Keys, t.Keys)
+	}
+	for _, x := range step.Groups {
+		g.Groups = append(slices.DeleteFunc(g.Groups, func(old *view.Group) bool { return old.Name == x.Name }), x)
+	}
+	for _, x := range step.Sets {
+		g.Sets = append(slices.DeleteFunc(g.Sets, func(old *view.Groups) bool { return old.Name == x.Name }), x)
+	}
+}
 
-// Save writes a new file and removes the oldest beyond the five. Without a state
-// directory it keeps nothing.
-func Save(stateDir string, g *View) error {
-	if stateDir == "" {
+// tree returns the tree of a name, an empty one if there is none.
+func (g *View) tree(name string) *savedTree {
+	i := slices.IndexFunc(g.Trees, func(t savedTree) bool { return t.Tree.Name == name })
+	if i < 0 {
+		i = len(g.Trees)
+		g.Trees = append(g.Trees, savedTree{})
+	}
+	if t := &g.Trees[i]; t.Keys == nil {
+		t.Keys = map[string][]byte{}
+	}
+	return &g.Trees[i]
+}
+
+// Keeper keeps the views of one process. It is not safe for concurrent use.
+type Keeper struct {
+	stateDir string
+
+	last view.View // as kept
+	name string    // the file that ends with it
+	size int64     // of that file
+	room int64     // for changes in it
+}
+
+// NewKeeper returns the keeper of a state directory; without one it keeps nothing.
+func NewKeeper(stateDir string) *Keeper { return &Keeper{stateDir: stateDir} }
+
+// Kept returns the view that was kept last.
+func (k *Keeper) Kept() view.View { return k.last }
+
+// Save keeps a view durably. It does not keep who leads: that is no longer true when
+// it is read.
+func (k *Keeper) Save(v view.View) error {
+	if k.stateDir == "" {
 		return nil
 	}
-	dir := directory(stateDir)
-	body, err := json.Marshal(g)
+	if step := changes(k.last, v, k.room); step != nil {
+		line, err := seal(step)
+		if err != nil {
+			return err
+		}
+		if n := int64(len(line)); n <= k.room && files.Append(k.name, k.size, line) == nil {
+			k.last, k.size, k.room = v, k.size+n, k.room-n
+			return nil
+		}
+	}
+	return k.whole(v)
+}
+
+// whole writes the view into a new file and removes the oldest beyond the five.
+func (k *Keeper) whole(v view.View) error {
+	line, err := seal(changes(view.View{}, v, -1))
 	if err != nil {
 		return err
 	}
-	names := Files(stateDir)
+	names := Files(k.stateDir)
 	seq := 1
 	if len(names) > 0 {
 		seq = sequence(names[0]) + 1
 	}
-	sum := sha256.Sum256(body)
-	data := append([]byte(magic+hex.EncodeToString(sum[:])+"\n"), body...)
-	if err := files.Save(filepath.Join(dir, fmt.Sprintf("view-%09d", seq)), data); err != nil {
+	name := filepath.Join(directory(k.stateDir), fmt.Sprintf("view-%09d", seq))
+	if err := files.Save(name, line); err != nil {
 		return fmt.Errorf("save last known good: %w", err)
 	}
+	k.last, k.name, k.size = v, name, int64(len(line))
+	k.room = max(k.size, changesAtLeast)
 	for i, n := range names {
-		if i >= viewsKept-1 {
+		if i >= filesKept-1 {
 			_ = os.Remove(n)
 		}
 	}
 	return nil
 }
+
+// changes returns what v changes in a view with the same sources; all of v when that
+// view is empty. nil: the sources differ, or it would be more than limit bytes. A
+// negative limit is none.
+func changes(from, v view.View, limit int64) *View {
+	g := &View{Saved: time.Now().UTC()}
+	size := int64(0)
+	was, all := keptSources(from), keptSources(v)
+	if len(was) > 0 && !slices.Equal(was, all) || len(was) == 0 && limit >= 0 {
+		return nil
+	}
+	for _, s := range all {
+		old := from.Get(s)
+		if v.Get(s) == old {
+			continue
+		}
+		switch u := v.Get(s).(type) {
+		case *view.Tree:
+			t := savedTree{
+				Tree: view.Tree{Name: u.Name, Path: u.Path, Generation: u.Generation, Layout: u.Layout, Digest: u.Digest, Last: u.Last},
+				Keys: map[string][]byte{},
+			}
+			var keys *view.Keys
+			if o, ok := old.(*view.Tree); ok {
+				keys = o.Keys()
+			}
+			keys.Diff(u.Keys(), func(path string, _, now *view.Key) {
+				size += int64(len(path))
+				if now == nil {
+					t.Gone = append(t.Gone, path)
+					return
+				}
+				if size += int64(len(now.Value)); limit < 0 || size <= limit {
+					t.Keys[path] = now.Value
+				}
+			})
+			g.Trees = append(g.Trees, t)
+		case *view.Group:
+			g.Groups = append(g.Groups, u)
+		case *view.Groups:
+			g.Sets = append(g.Sets, u)
+		}
+	}
+	if limit >= 0 && size > limit {
+		return nil
+	}
+	return g
+}
+
+// keptSources lists the sources of a view that are kept, in order.
+func keptSources(v view.View) []view.Source {
+	return slices.DeleteFunc(v.Sources(), func(s view.Source) bool { return s.Kind == view.KindElection })
+}
+
+// seal returns the line of a view or of changes. The first line of a file and the
+// later ones look alike: magic, checksum, line feed, JSON, line feed.
+func seal(g *View) ([]byte, error) {
+	body, err := json.Marshal(g)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	line := make([]byte, 0, len(magic)+2*len(sum)+2+len(body))
+	line = append(line, magic...)
+	line = hex.AppendEncode(line, sum[:])
+	line = append(line, '\n')
+	line = append(line, body...)
+	return append(line, '\n'), nil
+}
+
+func directory(stateDir string) string { return filepath.Join(stateDir, "lastgood") }
 
 // Files lists the kept files, newest first.
 func Files(stateDir string) []string {
@@ -120,8 +240,8 @@ func sequence(name string) int {
 	return n
 }
 
-// Load reads the newest file of the state directory whose checksum
-// holds; nil without an error when there is none.
+// Load reads the newest file of the state directory that begins with a sound view;
+// nil without an error when there is none.
 func Load(stateDir string) (*View, error) {
 	if stateDir == "" {
 		return nil, nil //nolint:nilnil // nothing kept is not an error.
@@ -142,19 +262,34 @@ func Load(stateDir string) (*View, error) {
 	return nil, errors.Join(errs...)
 }
 
-// Decode reads a file; it checks the sum before it believes a byte.
+// Decode reads a file. Changes that are not whole, as a power loss leaves them, and
+// what follows them, do not count.
 func Decode(data []byte) (*View, error) {
-	head, body, ok := bytes.Cut(data, []byte("\n"))
+	g, rest, err := openSealed(data)
+	if err != nil {
+		return nil, err
+	}
+	for step, rest, err := openSealed(rest); err == nil; step, rest, err = openSealed(rest) {
+		g.add(step)
+	}
+	return g, nil
+}
+
+// openSealed reads the first view of data; it checks the sum before it believes a byte. It
+// returns what follows.
+func openSealed(data []byte) (*View, []byte, error) {
+	head, rest, ok := bytes.Cut(data, []byte("\n"))
 	want, found := strings.CutPrefix(string(head), magic)
 	if !ok || !found {
-		return nil, errors.New("not a last known good file")
+		return nil, nil, errors.New("not a last known good file")
 	}
+	body, rest, _ := bytes.Cut(rest, []byte("\n"))
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != want {
-		return nil, errors.New("checksum does not match")
+		return nil, nil, errors.New("checksum does not match")
 	}
 	g := new(View)
 	if err := json.Unmarshal(body, g); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return g, nil
+	return g, rest, nil
 }

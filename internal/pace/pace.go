@@ -20,6 +20,14 @@ func Backoff(n int, first, limit time.Duration) time.Duration {
 // Jitter is a random delay below d.
 func Jitter(d time.Duration) time.Duration { return rand.N(d) } //nolint:gosec // chance, no secret.
 
+// urgent is the time that belongs to what may not be late.
+const urgent = 250 * time.Millisecond
+
+// Late is a random delay below d, and a quarter of a second before that. It is for what
+// may be late: a change reaches many hosts, and the agents of one host, at one moment,
+// and what they do for it comes first.
+func Late(d time.Duration) time.Duration { return urgent + rand.N(d) } //nolint:gosec // chance, no secret.
+
 // Sleep waits for d or the end of the context. It reports whether d passed.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {

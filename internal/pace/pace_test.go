@@ -18,3 +18,12 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// TestLate wants what may be late after what may not, and all of it in time.
+func TestLate(t *testing.T) {
+	for range 1000 {
+		if d := Late(time.Second); d < urgent || d >= urgent+time.Second {
+			t.Fatalf("got %v", d)
+		}
+	}
+}
