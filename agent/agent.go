@@ -37,6 +37,7 @@ import (
 const (
 	defaultStartWait  = 500 * time.Millisecond // until the last known good view is taken
 	defaultStartLimit = 10 * time.Second       // until the agent is ready without anything
+	bootTime          = 10 * time.Minute       // after which a machine has started
 )
 
 // Agent is the agent of one host. New makes it, Run runs it; the other
@@ -151,7 +152,7 @@ func (a *Agent) build(cfg *Config) {
 	})
 	a.engine = apply.New(apply.Options{
 		AgentID: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conds: a.conds, Events: a.events, Observer: a.metrics,
-		Run: a.plainRun, Fleet: (*reloadFleet)(a),
+		Run: a.plainRun, Fleet: (*reloadFleet)(a), Booted: proc.SystemAge() < bootTime,
 	})
 	a.loop = &loop{
 		loopConfig: loopConfig{

@@ -34,6 +34,7 @@ template "rolling" {
   }
 }
 `, zk, site))
+		agents[id].write(t, "out", "") // A machine that has just started needs no permit for its first file.
 		agents[id].write(t, "reload.sh", fmt.Sprintf("w=$(cat DIR/out)\necho begin %s $w >> %s\nsleep 0.5\necho end %s $w >> %s\n", id, log, id, log))
 		agents[id].start(t)
 	}

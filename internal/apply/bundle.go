@@ -24,6 +24,7 @@ type Bundle struct {
 	outputs  map[string]*output       // by template and element
 	rendered view.View                // that the outputs show
 	look     bool                     // what is in place may not be the outputs: compare with the disk
+	seen     bool                     // a file was in place in the life of this process
 	written  map[string]files.Written // by destination; nil: not loaded yet
 	taken    map[string]bool          // destinations that something else wrote
 	contests map[string]*contest      // files that something else has changed lately
@@ -67,7 +68,7 @@ func Parse(cfg Config, declared []view.Source) *Bundle {
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
 func (b *Bundle) Inherit(former *Bundle) {
-	b.written, b.taken, b.contests = former.written, former.taken, former.contests
+	b.written, b.taken, b.contests, b.seen = former.written, former.taken, former.contests, former.seen
 }
 
 // Concerns reports whether the difference between two views can change what

@@ -27,6 +27,9 @@ type Options struct {
 	Run      command.Run
 	Fleet    Fleet
 	FS       *files.FS // for tests
+	// Booted says that the machine has just started: what reads the files of a bundle
+	// that has none does not run yet.
+	Booted bool
 }
 
 // Observer counts what happens, for metrics.

@@ -7,6 +7,11 @@ import (
 )
 
 // The permit of a rolling reload: a host that must not start keeps its old file.
+//
+// A machine that has just started, and has no file of the bundle, needs no permit. What
+// reads the files cannot run without them, so nothing in use changes, and the host must
+// not wait for the others, for the end of a halt, or for ZooKeeper. It is part of no
+// rolling reload then: it keeps no pause, runs no post_check, and halts nothing.
 
 // permit takes the permit of a rolling reload before anything in use changes:
 // a host that must not start keeps its old file. It reports whether it waited
@@ -19,7 +24,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 		}
 		return false, nil
 	}
-	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil {
+	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil || t.firstFiles() {
 		return false, nil
 	}
 	t.arrive(ctx, nil)
@@ -50,6 +55,9 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 
 // granted reports whether the host has a turn of a rollout for the bundle.
 func (t *applying) granted() bool { return t.job.Granted != nil && t.job.Granted.Err() != nil }
+
+// firstFiles reports whether the machine has just started and has no file of the bundle.
+func (t *applying) firstFiles() bool { return t.Booted && len(t.staged) > 0 && !t.job.Bundle.seen }
 
 // newer takes the newest view; it reports whether that concerns the bundle.
 func (t *applying) newer() bool {

@@ -153,10 +153,9 @@ func (t *applying) stage() error {
 		if !whole && !o.new && !b.taken[o.dest] {
 			continue
 		}
-		if t.job.Mode == ModeCached && exists(o.dest) {
-			continue // the file may be newer than the view that was kept.
-		}
-		if t.leftAlone(o) {
+		// In cached mode the file may be newer than the view that was kept.
+		if t.job.Mode == ModeCached && exists(o.dest) || t.leftAlone(o) {
+			b.seen = true
 			continue
 		}
 		if t.foreign(o) {
@@ -176,8 +175,12 @@ func (t *applying) stage() error {
 		list = append(list, files.Content{File: f, Data: o.data})
 		staged = append(staged, o)
 	}
-	if _, err := t.tx.StageAll(list); err != nil {
+	all, err := t.tx.StageAll(list)
+	if err != nil {
 		return fail(stageStage, time.Second, err)
+	}
+	for _, s := range all {
+		b.seen = b.seen || s.Existed()
 	}
 	t.staged = staged
 	for _, dest := range t.gone {
@@ -229,7 +232,7 @@ func exists(path string) bool {
 // remember records what is in place now, for drift and for removals. After a
 // cached apply nothing is known about files that were left alone.
 func (t *applying) remember() {
-	t.job.Bundle.look = false
+	t.job.Bundle.look, t.job.Bundle.seen = false, t.job.Bundle.seen || len(t.staged) > 0
 	w := t.job.Bundle.written
 	for i, s := range t.tx.Files() {
 		if i >= len(t.staged) {

@@ -347,6 +347,9 @@ func (s *Staged) Path() string {
 // Data returns the new bytes; they must not be changed.
 func (s *Staged) Data() []byte { return s.data }
 
+// Existed reports whether there was a file at the destination.
+func (s *Staged) Existed() bool { return s.existed }
+
 // Old returns the bytes of the file before the swap, and whether there was one.
 func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }
 

@@ -36,7 +36,7 @@ type reloadBlock struct {
 
 type rollingBlock struct {
 	At        hcl.Range      `hcl:",def_range"`
-	Permits   hcl.Expression `hcl:"permits" is:"string" doc:"How many hosts at a time: a number (\"3\") or a share (\"10%\")."`
+	Permits   hcl.Expression `hcl:"permits" is:"string" doc:"How many hosts at a time: a number (\"3\") or a share (\"10%\"). A host that has started less than 10 minutes ago, and has none of the files, writes them without waiting."`
 	Pause     hcl.Expression `hcl:"pause,optional" is:"duration" default:"0s" max:"24h" doc:"How long a host keeps its permit after the reload."`
 	PostCheck hcl.Expression `hcl:"post_check,optional" is:"command" doc:"A command that must succeed after the pause, in the environment of the reload; when it fails the fleet is halted."`
 }
