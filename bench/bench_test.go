@@ -47,10 +47,10 @@ func TestCounts_LoadAndResync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Per 256 znodes a multiRead and a setWatches; 10 more for root and directories.
-	// Requests begin with few znodes and grow by the sizes seen: 20 steps more, of two
-	// requests each.
-	if want := int64(n/256 + 1 + 10 + 2*20); used.requests > want {
+	// The list and data of the root: 2. Its 20 directories: 3 steps of 2 requests, and 1
+	// for their lists. The recursive watch: 2, because it takes the place of the watch of
+	// the root's list. The leaves: 3 steps, and then 512 with each request.
+	if want := int64(15 + n/512); used.requests > want {
 		t.Errorf("first load of %d znodes: %d requests, at most %d are wanted", n, used.requests, want)
 	}
 	// A znode, its path, data and watch: four, and parts of the buffers.

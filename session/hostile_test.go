@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,11 +71,79 @@ func TestMany_BytesInFlight(t *testing.T) {
 			if srv.Deaths() > 0 {
 				t.Errorf("%s: the server died", name)
 			}
-			if got := s.Requests()["multiRead"]; name == "small" && got > 6*30 {
+			if got := s.Requests()["multiRead"]; name == "small" && got > 6*6 {
 				t.Errorf("%d requests for small znodes", got)
 			}
 		})
 	}
+}
+
+// However many of the znodes are large: when none of those seen was, a reply brings 2 MB
+// at most in the mean, and all are read in few parts.
+func TestSizes_Part(t *testing.T) {
+	for _, share := range []float64{0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001} {
+		var z sizes
+		parts, unseen := 0, 1.0
+		for read := 0; read < 20_000; parts++ {
+			n, _ := z.part()
+			if bytes := unseen * share * float64(n) * manyReply; bytes > manyAtOnce {
+				t.Errorf("%v of the znodes are large: a reply after %d reads has %.0f bytes", share, read, bytes)
+			}
+			unseen *= math.Pow(1-share, float64(n))
+			read += n
+			z.add(n, int64(100*n))
+		}
+		if parts > 20_000/manyPaths+4 {
+			t.Errorf("%d parts", parts)
+		}
+	}
+	for _, size := range []int64{10_000, 100_000, 300_000} { // Those seen count in full.
+		z := sizes{n: 50, bytes: 50 * size}
+		if n, guess := z.part(); int64(n)*size > manyReply || int64(n)*guess > manyAtOnce || int64(n+1)*size < manyReply {
+			t.Errorf("%d znodes of %d bytes", n, size)
+		}
+	}
+}
+
+// A list of known length is read with as many others as surely fit, and the others by
+// what was seen.
+func TestListMany_KnownLengths(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		var paths []string
+		children := make([]int32, 100)
+		for i := range children {
+			children[i] = 20
+			paths = append(paths, fmt.Sprintf("/t/d%02d", i))
+			for k := range children[i] {
+				if err := srv.Create(fmt.Sprintf("%s/k%02d", paths[i], k), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s := dialMem(t, memConfig(srv))
+		defer s.Close()
+		for _, known := range []bool{true, false} {
+			var of []int32
+			if known {
+				of = children
+			}
+			before := s.Requests()["multiRead"]
+			lists, err := s.ListMany(t.Context(), paths, of)
+			if err != nil || len(lists[99].Names) != 20 {
+				t.Fatal(lists[99], err)
+			}
+			if n := s.Requests()["multiRead"] - before; known != (n == 1) {
+				t.Errorf("lengths known %v: %d requests", known, n)
+			}
+			large := &plan{s: s, paths: paths[:2], most: []int64{manyReply, manyReply}, order: []int{0, 1}, seen: &sizes{}}
+			s.seen = sizes{}
+			s.seen.add(1, manyReply)
+			if ids, bytes := large.part(); len(ids) != 1 || bytes != manyReply {
+				t.Errorf("%v, %d", ids, bytes)
+			}
+			s.seen = sizes{}
+		}
+	})
 }
 
 // A limit ends the reading of many large znodes, and says which were not read.

@@ -58,9 +58,20 @@ func (s *Session) heard(at time.Time, zxid int64) {
 			break
 		}
 	}
-	if zxid > s.zxid.Load() { // one reader at a time
-		s.zxid.Store(zxid)
+	if zxid > 0 { // one reader at a time
+		s.zxid.Store(max(zxid, s.zxid.Load()))
+		s.zxidAt.Store(n)
 	}
+}
+
+// freshZxid is for how long the newest zxid seen is taken for that of the server.
+const freshZxid = 100 * time.Millisecond
+
+// zxidIsFresh reports whether the newest zxid seen is hardly older than what the server
+// has applied.
+func (s *Session) zxidIsFresh() bool {
+	n := s.zxidAt.Load()
+	return n != 0 && s.clock().Sub(s.epoch)-time.Duration(n) < freshZxid
 }
 
 // heard notes an answer on this connection. The answer of a read-only server says

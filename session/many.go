@@ -15,6 +15,7 @@ import (
 const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
+	nameBytes   = 255 // of a name in a list, at most
 	manyFlights = 4  // requests under way at once
 	manyReads   = 16 // the same, where each reads one znode
 )
@@ -56,8 +57,20 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 // ChildrenMany lists the children of many znodes with few requests, like GetMany. The
 // names of one znode share their memory: clone them if you keep only a few.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
+	return s.ListMany(ctx, paths, nil)
+}
+
+// ListMany is for internal use. It lists the children of many znodes like ChildrenMany.
+// children are the numbers of children by the newest Stats, as far as they are known. So
+// it needs fewer requests.
+func (s *Session) ListMany(ctx context.Context, paths []string, children []int32) ([]ListResult, error) {
+	var most []int64
+	for _, n := range children {
+		most = append(most, int64(n)*nameBytes)
+	}
 	out := make([]ListResult, len(paths))
 	err := s.many(ctx, paths, reader{
+		most:   most,
 		op:     jute.OpGetChildren,
 		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
@@ -76,6 +89,7 @@ func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResul
 // reader knows how to read one kind of result. i is the index of the path.
 type reader struct {
 	op     int32
+	most   []int64 // bytes of each reply, at most; nil: not known
 	decode func(i int, d *jute.Decoder)
 	failed func(i int, err error)
 	single func(ctx context.Context, i int) (bytes int, err error)
@@ -90,7 +104,7 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
+	return s.inParts(ctx, paths, r.most, func(ctx context.Context, ids []int, seen *sizes) error {
 		return s.part(ctx, paths, ids, r, seen)
 	})
 }
@@ -99,36 +113,40 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 type plan struct {
 	s     *Session
 	paths []string
+	most  []int64 // bytes of each reply, at most; nil: not known
 	order []int
 	seen  *sizes // of this call
 }
 
-// part takes the next part off the plan. It returns the part, and the number of bytes
-// that it expects in the reply.
+// part returns the next part of the plan, and the number of bytes to expect in the reply.
 func (p *plan) part() ([]int, int64) {
-	guess := p.s.seen.guess()
-	n := int(min(max(manyReply/max(guess, 1), 1), firstPaths))
+	n, guess := p.s.seen.part()
+	n = min(n, firstPaths)
 	if known, _ := p.seen.total(); known > 0 {
-		guess = p.seen.guess()
-		n = int(min(max(manyReply/max(guess, 1), 1), manyPaths))
+		n, guess = p.seen.part()
 	}
-	size := 0
-	for i, id := range p.order[:min(n, len(p.order))] {
-		if size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14; size > manyBytes && i > 0 {
-			n = i
+	count, size, most := 0, 0, int64(0)
+	for _, id := range p.order[:min(manyPaths, len(p.order))] {
+		size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14
+		small := count < n || p.most != nil && most+p.most[id] <= manyReply
+		if count > 0 && (size > manyBytes || !small) {
 			break
 		}
+		if count++; p.most != nil {
+			most += p.most[id]
+		}
 	}
-	n = min(n, len(p.order))
-	ids := p.order[:n]
-	p.order = p.order[n:]
-	return ids, int64(n) * guess
+	bytes := int64(count) * guess
+	if p.most != nil {
+		bytes = min(bytes, most)
+	}
+	return p.order[:count], bytes
 }
 
 // inParts calls read for parts of paths, by their indexes, several at a time, until all
-// are read. read adds the sizes that it has seen.
-func (s *Session) inParts(ctx context.Context, paths []string, read func(context.Context, []int, *sizes) error) error {
-	p := &plan{s: s, paths: paths, order: make([]int, len(paths)), seen: &sizes{}}
+// are read. read adds the sizes that it has seen. most are bounds of the sizes; nil: none.
+func (s *Session) inParts(ctx context.Context, paths []string, most []int64, read func(context.Context, []int, *sizes) error) error {
+	p := &plan{s: s, paths: paths, most: most, order: make([]int, len(paths)), seen: &sizes{}}
 	for i := range p.order {
 		p.order[i] = i
 	}
@@ -136,32 +154,32 @@ func (s *Session) inParts(ctx context.Context, paths []string, read func(context
 		rand.Shuffle(len(p.order), func(i, j int) { p.order[i], p.order[j] = p.order[j], p.order[i] }) //nolint:gosec // no secret
 	}
 	var mu sync.Mutex // guards p
-	next := func(ctx context.Context) error {
+	next := func(ctx context.Context) (bool, error) {
 		mu.Lock()
-		ids, bytes := p.part()
-		mu.Unlock()
-		if len(ids) == 0 {
-			return nil
+		if len(p.order) == 0 {
+			mu.Unlock()
+			return false, nil
 		}
-		give, err := s.inFlight.take(ctx, bytes)
+		var ids []int
+		give, err := s.inFlight.take(ctx, func() int64 {
+			var bytes int64
+			ids, bytes = p.part()
+			return bytes
+		})
+		p.order = p.order[len(ids):]
+		mu.Unlock()
 		if err != nil {
-			return err
+			return false, err
 		}
 		defer give()
-		return read(ctx, ids, p.seen)
+		return true, read(ctx, ids, p.seen)
 	}
-	if err := next(ctx); err != nil || len(p.order) == 0 {
+	if _, err := next(ctx); err != nil || len(p.order) == 0 {
 		return err
 	}
 	return parallel(ctx, manyFlights, manyFlights, func(ctx context.Context, _ int) error {
 		for {
-			mu.Lock()
-			left := len(p.order)
-			mu.Unlock()
-			if left == 0 {
-				return nil
-			}
-			if err := next(ctx); err != nil {
+			if more, err := next(ctx); err != nil || !more {
 				return err
 			}
 		}

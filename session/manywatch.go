@@ -14,7 +14,8 @@ import (
 //
 // multiRead cannot set watches, but setWatches can. It is for a client that connects
 // again, and fires at once for all changes since the zxid in the request. So: (1) a
-// small read; its reply contains a zxid that the server has applied. (2) multiRead, and
+// small read, unless there was one just now; its reply contains a zxid that the server has
+// applied. (2) multiRead, and
 // after it on the same connection setWatches for the same paths, with the newest zxid
 // known before (2). Every change after that zxid fires a watch, whether multiRead saw
 // the change or not. So no change is lost; at worst the caller reads once too often.
@@ -59,14 +60,14 @@ func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit
 	if len(paths) == 0 {
 		return out, nil
 	}
-	if len(paths) > 1 && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
+	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
 		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return out, fmt.Errorf("read many: %w", err)
 		}
 	}
 	s.watches.reserve(len(paths))
 	var data atomic.Int64
-	err := s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
+	err := s.inParts(ctx, paths, nil, func(ctx context.Context, ids []int, seen *sizes) error {
 		if limit > 0 && data.Load() > limit {
 			for _, i := range ids {
 				out[i].Err = ErrNotRead

@@ -28,6 +28,7 @@ type Session struct {
 	epoch    time.Time       // zero of answer, by clock
 	answer   atomic.Int64    // send time of the newest answered request, by clock
 	zxid     atomic.Int64    // newest zxid seen in a reply
+	zxidAt   atomic.Int64    // when the request of a reply with a zxid was sent, since epoch
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
 	seen     sizes           // of the znodes read so far

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -53,6 +54,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 	}
 	whole := err
 	var lists, parents []*znode
+	var children []int32 // of the parents
 	left := map[*znode]struct{}{}
 	for i, z := range zs {
 		r := results[i]
@@ -84,7 +86,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 		default:
 			m.arm(z, true, r.Watch)
 			if r.Stat.NumChildren > 0 {
-				parents = append(parents, z)
+				parents, children = append(parents, z), append(children, r.Stat.NumChildren)
 			}
 		}
 	}
@@ -100,16 +102,24 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 	case err != nil:
 		return nil, nil, err
 	}
-	found, err := m.listMany(ctx, parents)
+	found, err := m.listMany(ctx, parents, children)
 	return found, lists, err
 }
 
-// listMany reads the lists of znodes whose children are watched already.
-func (m *Mirror) listMany(ctx context.Context, zs []*znode) ([]*znode, error) {
+// listMany reads the lists of znodes whose children are watched already. When they say
+// that the tree is large, it is covered meanwhile.
+func (m *Mirror) listMany(ctx context.Context, zs []*znode, children []int32) ([]*znode, error) {
 	if len(zs) == 0 {
 		return nil, nil
 	}
-	results, err := m.s.ChildrenMany(ctx, paths(zs))
+	below := 0
+	for _, n := range children {
+		below += int(n)
+	}
+	covered := make(chan error, 1)
+	go func() { covered <- m.coverAll(ctx, below) }()
+	results, err := m.s.ListMany(ctx, paths(zs), children)
+	err = cmp.Or(<-covered, err)
 	if err != nil && m.ended(ctx) {
 		return nil, err
 	}
