@@ -64,6 +64,7 @@ type part struct {
 	Call
 	called time.Time   // when the call came; zero: before this session
 	looked bool        // own and gate are known
+	mine   bool        // since own is known, this session owns the subscription
 	own    *HostRecord // nil: none
 	ownV   int32
 	watch  *session.Watch // of own; nil: none
@@ -302,6 +303,7 @@ func (h *host) adopt() {
 	h.act = &part{Call: *h.call, looked: h.call.State != "", gate: Gate{State: h.call.State}, gateV: h.call.Gate}
 	if h.act.looked {
 		h.act.called = time.Now()
+		h.act.mine, _ = h.p.cfg.Owned()
 	}
 	h.followed = nil
 }
@@ -350,7 +352,11 @@ func (h *host) move(ctx context.Context) (bool, error) {
 	}
 	h.p.ended = nil
 	h.away, _ = h.p.cfg.Maintenance()
-	if mine, _ := h.p.cfg.Owned(); !mine && h.p.inUse != 0 {
+	mine, _ := h.p.cfg.Owned()
+	if a != nil && !mine {
+		a.mine = false
+	}
+	if !mine && h.p.inUse != 0 {
 		h.stopJob()
 		return false, nil
 	}
@@ -373,8 +379,14 @@ func (h *host) move(ctx context.Context) (bool, error) {
 	if err := h.catchUp(ctx); err != nil {
 		return false, err
 	}
-	if mine, _ := h.p.cfg.Owned(); !mine {
+	mine, _ = h.p.cfg.Owned()
+	switch {
+	case !mine:
 		return false, nil
+	case a.own != nil && !a.mine:
+		// Another agent with this id may have written the record since we read it.
+		a.looked = false
+		return true, nil
 	}
 	return h.play(ctx)
 }
@@ -408,6 +420,7 @@ func (h *host) over() bool {
 func (h *host) look(ctx context.Context) error {
 	a := h.act
 	root := h.p.cfg.Root
+	a.mine, _ = h.p.cfg.Owned()
 	results, err := h.s.GetMany(ctx, []string{gatePath(root, a.Rollout), recordPath(root, a.Rollout, h.p.cfg.Agent)})
 	if err != nil {
 		return fmt.Errorf("look: %w", err)

@@ -1,10 +1,16 @@
 package fleet
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/zkagent/zkagent/config"
 )
 
 // TestResume_AVersionThatKillsItsHostIsGivenUp: something starts the agent
@@ -80,6 +86,64 @@ func TestResume_HostThatReturnsToAHaltGoesBack(t *testing.T) {
 			return err == nil && s.Hosts[victim.id].State == HostFailed && s.Counts().Started == 0
 		})
 		if got := victim.versions(); !slices.Equal(got, []int64{1, 2, 1}) {
+			t.Errorf("it used %v", got)
+		}
+	})
+}
+
+// TestResume_RecordOfAnother: of two agents with one id only the owner of the
+// subscription takes part. The other one waits, and reads the record again once it is
+// the owner: meanwhile the turn may have ended.
+func TestResume_RecordOfAnother(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		const name, id, life = "r-0000000007", "web-00", "one"
+		w.version(2)
+		ready, stat, err := config.ReadReady(t.Context(), w.desk, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proposal := Proposal{
+			Version: 2, Digest: digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid}, Hosts: 1,
+			Strategy: Strategy{}.WithDefaults(1),
+		}
+		turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Lives: 1}
+		shard := config.Shard(id)
+		nodes := map[string][]byte{
+			rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),
+			recordPath(root, name, id): encode(turn), config.CurrentPath(root): []byte(name),
+			config.ShardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
+		}
+		for _, path := range sortedKeys(nodes) {
+			if err := w.server.Create(path, nodes[path]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := &simpleHost{w: w, id: id, took: time.Second}
+		var owned atomic.Bool
+		owns := make(chan struct{})
+		p := New(Config{Root: root, Agent: id, Host: h, Tree: h.tree, Life: life, Owned: func() (bool, <-chan struct{}) {
+			if owned.Load() {
+				return true, nil
+			}
+			return false, owns
+		}})
+		s := w.dial(id)
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.follow(ctx, s, p) })
+		wg.Go(func() { _ = p.Run(ctx, s) })
+		defer wg.Wait()
+		defer cancel()
+		synctest.Wait() // it knows the record
+		turn.State, turn.Error = HostFailed, "no"
+		if err := w.server.Set(recordPath(root, name, id), encode(turn)); err != nil {
+			t.Fatal(err)
+		}
+		owned.Store(true)
+		close(owns)
+		w.await("the version before", func() bool { return h.version() == 1 })
+		if got := h.versions(); !slices.Equal(got, []int64{1}) {
 			t.Errorf("it used %v", got)
 		}
 	})

@@ -25,6 +25,7 @@ var plants = []plant{
 	{"vote without check(gate)", "fleet/play.go", "if j.err == nil {\n\t\treturn h.put(ctx, r, h.checkGate())", "if j.err == nil {\n\t\treturn h.put(ctx, r)", ""},
 	{"ticket without check(gate)", "fleet/play.go", "return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse}, h.checkGate())", "return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse})", ""},
 	{"life without check(gate)", "fleet/play.go", "again, err := h.put(ctx, next, h.checkGate())", "again, err := h.put(ctx, next)", ""},
+	{"a record of before the subscription was ours", "fleet/host.go", "case a.own != nil && !a.mine:", "case false:", "TestResume_RecordOfAnother"},
 	{"votes meet at the leader", "fleet/play.go", "pause(ctx, h.voteDelay(a))", "_ = h.voteDelay", "TestVote_Spread$"},
 	{"a refusal waits", "fleet/play.go", "if err == nil || a.Proposal.Dry { // a refusal", "if true { // a refusal", "TestVote_RefusalAtOnce"},
 	{"a vote waits beyond its time", "fleet/play.go", "time.Duration(a.Proposal.Strategy.VoteTimeout)/2-time.Since(a.called)", "time.Hour", "TestVote_SpreadWithin"},
