@@ -2,7 +2,9 @@ package template
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -97,7 +99,50 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.class }
 
+// unlabelled says which members lack a label that the template names; empty: none that
+// it reads does. Whoever may write a member can hold up the template by this.
+func (st *state) unlabelled(text string) string {
+	quote, isKey := strings.CutPrefix(text, "map has no entry for key ")
+	label, err := strconv.Unquote(quote)
+	if !isKey || err != nil || !slices.Contains(st.t.labels, label) {
+		return ""
+	}
+	var list []string
+	for _, s := range st.t.Uses().Sources(st.view.Sources()) {
+		for _, g := range groupsOf(st.view.Get(s)) {
+			for _, m := range st.printable(g.Members) {
+				if _, ok := m.Labels[label]; !ok {
+					list = append(list, fmt.Sprintf("member %.120q of group %.120q", m.ID, g.Name))
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	more := ""
+	if len(list) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(list)-1)
+	}
+	return fmt.Sprintf("%s%s has no label %q: {{ get .Labels %q }} prints nothing for it, {{ dig %q \"none\" .Labels }} a default; "+
+		"error_on_missing_key = false prints nothing for any label that is missing", list[0], more, label, label, label)
+}
+
+// groupsOf are the groups of an update.
+func groupsOf(u view.Update) []*view.Group {
+	switch u := u.(type) {
+	case *view.Group:
+		return []*view.Group{u}
+	case *view.Groups:
+		return u.Groups
+	}
+	return nil
+}
+
 func (st *state) plain(text string, err error) error {
+	if text := st.unlabelled(text); text != "" {
+		return &plainError{text, ErrMissing}
+	}
 	var class error
 	if strings.HasPrefix(text, "map has no entry for key ") || strings.HasPrefix(text, "nil data; no entry for key ") {
 		class = ErrMissing

@@ -188,6 +188,37 @@ func TestLabels_Maps(t *testing.T) {
 	}
 }
 
+// TestLabels_Missing: a member lacks a label that the template names. The error names
+// the member and the ways out, and each way out works.
+func TestLabels_Missing(t *testing.T) {
+	v, err := LoadFixture([]byte(`
+groups:
+  api: {members: [{id: a, host: h, port: 1, labels: {zone: eu}}, {id: b, host: h, port: 2}]}
+  other: {members: [{id: unread, host: h, port: 1}]}
+group_sets:
+  all: {one: {members: [{id: c, host: h, port: 1}, {id: d, host: h, port: 1}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ source, want, wrong string }{
+		{`{{ range members "api" }}{{ .Labels.zone }},{{ end }}`, "", `t.tmpl:1:36: member "b" of group "api" has no label "zone": `},
+		{`{{ range groups "all" }}{{ range .Members }}{{ .Labels.zone }}{{ end }}{{ end }}`, "", `member "c" of group "one" (and 1 more) has no label`},
+		{`{{ range members "api" }}{{ .Labels.zone }}{{ (parseJSON "{}").port }}{{ end }}`, "", `no entry for key "port"`},
+		{`{{ range members "api" }}{{ get .Labels "zone" }},{{ end }}`, "eu,,", ""},
+		{`{{ range members "api" }}{{ dig "zone" "none" .Labels }},{{ end }}`, "eu,none,", ""},
+	} {
+		got, err := render(t, Config{Source: c.source}, &v, nil)
+		if got != c.want || (err != nil) != (c.wrong != "") || err != nil && (!strings.Contains(err.Error(), c.wrong) || !errors.Is(err, ErrMissing)) {
+			t.Errorf("%s: got %q %v, want %q %q", c.source, got, err, c.want, c.wrong)
+		}
+	}
+	got, err := render(t, Config{Source: `{{ range members "api" }}{{ .Labels.zone }},{{ end }}`, MissingKeyOK: true}, &v, nil)
+	if got != "eu,," || err != nil {
+		t.Errorf("got %q %v", got, err)
+	}
+}
+
 // TestDecodeJSON: integers stay integers, and parseJSON stays as it is.
 func TestDecodeJSON(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
