@@ -71,6 +71,9 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 	if strings.TrimSpace(reason) == "" {
 		return fmt.Errorf("freeze config %s: a reason is needed", root)
 	}
+	if len(reason) > maxMessage {
+		return fmt.Errorf("freeze config %s: the reason has %d bytes, at most %d are allowed: %w", root, len(reason), maxMessage, ErrBounds)
+	}
 	data, err := json.Marshal(freezeRecord{By: by, Reason: reason})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,15 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
+
+// A reason that fits into no znode is refused in words, before anything is written.
+func TestFreeze_LongReason(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	if err := Freeze(soon(t), s, path, "ann", strings.Repeat("x", 2<<20)); !errors.Is(err, ErrBounds) {
+		t.Errorf("got %v", err)
+	}
+}
 
 // Who froze a config, why, and who ended it stays known, in every layout and within a
 // bound.

@@ -209,13 +209,25 @@ func tryState(ctx context.Context, s *session.Session, root string) (*state, boo
 // orDamaged ends a read with an error. It distinguishes a damaged tree from a
 // failed request.
 func (st *state) orDamaged(err error) (*state, bool, error) {
-	for _, damage := range []error{ErrDigest, errManifest, errBucket, errGone} {
-		if errors.Is(err, damage) {
-			st.content, st.damaged = nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-			return st, false, nil
-		}
+	if isDamage(err) {
+		st.content, st.damaged = nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return st, false, nil
 	}
 	return st, false, err
+}
+
+// isDamage reports whether err says that what is stored lacks parts or does not
+// match its digests.
+func isDamage(err error) bool {
+	return errors.Is(err, ErrDigest) || errors.Is(err, errManifest) || errors.Is(err, errBucket) || errors.Is(err, errGone)
+}
+
+// Unusable reports whether err says that a version cannot be used here: it is gone
+// or damaged, has a format that this program does not know, exceeds a bound, or this
+// identity may not read it. Another read finds the same. Other errors are those of a
+// request.
+func Unusable(err error) bool {
+	return isDamage(err) || errors.Is(err, ErrNoVersion) || errors.Is(err, ErrFormat) || errors.Is(err, ErrBounds) || session.IsPermanent(err)
 }
 
 // walk reads all znodes below the root, level by level, without watches. It returns

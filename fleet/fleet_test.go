@@ -65,6 +65,7 @@ type simpleHost struct {
 	history []int64
 	refuse  map[int64]string // version -> why the vote is abort
 	fail    map[int64]string // version -> why its use fails
+	unread  map[int64]error  // version -> why it cannot be read
 	more    int              // files beside the one that a version changes
 	took    time.Duration    // how long a use takes
 	hold    chan struct{}    // a use waits for it when not nil
@@ -214,6 +215,9 @@ func treeOf(r config.Ready, zxid int64) *view.Tree {
 }
 
 func (h *simpleHost) tree(_ context.Context, _ *session.Session, v Version) (*view.Tree, error) {
+	if err := h.unread[v.Number]; err != nil {
+		return nil, err
+	}
 	return treeOf(config.Ready{Version: v.Number}, 0), nil
 }
 

@@ -141,8 +141,8 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 	}
 	h.job = nil
 	var unread *unreadError
-	if errors.As(j.err, &unread) && !errors.Is(j.err, config.ErrNoVersion) && !errors.Is(j.err, config.ErrDigest) {
-		return false, j.err // a ZooKeeper error is no vote
+	if errors.As(j.err, &unread) && !config.Unusable(j.err) {
+		return false, j.err // a lost connection is no vote
 	}
 	r := HostRecord{State: HostCommit, From: h.p.inUse, Files: j.files}
 	r.Files, r.More = boundFiles(r.Files)

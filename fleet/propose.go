@@ -36,9 +36,13 @@ type Request struct {
 // maxTries bounds the retries after races with other proposers.
 const maxTries = 16
 
-// maxCalls bounds the calls that a proposal makes itself, in bytes. The
-// coordinator makes the rest.
-const maxCalls = 400 << 10
+const (
+	// maxCalls bounds the proposal, with the calls that it makes itself and the
+	// gate that it closes, in bytes. The coordinator makes the rest.
+	maxCalls = 400 << 10
+	// maxProposal bounds a proposal, which is in every call, in bytes.
+	maxProposal = 128 << 10
+)
 
 // Propose opens a rollout and returns its name. It creates everything in one
 // transaction. The errors are [ErrOpen], [ErrNobody], config.ErrFrozen,
@@ -66,8 +70,9 @@ type proposer struct {
 	r        Request
 	name     string
 	proposal Proposal
-	open     *openRollout // nil: none
+	old      *openRollout // which is closed; nil: none
 	closing  []session.Op // closes the open rollout
+	size     int          // of the gate that closes it, in bytes
 }
 
 // openRollout is the rollout that the proposal closes.
@@ -79,24 +84,40 @@ type openRollout struct {
 }
 
 func (p *proposer) try(ctx context.Context) (bool, error) {
-	if err := p.findOpen(ctx); err != nil {
+	if err := p.look(ctx); err != nil {
 		return false, err
 	}
-	if err := p.prepare(ctx); err != nil {
-		return false, err
-	}
-	p.close()
 	shards, err := config.SubscriberIDs(ctx, p.s, p.r.Root)
 	if err != nil {
 		return false, err
 	}
+	return p.open(ctx, shards)
+}
+
+// look reads the current state and prepares what follows from it.
+func (p *proposer) look(ctx context.Context) error {
+	if err := p.findOpen(ctx); err != nil {
+		return err
+	}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	p.close()
+	return nil
+}
+
+// open opens the rollout for subscribers, by shard.
+func (p *proposer) open(ctx context.Context, shards map[string][]string) (bool, error) {
 	if err := p.count(shards); err != nil {
 		return false, err
 	}
 	if err := p.giveName(ctx); err != nil {
 		return false, err
 	}
-	_, err = p.s.Multi(ctx, p.ops(shards)...)
+	if n := len(encode(p.proposal)); n > maxProposal {
+		return false, fmt.Errorf("the proposal has %d bytes, at most %d are allowed: name fewer canaries or write a shorter message: %w", n, maxProposal, config.ErrBounds)
+	}
+	_, err := p.s.Multi(ctx, p.ops(shards)...)
 	switch {
 	case err == nil:
 		return false, nil
@@ -156,7 +177,7 @@ func (p *proposer) findOpen(ctx context.Context) error {
 		case gate.State != GateHalted && gate.State != GateRefused:
 			return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
 		}
-		p.open = &openRollout{name, proposal, gate, stat}
+		p.old = &openRollout{name, proposal, gate, stat}
 		return nil
 	}
 	return errors.New("rollouts are opened and closed too fast")
@@ -166,7 +187,7 @@ func (p *proposer) findOpen(ctx context.Context) error {
 // that rollout was proposed, hosts follow ready already. Then it is superseded, and
 // the new rollout starts from ready alone.
 func (p *proposer) close() {
-	o := p.open
+	o := p.old
 	if o == nil {
 		return
 	}
@@ -179,8 +200,9 @@ func (p *proposer) close() {
 	default:
 		p.proposal.Replaces = append([]string{o.name}, o.proposal.Replaces...)
 	}
-	root := p.r.Root
-	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime))), o.stat.Version), session.DeleteOp(config.CurrentPath(root), -1)}
+	root, data := p.r.Root, encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime)))
+	p.size = len(data)
+	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), data, o.stat.Version), session.DeleteOp(config.CurrentPath(root), -1)}
 }
 
 // prepare builds the proposal from the current state.
@@ -240,7 +262,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 		session.CreateOp(coordinatorPath(root, p.name), nil, session.Persistent))
 	call := Call{Format: callFormat, Rollout: p.name, State: GateVoting, Proposal: p.proposal}
 	var called []string
-	size := 0
+	size := len(encode(p.proposal)) + p.size
 	for _, shard := range sortedKeys(shards) {
 		size += len(encode(call)) + len(encode(Snapshot{IDs: shards[shard]}))
 		if len(called) > 0 && size > maxCalls {

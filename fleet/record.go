@@ -100,6 +100,9 @@ func (s Strategy) WithDefaults(size int) Strategy {
 		s.Absent = AbsentAbort
 	}
 	if len(s.Order) > 0 {
+		s.Order = slices.Clone(s.Order)
+		slices.Sort(s.Order)
+		s.Order = slices.Compact(s.Order)
 		s.Canary = len(s.Order)
 	}
 	return s

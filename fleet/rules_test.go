@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,25 +181,47 @@ func TestCanariesDifferFromCandidates(t *testing.T) {
 	}
 }
 
-// TestBounds: what a rollout of 100,000 hosts writes at once.
+// TestBounds: what a rollout of 100,000 hosts writes at once, with usual ids and with
+// the longest ids, names and texts.
 func TestBounds(t *testing.T) {
+	delta := &config.Delta{From: digest, Set: map[string][]byte{"k": make([]byte, 12<<10)}}
+	usual := func(i int) string { return fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i) }
+	longest := func(i int) string { return fmt.Sprintf("%05d-%s", i, strings.Repeat("x", 128-6)) }
+	long := func(id func(int) string, why int) Request {
+		r := Request{Delta: delta, Who: strings.Repeat("w", 200), Why: strings.Repeat("<", why), Replace: rolloutName(0)}
+		for i := range 100 {
+			r.Strategy.Order = append(r.Strategy.Order, id(i))
+		}
+		return r
+	}
+	t.Run("usual", func(t *testing.T) { bounds(t, usual, Request{Delta: delta}) })
+	t.Run("long texts", func(t *testing.T) { bounds(t, usual, long(usual, 16<<10)) })
+	t.Run("long ids", func(t *testing.T) { bounds(t, longest, Request{Delta: delta}) })
+	t.Run("both", func(t *testing.T) { bounds(t, longest, long(longest, 14<<10)) })
+}
+
+const (
+	mostZnode = 256 << 10
+	mostMulti = 512 << 10
+	mostList  = 1 << 20
+)
+
+func bounds(t *testing.T, id func(int) string, r Request) {
+	t.Helper()
 	shards := map[string][]string{}
 	for i := range 100_000 {
-		id := fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i)
-		shards[config.Shard(id)] = append(shards[config.Shard(id)], id)
+		shards[config.Shard(id(i))] = append(shards[config.Shard(id(i))], id(i))
 	}
 	names := 0
-	for shard, ids := range shards {
+	for _, ids := range shards {
 		size := 0
 		for _, id := range ids {
 			size += len(id) + 4
 		}
-		if names = max(names, size); size > 256<<10 {
-			t.Errorf("the list of shard %s has %d bytes", shard, size)
-		}
-		if n := len(encode(Snapshot{ids})); n > 256<<10 {
-			t.Errorf("the snapshot of shard %s has %d bytes", shard, n)
-		}
+		names = max(names, size)
+	}
+	if names > mostList {
+		t.Errorf("the largest list of a shard has %d bytes", names)
 	}
 	size, znode := 0, 0
 	server := memzk.New(memzk.Options{Committed: func(changes []memzk.Change) {
@@ -210,40 +233,100 @@ func TestBounds(t *testing.T) {
 		size = max(size, all)
 	}})
 	defer server.Close()
-	for shard, ids := range shards {
-		for _, id := range ids {
-			if err := server.Create(config.ShardPath(root, shard)+"/"+id, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	s, err := session.Dial(t.Context(), session.Config{Servers: []string{"memzk:2181"}, Timeout: 10 * time.Second, Dial: server.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	first := config.Ready{Version: 1, Digest: digest}
-	for path, data := range map[string][]byte{config.ReadyPath(root): first.Encode(), config.VersionPath(root, 2): nil} {
-		if err := server.Create(path, data); err != nil {
+	nodes := map[string][]byte{config.ReadyPath(root): first.Encode(), config.VersionPath(root, 2): nil}
+	for shard := range shards {
+		nodes[config.ShardPath(root, shard)] = nil
+	}
+	if r.Replace != "" {
+		nodes[config.CurrentPath(root)] = []byte(r.Replace)
+		nodes[gatePath(root, r.Replace)] = encode(largestGate(id))
+		old := Proposal{Version: 2}
+		for i := range 100 {
+			old.Replaces = append(old.Replaces, rolloutName(int64(i)))
+		}
+		nodes[rolloutPath(root, r.Replace)] = encode(old)
+	}
+	for _, path := range sortedKeys(nodes) {
+		if err := server.Create(path, nodes[path]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	delta := &config.Delta{From: digest, Set: map[string][]byte{"k": make([]byte, 12<<10)}}
-	if _, err := Propose(t.Context(), s, Request{Root: root, Version: 2, Digest: digest, Delta: delta}); err != nil {
+	r.Root, r.Version, r.Digest = root, 2, digest
+	proposal := &proposer{s: s, r: r}
+	if err := proposal.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if size > 512<<10 || znode > 256<<10 {
-		t.Errorf("the proposal has %d bytes, its largest znode %d", size, znode)
+	if _, err := proposal.open(t.Context(), shards); err != nil {
+		t.Fatal(err)
 	}
-	grants := 0
+	name, proposed := proposal.name, size
+	// What the coordinator writes.
+	p, err := readProposal(t.Context(), s, root, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := 0
+	for _, ids := range shards {
+		call := Call{Format: callFormat, Rollout: name, Proposal: p, State: GateOpen, Gate: 1 << 30}
+		called = max(called, len(encode(call))+len(encode(Snapshot{ids})))
+		znode = max(znode, len(encode(call)), len(encode(Snapshot{ids})))
+	}
+	grants, progress := 0, Progress{Failures: map[string]string{}}
 	for i := range maxGrants {
-		id := fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i)
-		grants += len(recordPath(root, "r-0000000000", id)) + len(encode(HostRecord{State: HostGranted, Version: 1 << 30, From: 1 << 30, Error: strings.Repeat("x", maxReason), Life: digest}))
+		record := HostRecord{State: HostGranted, Version: 1 << 30, From: 1 << 30, Error: clip(strings.Repeat("x", 1<<20)), Life: digest}
+		grants += len(recordPath(root, name, id(i))) + len(encode(record))
+		if i < maxFailuresShown {
+			progress.Failures[id(i)] = clip(strings.Repeat("\x01", 1<<20))
+		}
 	}
-	if grants > 512<<10 {
-		t.Errorf("%d grants have %d bytes", maxGrants, grants)
+	closed := len(encode(largestGate(id))) + len(encode(config.Ready{Version: 2, Digest: digest, Delta: delta2k(p.Delta)}))
+	znode = max(znode, len(encode(progress)), len(encode(largestGate(id))))
+	if znode > mostZnode || max(size, called, grants, closed) > mostMulti {
+		t.Errorf("the largest znode has %d bytes; the proposal writes %d, a call %d, grants %d, the end %d", znode, size, called, grants, closed)
 	}
-	t.Logf("largest list %d bytes, proposal %d, grants %d", names, size, grants)
+	t.Logf("largest list %d bytes, znode %d, proposal %d, call %d, grants %d, end %d", names, znode, proposed, called, grants, closed)
+}
+
+func delta2k(d *config.Delta) *config.Delta {
+	if d.Fits(readyDelta) {
+		return d
+	}
+	return nil
+}
+
+// largestGate is a gate that has seen much.
+func largestGate(id func(int) string) Gate {
+	words := strings.Repeat("\x01", 1<<20)
+	g := Gate{State: GateHalted, Wave: WaveCanary, Host: id(0), Reason: clip(words), By: id(1), Counts: &Counts{}}
+	for i := range maxNames {
+		g.Failed, g.Skipped = append(g.Failed, id(i)), append(g.Skipped, id(i))
+		g.Past = config.AddPast(g.Past, config.GateState{State: GateHalted, Host: id(i), By: id(i), Reason: words, At: time.Unix(1, 0)})
+	}
+	return g
+}
+
+// A proposal that would not fit into every call is refused in words.
+func TestPropose_TooLarge(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		w.version(2)
+		_, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Why: strings.Repeat("<", 64<<10)})
+		if !errors.Is(err, config.ErrBounds) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A canary that is named twice is one canary.
+func TestStrategy_NamedTwice(t *testing.T) {
+	if s := (Strategy{Order: []string{"b", "a", "b"}}).WithDefaults(5); s.Canary != 2 || !slices.Equal(s.Order, []string{"a", "b"}) {
+		t.Errorf("got %+v", s)
+	}
 }
 
 func TestRolloutNumber(t *testing.T) {

@@ -180,8 +180,9 @@ func checkID(id string) error {
 	if strings.ContainsAny(id, "/ \t") {
 		return fmt.Errorf("%q must not hold a slash or a space: it names znodes", id)
 	}
-	if len(id) > 200 {
-		return fmt.Errorf("it has %d bytes; at most 200 are allowed", len(id))
+	// With longer ones, a list of a fleet of 100,000 would not fit into a znode.
+	if len(id) > 128 {
+		return fmt.Errorf("it has %d bytes; at most 128 are allowed", len(id))
 	}
 	return checkZnode("/" + id)
 }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"io/fs"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,7 +74,7 @@ func TestCheckers(t *testing.T) {
 		{"listen", checkListen, []string{":8558", "127.0.0.1:0", "[::1]:1"}, []string{"8558", "127.0.0.1", "a:b"}},
 		{"url", checkURL, []string{"http://a/x", "https://[::1]:8443/"}, []string{"a", "ftp://a", "http://", "http:///x"}},
 		{"permits", checkPermits, []string{"1", "10%", "100%"}, []string{"", "0", "0%", "200%", "x"}},
-		{"id", checkID, []string{"web-1"}, []string{"a/b", "a b", ".."}},
+		{"id", checkID, []string{"web-1"}, []string{"a/b", "a b", "..", strings.Repeat("x", 129)}},
 		{"label", checkLabel, []string{"web", "web.v2", "a-b_c"}, []string{"", "a/b", "a b", "..", `a"b`}},
 	} {
 		for _, text := range c.good {
