@@ -242,3 +242,54 @@ func TestCandidates_ZnodeOfAnother(t *testing.T) {
 		})
 	}
 }
+
+// The reply to a create in kazoo's naming is lost. Meanwhile another session makes a
+// znode whose name begins with the same text. The contender finds its own znode, and
+// leaves the other one alone, also when its caller gives up.
+func TestCreateHex_ForeignZnodeOfTheSamePrefix(t *testing.T) {
+	for name, cancelled := range map[string]bool{"found": false, "given up": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, other := w.dial("me"), w.dial("other")
+				must(t, s.CreateParents(ctx, "/h/x"))
+				must(t, w.SetSequence("/h", 5))
+				w.LoseReply(jute.OpCreate2, 1, false)
+				foreign := ""
+				came := w.between("me", jute.OpSync, "/h", func() {
+					names, _, err := other.Children(t.Context(), "/h")
+					must(t, err)
+					if len(names) != 1 {
+						t.Fatalf("got %v", names)
+					}
+					prefix, _, _ := splitSequence(names[0])
+					foreign, _, err = other.Create(t.Context(), child("/h", prefix)+"0000000000", nil, session.Ephemeral)
+					must(t, err)
+					if cancelled {
+						cancel()
+					}
+				})
+				ps, err := Candidates("/h", Kazoo, nil)
+				must(t, err)
+				p, err := ps.Join(ctx, s, nil)
+				<-came
+				if cancelled {
+					synctest.Wait()
+					names, _, lerr := other.Children(t.Context(), "/h")
+					if must(t, lerr); err == nil || len(names) != 1 || child("/h", names[0]) != foreign {
+						t.Errorf("joined with %v, left %v, want %s", err, names, foreign)
+					}
+					return
+				}
+				must(t, err)
+				if st, ok, err := other.Exists(t.Context(), p.Path()); err != nil || !ok || st.EphemeralOwner != s.ID() {
+					t.Errorf("stands with the znode %s of %+v, %v", p.Path(), st, err)
+				}
+				if _, ok, err := other.Exists(t.Context(), foreign); err != nil || !ok {
+					t.Errorf("the znode of the other is gone, %v", err)
+				}
+			})
+		})
+	}
+}

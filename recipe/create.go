@@ -78,7 +78,7 @@ func createContainers(ctx context.Context, s *session.Session, path string) erro
 
 // createContender creates the znode of a contender. The name carries a GUID, so
 // after a lost reply the znode can be found and is not created twice (Curator's
-// protected create). This session owns the znode that it returns.
+// protected create).
 func createContender(ctx context.Context, s *session.Session, dir string, n naming, data []byte, acl []session.ACL) (string, session.Stat, error) {
 	var path string
 	var stat session.Stat
@@ -95,13 +95,7 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 		}
 		return err
 	})
-	if err != nil {
-		return "", session.Stat{}, err
-	}
-	if stat.EphemeralOwner != s.ID() {
-		return "", session.Stat{}, fmt.Errorf("create %s: it belongs to session %#x: %w", path, stat.EphemeralOwner, ErrNotHeld)
-	}
-	return path, stat, nil
+	return path, stat, err
 }
 
 // createHex is the protected create in kazoo's naming: the name begins with the
