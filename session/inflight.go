@@ -25,7 +25,7 @@ const (
 	manyTokens = 8         // of a session: a server needs more than twice as much
 	tokenBytes = 256 << 10 // what a token stands for
 	manyAtOnce = manyTokens * tokenBytes
-	firstPaths = 4         // of the first request of a call, at most
+	firstPaths = 4 // of the first request of a call, at most
 )
 
 // sizes estimates the size of a znode by those seen.

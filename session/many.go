@@ -16,8 +16,8 @@ const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
 	nameBytes   = 255 // of a name in a list, at most
-	manyFlights = 4  // requests under way at once
-	manyReads   = 16 // the same, where each reads one znode
+	manyFlights = 4   // requests under way at once
+	manyReads   = 16  // the same, where each reads one znode
 )
 
 // Result is the result of GetMany for one path.
