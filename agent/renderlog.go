@@ -18,7 +18,7 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 	b := job.Bundle
 	rec := renderlog.Record{
 		Time: time.Now().UTC().Truncate(time.Millisecond), Took: r.Took, Stage: r.Stage,
-		Version: command.ConfigVersion(r.View, b.Sources), Changes: renderlog.Changes(&job.Old, &r.View, b.Sources),
+		Version: command.ConfigVersion(r.View, b.Sources),
 	}
 	if r.Err != nil {
 		rec.Error = r.Err.Error()
@@ -29,7 +29,10 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 	for _, f := range r.Wrote {
 		rec.Files = append(rec.Files, renderlog.File{Path: f.Destination, Gone: f.Gone, Size: len(f.Data), Data: f.Data})
 	}
-	return func() { l.keep(b.Config.Name, rec) }
+	return func() {
+		rec.Changes = renderlog.Changes(&job.Old, &r.View, b.Sources)
+		l.keep(b.Config.Name, rec)
+	}
 }
 
 // renderKeeper returns what keeps records in the state directory.

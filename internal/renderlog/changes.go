@@ -50,35 +50,59 @@ func changeWords(a, b view.Update) string {
 	return ""
 }
 
-// memberWords says which members joined and left.
+// memberWords says which members joined and left. It walks along both lists, which are
+// sorted, and compares by znode only what stands in one of them.
 func memberWords(old, now []view.Member) string {
-	in := func(list []view.Member, m view.Member) *view.Member {
-		for i := range list {
-			if list[i].Znode == m.Znode {
-				return &list[i]
+	gone := map[string]*view.Member{}
+	var left, came []*view.Member
+	for len(old) > 0 || len(now) > 0 {
+		order := 0
+		switch {
+		case len(old) == 0:
+			order = 1
+		case len(now) == 0:
+			order = -1
+		default:
+			order = view.CompareMembers(old[0], now[0])
+		}
+		if order != 0 || !old[0].Equal(now[0]) {
+			if order <= 0 {
+				left, gone[old[0].Znode] = append(left, &old[0]), &old[0]
+			}
+			if order >= 0 {
+				came = append(came, &now[0])
 			}
 		}
-		return nil
+		if order <= 0 {
+			old = old[1:]
+		}
+		if order >= 0 {
+			now = now[1:]
+		}
+	}
+	is := make(map[string]bool, len(came))
+	for _, m := range came {
+		is[m.Znode] = true
 	}
 	var text string
 	n := 0
-	add := func(sign string, m view.Member) {
+	add := func(sign string, m *view.Member) {
 		const most = 10
 		if n++; n <= most {
 			text += " " + sign + m.Address()
 		}
 	}
-	for _, m := range old {
-		if in(now, m) == nil {
+	for _, m := range left {
+		if !is[m.Znode] {
 			add("-", m)
 		}
 	}
-	for _, m := range now {
-		was := in(old, m)
+	for _, m := range came {
+		was := gone[m.Znode]
 		switch {
 		case was == nil:
 			add("+", m)
-		case !was.Equal(m):
+		case !was.Equal(*m):
 			add("~", m)
 		}
 	}

@@ -2,8 +2,11 @@ package renderlog
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -59,4 +62,76 @@ func TestChanges(t *testing.T) {
 func versionOf(v view.View) string {
 	t, _ := v.Tree("web")
 	return t.Version()
+}
+
+// Members that come, go, change and move to another address are named as by looking each
+// up by its znode.
+func TestChanges_MembersAsByZnode(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	group := func() *view.Group {
+		g := &view.Group{Name: "api"}
+		for z := range 12 {
+			if rng.IntN(4) > 0 {
+				g.Members = append(g.Members, view.Member{Znode: fmt.Sprint("m", z), Host: fmt.Sprint("h", (z+rng.IntN(2))%12), Port: 80, Weight: rng.IntN(2)})
+			}
+		}
+		slices.SortFunc(g.Members, view.CompareMembers)
+		return g
+	}
+	byZnode := func(g *view.Group) map[string]view.Member {
+		of := map[string]view.Member{}
+		for _, m := range g.Members {
+			of[m.Znode] = m
+		}
+		return of
+	}
+	sources := []view.Source{{Kind: view.KindGroup, Name: "api"}}
+	for range 2000 {
+		a, b := group(), group()
+		if a.Equal(b) {
+			continue
+		}
+		was, is := byZnode(a), byZnode(b)
+		var want []string
+		for _, m := range a.Members {
+			if _, ok := is[m.Znode]; !ok {
+				want = append(want, "-"+m.Address())
+			}
+		}
+		for _, m := range b.Members {
+			switch o, ok := was[m.Znode]; {
+			case !ok:
+				want = append(want, "+"+m.Address())
+			case !o.Equal(m):
+				want = append(want, "~"+m.Address())
+			}
+		}
+		old, now := view.View{}.With(a), view.View{}.With(b)
+		text := strings.Join(append([]string{""}, want[:min(len(want), 10)]...), " ")
+		if got := Changes(&old, &now, sources); got[0] != "group.api: "+count(len(want), "member")+","+text {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A large group costs one walk. Looking up each member in a list of 100,000 would take
+// minutes.
+func TestChanges_LargeGroup(t *testing.T) {
+	t.Parallel()
+	group := func(from int) *view.Group {
+		g := &view.Group{Name: "api"}
+		for i := range 100_000 {
+			g.Members = append(g.Members, view.Member{Znode: fmt.Sprintf("member-%09d", from+i), Host: fmt.Sprintf("host-%09d", from+i)})
+		}
+		return g
+	}
+	old, now := view.View{}.With(group(0)), view.View{}.With(group(1))
+	start := time.Now()
+	for range 10 {
+		got := Changes(&old, &now, []view.Source{{Kind: view.KindGroup, Name: "api"}})
+		if took := time.Since(start); len(got) != 1 || !strings.HasPrefix(got[0], "group.api: 2 members, -host-000000000 +") || took > time.Minute {
+			t.Fatalf("got %q after %s", got, took)
+		}
+	}
 }
