@@ -194,37 +194,46 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 }
 
 // liveObjects returns every object that one of the versions refers to, and whether
-// the list is complete. It is not when a version has a damaged bucket.
+// the list is complete. It is not when a version is damaged.
 func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[digest]bool, bool, error) {
 	live, whole := map[digest]bool{}, true
 	for _, n := range versions {
-		m, err := loadManifest(ctx, s, root, n)
-		if err != nil {
+		err := liveIn(ctx, s, root, n, live)
+		switch {
+		case err == nil, errors.Is(err, ErrNoVersion): // deleted meanwhile, with its dry run
+		case isDamage(err):
+			whole = false
+		default:
 			return nil, false, err
-		}
-		for i, sum := range m.buckets {
-			if live[sum] {
-				continue
-			}
-			objects, err := readObjectsOf(ctx, s, root, []digest{sum})
-			if errors.Is(err, errGone) || errors.Is(err, ErrDigest) {
-				whole = false
-				continue
-			}
-			if err != nil {
-				return nil, false, err
-			}
-			entries, err := decodeBucket(objects[sum], i, m.Bits)
-			if err != nil {
-				return nil, false, err
-			}
-			live[sum] = true
-			if err := liveEntries(ctx, s, root, entries, live); err != nil {
-				return nil, false, err
-			}
 		}
 	}
 	return live, whole, nil
+}
+
+// liveIn adds the objects of one version.
+func liveIn(ctx context.Context, s *session.Session, root string, version int64, live map[digest]bool) error {
+	m, err := loadManifest(ctx, s, root, version)
+	if err != nil {
+		return err
+	}
+	for i, sum := range m.buckets {
+		if live[sum] {
+			continue
+		}
+		objects, err := readObjectsOf(ctx, s, root, []digest{sum})
+		if err != nil {
+			return err
+		}
+		entries, err := decodeBucket(objects[sum], i, m.Bits)
+		if err != nil {
+			return err
+		}
+		if err := liveEntries(ctx, s, root, entries, live); err != nil {
+			return err
+		}
+		live[sum] = true
+	}
+	return nil
 }
 
 // liveEntries adds the objects of a bucket's values.

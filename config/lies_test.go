@@ -156,6 +156,14 @@ func TestVersioned_EveryLieIsRefused(t *testing.T) {
 				t.Errorf("got %s", show(got))
 			}
 			must(t, f.stop())
+			// The collection keeps the lie, which is the version before, and does not
+			// know what it needs.
+			if _, err := GC(soon(t), s, path, 1, nil); err != nil {
+				t.Errorf("collect garbage beside it: %v", err)
+			}
+			if tree, err := Read(soon(t), s, path); err != nil || !has(good)(tree) {
+				t.Errorf("after the collection: %s, %v", show(tree), err)
+			}
 		})
 	}
 }
