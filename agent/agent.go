@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +116,9 @@ func New(cfg Config) (*Agent, error) {
 		process:  process{started: time.Now(), life: rand.Text(), stop: make(chan stopMode, 1), failed: make(chan error, 1)},
 		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
 		news:     news{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
+	}
+	if cfg.StateDir != "" {
+		a.events.KeepOrders(filepath.Join(cfg.StateDir, "orders.json"), func(err error) { log.Warn("cannot keep who gave the orders", "err", err) })
 	}
 	reg := prometheus.NewRegistry()
 	a.metrics = newMetrics(reg)
@@ -310,7 +314,7 @@ func hasSource(cfg *Config, subject string) bool {
 	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
 		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name }) ||
 		slices.ContainsFunc(cfg.GroupSets, func(c registry.GroupsConfig) bool {
-			return strings.HasPrefix(subject, "groups "+c.Name+"/")
+			return subject == "groups "+c.Name || strings.HasPrefix(subject, "groups "+c.Name+"/")
 		})
 }
 

@@ -90,7 +90,9 @@ func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 
 func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
-	c.Problem = func(group string, err error) { a.conds.Set("source-unusable", "groups "+c.Name+"/"+group, err) }
+	c.Problem = func(group string, err error) {
+		a.conds.Set("source-unusable", strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)
+	}
 	g := registry.NewGroups(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }

@@ -42,8 +42,8 @@ type GroupConfig struct {
 	// MaxBytes bounds the data of all members. 0 means DefaultMaxBytes, a negative
 	// number no bound. When a group exceeds it, the last good members stay in use.
 	MaxBytes int64
-	// Problem, if not nil, is called when the group becomes too large, and with nil
-	// when it fits again. It must not block.
+	// Problem, if not nil, is called when the group cannot be listed or becomes too
+	// large, and with nil when it can be used again. It must not block.
 	Problem func(error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -100,9 +100,11 @@ type Group struct {
 	guard  guard
 	prober prober
 	sent   *view.Group
-	told   bool          // the group was reported as too large; kept across sessions
-	set    members       // result of the last step
-	values []view.Member // the members themselves
+	// unlisted is why the newest try to list the members failed, or "".
+	unlisted string
+	told     string        // kind of the problem that was reported; kept across sessions
+	set      members       // result of the last step
+	values   []view.Member // the members themselves
 
 	mu     sync.Mutex // guards what follows
 	accept bool       // the operator accepts the loss
@@ -239,7 +241,7 @@ func (g *Group) tell(u *view.Group, wasHolding bool) {
 	defer g.mu.Unlock()
 	g.status = GroupStatus{
 		Name: u.Name, Path: u.Path, Missing: u.Missing, Members: u.Members, Held: held, Holding: u.Holding,
-		Base: len(g.guard.base), Rejected: u.Rejected, Flapping: flapping, Updated: time.Now(),
+		Base: len(g.guard.base), Rejected: u.Rejected, Flapping: flapping, Updated: time.Now(), Error: g.unlisted,
 	}
 }
 

@@ -551,6 +551,52 @@ func TestGroup_MaxBytes(t *testing.T) {
 	}
 }
 
+// A group that can no longer be listed is reported, and its members stay in use; so is
+// one that can never be listed. The report ends with the first list that is read.
+func TestGroup_Unlistable(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			join(t, srv, 1, 2)
+			acl := func(perms int32) {
+				if err := srv.SetACL(groupPath, []jute.ACL{{Perms: perms, Scheme: "world", ID: "anyone"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if first {
+				acl(session.PermWrite)
+			}
+			var problems []error
+			c := webGroup()
+			c.Problem = func(err error) { problems = append(problems, err) }
+			g := NewGroup(c)
+			m := run(t, memConfig(srv), g)
+			defer m.stop()
+			if !first {
+				eventually(t, 10*time.Second, "two", m.shows(1, 2))
+				acl(session.PermWrite)
+				join(t, srv, 3)
+			}
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			if first && m.group() != nil || !first && !m.shows(1, 2)() {
+				t.Errorf("first %v: passed on %+v", first, m.group())
+			}
+			if len(problems) != 1 || !errors.Is(problems[0], session.ErrNoAuth) || !strings.Contains(g.Status().Error, groupPath) {
+				t.Errorf("first %v: problems %v, status %q", first, problems, g.Status().Error)
+			}
+			acl(session.PermAll)
+			if first {
+				eventually(t, time.Minute, "two", m.shows(1, 2))
+			} else {
+				eventually(t, time.Minute, "three", m.shows(1, 2, 3))
+			}
+			if len(problems) != 2 || problems[1] != nil || g.Status().Error != "" {
+				t.Errorf("first %v: problems %v, status %q", first, problems, g.Status().Error)
+			}
+		})
+	}
+}
+
 // A set reports a group that is too large by its name. It also reports that the group
 // is small enough again, even if the group shrank or went while there was no session.
 func TestGroups_MaxBytes(t *testing.T) {

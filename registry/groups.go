@@ -30,8 +30,8 @@ type GroupsConfig struct {
 	MaxMembers int
 	MaxBytes   int64 // of each group
 
-	// Problem is like that of a GroupConfig, with the name of the group. Several
-	// goroutines may call it.
+	// Problem is like that of a GroupConfig, with the name of the group, or with "" if
+	// the groups cannot be listed. Several goroutines may call it.
 	Problem func(group string, err error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -212,10 +212,10 @@ func (f *groupsRun) relist(ctx context.Context) error {
 			return err
 		}
 		f.g.log.Warn("cannot read the groups", "groups", f.g.cfg.Name, "path", f.g.cfg.Path, "err", err)
-		f.g.setError(err.Error())
+		f.g.setError(err)
 		return nil
 	}
-	f.g.setError("")
+	f.g.setError(nil)
 	f.list, f.listed = w, make(map[string]bool, len(names))
 	f.last, f.pzxid = max(f.last, stat.Czxid, stat.Mzxid, stat.Pzxid), stat.Pzxid
 	for _, name := range names {
@@ -339,8 +339,17 @@ func (g *Groups) known() map[string]*Group {
 	return maps.Clone(g.groups)
 }
 
-func (g *Groups) setError(text string) {
+// setError notes why the groups cannot be listed; nil: they can.
+func (g *Groups) setError(err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.err = text
+	old := g.err
+	g.err = ""
+	if err != nil {
+		g.err = err.Error()
+	}
+	changed := g.err != old
+	g.mu.Unlock()
+	if changed && g.cfg.Problem != nil {
+		g.cfg.Problem("", err)
+	}
 }

@@ -21,7 +21,7 @@ func (r *reader) relist(ctx context.Context) error {
 	if err != nil {
 		return r.failed(ctx, fmt.Errorf("list %s: %w", r.g.cfg.Path, err))
 	}
-	r.list, r.known, r.pzxid = w, true, stat.Pzxid
+	r.list, r.known, r.g.unlisted, r.pzxid = w, true, "", stat.Pzxid
 	r.saw(stat)
 	r.compare(names)
 	return nil
@@ -37,7 +37,7 @@ func (r *reader) awaitGroup(ctx context.Context) error {
 		r.saw(stat)
 		return r.relist(ctx) // created meanwhile
 	}
-	r.list, r.known, r.missing, r.changed, r.pzxid = w, true, true, true, 0
+	r.list, r.known, r.g.unlisted, r.missing, r.changed, r.pzxid = w, true, "", true, true, 0
 	for name := range r.nodes {
 		r.drop(name)
 	}
@@ -56,6 +56,8 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	r.g.mu.Lock()
 	r.g.status.Error = err.Error()
 	r.g.mu.Unlock()
+	r.g.unlisted = err.Error()
+	r.g.problem(err)
 	if r.g.failed != nil && !r.known {
 		r.g.failed()
 	}

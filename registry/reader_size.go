@@ -50,12 +50,12 @@ func (r *reader) forget(c *child) {
 	}
 }
 
-// tooLarge reports whether the group is too large to pass on, and calls Problem
-// when that changes.
+// tooLarge reports whether the group is too large to pass on, and closes the problem
+// of a group that can be read and fits.
 func (r *reader) tooLarge() bool {
 	limit := r.g.cfg.MaxBytes
 	large := limit > 0 && (r.unread > 0 || r.bytes > limit)
-	if !large && !r.large && !r.g.told {
+	if !large && !r.large && r.g.told == "" {
 		return false
 	}
 	var err error
@@ -75,9 +75,28 @@ func (r *reader) tooLarge() bool {
 			r.g.failed()
 		}
 	}
-	if large != r.g.told && r.g.cfg.Problem != nil {
-		r.g.cfg.Problem(err)
+	r.large = large
+	if r.g.unlisted == "" {
+		r.g.problem(err)
 	}
-	r.large, r.g.told = large, large
 	return large
+}
+
+// problem calls Problem when a group becomes unusable or usable, or another kind of
+// error is the reason.
+func (g *Group) problem(err error) {
+	kind := ""
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		kind = ErrTooLarge.Error() // the sizes in the text change with every member
+	case err != nil:
+		kind = err.Error()
+	}
+	if kind == g.told {
+		return
+	}
+	g.told = kind
+	if g.cfg.Problem != nil {
+		g.cfg.Problem(err)
+	}
 }

@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"internal/maintenance": {"registry", "internal/files"},
 	"internal/condition":   {},
 	"internal/command":     {"internal/proc", "view"},
-	"internal/event":       {},
+	"internal/event":       {"internal/files"},
 	"internal/testhelp":    {},
 	"internal/arrows":      {},
 	"internal/files":       {},

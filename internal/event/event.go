@@ -3,6 +3,7 @@
 package event
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,7 @@ type Ring struct {
 	seq     int64
 	ring    []Event
 	changed chan struct{} // closed at the next event
+	orders  *keptOrders   // nil: orders end with the process
 }
 
 // NewRing returns an empty ring. Its numbers begin with the time in
@@ -37,6 +39,17 @@ func NewRing() *Ring {
 
 // Add appends an event and wakes the followers.
 func (e *Ring) Add(ev Event) {
+	if e.add(ev) {
+		e.orders.save(func() []Event {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return slices.Clone(e.orders.list)
+		})
+	}
+}
+
+// add is Add; it reports whether the event is an order to keep.
+func (e *Ring) add(ev Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seq++
@@ -47,6 +60,11 @@ func (e *Ring) Add(ev Event) {
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
+	if e.orders == nil || ev.Kind != orderKind {
+		return false
+	}
+	e.orders.add(ev)
+	return true
 }
 
 // Newest returns the number of the newest event, and a channel that is closed
@@ -59,7 +77,8 @@ func (e *Ring) Newest() (int64, <-chan struct{}) {
 
 // Since returns the kept events after seq, and a channel that is closed at
 // the next one. A number that was not given out is of a former process whose
-// clock was ahead: all are new to that reader.
+// clock was ahead: all are new to that reader. Kept orders that the ring no longer has
+// come first.
 func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,10 +89,18 @@ func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 	if len(list) > ringSize {
 		list = list[len(list)-ringSize:]
 	}
-	for i, ev := range list {
-		if ev.Seq > seq {
-			return append([]Event(nil), list[i:]...), e.changed
+	var since []Event
+	if e.orders != nil {
+		for _, o := range e.orders.list {
+			if o.Seq > seq && (len(list) == 0 || o.Seq < list[0].Seq) {
+				since = append(since, o)
+			}
 		}
 	}
-	return nil, e.changed
+	for i, ev := range list {
+		if ev.Seq > seq {
+			return append(since, list[i:]...), e.changed
+		}
+	}
+	return since, e.changed
 }
