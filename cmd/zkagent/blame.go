@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,16 +69,9 @@ why a text is not in the file. --version N shows a version that is not in use.`,
 
 // query converts the flags.
 func (o *blameOptions) query(name string) (blame.Query, error) {
-	q := blame.Query{Name: name, Missing: o.missing, Version: o.version}
+	q := blame.Query{Name: name, Path: absolute(name), Missing: o.missing, Version: o.version}
 	if o.lastGood && o.data != "" {
 		return q, usagef("--last-good and --data exclude each other")
-	}
-	if exists(name) {
-		abs, err := filepath.Abs(name)
-		if err != nil {
-			return q, err
-		}
-		q.Name = abs
 	}
 	if o.lines == "" {
 		return q, nil
@@ -121,7 +113,7 @@ func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) 
 	for _, c := range s.Config.Bundles {
 		b := apply.Parse(c, s.Config.Sources())
 		all = append(all, b)
-		if b.Err == nil && b.Makes(q.Name) {
+		if b.Err == nil && b.Makes(q.Name, q.Path) {
 			wanted = append(wanted, b)
 		}
 	}

@@ -45,7 +45,7 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	if !strings.HasPrefix(name, "/") {
 		hint := "name it by its path, as in /config/" + name + ", or give settings with a config block by --config"
 		if len(names) > 0 {
-			hint = "the settings have " + strings.Join(names, ", ") + "; a path begins with a slash"
+			hint = "the settings have " + listed(name, names) + "; a path begins with a slash"
 		}
 		return target{}, fail(exitUsage, fmt.Errorf("there is no config named %q", name), hint)
 	}
@@ -64,7 +64,13 @@ func withConfig(ctx context.Context, g *globals, name string, fn func(context.Co
 		}
 		ctx, cancel := g.patience(ctx, 0)
 		defer cancel()
-		return explain(fn(ctx, s, t), t)
+		err = fn(ctx, s, t)
+		if errors.Is(err, config.ErrNotReady) && !errors.Is(err, config.ErrUnfinished) {
+			if _, ok, existsErr := s.Exists(ctx, t.path); existsErr == nil && !ok {
+				return noZnode(ctx, s, t.path)
+			}
+		}
+		return explain(err, t)
 	})
 }
 

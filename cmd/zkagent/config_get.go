@@ -88,7 +88,12 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 					}
 				}
 				if len(args) == 2 {
-					return printKey(ctx, &g.Console, s, t, int64(version), strings.TrimPrefix(args[1], "/"))
+					key := strings.TrimPrefix(args[1], "/")
+					err := printKey(ctx, &g.Console, s, t, int64(version), key)
+					if errors.Is(err, config.ErrNoKey) {
+						return noKey(ctx, s, t, int64(version), key, err)
+					}
+					return err
 				}
 				tree, err := readTree(ctx, s, t, int64(version))
 				if err != nil {
@@ -127,6 +132,20 @@ func printKey(ctx context.Context, console *term.Console, s *session.Session, t 
 		return console.PrintJSON("value", string(value))
 	}
 	return console.Data(value)
+}
+
+// noKey adds the keys that exist to the error of a missing one.
+func noKey(ctx context.Context, s *session.Session, t target, version int64, key string, missing error) error {
+	tree, err := readTree(ctx, s, t, version)
+	if err != nil {
+		return missing
+	}
+	var names []string
+	tree.Walk("", func(path string, _ view.Key) bool {
+		names = append(names, path)
+		return true
+	})
+	return fail(exitFailed, missing, t.name+" has "+listed(key, names))
 }
 
 func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {

@@ -40,15 +40,12 @@ func keptOf(g *globals, name string) (*past, error) {
 	if s.Config.StateDir == "" {
 		return nil, fail(exitFailed, errors.New("nothing is kept without a state_dir"), "agent { state_dir = \"/var/lib/zkagent\" }")
 	}
-	if exists(name) {
-		if name, err = filepath.Abs(name); err != nil {
-			return nil, err
-		}
-	}
+	path := absolute(name)
+	engine := apply.New(apply.Options{StateDir: s.Config.StateDir})
 	store := renderlog.New(s.Config.StateDir)
 	for _, c := range s.Config.Bundles {
 		b := apply.Parse(c, s.Config.Sources())
-		made := b.Err == nil && b.Makes(name)
+		made := b.Err == nil && b.Makes(name, path)
 		if !made && c.ForEach == nil {
 			continue
 		}
@@ -60,19 +57,23 @@ func keptOf(g *globals, name string) (*past, error) {
 			return nil, err
 		}
 		k := &past{bundle: b, records: records}
-		for _, p := range k.paths() {
-			if p == name {
-				k.path = p
-			}
+		if slices.Contains(k.paths(), path) || b.Err == nil && engine.Writes(b, path) {
+			k.path = path
 		}
 		if k.path != "" || made {
-			if filepath.IsAbs(name) && exists(name) {
-				k.path = name
-			}
 			return k, nil
 		}
 	}
 	return nil, fail(exitUsage, fmt.Errorf("%s: %w", name, blame.ErrNoFile), "name a destination, a template or a bundle of the settings")
+}
+
+// absolute is a path that a user named, whether there is such a file or not.
+func absolute(name string) string {
+	path, err := filepath.Abs(name)
+	if err != nil { // The working directory is gone.
+		return filepath.Clean(name)
+	}
+	return path
 }
 
 // paths are the files that the records name.

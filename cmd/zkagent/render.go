@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
@@ -34,9 +35,9 @@ func newRenderCommand(g *globals) *cobra.Command {
 	var o renderOptions
 	var once, live bool
 	c := &cobra.Command{
-		Use: "render [NAME...]", Short: "Render templates once: write, print or compare",
-		Long: `Render templates, all or those named, once: stage, check, write. Nothing is
-reloaded. A server is asked only when a template uses ZooKeeper; the command
+		Use: "render [FILE|TEMPLATE...]", Short: "Render templates once: write, print or compare",
+		Long: `Render templates, all or those named, once: stage, check, write. A file names the
+template or bundle that makes it. Nothing is reloaded. A server is asked only when a template uses ZooKeeper; the command
 says what it waits for. With --exit-code the code is 1 when a file differs from
 what was rendered, and 70 when it failed.`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -75,7 +76,8 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 	if err != nil {
 		return err
 	}
-	bundles, err := parseBundles(&s.Config, args)
+	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
+	bundles, err := parseBundles(engine, &s.Config, args)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,6 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 	}
 	rows, _ := memberRows(v, nil)
 	warnLabels(&g.Console, rows)
-	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
 	differs := false
 	var errs []error
 	for _, b := range bundles {
@@ -106,23 +107,30 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 	return nil
 }
 
-// parseBundles parses the templates of the named bundles.
-func parseBundles(c *agent.Config, args []string) ([]*apply.Bundle, error) {
-	for _, name := range args {
-		if !slices.ContainsFunc(c.Bundles, func(b apply.Config) bool { return b.Name == name }) {
-			return nil, fail(exitUsage, fmt.Errorf("there is no template or bundle %q", name), fmt.Sprintf("the settings have %v", bundleNames(c)))
-		}
-	}
+// parseBundles parses the templates of the bundles that have one of the names or make
+// one of the files.
+func parseBundles(e *apply.Engine, c *agent.Config, args []string) ([]*apply.Bundle, error) {
 	var list []*apply.Bundle
+	found := map[string]bool{}
 	for _, cfg := range c.Bundles {
-		if len(args) > 0 && !slices.Contains(args, cfg.Name) {
+		b, wanted := apply.Parse(cfg, c.Sources()), len(args) == 0
+		for _, name := range args {
+			if name == cfg.Name || b.Err == nil && (b.Makes(name, absolute(name)) || e.Writes(b, absolute(name))) {
+				wanted, found[name] = true, true
+			}
+		}
+		if !wanted {
 			continue
 		}
-		b := apply.Parse(cfg, c.Sources())
 		if b.Err != nil {
 			return nil, b.Err
 		}
 		list = append(list, b)
+	}
+	for _, name := range args {
+		if !found[name] {
+			return nil, fail(exitUsage, fmt.Errorf("%s: %w", name, blame.ErrNoFile), "the settings have "+listed(name, bundleNames(c)))
+		}
 	}
 	return list, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,27 @@ func meant(c *cobra.Command, word string) string {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}
 	return ""
+}
+
+// listLimit is how many names an error lists.
+const listLimit = 10
+
+// listed are the names that exist, for an error about one that does not: those that
+// the user may have meant come first.
+func listed(name string, names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	names = slices.Sorted(slices.Values(names))
+	if i := slices.Index(names, template.Nearest(name, names)); i > 0 {
+		best := names[i]
+		copy(names[1:], names[:i])
+		names[0] = best
+	}
+	if len(names) > listLimit {
+		return fmt.Sprintf("%s, and %d more", strings.Join(names[:listLimit], ", "), len(names)-listLimit)
+	}
+	return strings.Join(names, ", ")
 }
 
 // usageError is wrong usage of c.

@@ -171,12 +171,7 @@ func noZnode(ctx context.Context, s *session.Session, path string) error {
 		case len(names) == 0:
 			return fail(exitFailed, missing, dir+" has no children")
 		}
-		slices.Sort(names)
-		more := ""
-		if len(names) > 10 {
-			names, more = names[:10], ", ..."
-		}
-		return fail(exitFailed, missing, dir+" has "+strings.Join(names, ", ")+more)
+		return fail(exitFailed, missing, dir+" has "+listed(strings.TrimPrefix(path, strings.TrimSuffix(dir, "/")+"/"), names))
 	}
 	return fail(exitFailed, missing)
 }

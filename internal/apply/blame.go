@@ -3,7 +3,6 @@ package apply
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/zkagent/zkagent/template"
@@ -54,8 +53,8 @@ func (b *Bundle) Blame(ctx context.Context, v view.View, match func(destination 
 
 // Makes reports whether the bundle may make a file that a user named, before the
 // elements of its for_each are known.
-func (b *Bundle) Makes(name string) bool {
-	match := b.Match(name)
+func (b *Bundle) Makes(name, path string) bool {
+	match := b.Match(name, path)
 	for _, f := range b.templates {
 		dest := ""
 		if b.Config.ForEach == nil {
@@ -68,12 +67,24 @@ func (b *Bundle) Makes(name string) bool {
 	return false
 }
 
+// Writes reports whether the path is the destination of a template of the bundle, or
+// of an element of its for_each, as far as the record says which files were written.
+func (e *Engine) Writes(b *Bundle, path string) bool {
+	if b.Config.ForEach != nil {
+		_, ok := e.loadWritten(b.Config.Name)[path]
+		return ok
+	}
+	return slices.ContainsFunc(b.templates, func(f *file) bool {
+		dest, err := f.cfg.Path(nil)
+		return err == nil && dest == path
+	})
+}
+
 // Match returns what chooses the files of a bundle by a name that a user gave: the
-// path of the file, the name of the bundle or of one of its templates, or the path
-// of the template.
-func (b *Bundle) Match(name string) func(destination string, cfg *FileConfig) bool {
-	path := filepath.Clean(name)
+// name of the bundle or of one of its templates, or the path of the file or of the
+// template. path is the name in the working directory of the user, as an absolute path.
+func (b *Bundle) Match(name, path string) func(destination string, cfg *FileConfig) bool {
 	return func(destination string, cfg *FileConfig) bool {
-		return slices.Contains([]string{destination, cfg.Source}, path) || name == b.Config.Name || name == cfg.Name || name == b.Config.Name+"/"+cfg.Name
+		return destination == path || cfg.Source == path || name == b.Config.Name || name == cfg.Name || name == b.Config.Name+"/"+cfg.Name
 	}
 }

@@ -1,6 +1,7 @@
 package blame
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ var ErrNoFile = errors.New("no template of the settings makes it")
 
 // Query asks for the reports of files.
 type Query struct {
-	Name     string // path of a file, or name of a bundle or template
+	Name     string // of a bundle or template, or as Path
+	Path     string // of a file: absolute, because the agent has another working directory
 	From, To int    // lines from 1; 0: all
 	Missing  string
 	// Version names another version of a config than the one in use, as N or
@@ -31,13 +33,13 @@ type Query struct {
 // Values returns the query as URL parameters.
 func (q Query) Values() url.Values {
 	return url.Values{
-		"name": {q.Name}, "from": {strconv.Itoa(q.From)}, "to": {strconv.Itoa(q.To)}, "missing": {q.Missing}, "version": {q.Version},
+		"name": {q.Name}, "path": {q.Path}, "from": {strconv.Itoa(q.From)}, "to": {strconv.Itoa(q.To)}, "missing": {q.Missing}, "version": {q.Version},
 	}
 }
 
 // ParseQuery is the inverse of Values.
 func ParseQuery(v url.Values) (Query, error) {
-	q := Query{Name: v.Get("name"), Missing: v.Get("missing"), Version: v.Get("version")}
+	q := Query{Name: v.Get("name"), Path: cmp.Or(v.Get("path"), v.Get("name")), Missing: v.Get("missing"), Version: v.Get("version")}
 	for _, n := range []struct {
 		name string
 		to   *int
@@ -65,7 +67,7 @@ func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *sessio
 	}
 	var files []*File
 	for _, b := range bundles {
-		match := b.Match(q.Name)
+		match := b.Match(q.Name, q.Path)
 		if b.Err != nil {
 			for i := range b.Config.Templates {
 				if match("", &b.Config.Templates[i]) {

@@ -234,7 +234,7 @@ func Catalog() []Entry {
 		{
 			"unit-failed", "source", "A source (config, group, service, election) ended with an error. The agent starts it again, after growing pauses.",
 			"Its last good state.",
-			"The text has ZooKeeper's answer. `znode does not exist` and `not authorized` name the path.",
+			"The text has ZooKeeper's answer. If an ACL does not permit it, the text names the path: `zkagent doctor` compares the ACL with the identity of the agent.",
 		},
 		{
 			"waiting-for-sources", "", "Some sources have not reported yet. The agent renders nothing until then.",
