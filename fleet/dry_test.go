@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
@@ -300,18 +302,38 @@ func TestBoundFiles(t *testing.T) {
 	}
 }
 
-// A dry run writes what its votes write: as many transactions as a rollout that is
-// refused by the last of its hosts.
+// A dry run writes what its votes write: one transaction a host. It reads what a host
+// must know to vote: the proposal and what it watches of it, the version, and each vote
+// once. Twice the hosts cost twice the requests, so nothing is read by everybody from
+// everybody.
 func TestDry_Cost(t *testing.T) {
-	inBubble(t, 30, func(t *testing.T, w *world) {
-		writes := func(run func()) int64 {
-			before := w.server.Requests()["multi"]
-			run()
-			return int64(w.server.Requests()["multi"] - before)
-		}
-		dry := writes(func() { w.awaitPhase(w.dry(2), PhasePlanned) })
-		if dry < 30 || dry > 30+3 { // the votes, the proposal, the close
-			t.Errorf("%d transactions for the votes of 30 hosts", dry)
-		}
-	})
+	const few, most = 30, 16 // hosts, and requests a host
+	total := map[int]int64{}
+	for _, hosts := range []int{few, 2 * few} {
+		inBubble(t, hosts, func(t *testing.T, w *world) {
+			synctest.Wait()
+			before := w.server.Requests()
+			w.awaitPhase(w.dry(2), PhasePlanned)
+			synctest.Wait()
+			spent, n := "", int64(hosts)
+			for op, count := range w.server.Requests() {
+				d := int64(count - before[op])
+				switch {
+				case op == "ping" || d == 0:
+					continue
+				case op == "multi" && (d < n || d > n+3): // the votes, the proposal, the close
+					t.Errorf("%d transactions for the votes of %d hosts", d, hosts)
+				}
+				total[hosts] += d
+				spent += fmt.Sprintf(" %s %d", op, d)
+			}
+			t.Logf("%d hosts:%s", hosts, spent)
+			if total[hosts] > most*n {
+				t.Errorf("%d requests for a dry run over %d hosts:%s", total[hosts], hosts, spent)
+			}
+		})
+	}
+	if total[2*few] > 2*total[few]+few {
+		t.Errorf("%d requests for %d hosts, and %d for %d", total[few], few, total[2*few], 2*few)
+	}
 }

@@ -225,7 +225,7 @@ func sourceRows(console *term.Console, t *term.Table, s *web.Status) {
 		case v.Held:
 			state = "leader"
 		case v.Term == 0: // a candidate in line sees only its own turn.
-			state, detail = "not leading", fmt.Sprintf("`zkagent elect --observe %s` shows who leads", v.Name)
+			state, detail = "not leading", fmt.Sprintf("`zkagent elect --list %s` shows who leads", v.Name)
 		}
 		t.Add("election", v.Name, state, "-", detail)
 	}

@@ -179,7 +179,7 @@ func Catalog() []Entry {
 		{
 			"reload-halted", "template or bundle", "Another host failed its rolling reload, so this host does not begin its own.",
 			"The files and the service as they were before that version.",
-			"The text names the host and the reason. Repair it or publish another version, then run `zkagent reload --clear-halt BUNDLE`.",
+			"The text names the host and the reason. Repair it or publish another version, then run `zkagent reload --clear-halt NAME`.",
 		},
 		{
 			"reload-owed", "template or bundle", "New files are in place, and their reload has not succeeded yet.",
