@@ -1,6 +1,9 @@
 package session
 
 import (
+	"crypto/sha1" //nolint:gosec // the scheme digest is defined with it
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,27 +45,53 @@ func decodeACLs(d *jute.Decoder) []ACL {
 const permLetters = "rwcda" // by bit
 
 // ParseACL reads an ACL in zkCli's form, "scheme:id:cdrwa"; the id may contain
-// colons, as those of digest do.
+// colons, as those of digest do. Its errors show no digest: that may be a password.
 func ParseACL(s string) (ACL, error) {
+	a, err := parseACL(s)
+	if err != nil {
+		if rest, ok := strings.CutPrefix(s, "digest:"); ok {
+			user, _, _ := strings.Cut(rest, ":")
+			s = "digest:" + user + ":..."
+		}
+		return ACL{}, fmt.Errorf("acl %q: %w", s, err)
+	}
+	return a, nil
+}
+
+func parseACL(s string) (ACL, error) {
 	first, last := strings.IndexByte(s, ':'), strings.LastIndexByte(s, ':')
 	if first <= 0 || first == last {
-		return ACL{}, fmt.Errorf("acl %q: want scheme:id:permissions, such as world:anyone:r", s)
+		return ACL{}, errors.New("want scheme:id:permissions, such as world:anyone:r")
 	}
 	a := ACL{Scheme: s[:first], ID: s[first+1 : last]}
+	if a.Scheme == "digest" && !isDigest(a.ID) {
+		return ACL{}, errNoDigest
+	}
 	for _, c := range s[last+1:] {
 		bit := strings.IndexRune(permLetters, c)
 		if bit < 0 {
-			return ACL{}, fmt.Errorf("acl %q: permission %q is not one of c, d, r, w, a", s, c)
+			return ACL{}, fmt.Errorf("permission %q is not one of c, d, r, w, a", c)
 		}
 		a.Perms |= 1 << bit
 	}
 	if a.Perms == 0 {
-		return ACL{}, fmt.Errorf("acl %q: no permissions", s)
+		return ACL{}, errors.New("no permissions")
 	}
 	if a.Scheme == "world" && a.ID != "anyone" {
-		return ACL{}, fmt.Errorf("acl %q: the only id of scheme world is anyone", s)
+		return ACL{}, errors.New("the only id of scheme world is anyone")
 	}
 	return a, nil
+}
+
+// errNoDigest is about an id that matches nobody: a server compares hashes.
+var errNoDigest = errors.New("the id of scheme digest is user:HASH, and HASH is not the password; " +
+	"`printf %s USER:PASSWORD | openssl dgst -sha1 -binary | base64` prints it, and auth::cdrwa is the identity of the session itself")
+
+// isDigest reports whether an id is user:HASH, with the SHA-1 of user:password in base64.
+func isDigest(id string) bool {
+	user, hash, _ := strings.Cut(id, ":")
+	sum, err := base64.StdEncoding.Strict().DecodeString(hash)
+	return user != "" && err == nil && len(sum) == sha1.Size
 }
 
 // FormatACL returns a in the form that ParseACL reads.

@@ -39,13 +39,34 @@ func TestParseServers(t *testing.T) {
 
 func TestParseACL(t *testing.T) {
 	for in, want := range map[string]string{
-		"world:anyone:r": "world:anyone:r", "auth::cdrwa": "auth::cdrwa", "digest:ann:hash=:wr": "digest:ann:hash=:rw",
+		"world:anyone:r": "world:anyone:r", "auth::cdrwa": "auth::cdrwa", "digest:ann:2jmj7l5rSw0yVb/vlWAYkK/YBwk=:wr": "digest:ann:2jmj7l5rSw0yVb/vlWAYkK/YBwk=:rw",
 		"world:me:r": "", "world:anyone": "", "ip:1.2.3.4:x": "", ":a:r": "", "auth::": "", "": "",
 	} {
 		a, err := ParseACL(in)
 		if (err == nil) != (want != "") || err == nil && FormatACL(a) != want {
 			t.Errorf("%q: got %q %v, want %q", in, FormatACL(a), err, want)
 		}
+	}
+}
+
+// A digest that is no hash matches nobody. The error says how to make the hash, and
+// does not show what may be a password.
+func TestParseACL_DigestThatIsNoHash(t *testing.T) {
+	for _, in := range []string{
+		"digest:ann:secret:cdrwa", "digest:ann:secret", "digest:ann:c2VjcmV0:r", "digest:ann:MmptajdsNXJTdzB5VmIvdmxXQVlrSy9ZQndr:r",
+		"digest:ann:2jmj7l5rSw0yVb/vlWAYkK/YBwl=:r", "digest::2jmj7l5rSw0yVb/vlWAYkK/YBwk=:r", "digest:ann:r", "digest:ann:2jmj7l5rSw0yVb/vlWAYkK/YBwk=:secret",
+	} {
+		_, err := ParseACL(in)
+		if err == nil {
+			t.Errorf("%s is accepted", in)
+			continue
+		}
+		if text := err.Error(); strings.Contains(text, "secret") || strings.Contains(text, "2jmj") {
+			t.Errorf("%s: shown in %q", in, text)
+		}
+	}
+	if _, err := ParseACL("digest:ann:secret:cdrwa"); !strings.Contains(err.Error(), "openssl dgst -sha1 -binary | base64") {
+		t.Error(err)
 	}
 }
 

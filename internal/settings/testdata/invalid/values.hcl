@@ -13,7 +13,7 @@ zookeeper {
   servers         = ["zk1:2181/chroot", "zk2:port"]
   chroot          = "prod"
   session_timeout = "1ms"
-  acl             = ["world:everybody:r", "auth::z"]
+  acl             = ["world:everybody:r", "auth::z", "digest:ann:secret:cdrwa"]
   auth "digest" { credential = "nocolon" }
   tls { cert_file = "/nonexistent/cert.pem" }
 }
