@@ -51,6 +51,11 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		if s.any() && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
 		}
+		select {
+		case <-s.wake: // what was published meanwhile is saved now
+			s.tell()
+		default:
+		}
 		began := time.Now()
 		s.flush()
 		rest := max(saveEvery-time.Since(woken), 20*time.Since(began))

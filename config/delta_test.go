@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/zkagent/zkagent/session"
@@ -173,5 +174,32 @@ func TestGC_StartsOverWhenAProposalOrFlipComesBetween(t *testing.T) {
 				t.Errorf("%v, collected %+v", err, got)
 			}
 		})
+	}
+}
+
+// TestDelta_Allocations is what a host allocates for a version of 1,000 keys with one
+// changed: one bucket and one chunk of the keys, not all of them.
+func TestDelta_Allocations(t *testing.T) { //nolint:paralleltest // it counts allocations
+	keys := map[string][]byte{}
+	for i := range 1000 {
+		keys[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%010d", i)
+	}
+	old := contentOf(keys)
+	keys["key-00500"] = []byte("new")
+	next := contentOf(keys)
+	d := deltaOf(old.sum, changes(old.keys, next.keys))
+	const runs = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		if _, err := old.apply(d, 2, next.sum); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	allocs, bytes := (after.Mallocs-before.Mallocs)/runs, (after.TotalAlloc-before.TotalAlloc)/runs
+	t.Logf("%d allocations, %d bytes", allocs, bytes)
+	if allocs > 40 || bytes > 18<<10 {
+		t.Errorf("%d allocations of %d bytes", allocs, bytes)
 	}
 }
