@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,3 +84,6 @@ func setAttribute(fs *FS, f *os.File, path, name string, value []byte) error {
 		return unix.Fsetxattr(int(f.Fd()), name, value, 0)
 	})
 }
+
+// changeTime is the time of the last change of a file, its attributes included.
+func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }

@@ -65,6 +65,7 @@ type Staged struct {
 	remove  bool // the file is to go
 	attr    attributes
 	oldAttr attributes
+	made    fs.FileInfo // the new file before it was renamed; nil: there is none
 	changed bool
 	swapped bool
 	closed  bool
@@ -162,6 +163,9 @@ func (s *Staged) recognize() bool {
 	}
 	s.old, s.oldSum = w.data, w.Digest
 	s.noteOld(info)
+	if w.changed == changed(info) {
+		s.oldAttr.extended = w.extended
+	}
 	return true
 }
 
@@ -239,12 +243,13 @@ func (s *Staged) prepare() error {
 	if err := s.readExtended(); err != nil {
 		return err
 	}
+	s.attr.extended = s.oldAttr.extended
 	if s.file.InPlace && s.existed {
 		return s.stageCopy()
 	}
 	name := tempName(s.base, "new")
 	s.temp = name
-	err = s.dir.write(name, s.data, s.attr, false)
+	s.made, err = s.dir.create(name, s.data, s.attr, false)
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path == name {
 		// The random name would make every try another error.
 		return fmt.Errorf("write a new file into %s as user %d: %w%s", s.dir.path, os.Geteuid(), pe.Err, s.inPlaceHint())
@@ -266,7 +271,7 @@ func (s *Staged) inPlaceHint() string {
 // readExtended reads the access list and the label of the present file, which
 // the new one gets, too.
 func (s *Staged) readExtended() error {
-	if !s.existed {
+	if !s.existed || s.oldAttr.extended.known {
 		return nil
 	}
 	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -274,8 +279,7 @@ func (s *Staged) readExtended() error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	x, err := readExtended(f)
-	s.oldAttr.extended, s.attr.extended = x, x
+	s.oldAttr.extended, err = readExtended(f)
 	return err
 }
 

@@ -137,31 +137,39 @@ type attributes struct {
 }
 
 // write creates a new file with its attributes set, and durable unless
-// volatile. O_EXCL: a file or link that somebody put there is never followed.
-func (d *directory) write(name string, data []byte, attr attributes, volatile bool) (err error) {
+// volatile.
+func (d *directory) write(name string, data []byte, attr attributes, volatile bool) error {
+	_, err := d.create(name, data, attr, volatile)
+	return err
+}
+
+// create is write. It returns what the file is then. O_EXCL: a file or link that
+// somebody put there is never followed.
+func (d *directory) create(name string, data []byte, attr attributes, volatile bool) (fs.FileInfo, error) {
 	var f *os.File
-	err = d.fs.do("create", d.join(name), func() error {
+	err := d.fs.do("create", d.join(name), func() error {
+		var err error
 		f, err = d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() {
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	if err := d.fs.do("write", d.join(name), func() error { _, err := f.Write(data); return err }); err != nil {
-		return err
+	err = d.fs.do("write", d.join(name), func() error { _, err := f.Write(data); return err })
+	if err == nil {
+		err = d.dress(f, name, attr, 0o600)
 	}
-	if err := d.dress(f, name, attr, 0o600); err != nil {
-		return err
+	if err == nil && !volatile {
+		err = d.fs.do("fsync", d.join(name), f.Sync)
 	}
-	if volatile {
-		return nil
+	var info fs.FileInfo
+	if err == nil {
+		info, err = f.Stat()
 	}
-	return d.fs.do("fsync", d.join(name), f.Sync)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return info, err
 }
 
 // dress sets owner, access list, security label and mode of an open file. The

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +66,85 @@ func oldFile(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// nextTick waits until a change of the file gets another time: kernels before 6.13
+// count changes in ticks.
+func nextTick(t *testing.T, path string) {
+	t.Helper()
+	changed := func(path string) syscall.Timespec {
+		var st syscall.Stat_t
+		if err := syscall.Lstat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ctim
+	}
+	for other := path + ".tick"; ; {
+		if err := os.WriteFile(other, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if changed(other) != changed(path) {
+			return
+		}
+	}
+}
+
+// What is known of a file saves reading its access list, but not while somebody sets one.
+func TestStage_KnownKeepsAccessList(t *testing.T) {
+	path := oldFile(t)
+	var known *files.Written
+	for i, set := range []func() error{
+		func() error { return nil },
+		func() error { return nil },
+		func() error { return unix.Setxattr(path, "system.posix_acl_access", acl(), 0) },
+		func() error { return nil },
+		func() error { return unix.Removexattr(path, "system.posix_acl_access") },
+	} {
+		nextTick(t, path)
+		if err := set(); err != nil {
+			t.Skip("no access lists here: ", err)
+		}
+		want := readACL(t, path)
+		tx := files.Begin(files.TxConfig{})
+		s, err := tx.Stage(files.File{Destination: path, Known: known}, strconv.AppendInt(nil, int64(i), 10))
+		if err == nil {
+			err = tx.Swap()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := s.Written()
+		if err = errors.Join(err, tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		if got := readACL(t, path); !bytes.Equal(got, want) {
+			t.Errorf("change %d: the list is %x, want %x", i, got, want)
+		}
+		known = &w
+	}
+}
+
+// A file that somebody wrote after the swap is not taken for ours.
+func TestWritten_SeesALaterEdit(t *testing.T) {
+	path := oldFile(t)
+	tx := files.Begin(files.TxConfig{})
+	s, err := tx.Stage(files.File{Destination: path}, []byte("new"))
+	if err == nil {
+		err = tx.Swap()
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte("odd"), 0o660)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Written()
+	if err = errors.Join(err, tx.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := w.Drift(); d != files.DriftContent || err != nil {
+		t.Errorf("drift is %q, %v", d, err)
+	}
 }
 
 func TestSwap_KeepsAccessList(t *testing.T) {
