@@ -153,11 +153,15 @@ func (s *Session) inParts(ctx context.Context, paths []string, most []int64, rea
 	if len(paths) > firstPaths {
 		rand.Shuffle(len(p.order), func(i, j int) { p.order[i], p.order[j] = p.order[j], p.order[i] }) //nolint:gosec // no secret
 	}
-	var mu sync.Mutex // guards p
+	turn := make(chan struct{}, 1) // who holds a value may use p; no mutex, because it is held over a wait
 	next := func(ctx context.Context) (bool, error) {
-		mu.Lock()
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
 		if len(p.order) == 0 {
-			mu.Unlock()
+			<-turn
 			return false, nil
 		}
 		var ids []int
@@ -167,7 +171,7 @@ func (s *Session) inParts(ctx context.Context, paths []string, most []int64, rea
 			return bytes
 		})
 		p.order = p.order[len(ids):]
-		mu.Unlock()
+		<-turn
 		if err != nil {
 			return false, err
 		}
