@@ -78,7 +78,9 @@ func (s *Session) leaveReader(server string) error {
 // readOnlyMode is the name of the mode that a server without a majority reports.
 const readOnlyMode = "read-only"
 
-// find returns the first server whose mode fits.
+// find returns the first server whose mode fits. ZooKeeper answers srvr, whatever its
+// list of allowed words says. A proxy may not: then only a server with a majority accepts
+// a new session, and its mode is "".
 func (h *hosts) find(fits func(mode string) bool) string {
 	h.mu.Lock()
 	servers := slices.Clone(h.servers)
@@ -86,7 +88,10 @@ func (h *hosts) find(fits func(mode string) bool) string {
 	for _, server := range servers {
 		answer, _ := h.askWord(h.ctx, server)
 		_, mode, found := strings.Cut(answer, "Mode: ")
-		if mode, _, _ = strings.Cut(mode, "\n"); found && fits(mode) {
+		if mode, _, _ = strings.Cut(mode, "\n"); !found {
+			found = strings.Contains(answer, "is not executed") && h.welcomes(server)
+		}
+		if found && fits(mode) {
 			return server
 		}
 	}

@@ -36,7 +36,8 @@ func awaitManager(t *testing.T, m *Manager, want State) *Session {
 // readOnlyOptions are of servers that take readers without a majority.
 var readOnlyOptions = zktest.Options{
 	JVMFlags: []string{"-Dreadonlymode.enabled=true"},
-	Settings: []string{"localSessionsEnabled=true", "localSessionsUpgradingEnabled=true"},
+	// ZooKeeper answers srvr although the list of words does not allow it.
+	Settings: []string{"localSessionsEnabled=true", "localSessionsUpgradingEnabled=true", "4lw.commands.whitelist=conf"},
 }
 
 // Without a majority a session of a read-only server takes the place of the session,
@@ -96,8 +97,13 @@ func TestReadOnly_ReadsGoOnWithoutAMajority(t *testing.T) {
 // readOnlyBed is two servers that know nothing of each other, and a manager of both.
 func readOnlyBed(t *testing.T, f func(t *testing.T, a, b *memzk.Server, m *Manager)) {
 	t.Helper()
+	readOnlyBedWith(t, memzk.Options{TickTime: time.Second}, f)
+}
+
+func readOnlyBedWith(t *testing.T, o memzk.Options, f func(t *testing.T, a, b *memzk.Server, m *Manager)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memzk.New(memzk.Options{TickTime: time.Second}), memzk.New(memzk.Options{TickTime: time.Second})
+		a, b := memzk.New(o), memzk.New(o)
 		defer a.Close()
 		defer b.Close()
 		cfg := memConfig(a)
@@ -165,6 +171,23 @@ func TestReadOnly_FromTheStart(t *testing.T) {
 		b.Start()
 		if s := awaitManager(t, m, Connected); s.Server() != "b:2181" || s.Resumed() {
 			t.Errorf("a session at %s, resumed %v", s.Server(), s.Resumed())
+		}
+	})
+}
+
+// No server answers srvr. A session of a read-only server finds the majority all the
+// same, and leaves that server no sooner.
+func TestReadOnly_NoFourLetterWords(t *testing.T) {
+	readOnlyBedWith(t, memzk.Options{TickTime: time.Second, NoWords: true}, func(t *testing.T, a, b *memzk.Server, m *Manager) {
+		a.SetReadOnly(true)
+		reader := awaitManager(t, m, ReadOnly)
+		time.Sleep(time.Hour)
+		if now := mustSession(t, m); now != reader || now.State() != ReadOnly {
+			t.Errorf("after an hour: %s", now.State())
+		}
+		b.Start()
+		if s := awaitManager(t, m, Connected); s.Server() != "b:2181" {
+			t.Errorf("a session at %s", s.Server())
 		}
 	})
 }
