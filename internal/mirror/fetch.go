@@ -17,6 +17,11 @@ func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	if err != nil {
 		return err
 	}
+	return m.tookData(ctx, known, replies)
+}
+
+// tookData takes in the data of znodes.
+func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) error {
 	left := map[*znode]struct{}{}
 	for i, z := range known {
 		r := replies[i]

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,12 +24,19 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 	for len(lists)+len(fresh)+len(data) > 0 {
 		if len(lists) > 0 {
 			level, deeper := m.shallowest(lists)
-			found, err := m.list(ctx, level)
+			_, whole := data[m.top]
+			whole = whole && level[0] == m.top
+			read := m.list
+			if whole {
+				read = m.readWhole
+				delete(data, m.top)
+			}
+			found, err := read(ctx, level)
 			if err != nil {
 				return err
 			}
 			lists, fresh = deeper, append(fresh, found...)
-			if !m.top.armed() { // It is gone: the read of its data waits for its return.
+			if !whole && !m.top.armed() { // It is gone: the read of its data waits for its return.
 				data[m.top] = struct{}{}
 			}
 			continue
@@ -117,11 +125,37 @@ type reply struct {
 // list reads the children of the znodes and returns the new ones.
 func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
 	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone })
-	replies := m.each(known, func(z *znode) reply {
+	return m.tookLists(ctx, known, m.askLists(ctx, known))
+}
+
+// readWhole is list for the root alone, and reads its data at the same time.
+func (m *Mirror) readWhole(ctx context.Context, root []*znode) ([]*znode, error) {
+	var data []reply
+	var dataErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { data, dataErr = m.fetchAll(ctx, root) })
+	lists := m.askLists(ctx, root)
+	wg.Wait()
+	found, err := m.tookLists(ctx, root, lists)
+	if err = cmp.Or(err, dataErr); err != nil {
+		for _, r := range data {
+			r.watch.Stop()
+		}
+		return nil, err
+	}
+	return found, m.tookData(ctx, root, data)
+}
+
+func (m *Mirror) askLists(ctx context.Context, zs []*znode) []reply {
+	return m.each(zs, func(z *znode) reply {
 		var r reply
 		r.names, r.stat, r.watch, r.err = m.s.ChildrenW(ctx, z.path)
 		return r
 	})
+}
+
+// tookLists takes in the lists of znodes and returns the new ones.
+func (m *Mirror) tookLists(ctx context.Context, known []*znode, replies []reply) ([]*znode, error) {
 	var found []*znode
 	for i, z := range known {
 		r := replies[i]
