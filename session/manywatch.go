@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -52,40 +52,60 @@ type watchedPart struct {
 // limit of 0 is no limit.
 func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
 	out := make([]WatchedResult, len(paths))
-	for _, p := range paths {
-		if err := ValidatePath(p); err != nil {
-			return out, fmt.Errorf("read many: %w", &Error{Op: jute.OpName(jute.OpMultiRead), Path: p, Err: err})
-		}
-	}
-	if len(paths) == 0 {
-		return out, nil
-	}
-	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
-		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
-			return out, fmt.Errorf("read many: %w", err)
-		}
-	}
-	s.watches.reserve(len(paths))
-	var data atomic.Int64
-	err := s.inParts(ctx, paths, nil, func(ctx context.Context, ids []int, seen *sizes) error {
-		if limit > 0 && data.Load() > limit {
-			for _, i := range ids {
-				out[i].Err = ErrNotRead
-			}
-			return nil
-		}
-		err := s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen})
-		for _, i := range ids {
-			data.Add(int64(len(out[i].Data)))
-		}
-		return err
-	})
+	err := s.EachManyW(ctx, paths, kids, limit, func(i int, r WatchedResult) { out[i] = r })
 	if err != nil {
 		for i := range out {
 			out[i].stop()
 		}
 	}
 	return out, err
+}
+
+// EachManyW is for internal use. It reads like GetManyW and calls took for each result,
+// by the index of its path, while the server reads the next. It does not call took twice
+// at the same time. When the error is not nil, some results are missing. What took has
+// got is its caller's, also then.
+func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limit int64, took func(int, WatchedResult)) error {
+	for _, p := range paths {
+		if err := ValidatePath(p); err != nil {
+			return fmt.Errorf("read many: %w", &Error{Op: jute.OpName(jute.OpMultiRead), Path: p, Err: err})
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
+		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
+			return fmt.Errorf("read many: %w", err)
+		}
+	}
+	s.watches.reserve(len(paths))
+	out := make([]WatchedResult, len(paths))
+	var mu sync.Mutex // guards data, and orders the calls of took
+	var data int64
+	return s.inParts(ctx, paths, nil, func(ctx context.Context, ids []int, seen *sizes) error {
+		mu.Lock()
+		full := limit > 0 && data > limit
+		mu.Unlock()
+		if full {
+			for _, i := range ids {
+				out[i].Err = ErrNotRead
+			}
+		} else if err := s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen}); err != nil {
+			for _, i := range ids {
+				out[i].stop()
+			}
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range ids {
+			data += int64(len(out[i].Data))
+			took(i, out[i])
+			out[i] = WatchedResult{}
+		}
+		return nil
+	})
 }
 
 func (r *WatchedResult) stop() {

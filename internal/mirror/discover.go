@@ -48,35 +48,27 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 
 // discoverMany is discover for znodes that are read together.
 func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	results, err := m.s.GetManyW(ctx, paths(zs), kids, m.room())
-	if err != nil && m.ended(ctx) {
-		return nil, nil, err
-	}
-	whole := err
 	var lists, parents []*znode
 	var children []int32 // of the parents
+	var failure error
 	left := map[*znode]struct{}{}
-	for i, z := range zs {
-		r := results[i]
-		if whole != nil {
-			r.Err = whole
-		}
-		switch {
+	taken := make([]bool, len(zs))
+	took := func(i int, r session.WatchedResult) {
+		z := zs[i]
+		switch taken[i] = true; {
 		case r.Err == nil:
 		case errors.Is(r.Err, session.ErrNoNode):
 			m.vanished(z)
-			continue
+			return
 		case errors.Is(r.Err, session.ErrNotRead):
 			left[z] = struct{}{}
 			if kids {
 				lists = append(lists, z)
 			}
-			continue
+			return
 		default:
-			if err = m.failed(ctx, z, false, r.Err); err != nil {
-				return nil, nil, err
-			}
-			continue
+			failure = cmp.Or(failure, m.failed(ctx, z, false, r.Err))
+			return
 		}
 		m.fetched(z, reply{data: r.Data, stat: r.Stat, watch: r.Watch})
 		switch {
@@ -89,6 +81,18 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 				parents, children = append(parents, z), append(children, r.Stat.NumChildren)
 			}
 		}
+	}
+	err := m.s.EachManyW(ctx, paths(zs), kids, m.room(), took)
+	if err != nil && m.ended(ctx) {
+		return nil, nil, err
+	}
+	for i := range zs {
+		if !taken[i] {
+			took(i, session.WatchedResult{Result: session.Result{Err: err}})
+		}
+	}
+	if failure != nil {
+		return nil, nil, failure
 	}
 	if len(left) > 0 {
 		m.empty()

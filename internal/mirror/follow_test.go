@@ -32,13 +32,19 @@ func Follow(ctx context.Context, s *session.Session, root string, opt Options, e
 	m := New(s, root, opt)
 	defer m.Close()
 	first, failed := true, 0
+	var before *Snapshot
 	for {
 		snap, changed, err := m.Refresh(ctx)
 		if err != nil {
 			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
 		}
 		if first || len(changed) > 0 || len(snap.errs) != failed {
-			emit(snap.Clone())
+			now := snap.Clone()
+			if err := told(before, now, changed); err != nil {
+				return err
+			}
+			before = now
+			emit(now)
 		}
 		first, failed = false, len(snap.errs)
 		select {
@@ -49,4 +55,30 @@ func Follow(ctx context.Context, s *session.Session, root string, opt Options, e
 			return context.Cause(s.Context())
 		}
 	}
+}
+
+// told checks that changed has each path whose znode came, went or changed, and none twice.
+func told(before, now *Snapshot, changed []string) error {
+	if before == nil {
+		before = &Snapshot{Root: now.Root, top: &znode{path: now.Root, mzxid: unread}}
+	}
+	set := map[string]bool{}
+	for _, rel := range changed {
+		if set[rel] {
+			return fmt.Errorf("%q changed twice", rel)
+		}
+		set[rel] = true
+	}
+	var err error
+	compare := func(in, with *Snapshot) {
+		in.Walk(func(rel string, n *Node) bool {
+			if o, ok := with.Get(rel); !set[rel] && (!ok || o.Stat.Mzxid != n.Stat.Mzxid) {
+				err = fmt.Errorf("%q changed, and was not told", rel)
+			}
+			return err == nil
+		})
+	}
+	compare(before, now)
+	compare(now, before)
+	return err
 }

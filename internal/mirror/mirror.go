@@ -57,7 +57,7 @@ type Mirror struct {
 	timer   *time.Timer // wakes up for what is due next, see retry.go
 	wakeAt  time.Time
 	recheck recheck
-	changed map[string]struct{} // of the present Refresh
+	changed []*znode // of the present Refresh
 }
 
 // New returns a mirror that has read nothing yet; everything is to be read.
@@ -102,7 +102,7 @@ func (m *Mirror) Dirty() <-chan struct{} { return m.todo.queue.C() }
 func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 	err := m.look(ctx)
 	marks := m.todo.take(m.root)
-	m.changed = map[string]struct{}{}
+	m.changed = nil
 	if err == nil {
 		m.due(marks)
 		err = m.read(ctx, marks)
@@ -119,9 +119,9 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 		return nil, nil, err
 	}
 	m.setTimer()
-	changed := make([]string, 0, len(m.changed))
-	for rel := range m.changed {
-		changed = append(changed, rel)
+	changed := make([]string, len(m.changed))
+	for i, z := range m.changed {
+		changed[i], z.noted = m.rel(z), false
 	}
 	m.changed = nil
 	return &Snapshot{Root: m.root, Last: m.last, Bytes: m.bytes, TooLarge: m.hollow, top: m.top, n: m.n, errs: m.errors()}, changed, nil

@@ -226,8 +226,13 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 	return found
 }
 
-// note notes that a znode has changed.
-func (m *Mirror) note(z *znode) { m.changed[m.rel(z)] = struct{}{} }
+// note notes that a znode has changed. No path is noted twice: a list is read once in a
+// Refresh, so no other znode comes at the path of one that vanished.
+func (m *Mirror) note(z *znode) {
+	if !z.noted {
+		z.noted, m.changed = true, append(m.changed, z)
+	}
+}
 
 // vanished takes a znode and all below out of the copy. The root stays known.
 func (m *Mirror) vanished(z *znode) {
@@ -244,7 +249,7 @@ func (m *Mirror) vanished(z *znode) {
 	}
 	z.watch.Stop()
 	z.kids.Stop()
-	*z = znode{path: z.path, mzxid: znodeGone}
+	*z = znode{path: z.path, mzxid: znodeGone, noted: z.noted}
 	if z == m.top {
 		z.mzxid = unread
 	}

@@ -25,6 +25,7 @@ type znode struct {
 	inner   *inner         // nil: no children
 	watch   *session.Watch // of the data, and perhaps of the children
 	kids    *session.Watch // of the children; may be the same as watch
+	noted   bool           // as changed, in the present Refresh
 }
 
 // inner is what a znode with children has besides.
