@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"regexp"
 	"sync"
@@ -90,7 +92,9 @@ func (w *sim) hold(h memzk.Held) <-chan struct{} {
 
 var (
 	recordOf = regexp.MustCompile(`/hosts/[0-9a-f]{2}/(h[0-9]+)`)
-	stateOf  = regexp.MustCompile(`"state":"([a-z]+)"|"lives":([2-9])|/versions/[0-9]+|/objects/|/shards/`)
+	stateOf  = regexp.MustCompile(`"state":"([a-z]+)"|"lives":([2-9])|/versions/[0-9]+|/objects/|/shards/|/ready`)
+	ticketOf = regexp.MustCompile(`^[^{]*{"state":"wait"`)
+	canaryOf = regexp.MustCompile(`"state":"done".*"canary":true`)
 )
 
 // kind is what a transaction is about: states, and what else it touches.
@@ -114,7 +118,7 @@ func (w *sim) spring(h memzk.Held, rng *rand.Rand) bool {
 	}
 	defer s.Close()
 	for range 1 + rng.IntN(3) {
-		step, done := context.WithTimeout(ctx, time.Second)
+		step, done := context.WithTimeout(ctx, 2*time.Second)
 		w.intrude(step, s, h, rng)
 		done()
 	}
@@ -130,6 +134,19 @@ func (w *sim) spring(h memzk.Held, rng *rand.Rand) bool {
 
 // intrude is one thing that happens.
 func (w *sim) intrude(ctx context.Context, s *session.Session, h memzk.Held, rng *rand.Rand) {
+	switch about := rng.IntN(2) == 0; {
+	case about && ticketOf.Match(h.Body):
+		w.publish(ctx, s, rng, true) // the end of what it waits for
+		return
+	case about && canaryOf.Match(h.Body):
+		w.dethrone(ctx, s)
+		nap(ctx, time.Second)
+		w.skew(time.Duration(rng.IntN(120)-120) * time.Second) // between what the next one reads
+		return
+	case about && bytes.Contains(h.Body, []byte("/ready")):
+		w.propose(ctx, s, w.strategy(rng), "", false)
+		return
+	}
 	switch rng.IntN(15) {
 	case 0, 1:
 		w.interfere(ctx, s, rng)
@@ -160,6 +177,9 @@ func (w *sim) intrude(ctx context.Context, s *session.Session, h memzk.Held, rng
 // turn changes the gate of what is open, as an operator may.
 func (w *sim) turn(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	name, err := Current(ctx, s, root)
+	if errors.Is(err, ErrNoRollout) {
+		w.propose(ctx, s, w.strategy(rng), "", false)
+	}
 	if err != nil {
 		return
 	}

@@ -56,6 +56,7 @@ type book struct {
 	busy     func(id, but string) string // see sim
 	rollouts map[string]*chapter
 	live     map[string]bool
+	liveAt   map[string]time.Time
 	jumped   time.Time // when ZooKeeper's clock did
 	twin     string    // two agents have this id
 	behind   bool      // some hosts may read what is old, or share an id
@@ -69,8 +70,13 @@ type chapter struct {
 	calledAt time.Time
 	hosts    map[string]HostRecord
 	doneAt   map[string]time.Time
-	ledAt    time.Time      // since when its coordinator leads
-	readies  map[int64]bool // that ready has named since
+	ledAt    time.Time // since when its coordinator leads
+	leaders  map[string]string
+	gone     map[string]HostRecord // that were compacted
+	withdrew map[string]int        // grants that this coordinator has taken back
+	baking   time.Time             // when the last canary that counts was done
+	baked    time.Time             // the end of the bake, as first told
+	readies  map[int64]bool        // that ready has named since
 }
 
 // cut reports whether what a coordinator knows of the time since then may be wrong: it
@@ -94,7 +100,7 @@ func (b *book) jump() {
 }
 
 func newBook(t *testing.T) *book {
-	return &book{readyZ: -1, t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}, versions: map[int64]string{}, buckets: map[int64][]string{}, live: map[string]bool{}}
+	return &book{readyZ: -1, t: t, moved: make(chan struct{}, 1), rollouts: map[string]*chapter{}, versions: map[int64]string{}, buckets: map[int64][]string{}, live: map[string]bool{}, liveAt: map[string]time.Time{}}
 }
 
 // awaitMove waits until a rollout moves, not for long: who acts then is between
@@ -196,6 +202,9 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		return
 	case name == "shards":
 		if _, id, ok := strings.Cut(part, "/"); ok {
+			if data != nil && !b.live[id] {
+				b.liveAt[id] = time.Now()
+			}
 			b.live[id] = data != nil
 		} else if len(data) > 0 {
 			call, _ := decode[Call](path, data)
@@ -207,7 +216,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		return
 	}
 	if part == "" && data != nil {
-		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}, readies: map[int64]bool{}}
+		b.rollouts[name] = &chapter{called: map[string][]string{}, hosts: map[string]HostRecord{}, doneAt: map[string]time.Time{}, readies: map[int64]bool{}, leaders: map[string]string{}, gone: map[string]HostRecord{}, withdrew: map[string]int{}}
 		if len(data) > 0 { // else a candidate came after its end
 			keep(b, name, data, &b.rollouts[name].proposal)
 		}
@@ -228,10 +237,20 @@ func (b *book) rollout(s *step, path string, data []byte) {
 			s.gates[name] = c.gate
 		}
 		keep(b, name, data, &c.gate)
-	case strings.HasPrefix(part, "coordinator/") && data != nil:
-		c.ledAt = time.Now() // the leader reads the clock by it
+	case part == "progress" && len(data) > 0:
+		var p Progress
+		keep(b, name, data, &p)
+		b.bakes(name, c, p.Baked)
+	case strings.HasPrefix(part, "coordinator/"):
+		c.ledAt, c.withdrew = time.Now(), map[string]int{} // the leader reads the clock by it
+		number := part[len(part)-10:]
+		if c.leaders[number] = string(data); data == nil {
+			delete(c.leaders, number)
+		}
 	case !strings.HasPrefix(part, "hosts/"):
 	case record && data == nil:
+		b.compacted(name, id, c.hosts[id])
+		c.gone[id] = c.hosts[id]
 		delete(c.hosts, id)
 	case record:
 		if s.records[name] == nil {
@@ -425,6 +444,9 @@ func (b *book) host(name, id string, before HostRecord) {
 		if c.gate.State != GateOpen || name != b.current || c.proposal.Dry {
 			b.t.Errorf("%s: %s is granted, gate %+v", name, id, c.gate)
 		}
+		if before.State == HostCommit && now.Canary && len(strategy.Order) == 0 {
+			b.drawn(name, id, c)
+		}
 	case now.State == HostStarted && before.State != HostStarted:
 		if !c.gate.runs() || before.State != HostGranted {
 			b.t.Errorf("%s: %s was %q and starts, gate %+v", name, id, before.State, c.gate)
@@ -443,6 +465,11 @@ func (b *book) host(name, id string, before HostRecord) {
 		}
 		if now.State == HostCommit && c.gate.State != GateVoting {
 			b.t.Errorf("%s: %s says commit, gate %+v", name, id, c.gate)
+		}
+	}
+	if before.State == HostGranted && now.State == HostWait {
+		if c.withdrew[id]++; c.withdrew[id] > 1 {
+			b.t.Errorf("%s: %s has not taken a grant twice, and may get another", name, id)
 		}
 	}
 	if now.State == HostStarted && strategy.MaxFailures == 1 && before.State != HostStarted {
@@ -494,7 +521,11 @@ func (b *book) gateOf(name string) Gate {
 func (b *book) record(name, id string) HostRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rollouts[name].hosts[id]
+	c := b.rollouts[name]
+	if r, ok := c.hosts[id]; ok {
+		return r
+	}
+	return c.gone[id]
 }
 
 // first checks that only canaries start before all others may.
@@ -527,6 +558,54 @@ func (b *book) count(name string) {
 	}
 }
 
+// drawn checks that of the hosts that could go first, the first by their canary draws
+// do. It leaves out those that the coordinator may not know yet, and its own.
+func (b *book) drawn(name, id string, c *chapter) {
+	const known = 15 * time.Second
+	first := slices.Min(append(slices.Collect(maps.Keys(c.leaders)), "~")) // the leader's number
+	draw := func(id string) string {
+		sum := sha256.Sum256([]byte("canary/" + name + "/" + id))
+		return string(sum[:])
+	}
+	for other, r := range c.hosts {
+		if r.State != HostCommit || !b.live[other] || time.Since(b.liveAt[other]) < known || other == c.leaders[first] || b.behind {
+			continue
+		}
+		if draw(other) < draw(id) {
+			b.t.Errorf("%s: %s is a canary before %s", name, id, other)
+		}
+	}
+}
+
+// bakes checks that the end of a bake, as the coordinators tell it, never moves to
+// later while no further canary is done.
+func (b *book) bakes(name string, c *chapter, end time.Time) {
+	last := time.Time{}
+	for id, r := range c.hosts {
+		if r.Canary && r.State == HostDone {
+			last = later(last, c.doneAt[id])
+		}
+	}
+	switch {
+	case end.IsZero():
+	case last != c.baking:
+		c.baking, c.baked = last, end
+	case end.Sub(c.baked) > 3*time.Second && !b.jumped.After(last) && !b.behind:
+		b.t.Errorf("%s bakes until %s, and then until %s", name, c.baked, end)
+	}
+}
+
+// compacted checks that a record may be deleted: no host reads it again.
+func (b *book) compacted(name, id string, r HostRecord) {
+	open := b.rollouts[b.current]
+	switch {
+	case r.State == HostFailed && b.ready.Rollout == name:
+		b.t.Errorf("%s: %s has failed, and its record is deleted", name, id)
+	case b.current != "" && open != nil && contains(open.proposal.Replaces, name):
+		b.t.Errorf("%s replaces %s, and the record of %s is deleted there: %+v", b.current, name, id, r)
+	}
+}
+
 // may checks that a host may be in the middle of using a version now, and
 // returns its rollout and how many may be so at once.
 func (b *book) may(id string, version int64) (string, int) {
@@ -535,7 +614,11 @@ func (b *book) may(id string, version int64) (string, int) {
 	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
 		c := b.rollouts[name]
 		// Of two agents with one id, the other may have given the turn up just now.
-		if r := c.hosts[id]; c.proposal.Version == version && (r.State == HostStarted || id == b.twin && r.Life != "") {
+		r, ok := c.hosts[id]
+		if !ok {
+			r = c.gone[id]
+		}
+		if c.proposal.Version == version && (r.State == HostStarted || id == b.twin && r.Life != "") {
 			return name, c.proposal.Strategy.Parallel
 		}
 	}

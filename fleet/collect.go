@@ -65,7 +65,7 @@ func (c *coordinator) collect(ctx context.Context) error {
 		case state.Open():
 		case i < len(names)-keepRollouts && !contains(needed, name):
 			err = forgetRollout(ctx, c.s, c.root, name)
-		case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > keepRecords:
+		case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > c.keep:
 			err = c.compact(ctx, name)
 		}
 		if err != nil {

@@ -67,11 +67,12 @@ type coordinator struct {
 	zkNow   time.Duration // ZooKeeper's clock less ours
 	zkZxid  int64         // when that was read
 	looked  time.Time     // when the last look began
+	keep    int           // see keepRecords
 }
 
 func newCoordinator(root, name, agent string, s *session.Session, t election.Term, log *slog.Logger) *coordinator {
 	c := &coordinator{
-		root: root, s: s, term: t, log: log.With("rollout", name), queue: session.NewWatchQueue(),
+		root: root, s: s, term: t, keep: keepRecords, log: log.With("rollout", name), queue: session.NewWatchQueue(),
 		watches: map[string]*session.Watch{}, listed: map[string]time.Time{},
 		scene: scene{
 			name: name, agent: agent, snapshots: map[string][]string{}, shards: map[string][]string{},
@@ -225,9 +226,6 @@ func (c *coordinator) done(a act, at time.Time) {
 		c.gateV++
 	}
 	for id, r := range a.records {
-		if r.State == HostWait && c.records[id].State == HostGranted {
-			c.withdrawn[id]++
-		}
 		c.take(id, r, c.records[id].version+1)
 	}
 	for _, shard := range a.calls {

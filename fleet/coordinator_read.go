@@ -209,6 +209,9 @@ func (c *coordinator) take(id string, r HostRecord, version int32) {
 	if old != nil && version <= old.version {
 		return
 	}
+	if old != nil && old.State == HostGranted && r.State == HostWait {
+		c.withdrawn[id]++ // also when the reply was lost
+	}
 	now := &hostState{HostRecord: r, version: version, since: time.Now()}
 	if old != nil && old.State == r.State && old.Lost == r.Lost {
 		now.since = old.since

@@ -74,6 +74,7 @@ type Participant struct {
 	cfg    Config
 	log    *slog.Logger
 	window func(hosts int) time.Duration // VoteWindow
+	keep   int                           // keepRecords
 	// offers holds the newest tree that ready names; only the newest counts.
 	offers chan *view.Tree
 
@@ -106,7 +107,7 @@ func New(cfg Config) *Participant {
 	if cfg.Owned == nil {
 		cfg.Owned = func() (bool, <-chan struct{}) { return true, nil }
 	}
-	return &Participant{cfg: cfg, log: log, window: VoteWindow, offers: make(chan *view.Tree, 1)}
+	return &Participant{cfg: cfg, log: log, window: VoteWindow, keep: keepRecords, offers: make(chan *view.Tree, 1)}
 }
 
 // Offer passes the tree that ready names now, as config.Watcher sends it. It does

@@ -46,7 +46,7 @@ var plants = []plant{
 	{"shard of late hosts never called", "fleet/decide_vote.go", "if len(ids) == 0 || sc.snapshots[shard] != nil {", "if len(ids) == 0 || sc.snapshots[shard] != nil || sc.gate.State != GateVoting {", ""},
 	{"shard that was empty never called", "fleet/decide_vote.go", "if len(ids) == 0 || sc.snapshots[shard] != nil {", "if true || len(ids) == 0 || sc.snapshots[shard] != nil {", ""},
 	{"refused replacement closed", "fleet/decide_vote.go", "if len(sc.proposal.Replaces) > 0 {\n\t\treturn nil, 0", "if len(sc.proposal.Replaces) > 99 {\n\t\treturn nil, 0", ""},
-	{"replaced records compacted", "fleet/collect.go", "case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > keepRecords:", "case name == c.name:", "TestCompact"},
+	{"replaced records compacted", "fleet/collect.go", "case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > c.keep:", "case name == c.name:", "TestCompact"},
 	{"failed record compacted", "fleet/collect.go", "if r.State == HostFailed || r.State == HostAbort && aborts <= keepAborts {", "if r.State == HostAbort && aborts <= keepAborts {", "TestCompact"},
 	{"replaces ignored", "fleet/play_catchup.go", "for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {", "for chunk := range slices.Chunk([]string(nil), 16) {", ""},
 	{"what ready has left is replaced", "fleet/propose.go", "case o.proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:", "case false:", ""},

@@ -32,18 +32,21 @@ type sim struct {
 
 	failing int           // one use of so many fails
 	window  time.Duration // of the votes; 0: that of so few hosts
-	skewed  time.Duration // of the test's goroutine
+	keep    int           // records of a closed rollout that stay
+	absent  bool          // hosts stay away for long, and rollouts go on without them
 
 	book *book
 
-	mu    sync.Mutex                 // guards what follows
-	using map[string]map[string]bool // rollout -> hosts in the middle of a use
-	words map[string]string          // digest -> content
+	mu     sync.Mutex                 // guards what follows
+	using  map[string]map[string]bool // rollout -> hosts in the middle of a use
+	words  map[string]string          // digest -> content
+	stock  []config.Result            // versions that were written and not proposed yet
+	skewed time.Duration              // of ZooKeeper's clock
 }
 
 // newWorldOf returns a simulation without hosts.
 func newWorldOf(t *testing.T, rng *rand.Rand) *sim {
-	w := &sim{t: t, rng: rng, failing: 12, book: newBook(t), calmed: make(chan struct{}), using: map[string]map[string]bool{}, words: map[string]string{}}
+	w := &sim{t: t, rng: rng, failing: 12, keep: keepRecords, book: newBook(t), calmed: make(chan struct{}), using: map[string]map[string]bool{}, words: map[string]string{}}
 	w.book.busy = w.busy
 	w.server = memzk.New(memzk.Options{Committed: w.book.committed})
 	return w
@@ -54,10 +57,18 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if w.rng.IntN(3) == 0 {
 		w.failing = 3
 	}
-	if large := rand.New(rand.NewPCG(seed, 13)); large.IntN(3) == 0 {
-		w.window = time.Duration(large.IntN(20)) * time.Second
+	sort := rand.New(rand.NewPCG(seed, 13)) // of fleet
+	if sort.IntN(3) == 0 {
+		w.window = time.Duration(sort.IntN(20)) * time.Second
 	}
-	for i := range 2 + w.rng.IntN(5) {
+	if sort.IntN(2) == 0 {
+		w.keep = 0
+	}
+	hosts := 2 + w.rng.IntN(5)
+	if sort.IntN(4) == 0 {
+		w.absent, hosts = true, hosts+2
+	}
+	for i := range hosts {
 		h := w.host(fmt.Sprintf("h%d", i), "", seed)
 		if i > 0 && w.rng.IntN(3) == 0 {
 			h.joins = time.Duration(w.rng.IntN(60000)) * time.Millisecond
@@ -144,6 +155,20 @@ func (w *sim) wrote(cfg config.PublishConfig, r config.Result) {
 	w.words[r.Digest] = string(cfg.Keys["word"])
 }
 
+// unstock takes a version that was written before, now and then. Others are newer, so
+// garbage collection may have deleted it.
+func (w *sim) unstock() (config.Result, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.stock)
+	if n == 0 || w.next.Load()%2 == 0 {
+		return config.Result{}, false
+	}
+	r := w.stock[n-1]
+	w.stock = w.stock[:n-1]
+	return r, true
+}
+
 // reads checks that a host has the content that the digest stands for.
 func (w *sim) reads(id string, tree *view.Tree) {
 	w.mu.Lock()
@@ -182,7 +207,16 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 
 // act does one thing that an operator does.
 func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
-	switch rng.IntN(24) {
+	switch rng.IntN(26) {
+	case 5, 6:
+		cfg := w.content()
+		if r, err := config.Prepare(ctx, s, cfg); err == nil {
+			w.wrote(cfg, r)
+			w.mu.Lock()
+			w.stock = append(w.stock, r)
+			w.mu.Unlock()
+		}
+		return
 	case 0:
 		_, _ = config.GC(ctx, s, root, 1, nil)
 		return
@@ -297,6 +331,9 @@ func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		return
 	}
 	w.wrote(cfg, r)
+	if old, ok := w.unstock(); ok {
+		r = old
+	}
 	now := config.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
 	if rng.IntN(2) == 0 {
 		now.Delta = &config.Delta{From: ready.Digest, Set: map[string][]byte{"word": []byte("stale")}}
@@ -327,6 +364,12 @@ func (w *sim) strategy(rng *rand.Rand) Strategy {
 	if rng.IntN(4) == 0 {
 		s.Order = []string{w.hosts[rng.IntN(len(w.hosts))].id}
 	}
+	if rng.IntN(4) == 0 {
+		s.Bake += Duration(40 * time.Second)
+	}
+	if w.absent {
+		s.Parallel, s.MaxFailures, s.Grace, s.Absent = 2, 3, Duration(8*time.Second), AbsentSkip
+	}
 	return s
 }
 
@@ -338,6 +381,9 @@ func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy
 		return "", 0
 	}
 	w.wrote(cfg, r)
+	if old, ok := w.unstock(); ok && !dry {
+		r, r.Previous = old, 0
+	}
 	name, err := Propose(ctx, s, Request{
 		Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Strategy: strategy, Replace: replace, Base: r.Previous, Dry: dry,
 	})
@@ -393,6 +439,8 @@ func (w *sim) fault() {
 
 // skew makes ZooKeeper's clock jump.
 func (w *sim) skew(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.skewed != by {
 		w.book.jump()
 		w.server.Skew(by)

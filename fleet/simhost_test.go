@@ -65,6 +65,9 @@ func (h *simHost) lives(ctx context.Context) {
 		h.live(life)
 		end()
 		most := []int{3000, 3000, 20000, 20000, 90000}[h.chance(5)]
+		if h.w.absent {
+			most = 90000
+		}
 		h.rest(ctx, time.Duration(h.chance(most))*time.Millisecond)
 		if h.chance(4) == 0 {
 			h.put(0)
@@ -160,6 +163,7 @@ func (h *simHost) live(ctx context.Context) {
 		},
 	})
 	p.window = func(hosts int) time.Duration { return cmp.Or(h.w.window, VoteWindow(hosts)) }
+	p.keep = h.w.keep
 	for ctx.Err() == nil {
 		s, err := session.Dial(ctx, session.Config{Servers: h.addrs(), Timeout: 6 * time.Second, Dial: h.dial})
 		if err != nil {
