@@ -51,15 +51,18 @@ type side struct {
 
 	median, p99, last samples
 	cost              cost
+	allocs, allocated float64 // objects and bytes, from the request that commits on
 }
 
 // turn lets the side's hosts follow one change.
 func (s *side) turn(ctx context.Context, e *env, i int) (samples, error) {
 	var took samples
 	var began time.Time
+	var allocs, allocated float64
 	_, used, err := e.costOf(ctx, func() (time.Time, error) {
 		var err error
 		began, err = s.write(i)
+		allocs, allocated = heapAllocated()
 		return began, err
 	}, func() error {
 		var err error
@@ -74,6 +77,8 @@ func (s *side) turn(ctx context.Context, e *env, i int) (samples, error) {
 	if err != nil {
 		return nil, err
 	}
+	n, size := heapAllocated()
+	s.allocs, s.allocated = s.allocs+n-allocs, s.allocated+size-allocated
 	s.cost = s.cost.plus(used)
 	for q, to := range map[float64]*samples{0.5: &s.median, 0.99: &s.p99, 1: &s.last} {
 		*to = append(*to, time.Duration(took.at(q)*float64(time.Millisecond)))
@@ -114,10 +119,13 @@ func (e *env) unvoted(ctx context.Context, t *tree, crew *crew, n int) error {
 	e.add(compareSamples("agents: last host", n, ours.last, floor.last, 1.5, "the same"))
 	e.add(Row{Case: "agents: requests a host, one version", Size: n, Unit: "requests", Ours: per(used.requests, n*turns), Limit: 4, Note: "1 read, its subscription, its status; a publication at once after another one may add one"})
 	e.add(Row{Case: "agents: bytes a host, one version", Size: n, Unit: "bytes", Ours: per(used.sent+used.received, n*turns), Note: "one key changed"})
-	each := func(d time.Duration) float64 { return ms(d) / float64(n*turns) }
+	hosts := float64(n * turns)
+	e.add(compare("agents: allocations a host, one version", n, "objects", ours.allocs/hosts, floor.allocs/hosts, 0, "what the host writes later included"))
+	e.add(compare("agents: bytes allocated a host, one version", n, "bytes", ours.allocated/hosts, floor.allocated/hosts, 0, "the same"))
+	each := func(d time.Duration) float64 { return ms(d) / hosts }
 	e.add(compare("agents: processor a host, one version", n, "ms", each(ours.cost.process), each(floor.cost.process), 0, "of the hosts' process"))
 	e.add(compare("agents: server's processor a host", n, "ms", each(ours.cost.server), each(floor.cost.server), 0, "the same"))
-	e.add(compare("agents: server's packets a host", n, "packets", ours.cost.packets/float64(n*turns), floor.cost.packets/float64(n*turns), 0, "mntr, both ways, pings included"))
+	e.add(compare("agents: server's packets a host", n, "packets", ours.cost.packets/hosts, floor.cost.packets/hosts, 0, "mntr, both ways, pings included"))
 	return nil
 }
 

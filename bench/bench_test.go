@@ -131,10 +131,13 @@ func TestCounts_Changes(t *testing.T) {
 		{"fleet: requests, one version", 20, 100},
 		// Whole agents, with what they tell of themselves.
 		{"agents: requests a host, one version", 10, 12},
+		{"agents: allocations a host, one version", 10, 800},
+		{"agents: bytes allocated a host, one version", 10, 200e3},
 		// Three reads of each record and one grant and one deletion, in batches.
 		{"coordinator: requests of a rollout", 200, 200 + 5*200},
 	} {
 		row, ok := Report{Rows: e.rows}.Find(want.name, want.size)
+		t.Logf("%s, %d: %.2f", want.name, want.size, row.Ours)
 		if !ok || row.Ours > want.most {
 			t.Errorf("%s, %d: got %v, at most %v is wanted", want.name, want.size, row.Ours, want.most)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,6 +72,13 @@ func cpu() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// heapAllocated is how many objects, and bytes, this process has allocated until now.
+func heapAllocated() (float64, float64) {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return float64(s[0].Value.Uint64()), float64(s[1].Value.Uint64())
 }
 
 // tick is the unit of processor times in /proc.
