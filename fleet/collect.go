@@ -52,7 +52,8 @@ func (c *coordinator) collect(ctx context.Context) error {
 		return err
 	}
 	for i, name := range names {
-		if i >= len(names)-keepRollouts && name != c.name {
+		old := i < len(names)-keepRollouts
+		if !old && c.proposal.Hosts <= c.keep {
 			continue
 		}
 		state, err := Head(ctx, c.s, c.root, name)
@@ -63,9 +64,10 @@ func (c *coordinator) collect(ctx context.Context) error {
 		case err != nil:
 			err = forgetRollout(ctx, c.s, c.root, name)
 		case state.Open():
-		case i < len(names)-keepRollouts && !contains(needed, name):
+		case old && !contains(needed, name):
 			err = forgetRollout(ctx, c.s, c.root, name)
-		case name == c.name && !contains(needed[1:], name) && state.Proposal.Hosts > c.keep:
+		case !contains(needed[1:], name) && state.Proposal.Hosts > c.keep:
+			// Also one that was needed at its own end, or whose coordinator was gone.
 			err = c.compact(ctx, name)
 		}
 		if err != nil {

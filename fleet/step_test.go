@@ -213,3 +213,33 @@ func TestCompact_WhatStays(t *testing.T) {
 		})
 	}
 }
+
+// A large rollout that another one replaced keeps its records while that one needs
+// them. The coordinator of a later one deletes them.
+func TestCompact_OthersThatAreClosed(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		const old, name = "r-0000000006", "r-0000000007"
+		records := map[string]HostRecord{"failed": {State: HostFailed, From: 1}}
+		for i := range 50 {
+			records[fmt.Sprintf("done-%04d", i)] = HostRecord{State: HostDone}
+		}
+		w.lone(old, Gate{State: GateClosed, Result: ResultReplaced}, records).stop()
+		c := w.lone(name, Gate{State: GateClosed, Result: ResultDone}, records)
+		defer func() { c.stop(); _ = c.s.Close() }()
+		c.proposal.Hosts = keepRecords + 1
+		for _, name := range []string{old, name} {
+			if err := w.server.Set(rolloutPath(root, name), encode(c.proposal)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{old, name} {
+			state, err := Read(t.Context(), w.desk, root, name)
+			if err != nil || len(state.Hosts) != 1 || state.Hosts["failed"].State != HostFailed {
+				t.Errorf("%s has %d records, %v", name, len(state.Hosts), err)
+			}
+		}
+	})
+}
