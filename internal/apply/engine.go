@@ -219,6 +219,7 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 	} else {
 		r.Err = plain(t.pay(ctx, t.run(ctx)))
 	}
+	t.lived()
 	if r.View = t.job.View; r.Err != nil {
 		// What was rendered may not be what is in place: the next apply
 		// renders and compares everything.

@@ -141,6 +141,9 @@ func afterRestart(t *testing.T, b *applyBed, f *fakeFleet, c Config) string {
 		defer f.mu.Unlock()
 		return len(f.steps) > 0 && f.steps[len(f.steps)-1] == "halted 1"
 	})
+	if l := newLives(b.StateDir, func() *files.FS { return nil }, next.Log); len(l.list) != 0 {
+		t.Errorf("a kill in this wait counts: %+v", l.list)
+	}
 	cancel()
 	<-done
 	next.Close()

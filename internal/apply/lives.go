@@ -11,12 +11,14 @@ import (
 )
 
 // A reload command may end the agent: it kills the agent's process, or the machine's
-// supervisor does it for what the new files cause. The next process finds the reload
-// owed and runs it again. After maxLives processes that ended in the middle of the
-// reload of one content, that content is refused: the old files come back, and the
-// content is not tried again. The rollouts of a fleet count in the same way.
+// supervisor does it for what the new files cause, at once or in the pause of a rolling
+// reload. The next process finds the change unfinished and runs the reload again. After
+// maxLives processes that ended between the start of the reload of one content and the
+// end of its change, that content is refused: the old files come back, and the content
+// is not tried again. An end after that repeats no reload, so it is not counted. The
+// rollouts of a fleet count in the same way.
 //
-// The file is written before and after a reload, without a flush: a killed process
+// The file is written before a reload and after the change, without a flush: a killed process
 // loses nothing of it, and a machine that crashes makes one more try. A process that
 // stops in good order forgets it, so the next one tries again.
 const maxLives = 3
@@ -24,7 +26,8 @@ const maxLives = 3
 // restoredContent stands for the files that came back after a refusal.
 const restoredContent = "restored"
 
-// lives counts the processes that ended in the middle of a bundle's reload. It is
+// lives counts the processes that ended between a bundle's reload and the end of its
+// change. It is
 // safe for concurrent use.
 type lives struct {
 	path string // empty: memory only
@@ -38,7 +41,7 @@ type lives struct {
 type life struct {
 	Content string `json:"content"`           // that is reloaded
 	Deaths  int    `json:"deaths,omitempty"`  // processes that ended meanwhile
-	Running bool   `json:"running,omitempty"` // the reload has begun and not ended
+	Running bool   `json:"running,omitempty"` // the reload has begun, and its change has not ended
 	Refused string `json:"refused,omitempty"` // content that ended too many
 }
 
@@ -80,11 +83,14 @@ func (l *lives) begin(bundle, content string) error {
 	return l.save()
 }
 
-// end notes that it has ended, well or not, and that this process lives.
+// end notes that the change has ended, well or not, and that this process lives.
 func (l *lives) end(bundle string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.list[bundle]
+	if !n.Running {
+		return nil
+	}
 	if n.Refused == "" || n.Content != restoredContent {
 		delete(l.list, bundle)
 	} else {
@@ -148,6 +154,17 @@ func (l *lives) save() error {
 	}
 	return l.fs().Note(l.path, data)
 }
+
+// noteLife tells that a note of a reload could not be written. The reload runs all
+// the same: at worst it ends one process more.
+func (e *Engine) noteLife(err error) {
+	if err != nil {
+		e.Log.Warn("note of a reload not written", "err", err)
+	}
+}
+
+// lived notes that a change has ended after its reload.
+func (t *applying) lived() { t.noteLife(t.lives.end(t.name)) }
 
 // errLives is why a content is refused.
 var errLives = fmt.Errorf("the agent ended %d times in the middle of this reload; "+

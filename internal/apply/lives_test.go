@@ -1,8 +1,10 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/files"
@@ -54,4 +56,38 @@ func TestLives(t *testing.T) {
 	if l = process(); len(l.list) != 0 {
 		t.Errorf("after a stop in good order: %+v", l.list)
 	}
+}
+
+// TestLives_KilledAfterTheReload: what the new file causes kills the agent after the
+// reload has returned, while the change is not finished. The fourth process puts the old
+// file back, halts the others, and does not try again.
+func TestLives_KilledAfterTheReload(t *testing.T) {
+	t.Parallel()
+	b, _, f, c := rollingBed(t)
+	b.keys(map[string]string{"v": "1"})
+	b.good(b.bundle(c))
+	b.keys(map[string]string{"v": "2"})
+	for range maxLives {
+		crashAt(t, b, c, "post_check")
+		b.is("web", "2")
+		// A process that comes to no reload does not count, and forgets nothing.
+		f.wait = func(context.Context) error { return errors.New("no connection") }
+		b.Engine = New(b.Options)
+		b.Recover([]Config{c})
+		b.bad(b.bundle(c), stagePermit, "no connection")
+		f.wait = nil
+	}
+	f.steps = nil
+	b.Engine = New(b.Options)
+	b.Recover([]Config{c})
+	x := b.bundle(c)
+	b.bad(x, stageReload, "ended 3 times")
+	if got, want := strings.Join(f.steps, ", "), "permit 2, reload 1, halt 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	b.bad(x, stageReload, "ended 3 times")
+	b.is("web", "1")
+	b.keys(map[string]string{"v": "3"})
+	b.good(x)
+	b.is("web", "3")
 }

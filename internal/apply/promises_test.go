@@ -59,7 +59,11 @@ func newPlayBed(t *testing.T) (*applyBed, *programs) {
 func crashAt(t *testing.T, b *applyBed, c Config, when string) {
 	t.Helper()
 	dead := false
-	e := New(Options{AgentID: "a1", StateDir: b.StateDir, FS: &files.FS{Before: func(string, string) error {
+	if f, ok := b.Fleet.(*fakeFleet); ok {
+		f.dead = func() bool { return dead }
+		defer func() { f.dead = nil }()
+	}
+	e := New(Options{AgentID: "a1", StateDir: b.StateDir, Fleet: b.Fleet, FS: &files.FS{Before: func(string, string) error {
 		if dead {
 			return errors.New("killed")
 		}
@@ -247,6 +251,9 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 	b.is("web", "1")
 	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.owed.has("web") {
 		t.Errorf("ran %v, owed: %v", got, b.owed.all())
+	}
+	if len(b.lives.list) != 0 {
+		t.Errorf("after the retry: %+v", b.lives.list)
 	}
 }
 

@@ -259,6 +259,7 @@ func (t *applying) readRestored(ctx context.Context) {
 	if err := t.reload(ctx, nil); err != nil {
 		t.Log.Warn("the program has not read the old files yet", "template", t.name, "err", err)
 	}
+	t.lived()
 	t.job.owed = t.owed.has(t.name)
 	t.rejoin()
 }

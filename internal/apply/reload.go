@@ -181,8 +181,7 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 	ran := map[string]run{}
 	failed := map[*reloadRequest]error{}
 	for _, req := range batch {
-		r.noteLife(r.engine.lives.begin(req.bundle, req.content))
-		defer func() { r.noteLife(r.engine.lives.end(req.bundle)) }()
+		r.engine.noteLife(r.engine.lives.begin(req.bundle, req.content))
 	}
 	for _, req := range batch {
 		err := r.ledgered(ctx, req, func() error {
@@ -206,14 +205,6 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 		}
 	}
 	return failed
-}
-
-// noteLife tells that a note of a reload could not be written. The reload runs all
-// the same: at worst it ends one process more.
-func (r *reloads) noteLife(err error) {
-	if err != nil {
-		r.engine.Log.Warn("note of a reload not written", "err", err)
-	}
 }
 
 // ledgered runs the commands of a request; those of a leader-only one between two

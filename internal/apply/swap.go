@@ -41,6 +41,7 @@ func (t *applying) use(ctx context.Context) error {
 // reload, and for a rolling one the pause and the post_check. When one fails
 // and restore is not nil, the old files come back and the program reads them.
 func (t *applying) afterSwap(ctx context.Context, restore func(failed error) error) error {
+	defer t.lived()
 	err := t.reload(ctx, restore)
 	restored, isRestored := errors.AsType[*restoredError](err)
 	if err == nil {
