@@ -57,21 +57,26 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 // ChildrenMany lists the children of many znodes with few requests, like GetMany. The
 // names of one znode share their memory: clone them if you keep only a few.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
-	return s.ListMany(ctx, paths, nil)
+	out := make([]ListResult, len(paths))
+	err := s.ListMany(ctx, paths, nil, func(i int, r ListResult) { out[i] = r })
+	return out, err
 }
 
 // ListMany is for internal use. It lists the children of many znodes like ChildrenMany.
-// children are the numbers of children by the newest Stats, as far as they are known. So
-// it needs fewer requests.
-func (s *Session) ListMany(ctx context.Context, paths []string, children []int32) ([]ListResult, error) {
+// children are the numbers of children by the newest Stats, or nil: with them it needs
+// fewer requests. It calls took for each result, by the index of its path, while the
+// server reads the next. It does not call took twice at the same time. When the error is
+// not nil, some results are missing.
+func (s *Session) ListMany(ctx context.Context, paths []string, children []int32, took func(int, ListResult)) error {
 	var most []int64
 	for _, n := range children {
 		most = append(most, int64(n)*nameBytes)
 	}
+	var mu sync.Mutex // orders the calls of took
 	out := make([]ListResult, len(paths))
-	err := s.many(ctx, paths, reader{
-		most:   most,
+	return s.many(ctx, paths, reader{
 		op:     jute.OpGetChildren,
+		most:   most,
 		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
 		single: func(ctx context.Context, i int) (int, error) {
@@ -82,8 +87,15 @@ func (s *Session) ListMany(ctx context.Context, paths []string, children []int32
 			}
 			return bytes, out[i].Err
 		},
+		took: func(ids []int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, i := range ids {
+				took(i, out[i])
+				out[i] = ListResult{}
+			}
+		},
 	})
-	return out, err
 }
 
 // reader knows how to read one kind of result. i is the index of the path.
@@ -93,6 +105,7 @@ type reader struct {
 	decode func(i int, d *jute.Decoder)
 	failed func(i int, err error)
 	single func(ctx context.Context, i int) (bytes int, err error)
+	took   func(ids []int) // is called for those of each part when it was read; nil: nothing
 }
 
 // many reads all paths in parts, a few at a time. It ends with the first error about
@@ -105,7 +118,11 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 		}
 	}
 	return s.inParts(ctx, paths, r.most, func(ctx context.Context, ids []int, seen *sizes) error {
-		return s.part(ctx, paths, ids, r, seen)
+		err := s.part(ctx, paths, ids, r, seen)
+		if err == nil && r.took != nil {
+			r.took(ids)
+		}
+		return err
 	})
 }
 

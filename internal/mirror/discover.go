@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -46,10 +48,17 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	return m.discoverMany(ctx, inner, true)
 }
 
+// parent is a znode with children, and how many it has.
+type parent struct {
+	*znode
+
+	children int32
+}
+
 // discoverMany is discover for znodes that are read together.
 func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	var lists, parents []*znode
-	var children []int32 // of the parents
+	var lists []*znode
+	var parents []parent
 	var failure error
 	left := map[*znode]struct{}{}
 	taken := make([]bool, len(zs))
@@ -78,7 +87,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 		default:
 			m.arm(z, true, r.Watch)
 			if r.Stat.NumChildren > 0 {
-				parents, children = append(parents, z), append(children, r.Stat.NumChildren)
+				parents = append(parents, parent{z, r.Stat.NumChildren})
 			}
 		}
 	}
@@ -100,13 +109,19 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			return nil, nil, err
 		}
 	}
-	switch err = m.watchLists(ctx, parents); {
+	slices.SortFunc(parents, func(a, b parent) int { return strings.Compare(a.path, b.path) })
+	inner := make([]*znode, len(parents))
+	children := make([]int32, len(parents))
+	for i, p := range parents {
+		inner[i], children[i] = p.znode, p.children
+	}
+	switch err = m.watchLists(ctx, inner); {
 	case errors.Is(err, session.ErrUnimplemented):
-		return nil, append(lists, parents...), nil
+		return nil, append(lists, inner...), nil
 	case err != nil:
 		return nil, nil, err
 	}
-	found, err := m.listMany(ctx, parents, children)
+	found, err := m.listMany(ctx, inner, children)
 	return found, lists, err
 }
 
@@ -122,30 +137,34 @@ func (m *Mirror) listMany(ctx context.Context, zs []*znode, children []int32) ([
 	}
 	covered := make(chan error, 1)
 	go func() { covered <- m.coverAll(ctx, below) }()
-	results, err := m.s.ListMany(ctx, paths(zs), children)
-	err = cmp.Or(<-covered, err)
-	if err != nil && m.ended(ctx) {
-		return nil, err
-	}
-	var found []*znode
-	for i, z := range zs {
-		r := results[i]
-		if err != nil {
-			r.Err = err
-		}
-		switch {
+	var failure error
+	join := sync.OnceFunc(func() { failure = <-covered }) // What is listed may end the cover.
+	found := make([][]*znode, len(zs))
+	taken := make([]bool, len(zs))
+	took := func(i int, r session.ListResult) {
+		join()
+		switch z := zs[i]; {
 		case r.Err == nil:
 			m.fine(z, true)
-			found = append(found, m.listed(z, r.Names)...)
+			found[i] = m.listed(z, r.Names)
 		case errors.Is(r.Err, session.ErrNoNode):
 			m.vanished(z)
 		default:
-			if err := m.failed(ctx, z, true, r.Err); err != nil {
-				return nil, err
-			}
+			failure = cmp.Or(failure, m.failed(ctx, z, true, r.Err))
+		}
+		taken[i] = true
+	}
+	err := m.s.ListMany(ctx, paths(zs), children, took)
+	join()
+	if err = cmp.Or(failure, err); err != nil && m.ended(ctx) {
+		return nil, err
+	}
+	for i := range zs {
+		if !taken[i] {
+			took(i, session.ListResult{Err: err})
 		}
 	}
-	return found, nil
+	return slices.Concat(found...), failure
 }
 
 // paths are the paths of znodes.
