@@ -191,14 +191,13 @@ func (sc *scene) watch() ([]act, time.Duration) {
 // hosts hold all places.
 func (sc *scene) halt() []act {
 	failures, lost, first := 0, 0, ""
-	for _, id := range sortedKeys(sc.records) {
-		r := sc.records[id]
+	for id, r := range sc.records {
 		if r.Lost && r.State == HostStarted {
 			lost++
 		}
 		if r.Round == sc.gate.Round && (r.State == HostFailed || r.Lost && r.State == HostStarted) {
 			failures++
-			if first == "" {
+			if first == "" || id < first {
 				first = id
 			}
 		}
