@@ -33,8 +33,9 @@ func newAuditCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "audit [NAME|PATH]", Short: "Show who published, rolled out, paused, halted or froze a config, and when",
 		Long: `Show who published, rolled out, paused, resumed, aborted or froze a config, and when,
-newest first: of all configs of the settings, or of one. With an agent on this
-host its orders are listed, too: maintenance, an accepted loss, a resignation.
+newest first: of all configs of the settings, or of one. If an agent
+runs on this host, the list has the orders that it received, too: maintenance, an
+accepted loss, a resignation.
 
 Each act is noted where it takes effect: in the version, the rollout, the freeze,
 the list of lifted halts or the events of the agent. The newest ones are kept.`,

@@ -28,7 +28,7 @@ func newBarrierCommand(g *globals) *cobra.Command {
 	waitCmd := simple("wait NAME", "Wait until the barrier is open", func(ctx context.Context, s *session.Session, path string) error {
 		return recipe.NewBarrier(s, path).Wait(ctx)
 	})
-	closeCmd := simple("close NAME", "Close the barrier: who waits for it is held back", func(ctx context.Context, s *session.Session, path string) error {
+	closeCmd := simple("close NAME", "Close the barrier: processes that wait for it stay held back", func(ctx context.Context, s *session.Session, path string) error {
 		return recipe.NewBarrier(s, path).Close(ctx)
 	})
 	openCmd := simple("open NAME", "Open the barrier: everybody who waits goes on", func(ctx context.Context, s *session.Session, path string) error {
@@ -36,10 +36,10 @@ func newBarrierCommand(g *globals) *cobra.Command {
 	})
 	enter := &cobra.Command{
 		Use: "enter NAME --count N [-- CMD [ARG...]]", Short: "Wait until N have entered; with a command, run it and leave together",
-		Long: `Wait until N processes have entered, then end, or run the command and wait
-until all of the N have ended theirs. Without a command the process is no
-longer a member once it has ended; "leave" then waits for the others and
-makes the barrier usable again.`,
+		Long: `Wait until N processes have entered. Then end, or run the command and wait until
+the commands of all N have ended. Without a command this process leaves the
+barrier when it ends; "leave" then waits for the others, and makes the barrier
+usable again.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
@@ -51,7 +51,7 @@ makes the barrier usable again.`,
 			})
 		},
 	}
-	leave := simple("leave NAME --count N", "Wait until N have come to leave", func(ctx context.Context, s *session.Session, path string) error {
+	leave := simple("leave NAME --count N", "Wait until N processes have come to leave", func(ctx context.Context, s *session.Session, path string) error {
 		if n < 1 {
 			return usagef("leave takes --count N")
 		}

@@ -32,14 +32,14 @@ func newBlameCommand(g *globals) *cobra.Command {
 	var o blameOptions
 	c := &cobra.Command{
 		Use: "blame FILE|TEMPLATE", Short: "Show for each line of a file where it comes from, and who set it",
-		Long: `Show for each line of a file which line of the template made it, which values
-stand in it, and which conditions and loops put it there: for a key the version
-that set it with its author, time and message, for a member who registered it and
-when. The file is named by its path, or by its template or bundle.
+		Long: `Show where each line of a file comes from: the line of the template, the values
+in it, and the conditions and loops around it. A key is shown with the version
+that set it, its author, time and message; a member with the host that registered
+it, and when. Name the file by its path, or by its template or bundle.
 
-The agent of this host is asked for what it has in use. Without an agent,
-ZooKeeper is asked; --data and --last-good take other data. --missing TEXT says
-why a text is not in the file. --version N shows a version that is not in use.`,
+The command asks the agent of this host for the data in use. Without an agent it
+asks ZooKeeper; --data and --last-good take other data. --missing TEXT says why a
+text is not in the file. --version N shows a version that is not in use.`,
 		Example: `  zkagent blame /etc/nginx/conf.d/upstreams.conf -L 10,20
   zkagent blame upstreams --missing 10.0.0.9`,
 		Args: cobra.ExactArgs(1),

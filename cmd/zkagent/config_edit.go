@@ -25,10 +25,10 @@ func newConfigEditCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "edit NAME|PATH [KEY]", Short: "Edit one key in $EDITOR, look at the difference, and publish it",
 		Long: `Edit one key in $VISUAL or $EDITOR, look at the difference, and publish it: with
---rollout by votes and a few hosts at a time, else to all hosts at once. The key
-may be left out when the config has only one; a key that does not exist is made.
-When somebody else publishes meanwhile, nothing happens. What was edited is kept
-in a file when it is not published.`,
+--rollout by votes and a few hosts at a time, otherwise to all hosts at once. Name
+no key if the config has only one; a key that does not exist is created. If
+somebody else publishes meanwhile, the command publishes nothing. It keeps an edit
+that it does not publish in a file.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := pipe.check(c); err != nil {

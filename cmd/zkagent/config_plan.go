@@ -36,12 +36,14 @@ func newConfigPlanCommand(g *globals) *cobra.Command {
 		Long: `Show what a publish would change, on how many hosts, and the command that
 publishes exactly this: it is refused when somebody else publishes in between.
 With --rollout, or a flag of one, it says how the version would reach the hosts.
-Nothing is written. What would be refused is refused here, with the same code.
+Nothing is written. A version that publish would refuse is refused here, with the
+same exit code.
 
 With --fleet every subscribed agent renders and checks the version with its own
-data, as for a vote, and says which files would change there: a table shows them,
-who refuses and why, and who does not answer. No host uses the version. It may be
-asked while the config is frozen; a publish or a rollout ends it.`,
+data, as for a vote, and says which files would change there. A table shows these
+files, the hosts that refuse and why, and the hosts that do not answer. No host
+uses the version. A frozen config can be planned, too. A publish or a rollout ends
+the plan.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, name := sourceAndTarget(args)

@@ -24,8 +24,8 @@ not at all. "-" reads one key from standard input with --key.
 With --rollout every subscribed agent renders and checks the version first, and
 says yes or no; then a few hosts change at a time. Without, all change at once.
 
-While a rollout is open nothing else is published. --emergency publishes
-nevertheless, checked as always, and ends the rollout: all hosts change at once.`,
+While a rollout is open, every other publish is refused. --emergency publishes all
+the same, with the usual checks: it ends the rollout, and all hosts change at once.`,
 		Args: cobra.ExactArgs(2),
 	}
 	var key string

@@ -39,7 +39,8 @@ are read again when they are edited. Any ZooKeeper client can connect.
 It is not for production: all data are gone at the end. Nothing of this host is
 touched: rendered files go below a directory of their own unless --in-place is
 given, and commands of hooks and reloads are shown and not run unless --hooks run
-is given. Checks are run. A service that nothing answers for gets a stand-in.
+is given. Checks are run. If nothing listens where the checks of a service look, a
+stand-in answers.
 
 With --hosts 3 three agents run, as on three hosts: to try votes and rollouts.
 

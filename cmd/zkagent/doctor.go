@@ -20,7 +20,7 @@ ensemble with its latency, permissions in ZooKeeper, the clock, the files to be
 written, the programs to be run, systemd and polkit. Run it as the user of the
 agent, for example: runuser -u zkagent -- zkagent doctor. To measure the clock
 and the right to write, one ephemeral znode is made below /zkagent and deleted;
---no-write leaves that out. Exit code 1 when something fails.`,
+--no-write leaves that out. The exit code is 1 when something fails.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			list, _ := doctor.Examine(c.Context(), doctorOptions(g, noWrite))

@@ -36,10 +36,10 @@ func newElectCommand(g *globals) *cobra.Command {
 		Short: "Run a command while leading, or show who leads",
 		Long: `Take part in an election and run a command once this candidate leads. The
 command is ended when the leadership is lost, before another can begin, and
-the exit code then is 76. When the command ends, the candidate resigns and its
-exit code is ours. Its environment has ZKAGENT_FENCE, the term.
+the exit code then is 76. When the command ends, the candidate resigns and zkagent
+ends with the same exit code. The command's environment has ZKAGENT_FENCE, the term.
 
-With --observe nothing is changed: who leads is printed at each change, or
+With --observe the command takes no part: it prints the leader at each change, or
 once with --once. NAME is an election of the settings, a znode path, or a name
 below ` + electionsRoot + `.`,
 		Args: cobra.MinimumNArgs(1),

@@ -23,9 +23,9 @@ func newEventsCommand(g *globals) *cobra.Command {
 	var subject string
 	c := &cobra.Command{
 		Use: "events", Short: "Show what the agent did lately",
-		Long: `Show what the agent did lately: the last 500 events of the process that runs.
-With --follow new ones are shown as they come, and those of the next process when
-the agent is started again.`,
+		Long: `Show what the agent did lately: the last 500 events of the running process, and
+the last 200 orders, those to former processes included. With --follow new ones
+are shown as they come, also after a restart of the agent.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			from, err := moment(since, time.Now())

@@ -31,13 +31,13 @@ func newExecCommand(g *globals) *cobra.Command {
 		Use:   "exec --prefix CONFIG[/KEY]... -- CMD [ARG...]",
 		Short: "Run a command with environment variables from keys",
 		Long: `Read keys and run a command that has them as environment variables: KEY=value
-for each key below a prefix, named by what follows the prefix. CONFIG is a
+for each key below a prefix. The part of the path after the prefix is the name. CONFIG is a
 config block of the settings, or a znode path that is a config tree. Of several
 prefixes that give one variable, the last wins.
 
-This program becomes the command: its signals, its input and its exit code are
-the command's own. A change of a key does nothing to it; an exec block of the
-agent's settings restarts its program or sends it a signal.`,
+zkagent becomes the command: signals, input and exit code are the command's own.
+The command keeps its variables when a key changes. An exec block of the agent's
+settings restarts its program on a change, or sends it a signal.`,
 		Example: "  zkagent exec --prefix web/env --upcase -- ./server\n  zkagent exec --prefix /config/web --pristine --sanitize -- env",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

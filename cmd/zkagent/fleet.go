@@ -29,8 +29,8 @@ func newFleetCommand(g *globals) *cobra.Command {
 		Long: `List every host of the fleet, the worst first: those whose agent runs, from
 what each says of itself in ZooKeeper, and those that were lost or stopped in
 the last seven days. With names or paths of configs, list the subscribers of
-those: the version that each has accepted, a newer one that it knows, and the
-version that its files use.
+those: the version that each host has accepted, a newer one that it knows, and
+the version that its files use.
 
 Health is one of: lost (its session ended without a stop), failing (something
 that is wanted is not in place), degraded (it serves, and something is held or

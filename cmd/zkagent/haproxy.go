@@ -34,11 +34,11 @@ HAProxy's runtime API, now and at each change. The backend needs slots:
 
 and HAProxy a socket of level admin (stats socket /run/haproxy/admin.sock level
 admin). A member keeps its slot while it stays. A draining member drains; the
-slot of a member that is gone, down or in maintenance is in maintenance. HAProxy
-is asked every 10 s what it has, so that it gets its servers back after a
-restart. When ZooKeeper cannot be reached, HAProxy keeps what it has.
+slot of a member that is gone, down or in maintenance is in maintenance. The
+command reads HAProxy's slots every 10 s and fills them again after a restart of
+HAProxy. While ZooKeeper cannot be reached, HAProxy keeps its servers.
 
-GROUP is a group block of the settings, whose guard and filters hold; PATH the
+GROUP is a group block of the settings, with its guard and filters; PATH is the
 znode of a group.`,
 		Example: `  zkagent haproxy --socket /run/haproxy/admin.sock --backend web web
   zkagent haproxy --socket /run/haproxy/admin.sock --backend web --once /services/web`,

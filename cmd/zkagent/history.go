@@ -150,10 +150,10 @@ func (k *past) rows() []historyRow {
 func newHistoryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and what changed them",
-		Long: `What a file was made to say lately: when it was written, what had changed in
-ZooKeeper, and how it ended. FILE@1 is the newest one that is kept, FILE@2 the
-one before: see "zkagent diff". What is kept is in the state directory of the
-agent, up to history_size for each template.`,
+		Long: `List the last contents of a file: when each was written, what had changed in
+ZooKeeper, and how the apply ended. FILE@1 is the newest content that is kept,
+FILE@2 the one before: see "zkagent diff". The agent keeps them in its state
+directory, up to history_size for each template.`,
 		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -196,9 +196,9 @@ func printPast(console *term.Console, rows []historyRow) error {
 func newDiffCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with one of its last contents",
-		Long: `Compare what the agent has written at different times. FILE@1 is the newest one
-that is kept, FILE@2 the one before; FILE alone is the file in place, and so is a
-second argument that is left out.`,
+		Long: `Compare what the agent wrote to a file at different times. FILE@1 is the newest
+content that is kept, FILE@2 the one before. FILE alone, or no second argument,
+is the file in place.`,
 		Example: "  zkagent diff /etc/nginx/conf.d/upstreams.conf@2 /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -278,9 +278,9 @@ func newExplainCommand(g *globals) *cobra.Command {
 	var diffs int
 	c := &cobra.Command{
 		Use: "explain FILE|TEMPLATE", Short: "Explain a file: its state, what it waits for, its last renders",
-		Long: `The story of a file: whether it is in use, kept, held back or owed a reload, and
-what it waits for; and the last ten times that it was written or refused, with
-what had changed, how the check and the reload ended. --diff N adds the last N
+		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and what
+it waits for. Then come the last ten times that it was written or refused: what
+had changed, and how the check and the reload ended. --diff N adds the last N
 differences. "zkagent blame" says where each line comes from.`,
 		Example: "  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2",
 		Args:    cobra.ExactArgs(1),

@@ -85,7 +85,7 @@ func nothing([]string) url.Values { return nil }
 
 func newReloadCommand(g *globals) *cobra.Command {
 	c := orderCommand(g, "reload", "Make the agent load its settings again",
-		"Make the agent load its settings again, and wait until it has. Invalid settings\nare kept out: the command then says why and ends with 78, and the old ones stay\nin use.",
+		"Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and ends with 78, and the old settings stay in use.",
 		"/reload", "settings are loaded", cobra.NoArgs, nothing)
 	run := c.RunE
 	var halted string
@@ -127,7 +127,7 @@ func newLeaveCommand(g *globals) *cobra.Command {
 
 func newUpgradeCommand(g *globals) *cobra.Command {
 	return orderCommand(g, "upgrade", "Restart the agent's program, and keep its session",
-		"Make the agent hand its session over and execute its program file again: no\nmember blinks and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
+		"Make the agent execute its program file again and hand its session over: no member\ndisappears meanwhile, and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
 }
 
 // goneCommand makes a command that ends the agent and waits for its end.

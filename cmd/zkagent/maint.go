@@ -26,7 +26,7 @@ const drainAsSet = "service"
 func newMaintCommand(g *globals) *cobra.Command {
 	var o maintOptions
 	on := &cobra.Command{
-		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say, and the host out of rollouts; it survives restarts", Args: cobra.NoArgs,
+		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say, and the host out of rollouts, until maintenance ends", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.reason == "" {
 				return usagef("maint on needs --reason: others will ask")
@@ -39,7 +39,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	on.Flags().StringVar(&o.drain, "drain", "", "show it as draining first: for this time, or alone as long as the service drains when it leaves")
 	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
-		Use: "off", Short: "Let the checks decide again", Args: cobra.NoArgs,
+		Use: "off", Short: "End maintenance: the checks decide again", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return setMaint(c.Context(), g, false, o) },
 	}
 	for _, c := range []*cobra.Command{on, off} {

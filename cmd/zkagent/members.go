@@ -32,10 +32,10 @@ func newMembersCommand(g *globals) *cobra.Command {
 	var o membersOptions
 	c := &cobra.Command{
 		Use: "members [GROUP|PATH]", Short: "List the members of a group",
-		Long: `List the members of a group: one of the settings, or a path; without one, of
-all groups of the settings. What is listed is what stands in ZooKeeper. With
---here it is what the agent on this host uses: members that are gone and that
-its guard holds are "held", those that flap are as they were before.
+		Long: `List the members of a group: one of the settings, or a path; without an argument,
+of all groups of the settings. The command reads ZooKeeper. With --here it asks
+the agent on this host for the members that it uses: "held" members are gone from
+ZooKeeper and the guard keeps them, and a member that flaps keeps its last state.
 Children that are not members are listed with the reason.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

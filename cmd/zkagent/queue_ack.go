@@ -50,9 +50,9 @@ func newAckCommands(g *globals) []*cobra.Command {
 		}
 	}
 	ack := end("ack RESERVATION", "Remove a reserved item for good", (*recipe.Reservation).Ack)
-	ack.Long = `Remove the item of a reservation that "reserve" without a command has printed,
-on the same host and as the same user. It is refused, with exit code 76, when
-the reservation has ended before: the item may then be delivered again.`
+	ack.Long = `Remove the item of a reservation that "reserve" without a command printed. Run it
+on the same host, as the same user. If the reservation has ended, it fails with
+exit code 76: the item may be delivered again.`
 	return []*cobra.Command{ack, end("return RESERVATION", "Give a reserved item back", (*recipe.Reservation).Return)}
 }
 

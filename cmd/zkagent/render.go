@@ -36,10 +36,11 @@ func newRenderCommand(g *globals) *cobra.Command {
 	var once, live bool
 	c := &cobra.Command{
 		Use: "render [FILE|TEMPLATE...]", Short: "Render templates once: write, print or compare",
-		Long: `Render templates, all or those named, once: stage, check, write. A file names the
-template or bundle that makes it. Nothing is reloaded. A server is asked only when a template uses ZooKeeper; the command
-says what it waits for. With --exit-code the code is 1 when a file differs from
-what was rendered, and 70 when it failed.`,
+		Long: `Render all templates once, or those named: stage, check, write. The path of a file
+names the template or bundle that makes it. Nothing is reloaded. Templates that do
+not use ZooKeeper need no server; otherwise the command says what it waits for.
+With --exit-code the code is 1 when a file differs from what was rendered, and 70
+when rendering failed.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.lastGood && o.data != "" {
 				return usagef("--last-good and --data exclude each other")

@@ -20,8 +20,8 @@ func newRunCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run", Short: "Run the agent",
 		Long: `Run the agent in the foreground until SIGTERM or SIGINT. SIGHUP loads the
-settings again; invalid ones are kept out and reported. A session that another
-process of this host has left in the state directory is resumed.`,
+settings again; if they are invalid, the agent reports it and keeps the old ones.
+The agent resumes the session that a former process left in the state directory.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return runAgent(g, c) },
 	}

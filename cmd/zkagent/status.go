@@ -16,12 +16,11 @@ func newStatusCommand(g *globals) *cobra.Command {
 	var watch, check bool
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent",
-		Long: `Ask the agent on this host how it is. With -o wide, each open condition is
-followed by what is in use meanwhile and what to do, each template by what it
-uses and how old that is, its files and their last swap, and its last reload,
-and each service by its checks. With --check one line is printed and the
-exit code is that of a monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when
-no agent answers.`,
+		Long: `Show the state of the agent on this host. With -o wide, each open condition comes
+with what is in use meanwhile and what to do about it; each template with its
+sources and their age, its files, and its last reload; and each service with its
+checks. With --check the output is one line and the exit code is that of a
+monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {

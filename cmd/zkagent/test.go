@@ -32,7 +32,7 @@ func newTestCommand(g *globals) *cobra.Command {
 		Long: `Run unit tests of templates. A test file is YAML: data (members, config keys,
 leaders) goes in, the expected file or error comes out; no server is asked and
 nothing of this host is read. A directory means every *_test.yaml below it;
-without arguments these are the directories of the settings.
+without arguments the directories of the settings are used.
 
 The exit code is 1 when a test failed, and 78 when a test file, the settings or
 a template cannot be read. --update writes what was rendered into the want_file

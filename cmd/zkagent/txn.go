@@ -97,8 +97,8 @@ func newTxnProposeCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "propose NAME --sites A,B [-- CMD [ARG...]]", Short: "Open a transaction, wait for all votes, decide",
 		Long: `Open a transaction of the given sites, wait until each has voted, and decide:
-commit when all voted commit, abort otherwise or at the deadline. With a command
-it is run after a commit, and its exit code is ours; abort ends with 1.`,
+commit when all voted commit, abort otherwise or at the deadline. A command is run
+after a commit, and its exit code is that of zkagent; abort ends with 1.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
@@ -134,10 +134,10 @@ func newTxnVoteCommand(g *globals) *cobra.Command {
 	var onCommit, onAbort string
 	c := &cobra.Command{
 		Use: "vote NAME [--site SITE] -- CMD [ARG...]", Short: "Prepare with a command, vote by its exit code, wait for the decision",
-		Long: `Run the command, which prepares and must leave a durable record, and vote
-commit when it ends with 0 and abort otherwise; then wait for the decision,
-run --on-commit or --on-abort, and print it. Abort ends with 1. The commands
-have our standard input and output, and the terminal.`,
+		Long: `Run the command, which prepares the change and must leave a durable record. Vote
+commit if it ends with 0, otherwise abort. Then wait for the decision, run
+--on-commit or --on-abort, and print the decision. Abort ends with 1. The commands
+have the standard input and output of zkagent, and the terminal.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())

@@ -13,13 +13,13 @@ func newValidateCommand(g *globals) *cobra.Command {
 	var strict, host bool
 	c := &cobra.Command{
 		Use: "validate [FILE|DIR...]", Short: "Check the settings and the templates: every error at once",
-		Long: `Check settings and templates without a server: every error at once, each with
-file, line and column. Exit code 78 when there is one. What is missing on this
-host only, such as credentials, is a warning unless --host is given: settings
-may be checked on another host than the one that they are for.
+		Long: `Check settings and templates without a server, and print every error at once, each
+with file, line and column. The exit code is 78 if there is an error. Settings can
+be checked on any host: what only this host lacks, such as credentials, is a
+warning unless --host is given.
 
-It says what each template does while no member of a group is up: keep the file,
-write it without members, or fail.`,
+The output says for each template what it does while no member of a group is up:
+keep the file, write it without members, or fail.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				g.config = args

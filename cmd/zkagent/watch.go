@@ -38,14 +38,13 @@ func newWatchCommand(g *globals) *cobra.Command {
 		Use:   "watch [flags] PATH [-- CMD [ARG...]]",
 		Short: "Print a znode at each change, or run a command",
 		Long: `Print the data of a znode, or with --children the names of its children, now
-and after each change. States that follow each other quickly may be seen as
-one. With a command, the state is given to it as JSON on its standard input
-instead, and its version in ZKAGENT_VERSION; a failing command is reported and
-the watch goes on.
+and after each change. Changes that follow each other quickly may be shown as
+one. A command gets the state as JSON on its standard input, and the version in
+ZKAGENT_VERSION. If the command fails, that is reported, and the watch goes on.
 
-With --recursive the znode and everything below it is followed: one line per
-znode that is present, and then per znode that was created, changed or deleted.
-A command gets the changes that were seen together, one JSON object a line. A
+With --recursive the znode and everything below it is followed. The output has one
+line for each znode that exists, then one for each znode that is created, changed
+or deleted. A command gets the changes that came together, one JSON object a line. A
 change costs one request, whatever the size of the tree.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
