@@ -292,11 +292,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	}
 	old := a.cfg.Load()
 	a.use(&cfg)
-	a.conds.Retain("template-failed", func(s string) bool { return hasBundle(&cfg, s) })
-	a.conds.Retain("group-empty", func(s string) bool { return hasBundle(&cfg, s) })
-	a.conds.Retain("source-unusable", func(s string) bool { return hasSource(&cfg, s) })
-	a.conds.Retain("reload-failed", func(s string) bool { return hasBundle(&cfg, s) })
-	a.conds.Retain("reload-owed", func(s string) bool { return hasBundle(&cfg, s) })
+	a.retainConditions(&cfg)
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
 		return errStopping
 	}
@@ -306,6 +302,27 @@ func (a *Agent) reload(ctx context.Context) error {
 		a.left.Add(registered{old, a.log})
 	}
 	return nil
+}
+
+// retainConditions closes the conditions of what the settings no longer name. Files,
+// groups, services and addresses belong to parts that do it themselves.
+func (a *Agent) retainConditions(cfg *Config) {
+	bundle := func(s string) bool { return hasBundle(cfg, s) }
+	tree := func(s string) bool {
+		return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return c.Name == s })
+	}
+	ofHook := func(s string) bool {
+		return slices.ContainsFunc(cfg.Hooks, func(h hook.Config) bool { return h.Name == s })
+	}
+	for code, keep := range map[string]func(string) bool{
+		"template-failed": bundle, "group-empty": bundle, "key-missing": bundle, "restore-failed": bundle,
+		"reload-failed": bundle, "reload-owed": bundle, "reload-halted": bundle,
+		"hook-failed": ofHook, "hook-unknown": ofHook,
+		"rollout-failed": tree, "rollouts-not-followed": tree,
+		"source-unusable": func(s string) bool { return hasSource(cfg, s) },
+	} {
+		a.conds.Retain(code, keep)
+	}
 }
 
 // hasSource reports whether a config tree or a group of the settings has the name

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -57,6 +58,7 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			} else {
 				a.conds.Close("zookeeper-read-only", "")
 			}
+			pace.Poke(a.news.services)
 			a.events.Add(event.Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.conds.Open("zookeeper-unreachable", "", a.unreachable())

@@ -336,6 +336,8 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 			if l.bundles[o.Config.Name] == nil {
 				l.leaving[o] = true
 			}
+		} else if l.bundles[o.Config.Name] == nil {
+			l.engine.Forget(o.Bundle)
 		}
 	}
 	l.list()

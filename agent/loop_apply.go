@@ -114,8 +114,11 @@ func (l *loop) result(r applied) {
 	b.grant()
 	delete(l.leaving, b)
 	l.dirty = l.dirty || r.Mode != apply.ModeDrift || r.Drifted
-	if l.bundles[b.Config.Name] != b {
-		return // replaced by a reload of the settings.
+	if l.bundles[b.Config.Name] != b { // replaced by a reload of the settings.
+		if l.bundles[b.Config.Name] == nil {
+			l.engine.Forget(b.Bundle)
+		}
+		return
 	}
 	if r.Mode == apply.ModeDrift {
 		if r.Drifted {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 )
 
 // followServices keeps the conditions of services in step with their registrars,
@@ -41,13 +42,16 @@ func (a *Agent) followServices(ctx context.Context) {
 // and for each that is not in ZooKeeper although it should be.
 func (a *Agent) tellServices(list []registry.ServiceStatus) {
 	var critical, missing []string
+	// A read-only server registers nothing. The members of the session that waits for a
+	// majority are still there, and the condition zookeeper-read-only says the rest.
+	readOnly := a.sessions.Status().State == session.ReadOnly
 	for _, s := range list {
 		if c := failedCheck(s); c != nil && s.Maintenance == nil {
 			critical = append(critical, s.Name)
 			a.conds.OpenWith("service-critical", s.Name, checkText(c), c.Exit)
 			continue
 		}
-		if !s.Registered && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
+		if !s.Registered && !readOnly && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
 			missing = append(missing, s.Name)
 			a.conds.Open("service-not-registered", s.Name, whyMissing(s))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -77,15 +78,17 @@ type subscription struct {
 	up       func(view.Update)
 	stopping <-chan struct{} // closed when the unit must stop
 
-	mu   sync.Mutex // mu guards last.
-	last usage
+	mu       sync.Mutex // mu guards what follows.
+	last     usage
+	problems map[string]error // why a part cannot do its work, by part
 }
 
 func newSubscription(c *configTree) *subscription {
-	m := &subscription{
-		configTree: c,
-		subscriber: config.NewSubscriber(config.SubscriberConfig{Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log}),
-	}
+	m := &subscription{configTree: c, problems: map[string]error{}}
+	m.subscriber = config.NewSubscriber(config.SubscriberConfig{
+		Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log,
+		Problem: func(err error) { m.problem("subscription", err) },
+	})
 	m.participant = fleet.New(fleet.Config{
 		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
 		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
@@ -102,13 +105,45 @@ func (m *subscription) begin(ctx context.Context, s *session.Session, up func(vi
 	for what, run := range map[string]func(context.Context, *session.Session) error{
 		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.tellMaintenance,
 	} {
-		wg.Go(func() {
-			if err := run(ctx, s); err != nil && ctx.Err() == nil && s.Context().Err() == nil {
-				m.agent.conds.Open("rollouts-not-followed", m.cfg.Name, err.Error())
-				m.agent.log.Error("cannot follow rollouts", "config", m.cfg.Name, "part", what, "err", err)
-			}
-		})
+		wg.Go(func() { m.keep(ctx, s, what, run) })
 	}
+}
+
+// keep runs a part again, after growing pauses, until the session or ctx ends. What
+// has run for a while is no problem any more.
+func (m *subscription) keep(ctx context.Context, s *session.Session, what string, run func(context.Context, *session.Session) error) {
+	for failures := 1; ; failures++ {
+		timer := time.AfterFunc(steady, func() { m.problem(what, nil) })
+		err := run(ctx, s)
+		timer.Stop()
+		if err == nil || ctx.Err() != nil || s.Context().Err() != nil {
+			return
+		}
+		m.problem(what, err)
+		if s.Sleep(ctx, pace.Backoff(failures, time.Second, 30*time.Second)) != nil {
+			return
+		}
+	}
+}
+
+// problem notes why a part cannot do its work; nil: it can. The condition is open
+// while any part cannot.
+func (m *subscription) problem(what string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.problems, what)
+	} else {
+		if m.problems[what] == nil {
+			m.agent.log.Error("cannot follow rollouts", "config", m.cfg.Name, "part", what, "err", err)
+		}
+		m.problems[what] = err
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(m.problems)) {
+		errs = append(errs, fmt.Errorf("%s: %w", name, m.problems[name]))
+	}
+	m.agent.conds.Set("rollouts-not-followed", m.cfg.Name, errors.Join(errs...))
 }
 
 // read reads a version under the name that the settings gave the tree.

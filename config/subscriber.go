@@ -39,6 +39,9 @@ type SubscriberConfig struct {
 	Path   string // root znode of the config
 	ID     string // agent id
 	Logger *slog.Logger
+	// Problem, if not nil, is called when the znode cannot be written, and with nil
+	// when it is. It must not block.
+	Problem func(error)
 }
 
 // maxError bounds the error of a subscription in bytes.
@@ -119,7 +122,16 @@ func (b *Subscriber) Owned() (bool, <-chan struct{}) {
 	return b.owned, b.moved
 }
 
+func (b *Subscriber) problem(err error) {
+	if b.cfg.Problem != nil {
+		b.cfg.Problem(err)
+	}
+}
+
 func (b *Subscriber) own(mine bool) {
+	if mine {
+		b.problem(nil)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.owned != mine {
@@ -159,6 +171,7 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
+		b.problem(err)
 		_ = s.Sleep(ctx, retryPause) // an ended context or session ends the next Run, which cleans up
 	}
 }

@@ -208,15 +208,24 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 	path := knownAs(a.cfg.ID) + "/rival"
 	timer := time.NewTimer(s.Timeout() + rivalMargin)
 	defer timer.Stop()
-	select {
-	case <-mine:
-	case <-ctx.Done():
-		return
-	case <-s.Done():
-		return
-	case <-timer.C:
-		if !a.complain(ctx, s, path, tell, mine) {
+	for waiting := true; waiting; {
+		select {
+		case <-mine:
+			waiting = false
+		case <-ctx.Done():
 			return
+		case <-s.Done():
+			return
+		case <-timer.C:
+			if s.State() == session.ReadOnly {
+				// The record may belong to our own session, which goes on with a majority.
+				timer.Reset(rivalMargin)
+				continue
+			}
+			if !a.complain(ctx, s, path, tell, mine) {
+				return
+			}
+			waiting = false
 		}
 	}
 	for {

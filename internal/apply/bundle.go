@@ -27,6 +27,7 @@ type Bundle struct {
 	seen     bool                     // a file was in place in the life of this process
 	written  map[string]files.Written // by destination; nil: not loaded yet
 	taken    map[string]bool          // destinations that something else wrote
+	drifting map[string]bool          // files whose condition drift is open
 	contests map[string]*contest      // files that something else has changed lately
 }
 
@@ -68,7 +69,7 @@ func Parse(cfg Config, declared []view.Source) *Bundle {
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
 func (b *Bundle) Inherit(former *Bundle) {
-	b.written, b.taken, b.contests, b.seen = former.written, former.taken, former.contests, former.seen
+	b.written, b.taken, b.contests, b.seen, b.drifting = former.written, former.taken, former.contests, former.seen, former.drifting
 }
 
 // Concerns reports whether the difference between two views can change what

@@ -30,6 +30,26 @@ type contest struct {
 // reports whether they are to be repaired.
 func (e *Engine) drifted(b *Bundle) bool {
 	repair := false
+	opened := func(dest, text string) {
+		e.Conds.Open("drift", dest, text)
+		if b.drifting == nil {
+			b.drifting = map[string]bool{}
+		}
+		b.drifting[dest] = true
+	}
+	closed := func(dest string) {
+		e.Conds.Close("drift", dest)
+		delete(b.drifting, dest)
+	}
+	made := map[string]bool{}
+	for _, o := range b.outputs {
+		made[o.dest] = true
+	}
+	for dest := range b.drifting {
+		if !made[dest] { // The settings have another destination, or the key of for_each is gone.
+			closed(dest)
+		}
+	}
 	for _, o := range b.outputs {
 		w, ok := b.written[o.dest]
 		if !ok {
@@ -42,17 +62,17 @@ func (e *Engine) drifted(b *Bundle) bool {
 		b.written[o.dest] = w
 		if d == files.DriftNone {
 			if !b.contested(o.dest) {
-				e.Conds.Close("drift", o.dest)
+				closed(o.dest)
 			}
 			continue
 		}
 		if o.tmpl.cfg.Drift == driftReport {
-			e.Conds.Open("drift", o.dest, "changed by something else: "+string(d))
+			opened(o.dest, "changed by something else: "+string(d))
 			continue
 		}
 		now := b.mayRepair(o.dest)
 		if b.contested(o.dest) {
-			e.Conds.Open("drift", o.dest, "another program writes this file again and again, such as a second agent: repairs wait for up to "+lastWait.String())
+			opened(o.dest, "another program writes this file again and again, such as a second agent: repairs wait for up to "+lastWait.String())
 		}
 		if !now {
 			continue
@@ -62,6 +82,17 @@ func (e *Engine) drifted(b *Bundle) bool {
 		repair = true
 	}
 	return repair
+}
+
+// Forget closes the conditions about files of a bundle that the settings no longer
+// have. Its applies have ended.
+func (e *Engine) Forget(b *Bundle) {
+	for dest := range b.drifting {
+		e.Conds.Close("drift", dest)
+	}
+	for dest := range b.taken {
+		e.Conds.Close("destination-taken", dest)
+	}
 }
 
 // mayRepair notes that something else has changed a file, and reports whether it is to

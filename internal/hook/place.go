@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"reflect"
+	"slices"
 	"sync"
 )
 
@@ -51,6 +52,10 @@ func (p *place) run(ctx context.Context) {
 			}
 			r.stop()
 			delete(running, name)
+			if p.engine.without(name) {
+				p.engine.Conditions.Close("hook-failed", name)
+				p.engine.Conditions.Close("hook-unknown", name)
+			}
 		}
 		for name, c := range want {
 			running[name] = p.start(ctx, c)
@@ -60,6 +65,11 @@ func (p *place) run(ctx context.Context) {
 		case <-now.next:
 		}
 	}
+}
+
+// without reports whether no hook of the settings has the name.
+func (e *Engine) without(name string) bool {
+	return !slices.ContainsFunc(e.set.Load().hooks, func(c Config) bool { return c.Name == name })
 }
 
 // same compares two blocks; commands are compared by their text.
@@ -83,8 +93,7 @@ func (p *place) start(ctx context.Context, c Config) *runningHook {
 func (p *place) runner(c Config) *runner {
 	r := &runner{engine: p.engine, cfg: c, scope: p.scope, log: p.engine.Log.With("component", "hook")}
 	var err error
-	if r.schedule, err = p.engine.schedule(c); err != nil {
-		p.engine.Conditions.Open("hook-schedule", c.Name, err.Error())
-	}
+	r.schedule, err = p.engine.schedule(c)
+	p.engine.Conditions.Set("hook-schedule", c.Name, err)
 	return r
 }

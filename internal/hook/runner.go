@@ -55,6 +55,8 @@ func (r *runner) run(ctx context.Context) {
 	r.ledger = r.scope.newLedger(r.cfg.Name)
 	r.running = newSlotRuns()
 	defer r.running.stop()
+	defer r.engine.Conditions.Close("hook-ledger", r.cfg.Name) // of a hook that waits for it
+	defer r.engine.Conditions.Close("hook-clock", r.cfg.Name)
 	for failures := 0; ctx.Err() == nil; {
 		err := r.serve(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNotLeader) {

@@ -1,7 +1,7 @@
 package term
 
 import (
-	"io"
+	"bufio"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -19,7 +19,7 @@ func Diff(path string, before []byte, existed bool, after []byte) string {
 // PrintDiff writes a unified diff, coloured on a terminal. What others have
 // written cannot reach the terminal's controls.
 func (c *Console) PrintDiff(text string) error {
-	var b strings.Builder
+	b := bufio.NewWriter(c.Out) // a diff may be large
 	color := c.UseColor(c.Out)
 	for line := range strings.Lines(text) {
 		body := strings.TrimSuffix(line, "\n")
@@ -38,11 +38,11 @@ func (c *Console) PrintDiff(text string) error {
 		case strings.HasPrefix(body, "-"):
 			code = "31"
 		}
-		b.WriteString(c.Colored(c.Out, code, body))
-		b.WriteByte('\n')
+		if _, err := b.WriteString(c.Colored(c.Out, code, body) + "\n"); err != nil {
+			return err
+		}
 	}
-	_, err := io.WriteString(c.Out, b.String())
-	return err
+	return b.Flush()
 }
 
 // printableLine is Printable, with tabs left alone.
