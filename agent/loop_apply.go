@@ -138,7 +138,7 @@ func (l *loop) result(r applied) {
 		l.publish() // A reader of the condition finds its cause in the status.
 		l.dirty = true
 	}
-	l.tell(b, &r.Result)
+	l.announce(b, &r.Result)
 	if r.Failure() == nil { // What an empty group keeps as it is changes with the group.
 		b.failures = 0
 		return
@@ -158,7 +158,7 @@ func (l *loop) retry(b *bundle, r *apply.Result) {
 // reloaded takes in how the reload of restored files ended. The version that
 // was refused stays refused.
 func (l *loop) reloaded(b *bundle, r *apply.Result) {
-	l.tellOwed(b)
+	l.announceOwed(b)
 	if r.Err != nil {
 		r.ReloadOnly = true
 		l.retry(b, r)

@@ -85,9 +85,9 @@ func TestAgent_StatusIsThereBeforeTheCondition(t *testing.T) {
 	c.Bundles = []apply.Config{f}
 	seen := make(chan string, 4)
 	a := b.start(c, func(a *Agent) {
-		tell := a.conds.Changed
+		announce := a.conds.Changed
 		a.conds.Changed = func(c condition.Condition, isOpen bool) {
-			tell(c, isOpen)
+			announce(c, isOpen)
 			if c.Code == "template-failed" {
 				st := a.Status().Templates[0]
 				seen <- fmt.Sprint(isOpen, " ", st.State, " ", st.Stage, " ", st.Error != "")

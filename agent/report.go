@@ -36,9 +36,9 @@ func (b *bundle) record(r *apply.Result) bool {
 	return was != nil
 }
 
-// tell takes the result of an apply into the open conditions, the events and
+// announce takes the result of an apply into the open conditions, the events and
 // the log.
-func (l *loop) tell(b *bundle, r *apply.Result) {
+func (l *loop) announce(b *bundle, r *apply.Result) {
 	name := b.Config.Name
 	l.conds.Set("template-failed", name, r.Failure())
 	l.conds.Set("group-empty", name, r.Empty())
@@ -54,11 +54,11 @@ func (l *loop) tell(b *bundle, r *apply.Result) {
 		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.Changed, b.report.Version)})
 		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
-	l.tellOwed(b)
+	l.announceOwed(b)
 }
 
-// tellOwed opens or closes the condition of a reload that is owed.
-func (l *loop) tellOwed(b *bundle) {
+// announceOwed opens or closes the condition of a reload that is owed.
+func (l *loop) announceOwed(b *bundle) {
 	name := b.Config.Name
 	if !l.engine.OwedSince(name).IsZero() && (b.Config.Reload == nil || b.Config.Reload.Leader == "") {
 		l.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")

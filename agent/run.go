@@ -84,7 +84,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.first.Load != nil {
 		wg.Go(func() { a.fileWatch(life).Run(life) })
 	}
-	wg.Go(func() { a.tellReady(life) })
+	wg.Go(func() { a.announceReady(life) })
 	wg.Go(func() { a.followConnection(life) })
 	wg.Go(func() { a.followServices(life) })
 	wg.Go(func() { listen(life) })
@@ -219,8 +219,8 @@ func (a *Agent) longestDrain() time.Duration {
 	return d
 }
 
-// tellReady reports to the service manager once that the agent is up.
-func (a *Agent) tellReady(ctx context.Context) {
+// announceReady reports to the service manager once that the agent is up.
+func (a *Agent) announceReady(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return

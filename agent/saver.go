@@ -46,7 +46,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		s.tell()
+		s.announce()
 		woken := time.Now()
 		if s.any() && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
@@ -72,8 +72,8 @@ func (s *lastGoodSaver) any() bool {
 	return len(s.kept.Kept().Sources()) > 0
 }
 
-// tell shows a new status line.
-func (s *lastGoodSaver) tell() {
+// announce shows a new status line.
+func (s *lastGoodSaver) announce() {
 	if !s.ready.Load() {
 		return
 	}

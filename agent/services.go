@@ -18,7 +18,7 @@ func (a *Agent) followServices(ctx context.Context) {
 	former := ""
 	for {
 		list := a.services()
-		a.tellServices(list)
+		a.announceServices(list)
 		reason, maintained := a.hostMaint.Reason()
 		var b strings.Builder
 		b.WriteString(reason)
@@ -38,9 +38,9 @@ func (a *Agent) followServices(ctx context.Context) {
 	}
 }
 
-// tellServices opens a condition for each service that its checks have given up,
+// announceServices opens a condition for each service that its checks have given up,
 // and for each that is not in ZooKeeper although it should be.
-func (a *Agent) tellServices(list []registry.ServiceStatus) {
+func (a *Agent) announceServices(list []registry.ServiceStatus) {
 	var critical, missing []string
 	// A read-only server registers nothing. The members of the session that waits for a
 	// majority are still there, and the condition zookeeper-read-only says the rest.

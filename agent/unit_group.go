@@ -40,20 +40,20 @@ func (g *groupFollower) note(u view.Update) {
 	}
 	switch v := u.(type) {
 	case *view.Group:
-		g.tell(v.Name, v.Name, v)
+		g.announce(v.Name, v.Name, v)
 	case *view.Groups:
 		there := map[string]bool{}
 		for _, one := range v.Groups {
 			subject := v.Name + "/" + one.Name
 			there[subject] = true
-			g.tell(subject, v.Name+" "+one.Name, one)
+			g.announce(subject, v.Name+" "+one.Name, one)
 		}
 		g.conds.Retain("members-held", func(subject string) bool { return there[subject] || !g.owns(subject) })
 	}
 }
 
-// tell is note for one group; command is how accept names it.
-func (g *groupFollower) tell(subject, command string, v *view.Group) {
+// announce is note for one group; command is how accept names it.
+func (g *groupFollower) announce(subject, command string, v *view.Group) {
 	if v.Holding.IsZero() {
 		g.conds.Close("members-held", subject)
 		return

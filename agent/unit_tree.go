@@ -103,7 +103,7 @@ func newSubscription(c *configTree) *subscription {
 func (m *subscription) begin(ctx context.Context, s *session.Session, up func(view.Update), wg *sync.WaitGroup) {
 	m.up, m.stopping = up, ctx.Done()
 	for what, run := range map[string]func(context.Context, *session.Session) error{
-		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.tellMaintenance,
+		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.announceMaintenance,
 	} {
 		wg.Go(func() { m.keep(ctx, s, what, run) })
 	}

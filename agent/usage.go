@@ -21,12 +21,12 @@ func (m *subscription) report(version int64, state string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = usage{version, state, err}
-	m.tell()
+	m.announce()
 }
 
-// tell passes on what is in use. m.mu is held, so that an older state never follows
+// announce passes on what is in use. m.mu is held, so that an older state never follows
 // a newer one.
-func (m *subscription) tell() {
+func (m *subscription) announce() {
 	state, err := m.last.state, m.last.err
 	if reason, _ := m.agent.hostMaint.Reason(); reason != "" {
 		state, err = config.StateMaintenance, errors.New(reason)
@@ -34,16 +34,16 @@ func (m *subscription) tell() {
 	m.subscriber.Report(m.last.version, state, err)
 }
 
-// tellMaintenance keeps the subscription in step with the maintenance of the
+// announceMaintenance keeps the subscription in step with the maintenance of the
 // host until ctx or the session ends.
-func (m *subscription) tellMaintenance(ctx context.Context, s *session.Session) error {
+func (m *subscription) announceMaintenance(ctx context.Context, s *session.Session) error {
 	for {
 		_, changed := m.agent.hostMaint.Reason()
 		m.mu.Lock()
 		if m.last.state == "" {
 			m.last.state = config.StateOK
 		}
-		m.tell()
+		m.announce()
 		m.mu.Unlock()
 		select {
 		case <-changed:

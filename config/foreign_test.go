@@ -195,7 +195,7 @@ func TestConvert_TellsWhatItMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  func(h memzk.Held, flipped bool) bool // the request that the other tool comes before
 		foreign func(z *memzk.Server) error
-		told    string // the error names it
+		reported    string // the error names it
 		stays   string
 	}{
 		"a new key":             {flip, create("/c/new"), `1 of its flat keys, such as "new"`, "/c/new"},
@@ -230,9 +230,9 @@ func TestConvert_TellsWhatItMissed(t *testing.T) {
 				switch {
 				case !done:
 					t.Errorf("%s, keep %v: the moment has not come", name, keep)
-				case c.told == "":
+				case c.reported == "":
 					must(t, err)
-				case !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), c.told):
+				case !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), c.reported):
 					t.Errorf("%s, keep %v: got %v", name, keep, err)
 				}
 				if got := z.Tree()[c.stays].Data; c.stays != "" && string(got) != "foreign" {

@@ -60,8 +60,8 @@ func TestReal_LargeTreeAndGroupHarmNoServer(t *testing.T) {
 			wg.Go(func() {
 				s := dial()
 				defer s.Close()
-				told, got := make(chan error, 10), make(chan view.Update, 10)
-				problem := func(err error) { told <- err }
+				reported, got := make(chan error, 10), make(chan view.Update, 10)
+				problem := func(err error) { reported <- err }
 				w := NewWatcher(Config{Name: "tree", Path: "/tree", MaxBytes: limit, Problem: problem})
 				g := registry.NewGroup(registry.GroupConfig{Name: "group", Path: "/group", Format: "nerve", MaxBytes: limit, Problem: problem})
 				var running sync.WaitGroup
@@ -69,7 +69,7 @@ func TestReal_LargeTreeAndGroupHarmNoServer(t *testing.T) {
 				running.Go(func() { _ = g.Run(soon(t), s, func(u *view.Group) { got <- u }) })
 				for range 2 {
 					select {
-					case err := <-told:
+					case err := <-reported:
 						if limit < 0 || !errors.Is(err, ErrBounds) && !errors.Is(err, registry.ErrTooLarge) {
 							t.Errorf("agent %d: %v", i, err)
 						}

@@ -13,10 +13,10 @@ import (
 
 // campaign runs one candidacy after another. It returns the cause when ctx or the
 // session has ended, and an error that the server returned.
-func (c *Candidate) campaign(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) error {
-	tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+func (c *Candidate) campaign(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) error {
+	notify(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
 	for {
-		err := c.candidacy(ctx, s, participants, tell)
+		err := c.candidacy(ctx, s, participants, notify)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -35,7 +35,7 @@ func (c *Candidate) campaign(ctx context.Context, s *session.Session, participan
 }
 
 // candidacy joins, waits, leads and leaves. It returns why it ended.
-func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) error {
+func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) error {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cur := &candidacy{cancel: cancel, done: make(chan struct{})}
@@ -49,7 +49,7 @@ func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participa
 	c.cfg.Logger.Debug("candidate joined", "path", participant.Path(), "czxid", participant.Fence())
 	for {
 		if err = participant.Wait(own); err == nil {
-			err = c.lead(own, s, participant, tell)
+			err = c.lead(own, s, participant, notify)
 		}
 		// After a suspension that the session survived, our znode still exists.
 		if !errors.Is(err, session.ErrSuspended) || own.Err() != nil || s.Context().Err() != nil {
@@ -111,7 +111,7 @@ func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *
 
 // lead holds one term, from the proof that our znode exists until Lead has returned. It
 // returns why the term ended.
-func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *recipe.Participant, tell func(view.Leader)) error {
+func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *recipe.Participant, notify func(view.Leader)) error {
 	hold, err := participant.Hold(ctx)
 	if err != nil {
 		return err
@@ -122,12 +122,12 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *r
 	c.noteTerm()
 	c.cfg.Metrics.elected(c.cfg.Name)
 	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
-	tell(leader)
+	notify(leader)
 	deposed := make(chan struct{})
 	go func() { // report the end at once, however long Lead takes to return
 		defer close(deposed)
 		<-term.Done()
-		tell(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+		notify(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
 	}()
 	if c.cfg.Lead != nil {
 		c.cfg.Lead(term, Term{ID: participant.Fence(), Path: participant.Path(), Session: s})

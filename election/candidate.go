@@ -124,8 +124,8 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 
 // observe follows the leader. When ctx or the session ends, the campaign notices that
 // too. Other errors leave the leader unknown.
-func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, tell func(view.Leader)) {
-	err := participants.Follow(ctx, s, func(l recipe.Leader) { tell(leaderOf(c.cfg.Name, c.cfg.Path, l)) })
+func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) {
+	err := participants.Follow(ctx, s, func(l recipe.Leader) { notify(leaderOf(c.cfg.Name, c.cfg.Path, l)) })
 	if ctx.Err() == nil && s.Context().Err() == nil {
 		c.cfg.Logger.Warn("the leader cannot be observed", "path", c.cfg.Path, "err", err)
 	}

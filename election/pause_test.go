@@ -123,10 +123,10 @@ func leadUntilTold(t *testing.T, env string) {
 	}()
 	c := New(Config{Name: "e", Path: root + "/e", ID: "a", Lead: func(ctx context.Context, term Term) {
 		_, _ = fmt.Fprintln(os.Stdout, "leads", term.ID)
-		for told := false; term.Held() && ctx.Err() == nil; {
+		for reported := false; term.Held() && ctx.Err() == nil; {
 			_, err := term.Session.Multi(ctx, term.Guard(), session.SetOp(root+"/acts", strconv.AppendInt(nil, term.ID, 10), -1))
-			if err == nil && !told {
-				told = true
+			if err == nil && !reported {
+				reported = true
 				_, _ = fmt.Fprintln(os.Stdout, "acted")
 			}
 		}

@@ -38,7 +38,7 @@ func (a *announced) say(r Record) {
 	}
 }
 
-func (a *announced) told() string {
+func (a *announced) reported() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.rival
@@ -189,13 +189,13 @@ func TestAnnouncer_OneID(t *testing.T) {
 		if got := seen(t, w)["web"]; got.Version != "first" {
 			t.Errorf("the record is %+v", got)
 		}
-		if !strings.Contains(first.told(), "host-b") || !strings.Contains(second.told(), fmt.Sprintf("0x%x", first.s.ID())) {
-			t.Errorf("got %q and %q", first.told(), second.told())
+		if !strings.Contains(first.reported(), "host-b") || !strings.Contains(second.reported(), fmt.Sprintf("0x%x", first.s.ID())) {
+			t.Errorf("got %q and %q", first.reported(), second.reported())
 		}
 		first.end(t)
 		time.Sleep(time.Minute)
-		if got := seen(t, w)["web"]; got.Version != "second" || got.Health != OK || second.told() != "" {
-			t.Errorf("the record is %+v; %q", got, second.told())
+		if got := seen(t, w)["web"]; got.Version != "second" || got.Health != OK || second.reported() != "" {
+			t.Errorf("the record is %+v; %q", got, second.reported())
 		}
 		second.end(t)
 		if h := seen(t, w)["web"]; h.Health != Stopped {
@@ -217,8 +217,8 @@ func TestAnnouncer_RestartIsNoRival(t *testing.T) {
 		w.server.ExpireSession(first.s.ID())
 		<-first.done
 		time.Sleep(time.Second)
-		if got := seen(t, w)["web"]; got.Version != "second" || second.told() != "" {
-			t.Errorf("the record is %+v; %q", got, second.told())
+		if got := seen(t, w)["web"]; got.Version != "second" || second.reported() != "" {
+			t.Errorf("the record is %+v; %q", got, second.reported())
 		}
 		second.end(t)
 	})

@@ -197,14 +197,14 @@ func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
 // watches the rival znode. The other agent creates the rival znode once the record
 // has belonged to another session for longer than the session timeout.
 func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan struct{}) {
-	told := ""
-	tell := func(text string) {
-		if text != told {
-			told = text
+	reported := ""
+	notify := func(text string) {
+		if text != reported {
+			reported = text
 			a.cfg.Rival(text)
 		}
 	}
-	defer func() { tell("") }()
+	defer func() { notify("") }()
 	path := knownAs(a.cfg.ID) + "/rival"
 	timer := time.NewTimer(s.Timeout() + rivalMargin)
 	defer timer.Stop()
@@ -222,7 +222,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 				timer.Reset(rivalMargin)
 				continue
 			}
-			if !a.complain(ctx, s, path, tell, mine) {
+			if !a.complain(ctx, s, path, notify, mine) {
 				return
 			}
 			waiting = false
@@ -239,7 +239,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 				text = Clip(string(data), 200) + " has the same agent id"
 			}
 		}
-		tell(text)
+		notify(text)
 		if watch.Wait(ctx) != nil {
 			return
 		}
@@ -247,10 +247,10 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 }
 
 // complain holds the rival znode until the record belongs to this session.
-func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, tell func(string), mine <-chan struct{}) bool {
+func (a *Announcer) complain(ctx context.Context, s *session.Session, path string, notify func(string), mine <-chan struct{}) bool {
 	st, found, err := s.Exists(ctx, AgentPath(a.cfg.ID))
 	if err == nil && found {
-		tell(fmt.Sprintf("another agent has the same id: session 0x%x; this one is not in the fleet", uint64(st.EphemeralOwner))) // #nosec G115 -- its bits are what is shown
+		notify(fmt.Sprintf("another agent has the same id: session 0x%x; this one is not in the fleet", uint64(st.EphemeralOwner))) // #nosec G115 -- its bits are what is shown
 	}
 	rival, stop := context.WithCancel(ctx)
 	defer stop()

@@ -711,8 +711,8 @@ func (b *book) openNow() string {
 	return b.current
 }
 
-// tell is the book in words.
-func (b *book) tell() string {
+// notify is the book in words.
+func (b *book) notify() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.words()

@@ -62,8 +62,8 @@ type coordinator struct {
 	watches map[string]*session.Watch // by path; fired ones are taken out
 	hosts   *mirror.Mirror
 	listed  map[string]time.Time // when a shard was listed
-	told    Progress             // as last reported
-	toldAt  time.Time
+	reported    Progress             // as last reported
+	reportedAt  time.Time
 	zkNow   time.Duration // ZooKeeper's clock less ours
 	zkZxid  int64         // when that was read
 	looked  time.Time     // when the last look began
@@ -291,10 +291,10 @@ func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	if left := c.bakeLeft(); left > 0 {
 		now.Baked = c.now.Round(0).Add(left + c.zkNow).Truncate(time.Second)
 	}
-	if now.Counts == c.told.Counts && now.Baked.Sub(c.told.Baked).Abs() <= time.Second {
+	if now.Counts == c.reported.Counts && now.Baked.Sub(c.reported.Baked).Abs() <= time.Second {
 		return 0, nil
 	}
-	if left := progressPause - c.now.Sub(c.toldAt); left > 0 && !c.toldAt.IsZero() {
+	if left := progressPause - c.now.Sub(c.reportedAt); left > 0 && !c.reportedAt.IsZero() {
 		return left, nil
 	}
 	_, err := c.s.Multi(ctx, c.term.Guard(), session.SetOp(progressPath(c.root, c.name), encode(now), -1))
@@ -305,7 +305,7 @@ func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 		}
 		return 0, fmt.Errorf("report: %w", err)
 	}
-	c.told, c.toldAt = now, c.now
+	c.reported, c.reportedAt = now, c.now
 	return 0, nil
 }
 

@@ -513,7 +513,7 @@ func (w *sim) finish(ctx context.Context) {
 		return
 	}
 	if phase := w.settled(ctx, s, name); phase != PhaseDone {
-		w.t.Errorf("%s ends %s\n%s", name, phase, w.book.tell())
+		w.t.Errorf("%s ends %s\n%s", name, phase, w.book.notify())
 		return
 	}
 	w.allUse(ctx, func(string) int64 { return version })
@@ -546,12 +546,12 @@ func (w *sim) retried(ctx context.Context, s *session.Session, name string) {
 		return
 	}
 	if phase := w.settled(ctx, s, name); phase != PhaseDone {
-		w.t.Errorf("%s is tried again, and ends %s\n%s", name, phase, w.book.tell())
+		w.t.Errorf("%s is tried again, and ends %s\n%s", name, phase, w.book.notify())
 		return
 	}
 	for _, h := range w.hosts {
 		if state := w.book.record(name, h.id).State; state != HostDone {
-			w.t.Errorf("%s is tried again and done, %s is %q\n%s", name, h.id, state, w.book.tell())
+			w.t.Errorf("%s is tried again and done, %s is %q\n%s", name, h.id, state, w.book.notify())
 		}
 	}
 }
@@ -561,7 +561,7 @@ func (w *sim) allUse(ctx context.Context, want func(id string) int64) {
 	for _, h := range w.hosts {
 		for i := 0; h.version() != want(h.id); i++ {
 			if !nap(ctx, time.Second) || i > 120 {
-				w.t.Errorf("%s uses v%d, want v%d\n%s", h.id, h.version(), want(h.id), w.book.tell())
+				w.t.Errorf("%s uses v%d, want v%d\n%s", h.id, h.version(), want(h.id), w.book.notify())
 				return
 			}
 		}
@@ -581,6 +581,6 @@ func (w *sim) settled(ctx context.Context, s *session.Session, name string) stri
 		}
 		nap(ctx, time.Second)
 	}
-	w.t.Errorf("%s is open for ever:\n%s", name, w.book.tell())
+	w.t.Errorf("%s is open for ever:\n%s", name, w.book.notify())
 	return ""
 }

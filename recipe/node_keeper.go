@@ -39,7 +39,7 @@ type nodeKeeper struct {
 
 	notBefore time.Time // splay, back-off
 	back      time.Duration
-	told      NodeState // the state that the callbacks were last called with
+	reported      NodeState // the state that the callbacks were last called with
 }
 
 // run takes one step after another.
@@ -97,7 +97,7 @@ func (k *nodeKeeper) recheck(ctx context.Context) {
 func (k *nodeKeeper) end() {
 	k.unwatch()
 	k.state.Owned, k.state.Blocked = false, nil
-	k.tellEdges()
+	k.reportEdges()
 }
 
 // step brings the znode to the wanted state and reports its state to the callbacks. It
@@ -124,7 +124,7 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 			k.cfg.Logger.Warn("the znode is not as it should be", "path", k.cfg.Path, "err", err, "retry_in", k.back)
 		}
 	}
-	k.tellEdges()
+	k.reportEdges()
 	k.cfg.Control.Changed(k.state)
 	// What the callback learned may bring the next step forward.
 	if w, werr := k.cfg.Control.Want(k.state); werr == nil && !w.Next.IsZero() && (want.Next.IsZero() || w.Next.Before(want.Next)) {
@@ -133,10 +133,10 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 	return want.Next, err
 }
 
-// tellEdges calls the callbacks whose state has changed.
-func (k *nodeKeeper) tellEdges() {
-	was, is := k.told, k.state
-	k.told = is
+// reportEdges calls the callbacks whose state has changed.
+func (k *nodeKeeper) reportEdges() {
+	was, is := k.reported, k.state
+	k.reported = is
 	if errText(was.Blocked) != errText(is.Blocked) {
 		if is.Blocked != nil {
 			k.cfg.Logger.Warn("another znode is in the way, waiting until it is gone", "path", is.Path, "err", is.Blocked)

@@ -107,16 +107,16 @@ func TestNode_DeletedAgainAndAgain(t *testing.T) {
 // A keeper waits for the znode of another live session, reports it, and never deletes it.
 func TestNode_BlockedByAnotherSession(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		told := make(chan error, 10)
+		reported := make(chan error, 10)
 		other := w.dial("other")
 		keep(t, other, NodeConfig{Path: "/g/n", Data: []byte("other")})
-		keep(t, w.dial("a"), NodeConfig{Path: "/g/n", Data: []byte("ours"), Blocked: func(err error) { told <- err }})
+		keep(t, w.dial("a"), NodeConfig{Path: "/g/n", Data: []byte("ours"), Blocked: func(err error) { reported <- err }})
 		w.DropConnections()
 		settle()
 		if got := w.data("/g/n"); got != "other" {
 			t.Fatalf("the other's znode holds %q", got)
 		}
-		if err := <-told; !errors.Is(err, ErrHeld) {
+		if err := <-reported; !errors.Is(err, ErrHeld) {
 			t.Errorf("told %v", err)
 		}
 		w.ExpireSession(other.ID())
@@ -124,8 +124,8 @@ func TestNode_BlockedByAnotherSession(t *testing.T) {
 		if got := w.data("/g/n"); got != "ours" {
 			t.Errorf("after it left: %q", got)
 		}
-		if err := <-told; err != nil || len(told) > 0 {
-			t.Errorf("told %v, and %d more", err, len(told))
+		if err := <-reported; err != nil || len(reported) > 0 {
+			t.Errorf("told %v, and %d more", err, len(reported))
 		}
 	})
 }
@@ -149,16 +149,16 @@ func TestNode_KeepLeavesTheZnode(t *testing.T) {
 // loses it.
 func TestNode_OwnedTells(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		told := make(chan bool, 10)
+		reported := make(chan bool, 10)
 		want := func(what string, want ...bool) {
 			t.Helper()
 			for _, mine := range want {
-				if len(told) == 0 || <-told != mine {
+				if len(reported) == 0 || <-reported != mine {
 					t.Fatalf("%s: not told %v of %v", what, mine, want)
 				}
 			}
-			if len(told) > 0 {
-				t.Fatalf("%s: told %d more", what, len(told))
+			if len(reported) > 0 {
+				t.Fatalf("%s: told %d more", what, len(reported))
 			}
 		}
 		other := w.dial("other")
@@ -166,7 +166,7 @@ func TestNode_OwnedTells(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done, a := make(chan error), w.dial("a")
 		go func() {
-			done <- NewNode(NodeConfig{Path: "/g/n", Data: []byte("ours"), Owned: func(mine bool) { told <- mine }}).Run(ctx, a)
+			done <- NewNode(NodeConfig{Path: "/g/n", Data: []byte("ours"), Owned: func(mine bool) { reported <- mine }}).Run(ctx, a)
 		}()
 		settle()
 		want("while another session's stands")

@@ -102,7 +102,7 @@ type Group struct {
 	sent   *view.Group
 	// unlisted is why the newest try to list the members failed, or "".
 	unlisted string
-	told     string        // kind of the problem that was reported; kept across sessions
+	reported     string        // kind of the problem that was reported; kept across sessions
 	set      members       // result of the last step
 	values   []view.Member // the members themselves
 
@@ -201,7 +201,7 @@ func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(*vie
 		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
 		Holding: g.guard.since, Missing: r.missing, Last: r.last,
 	}
-	g.tell(u, held)
+	g.notify(u, held)
 	if g.sent == nil || !g.sent.Equal(u) {
 		g.sent = u
 		if up != nil {
@@ -219,8 +219,8 @@ func (g *Group) takeAccept() bool {
 	return was
 }
 
-// tell updates status, metrics and the log.
-func (g *Group) tell(u *view.Group, wasHolding bool) {
+// notify updates status, metrics and the log.
+func (g *Group) notify(u *view.Group, wasHolding bool) {
 	held := 0
 	if !u.Holding.IsZero() {
 		for _, m := range g.set {

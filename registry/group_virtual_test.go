@@ -617,7 +617,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 				defer mu.Unlock()
 				open[group] = errors.Is(err, ErrTooLarge)
 			}})
-			told := func(want bool) func() bool {
+			reported := func(want bool) func() bool {
 				return func() bool {
 					mu.Lock()
 					defer mu.Unlock()
@@ -634,7 +634,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 				return func() { _ = s.Close(); wg.Wait() }
 			}
 			stop := follow()
-			eventually(t, time.Minute, "too large", told(true))
+			eventually(t, time.Minute, "too large", reported(true))
 			if how == "shrinks without a session" {
 				stop()
 			}
@@ -654,13 +654,13 @@ func TestGroups_MaxBytes(t *testing.T) {
 				}
 			}
 			if how == "shrinks without a session" {
-				if !told(true)() {
+				if !reported(true)() {
 					t.Error("reported without a session")
 				}
 				stop = follow()
 			}
 			defer func() { stop() }()
-			eventually(t, 20*time.Minute, how, told(false))
+			eventually(t, 20*time.Minute, how, reported(false))
 		})
 	}
 }

@@ -66,7 +66,7 @@ type guard struct {
 	started bool // the first set has been seen
 	now     members
 	fresh   map[memberKey]time.Time // current members that joined as new ones, and when
-	told    map[memberKey]bool      // members that left after they had announced it
+	reported    map[memberKey]bool      // members that left after they had announced it
 	history []sighting              // oldest first, each smaller than the one before it
 	base    members                 // while holding
 	since   time.Time               // since when it is holding; zero: it is not
@@ -110,19 +110,19 @@ func (g *guard) step(now time.Time, actual members) (members, time.Time) {
 // follow notes new members, and members that announced their departure and left.
 func (g *guard) follow(now time.Time, actual members) {
 	if g.fresh == nil {
-		g.fresh, g.told = map[memberKey]time.Time{}, map[memberKey]bool{}
+		g.fresh, g.reported = map[memberKey]time.Time{}, map[memberKey]bool{}
 	}
 	g.now.changes(actual, func(was, is *view.Member) {
 		switch {
 		case was == nil:
-			delete(g.told, keyOf(is))
+			delete(g.reported, keyOf(is))
 			if g.started && !g.knows(is) {
 				g.fresh[keyOf(is)] = now
 			}
 		case is == nil:
 			delete(g.fresh, keyOf(was))
 			if !was.MayServe() {
-				g.told[keyOf(was)] = true
+				g.reported[keyOf(was)] = true
 			}
 		}
 	})
@@ -137,11 +137,11 @@ func (g *guard) knows(m *view.Member) bool {
 // gone returns the members of the base that are lost.
 func (g *guard) gone(now time.Time, actual members) members {
 	maps.DeleteFunc(g.fresh, func(_ memberKey, at time.Time) bool { return now.Sub(at) > newFor })
-	if len(g.told) > 0 {
-		maps.DeleteFunc(g.told, func(k memberKey, _ bool) bool {
+	if len(g.reported) > 0 {
+		maps.DeleteFunc(g.reported, func(k memberKey, _ bool) bool {
 			return !g.knows(&view.Member{Host: k.host, Port: k.port, Name: k.name})
 		})
-		g.base = slices.DeleteFunc(slices.Clone(g.base), func(m *view.Member) bool { return g.told[keyOf(m)] })
+		g.base = slices.DeleteFunc(slices.Clone(g.base), func(m *view.Member) bool { return g.reported[keyOf(m)] })
 	}
 	lost := g.base.missing(actual)
 	if len(g.fresh) >= len(lost) {
@@ -154,7 +154,7 @@ func (g *guard) gone(now time.Time, actual members) members {
 func (g *guard) accept(_ time.Time, actual members) {
 	g.base, g.since = nil, time.Time{}
 	g.now, g.history = actual, nil
-	clear(g.told)
+	clear(g.reported)
 }
 
 // forget believes the loss of these members of the base.

@@ -55,7 +55,7 @@ func (r *reader) forget(c *child) {
 func (r *reader) tooLarge() bool {
 	limit := r.g.cfg.MaxBytes
 	large := limit > 0 && (r.unread > 0 || r.bytes > limit)
-	if !large && !r.large && r.g.told == "" {
+	if !large && !r.large && r.g.reported == "" {
 		return false
 	}
 	var err error
@@ -92,10 +92,10 @@ func (g *Group) problem(err error) {
 	case err != nil:
 		kind = err.Error()
 	}
-	if kind == g.told {
+	if kind == g.reported {
 		return
 	}
-	g.told = kind
+	g.reported = kind
 	if g.cfg.Problem != nil {
 		g.cfg.Problem(err)
 	}

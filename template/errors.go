@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": ")
 	b.WriteString(e.Err.Error())
-	if _, told := errors.AsType[*valueError](e.Err); e.Value != "" && !told {
+	if _, reported := errors.AsType[*valueError](e.Err); e.Value != "" && !reported {
 		fmt.Fprintf(&b, " (value of %s)", e.Value)
 	}
 	return b.String()

@@ -150,7 +150,7 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 			why = err
 		}
 		// Print it before the release, which may take a while.
-		return codeError(g.tell(&cliError{
+		return codeError(g.notify(&cliError{
 			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
 			hints: []string{"another may hold it now; what the command had done stays"},
 		}))

@@ -66,9 +66,9 @@ func readEvents(ctx context.Context, console *term.Console, client *web.Client, 
 	}
 	ticker := time.NewTicker(againEvery)
 	defer ticker.Stop()
-	told := false
+	reported := false
 	for failed == nil {
-		if !told {
+		if !reported {
 			console.Say("the agent has gone; waiting for it")
 		}
 		select {
@@ -78,7 +78,7 @@ func readEvents(ctx context.Context, console *term.Console, client *web.Client, 
 		}
 		before := seq
 		_ = read() // on any error, try again
-		told = seq == before
+		reported = seq == before
 	}
 	return failed
 }

@@ -83,11 +83,11 @@ func (g *globals) finish(ctx context.Context, err error) int {
 	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && (errors.Is(err, context.Canceled) || errors.Is(err, s)) {
 		return exitSignal + int(s.signal)
 	}
-	return g.tell(e)
+	return g.notify(e)
 }
 
-// tell prints an error with its hints and returns its exit code.
-func (g *globals) tell(e *cliError) int {
+// notify prints an error with its hints and returns its exit code.
+func (g *globals) notify(e *cliError) int {
 	if diags, ok := errors.AsType[hcl.Diagnostics](e.err); !ok || !g.shown {
 		g.Errorf("%s", strings.TrimSpace(e.err.Error()))
 	} else {

@@ -133,7 +133,7 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	if f.phase == "" && phase == fleet.PhaseVoting {
 		f.newPhase(state, phase, state.Created, "")
 	}
-	f.tellAll(f.newVotes(state))
+	f.notifyAll(f.newVotes(state))
 	f.seeDecision(state)
 	last := f.lastFrame(state)
 	over, first := fleet.Over(phase), len(f.hosts) == 0
@@ -149,9 +149,9 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	if over || later < 0 { // what ends a rollout comes after what led to it
 		later = len(events)
 	}
-	f.tellAll(events[:later])
+	f.notifyAll(events[:later])
 	f.newPhase(state, phase, state.GateAt.Time, last)
-	f.tellAll(events[later:])
+	f.notifyAll(events[later:])
 	f.seeWaiting(state)
 	f.draw(rolloutFrame(state, time.Now()))
 }
@@ -169,7 +169,7 @@ func (f *rolloutFollower) newPhase(state *fleet.State, phase string, at time.Tim
 	if phase == fleet.PhasePaused {
 		e.Reason = strings.TrimPrefix(strings.TrimPrefix(state.Waiting(time.Now()).Text, "paused"), " ")
 	}
-	f.tell(e)
+	f.notify(e)
 }
 
 // lastFrame returns the final bar of the shown phase.
@@ -219,7 +219,7 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 	if refused {
 		e.State, e.Reason, e.quiet = fleet.HostAbort, state.Reason(), false
 	}
-	f.tell(e)
+	f.notify(e)
 }
 
 // newTurns returns the turns of hosts that were not printed yet. Turns after
@@ -251,7 +251,7 @@ func (f *rolloutFollower) seeWaiting(state *fleet.State) {
 	case "", fleet.WaitPaused, fleet.WaitVotes: // the phase says it
 		return
 	}
-	f.tell(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
+	f.notify(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
 }
 
 func eventOf(state *fleet.State, id, kind, what string) rolloutEvent {
@@ -273,14 +273,14 @@ func inOrder(events []rolloutEvent) []rolloutEvent {
 	return events
 }
 
-func (f *rolloutFollower) tellAll(events []rolloutEvent) {
+func (f *rolloutFollower) notifyAll(events []rolloutEvent) {
 	for _, e := range events {
-		f.tell(e)
+		f.notify(e)
 	}
 }
 
-// tell prints one event, unless a bar shows it.
-func (f *rolloutFollower) tell(e rolloutEvent) {
+// notify prints one event, unless a bar shows it.
+func (f *rolloutFollower) notify(e rolloutEvent) {
 	e.Time = e.Time.UTC()
 	if f.g.IsJSON() {
 		_ = f.g.Line(e)

@@ -68,9 +68,9 @@ func (t *applying) otherDoorWrote(dest string) bool {
 	return ok
 }
 
-// tellTaken opens a condition for each destination that is taken, and closes
+// reportTaken opens a condition for each destination that is taken, and closes
 // those that no longer are.
-func (t *applying) tellTaken() {
+func (t *applying) reportTaken() {
 	b := t.job.Bundle
 	for dest := range b.taken {
 		if !slices.Contains(t.taken, dest) {

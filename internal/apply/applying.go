@@ -122,7 +122,7 @@ func (t *applying) prepare(ctx context.Context) error {
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
-	t.tellTaken()
+	t.reportTaken()
 	if !t.tx.Changed() {
 		return nil
 	}

@@ -61,8 +61,8 @@ func TestHalt_AfterEveryFailure(t *testing.T) {
 			if got := strings.Join(f.steps, ", "); got != kind.steps {
 				t.Errorf("got  %s\nwant %s", got, kind.steps)
 			}
-			if f.told == nil || strings.Contains(f.told.Reason, "secret") || len(b.Halts()) > 0 {
-				t.Errorf("told %+v, noted %v", f.told, b.Halts())
+			if f.reported == nil || strings.Contains(f.reported.Reason, "secret") || len(b.Halts()) > 0 {
+				t.Errorf("told %+v, noted %v", f.reported, b.Halts())
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestHalt_KilledBetweenAnyTwoCalls(t *testing.T) {
 				}
 				next := New(b.Options)
 				unfinished := read(t, b.path("web")) == "2" && files.Pending(next.journalDir(), "web")
-				if f.told == nil && next.Halts()["web"].Reason == "" && !unfinished {
+				if f.reported == nil && next.Halts()["web"].Reason == "" && !unfinished {
 					t.Errorf("call %d: %q is in place, and the other hosts never learn of the failure", n, read(t, b.path("web")))
 				}
 			}
@@ -204,7 +204,7 @@ func TestHalt_RecoveredChangeIsRefused(t *testing.T) {
 	b.is("web", "2")
 	f.steps = nil
 	f.wait = func(context.Context) error {
-		if f.told != nil {
+		if f.reported != nil {
 			return errors.New("halted")
 		}
 		return nil

@@ -410,7 +410,7 @@ type fakeFleet struct {
 	wait  func(ctx context.Context) error
 	halt  bool        // stands
 	dead  func() bool // the process was killed; nil: it was not
-	told  *Halt       // that the others know of
+	reported  *Halt       // that the others know of
 }
 
 func (f *fakeFleet) note(format string, args ...any) {
@@ -441,7 +441,7 @@ func (f *fakeFleet) Permit(ctx context.Context, _ string, _ *RollingConfig, halt
 			return errors.New("killed")
 		case failed != nil:
 			f.note("halt")
-			f.told = failed
+			f.reported = failed
 		default:
 			f.note("release")
 		}

@@ -42,14 +42,14 @@ var failing = []string{
 // Failing reports whether something that is wanted is not in place.
 func (c Condition) Failing() bool { return slices.Contains(failing, c.Code) }
 
-// tellOutput are the codes whose text may have the output of a command, or values
+// withOutput are the codes whose text may have the output of a command, or values
 // of a template.
-var tellOutput = []string{
+var withOutput = []string{
 	"hook-failed", "hook-unknown", "reload-failed", "reload-halted", "reload-owed", "restore-failed", "rollout-failed", "service-critical", "template-failed",
 }
 
-// TellsOutput reports whether the text may have what is not for everybody.
-func (c Condition) TellsOutput() bool { return slices.Contains(tellOutput, c.Code) }
+// HasOutput reports whether the text may have what is not for everybody.
+func (c Condition) HasOutput() bool { return slices.Contains(withOutput, c.Code) }
 
 // About returns what is known of the kind of a condition, with the name of its
 // subject in the commands that it advises; false for a code that is not in the

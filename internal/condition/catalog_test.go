@@ -41,7 +41,7 @@ func TestCatalog_IsWhole(t *testing.T) {
 			}
 		}
 	}
-	for _, code := range slices.Concat(failing, tellOutput) {
+	for _, code := range slices.Concat(failing, withOutput) {
 		if !slices.Contains(got, code) {
 			t.Errorf("%s is not in the catalog", code)
 		}

@@ -43,8 +43,8 @@ func newNarrator(con *term.Console, host, server string) *narrator {
 	}
 }
 
-// tell prints one line.
-func (n *narrator) tell(format string, args ...any) {
+// report prints one line.
+func (n *narrator) report(format string, args ...any) {
 	n.con.Printf("-- %s%s\n", n.host, term.Printable(fmt.Sprintf(format, args...)))
 }
 
@@ -52,13 +52,13 @@ func (n *narrator) tell(format string, args ...any) {
 func (n *narrator) look(s *web.Status) {
 	if n.zk != s.ZooKeeper.State {
 		if n.zk != "" || s.ZooKeeper.State != "connected" {
-			n.tell("zookeeper: %s", s.ZooKeeper.State)
+			n.report("zookeeper: %s", s.ZooKeeper.State)
 		}
 		n.zk = s.ZooKeeper.State
 	}
 	if n.hash != s.Settings.Hash {
 		if n.hash != "" {
-			n.tell("settings loaded again")
+			n.report("settings loaded again")
 		}
 		n.hash = s.Settings.Hash
 	}
@@ -76,7 +76,7 @@ func (n *narrator) units(s *web.Status) {
 		}
 		if n.services[v.Name] != word {
 			n.services[v.Name] = word
-			n.tell("service %s: %s", v.Name, word)
+			n.report("service %s: %s", v.Name, word)
 		}
 	}
 	for _, v := range s.Groups {
@@ -97,12 +97,12 @@ func (n *narrator) units(s *web.Status) {
 				words = append(words, id+" left")
 			}
 		}
-		n.tell("group %s: %s (%s)", v.Name, strings.Join(words, ", "), term.Count(len(now), "member"))
+		n.report("group %s: %s (%s)", v.Name, strings.Join(words, ", "), term.Count(len(now), "member"))
 	}
 	for _, v := range s.Elections {
 		if n.leaders[v.Name] != v.Term && v.Held {
 			n.leaders[v.Name] = v.Term
-			n.tell("election %s: this agent leads, term %d", v.Name, v.Term)
+			n.report("election %s: this agent leads, term %d", v.Name, v.Term)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (n *narrator) hookRuns(s *web.Status) {
 			}
 			n.runs[h.Name] = r.Began.UnixNano()
 			n.hooks++
-			n.tell("hook %s ran (%s): %s", h.Name, r.Event, r.State)
+			n.report("hook %s ran (%s): %s", h.Name, r.Event, r.State)
 			for line := range strings.Lines(r.Output) {
 				n.con.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
 			}
@@ -150,7 +150,7 @@ func (n *narrator) templates(s *web.Status) {
 	for _, path := range slices.Sorted(maps.Keys(n.files)) {
 		if _, err := os.Lstat(path); err != nil && !wanted[path] {
 			delete(n.files, path)
-			n.tell("file removed: %s", path)
+			n.report("file removed: %s", path)
 		}
 	}
 }
@@ -182,13 +182,13 @@ func (n *narrator) conditions(s *web.Status) {
 		key := c.Name()
 		now[key] = c
 		if old, known := n.open[key]; !known || old.Text != c.Text {
-			n.tell("%s: %s", strings.TrimSpace(key), c.Text)
+			n.report("%s: %s", strings.TrimSpace(key), c.Text)
 			n.advise(c, s)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.open)) {
 		if _, still := now[key]; !still {
-			n.tell("%s: over", strings.TrimSpace(key))
+			n.report("%s: over", strings.TrimSpace(key))
 		}
 	}
 	n.open = now

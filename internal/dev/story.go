@@ -185,7 +185,7 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 		if !s.waited(stepLimit) {
 			return nil
 		}
-		n.tell("no effect was seen within %s; \"zkagent status\" may say why", stepLimit)
+		n.report("no effect was seen within %s; \"zkagent status\" may say why", stepLimit)
 	}
 	s.running, s.until = false, now.Add(stepPause)
 	s.at++

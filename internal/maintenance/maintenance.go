@@ -57,7 +57,7 @@ func (h *Host) Set(m registry.Maintenance) error {
 	}
 	h.now = m
 	h.arm()
-	h.tell()
+	h.report()
 	return nil
 }
 
@@ -72,12 +72,12 @@ func (h *Host) arm() {
 	h.timer = time.AfterFunc(time.Until(h.now.Until), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.tell()
+		h.report()
 	})
 }
 
-// tell wakes the goroutines that wait for a change. h.mu is held.
-func (h *Host) tell() {
+// report wakes the goroutines that wait for a change. h.mu is held.
+func (h *Host) report() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }

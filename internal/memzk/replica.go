@@ -82,7 +82,7 @@ func (r *replica) applyDelete(t *txn, st *step) {
 	r.tree.remove(st.path)
 	r.tree.account(st.path, -len(n.data), -1)
 	p.pzxid = t.zxid
-	told := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
-	r.childWatches.fire(jute.EventDeleted, st.path, n.acl, told)
+	reported := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
+	r.childWatches.fire(jute.EventDeleted, st.path, n.acl, reported)
 	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
 }

@@ -15,13 +15,13 @@ func (s *Server) commit(steps []step) []jute.Stat {
 		r.pending = append(r.pending, t)
 	}
 	if s.opts.Committed != nil {
-		s.tell(steps)
+		s.report(steps)
 	}
 	return stats
 }
 
-// tell reports the steps of a transaction to the observer.
-func (s *Server) tell(steps []step) {
+// report reports the steps of a transaction to the observer.
+func (s *Server) report(steps []step) {
 	var changes []Change
 	for i := range steps {
 		switch st := &steps[i]; st.op {

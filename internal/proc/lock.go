@@ -33,7 +33,7 @@ func WaitGuards(ctx context.Context, path string, waiting func()) error {
 	defer f.Close()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for told := false; ; told = true {
+	for reported := false; ; reported = true {
 		err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return nil
@@ -41,7 +41,7 @@ func WaitGuards(ctx context.Context, path string, waiting func()) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("lock %s: %w", path, err)
 		}
-		if !told && waiting != nil {
+		if !reported && waiting != nil {
 			waiting()
 		}
 		select {

@@ -282,11 +282,11 @@ func TestGuard_StoppedOwner(t *testing.T) {
 	t.Parallel()
 	cmd, file := startHolder(t, 10*time.Second)
 	pid := readPID(t, file)
-	told := make(chan struct{})
+	reported := make(chan struct{})
 	done := make(chan error, 1)
-	go func() { done <- WaitGuards(t.Context(), file+".lock", func() { close(told) }) }()
+	go func() { done <- WaitGuards(t.Context(), file+".lock", func() { close(reported) }) }()
 	select {
-	case <-told:
+	case <-reported:
 	case err := <-done:
 		t.Fatalf("no guard was waited for: %v", err)
 	}

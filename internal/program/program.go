@@ -119,7 +119,7 @@ func (e *ExitError) ExitCode() int { return e.Code }
 
 // Run supervises until ctx ends or the program ends by itself.
 func (p *Program) Run(ctx context.Context) {
-	p.tell("waiting", 0, 0, nil)
+	p.report("waiting", 0, 0, nil)
 	for ctx.Err() == nil {
 		mark, env, ok, next := p.inputs()
 		if !ok {
@@ -141,11 +141,11 @@ func (p *Program) Run(ctx context.Context) {
 		p.Ended(p.exitError(res, err))
 		return
 	}
-	p.tell("stopped", 0, 0, nil)
+	p.report("stopped", 0, 0, nil)
 }
 
-// tell publishes a status.
-func (p *Program) tell(state string, pid, code int, err error) {
+// report publishes a status.
+func (p *Program) report(state string, pid, code int, err error) {
 	st := &Status{Name: p.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: p.starts, Restarts: p.cfg.OnChange}
 	if err != nil {
 		st.Error = err.Error()
@@ -234,7 +234,7 @@ func (p *Program) once(ctx context.Context, mark string, env []string) (proc.Res
 	p.starts++
 	c := proc.Command{Args: args, Env: append(p.cfg.Command.Env.List(), env...), Stop: signalOf(p.cfg.KillSignal, syscall.SIGTERM), Grace: grace, Tee: os.Stdout, Started: func(n int) {
 		pid.Store(int64(n))
-		p.tell("running", n, 0, nil)
+		p.report("running", n, 0, nil)
 		p.Log.Info("supervised program started", "exec", p.cfg.Name, "pid", n)
 	}}
 	var wg sync.WaitGroup
@@ -246,7 +246,7 @@ func (p *Program) once(ctx context.Context, mark string, env []string) (proc.Res
 	if changed {
 		return res, errChanged
 	}
-	p.tell("exited", 0, res.Code, err)
+	p.report("exited", 0, res.Code, err)
 	return res, err
 }
 

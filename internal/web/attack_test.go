@@ -240,7 +240,7 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 func TestCatalog_OutputIsHidden(t *testing.T) {
 	for _, e := range condition.Catalog() {
 		c := Condition{Code: e.Code, Text: secret, Exit: 7}
-		if got := withoutOutput(c); c.TellsOutput() == strings.Contains(got.Text, secret) {
+		if got := withoutOutput(c); c.HasOutput() == strings.Contains(got.Text, secret) {
 			t.Errorf("%s: got %q", e.Code, got.Text)
 		}
 	}

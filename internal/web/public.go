@@ -95,7 +95,7 @@ func exitText(code int) string {
 
 // withoutOutput is a condition without the words of a command.
 func withoutOutput(c condition.Condition) condition.Condition {
-	if c.TellsOutput() {
+	if c.HasOutput() {
 		c.Text = exitText(c.Exit)
 	}
 	return c
@@ -108,7 +108,7 @@ func (r reader) events(seq int64) ([]event.Event, <-chan struct{}) {
 	if !r.all {
 		for i, e := range list {
 			code, _, _ := strings.Cut(e.Subject, " ")
-			opened := strings.HasPrefix(e.Kind, "condition-") && condition.Condition{Code: code}.TellsOutput()
+			opened := strings.HasPrefix(e.Kind, "condition-") && condition.Condition{Code: code}.HasOutput()
 			if opened || e.Kind == "apply-failed" || strings.HasPrefix(e.Kind, "hook-") {
 				list[i].Text = ""
 			}
