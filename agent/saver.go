@@ -53,7 +53,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		}
 		select {
 		case <-s.wake: // what was published meanwhile is saved now
-			s.tell()
+			s.announce()
 		default:
 		}
 		began := time.Now()
