@@ -170,6 +170,7 @@ func (a *Agent) build(cfg *Config) {
 		},
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
+	a.loop.use(a.loop.v)
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.left = newLeftovers(a)
 	a.sup = &supervisor{

@@ -32,6 +32,7 @@ type loop struct {
 	listing
 
 	snapshot atomic.Pointer[snapshot]
+	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
 
 	v        view.View
 	granted  map[view.Source]turn // of the trees of which this host has one
@@ -280,8 +281,14 @@ func (l *loop) update(u view.Update) {
 			b.turnDue = l.granted[s] != noTurn
 		}
 	}
-	l.v = next
+	l.use(next)
 	l.log.Debug("update", "unit", s.String(), "zxid", u.Zxid())
+}
+
+// use makes v the view of the applies to come, and of those that wait.
+func (l *loop) use(v view.View) {
+	l.v = v
+	l.newest.Store(&v)
 }
 
 // step starts what is due and returns how long to wait for what is not.
@@ -343,7 +350,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	l.list()
 	for _, s := range l.v.Sources() {
 		if !slices.Contains(declared, s) {
-			l.v = l.v.Without(s)
+			l.use(l.v.Without(s))
 			delete(l.live, s)
 		}
 	}

@@ -85,7 +85,7 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	if b.inTurn {
 		b.grant()
 	}
-	job.Newest = func() view.View { return l.snapshot.Load().view }
+	job.Newest = func() view.View { return *l.newest.Load() }
 	l.dirty = l.dirty || !b.drifting // a look at the disk changes nothing for readers
 	l.applies.Go(func() {
 		r := applied{b, l.engine.Run(ctx, job)}

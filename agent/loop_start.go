@@ -53,7 +53,7 @@ func (l *loop) takeLastGood(now time.Time) {
 	paths := l.paths()
 	for _, u := range l.lastGood.Updates() {
 		if s := u.Source(); slices.Contains(l.declared, s) && l.v.Get(s) == nil && pathOf(u) == paths[s] {
-			l.v = l.v.With(u)
+			l.use(l.v.With(u))
 		}
 	}
 	for _, b := range l.bundles {
