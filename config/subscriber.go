@@ -44,8 +44,13 @@ type SubscriberConfig struct {
 	Problem func(error)
 }
 
-// maxError bounds the error of a subscription in bytes.
-const maxError = 1024
+const (
+	// maxError bounds the error of a subscription in bytes.
+	maxError = 1024
+	// maxSpread bounds the hosts for which reports are delayed: a number that ready
+	// gives by mistake must not delay them for years.
+	maxSpread = 1_000_000
+)
 
 // Subscriber publishes which version this agent uses:
 //
@@ -100,7 +105,7 @@ func (b *Subscriber) Report(version int64, state string, err error) {
 func (b *Subscriber) Spread(hosts int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hosts = hosts
+	b.hosts = min(hosts, maxSpread)
 }
 
 // delay returns how long a report waits before it is written. A missing znode is

@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
 )
@@ -87,4 +88,18 @@ func TestSubscriber_PersistentInTheWay(t *testing.T) {
 		must(t, <-done)
 		must(t, s.Close())
 	})
+}
+
+// Whatever number of hosts ready gives, a report is written in the end.
+func TestSubscriber_SpreadIsBounded(t *testing.T) {
+	b := NewSubscriber(SubscriberConfig{Path: "/c", ID: "one"})
+	b.own(true)
+	for _, hosts := range []int{-1 << 62, -1, 0, 1 << 40, 1 << 62} {
+		b.Spread(hosts)
+		for range 20 {
+			if d := b.delay(); d < 0 || d > time.Hour {
+				t.Fatalf("%d hosts: a delay of %s", hosts, d)
+			}
+		}
+	}
 }

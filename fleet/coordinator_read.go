@@ -213,7 +213,7 @@ func (c *coordinator) take(id string, r HostRecord, version int32) {
 		c.withdrawn[id]++ // also when the reply was lost
 	}
 	now := &hostState{HostRecord: r, version: version, since: time.Now()}
-	if old != nil && old.State == r.State && old.Lost == r.Lost {
+	if old != nil && old.State == r.State && old.Lost == r.Lost && old.Gate == r.Gate {
 		now.since = old.since
 	}
 	c.records[id] = now

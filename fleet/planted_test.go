@@ -64,6 +64,7 @@ var plants = []plant{
 	{"one draw for canaries and candidates", "fleet/path.go", "[]byte(purpose + \"/\" + rollout", "[]byte(\"/\" + rollout", "TestCanariesDiffer"},
 	{"absence of a named canary forgotten", "fleet/decide.go", "if sc.live[id] {\n\t\t\tdelete(sc.missing, id)", "if r.State != HostStarted || sc.live[id] {\n\t\t\tdelete(sc.missing, id)", "TestRollout_NamedCanary"},
 	{"absent canaries pass", "fleet/decide_steps.go", "if done == 0 {", "if done < 0 {", "TestDecide"},
+	{"a grant given anew keeps its old time", "fleet/coordinator_read.go", " && old.Gate == r.Gate {", " {", "TestCoordinator_GrantsAgain"},
 	{"hung host granted forever", "fleet/decide.go", "if sc.withdrawn[id] > 0 {", "if false {", "TestTakeBack"},
 	{"bake restarted by a new coordinator", "fleet/coordinator_read.go", "if first {\n\t\treturn c.datePast(ctx, newest)", "if false {\n\t\treturn c.datePast(ctx, newest)", "TestCoordinator_ClockJumps"},
 	{"bake cut by a clock jump", "fleet/coordinator_read.go", "if r.Err != nil || r.Stat.Mzxid > c.zkZxid {", "if r.Err != nil {", "TestCoordinator_ClockJumps"},

@@ -243,3 +243,32 @@ func TestCompact_OthersThatAreClosed(t *testing.T) {
 		}
 	})
 }
+
+// A grant that a pause has kept from being taken is given anew, and its time begins
+// anew: it is not taken back before the host could see it.
+func TestCoordinator_GrantsAgainAfterAPause(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, w *world) {
+		const id = "a"
+		c := w.lone("r-0000000007", Gate{State: GateOpen, Wave: WaveAll}, map[string]HostRecord{id: {State: HostGranted, Gate: -1, Version: 2, From: 1}})
+		defer func() { c.stop(); _ = c.s.Close() }()
+		c.live = map[string]bool{id: true}
+		time.Sleep(2 * DefaultGrace) // virtual: the pause
+		for _, want := range []string{"grant again", ""} {
+			c.now = time.Now()
+			acts, _ := c.grant(c.gateV)
+			got := ""
+			for _, a := range acts {
+				got += a.what
+				if err := c.perform(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got != want {
+				t.Errorf("it does %q, want %q", got, want)
+			}
+		}
+		if r := c.records[id]; r.State != HostGranted || r.Gate != c.gateV {
+			t.Errorf("the record is %+v", r.HostRecord)
+		}
+	})
+}
