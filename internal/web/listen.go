@@ -24,7 +24,7 @@ type listeners struct {
 
 // Listen opens the admin socket and, if it can, the HTTP listener. It returns
 // what follows the settings of the listener until its context ends, and what
-// closes both: requests that run may finish within a second.
+// closes both: requests that run may finish.
 func (s *Server) Listen(ctx context.Context) (func(context.Context), func(), error) {
 	l := &listeners{page: pageServer{s: s}}
 	if s.Socket != "" {
@@ -49,11 +49,18 @@ func (l *listeners) serve(ln net.Listener, s *http.Server) {
 	l.wg.Go(func() { _ = s.Serve(ln) })
 }
 
-// stop ends the servers; requests that run may finish within a second.
+// How long requests that run may take when the agent ends. The sender of an order has
+// its answer, though the order was to end, and a slow disk keeps the note of it.
+const (
+	lastPages  = time.Second
+	lastOrders = 10 * time.Second
+)
+
+// stop ends the servers; requests that run may finish.
 func (l *listeners) stop() {
 	l.page.stop()
 	for _, s := range l.servers {
-		endServer(s)
+		endServer(s, lastOrders)
 	}
 	l.wg.Wait()
 	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
@@ -134,21 +141,20 @@ func (p *pageServer) open(ctx context.Context, listen string) error {
 	return nil
 }
 
-// stop ends the server, if there is one; requests that run may finish within a
-// second.
+// stop ends the server, if there is one; requests that run may finish.
 func (p *pageServer) stop() {
 	if p.server == nil {
 		return
 	}
 	p.s.httpAddr.Store("")
-	endServer(p.server)
+	endServer(p.server, lastPages)
 	p.wg.Wait()
 	p.server, p.listen = nil, ""
 }
 
-// endServer lets requests finish within a second.
-func endServer(s *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// endServer lets requests finish within a limit.
+func endServer(s *http.Server, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

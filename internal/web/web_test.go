@@ -191,6 +191,31 @@ func BenchmarkPage_Fleet500(b *testing.B) {
 	}
 }
 
+// The sender of an order that ends the agent has an answer, however slow the disk is
+// that keeps the note of it.
+func TestListen_AnswersTheLastOrder(t *testing.T) {
+	t.Parallel()
+	s := newServer(&still{})
+	s.Socket = filepath.Join(t.TempDir(), "s")
+	given := make(chan struct{})
+	s.Orders = map[string]Order{"/leave": func(context.Context, Args) error {
+		close(given)
+		<-time.After(2 * lastPages)
+		return nil
+	}}
+	_, stop, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- NewClient(s.Socket).Post(t.Context(), "/leave", nil, nil) }()
+	<-given
+	stop()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestListen_Refused(t *testing.T) {
 	for _, addr := range []string{":8558", "0.0.0.0:8558", "[::]:8558", "*:8558"} {
 		ln, err := httpListener(t.Context(), addr)
