@@ -143,7 +143,14 @@ func (w *sim) intrude(ctx context.Context, s *session.Session, h memzk.Held, rng
 		nap(ctx, time.Second)
 		w.skew(time.Duration(rng.IntN(120)-120) * time.Second) // between what the next one reads
 		return
-	case about && bytes.Contains(h.Body, []byte("/ready")):
+	case about && bytes.Contains(h.Body, []byte(`"state":"granted"`)):
+		w.dethrone(ctx, s)
+		nap(ctx, 2*time.Second) // for what the next one grants
+		return
+	case about && collects(h.Body) && rng.IntN(2) == 0:
+		w.foreign(ctx, s, rng)
+		return
+	case about && (collects(h.Body) || bytes.Contains(h.Body, []byte("/ready"))):
 		w.propose(ctx, s, w.strategy(rng), "", false)
 		return
 	}
@@ -172,6 +179,11 @@ func (w *sim) intrude(ctx context.Context, s *session.Session, h memzk.Held, rng
 	default:
 		nap(ctx, time.Second)
 	}
+}
+
+// collects reports whether a transaction deletes versions. It writes no record.
+func collects(body []byte) bool {
+	return bytes.Contains(body, []byte("/versions/")) && !bytes.Contains(body, []byte("{"))
 }
 
 // turn changes the gate of what is open, as an operator may.

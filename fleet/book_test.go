@@ -498,7 +498,7 @@ func (b *book) from(name, id string, now HostRecord) {
 		}
 	}
 	for _, n := range c.proposal.Replaces {
-		if r, ok := b.rollouts[n].hosts[id]; ok {
+		if r, ok := b.rollouts[n].hosts[id]; ok && r.State != HostSkipped {
 			if want = r.From; r.State == HostDone {
 				want = b.rollouts[n].proposal.Version
 			}
@@ -562,19 +562,34 @@ func (b *book) count(name string) {
 // do. It leaves out those that the coordinator may not know yet, and its own.
 func (b *book) drawn(name, id string, c *chapter) {
 	const known = 15 * time.Second
-	first := slices.Min(append(slices.Collect(maps.Keys(c.leaders)), "~")) // the leader's number
 	draw := func(id string) string {
 		sum := sha256.Sum256([]byte("canary/" + name + "/" + id))
 		return string(sum[:])
 	}
 	for other, r := range c.hosts {
-		if r.State != HostCommit || !b.live[other] || time.Since(b.liveAt[other]) < known || other == c.leaders[first] || b.behind {
+		if r.State != HostCommit || !b.live[other] || time.Since(b.liveAt[other]) < known || other == c.leader() || b.behind {
 			continue
 		}
 		if draw(other) < draw(id) {
 			b.t.Errorf("%s: %s is a canary before %s", name, id, other)
 		}
 	}
+}
+
+// bakedBy is the host that coordinates a rollout whose canaries are done; empty: none.
+func (b *book) bakedBy() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.rollouts[b.current]
+	if b.current == "" || c == nil || c.gate.Wave != WaveCanary || c.baking.IsZero() {
+		return ""
+	}
+	return c.leader()
+}
+
+// leader is the host that coordinates the rollout: the first candidate.
+func (c *chapter) leader() string {
+	return c.leaders[slices.Min(append(slices.Collect(maps.Keys(c.leaders)), "~"))]
 }
 
 // bakes checks that the end of a bake, as the coordinators tell it, never moves to
@@ -590,7 +605,7 @@ func (b *book) bakes(name string, c *chapter, end time.Time) {
 	case end.IsZero():
 	case last != c.baking:
 		c.baking, c.baked = last, end
-	case end.Sub(c.baked) > 3*time.Second && !b.jumped.After(last) && !b.behind:
+	case end.Sub(c.baked) > 3*time.Second && !b.jumped.After(c.proposal.Created) && !b.behind:
 		b.t.Errorf("%s bakes until %s, and then until %s", name, c.baked, end)
 	}
 }
@@ -670,7 +685,7 @@ func (b *book) recorded(id string) int64 {
 		for _, name := range append([]string{b.current}, c.proposal.Replaces...) {
 			r, ok := b.rollouts[name].hosts[id]
 			switch {
-			case !ok, name == b.current && r.State == HostSkipped: // as without a record
+			case !ok, r.State == HostSkipped: // as without a record
 			case r.State == HostDone || r.State == HostStarted && name == b.current:
 				return b.rollouts[name].proposal.Version
 			default:

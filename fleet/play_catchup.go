@@ -126,10 +126,14 @@ func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 			if err != nil {
 				return 0, err
 			}
-			if own.State == HostDone {
+			switch {
+			case own.State == HostDone:
 				return own.Version, nil
+			case own.State == HostSkipped && h.away == "":
+				// as without a record: in maintenance the host may have missed a version
+			default:
+				return own.From, nil
 			}
-			return own.From, nil
 		}
 	}
 	return 0, nil

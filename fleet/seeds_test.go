@@ -37,7 +37,7 @@ func TestSeeds(t *testing.T) {
 // faults the longest of them has. Many short programs find more in a given time
 // than few long ones, which meet the same few states again.
 const (
-	seeds = 100
+	seeds = 300
 	most  = 30
 )
 

@@ -104,6 +104,9 @@ func (w *sim) first(ctx context.Context) {
 	s, err := w.dial(ctx)
 	if err == nil {
 		_, err = config.Publish(ctx, s, w.content())
+		for range w.rng.IntN(3) {
+			w.prepare(ctx, s)
+		}
 		_ = s.Close()
 	}
 	if err != nil {
@@ -155,18 +158,39 @@ func (w *sim) wrote(cfg config.PublishConfig, r config.Result) {
 	w.words[r.Digest] = string(cfg.Keys["word"])
 }
 
-// unstock takes a version that was written before, now and then. Others are newer, so
-// garbage collection may have deleted it.
-func (w *sim) unstock() (config.Result, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := len(w.stock)
-	if n == 0 || w.next.Load()%2 == 0 {
-		return config.Result{}, false
+// prepare writes a version that is used later, or never.
+func (w *sim) prepare(ctx context.Context, s *session.Session) {
+	if r, ok := w.write(ctx, s, false); ok {
+		w.mu.Lock()
+		w.stock = append(w.stock, r)
+		w.mu.Unlock()
 	}
-	r := w.stock[n-1]
-	w.stock = w.stock[:n-1]
+}
+
+func (w *sim) write(ctx context.Context, s *session.Session, dry bool) (config.Result, bool) {
+	cfg := w.content()
+	cfg.Dry = dry
+	r, err := config.Prepare(ctx, s, cfg)
+	if err != nil {
+		return r, false
+	}
+	w.wrote(cfg, r)
 	return r, true
+}
+
+// version is one that nobody has used, often one that was written before others. Then
+// no lock is needed, which somebody may hold.
+func (w *sim) version(ctx context.Context, s *session.Session, dry bool) (config.Result, bool) {
+	w.mu.Lock()
+	if n := len(w.stock); n > 0 && !dry {
+		r := w.stock[n-1]
+		w.stock = w.stock[:n-1]
+		r.Previous = 0 // it was made for another one
+		w.mu.Unlock()
+		return r, true
+	}
+	w.mu.Unlock()
+	return w.write(ctx, s, dry)
 }
 
 // reads checks that a host has the content that the digest stands for.
@@ -207,15 +231,9 @@ func (w *sim) operate(ctx context.Context, rng *rand.Rand) {
 
 // act does one thing that an operator does.
 func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
-	switch rng.IntN(26) {
-	case 5, 6:
-		cfg := w.content()
-		if r, err := config.Prepare(ctx, s, cfg); err == nil {
-			w.wrote(cfg, r)
-			w.mu.Lock()
-			w.stock = append(w.stock, r)
-			w.mu.Unlock()
-		}
+	switch rng.IntN(28) {
+	case 5, 6, 7, 8:
+		w.prepare(ctx, s)
 		return
 	case 0:
 		_, _ = config.GC(ctx, s, root, 1, nil)
@@ -325,14 +343,9 @@ func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	cfg := w.content()
-	r, err := config.Prepare(ctx, s, cfg)
-	if err != nil {
+	r, ok := w.version(ctx, s, false)
+	if !ok {
 		return
-	}
-	w.wrote(cfg, r)
-	if old, ok := w.unstock(); ok {
-		r = old
 	}
 	now := config.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
 	if rng.IntN(2) == 0 {
@@ -374,15 +387,9 @@ func (w *sim) strategy(rng *rand.Rand) Strategy {
 }
 
 func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy, replace string, dry bool) (string, int64) {
-	cfg := w.content()
-	cfg.Dry = dry
-	r, err := config.Prepare(ctx, s, cfg)
-	if err != nil {
+	r, ok := w.version(ctx, s, dry)
+	if !ok {
 		return "", 0
-	}
-	w.wrote(cfg, r)
-	if old, ok := w.unstock(); ok && !dry {
-		r, r.Previous = old, 0
 	}
 	name, err := Propose(ctx, s, Request{
 		Root: root, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Strategy: strategy, Replace: replace, Base: r.Previous, Dry: dry,
@@ -397,7 +404,7 @@ func (w *sim) propose(ctx context.Context, s *session.Session, strategy Strategy
 func (w *sim) fault() {
 	host := w.hosts[w.rng.IntN(len(w.hosts))]
 	addr := append(host.addrs(), "desk:2181")[w.rng.IntN(3)]
-	switch w.rng.IntN(18) {
+	switch w.rng.IntN(19) {
 	case 0:
 		w.server.DropConnections()
 	case 1:
@@ -426,6 +433,14 @@ func (w *sim) fault() {
 		w.skew(time.Duration(w.rng.IntN(120)-60) * time.Second)
 	case 14:
 		host.expire()
+	case 18:
+		if id := w.book.bakedBy(); id != "" {
+			for _, h := range w.hosts {
+				if h.id == id {
+					h.crash(w.rng.IntN(2) == 0)
+				}
+			}
+		}
 	case 15:
 		for _, twin := range w.twins {
 			twin.crash(true)
