@@ -175,6 +175,9 @@ func checkRefused(t *testing.T, s *session.Session, path string, lie lie) {
 	if !errors.Is(err, lie.is) || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), lie.words) || tree != nil {
 		t.Errorf("read %s, %v; want %q", show(tree), err, lie.words)
 	}
+	if !Unusable(err) {
+		t.Errorf("a vote on it would wait for ever: %v", err)
+	}
 	must(t, s.Sync(soon(t), path))
 	was, _, err := s.Get(soon(t), readyPath(path))
 	must(t, err)
