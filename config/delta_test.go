@@ -39,6 +39,9 @@ func TestDelta_MakesTheVersion(t *testing.T) {
 		}
 		old := contentOf(keys)
 		next := maps.Clone(keys)
+		if rng.IntN(4) == 0 { // half of the buckets, or fewer
+			maps.DeleteFunc(next, func(string, []byte) bool { return rng.IntN(3) > 0 })
+		}
 		for range rng.IntN(20) {
 			switch key := fmt.Sprintf("dir%d/k%d", rng.IntN(3), rng.IntN(300)); rng.IntN(3) {
 			case 0:

@@ -232,3 +232,24 @@ func TestWriteDir_StaysInside(t *testing.T) {
 		t.Errorf("a file outside: %v", err)
 	}
 }
+
+// TestLoad_CountsWhatItKnows: a version with the content of the one in memory, and a
+// header that lies about its size, has the size that was counted.
+func TestLoad_CountsWhatItKnows(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), root(t)
+	mustPublish(t, s, path, "", map[string]string{"a": "value"})
+	known, err := load(soon(t), s, path, 1, nil, 0)
+	must(t, err)
+	data, _, err := s.Get(soon(t), versionPath(path, 1))
+	must(t, err)
+	lie := replaced(`"size":5`, `"size":4`)(data)
+	if string(lie) == string(data) {
+		t.Fatalf("no size in %q", data)
+	}
+	write(t, s, versionPath(path, forgedVersion), string(lie))
+	c, err := load(soon(t), s, path, forgedVersion, known, 0)
+	if err != nil || c.Size != 5 || c.Count != 1 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
