@@ -33,11 +33,14 @@ import (
 //
 // Events: views that are good, that the check refuses, and that the program
 // refuses; other settings; edits by hand; reloads that fail; full disks; kills
-// between any two calls; power losses; votes.
+// between any two calls; power losses; votes. In every second program the reload is a
+// rolling one: a failure halts it, until somebody lifts the halt.
 //
 // At every reload: the files that the program reads passed their check and are
 // of one version. At rest: the files are of one version, which was not refused;
-// the program has read what is in place; nothing is owed, and nothing is left.
+// the program has read what is in place; nothing is owed, and nothing is left. While a
+// rolling reload is halted, too, the program has read what is in place. A version that
+// was refused in place has halted it, whatever was killed meanwhile.
 
 var (
 	applySeeds = flag.Int("apply-seeds", 300, "random programs of applies")
@@ -98,6 +101,7 @@ type applyWorld struct {
 	keep  bool // the bundle keeps refused files
 	alone bool // one file instead of two
 	place bool // written in place
+	roll  bool // the reload is a rolling one
 	steps []string
 
 	agent *Agent
@@ -113,16 +117,80 @@ type applyWorld struct {
 	edits    bool   // a hand has edited a file at all
 	faulty   bool   // the disk has refused calls of this process: it may leave files
 
-	mu    sync.Mutex // mu guards the rest: what the program and the disk's faults are.
-	takes *rand.Rand // how long commands take
-	read  string     // what the program has read last
-	fails int        // reloads that fail before it reads
-	doubt bool       // a good version may have been refused
+	mu    sync.Mutex    // mu guards the rest: what the program and the disk's faults are.
+	takes *rand.Rand    // how long commands take
+	read  string        // what the program has read last
+	fails int           // reloads that fail before it reads
+	doubt bool          // a good version may have been refused
+	lifts chan struct{} // closed when the halt that stands is lifted; nil: none stands
+	bad   string        // what was refused in place, and has halted nothing yet
+}
+
+// seedFleet is the fleet of one host.
+type seedFleet struct {
+	apply.Fleet
+	*applyWorld
+}
+
+// Permit implements apply.Fleet.
+func (f seedFleet) Permit(ctx context.Context, _ string, _ *apply.RollingConfig, halted func()) (func(*apply.Halt) error, error) {
+	for {
+		f.mu.Lock()
+		lifts := f.lifts
+		f.mu.Unlock()
+		if lifts == nil {
+			break
+		}
+		if halted != nil {
+			halted()
+		}
+		select {
+		case <-lifts:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func(failed *apply.Halt) error {
+		if f.disk.Killed() {
+			return filestest.ErrKilled
+		}
+		if failed != nil {
+			f.halt()
+		}
+		return nil
+	}, nil
+}
+
+// halt halts the rolling reload.
+func (w *applyWorld) halt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bad = ""; w.lifts == nil {
+		w.lifts = make(chan struct{})
+	}
+}
+
+// lift lifts the halt, if there is one, when everything is at rest.
+func (w *applyWorld) lift() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bad != "" {
+		w.t.Errorf("%q was refused in place, and the others know nothing of it", w.bad)
+	}
+	if w.lifts == nil {
+		return
+	}
+	text := w.files("")
+	if !w.edited && !w.doubt && !w.keep && (strings.Contains(text, "bad") || w.read != text) {
+		w.t.Errorf("halted: %q is in place, the program has read %q", text, w.read)
+	}
+	close(w.lifts)
+	w.lifts = nil
 }
 
 func newApplyWorld(t *testing.T, dir string, seed uint64) *applyWorld {
 	r := rand.New(rand.NewPCG(seed, 17))
-	w := &applyWorld{t: t, r: r, dir: dir, swap: r.IntN(2) == 0, keep: r.IntN(4) == 0, alone: r.IntN(3) == 0, place: r.IntN(5) == 0, takes: rand.New(rand.NewPCG(seed, 18))}
+	w := &applyWorld{t: t, r: r, dir: dir, swap: r.IntN(2) == 0, keep: r.IntN(4) == 0, alone: r.IntN(3) == 0, place: r.IntN(5) == 0, takes: rand.New(rand.NewPCG(seed, 18)), roll: seed%8 >= 4}
 	for _, name := range []string{"shadow", "out"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
@@ -161,6 +229,9 @@ func (w *applyWorld) config() Config {
 	if w.keep {
 		b.Reload.OnFailure = "keep"
 	}
+	if w.roll {
+		b.Reload.Rolling = &apply.RollingConfig{Permits: "1", Pause: time.Second}
+	}
 	return Config{
 		ID: "a1", StateDir: filepath.Join(w.dir, "state"), Logger: seedLogger(), Run: w.run,
 		ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}}, Bundles: []apply.Config{b}, Configs: []config.Config{{Name: "web", Path: "/config/web"}},
@@ -174,8 +245,12 @@ func (w *applyWorld) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.engine.FS = w.disk.FS()
+	a.engine.FS, a.engine.Fleet = w.disk.FS(), seedFleet{applyWorld: w}
 	a.engine.Recover(cfg.Bundles)
+	for bundle, h := range a.engine.Halts() {
+		w.halt()
+		a.engine.Halted(bundle, h)
+	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.agent, w.end, w.done = a, cancel, make(chan struct{})
 	done := w.done
@@ -248,7 +323,8 @@ func (w *applyWorld) run(ctx context.Context, c proc.Command) (proc.Result, erro
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c.Args[0] == "check" {
-		if strings.Contains(w.files(c.Args[1]), "badcheck") {
+		if text := w.files(c.Args[1]); strings.Contains(text, "badcheck") {
+			w.refuse(text, w.swap)
 			return proc.Result{Code: 1}, refused
 		}
 		return proc.Result{}, nil
@@ -263,10 +339,18 @@ func (w *applyWorld) run(ctx context.Context, c proc.Command) (proc.Result, erro
 		w.t.Errorf("the program reads %q, which no check has passed", text)
 	}
 	if strings.Contains(text, "badload") {
+		w.refuse(text, true)
 		return proc.Result{Code: 1}, refused
 	}
 	w.read = text
 	return proc.Result{}, nil
+}
+
+// refuse notes a version that is refused in place.
+func (w *applyWorld) refuse(text string, inPlace bool) {
+	if w.roll && inPlace && !w.edited {
+		w.bad = text
+	}
 }
 
 // step is one event, and some time.
@@ -357,6 +441,7 @@ func (w *applyWorld) restart(power bool) {
 	w.disk.Fail(nil)
 	if power {
 		w.torn = w.torn || w.edits
+		w.bad = "" // What was to be noted may be lost with the power.
 		w.disk.PowerOff(w.r)
 	} else {
 		w.disk.Restart()
@@ -387,8 +472,12 @@ func (w *applyWorld) rest(last string) {
 		w.view(last)
 	}
 	w.sleep(12 * time.Minute)
+	w.lift()
+	w.sleep(time.Second)
 	for w.agent.loop.snapshot.Load().busy[view.Source{Kind: view.KindConfig, Name: "web"}] {
-		w.sleep(time.Second) // a refused version is tried now and then
+		w.sleep(time.Minute) // a refused version is tried now and then
+		w.lift()
+		w.sleep(time.Second)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -416,6 +505,11 @@ func (w *applyWorld) rest(last string) {
 	}
 	owed := !w.agent.engine.OwedSince("site").IsZero()
 	refused := strings.Contains(text, "badload") // kept, and never read
+	// A process that was killed just before its swap owes a reload of what was read
+	// already. In a rolling reload that waits for the permit of the next good version.
+	if bad && w.roll && w.read == text {
+		owed = refused
+	}
 	if owed != refused || w.read != text && !refused {
 		w.t.Errorf("at rest %q is in place, the program has read %q, owed: %v", text, w.read, owed)
 	}

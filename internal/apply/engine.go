@@ -251,6 +251,7 @@ func (e *Engine) LastReload(bundle string) *ReloadStatus { return e.reloads.newe
 var (
 	errReplaced = errors.New("the settings of the bundle were replaced")
 	errGranted  = errors.New("the host has a turn of a rollout")
+	errUnread   = errors.New("the program has not read the old files that came back")
 )
 
 // reloadRetry is when a failed reload is tried again at first.

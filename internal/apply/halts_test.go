@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -235,5 +237,61 @@ func TestHalts_OfBundlesThatAreNoMore(t *testing.T) {
 	next.Recover([]Config{c})
 	if h := next.Halts(); len(h) != 1 || h["web"].Reason != "0" {
 		t.Errorf("got %v", h)
+	}
+}
+
+// TestHalt_NotForANoteOfOurs: the program has read the new file, and the disk is full
+// then. The host tries again, and the others go on.
+func TestHalt_NotForANoteOfOurs(t *testing.T) {
+	t.Parallel()
+	b, p, f, c := failingBed(t, "nothing", false)
+	full := false
+	b.FS = &files.FS{Before: func(string, string) error {
+		if full {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}}
+	p.do = func(args []string) error { full = args[0] == "reload"; return nil }
+	if r := b.apply(b.bundle(c)); r.Err == nil || f.reported != nil {
+		t.Errorf("got %v, reported %+v", r.Err, f.reported)
+	}
+	b.is("web", "2")
+	full = false
+	p.do = nil
+	b.good(b.bundle(c))
+}
+
+// TestHalt_OldFilesAreReadAtLast: a former change is taken back while the bundle is
+// halted, and the program cannot read the old file at first. The host does not wait for
+// the end of the halt before it tries again.
+func TestHalt_OldFilesAreReadAtLast(t *testing.T) {
+	b, p, f, c := failingBed(t, "nothing", false)
+	crashAt(t, b, c, "reload")
+	b.is("web", "2")
+	f.steps, f.halt = nil, true
+	fails := 3
+	p.do = func(args []string) error {
+		f.note("%s", args[0])
+		if fails--; fails >= 0 {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b.Engine = New(b.Options)
+		b.Recover([]Config{c})
+		x := b.bundle(c)
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			job := Job{Bundle: x.Bundle, View: b.view, First: true}
+			b.Join(&job)
+			b.Run(ctx, job)
+			b.Wait()
+			cancel()
+		}
+	})
+	if b.is("web", "1"); b.owed.has("web") {
+		t.Errorf("the program has not read the old file: %v", f.steps)
 	}
 }

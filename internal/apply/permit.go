@@ -38,6 +38,13 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 		stop := context.AfterFunc(t.job.Granted, func() { cancel(errGranted) })
 		defer stop()
 	}
+	if t.owed.restored(t.name) {
+		// The program has not read the old files: do not wait for long before it is told
+		// again.
+		var end context.CancelFunc
+		wait, end = context.WithTimeoutCause(wait, reloadRetry, errUnread)
+		defer end()
+	}
 	release, err := t.Fleet.Permit(wait, t.name, r.Rolling, halted)
 	switch {
 	case t.granted() && ctx.Err() == nil:

@@ -404,13 +404,13 @@ func TestTry_LeavesTheFilesOfAnApply(t *testing.T) {
 type fakeFleet struct {
 	Fleet
 
-	bed   *applyBed
-	mu    sync.Mutex // mu guards steps.
-	steps []string
-	wait  func(ctx context.Context) error
-	halt  bool        // stands
-	dead  func() bool // the process was killed; nil: it was not
-	reported  *Halt       // that the others know of
+	bed      *applyBed
+	mu       sync.Mutex // mu guards steps.
+	steps    []string
+	wait     func(ctx context.Context) error
+	halt     bool        // stands
+	dead     func() bool // the process was killed; nil: it was not
+	reported *Halt       // that the others know of
 }
 
 func (f *fakeFleet) note(format string, args ...any) {

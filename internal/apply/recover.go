@@ -205,6 +205,9 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 				t.tx.Keep()
 				return nil, errors.Join(refused, err)
 			}
+			if err := t.oweOld(); err != nil {
+				return nil, again(err)
+			}
 			restore = nil
 		}
 	}
@@ -213,6 +216,14 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		return refused, err
 	}
 	return errors.Join(refused, err), nil
+}
+
+// oweOld notes that the program is to read old files that came back.
+func (t *applying) oweOld() error {
+	if t.job.key == "" {
+		return nil
+	}
+	return t.owed.add(t.name, true)
 }
 
 // permitFormer takes the permit for a former change whose new files are in place. The

@@ -56,7 +56,9 @@ func (t *applying) afterSwap(ctx context.Context, restore func(failed error) err
 		t.tx.Keep()
 		return err
 	}
-	t.halt(err)
+	if _, failed := errors.AsType[*failure](err); failed || isRestored {
+		t.halt(err) // A full disk of this host does not halt the others.
+	}
 	if isRestored {
 		if restored.stuck {
 			t.Conds.Open("restore-failed", t.name, err.Error())
