@@ -16,6 +16,13 @@ import (
 // inMemory starts a ZooKeeper in memory; the result is its address and a session.
 func inMemory(t *testing.T) (string, *session.Session) {
 	t.Helper()
+	_, addr, s := inMemoryServer(t)
+	return addr, s
+}
+
+// inMemoryServer is inMemory, with the server for tests that give it faults.
+func inMemoryServer(t *testing.T) (*memzk.Server, string, *session.Session) {
+	t.Helper()
 	server := memzk.New(memzk.Options{})
 	t.Cleanup(server.Close)
 	addr, err := server.Listen("127.0.0.1:0")
@@ -27,7 +34,7 @@ func inMemory(t *testing.T) (string, *session.Session) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return addr.String(), s
+	return server, addr.String(), s
 }
 
 // desk is where somebody edits /config/web.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -220,6 +223,13 @@ func (p *phases) views() map[string]string {
 		{"config", "history", "/config/web"},
 		{"config", "plan", "DIR", "/config/web", "--rollout"},
 	}
+	for _, args := range slices.Clone(views) { // what machines read has commands, too
+		for _, format := range []string{"json", "yaml", "ndjson"} {
+			views = append(views, append(slices.Clone(args), "-o", format))
+		}
+	}
+	views = append(views, []string{"events", "-o", "ndjson"})
+	texts["rollout watch -o ndjson"] = p.watched()
 	p.content("good")
 	if name, err := fleet.Current(p.Context(), p.hosts[0].s, "/config/web"); err == nil {
 		state, err := fleet.Head(p.Context(), p.hosts[0].s, "/config/web", name)
@@ -246,6 +256,9 @@ func (p *phases) views() map[string]string {
 	for _, args := range views {
 		_, texts[strings.Join(args, " ")] = p.run(args...)
 	}
+	for view, text := range texts {
+		texts[view] += "\n" + unquoted(text)
+	}
 	for _, path := range []string{"/", "/rollouts", "/agent", "/hosts/web-1"} {
 		r, err := http.Get("http://" + p.hosts[0].http + path)
 		if err != nil {
@@ -261,6 +274,50 @@ func (p *phases) views() map[string]string {
 	return texts
 }
 
+// watched returns the first events of the newest rollout for machines. An open one is
+// followed until it waits for something.
+func (p *phases) watched() string {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "zkagent", "rollout", "watch", "/config/web", "-o", "ndjson")
+	cmd.Dir, cmd.Env = p.hosts[0].dir, p.env
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	text := ""
+	for lines.Scan() {
+		line := lines.Text()
+		text += line + "\n"
+		if strings.Contains(line, `"event":"waiting"`) || strings.Contains(line, `"event":"phase"`) && !strings.Contains(line, `"state":"rolling"`) {
+			_ = cmd.Process.Signal(os.Interrupt)
+		}
+	}
+	_ = cmd.Wait()
+	return text + talk.String()
+}
+
+// unquoted are the texts in the JSON documents and lines of an output, without the
+// marks that JSON needs.
+func unquoted(text string) string {
+	var all strings.Builder
+	for _, m := range quotedText.FindAllString(text, -1) {
+		if s, err := strconv.Unquote(m); err == nil {
+			all.WriteString(s + "\n")
+		}
+	}
+	return all.String()
+}
+
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
 var printedCommand = regexp.MustCompile("(?:\"|`|<code>)(zkagent [a-z][^\"`<]*)(?:\"|`|</code>)")
 
 // printed are the commands that the views print, with the view.
@@ -270,6 +327,9 @@ func (p *phases) printed() map[string]string {
 	fill := strings.NewReplacer(" DIR NAME", " DIR /config/web", " A B", " 1 2", " NAME -- COMMAND", " x -- true")
 	for view, text := range p.views() {
 		for _, m := range printedCommand.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "\\") || strings.Contains(m[1], " --check-version ") {
+				continue // marks of JSON; and a plan's command, which is refused in some phases
+			}
 			found[fill.Replace(html.UnescapeString(m[1]))] = view
 		}
 	}

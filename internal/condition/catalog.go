@@ -224,7 +224,7 @@ func Catalog() []Entry {
 		{
 			"state-dir", "directory", "The state directory cannot be used.",
 			"No handoff, no saved view: a restart makes members blink.",
-			"Create it, owned by the user of the agent, mode 0750; another agent must not use it.",
+			"Create it, owned by the user of the agent, mode 0750; another agent must not use it. Then restart the agent.",
 		},
 		{
 			"template-failed", "template or bundle", "The newest rendering, check, swap or reload failed.",
