@@ -51,23 +51,23 @@ var errDeposed = errors.New("deposed")
 // coordinator is one attempt to lead a rollout. Only run touches its fields.
 type coordinator struct {
 	scene
-	root    string
-	s       *session.Session
-	term    election.Term
-	log     *slog.Logger
-	gateV   int32
-	gateAt  time.Time // when the gate was written
-	readyV  int32
-	queue   *session.WatchQueue
-	watches map[string]*session.Watch // by path; fired ones are taken out
-	hosts   *mirror.Mirror
-	listed  map[string]time.Time // when a shard was listed
-	reported    Progress             // as last reported
-	reportedAt  time.Time
-	zkNow   time.Duration // ZooKeeper's clock less ours
-	zkZxid  int64         // when that was read
-	looked  time.Time     // when the last look began
-	keep    int           // see keepRecords
+	root       string
+	s          *session.Session
+	term       election.Term
+	log        *slog.Logger
+	gateV      int32
+	gateAt     time.Time // when the gate was written
+	readyV     int32
+	queue      *session.WatchQueue
+	watches    map[string]*session.Watch // by path; fired ones are taken out
+	hosts      *mirror.Mirror
+	listed     map[string]time.Time // when a shard was listed
+	reported   Progress             // as last reported
+	reportedAt time.Time
+	zkNow      time.Duration // ZooKeeper's clock less ours
+	zkZxid     int64         // when that was read
+	looked     time.Time     // when the last look began
+	keep       int           // see keepRecords
 }
 
 func newCoordinator(root, name, agent string, s *session.Session, t election.Term, log *slog.Logger) *coordinator {
