@@ -193,10 +193,10 @@ func TestConvert_TellsWhatItMissed(t *testing.T) {
 		return func(z *memzk.Server) error { return z.Create(path, []byte("foreign")) }
 	}
 	for name, c := range map[string]struct {
-		before  func(h memzk.Held, flipped bool) bool // the request that the other tool comes before
-		foreign func(z *memzk.Server) error
-		reported    string // the error names it
-		stays   string
+		before   func(h memzk.Held, flipped bool) bool // the request that the other tool comes before
+		foreign  func(z *memzk.Server) error
+		reported string // the error names it
+		stays    string
 	}{
 		"a new key":             {flip, create("/c/new"), `1 of its flat keys, such as "new"`, "/c/new"},
 		"a new key deeper":      {flip, create("/c/dir1/new"), `"dir1/new"`, "/c/dir1/new"},
