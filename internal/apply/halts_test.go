@@ -286,8 +286,12 @@ func TestHalt_OldFilesAreReadAtLast(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			job := Job{Bundle: x.Bundle, View: b.view, First: true}
 			b.Join(&job)
+			began := time.Now()
 			b.Run(ctx, job)
 			b.Wait()
+			if took := time.Since(began); b.owed.has("web") && took > time.Minute {
+				t.Errorf("the host waits %v with an old file that the program has not read", took)
+			}
 			cancel()
 		}
 	})
