@@ -30,9 +30,7 @@ type loop struct {
 	loopConfig
 	loopDoors
 	listing
-
-	snapshot atomic.Pointer[snapshot]
-	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
+	published
 
 	v        view.View
 	granted  map[view.Source]turn // of the trees of which this host has one
@@ -50,6 +48,12 @@ type loop struct {
 	began    time.Time
 	drift    time.Time
 	dirty    bool // the snapshot is older than the state
+}
+
+// published is what other goroutines read.
+type published struct {
+	snapshot atomic.Pointer[snapshot]
+	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
 }
 
 // loopConfig is what the loop works with.
