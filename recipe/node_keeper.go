@@ -39,7 +39,7 @@ type nodeKeeper struct {
 
 	notBefore time.Time // splay, back-off
 	back      time.Duration
-	reported      NodeState // the state that the callbacks were last called with
+	reported  NodeState // the state that the callbacks were last called with
 }
 
 // run takes one step after another.

@@ -102,7 +102,7 @@ type Group struct {
 	sent   *view.Group
 	// unlisted is why the newest try to list the members failed, or "".
 	unlisted string
-	reported     string        // kind of the problem that was reported; kept across sessions
+	reported string        // kind of the problem that was reported; kept across sessions
 	set      members       // result of the last step
 	values   []view.Member // the members themselves
 

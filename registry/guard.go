@@ -62,14 +62,14 @@ func (c GuardConfig) withDefaults() GuardConfig {
 //
 // It is a pure step function over (time, set). Only its owner touches it.
 type guard struct {
-	cfg     GuardConfig
-	started bool // the first set has been seen
-	now     members
-	fresh   map[memberKey]time.Time // current members that joined as new ones, and when
-	reported    map[memberKey]bool      // members that left after they had announced it
-	history []sighting              // oldest first, each smaller than the one before it
-	base    members                 // while holding
-	since   time.Time               // since when it is holding; zero: it is not
+	cfg      GuardConfig
+	started  bool // the first set has been seen
+	now      members
+	fresh    map[memberKey]time.Time // current members that joined as new ones, and when
+	reported map[memberKey]bool      // members that left after they had announced it
+	history  []sighting              // oldest first, each smaller than the one before it
+	base     members                 // while holding
+	since    time.Time               // since when it is holding; zero: it is not
 }
 
 // sighting is a set that was there until some time ago.

@@ -520,6 +520,7 @@ func (x *trials) subject(c trial) string {
 // every view shows it with one word of health, the commands that the views print run,
 // and nothing of it is left when its cause is gone.
 func TestTruth_Conditions(t *testing.T) {
+	t.Parallel()
 	const agents = 4 // at a time: each trial waits for most of its time
 	all := conditionTrials()
 	for n := range agents {

@@ -200,7 +200,7 @@ func TestListen_AnswersTheLastOrder(t *testing.T) {
 	given := make(chan struct{})
 	s.Orders = map[string]Order{"/leave": func(context.Context, Args) error {
 		close(given)
-		<-time.After(2 * lastPages)
+		<-time.NewTimer(2 * lastPages).C
 		return nil
 	}}
 	_, stop, err := s.Listen(t.Context())
