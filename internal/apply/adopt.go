@@ -43,7 +43,7 @@ func (t *applying) foreign(o *output) bool {
 		return false
 	}
 	if err == nil {
-		if recorded && w.Holds(now) || t.otherDoorWrote(o.dest) {
+		if recorded && w.Holds(now) || t.otherDoorWrote(t.name, o.dest) {
 			return false
 		}
 		if bytes.Equal(now, o.data) {
@@ -56,15 +56,15 @@ func (t *applying) foreign(o *output) bool {
 
 // otherDoorWrote reports whether `zkagent render` wrote the file, or for it the
 // agent.
-func (t *applying) otherDoorWrote(dest string) bool {
-	if t.StateDir == "" {
+func (e *Engine) otherDoorWrote(bundle, dest string) bool {
+	if e.StateDir == "" {
 		return false
 	}
-	other := filepath.Join(t.StateDir, renderDir)
-	if filepath.Base(t.StateDir) == renderDir {
-		other = filepath.Dir(t.StateDir)
+	other := filepath.Join(e.StateDir, renderDir)
+	if filepath.Base(e.StateDir) == renderDir {
+		other = filepath.Dir(e.StateDir)
 	}
-	_, ok := t.readWritten(filepath.Join(other, "files", files.Name(t.name)+".json"))[dest]
+	_, ok := e.readWritten(filepath.Join(other, "files", files.Name(bundle)+".json"))[dest]
 	return ok
 }
 

@@ -80,7 +80,7 @@ func (t *applying) run(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, t.tx.Discard())
 		}
-		if !waited || !t.newer() {
+		if !waited || !t.job.newer() {
 			break
 		}
 		if err := t.tx.Discard(); err != nil {
@@ -148,9 +148,9 @@ func (t *applying) repairs() bool {
 
 // filesDigest identifies the contents of the bundle's files, wherever a host keeps
 // the files.
-func (t *applying) filesDigest() string {
+func filesDigest(outputs []*output) string {
 	var list strings.Builder
-	for _, o := range t.outputs {
+	for _, o := range outputs {
 		fmt.Fprintf(&list, "%q %s\n", o.eachKey(), files.Digest(o.data))
 	}
 	return files.Digest([]byte(list.String()))

@@ -23,7 +23,7 @@ type Blamed struct {
 // file is not executed.
 func (b *Bundle) Blame(ctx context.Context, v view.View, match func(destination string, cfg *FileConfig) bool, missing string) ([]Blamed, error) {
 	t := &applying{job: Job{Bundle: b, View: v}}
-	elements, err := t.elements()
+	elements, err := t.job.elements()
 	if err != nil {
 		return nil, err
 	}

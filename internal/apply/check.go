@@ -125,7 +125,7 @@ func (t *applying) touched() (list []*command.Each, removed bool, err error) { /
 		return []*command.Each{nil}, false, nil
 	}
 	if t.job.owed || t.tx == nil {
-		elements, err := t.elements()
+		elements, err := t.job.elements()
 		for _, e := range elements {
 			list = append(list, &command.Each{Key: e.Key, Value: e.Value})
 		}

@@ -176,5 +176,5 @@ func (t *applying) content() string {
 	if len(t.outputs) == 0 {
 		return t.lives.content(t.name)
 	}
-	return files.Digest([]byte(t.job.key + "\n" + t.filesDigest()))
+	return files.Digest([]byte(t.job.key + "\n" + filesDigest(t.outputs)))
 }

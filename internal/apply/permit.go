@@ -18,7 +18,7 @@ import (
 // for one. The other bundles of the same command do not wait for this one.
 func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	r := t.job.Bundle.Config.Reload
-	if t.granted() {
+	if t.job.granted() {
 		if t.release != nil {
 			t.giveBack()
 		}
@@ -47,7 +47,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	}
 	release, err := t.Fleet.Permit(wait, t.name, r.Rolling, halted)
 	switch {
-	case t.granted() && ctx.Err() == nil:
+	case t.job.granted() && ctx.Err() == nil:
 		if err == nil {
 			_ = release(nil)
 		}
@@ -61,20 +61,20 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 }
 
 // granted reports whether the host has a turn of a rollout for the bundle.
-func (t *applying) granted() bool { return t.job.Granted != nil && t.job.Granted.Err() != nil }
+func (j *Job) granted() bool { return j.Granted != nil && j.Granted.Err() != nil }
 
 // firstFiles reports whether the machine has just started and has no file of the bundle.
 func (t *applying) firstFiles() bool { return t.Booted && len(t.staged) > 0 && !t.job.Bundle.seen }
 
 // newer takes the newest view; it reports whether that concerns the bundle.
-func (t *applying) newer() bool {
-	if t.job.Newest == nil {
+func (j *Job) newer() bool {
+	if j.Newest == nil {
 		return false
 	}
-	v := t.job.Newest()
-	if !v.Has(t.job.Bundle.Sources...) || !t.job.Bundle.Concerns(t.job.View, v) {
+	v := j.Newest()
+	if !v.Has(j.Bundle.Sources...) || !j.Bundle.Concerns(j.View, v) {
 		return false
 	}
-	t.job.View = v
+	j.View = v
 	return true
 }

@@ -315,7 +315,7 @@ func (t *applying) checkFormer(ctx context.Context) error {
 		return fail(stageCheck, time.Second, err)
 	}
 	defer release()
-	elements, err := t.elements()
+	elements, err := t.job.elements()
 	if err != nil {
 		return fail(stageCheck, 5*time.Second, err)
 	}

@@ -41,7 +41,7 @@ func outputKey(template int, each string) string { return fmt.Sprintf("%d\x00%s"
 // from the apply before.
 func (t *applying) render(ctx context.Context) error {
 	b := t.job.Bundle
-	elements, err := t.elements()
+	elements, err := t.job.elements()
 	if err != nil {
 		return fail(stageRender, 0, err)
 	}
@@ -75,11 +75,11 @@ func (o *output) label() string {
 }
 
 // elements are the elements of for_each; one nil without it.
-func (t *applying) elements() ([]*template.Each, error) {
-	if t.job.Bundle.Config.ForEach == nil {
+func (j *Job) elements() ([]*template.Each, error) {
+	if j.Bundle.Config.ForEach == nil {
 		return []*template.Each{nil}, nil
 	}
-	list, err := template.Elements(&t.job.View, *t.job.Bundle.Config.ForEach)
+	list, err := template.Elements(&j.View, *j.Bundle.Config.ForEach)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (t *applying) stage() error {
 			continue
 		}
 		// In cached mode the file may be newer than the view that was kept.
-		if t.job.Mode == ModeCached && exists(o.dest) || t.leftAlone(o) {
+		if t.job.Mode == ModeCached && exists(o.dest) || b.leftAlone(o) {
 			b.seen = true
 			continue
 		}
@@ -208,8 +208,8 @@ func (t *applying) stageRemoval(dest string) error {
 
 // leftAlone reports whether a hand has edited the file and the settings say
 // that this is to be reported, not repaired. New content replaces it.
-func (t *applying) leftAlone(o *output) bool {
-	w, ok := t.job.Bundle.written[o.dest]
+func (b *Bundle) leftAlone(o *output) bool {
+	w, ok := b.written[o.dest]
 	if !ok || o.tmpl.cfg.Drift != driftReport || !w.Holds(o.data) {
 		return false
 	}

@@ -208,7 +208,7 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
 	}
 	if cfg.Leader != "" {
-		req.digest, req.repair = t.filesDigest(), t.repairs()
+		req.digest, req.repair = filesDigest(t.outputs), t.repairs()
 	}
 	t.arrive(ctx, req)
 	select {
