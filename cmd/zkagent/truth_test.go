@@ -28,6 +28,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -249,6 +250,15 @@ func (x *truth) run(args ...string) (int, string) {
 	return 0, string(out)
 }
 
+// asked is the status as the socket has it; empty while no agent answers.
+func (x *truth) asked() *web.Status {
+	s, err := web.NewClient(filepath.Join(x.dir, "sock")).Status(x.t.Context())
+	if err != nil {
+		return &web.Status{}
+	}
+	return s
+}
+
 func (x *truth) get(path string) string {
 	x.t.Helper()
 	r, err := http.Get("http://" + x.http + path)
@@ -345,6 +355,10 @@ func (x *truth) agreeOnNow(now func() fleet.Health, why any, online bool) {
 	defer tick.Stop()
 	for {
 		want, wrong := now(), ""
+		for x.asked().Health != want && time.Now().Before(deadline) { // A view costs a process.
+			<-tick.C
+			want = now()
+		}
 		for view, word := range x.views(online) {
 			if word != string(want) {
 				wrong += fmt.Sprintf("\n%s says %q", view, word)
@@ -357,7 +371,9 @@ func (x *truth) agreeOnNow(now func() fleet.Health, why any, online bool) {
 			_, status := x.run("status", "-o", "wide")
 			x.t.Fatalf("with the faults %v every view has to say %s:%s\n%s", why, want, wrong, status)
 		}
-		<-tick.C
+		for range 3 { // The record of the fleet follows within seconds.
+			<-tick.C
+		}
 	}
 }
 

@@ -85,7 +85,10 @@ func (b *applyBed) apply(x *testBundle) Result {
 	b.Join(&job)
 	r := b.Run(b.t.Context(), job)
 	b.Wait()
-	if n := b.lives.list[x.Config.Name]; n.Running {
+	b.lives.mu.Lock()
+	n := b.lives.list[x.Config.Name]
+	b.lives.mu.Unlock()
+	if n.Running {
 		b.t.Errorf("after an apply its reload runs: %+v", n)
 	}
 	x.applied, x.seen, x.failed = true, b.view, r.Err != nil
