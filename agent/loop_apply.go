@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"maps"
-	"runtime"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
@@ -96,7 +95,6 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 		}
 		keep() // The loop does not wait for the disk.
 	})
-	runtime.Gosched() // The apply begins before the loop publishes that it does.
 }
 
 // note makes the report of a bundle known to the snapshots to come.

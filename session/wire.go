@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,9 +126,6 @@ func (w *wire) next() ([]byte, error) {
 		}
 		if frame != nil {
 			return frame, nil
-		}
-		if w.in.Buffered() == 0 {
-			runtime.Gosched() // Who waits for the frame goes on before the socket is read again.
 		}
 	}
 }
