@@ -47,10 +47,10 @@ func TestCounts_LoadAndResync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The list and data of the root: 2. Its 20 directories: 3 steps of 2 requests, and 1
+	// The list and data of the root: 2. Its 20 directories: 3 steps of 2 requests, and 2
 	// for their lists. The recursive watch: 2, because it takes the place of the watch of
 	// the root's list. The leaves: 3 steps, and then 512 with each request.
-	if want := int64(15 + n/512); used.requests > want {
+	if want := int64(16 + n/512); used.requests > want {
 		t.Errorf("first load of %d znodes: %d requests, at most %d are wanted", n, used.requests, want)
 	}
 	// A znode, its path, data and watch: four, and parts of the buffers.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,44 +106,23 @@ func TestSizes_Part(t *testing.T) {
 	}
 }
 
-// A list of known length is read with as many others as surely fit, and the others by
-// what was seen.
-func TestListMany_KnownLengths(t *testing.T) {
+// The writer of a tree chooses how long its names are. Few children may be a large list.
+func TestListMany_LongNames(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var paths []string
-		children := make([]int32, 100)
-		for i := range children {
-			children[i] = 20
-			paths = append(paths, fmt.Sprintf("/t/d%02d", i))
-			for k := range children[i] {
-				if err := srv.Create(fmt.Sprintf("%s/k%02d", paths[i], k), nil); err != nil {
-					t.Fatal(err)
-				}
+		for i := range 200 {
+			paths = append(paths, fmt.Sprintf("/t/d%03d", i))
+			if err := srv.Create(paths[i]+"/"+strings.Repeat("n", 200_000), nil); err != nil {
+				t.Fatal(err)
 			}
 		}
+		srv.ByteBudget(12 << 20)
 		s := dialMem(t, memConfig(srv))
 		defer s.Close()
-		for _, known := range []bool{true, false} {
-			var of []int32
-			if known {
-				of = children
-			}
-			before := s.Requests()["multiRead"]
-			names := 0
-			err := s.ListMany(t.Context(), paths, of, func(_ int, r ListResult) { names += len(r.Names) })
-			if err != nil || names != 2000 {
-				t.Fatalf("%d names, %v", names, err)
-			}
-			if n := s.Requests()["multiRead"] - before; known != (n == 1) {
-				t.Errorf("lengths known %v: %d requests", known, n)
-			}
-			large := &plan{s: s, paths: paths[:2], most: []int64{manyReply, manyReply}, order: []int{0, 1}, seen: &sizes{}}
-			s.seen = sizes{}
-			s.seen.add(1, manyReply)
-			if ids, bytes := large.part(); len(ids) != 1 || bytes != manyReply {
-				t.Errorf("%v, %d", ids, bytes)
-			}
-			s.seen = sizes{}
+		names := 0
+		err := s.ListMany(t.Context(), paths, func(_ int, r ListResult) { names += len(r.Names) })
+		if err != nil || names != len(paths) || srv.Deaths() > 0 {
+			t.Errorf("%d names, %v, the server died %d times", names, err, srv.Deaths())
 		}
 	})
 }

@@ -15,9 +15,8 @@ import (
 const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
-	nameBytes   = 255 // of a name in a list, at most
-	manyFlights = 4   // requests under way at once
-	manyReads   = 16  // the same, where each reads one znode
+	manyFlights = 4  // requests under way at once
+	manyReads   = 16 // the same, where each reads one znode
 )
 
 // Result is the result of GetMany for one path.
@@ -58,25 +57,18 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 // names of one znode share their memory: clone them if you keep only a few.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
 	out := make([]ListResult, len(paths))
-	err := s.ListMany(ctx, paths, nil, func(i int, r ListResult) { out[i] = r })
+	err := s.ListMany(ctx, paths, func(i int, r ListResult) { out[i] = r })
 	return out, err
 }
 
-// ListMany is for internal use. It lists the children of many znodes like ChildrenMany.
-// children are the numbers of children by the newest Stats, or nil: with them it needs
-// fewer requests. It calls took for each result, by the index of its path, while the
-// server reads the next. It does not call took twice at the same time. When the error is
-// not nil, some results are missing.
-func (s *Session) ListMany(ctx context.Context, paths []string, children []int32, took func(int, ListResult)) error {
-	var most []int64
-	for _, n := range children {
-		most = append(most, int64(n)*nameBytes)
-	}
+// ListMany is for internal use. It lists like ChildrenMany and calls took for each
+// result, by the index of its path, while the server reads the next. It does not call
+// took twice at the same time. When the error is not nil, some results are missing.
+func (s *Session) ListMany(ctx context.Context, paths []string, took func(int, ListResult)) error {
 	var mu sync.Mutex // orders the calls of took
 	out := make([]ListResult, len(paths))
 	return s.many(ctx, paths, reader{
 		op:     jute.OpGetChildren,
-		most:   most,
 		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
 		single: func(ctx context.Context, i int) (int, error) {
@@ -101,7 +93,6 @@ func (s *Session) ListMany(ctx context.Context, paths []string, children []int32
 // reader knows how to read one kind of result. i is the index of the path.
 type reader struct {
 	op     int32
-	most   []int64 // bytes of each reply, at most; nil: not known
 	decode func(i int, d *jute.Decoder)
 	failed func(i int, err error)
 	single func(ctx context.Context, i int) (bytes int, err error)
@@ -117,7 +108,7 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	return s.inParts(ctx, paths, r.most, func(ctx context.Context, ids []int, seen *sizes) error {
+	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
 		err := s.part(ctx, paths, ids, r, seen)
 		if err == nil && r.took != nil {
 			r.took(ids)
@@ -130,7 +121,6 @@ func (s *Session) many(ctx context.Context, paths []string, r reader) error {
 type plan struct {
 	s     *Session
 	paths []string
-	most  []int64 // bytes of each reply, at most; nil: not known
 	order []int
 	seen  *sizes // of this call
 }
@@ -142,28 +132,21 @@ func (p *plan) part() ([]int, int64) {
 	if known, _ := p.seen.total(); known > 0 {
 		n, guess = p.seen.part()
 	}
-	count, size, most := 0, 0, int64(0)
-	for _, id := range p.order[:min(manyPaths, len(p.order))] {
-		size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14
-		small := count < n || p.most != nil && most+p.most[id] <= manyReply
-		if count > 0 && (size > manyBytes || !small) {
+	n = min(n, len(p.order))
+	size := 0
+	for i, id := range p.order[:n] {
+		if size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14; size > manyBytes && i > 0 {
+			n = i
 			break
 		}
-		if count++; p.most != nil {
-			most += p.most[id]
-		}
 	}
-	bytes := int64(count) * guess
-	if p.most != nil {
-		bytes = min(bytes, most)
-	}
-	return p.order[:count], bytes
+	return p.order[:n], int64(n) * guess
 }
 
 // inParts calls read for parts of paths, by their indexes, several at a time, until all
-// are read. read adds the sizes that it has seen. most are bounds of the sizes; nil: none.
-func (s *Session) inParts(ctx context.Context, paths []string, most []int64, read func(context.Context, []int, *sizes) error) error {
-	p := &plan{s: s, paths: paths, most: most, order: make([]int, len(paths)), seen: &sizes{}}
+// are read. read adds the sizes that it has seen.
+func (s *Session) inParts(ctx context.Context, paths []string, read func(context.Context, []int, *sizes) error) error {
+	p := &plan{s: s, paths: paths, order: make([]int, len(paths)), seen: &sizes{}}
 	for i := range p.order {
 		p.order[i] = i
 	}

@@ -83,7 +83,7 @@ func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limi
 	out := make([]WatchedResult, len(paths))
 	var mu sync.Mutex // guards data, and orders the calls of took
 	var data int64
-	return s.inParts(ctx, paths, nil, func(ctx context.Context, ids []int, seen *sizes) error {
+	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
 		mu.Lock()
 		full := limit > 0 && data > limit
 		mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/zkagent/zkagent/session"
@@ -48,17 +47,10 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	return m.discoverMany(ctx, inner, true)
 }
 
-// parent is a znode with children, and how many it has.
-type parent struct {
-	*znode
-
-	children int32
-}
-
 // discoverMany is discover for znodes that are read together.
 func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	var lists []*znode
-	var parents []parent
+	var lists, parents []*znode
+	below := 0 // children of the parents
 	var failure error
 	left := map[*znode]struct{}{}
 	taken := make([]bool, len(zs))
@@ -87,7 +79,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 		default:
 			m.arm(z, true, r.Watch)
 			if r.Stat.NumChildren > 0 {
-				parents = append(parents, parent{z, r.Stat.NumChildren})
+				parents, below = append(parents, z), below+int(r.Stat.NumChildren)
 			}
 		}
 	}
@@ -109,34 +101,25 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			return nil, nil, err
 		}
 	}
-	slices.SortFunc(parents, func(a, b parent) int { return strings.Compare(a.path, b.path) })
-	inner := make([]*znode, len(parents))
-	children := make([]int32, len(parents))
-	for i, p := range parents {
-		inner[i], children[i] = p.znode, p.children
-	}
-	switch err = m.watchLists(ctx, inner); {
+	parents = sorted(parents)
+	switch err = m.watchLists(ctx, parents); {
 	case errors.Is(err, session.ErrUnimplemented):
-		return nil, append(lists, inner...), nil
+		return nil, append(lists, parents...), nil
 	case err != nil:
 		return nil, nil, err
 	}
-	found, err := m.listMany(ctx, inner, children)
+	found, err := m.listMany(ctx, parents, below)
 	return found, lists, err
 }
 
-// listMany reads the lists of znodes whose children are watched already. When they say
-// that the tree is large, it is covered meanwhile.
-func (m *Mirror) listMany(ctx context.Context, zs []*znode, children []int32) ([]*znode, error) {
+// listMany reads the lists of znodes whose children are watched already. When so many
+// children make the tree a large one, it is covered meanwhile.
+func (m *Mirror) listMany(ctx context.Context, zs []*znode, children int) ([]*znode, error) {
 	if len(zs) == 0 {
 		return nil, nil
 	}
-	below := 0
-	for _, n := range children {
-		below += int(n)
-	}
 	covered := make(chan error, 1)
-	go func() { covered <- m.coverAll(ctx, below) }()
+	go func() { covered <- m.coverAll(ctx, children) }()
 	var failure error
 	join := sync.OnceFunc(func() { failure = <-covered }) // What is listed may end the cover.
 	found := make([][]*znode, len(zs))
@@ -154,7 +137,7 @@ func (m *Mirror) listMany(ctx context.Context, zs []*znode, children []int32) ([
 		}
 		taken[i] = true
 	}
-	err := m.s.ListMany(ctx, paths(zs), children, took)
+	err := m.s.ListMany(ctx, paths(zs), took)
 	join()
 	if err = cmp.Or(failure, err); err != nil && m.ended(ctx) {
 		return nil, err
