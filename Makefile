@@ -9,7 +9,7 @@ VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null | sed s/^v// | 
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
-.PHONY: help build test test-versions test-page race lint fuzz bench bench-lb demo gen setup clean package test-systemd test-clean prepare
+.PHONY: help build test test-all plants test-versions test-page lint fuzz bench bench-lb demo gen setup clean package test-systemd test-clean prepare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -20,22 +20,29 @@ build: ## build bin/zkagent
 setup: ## install what the tests need (Debian packages)
 	@scripts/setup-tests
 
-test: setup ## run all tests, with the race detector, against real servers
-	@mkdir -p $(CACHE) && rm -f $(REAL)
-	ZKTEST_RECORD=$(REAL) $(GO) test -race -shuffle=on -timeout 20m ./...
-	cd grpcresolver && $(GO) test -race -shuffle=on ./...
-	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
+test: setup ## run the tests of every package against real servers, in minutes
+	@GO=$(GO) scripts/test
 
+test-all: export TEST_ALL = 1
+test-all: setup ## run everything: long tests, more seeds, planted faults, the race detector everywhere, the newest ZooKeeper
+	@mkdir -p $(CACHE) && rm -f $(REAL)
+	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test
+	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
+	@GO=$(GO) scripts/plants
+
+plants: ## plant faults in the program, and look that the tests find each
+	@GO=$(GO) scripts/plants
+
+test-versions: export TEST_ALL = 1
 test-versions: setup ## run the tests against ZooKeepers of other Debian releases
 	@GO=$(GO) scripts/test-versions
 
 test-page: ## test the page in a headless Chromium
 	@GO=$(GO) scripts/test-page
 
-race: test ## the same as test
-
 lint: $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) ## run the linters
 	$(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION) run --allow-parallel-runners ./...
+	cd bench && ../$< run --allow-parallel-runners ./...
 
 $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION):
 	mkdir -p $(CACHE)/bin
@@ -46,7 +53,7 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 bench: ## run the benchmarks beside their floor
-	$(GO) run ./bench/cmd/zkbench
+	cd bench && $(GO) run ./cmd/zkbench
 
 bench-lb: setup ## measure load balancers while members come and go (LB_CHANGES=50)
 	@GO=$(GO) scripts/bench-lb

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/testhelp"
@@ -138,7 +139,7 @@ func TestAdmin_Orders(t *testing.T) {
 	if err := client.Post(ctx, "/reload", nil, nil); err == nil || !strings.Contains(err.Error(), "zkagent.hcl:3,4") {
 		t.Errorf("got %v", err)
 	}
-	a.condition("settings-invalid", "", true)
+	a.condition(condition.SettingsInvalid, "", true)
 	b.set("/config/web/port", "81")
 	fileIs(t, b.path("web.conf"), "81")
 	if err := os.Remove(b.path("broken")); err != nil {
@@ -148,7 +149,7 @@ func TestAdmin_Orders(t *testing.T) {
 	if err := client.Post(ctx, "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	a.condition("settings-invalid", "", false)
+	a.condition(condition.SettingsInvalid, "", false)
 	fileIs(t, b.path("web.conf"), "port 81")
 	s, err := client.Status(ctx)
 	if err != nil {

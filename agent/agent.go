@@ -21,6 +21,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/leftover"
@@ -118,6 +119,9 @@ func New(cfg Config) (*Agent, error) {
 		news:     news{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
 	}
 	if cfg.StateDir != "" {
+		if err := files.CheckOwn(cfg.StateDir); err != nil {
+			return nil, fmt.Errorf("state directory: %w", err)
+		}
 		a.events.KeepOrders(filepath.Join(cfg.StateDir, "orders.json"), func(err error) { log.Warn("cannot keep who gave the orders", "err", err) })
 	}
 	reg := prometheus.NewRegistry()
@@ -159,15 +163,11 @@ func (a *Agent) build(cfg *Config) {
 		Run: a.plainRun, Fleet: (*reloadFleet)(a), Booted: proc.SystemAge() < bootTime,
 	})
 	a.loop = &loop{
-		loopConfig: loopConfig{
-			log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
-			beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
-			startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
-		},
-		loopDoors: loopDoors{
-			updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
-			done: make(chan struct{}), ready: make(chan struct{}),
-		},
+		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
+		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
+		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
+		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
+		done: make(chan struct{}), ready: make(chan struct{}),
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.use(a.loop.v)
@@ -194,9 +194,9 @@ func (a *Agent) dnsKeeper() *dns.Keeper {
 		return dns.State{Key: s, View: s.view, Declared: s.declared}
 	}
 	k.Failed = func(address string, err error) {
-		a.conds.Retain("dns-not-listening", func(s string) bool { return err != nil && s == address })
+		a.conds.Retain(condition.DNSNotListening, func(s string) bool { return err != nil && s == address })
 		if err != nil {
-			a.conds.Open("dns-not-listening", address, err.Error())
+			a.conds.Open(condition.DNSNotListening, address, err.Error())
 		}
 	}
 	return k
@@ -262,7 +262,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 	_ = a.notify.Reloading()
 	err := a.reload(ctx)
 	_ = a.notify.Ready(a.Summary())
-	a.conds.Set("settings-invalid", "", err)
+	a.conds.Set(condition.SettingsInvalid, "", err)
 	if err != nil {
 		old := *a.settings.state.Load()
 		old.err = err
@@ -298,6 +298,7 @@ func (a *Agent) reload(ctx context.Context) error {
 		return errStopping
 	}
 	a.engine.Retain(cfg.Bundles)
+	a.announceChecks(&cfg)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
 	if registersMore(old, &cfg) {
 		a.left.Add(registered{old, a.log})
@@ -315,21 +316,24 @@ func (a *Agent) retainConditions(cfg *Config) {
 	ofHook := func(s string) bool {
 		return slices.ContainsFunc(cfg.Hooks, func(h hook.Config) bool { return h.Name == s })
 	}
-	for code, keep := range map[string]func(string) bool{
-		"template-failed": bundle, "group-empty": bundle, "key-missing": bundle, "restore-failed": bundle,
-		"reload-failed": bundle, "reload-owed": bundle, "reload-halted": bundle,
-		"hook-failed": ofHook, "hook-unknown": ofHook,
-		"rollout-failed": tree, "rollouts-not-followed": tree,
-		"source-unusable": func(s string) bool { return hasSource(cfg, s) },
+	for kind, keep := range map[*condition.Kind]func(string) bool{
+		condition.TemplateFailed: bundle, condition.GroupEmpty: bundle, condition.KeyMissing: bundle, condition.RestoreFailed: bundle,
+		condition.ReloadFailed: bundle, condition.ReloadOwed: bundle, condition.ReloadHalted: bundle,
+		condition.HookFailed: ofHook, condition.HookUnknown: ofHook,
+		condition.RolloutFailed: tree, condition.RolloutsNotFollowed: tree,
+		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },
+		condition.SourceGone:     func(s string) bool { return hasSource(cfg, s) },
+		condition.NameRefused:    func(s string) bool { return hasSource(cfg, s) },
 	} {
-		a.conds.Retain(code, keep)
+		a.conds.Retain(kind, keep)
 	}
 }
 
-// hasSource reports whether a config tree or a group of the settings has the name
-// that conditions have for it.
+// hasSource reports whether a config tree, a group or an election of the settings has
+// the name that conditions have for it.
 func hasSource(cfg *Config, subject string) bool {
-	return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
+	return slices.ContainsFunc(cfg.Elections, func(c ElectionConfig) bool { return subject == "election "+c.Name }) ||
+		slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
 		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name }) ||
 		slices.ContainsFunc(cfg.GroupSets, func(c registry.GroupsConfig) bool {
 			return subject == "groups "+c.Name || strings.HasPrefix(subject, "groups "+c.Name+"/")
@@ -357,7 +361,7 @@ func (a *Agent) fileWatch(ctx context.Context) filewatch.Watch {
 				a.log.Debug("cannot load the changed settings", "err", err)
 			}
 		},
-		Problem: func(dir string, err error) { a.conds.Set("files-not-watched", dir, err) },
+		Problem: func(dir string, err error) { a.conds.Set(condition.FilesNotWatched, dir, err) },
 		Lost:    func(err error) { a.log.Warn("file events lost", "err", err) },
 	}
 }
@@ -374,12 +378,10 @@ func hasBundle(cfg *Config, name string) bool {
 // parseBundles parses the templates of the settings. The bundles are returned
 // even when some of them cannot be parsed.
 func parseBundles(cfg *Config) ([]*bundle, error) {
-	declared := cfg.Sources()
 	var bundles []*bundle
 	var errs []error
-	for _, bc := range cfg.Bundles {
-		b := newBundle(bc, declared)
-		bundles, errs = append(bundles, b), append(errs, b.Err)
+	for _, b := range cfg.Parse() {
+		bundles, errs = append(bundles, newBundle(b)), append(errs, b.Err)
 	}
 	return bundles, errors.Join(errs...)
 }
@@ -402,10 +404,25 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) []*bundle {
 	})
 	for _, b := range bundles {
 		if b.Err != nil {
-			a.conds.Open("template-failed", b.Config.Name, b.Err.Error())
+			a.conds.Open(condition.TemplateFailed, b.Config.Name, b.Err.Error())
 		}
 	}
 	return bundles
+}
+
+// announceChecks says which checks do not run before the swap.
+func (a *Agent) announceChecks(cfg *Config) {
+	for _, b := range cfg.Bundles {
+		when := apply.CheckStatus(b.Check)
+		if when == "" {
+			continue
+		}
+		after := strings.HasPrefix(when, "after")
+		a.metrics.previewed.WithLabelValues(b.Name).Set(bool01(!after))
+		if after {
+			a.log.Warn("a check does not run before the swap", "template", b.Name, "runs", when)
+		}
+	}
 }
 
 // plainRun runs a command that needs no lease.

@@ -11,12 +11,12 @@ import (
 // Blame implements web.Source: it executes the templates of the files once more, on
 // the present view.
 func (a shown) Blame(ctx context.Context, q blame.Query) ([]*blame.File, error) {
-	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
+	snap := a.loop.snapshot.Load()
 	var bundles []*apply.Bundle
-	for _, c := range cfg.Bundles {
-		b := apply.Parse(c, cfg.Sources())
+	for _, name := range snap.order {
+		b := snap.parsed[name]
 		if missing := snap.view.Missing(b.Sources...); b.Err == nil && len(missing) > 0 {
-			b.Err = fmt.Errorf("%s waits for %s", c.Name, sourceList(missing))
+			b = b.Failed(fmt.Errorf("%s waits for %s", name, sourceList(missing)))
 		}
 		bundles = append(bundles, b)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
@@ -50,7 +49,7 @@ func (b *browser) since(before map[string]float64, what string) map[string]float
 // hosts500 puts 500 hosts beside those of the page's bed.
 func hosts500(b *bed) {
 	b.t.Helper()
-	for i := range config.Shards {
+	for i := range fleet.Shards {
 		if err := b.s.CreateParents(b.t.Context(), fmt.Sprintf("%s/%02x/x", fleet.AgentsPath, i)); err != nil {
 			b.t.Fatal(err)
 		}
@@ -107,13 +106,13 @@ func TestBrowser_Hosts500(t *testing.T) {
 	if n := eval[int](w, `window.rows.filter(r => !r.isConnected).length`); n != 0 {
 		t.Errorf("%d rows were made again for one that changed", n)
 	}
-	if n := eval[int](w, `[...document.querySelectorAll("tbody tr")].findIndex(r => r.dataset.key === "host-250")`); n < 0 || n > 3 {
+	if n := eval[int](w, `[...document.querySelectorAll("table.fleet tbody tr")].findIndex(r => r.dataset.key === "host-250")`); n < 0 || n > 3 {
 		t.Errorf("the host that failed is in row %d", n)
 	}
 	before = w.cost()
 	eval[bool](w, `document.getElementById("filter").value = "host-49", filter(document), document.body.offsetHeight > 0`)
 	w.since(before, "filtered")
-	if n := eval[int](w, `document.querySelectorAll("tbody tr:not([hidden])").length`); n != 10 {
+	if n := eval[int](w, `document.querySelectorAll("table.fleet tbody tr:not([hidden])").length`); n != 10 {
 		t.Errorf("the filter shows %d rows, want 10", n)
 	}
 	eval[bool](w, `document.getElementById("filter").value = "", filter(document), true`)

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/web"
@@ -30,6 +31,7 @@ var sections = []pageSection{
 	{"/", "fleet"},
 	{"/services", "services"},
 	{"/templates", "templates"},
+	{"/configs", "configs"},
 	{"/rollouts", "rollouts"},
 	{"/locks", "locks"},
 	{"/timeline", "timeline"},
@@ -269,7 +271,7 @@ func TestBrowser_NoOutputByDefault(t *testing.T) {
 			a.ready()
 			// It fails, and its run is kept.
 			_ = web.NewClient(c.Admin.Socket).Post(t.Context(), "/hooks/run", url.Values{"name": {"h"}}, nil)
-			a.condition("template-failed", "broken.conf", true)
+			a.condition(condition.TemplateFailed, "broken.conf", true)
 			w := newBrowser(t, a.HTTPAddr())
 			shown := map[string]bool{}
 			for _, s := range sections {

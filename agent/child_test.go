@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -264,7 +265,7 @@ func TestReload_ThatKillsTheAgent(t *testing.T) {
 		}
 		a = b.child(cfg)
 	}
-	refused := func(s *web.Status) bool {
+	refused := func(s *show.Status) bool {
 		return s.Agent.State == "running" && len(s.Templates) == 1 && strings.Contains(s.Templates[0].Error, "the agent ended 3 times")
 	}
 	await(t, a.client(), "an agent that refuses the content", refused)
@@ -296,11 +297,11 @@ func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	a := b.child(childConfig{ID: "a", Reload: "true"})
 	fileIs(t, b.path("a.conf"), "80")
-	before := await(t, a.client(), "a running agent", func(s *web.Status) bool { return s.Agent.State == "running" })
+	before := await(t, a.client(), "a running agent", func(s *show.Status) bool { return s.Agent.State == "running" })
 	if err := a.client().Post(t.Context(), "/upgrade", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	after := await(t, a.client(), "the next program", func(s *web.Status) bool {
+	after := await(t, a.client(), "the next program", func(s *show.Status) bool {
 		return s.Agent.State == "running" && s.Agent.Started.After(before.Agent.Started)
 	})
 	if after.Agent.PID != before.Agent.PID || after.ZooKeeper.SessionID != before.ZooKeeper.SessionID || !after.ZooKeeper.Resumed {
@@ -316,9 +317,9 @@ func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 }
 
 // await asks an agent until its status is as wanted.
-func await(t *testing.T, c *web.Client, what string, ok func(*web.Status) bool) *web.Status {
+func await(t *testing.T, c *web.Client, what string, ok func(*show.Status) bool) *show.Status {
 	t.Helper()
-	var s *web.Status
+	var s *show.Status
 	eventually(t, what, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
@@ -35,7 +36,7 @@ func (a *Agent) followConnection(ctx context.Context) {
 		if !errors.Is(wait.Err(), context.DeadlineExceeded) {
 			return // ctx has ended, or the manager of sessions.
 		}
-		a.conds.Open("zookeeper-unreachable", "", a.unreachable())
+		a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())
 		patience = connectRepeat
 	}
 }
@@ -52,21 +53,21 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			return
 		case (s.State() == session.Connected || s.State() == session.ReadOnly) && n != connected:
 			connected = n
-			a.conds.Close("zookeeper-unreachable", "")
+			a.conds.Close(condition.ZooKeeperUnreachable, "")
 			if s.State() == session.ReadOnly {
-				a.conds.Open("zookeeper-read-only", "", "reading from "+s.Server())
+				a.conds.Open(condition.ZooKeeperReadOnly, "", "reading from "+s.Server())
 			} else {
-				a.conds.Close("zookeeper-read-only", "")
+				a.conds.Close(condition.ZooKeeperReadOnly, "")
 			}
 			pace.Poke(a.news.services)
 			a.events.Add(event.Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
 		case s.State() == session.Suspended:
-			a.conds.Open("zookeeper-unreachable", "", a.unreachable())
+			a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())
 		}
 		if text := a.sessions.Status().NotRenewed; text != "" {
-			a.conds.Open("identity-not-renewed", "", text)
+			a.conds.Open(condition.IdentityNotRenewed, "", text)
 		} else {
-			a.conds.Close("identity-not-renewed", "")
+			a.conds.Close(condition.IdentityNotRenewed, "")
 		}
 		select {
 		case <-changed:

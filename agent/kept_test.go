@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -25,8 +26,8 @@ func TestApply_EmptyGroupKeeps(t *testing.T) {
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ range members "web" }}{{ .Address }}{{ end }}`)}
 	a := b.start(c)
 	a.ready()
-	a.condition("group-empty", "web.conf", true)
-	a.condition("template-failed", "web.conf", false)
+	a.condition(condition.GroupEmpty, "web.conf", true)
+	a.condition(condition.TemplateFailed, "web.conf", false)
 	st := a.Status()
 	if got := st.Templates[0]; got.State != "kept" || !strings.Contains(got.Error, "stays as it is") || !strings.Contains(st.Summary, "1 kept") {
 		t.Errorf("got %+v, %s", got, st.Summary)
@@ -34,7 +35,7 @@ func TestApply_EmptyGroupKeeps(t *testing.T) {
 	fileIs(t, b.path("web.conf"), "as it was")
 	b.ephemeral("/services/web/m1", `{"host":"10.0.0.1","port":80}`)
 	fileIs(t, b.path("web.conf"), "10.0.0.1:80")
-	a.condition("group-empty", "web.conf", false)
+	a.condition(condition.GroupEmpty, "web.conf", false)
 }
 
 // TestApply_MissingKeyHolds: a key that is deleted lets the file be as it is, and
@@ -50,7 +51,7 @@ func TestApply_MissingKeyHolds(t *testing.T) {
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("web.conf"), "port=80")
-	a.condition("key-missing", "new.conf", true)
+	a.condition(condition.KeyMissing, "new.conf", true)
 	if _, err := os.Stat(b.path("new.conf")); !os.IsNotExist(err) {
 		t.Errorf("a file was written without its key: %v", err)
 	}
@@ -59,9 +60,9 @@ func TestApply_MissingKeyHolds(t *testing.T) {
 	}
 	b.tree(map[string]string{"host": "h"})
 	fileIs(t, b.path("new.conf"), "host=h")
-	a.condition("key-missing", "new.conf", false)
-	a.condition("key-missing", "web.conf", true)
-	a.condition("template-failed", "web.conf", false)
+	a.condition(condition.KeyMissing, "new.conf", false)
+	a.condition(condition.KeyMissing, "web.conf", true)
+	a.condition(condition.TemplateFailed, "web.conf", false)
 	for _, st := range a.Status().Templates {
 		if st.Name == "web.conf" && (st.State != "kept" || !strings.Contains(st.Error, `has no key "port"`)) {
 			t.Errorf("got %+v", st)
@@ -82,5 +83,5 @@ func TestApply_CreateDirs(t *testing.T) {
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("a/b/made.conf"), "80")
-	a.condition("template-failed", "c/none.conf", true)
+	a.condition(condition.TemplateFailed, "c/none.conf", true)
 }

@@ -50,7 +50,7 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	a := b.start(c)
 	fileIs(t, b.path("out"), "one")
 	eventually(t, "the subscription", func() bool {
-		list, err := config.Subscribers(ctx, s, root)
+		list, err := fleet.Subscribers(ctx, s, root)
 		return err == nil && len(list) == 1 && list[0].Version == 1
 	})
 	says := func(what string, want fleet.ConfigUse, files string) {
@@ -85,7 +85,7 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	}
 	says("version 1", fleet.ConfigUse{Known: 1, Accepted: 1}, "@1")
 
-	r, err := config.Prepare(ctx, s, keys("two"))
+	r, err := fleet.Prepare(ctx, s, keys("two"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,17 @@ func TestViews_KnownAcceptedInUse(t *testing.T) {
 	publish("three")
 	says("a version without a vote", fleet.ConfigUse{Known: 3, Accepted: 3}, "failed@1")
 
+	eventually(t, "the subscription to report the version", func() bool {
+		list, err := fleet.Subscribers(ctx, s, root)
+		return err == nil && len(list) == 1 && list[0].Version == 3
+	})
 	for _, name := range []string{"/ready", "/versions"} {
 		if err := w.Delete(root + name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish("one")
-	says("a tree that is made anew", fleet.ConfigUse{Known: 1, Accepted: 1}, "@1")
+	says("a tree that was deleted and published again", fleet.ConfigUse{Known: 4, Accepted: 4}, "@4")
 }
 
 // TestRecord_FlatTree: a flat tree has no versions, and its znodes' numbers are not

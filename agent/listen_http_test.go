@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -38,7 +39,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	a := b.start(c)
 	a.ready()
 	fileIs(t, b.path("web.conf"), "80")
-	a.condition("http-not-listening", other.Addr().String(), true)
+	a.condition(condition.HTTPNotListening, other.Addr().String(), true)
 	for _, open := range a.conds.List() {
 		if open.Code == "http-not-listening" && (!strings.Contains(open.Text, "http.listen "+other.Addr().String()) || !strings.Contains(open.Text, "another program")) {
 			t.Errorf("got %s", open.Text)
@@ -52,7 +53,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	a.condition("http-not-listening", other.Addr().String(), false)
+	a.condition(condition.HTTPNotListening, other.Addr().String(), false)
 	eventually(t, "the listener", func() bool { return a.HTTPAddr() != "" })
 
 	// A reload to a port that is taken leaves the listener that is there, and
@@ -61,7 +62,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	a.condition("http-not-listening", other.Addr().String(), true)
+	a.condition(condition.HTTPNotListening, other.Addr().String(), true)
 	for host, want := range map[string]int{"agent.example": http.StatusOK, "localhost": http.StatusOK, "evil.example": http.StatusForbidden} {
 		if code, _, _ := httpGet(t, a, http.MethodGet, "/healthz", map[string]string{"Host": host}); code != want {
 			t.Errorf("%s: got %d, want %d", host, code, want)
@@ -72,6 +73,6 @@ func TestHTTP_PortTaken(t *testing.T) {
 	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	a.condition("http-not-listening", other.Addr().String(), false)
+	a.condition(condition.HTTPNotListening, other.Addr().String(), false)
 	eventually(t, "no listener", func() bool { return a.HTTPAddr() == "" })
 }

@@ -27,37 +27,6 @@ const (
 // touched by its own goroutine alone; the outside sends updates, results and
 // requests, and reads the published snapshot.
 type loop struct {
-	loopConfig
-	loopDoors
-	listing
-	published
-
-	v        view.View
-	granted  map[view.Source]turn // of the trees of which this host has one
-	declared []view.Source
-	live     map[view.Source]time.Time // when each source last changed in this process
-	complete bool                      // every declared source has reported at least once
-	cached   bool                      // running from the last known good view
-	lastGood *lastgood.View
-	bundles  map[string]*bundle
-	leaving  map[*bundle]bool // in flight, and of settings that had another bundle
-	applies  sync.WaitGroup
-	stopping bool
-	isReady  bool
-	isSet    bool // settings were given
-	began    time.Time
-	drift    time.Time
-	dirty    bool // the snapshot is older than the state
-}
-
-// published is what other goroutines read.
-type published struct {
-	snapshot atomic.Pointer[snapshot]
-	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
-}
-
-// loopConfig is what the loop works with.
-type loopConfig struct {
 	log     *slog.Logger
 	conds   *condition.Set
 	events  *event.Ring
@@ -71,25 +40,41 @@ type loopConfig struct {
 	// startWait is how long sources may take before the last known good view
 	// is taken; startLimit how long before the agent is ready without one.
 	startWait, startLimit time.Duration
-}
 
-// loopDoors are how others reach the loop.
-type loopDoors struct {
 	updates  chan view.Update
 	results  chan applied
 	requests chan func()
 	pings    chan struct{} // taken by each turn: whether the loop turns changes nothing
 	done     chan struct{} // closed when run has returned
 	ready    chan struct{} // closed when the first useful state is reached
-}
 
-// listing is what is known of the bundles by their names. Its lists and maps are
-// not changed once made.
-type listing struct {
+	// What other goroutines read.
+	snapshot atomic.Pointer[snapshot]
+	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
+
+	// What is known of the bundles by their names. These lists and maps are not changed
+	// once made.
 	sorted  []*bundle // by name
 	order   []string  // their names
-	sources map[string][]view.Source
+	parsed  map[string]*apply.Bundle
 	reports map[string]*bundleReport
+
+	v        view.View
+	granted  map[view.Source]turn // of the trees of which this host has one
+	declared []view.Source
+	live     map[view.Source]time.Time // when each source last changed in this process
+	complete bool                      // every declared source has reported at least once
+	cached   bool                      // running from the last known good view
+	lastGood *lastgood.View
+	bundles  map[string]*bundle
+	leaving  map[*bundle]bool // bundles that a reload replaced and that still have work in flight
+	applies  sync.WaitGroup
+	stopping bool
+	isReady  bool
+	isSet    bool // settings were given
+	began    time.Time
+	drift    time.Time
+	dirty    bool // the snapshot is older than the state
 }
 
 // bundle is one bundle of the settings as the loop sees it.
@@ -122,12 +107,8 @@ func (b *bundle) last() *bundle {
 	return b
 }
 
-// newBundle parses a bundle.
-func newBundle(cfg apply.Config, declared []view.Source) *bundle {
-	return &bundle{
-		Bundle: apply.Parse(cfg, declared), settle: apply.Settle{Min: cfg.WaitMin, Max: cfg.WaitMax},
-		report: bundleReport{State: "waiting"},
-	}
+func newBundle(b *apply.Bundle) *bundle {
+	return &bundle{Bundle: b, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax}, report: bundleReport{State: "waiting"}}
 }
 
 // bundleReport is what the loop publishes about a bundle.
@@ -318,11 +299,11 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 // list makes what is known of the bundles by their names.
 func (l *loop) list() {
 	l.order, l.sorted = slices.Sorted(maps.Keys(l.bundles)), nil
-	l.sources, l.reports = map[string][]view.Source{}, map[string]*bundleReport{}
+	l.parsed, l.reports = map[string]*apply.Bundle{}, map[string]*bundleReport{}
 	for _, name := range l.order {
 		b := l.bundles[name]
 		report := b.report
-		l.sorted, l.sources[name], l.reports[name] = append(l.sorted, b), b.Sources, &report
+		l.sorted, l.parsed[name], l.reports[name] = append(l.sorted, b), b.Bundle, &report
 	}
 }
 
@@ -360,7 +341,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	}
 	if l.complete {
 		if m := l.missing(); m != nil {
-			l.conds.Open("waiting-for-sources", "", "waiting for "+sourceList(m))
+			l.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(m))
 		}
 	}
 }

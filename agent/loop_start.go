@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -16,8 +17,8 @@ func (l *loop) start(now time.Time) time.Duration {
 	if !l.complete && l.missing() == nil {
 		wasCached := l.cached
 		l.complete, l.cached, l.dirty = true, false, true
-		l.conds.Close("waiting-for-sources", "")
-		l.conds.Close("last-known-good", "")
+		l.conds.Close(condition.WaitingForSources, "")
+		l.conds.Close(condition.LastKnownGood, "")
 		for _, b := range l.bundles {
 			// From the cache only files that were missing are written: what
 			// was left alone then is compared now, also when nothing changed.
@@ -28,12 +29,12 @@ func (l *loop) start(now time.Time) time.Duration {
 	}
 	if l.complete {
 		if l.missing() == nil {
-			l.conds.Close("waiting-for-sources", "")
+			l.conds.Close(condition.WaitingForSources, "")
 		}
 		l.checkReady(now)
 		return idleWait
 	}
-	l.conds.Open("waiting-for-sources", "", "waiting for "+sourceList(l.missing()))
+	l.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(l.missing()))
 	if wait := l.startWait - now.Sub(l.began); wait > 0 {
 		return wait
 	}
@@ -59,8 +60,13 @@ func (l *loop) takeLastGood(now time.Time) {
 	for _, b := range l.bundles {
 		b.settle.Note(now)
 	}
-	l.conds.Open("last-known-good", "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
+	l.conds.Open(condition.LastKnownGood, "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
 	l.log.Warn("running from the last known good state", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
+}
+
+// had reports whether the last known good view has the source.
+func (l *loop) had(s view.Source, path string) bool {
+	return l.lastGood != nil && slices.ContainsFunc(l.lastGood.Updates(), func(u view.Update) bool { return u.Source() == s && pathOf(u) == path })
 }
 
 // checkReady reports once that the first useful state is reached.

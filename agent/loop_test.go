@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -130,7 +131,7 @@ func TestLoop_TwoAgentsOneDestination(t *testing.T) {
 			t.Errorf("%d reloads in a day", n)
 		}
 		for _, a := range []*Agent{one, two} {
-			if !a.conds.Has("drift", dest) {
+			if !a.conds.Has(condition.Drift, dest) {
 				t.Error("an agent does not say that another program writes its file")
 			}
 		}
@@ -139,7 +140,7 @@ func TestLoop_TwoAgentsOneDestination(t *testing.T) {
 		if got := read(t, dest); got != "one 1" {
 			t.Errorf("got %q", got)
 		}
-		if one.conds.Has("drift", dest) {
+		if one.conds.Has(condition.Drift, dest) {
 			t.Error("the condition stays open")
 		}
 		// One edit by hand is repaired at once again.

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/testhelp"
@@ -238,10 +239,10 @@ func (s *started) recorded(kind string) {
 }
 
 // condition waits until a condition is open, or closed.
-func (s *started) condition(code, subject string, isOpen bool) {
+func (s *started) condition(kind *condition.Kind, subject string, isOpen bool) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("condition %s %s to be open: %v", code, subject, isOpen), func() bool {
-		return s.conds.Has(code, subject) == isOpen
+	eventually(s.t, fmt.Sprintf("condition %s %s to be open: %v", kind.Code, subject, isOpen), func() bool {
+		return s.conds.Has(kind, subject) == isOpen
 	})
 }
 

@@ -34,6 +34,7 @@ type metrics struct {
 	settingsTime prometheus.Gauge
 	settingsHash prometheus.Gauge
 	bundleState  *prometheus.GaugeVec
+	previewed    *prometheus.GaugeVec
 	unitErrors   *prometheus.CounterVec
 	info         *prometheus.GaugeVec
 	recordNow    func() fleet.Record // asked at each scrape; nil: not known yet
@@ -66,11 +67,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conditionsAt: gaugeVec("condition_since_timestamp_seconds", "When an open condition began.", "code", "subject"),
 		execRunning:  gaugeVec("exec_running", "Whether a supervised program runs.", "exec"),
 		execStarts:   counterVec("exec_starts_total", "Starts of a supervised program.", "exec"),
-		execExit:     gaugeVec("exec_last_exit_code", "Exit code of the newest end of a supervised program.", "exec"),
+		execExit:     gaugeVec("exec_last_exit_code", "Exit code of the latest end of a supervised program.", "exec"),
 		settingsOK:   gauge("settings_last_reload_successful", "Whether the last reload of the settings was successful."),
 		settingsTime: gauge("settings_last_reload_success_timestamp_seconds", "When settings were last loaded."),
 		settingsHash: gauge("settings_hash", "A number made of the digest of the settings in use."),
-		bundleState:  gaugeVec("template_ok", "Whether the newest apply of a template was successful.", "template"),
+		bundleState:  gaugeVec("template_ok", "Whether the latest apply of a template was successful.", "template"),
+		previewed:    gaugeVec("template_check_previewed", "Whether the check of a template runs before the swap, on the staged files or in a preview.", "template"),
 		unitErrors:   counterVec("unit_errors_total", "Units that ended with an error and were run again.", "kind", "name"),
 		info:         gaugeVec("build_info", "The version of the program; always 1.", "version"),
 	}
@@ -79,7 +81,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.of.dns = dns.NewMetrics(reg)
 	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
 		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
-		m.settingsHash, m.bundleState, m.unitErrors, m.info, recordMetrics{m})
+		m.settingsHash, m.bundleState, m.previewed, m.unitErrors, m.info, recordMetrics{m})
 	return m
 }
 
@@ -89,7 +91,7 @@ type recordMetrics struct{ m *metrics }
 var (
 	healthDesc = prometheus.NewDesc("zkagent_health", "The health of the host: 1 for the word that holds now.", []string{"health"}, nil)
 	configDesc = prometheus.NewDesc("zkagent_config_version",
-		"Version of a versioned config: the newest that this host knows, also one that it refused, and the one that it has accepted.", []string{"config", "stage"}, nil)
+		"Version of a versioned config: the latest that this host knows, also one that it refused, and the one that it has accepted.", []string{"config", "stage"}, nil)
 	inUseDesc = prometheus.NewDesc("zkagent_template_config_version",
 		"Version in use by the files of a template, of the first config that it reads.", []string{"template"}, nil)
 )
@@ -204,7 +206,7 @@ func (m *metrics) retain(former, cfg *Config) {
 	}
 	for _, b := range former.Bundles {
 		if !hasBundle(cfg, b.Name) {
-			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.renders, m.applySeconds, m.reloads, m.bundleState} {
+			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.renders, m.applySeconds, m.reloads, m.bundleState, m.previewed} {
 				v.DeletePartialMatch(prometheus.Labels{"template": b.Name})
 			}
 		}

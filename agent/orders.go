@@ -10,7 +10,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/event"
 
-	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -68,7 +67,7 @@ func (a *Agent) GroupNames() []string {
 	return names
 }
 
-// Group returns the newest state of a group, by a name of GroupNames; nil
+// Group returns the latest state of a group, by a name of GroupNames; nil
 // before it has reported. False: there is no such group.
 func (a *Agent) Group(name string) (*view.Group, bool) {
 	snap := a.loop.snapshot.Load()
@@ -94,7 +93,7 @@ func (a *Agent) GroupSet(name string) bool {
 
 // Resign makes this agent give up a term, or its place in the line.
 func (a *Agent) Resign(ctx context.Context, name string) error {
-	c, ok := a.sup.value("election", name).(*election.Candidate)
+	c, ok := kindElection.of(a.sup, name)
 	if !ok {
 		return fmt.Errorf("election %q: %w", name, hook.ErrUnknownName)
 	}
@@ -104,11 +103,11 @@ func (a *Agent) Resign(ctx context.Context, name string) error {
 // Accept makes the present members of a group the ones that are believed. For
 // a set of groups, group names one of them.
 func (a *Agent) Accept(name, group string) error {
-	if g, ok := a.sup.value("group", name).(*registry.Group); ok {
+	if g, ok := kindGroup.of(a.sup, name); ok {
 		g.Accept()
 		return nil
 	}
-	if g, ok := a.sup.value("groups", name).(*registry.Groups); ok {
+	if g, ok := kindGroups.of(a.sup, name); ok {
 		if !g.Accept(group) {
 			return fmt.Errorf("groups %s has no group %q", name, group)
 		}
@@ -124,7 +123,7 @@ func (a *Agent) Accept(name, group string) error {
 func (a *Agent) maint(_ context.Context, o web.Args) error {
 	set := a.maintainHost
 	if o["name"] != "" {
-		r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
+		r, ok := kindService.of(a.sup, o["name"])
 		if !ok {
 			return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
 		}
@@ -177,7 +176,7 @@ func (a *Agent) maintainHost(m registry.Maintenance) error {
 
 // reportCheck gives a ttl check its state: name, check, state, output.
 func (a *Agent) reportCheck(ctx context.Context, o web.Args) error {
-	r, ok := a.sup.value("service", o["name"]).(*registry.Registrar)
+	r, ok := kindService.of(a.sup, o["name"])
 	if !ok {
 		return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/zktest"
@@ -91,9 +92,9 @@ func TestStart_WithoutZooKeeper(t *testing.T) {
 	if got := read(t, b.path("kept.conf")); got != "newer" {
 		t.Errorf("a file was overwritten from the cache: %q", got)
 	}
-	a.condition("last-known-good", "", true)
+	a.condition(condition.LastKnownGood, "", true)
 	server.Start(t)
-	a.condition("last-known-good", "", false)
+	a.condition(condition.LastKnownGood, "", false)
 	fileIs(t, b.path("kept.conf"), "80")
 }
 
@@ -105,7 +106,7 @@ func TestStart_WithoutAnything(t *testing.T) {
 	a := b.start(c)
 	a.loop.do(t.Context(), func() { a.loop.startLimit = time.Millisecond })
 	a.ready()
-	a.condition("waiting-for-sources", "", true)
+	a.condition(condition.WaitingForSources, "", true)
 	if exists(b.path("web.conf")) {
 		t.Error("a file was rendered from nothing")
 	}
@@ -131,14 +132,14 @@ func TestApply_DiskFull(t *testing.T) {
 	a.ready()
 	full.Store(true)
 	b.set("/config/web/port", "81")
-	a.condition("template-failed", "one.conf", true)
+	a.condition(condition.TemplateFailed, "one.conf", true)
 	fileIs(t, b.path("one.conf"), "one 80")
 	fileIs(t, b.path("two.conf"), "two 80")
 	// There is space again: the apply is tried again by itself.
 	full.Store(false)
 	fileIs(t, b.path("two.conf"), "two 81")
 	fileIs(t, b.path("one.conf"), "one 81")
-	a.condition("template-failed", "one.conf", false)
+	a.condition(condition.TemplateFailed, "one.conf", false)
 	fileIs(t, b.path("log"), "reload\nreload\n")
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -54,8 +55,8 @@ func pageBed(t *testing.T) (*bed, *started) {
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`), broken, private}
 	a := b.start(c)
 	a.ready()
-	a.condition("template-failed", "broken.conf", true)
-	a.condition("template-failed", "private.conf", true)
+	a.condition(condition.TemplateFailed, "broken.conf", true)
+	a.condition(condition.TemplateFailed, "private.conf", true)
 	return b, a
 }
 
@@ -113,8 +114,8 @@ func TestPage_FailedRenderLeavesNoTrace(t *testing.T) {
 func TestPage_Locks(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
-	b.ephemeral("/zkagent/locks/backup/_c_1-lock-0000000007", "first")
 	b.ephemeral("/zkagent/locks/backup/_c_2-lock-0000000008", "second")
+	b.ephemeral("/zkagent/locks/backup/_c_1-lock-0000000007", "first") // the number is the order
 	b.ephemeral("/zkagent/rolling/web/leases/_c_3-lease-0000000000", "third")
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
@@ -175,7 +176,7 @@ func TestCompareFile(t *testing.T) {
 		{"new", "a\n", "+a", ""},
 		{"private", "other\n", "", "everybody may read"},
 		{"binary", "a\n", "", "not text"},
-		{"dir", "a\n", "", "no regular file"},
+		{"dir", "a\n", "", "not a regular file but a directory"},
 		{"open", strings.Repeat("x\n", diffMaxFile), "", "too large"},
 	} {
 		d, differs := compareFile(out(x.name, x.data))

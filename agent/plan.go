@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"os"
 	"strings"
 
 	"github.com/zkagent/zkagent/fleet"
@@ -34,7 +33,10 @@ func (m *subscription) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]
 // fileChange says what would change in one file.
 func fileChange(c apply.Planned, diff bool) fleet.FileChange {
 	f := fleet.FileChange{Path: c.Destination}
-	old, _ := os.ReadFile(c.Destination) // What cannot be read has no lines.
+	var old []byte
+	if c.Config != nil {
+		old, _, _ = c.Config.Present(c.Destination) // What cannot be read has no lines.
+	}
 	f.Added, f.Removed = apply.Lines(old, c.Data)
 	if c.Gone {
 		f.Digest = fleet.DigestGone

@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -27,41 +28,40 @@ const (
 // compares with the files in place. The page shows no file that its own mode hides
 // from other users.
 func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error) {
-	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
-	for _, bc := range cfg.Bundles {
-		if bc.Name != name {
-			continue
-		}
-		b := apply.Parse(bc, cfg.Sources())
-		if b.Err != nil {
-			return nil, b.Err
-		}
-		if missing := snap.view.Missing(b.Sources...); len(missing) > 0 {
-			return nil, fmt.Errorf("waiting for %s", sourceList(missing))
-		}
-		outputs, gone, err := a.engine.Preview(ctx, b, snap.view)
-		if err != nil {
-			return nil, err
-		}
-		var diffs []web.FileDiff
-		for _, o := range outputs {
-			if d, differs := compareFile(o); differs {
-				diffs = append(diffs, d)
-			}
-		}
-		for _, dest := range gone {
-			diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
-		}
-		return diffs, nil
+	snap := a.loop.snapshot.Load()
+	b := snap.parsed[name]
+	if b == nil {
+		return nil, hook.ErrUnknownName
 	}
-	return nil, hook.ErrUnknownName
+	if b.Err != nil {
+		return nil, b.Err
+	}
+	if missing := snap.view.Missing(b.Sources...); len(missing) > 0 {
+		return nil, fmt.Errorf("waiting for %s", sourceList(missing))
+	}
+	outputs, gone, err := a.engine.Preview(ctx, b, snap.view)
+	if err != nil {
+		return nil, err
+	}
+	var diffs []web.FileDiff
+	for _, o := range outputs {
+		if d, differs := compareFile(o); differs {
+			diffs = append(diffs, d)
+		}
+	}
+	for _, dest := range gone {
+		diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
+	}
+	return diffs, nil
 }
 
 // compareFile compares an output with the file in place.
 func compareFile(o apply.Output) (web.FileDiff, bool) {
 	d := web.FileDiff{Path: o.Destination}
-	info, err := os.Lstat(o.Destination)
 	mode := o.Config.Mode
+	here := *o.Config
+	here.Symlink = files.SymlinkRefuse // The mode of a link says nothing about its target.
+	old, info, err := here.Present(o.Destination)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if mode != 0 && mode&0o004 == 0 || closedDir(d.Path) {
@@ -72,16 +72,8 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	case err != nil:
 		d.Note = err.Error()
 		return d, true
-	case !info.Mode().IsRegular():
-		d.Note = "in place is no regular file"
-		return d, true
 	case info.Size() > diffMaxFile:
 		d.Note = "too large to compare here"
-		return d, true
-	}
-	old, err := os.ReadFile(o.Destination)
-	if err != nil {
-		d.Note = err.Error()
 		return d, true
 	}
 	if string(old) == string(o.Data) {
@@ -119,7 +111,7 @@ func withLines(d web.FileDiff, old, next []byte) web.FileDiff {
 // closedDir reports whether a directory above the file keeps others out of it.
 func closedDir(file string) bool {
 	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
-		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 {
+		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 { //nolint:forbidigo // of a directory, which is not read.
 			return true
 		}
 		if dir == filepath.Dir(dir) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
@@ -30,7 +31,7 @@ func TestHook_WaitsForAFileThatItsCheckRefuses(t *testing.T) {
 	fileIs(t, b.path("log"), "80")
 	b.refuse(true)
 	b.set("/config/web/port", "81")
-	a.condition("template-failed", "web.conf", true)
+	a.condition(condition.TemplateFailed, "web.conf", true)
 	if got := read(t, b.path("log")); got != "80" {
 		t.Errorf("the hook ran beside the old file: %q", got)
 	}
@@ -53,7 +54,7 @@ func TestHook_WaitsForAFileThatAMissingKeyKeeps(t *testing.T) {
 	if err := b.s.Delete(t.Context(), "/config/web/port", -1); err != nil {
 		t.Fatal(err)
 	}
-	a.condition("key-missing", "web.conf", true)
+	a.condition(condition.KeyMissing, "web.conf", true)
 	b.create("/config/web/port", "81")
 	fileIs(t, b.path("log"), "8081")
 }
@@ -93,7 +94,8 @@ func TestReload_BeforeTheStart(t *testing.T) {
 	var a *Agent
 	early := make(chan bool, 1)
 	c.Load = func() (Config, error) {
-		early <- a.sup.value("config", "web") == nil
+		_, running := kindConfig.of(a.sup, "web")
+		early <- !running
 		return edited, nil
 	}
 	loaded := make(chan error, 1)

@@ -23,19 +23,19 @@ func memBed(t *testing.T) (*bed, *memzk.Server) {
 
 // publisher dials the server in memory, and returns how to write and to publish
 // the key "v" of a tree.
-func (b *bed) publisher(w *memzk.Server, root string) (*session.Session, func(string) config.PublishConfig, func(string)) {
+func (b *bed) publisher(w *memzk.Server, root string) (*session.Session, func(string) fleet.PublishConfig, func(string)) {
 	b.t.Helper()
 	s, err := session.Dial(b.t.Context(), session.Config{Servers: []string{b.addr}, Timeout: 20 * time.Second, Dial: w.Dial})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = s.Close() })
-	keys := func(v string) config.PublishConfig {
-		return config.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
+	keys := func(v string) fleet.PublishConfig {
+		return fleet.PublishConfig{Path: root, Keys: map[string][]byte{"v": []byte(v)}}
 	}
 	return s, keys, func(v string) {
 		b.t.Helper()
-		if _, err := config.Publish(b.t.Context(), s, keys(v)); err != nil {
+		if _, err := fleet.Publish(b.t.Context(), s, keys(v)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -100,8 +100,8 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 		{"/elections/old/" + guid + "latch-0000000000", "a1", false},
 		{fleet.AgentPath("a1"), "{}", true},
 		{fleet.AgentPath("a2"), "{}", false},
-		{config.SubscriptionPath("/config/web", "a1"), "{}", true},
-		{config.SubscriptionPath("/config/old", "a1"), "{}", false},
+		{fleet.SubscriptionPath("/config/web", "a1"), "{}", true},
+		{fleet.SubscriptionPath("/config/old", "a1"), "{}", false},
 		{"/config/web/rollouts/r-0000000001/permits/leases/" + guid + "lease-0000000000", "", false},
 		{"/config/web/rollouts/coordinator/" + guid + "latch-0000000000", "a1", false},
 		{"/config/old/rollouts/coordinator/" + guid + "latch-0000000000", "a1", false},

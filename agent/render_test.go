@@ -33,12 +33,12 @@ func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
 	fileIs(t, b.path("log"), "port 80\nport 81\n")
 
 	b.set("/config/web/port", "bad")
-	a.condition("template-failed", "web.conf", true)
+	a.condition(condition.TemplateFailed, "web.conf", true)
 	if got := read(t, b.path("web.conf")); got != "port 81" {
 		t.Errorf("a refused file is in use: %q", got)
 	}
 	b.set("/config/web/port", "82")
-	a.condition("template-failed", "web.conf", false)
+	a.condition(condition.TemplateFailed, "web.conf", false)
 	fileIs(t, b.path("web.conf"), "port 82")
 	fileIs(t, b.path("log"), "port 80\nport 81\nport 82\n")
 	if !a.engine.OwedSince("web.conf").IsZero() {
@@ -60,7 +60,7 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	a := b.start(c)
 	a.ready()
 	b.set("/config/web/port", "bad")
-	a.condition("template-failed", "web.conf", true)
+	a.condition(condition.TemplateFailed, "web.conf", true)
 	fileIs(t, b.path("web.conf"), "port 80")
 	if got := read(t, b.path("log")); got != "port 80" {
 		t.Errorf("got reloads %q", got)
@@ -120,8 +120,8 @@ func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
 	a.ready()
 	fileIs(t, b.path("log"), "one 80two 80\n")
 	b.set("/config/web/port", "bad")
-	a.condition("template-failed", "one.conf", true)
-	a.condition("template-failed", "two.conf", true)
+	a.condition(condition.TemplateFailed, "one.conf", true)
+	a.condition(condition.TemplateFailed, "two.conf", true)
 	fileIs(t, b.path("one.conf"), "one 80")
 	fileIs(t, b.path("two.conf"), "two 80")
 	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\n")
@@ -140,7 +140,7 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	f.Reload = &apply.ReloadConfig{OnFailure: "keep", Command: script("test -e %s", b.path("up"))}
 	c.Bundles = []apply.Config{f}
 	a := b.start(c)
-	a.condition("reload-owed", "web.conf", true)
+	a.condition(condition.ReloadOwed, "web.conf", true)
 	fileIs(t, b.path("web.conf"), "port 80")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	a = b.start(c)
 	a.ready()
 	fileIs(t, b.path("log"), "reloaded\n")
-	a.condition("reload-owed", "web.conf", false)
+	a.condition(condition.ReloadOwed, "web.conf", false)
 	if !a.engine.OwedSince("web.conf").IsZero() {
 		t.Error("still owed")
 	}
@@ -220,7 +220,7 @@ func TestAgent_DriftIsRepairedOrReported(t *testing.T) {
 	}
 	a.loop.do(t.Context(), func() { a.loop.drift = a.loop.began })
 	fileIs(t, b.path("repair.conf"), "80")
-	a.condition("drift", b.path("report.conf"), true)
+	a.condition(condition.Drift, b.path("report.conf"), true)
 	if got := read(t, b.path("report.conf")); got != "by hand" {
 		t.Errorf("got %q", got)
 	}

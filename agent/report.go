@@ -7,7 +7,9 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -40,9 +42,9 @@ func (b *bundle) record(r *apply.Result) bool {
 // the log.
 func (l *loop) announce(b *bundle, r *apply.Result) {
 	name := b.Config.Name
-	l.conds.Set("template-failed", name, r.Failure())
-	l.conds.Set("group-empty", name, r.Empty())
-	l.conds.Set("key-missing", name, r.MissingKey())
+	l.conds.Set(condition.TemplateFailed, name, r.Failure())
+	l.conds.Set(condition.GroupEmpty, name, r.Empty())
+	l.conds.Set(condition.KeyMissing, name, r.MissingKey())
 	switch {
 	case r.Kept():
 		l.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
@@ -61,15 +63,19 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 func (l *loop) announceOwed(b *bundle) {
 	name := b.Config.Name
 	if !l.engine.OwedSince(name).IsZero() && (b.Config.Reload == nil || b.Config.Reload.Leader == "") {
-		l.conds.Open("reload-owed", name, "the files are in place, the reload has not succeeded yet")
+		text := "the new files are in place, and their reload has not succeeded yet"
+		if l.engine.OwesRestored(name) {
+			text = "the new files were taken back, and the reload after that has not succeeded yet"
+		}
+		l.conds.Open(condition.ReloadOwed, name, text)
 	} else {
-		l.conds.Close("reload-owed", name)
+		l.conds.Close(condition.ReloadOwed, name)
 	}
 }
 
 // appliedText says what an apply did; the version is that of the config.
 func appliedText(changed int, version string) string {
-	text := plural(changed, "file") + " changed"
+	text := term.Count(changed, "file") + " changed"
 	if version != "" {
 		text += ", version " + version
 	}

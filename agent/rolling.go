@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -92,10 +93,10 @@ const releaseLimit = time.Minute
 // halted opens and closes the condition of a host that must not start.
 func (a *Agent) halted(bundle string, h *rolling.Halt) {
 	if h == nil {
-		a.conds.Close("reload-halted", bundle)
+		a.conds.Close(condition.ReloadHalted, bundle)
 		return
 	}
-	a.conds.Open("reload-halted", bundle, fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts go on",
+	a.conds.Open(condition.ReloadHalted, bundle, fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts continue",
 		h.Host, h.Time.Format(time.RFC3339), h.Reason, bundle))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
@@ -27,7 +28,7 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	s, keys, publish := b.publisher(w, root)
 	rollOut := func(v, replace, phase string) string {
 		t.Helper()
-		r, err := config.Prepare(ctx, s, keys(v))
+		r, err := fleet.Prepare(ctx, s, keys(v))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 	a := b.start(c)
 	fileIs(t, b.path("out"), "one")
 	eventually(t, "the subscription", func() bool {
-		list, err := config.Subscribers(ctx, s, root)
+		list, err := fleet.Subscribers(ctx, s, root)
 		return err == nil && len(list) == 1
 	})
 
@@ -85,14 +86,14 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish("three")
-	a.condition("reload-halted", "out", true)
+	a.condition(condition.ReloadHalted, "out", true)
 	fileIs(t, b.path("out"), "two")
 	rollOut("four", "", fleet.PhaseDone)
 	fileIs(t, b.path("out"), "four")
-	a.condition("reload-halted", "out", false)
+	a.condition(condition.ReloadHalted, "out", false)
 	// The turn is over: what is published waits again.
 	publish("five")
-	a.condition("reload-halted", "out", true)
+	a.condition(condition.ReloadHalted, "out", true)
 	fileIs(t, b.path("out"), "four")
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/internal/systemd"
 )
 
@@ -37,10 +40,15 @@ const (
 // place; see [Exec].
 var ErrUpgrade = errors.New("execute the program again")
 
-// How long the steps of a stop may take.
+// How long the steps of a stop may take. A file, a command or a server that holds up a
+// step does not hold up the next one, so a stop ends within the longest drain, the
+// longest kill_timeout of a program and stopLimit. docs/operations.md promises it.
 const (
 	stopApplyGrace = 10 * time.Second // an apply or hook that runs may finish
 	stopUnitGrace  = 15 * time.Second // members and candidates leave
+	stopHookGrace  = 20 * time.Second // on_deposed hooks finish
+	stopStepGrace  = 5 * time.Second  // each of the other steps
+	stopLimit      = 90 * time.Second
 )
 
 // Leave makes Run leave ZooKeeper and return.
@@ -90,17 +98,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { listen(life) })
 	wg.Go(func() { a.dns.Run(life) })
 
+	a.announceChecks(cfg)
 	close(a.settings.up)
 
 	mode, err := a.wait(ctx, sessionErr)
-	a.settings.mu.Lock() // after the reload that is under way, and before any other
-	a.settings.closed = true
-	a.settings.mu.Unlock()
 	a.log.Info("stopping", "mode", mode.String())
+	a.within(stopStepGrace, "settings", func() {
+		a.settings.mu.Lock() // after the reload that is under way, and before any other
+		defer a.settings.mu.Unlock()
+		a.settings.closed = true
+	})
 	a.shutdown(mode, func() { endHooks(); hooksDone.Wait() }, func() { endLoop(); <-a.loop.done; a.engine.Close() }, func() { endSessions(); sessionDone.Wait() })
 	end()
-	wg.Wait()
-	unlisten()
+	a.within(stopStepGrace, "rest", func() { wg.Wait(); unlisten() })
 	if err == nil && mode == stopUpgrade {
 		err = ErrUpgrade
 	}
@@ -168,27 +178,41 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	if mode == stopUpgrade {
 		_ = a.notify.Reloading()
 	} else {
-		_ = a.notify.Stopping("stopping: "+mode.String(), stopApplyGrace+stopUnitGrace+a.longestDrain())
+		_ = a.notify.Stopping("stopping: "+mode.String(), stopLimit+a.longestDrain()+a.longestKill())
 	}
 	a.quiesce()
-	endHooks()
-	ctx, cancel := context.WithTimeout(context.Background(), stopUnitGrace+a.longestDrain())
+	a.within(stopStepGrace+proc.DefaultGrace, "hooks", endHooks)
+	a.within(stopStepGrace+a.longestKill(), "programs", func() { a.sup.drop(context.Background(), "exec") })
+	units := stopUnitGrace + a.longestDrain()
+	ctx, cancel := context.WithTimeout(context.Background(), units)
 	defer cancel()
-	a.sup.drop(ctx, "exec")
 	if over {
 		// The connection goes first: nothing that units do while they end
 		// can reach ZooKeeper and change what the next process takes over.
-		a.hooks.HandOver(ctx)
+		a.within(stopApplyGrace, "leader-only commands", func() { a.hooks.HandOver(ctx) })
 		a.sessions.HandOver()
-		endSession()
-		a.sup.stop(ctx, false)
+		a.within(stopStepGrace, "session", endSession)
+		a.within(units, "units", func() { a.sup.stop(ctx, false) })
 	} else {
-		a.sup.stop(ctx, true)
-		a.hooks.Wait()
-		endSession()
+		a.within(units, "units", func() { a.sup.stop(ctx, true) })
+		a.within(stopHookGrace, "on_deposed hooks", a.hooks.Wait)
+		a.within(stopStepGrace, "session", endSession)
 	}
-	endLoop()
-	a.saved.flush()
+	a.within(stopStepGrace, "applies", endLoop)
+	a.within(stopStepGrace, "last known good view", a.saved.flush)
+}
+
+// within runs a step of the stop, and does not wait for it longer than the limit.
+func (a *Agent) within(limit time.Duration, step string, run func()) {
+	ended := make(chan struct{})
+	go func() { defer close(ended); run() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		a.log.Warn("a step of the stop has not ended in time: the stop continues", "step", step, "limit", limit)
+	}
 }
 
 // quiesce keeps applies from starting and lets those that run finish, within
@@ -215,6 +239,15 @@ func (a *Agent) longestDrain() time.Duration {
 	var d time.Duration
 	for _, s := range a.cfg.Load().Services {
 		d = max(d, s.Drain)
+	}
+	return d
+}
+
+// longestKill is the longest time that a supervised program may take to end.
+func (a *Agent) longestKill() time.Duration {
+	var d time.Duration
+	for _, c := range a.cfg.Load().Execs {
+		d = max(d, cmp.Or(c.KillTimeout, program.DefaultKillTimeout))
 	}
 	return d
 }

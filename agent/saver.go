@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/view"
@@ -101,9 +102,9 @@ func (s *lastGoodSaver) flush() {
 		return
 	}
 	err := s.kept.Save(snap.view)
-	s.a.conds.Set("last-good-not-saved", "", err)
+	s.a.conds.Set(condition.LastGoodNotSaved, "", err)
 	if err == nil {
-		s.a.conds.Close("last-good-damaged", "")
+		s.a.conds.Close(condition.LastGoodDamaged, "")
 	}
 }
 
@@ -126,6 +127,6 @@ func sameSources(a, b view.View) bool {
 // ZooKeeper.
 func (a *Agent) loadLastGood() {
 	g, err := lastgood.Load(a.first.StateDir)
-	a.conds.Set("last-good-damaged", "", err)
+	a.conds.Set(condition.LastGoodDamaged, "", err)
 	a.loop.lastGood = g
 }

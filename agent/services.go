@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -48,16 +49,16 @@ func (a *Agent) announceServices(list []registry.ServiceStatus) {
 	for _, s := range list {
 		if c := failedCheck(s); c != nil && s.Maintenance == nil {
 			critical = append(critical, s.Name)
-			a.conds.OpenWith("service-critical", s.Name, checkText(c), c.Exit)
+			a.conds.OpenWith(condition.ServiceCritical, s.Name, checkText(c), c.Exit)
 			continue
 		}
 		if !s.Registered && !readOnly && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
 			missing = append(missing, s.Name)
-			a.conds.Open("service-not-registered", s.Name, whyMissing(s))
+			a.conds.Open(condition.ServiceNotRegistered, s.Name, whyMissing(s))
 		}
 	}
-	a.conds.Retain("service-critical", func(name string) bool { return slices.Contains(critical, name) })
-	a.conds.Retain("service-not-registered", func(name string) bool { return slices.Contains(missing, name) })
+	a.conds.Retain(condition.ServiceCritical, func(name string) bool { return slices.Contains(critical, name) })
+	a.conds.Retain(condition.ServiceNotRegistered, func(name string) bool { return slices.Contains(missing, name) })
 }
 
 // whyMissing says why a service is not in ZooKeeper.
@@ -65,7 +66,7 @@ func whyMissing(s registry.ServiceStatus) string {
 	switch {
 	case s.Error != "":
 		return s.Error
-	case s.State == registry.StateUnknown:
+	case s.State == registry.StateUnknown && len(s.Checks) > 0:
 		return "its checks have not passed yet"
 	}
 	return "it is being registered"

@@ -34,7 +34,7 @@ func TestService_CriticalIsTold(t *testing.T) {
 	}}
 	a := b.start(c)
 	a.ready()
-	a.condition("service-critical", "web", true)
+	a.condition(condition.ServiceCritical, "web", true)
 	list := a.conds.List()
 	i := slices.IndexFunc(list, func(c condition.Condition) bool { return c.Code == "service-critical" })
 	if text := list[i].Text; !strings.Contains(text, "probe") || !strings.Contains(text, "hunter2") || list[i].Exit != 7 {
@@ -61,7 +61,7 @@ func TestService_CriticalIsTold(t *testing.T) {
 	if err := os.Remove(sick); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	a.condition("service-critical", "web", false)
+	a.condition(condition.ServiceCritical, "web", false)
 	find(func(h fleet.HostStatus) bool {
 		return h.Health == fleet.OK && h.Services["web"].State == registry.StateRegistered
 	})
@@ -83,7 +83,7 @@ func TestService_RefusedIsTold(t *testing.T) {
 	c.Services = []registry.ServiceConfig{{Name: "web", Group: "/services/web", Address: "127.0.0.1", Port: 80}}
 	a := b.start(c)
 	a.ready()
-	a.condition("service-not-registered", "web", true)
+	a.condition(condition.ServiceNotRegistered, "web", true)
 	if st := a.Status(); st.Health != fleet.Failing {
 		t.Errorf("the status says %s", st.Health)
 	}

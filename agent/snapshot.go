@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
@@ -20,7 +21,7 @@ type snapshot struct {
 	refused  map[view.Source]bool // sources with a bundle whose newest apply failed, or kept the file before
 	bundles  map[string]*bundleReport
 	order    []string
-	sources  map[string][]view.Source // of each bundle
+	parsed   map[string]*apply.Bundle // of each bundle; what its applies remember is not for readers
 	at       time.Time
 	next     chan struct{} // closed at the next publication
 }
@@ -38,12 +39,20 @@ func (s *snapshot) report(name string) bundleReport {
 	return bundleReport{}
 }
 
+// sources are those of a bundle; none for an unknown one.
+func (s *snapshot) sources(bundle string) []view.Source {
+	if b := s.parsed[bundle]; b != nil {
+		return b.Sources
+	}
+	return nil
+}
+
 // publish makes the state readable from outside.
 func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, sources: l.sources, order: l.order,
+		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, parsed: l.parsed, order: l.order,
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {

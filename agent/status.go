@@ -4,21 +4,22 @@ import (
 	"os"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
 // Status returns the current status. It is computed on demand.
-func (a *Agent) Status() web.Status {
+func (a *Agent) Status() show.Status {
 	cfg, snap := a.cfg.Load(), a.loop.snapshot.Load()
-	s := web.Status{
-		Agent: web.AgentStatus{
+	s := show.Status{
+		Agent: show.AgentStatus{
 			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.process.started,
 			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.Status(),
 		},
@@ -28,7 +29,7 @@ func (a *Agent) Status() web.Status {
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
 	st := a.settings.state.Load()
-	s.Settings = web.SettingsStatus{Hash: st.hash, Loaded: st.loaded, Files: st.files}
+	s.Settings = show.SettingsStatus{Hash: st.hash, Loaded: st.loaded, Files: st.files}
 	if st.err != nil {
 		s.Settings.Error = st.err.Error()
 	}
@@ -50,8 +51,8 @@ func (a *Agent) state(snap *snapshot) string {
 	return "starting"
 }
 
-func zooKeeperStatus(z session.Status) web.ZooKeeperStatus {
-	s := web.ZooKeeperStatus{
+func zooKeeperStatus(z session.Status) show.ZooKeeperStatus {
+	s := show.ZooKeeperStatus{
 		State: z.State.String(), Server: z.Server, Timeout: view.Seconds(z.Timeout), Since: z.Since,
 		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
 		Resumed: z.Resumed, LastError: z.LastError, Warning: z.Warning,
@@ -62,17 +63,17 @@ func zooKeeperStatus(z session.Status) web.ZooKeeperStatus {
 	return s
 }
 
-func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []web.SourceStatus {
+func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
 	paths := sourcePaths(cfg)
-	list := make([]web.SourceStatus, 0, len(snap.declared))
+	list := make([]show.SourceStatus, 0, len(snap.declared))
 	for _, src := range snap.declared {
-		s := web.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: paths[src]}
+		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: paths[src]}
 		s.Changed = snap.live[src]
 		s.Reported = !s.Changed.IsZero()
 		switch u := snap.view.Get(src).(type) {
 		case *view.Tree:
 			s.Version, s.Zxid, s.Size = u.Version(), u.Last, u.Len()
-			if tree, ok := a.sup.value("config", src.Name).(*configTree); ok && u.Layout == config.LayoutVersioned {
+			if tree, ok := kindConfig.of(a.sup, src.Name); ok && u.Layout == config.LayoutVersioned {
 				s.Known = tree.use(snap).Newer()
 			}
 		case *view.Group:
@@ -87,20 +88,20 @@ func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []web.SourceStatus {
 	return list
 }
 
-func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []web.TemplateStatus {
-	list := make([]web.TemplateStatus, 0, len(cfg.Bundles))
+func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatus {
+	list := make([]show.TemplateStatus, 0, len(cfg.Bundles))
 	for _, b := range cfg.Bundles {
 		r := snap.report(b.Name)
-		t := web.TemplateStatus{
+		t := show.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
-			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Sources: []string{},
-			OwedSince: a.engine.OwedSince(b.Name), LastReload: (*web.ReloadStatus)(a.engine.LastReload(b.Name)),
+			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Check: apply.CheckStatus(b.Check), Sources: []string{},
+			OwedSince: a.engine.OwedSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.Owed = !t.OwedSince.IsZero()
 		if t.LastChange.IsZero() {
 			t.LastChange = newestFile(t.Files)
 		}
-		for _, s := range snap.sources[b.Name] {
+		for _, s := range snap.sources(b.Name) {
 			t.Sources = append(t.Sources, s.String())
 		}
 		if r.Err != nil {
@@ -117,7 +118,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []web.TemplateStatus
 func newestFile(files []string) time.Time {
 	var newest time.Time
 	for _, f := range files[:min(len(files), 20)] {
-		if info, err := os.Stat(f); err == nil && info.ModTime().After(newest) {
+		if info, err := os.Stat(f); err == nil && info.ModTime().After(newest) { //nolint:forbidigo // files of the settings.
 			newest = info.ModTime()
 		}
 	}
@@ -125,12 +126,12 @@ func newestFile(files []string) time.Time {
 }
 
 // unitStatus asks the units themselves.
-func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
-	s.Configs, s.Groups = []web.ConfigStatus{}, []registry.GroupStatus{}
-	s.GroupSets, s.Elections = []registry.GroupsStatus{}, []web.ElectionStatus{}
+func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *show.Status) {
+	s.Configs, s.Groups = []show.ConfigStatus{}, []registry.GroupStatus{}
+	s.GroupSets, s.Elections = []registry.GroupsStatus{}, []show.ElectionStatus{}
 	for _, c := range cfg.Configs {
-		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
-			st := web.ConfigStatus{Status: tree.watcher.Status()}
+		if tree, ok := kindConfig.of(a.sup, c.Name); ok {
+			st := show.ConfigStatus{Status: tree.watcher.Status()}
 			if st.Err != nil {
 				st.Error = st.Err.Error()
 			}
@@ -139,17 +140,17 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 	}
 	s.Services = a.services()
 	for _, c := range cfg.Groups {
-		if g, ok := a.sup.value("group", c.Name).(*registry.Group); ok {
+		if g, ok := kindGroup.of(a.sup, c.Name); ok {
 			s.Groups = append(s.Groups, g.Status())
 		}
 	}
 	for _, c := range cfg.GroupSets {
-		if g, ok := a.sup.value("groups", c.Name).(*registry.Groups); ok {
+		if g, ok := kindGroups.of(a.sup, c.Name); ok {
 			s.GroupSets = append(s.GroupSets, g.Status())
 		}
 	}
 	for _, c := range cfg.Elections {
-		e := web.ElectionStatus{Leader: view.Leader{Name: c.Name, Path: c.Path}, Held: a.hooks.Term(c.Name) != 0}
+		e := show.ElectionStatus{Leader: view.Leader{Name: c.Name, Path: c.Path}, Held: a.hooks.Term(c.Name) != 0}
 		if l, ok := snap.view.Leader(c.Name); ok {
 			e.Leader = *l
 		}
@@ -158,11 +159,11 @@ func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *web.Status) {
 }
 
 // HookStatus lists the hooks with their last runs.
-func (a *Agent) HookStatus() []web.HookStatus {
+func (a *Agent) HookStatus() []show.HookStatus {
 	cfg := a.cfg.Load()
-	list := make([]web.HookStatus, 0, len(cfg.Hooks))
+	list := make([]show.HookStatus, 0, len(cfg.Hooks))
 	for _, h := range cfg.Hooks {
-		s := web.HookStatus{Name: h.Name, Leader: h.Leader, Command: h.Command.Text, Schedule: h.Schedule, Runs: a.hooks.Runs(h.Name), Triggers: []string{}}
+		s := show.HookStatus{Name: h.Name, Leader: h.Leader, Command: h.Command.Text, Schedule: h.Schedule, Runs: a.hooks.Runs(h.Name), Triggers: []string{}}
 		s.Here = h.Leader == "" || a.hooks.Term(h.Leader) != 0
 		for _, src := range h.OnChange {
 			s.Triggers = append(s.Triggers, "change of "+src.String())

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // snake is a key of our JSON.
@@ -43,7 +43,7 @@ func TestStatus_KeysInSnakeCase(t *testing.T) {
 			look(f.Type)
 		}
 	}
-	look(reflect.TypeFor[web.Status]())
+	look(reflect.TypeFor[show.Status]())
 	look(reflect.TypeFor[fleet.Record]())
 	if len(seen) < 10 {
 		t.Errorf("looked at %d types only", len(seen))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -20,13 +21,6 @@ func (a *Agent) RenderAll(ctx context.Context) {
 			b.settle.Note(now)
 		}
 	})
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // Summary is one line about how things stand, for the service manager.
@@ -43,7 +37,7 @@ func (a *Agent) Summary() string {
 			kept++
 		}
 	}
-	parts := []string{plural(ok, "template") + " ok"}
+	parts := []string{term.Count(ok, "template") + " ok"}
 	if failed > 0 {
 		parts[0] += fmt.Sprintf(", %d failed", failed)
 	}

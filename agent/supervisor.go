@@ -129,14 +129,20 @@ func (s *supervisor) remove(id string) {
 	delete(s.units, id)
 }
 
-// value returns the thing itself of a running unit; nil when there is none.
-func (s *supervisor) value(kind, name string) any {
+// kind names the units of one kind, whose values are of type T.
+type kind[T any] string
+
+// of returns the value of a running unit; false: there is none.
+func (k kind[T]) of(s *supervisor, name string) (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u := s.units[kind+"."+name]; u != nil {
-		return u.parts.value
+	u := s.units[string(k)+"."+name]
+	if u == nil {
+		var none T
+		return none, false
 	}
-	return nil
+	v, ok := u.parts.value.(T)
+	return v, ok
 }
 
 // keep runs the unit in one session after the other.
@@ -163,14 +169,14 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 		if err == nil {
 			err = errors.New("ended without a reason")
 		}
-		s.conds.Open("unit-failed", u.spec.id(), err.Error())
+		s.conds.Open(condition.UnitFailed, u.spec.id(), err.Error())
 		s.metrics.unitError(u.spec.kind, u.spec.name)
 		s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
 		if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 30*time.Second)) {
 			break
 		}
 	}
-	s.conds.Close("unit-failed", u.spec.id())
+	s.conds.Close(condition.UnitFailed, u.spec.id())
 }
 
 // steady is how long a unit that failed must run before that is over: one that
@@ -182,7 +188,7 @@ func (s *supervisor) once(ctx context.Context, u *runningUnit, sess *session.Ses
 	closed := make(chan struct{})
 	timer := time.AfterFunc(steady, func() {
 		defer close(closed)
-		s.conds.Close("unit-failed", u.spec.id())
+		s.conds.Close(condition.UnitFailed, u.spec.id())
 	})
 	err := u.parts.unit.Run(ctx, sess, s.up)
 	if !timer.Stop() {

@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -33,7 +36,12 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
 	})
 	return unitParts{
-		unit: unitFunc(view.Untyped(c.Run)), value: c,
+		unit: unitFunc(func(ctx context.Context, s *session.Session, up func(view.Update)) error {
+			return c.Run(ctx, s, func(l *view.Leader) {
+				a.conds.Set(condition.NameRefused, "election "+e.Name, refusedID(l))
+				up(l)
+			})
+		}), value: c,
 		leave: func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMargin)
 			defer cancel()
@@ -42,4 +50,12 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 			}
 		},
 	}
+}
+
+// refusedID is the error of a leader whose id is no name.
+func refusedID(l *view.Leader) error {
+	if l.RawID == "" {
+		return nil
+	}
+	return fmt.Errorf("the leader's znode %+q has the id %+q, which is not allowed", l.Znode, l.RawID)
 }

@@ -46,7 +46,7 @@ func (a *Agent) programEnded(err *program.ExitError) {
 func (a *Agent) execStatus() []program.Status {
 	list := []program.Status{}
 	for _, c := range a.cfg.Load().Execs {
-		if p, ok := a.sup.value("exec", c.Name).(*program.Program); ok {
+		if p, ok := kindExec.of(a.sup, c.Name); ok {
 			if st := p.Status(); st != nil {
 				list = append(list, *st)
 			}

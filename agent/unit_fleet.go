@@ -21,10 +21,10 @@ func (a *Agent) fleetUnit(id string) unitParts {
 		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.news.record, Logger: a.log,
 		Rival: func(text string) {
 			if text == "" {
-				a.conds.Close("agent-id-taken", "")
+				a.conds.Close(condition.AgentIDTaken, "")
 				return
 			}
-			a.conds.Open("agent-id-taken", "", text)
+			a.conds.Open(condition.AgentIDTaken, "", text)
 		},
 	})}}
 }
@@ -73,7 +73,7 @@ func (a *Agent) record() fleet.Record {
 		r.Files[name] = word
 	}
 	for _, c := range cfg.Configs {
-		if tree, ok := a.sup.value("config", c.Name).(*configTree); ok {
+		if tree, ok := kindConfig.of(a.sup, c.Name); ok {
 			accepted, _ := snap.view.Tree(c.Name)
 			if use := tree.use(snap); use != (fleet.ConfigUse{}) && (accepted == nil || accepted.Layout == config.LayoutVersioned) {
 				use.Path = c.Path
@@ -104,7 +104,7 @@ func (a *Agent) record() fleet.Record {
 
 // flat reports whether the first config of a bundle has no versions.
 func flat(snap *snapshot, bundle string) bool {
-	for _, src := range snap.sources[bundle] {
+	for _, src := range snap.sources(bundle) {
 		if tree, ok := snap.view.Get(src).(*view.Tree); ok {
 			return tree.Layout != config.LayoutVersioned
 		}
@@ -127,7 +127,7 @@ func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.T
 	}
 	for _, c := range open {
 		word := fleet.Degraded
-		if c.Failing() {
+		if c.Kind().Failing {
 			word = fleet.Failing
 		}
 		if word.Rank() < health.Rank() {
@@ -171,7 +171,7 @@ func (a *Agent) reloadsHere(name string) bool {
 func (a *Agent) services() []registry.ServiceStatus {
 	list := []registry.ServiceStatus{}
 	for _, c := range a.cfg.Load().Services {
-		if r, ok := a.sup.value("service", c.Name).(*registry.Registrar); ok {
+		if r, ok := kindService.of(a.sup, c.Name); ok {
 			list = append(list, r.Status())
 		}
 	}

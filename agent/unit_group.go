@@ -42,20 +42,21 @@ func (g *groupFollower) note(u view.Update) {
 	case *view.Group:
 		g.announce(v.Name, v.Name, v)
 	case *view.Groups:
+		g.conds.Set(condition.NameRefused, "groups "+v.Name, refusedNames(v))
 		there := map[string]bool{}
 		for _, one := range v.Groups {
 			subject := v.Name + "/" + one.Name
 			there[subject] = true
 			g.announce(subject, v.Name+" "+one.Name, one)
 		}
-		g.conds.Retain("members-held", func(subject string) bool { return there[subject] || !g.owns(subject) })
+		g.conds.Retain(condition.MembersHeld, func(subject string) bool { return there[subject] || !g.owns(subject) })
 	}
 }
 
 // announce is note for one group; command is how accept names it.
 func (g *groupFollower) announce(subject, command string, v *view.Group) {
 	if v.Holding.IsZero() {
-		g.conds.Close("members-held", subject)
+		g.conds.Close(condition.MembersHeld, subject)
 		return
 	}
 	held := 0
@@ -64,7 +65,23 @@ func (g *groupFollower) announce(subject, command string, v *view.Group) {
 			held++
 		}
 	}
-	g.conds.Open("members-held", subject, fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command))
+	g.conds.Open(condition.MembersHeld, subject, fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command))
+}
+
+// refusedNames is the error of a set whose parent has children that are no names.
+func refusedNames(v *view.Groups) error {
+	const most = 5
+	if len(v.RawNames) == 0 {
+		return nil
+	}
+	var list []string
+	for _, name := range v.RawNames[:min(len(v.RawNames), most)] {
+		list = append(list, fmt.Sprintf("%+q", session.JoinPath(v.Path, name)))
+	}
+	if n := len(v.RawNames) - most; n > 0 {
+		list = append(list, fmt.Sprintf("and %d more", n))
+	}
+	return fmt.Errorf("not a group, because its name is not allowed: %s", strings.Join(list, ", "))
 }
 
 // owns reports whether the subject of a condition is one of this unit's.
@@ -78,12 +95,12 @@ func (g *groupFollower) life(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ended = true
-	g.conds.Retain("members-held", func(subject string) bool { return !g.owns(subject) })
+	g.conds.Retain(condition.MembersHeld, func(subject string) bool { return !g.owns(subject) })
 }
 
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
-	c.Problem = func(err error) { a.conds.Set("source-unusable", "group "+c.Name, err) }
+	c.Problem = func(err error) { a.conds.Set(condition.SourceUnusable, "group "+c.Name, err) }
 	g := registry.NewGroup(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }
@@ -91,7 +108,7 @@ func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	c.Problem = func(group string, err error) {
-		a.conds.Set("source-unusable", strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)
+		a.conds.Set(condition.SourceUnusable, strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)
 	}
 	g := registry.NewGroups(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)

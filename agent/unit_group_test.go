@@ -37,11 +37,11 @@ func TestGroupFollower_HeldMembersAreACondition(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	set.note(&view.Groups{Name: "all", Groups: []*view.Group{group("db", true), group("web", false)}})
-	if !conds.Has("members-held", "all/db") || conds.Has("members-held", "all/web") || !conds.Has("members-held", "api") {
+	if !conds.Has(condition.MembersHeld, "all/db") || conds.Has(condition.MembersHeld, "all/web") || !conds.Has(condition.MembersHeld, "api") {
 		t.Errorf("got %q", subjects())
 	}
 	set.note(&view.Groups{Name: "all", Groups: []*view.Group{group("web", true)}})
-	if conds.Has("members-held", "all/db") || !conds.Has("members-held", "all/web") || !conds.Has("members-held", "api") {
+	if conds.Has(condition.MembersHeld, "all/db") || !conds.Has(condition.MembersHeld, "all/web") || !conds.Has(condition.MembersHeld, "api") {
 		t.Errorf("got %q", subjects())
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -65,7 +65,7 @@ func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover
 		w.Lines[e.Path] = line.Mark()
 	}
 	for _, c := range cfg.Configs {
-		w.Paths[config.SubscriptionPath(c.Path, cfg.ID)] = true
+		w.Paths[fleet.SubscriptionPath(c.Path, cfg.ID)] = true
 	}
 	for _, b := range cfg.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
@@ -71,7 +72,7 @@ func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.U
 // implements fleet.Host.
 type subscription struct {
 	*configTree
-	subscriber  *config.Subscriber
+	subscriber  *fleet.Subscriber
 	participant *fleet.Participant
 
 	// Of the present session.
@@ -85,7 +86,7 @@ type subscription struct {
 
 func newSubscription(c *configTree) *subscription {
 	m := &subscription{configTree: c, problems: map[string]error{}}
-	m.subscriber = config.NewSubscriber(config.SubscriberConfig{
+	m.subscriber = fleet.NewSubscriber(fleet.SubscriberConfig{
 		Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log,
 		Problem: func(err error) { m.problem("subscription", err) },
 	})
@@ -143,7 +144,7 @@ func (m *subscription) problem(what string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.problems)) {
 		errs = append(errs, fmt.Errorf("%s: %w", name, m.problems[name]))
 	}
-	m.agent.conds.Set("rollouts-not-followed", m.cfg.Name, errors.Join(errs...))
+	m.agent.conds.Set(condition.RolloutsNotFollowed, m.cfg.Name, errors.Join(errs...))
 }
 
 // read reads a version under the name that the settings gave the tree.
@@ -169,33 +170,36 @@ func (m *subscription) judge(ctx context.Context, tree *view.Tree, try func(cont
 	if err := config.CheckSchema(nil, tree); err != nil {
 		return err
 	}
-	cfg, snap := m.agent.cfg.Load(), m.agent.loop.snapshot.Load()
+	snap := m.agent.loop.snapshot.Load()
 	v := snap.view.With(tree)
 	var reasons []string
-	for _, bc := range cfg.Bundles {
-		b := apply.Parse(bc, cfg.Sources())
+	var unchecked []error
+	for _, name := range snap.order {
+		b := snap.parsed[name]
 		if b.Err != nil || !slices.Contains(b.Sources, tree.Source()) {
 			continue // one that cannot be parsed is not made worse
 		}
 		if missing := v.Missing(b.Sources...); len(missing) > 0 {
-			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", bc.Name, sourceList(missing)))
+			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", name, sourceList(missing)))
 			continue
 		}
-		if err := try(ctx, b, v); err != nil {
-			reasons = append(reasons, bc.Name+": "+err.Error())
+		if err := try(ctx, b, v); errors.Is(err, apply.ErrCheckNotRun) {
+			unchecked = append(unchecked, fmt.Errorf("%s: %w: %w", name, fleet.ErrCheckNotRun, err))
+		} else if err != nil {
+			reasons = append(reasons, name+": "+err.Error())
 		}
 	}
 	if len(reasons) > 0 {
 		return errors.New(strings.Join(reasons, "\n"))
 	}
-	return nil
+	return errors.Join(unchecked...)
 }
 
 // Show implements fleet.Host.
 func (m *subscription) Show(tree *view.Tree) {
 	m.up(tree)
-	m.report(tree.Generation, config.StateOK, nil)
-	m.agent.conds.Close("rollout-failed", m.cfg.Name)
+	m.report(tree.Generation, fleet.StateOK, nil)
+	m.agent.conds.Close(condition.RolloutFailed, m.cfg.Name)
 }
 
 // useLimit is how long a host may take to put a version into use, and to go
@@ -224,15 +228,15 @@ func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
 		err = m.postCheck(ctx, snap, tree)
 	}
 	if err == nil {
-		m.report(tree.Generation, config.StateOK, nil)
-		m.agent.conds.Close("rollout-failed", m.cfg.Name)
+		m.report(tree.Generation, fleet.StateOK, nil)
+		m.agent.conds.Close(condition.RolloutFailed, m.cfg.Name)
 		return nil
 	}
-	m.agent.conds.Open("rollout-failed", m.cfg.Name, fmt.Sprintf("version %d: %v", tree.Generation, err))
+	m.agent.conds.Open(condition.RolloutFailed, m.cfg.Name, fmt.Sprintf("version %d: %v", tree.Generation, err))
 	if backErr := m.back(ctx, from); errors.Is(backErr, fleet.ErrStopping) || ctx.Err() != nil {
 		return backErr
 	}
-	m.report(generationOf(from), config.StateFailed, err)
+	m.report(generationOf(from), fleet.StateFailed, err)
 	return err
 }
 
@@ -256,7 +260,7 @@ func (m *subscription) back(ctx context.Context, tree *view.Tree) error {
 	}
 	m.agent.loop.turn(ctx, tree.Source(), turnBack)
 	m.up(tree)
-	m.report(tree.Generation, config.StateFailed, errors.New("the version before is in use again"))
+	m.report(tree.Generation, fleet.StateFailed, errors.New("the version before is in use again"))
 	ctx, cancel := context.WithTimeout(ctx, useLimit)
 	defer cancel()
 	_, err := m.settled(ctx, tree)
@@ -297,7 +301,7 @@ func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
 	var reasons []string
 	for _, name := range snap.order {
 		r := snap.bundles[name]
-		if !slices.Contains(snap.sources[name], tree.Source()) || r.State != "failed" && !errors.Is(r.Err, template.ErrNoKey) {
+		if !slices.Contains(snap.sources(name), tree.Source()) || r.State != "failed" && !errors.Is(r.Err, template.ErrNoKey) {
 			continue
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %v", name, r.Err))
@@ -310,13 +314,12 @@ func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
 
 // postCheck runs the post-checks of the rolling reloads of those bundles.
 func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view.Tree) error {
-	cfg := m.agent.cfg.Load()
-	for _, bc := range cfg.Bundles {
-		if !slices.Contains(snap.sources[bc.Name], tree.Source()) {
+	for _, name := range snap.order {
+		if !slices.Contains(snap.sources(name), tree.Source()) {
 			continue
 		}
-		if err := m.agent.engine.PostCheck(ctx, apply.Parse(bc, cfg.Sources()), snap.view); err != nil {
-			return fmt.Errorf("%s: %w", bc.Name, err)
+		if err := m.agent.engine.PostCheck(ctx, snap.parsed[name], snap.view); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
@@ -324,7 +327,17 @@ func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view
 
 func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.config
-	c.Problem = func(err error) { a.conds.Set("source-unusable", "config "+c.Name, err) }
+	c.Problem = func(err error) {
+		gone := err
+		if errors.Is(err, config.ErrGone) {
+			err = nil
+		} else {
+			gone = nil
+		}
+		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
+		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
+	}
+	c.Had = a.loop.had((&view.Tree{Name: c.Name}).Source(), c.Path)
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c)}
 	return unitParts{unit: u, value: u}
 }

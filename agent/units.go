@@ -4,30 +4,44 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
 
 // drainMargin is how long a leaving member may take beyond its drain time.
 const drainMargin = 5 * time.Second
 
+// The kinds of units that status and orders ask.
+const (
+	kindConfig   kind[*configTree]         = "config"
+	kindGroup    kind[*registry.Group]     = "group"
+	kindGroups   kind[*registry.Groups]    = "groups"
+	kindService  kind[*registry.Registrar] = "service"
+	kindElection kind[*election.Candidate] = "election"
+	kindExec     kind[*program.Program]    = "exec"
+)
+
 // unitSpecs makes the units that the settings want.
 func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	var specs []unitSpec
 	for _, x := range c.Configs {
-		specs = append(specs, unitSpec{kind: "config", name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindConfig), name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
 	}
 	for _, x := range c.Groups {
-		specs = append(specs, unitSpec{kind: "group", name: x.Name, key: x, make: func(any) unitParts { return a.groupUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindGroup), name: x.Name, key: x, make: func(any) unitParts { return a.groupUnit(x) }})
 	}
 	for _, x := range c.GroupSets {
-		specs = append(specs, unitSpec{kind: "groups", name: x.Name, key: x, make: func(any) unitParts { return a.groupsUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindGroups), name: x.Name, key: x, make: func(any) unitParts { return a.groupsUnit(x) }})
 	}
 	for _, x := range c.Services {
-		specs = append(specs, unitSpec{kind: "service", name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})
+		specs = append(specs, unitSpec{kind: string(kindService), name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})
 	}
 	for _, x := range c.Elections {
 		k := electionKey{x, c.ID, observes(c.Hooks, bundles, x.Name)}
-		specs = append(specs, unitSpec{kind: "election", name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
+		specs = append(specs, unitSpec{kind: string(kindElection), name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
 	}
 	for _, b := range c.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {
@@ -37,7 +51,7 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 		}
 	}
 	for _, x := range c.Execs {
-		specs = append(specs, unitSpec{kind: "exec", name: x.Name, key: execKey(x), make: func(any) unitParts { return a.execUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: execKey(x), make: func(any) unitParts { return a.execUnit(x) }})
 	}
 	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: a.leftoverUnit})
 	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
@@ -48,6 +62,16 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 // sameUnit compares the configurations of two units. Functions and loggers
 // are put in by us alone, so that plain values decide.
 func sameUnit(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+// Parse returns the bundles of the settings, those that cannot be parsed with their error.
+func (c *Config) Parse() []*apply.Bundle {
+	declared := c.Sources()
+	list := make([]*apply.Bundle, len(c.Bundles))
+	for i := range c.Bundles {
+		list[i] = apply.Parse(c.Bundles[i], declared)
+	}
+	return list
+}
 
 // Sources lists the sources of the settings.
 func (c *Config) Sources() []view.Source {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -29,7 +29,7 @@ func (m *subscription) report(version int64, state string, err error) {
 func (m *subscription) announce() {
 	state, err := m.last.state, m.last.err
 	if reason, _ := m.agent.hostMaint.Reason(); reason != "" {
-		state, err = config.StateMaintenance, errors.New(reason)
+		state, err = fleet.StateMaintenance, errors.New(reason)
 	}
 	m.subscriber.Report(m.last.version, state, err)
 }
@@ -41,7 +41,7 @@ func (m *subscription) announceMaintenance(ctx context.Context, s *session.Sessi
 		_, changed := m.agent.hostMaint.Reason()
 		m.mu.Lock()
 		if m.last.state == "" {
-			m.last.state = config.StateOK
+			m.last.state = fleet.StateOK
 		}
 		m.announce()
 		m.mu.Unlock()

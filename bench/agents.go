@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -211,8 +212,8 @@ func (e *env) agentCrew(ctx context.Context, root string, n int) (*crew, error) 
 		_, err = files.all(ctx, time.Now())
 	}
 	for err == nil {
-		var there []config.Subscription
-		if there, err = config.Subscribers(ctx, e.writer, root); len(there) == n {
+		var there []fleet.Subscription
+		if there, err = fleet.Subscribers(ctx, e.writer, root); len(there) == n {
 			return c, nil
 		}
 		if err == nil {
@@ -298,18 +299,18 @@ func (e *env) newTree(ctx context.Context) (*tree, error) {
 	for i := range agentKeys {
 		t.keys[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%010d", i)
 	}
-	_, err = config.Publish(ctx, t.s, t.config())
+	_, err = fleet.Publish(ctx, t.s, t.config())
 	return t, err
 }
 
-func (t *tree) config() config.PublishConfig {
-	return config.PublishConfig{Path: t.root, Layout: config.LayoutVersioned, Keys: t.keys, Author: "bench", Host: "bench"}
+func (t *tree) config() fleet.PublishConfig {
+	return fleet.PublishConfig{Path: t.root, Layout: config.LayoutVersioned, Keys: t.keys, Author: "bench", Host: "bench"}
 }
 
 // prepare writes a version in which the first key has another value.
-func (t *tree) prepare(ctx context.Context, value string) (config.Result, error) {
+func (t *tree) prepare(ctx context.Context, value string) (fleet.Result, error) {
 	t.keys["key-00000"] = []byte(value)
-	return config.Prepare(ctx, t.s, t.config())
+	return fleet.Prepare(ctx, t.s, t.config())
 }
 
 // publish puts a version into use, and returns the time at which the request was
@@ -319,12 +320,12 @@ func (t *tree) publish(ctx context.Context, value string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, st, err := config.ReadReady(ctx, t.s, t.root)
+	_, st, err := trees.ReadReady(ctx, t.s, t.root)
 	if err != nil {
 		return time.Time{}, err
 	}
-	ready := config.Ready{Version: r.Version, Digest: r.Digest, Previous: r.Previous, Delta: r.Delta}
+	ready := trees.Ready{Version: r.Version, Digest: r.Digest, Previous: r.Previous, Delta: r.Delta}
 	began := time.Now()
-	_, err = t.s.Set(ctx, config.ReadyPath(t.root), ready.Encode(), st.Version)
+	_, err = t.s.Set(ctx, trees.ReadyPath(t.root), ready.Encode(), st.Version)
 	return began, err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -116,14 +117,14 @@ func (f *played) paths(of func(id string) string) []string {
 }
 
 func (f *played) record(id string) string {
-	return config.RolloutsPath(f.root) + "/" + f.name + "/hosts/" + config.Shard(id) + "/" + id
+	return trees.RolloutsPath(f.root) + "/" + f.name + "/hosts/" + fleet.Shard(id) + "/" + id
 }
 
 func (f *played) subscribe(ctx context.Context, n int) error {
 	for i := range n {
 		f.ids = append(f.ids, fmt.Sprintf("host-%05d", i))
 	}
-	paths := f.paths(func(id string) string { return config.SubscriptionPath(f.root, id) })
+	paths := f.paths(func(id string) string { return fleet.SubscriptionPath(f.root, id) })
 	return f.e.seed(ctx, paths, []byte(`{"version":1,"state":"ok"}`))
 }
 
@@ -296,10 +297,10 @@ func Coordinate(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	defer func() { _ = s.Close() }()
-	if _, _, err := s.Create(ctx, config.SubscriptionPath(root, id), []byte(`{"version":1,"state":"ok"}`), session.Ephemeral); err != nil {
+	if _, _, err := s.Create(ctx, fleet.SubscriptionPath(root, id), []byte(`{"version":1,"state":"ok"}`), session.Ephemeral); err != nil {
 		return true, err
 	}
-	ready, st, err := config.ReadReady(ctx, s, root)
+	ready, st, err := trees.ReadReady(ctx, s, root)
 	if err != nil {
 		return true, err
 	}

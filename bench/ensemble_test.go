@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -180,11 +180,11 @@ func (r *ensembleRun) reported(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	for deadline := time.Now().Add(limit); ; {
-		ready, _, err := config.ReadReady(ctx, r.e.writer, r.tree.root)
+		ready, _, err := trees.ReadReady(ctx, r.e.writer, r.tree.root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		there, err := config.Subscribers(ctx, r.e.writer, r.tree.root)
+		there, err := fleet.Subscribers(ctx, r.e.writer, r.tree.root)
 		if err != nil {
 			t.Fatal(err)
 		}

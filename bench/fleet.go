@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -47,7 +48,7 @@ func (e *env) smallTree(ctx context.Context) (*tree, error) {
 	for i := range fleetKeys {
 		t.keys[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%d", i)
 	}
-	_, err = config.Publish(ctx, e.writer, t.config())
+	_, err = fleet.Publish(ctx, e.writer, t.config())
 	return t, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -84,7 +85,7 @@ func versioned(ctx context.Context, e *env) error {
 		all[fmt.Sprintf("key-%05d", i)] = fmt.Appendf(nil, "value-%010d", i)
 	}
 	publish := func() error {
-		_, failed := config.Publish(ctx, e.writer, config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: all, Author: "bench", Host: "bench"})
+		_, failed := fleet.Publish(ctx, e.writer, fleet.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: all, Author: "bench", Host: "bench"})
 		return failed
 	}
 	if err = publish(); err != nil {

@@ -30,19 +30,9 @@ type Change struct {
 
 // Diff returns the differences between two trees, sorted by key. A nil tree has
 // no keys.
-func Diff(from, to *view.Tree) []Change { return changes(keysIn(from), keysIn(to)) }
-
-func keysIn(t *view.Tree) *view.Keys {
-	if t == nil {
-		return nil
-	}
-	return t.Keys()
-}
-
-// changes lists what differs.
-func changes(from, to *view.Keys) []Change {
+func Diff(from, to *view.Tree) []Change {
 	list := []Change{}
-	from.Diff(to, func(path string, old, now *view.Key) {
+	keysIn(from).Diff(keysIn(to), func(path string, old, now *view.Key) {
 		switch {
 		case old == nil:
 			list = append(list, Change{Key: path, Kind: Added, New: now.Value})
@@ -53,6 +43,13 @@ func changes(from, to *view.Keys) []Change {
 		}
 	})
 	return list
+}
+
+func keysIn(t *view.Tree) *view.Keys {
+	if t == nil {
+		return nil
+	}
+	return t.Keys()
 }
 
 // Unified returns the change as a unified diff whose sides are named

@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // odd reports file names that editors and version control leave behind. Publishing
@@ -57,7 +59,7 @@ func readDir(name string, step func(name string)) (map[string][]byte, error) {
 	defer func() { _ = root.Close() }()
 	r := &dirReader{root: root, keys: map[string][]byte{}, step: step}
 	r.read(start)
-	if err := all(r.errs); err != nil {
+	if err := trees.AllErrors(r.errs); err != nil {
 		return nil, fmt.Errorf("read config from %s: %w", name, err)
 	}
 	return r.keys, nil
@@ -149,7 +151,7 @@ func (r *dirReader) readFile(name string, info fs.FileInfo) {
 		r.fail(name, err)
 		return
 	}
-	if info.Size() > maxForcedValue {
+	if info.Size() > trees.MaxForcedValue {
 		r.fail(name, fmt.Errorf("has %d bytes, at most %d are allowed: %w", info.Size(), MaxValue, ErrBounds))
 		return
 	}
@@ -166,12 +168,12 @@ func (r *dirReader) readFile(name string, info fs.FileInfo) {
 		return
 	}
 	// The file may grow while it is read.
-	data, err := io.ReadAll(io.LimitReader(f, maxForcedValue+1))
+	data, err := io.ReadAll(io.LimitReader(f, trees.MaxForcedValue+1))
 	switch {
 	case err != nil:
 		r.fail(name, err)
-	case len(data) > maxForcedValue:
-		r.fail(name, fmt.Errorf("has more than %d bytes: %w", maxForcedValue, ErrBounds))
+	case len(data) > trees.MaxForcedValue:
+		r.fail(name, fmt.Errorf("has more than %d bytes: %w", trees.MaxForcedValue, ErrBounds))
 	default:
 		r.keys[name] = data
 	}

@@ -17,8 +17,8 @@ func files(t *testing.T, names ...string) string {
 	dir := t.TempDir()
 	for _, name := range names {
 		p := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(p), 0o755))
-		must(t, os.WriteFile(p, []byte("x"), 0o600))
+		check(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		check(t, os.WriteFile(p, []byte("x"), 0o600))
 	}
 	return dir
 }
@@ -67,7 +67,7 @@ func TestReadDir_ChangesUnderway(t *testing.T) {
 			dir := files(t, "a", "d/b")
 			keys, err := readDir(dir, func(at string) {
 				if at == "d/b" {
-					must(t, c.change(filepath.Join(dir, at)))
+					check(t, c.change(filepath.Join(dir, at)))
 				}
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) || keys != nil {
@@ -88,7 +88,7 @@ func TestReadDir_ChangesUnderway(t *testing.T) {
 			dir := files(t, "a", "d/b")
 			keys, err := readDir(dir, func(at string) {
 				if at == "d" {
-					must(t, c.change(filepath.Join(dir, at)))
+					check(t, c.change(filepath.Join(dir, at)))
 				}
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) || keys != nil {
@@ -139,10 +139,10 @@ func tarOf(t *testing.T, names ...string) io.Reader {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, name := range names {
-		must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 1, Typeflag: tar.TypeReg}))
+		check(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 1, Typeflag: tar.TypeReg}))
 		_, err := w.Write([]byte("x"))
-		must(t, err)
+		check(t, err)
 	}
-	must(t, w.Close())
+	check(t, w.Close())
 	return &b
 }

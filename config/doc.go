@@ -1,4 +1,5 @@
-// Package config follows and publishes configuration trees in ZooKeeper.
+// Package config follows and reads configuration trees in ZooKeeper. Package fleet
+// publishes them.
 //
 // A config is a tree of keys under a root znode; a key is a path relative to
 // the root. There are three layouts:
@@ -12,17 +13,19 @@
 //
 //   - plain: there is no ready rule. For trees that other tools write.
 //
-//     <root>/ready                      flat: empty; versioned: JSON, see [Ready]
-//     <root>/versions/<S>               versioned: header and bucket digests
-//     <root>/objects/<2 hex>/<sha256>   versioned: buckets and values
-//     <root>/freeze                     no flip of ready while it exists
-//     <root>/rollouts/...               votes and rollouts
-//     <root>/rollouts/shards/<h>/<id>   ephemeral: what an agent uses, see [Subscriber]
-//     <root>-lock/...                   the publishers' lock
+// # Znodes
 //
-// A program follows a config with [Follow] and writes one with a [Publisher]. Both
-// continue across the sessions of a [session.Manager]. Programs that manage their
-// own sessions use the lower-level [Watcher] and [Publish].
+// A tree has these znodes:
+//
+//	<root>/ready                      flat: empty; versioned: JSON that names the version in use
+//	<root>/versions/<S>               versioned: header and bucket digests
+//	<root>/objects/<2 hex>/<sha256>   versioned: buckets and values
+//	<root>/freeze                     no flip of ready while it exists
+//	<root>/rollouts/...               see package fleet
+//	<root>-lock/...                   the publishers' lock
+//
+// A program follows a config with [Follow], which continues across the sessions of a
+// [session.Manager]. A program that manages its own sessions uses a [Watcher].
 //
 // # Guarantees
 //
@@ -33,12 +36,5 @@
 // [Watcher.Status] says what the Watcher waits for. It never passes on an unchanged
 // tree twice.
 //
-// A publisher never leaves a mix of two trees in use. It changes everything in one
-// transaction, or removes ready until the last key is written, or writes a version
-// that stays invisible until ready names it.
-//
-// # Not here
-//
-// Package fleet builds votes and rollouts on [Prepare]. The ready rule gives no
-// consistency when a writer ignores it.
+// The ready rule gives no consistency when a writer ignores it.
 package config

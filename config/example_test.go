@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -22,7 +23,7 @@ func Example() {
 	defer s.Close()
 
 	publish := func(timeout string) {
-		_, err := config.Publish(ctx, s, config.PublishConfig{
+		_, err := fleet.Publish(ctx, s, fleet.PublishConfig{
 			Path:    "/config/web",
 			Keys:    map[string][]byte{"timeout": []byte(timeout), "backends/a": []byte("10.0.0.1")},
 			Message: "a timeout of " + timeout,
@@ -68,7 +69,7 @@ func ExampleFollow() {
 	ended := make(chan error, 1)
 	go func() { ended <- sessions.Run(ctx) }()
 
-	site := config.NewPublisher(sessions, config.PublisherConfig{Path: "/config/site", Author: "me"})
+	site := fleet.NewPublisher(sessions, fleet.PublisherConfig{Path: "/config/site", Author: "me"})
 	if _, err = site.Publish(ctx, map[string][]byte{"color": []byte("blue"), "motto": []byte("hello")}, "first"); err != nil {
 		panic(err)
 	}
@@ -95,38 +96,6 @@ func ExampleFollow() {
 	// <nil> <nil>
 }
 
-// A publisher goes back as it goes forward: by a new version.
-func ExamplePublisher_Rollback() {
-	server := memzk.New(memzk.Options{})
-	defer server.Close()
-	ctx := context.Background()
-	s, err := session.Dial(ctx, session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
-	if err != nil {
-		panic(err)
-	}
-	defer s.Close()
-	site := config.NewPublisher(config.In(s), config.PublisherConfig{Path: "/config/site", Author: "me"})
-	for _, color := range []string{"blue", "green"} {
-		if _, err = site.Publish(ctx, map[string][]byte{"color": []byte(color)}, "it is "+color); err != nil {
-			panic(err)
-		}
-	}
-	if _, err = site.Rollback(ctx, 0, "it was not the color"); err != nil {
-		panic(err)
-	}
-	versions, err := config.History(ctx, s, "/config/site")
-	if err != nil {
-		panic(err)
-	}
-	for _, v := range versions {
-		fmt.Printf("version %d, active %t, rollback of %d: %s\n", v.Number, v.Active, v.RollbackOf, v.Message)
-	}
-	// Output:
-	// version 3, active true, rollback of 1: it was not the color
-	// version 2, active false, rollback of 0: it is green
-	// version 1, active false, rollback of 0: it is blue
-}
-
 // One key is read from whatever layout the tree has.
 func ExampleLookup() {
 	server := memzk.New(memzk.Options{})
@@ -137,7 +106,7 @@ func ExampleLookup() {
 		panic(err)
 	}
 	defer s.Close()
-	_, err = config.Publish(ctx, s, config.PublishConfig{Path: "/names", Keys: map[string][]byte{"db/primary": []byte("10.0.0.7:5432")}})
+	_, err = fleet.Publish(ctx, s, fleet.PublishConfig{Path: "/names", Keys: map[string][]byte{"db/primary": []byte("10.0.0.7:5432")}})
 	if err != nil {
 		panic(err)
 	}

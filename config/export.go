@@ -9,8 +9,7 @@ import (
 	"path"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
-
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -41,7 +40,7 @@ func WriteTar(w io.Writer, t *view.Tree) error {
 // errors at once.
 func ReadTar(r io.Reader) (map[string][]byte, error) {
 	keys := map[string][]byte{}
-	var errs *multierror.Error
+	var errs []error
 	total := int64(0)
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()
@@ -56,7 +55,7 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 			continue
 		}
 		if bad := checkTarFile(h, name, keys); bad != nil {
-			errs = multierror.Append(errs, bad)
+			errs = append(errs, bad)
 			continue
 		}
 		if total += h.Size; total > maxImport || len(keys) == MaxKeys {
@@ -68,7 +67,7 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 		}
 		keys[name] = data
 	}
-	if err := all(errs); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
 	return keys, nil
@@ -88,8 +87,8 @@ func checkTarFile(h *tar.Header, name string, keys map[string][]byte) error {
 	if _, ok := keys[name]; ok {
 		return fmt.Errorf("%s: appears twice", name)
 	}
-	if h.Size > maxForcedValue {
-		return fmt.Errorf("%s: has %d bytes, at most %d are allowed: %w", name, h.Size, int64(maxForcedValue), ErrBounds)
+	if h.Size > trees.MaxForcedValue {
+		return fmt.Errorf("%s: has %d bytes, at most %d are allowed: %w", name, h.Size, int64(trees.MaxForcedValue), ErrBounds)
 	}
 	return nil
 }

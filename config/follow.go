@@ -34,7 +34,7 @@ func (o oneSession) Session(ctx context.Context) (*session.Session, error) {
 
 // Follow calls use with the current tree of a config and then after every completed
 // change. It continues across sessions. Calls do not overlap: a slow call delays
-// the next one, which then gets the newest tree. Follow skips a tree that equals
+// the next one, which then gets the latest tree. Follow skips a tree that equals
 // the last one, even in a new session. It never changes a tree that it has passed
 // on.
 //

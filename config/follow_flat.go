@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -38,7 +39,9 @@ import (
 // Not guaranteed: if a writer changes keys while ready exists, the reader passes
 // them on one by one. A server sends no event to a reader that has no right to read
 // the znode. Such a reader notices a change of ready or a key only by its periodic
-// check, every 30 to 60 seconds. Until then its tree may be a mix.
+// check, every 30 to 60 seconds. Until then its tree may be a mix. A tree that loses
+// znodes is passed on only after another look at ready: so a conversion to a versioned
+// tree, which deletes the flat keys, leaves such a reader its last tree.
 
 // flat follows a flat tree in one session.
 type flat struct {
@@ -84,6 +87,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 	f.ready = st
 	look := time.NewTimer(session.RecheckAfter())
 	defer look.Stop()
+	had := 0 // znodes of the last read
 	for {
 		snap, changed, err := f.m.Refresh(ctx)
 		if err != nil {
@@ -92,6 +96,17 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		for _, rel := range changed {
 			f.touched[rel] = struct{}{}
 		}
+		if snap.Len() < had { // no writer deletes keys while ready exists
+			now, _, err := f.s.Exists(ctx, f.w.readyPath())
+			if err != nil {
+				return fmt.Errorf("read ready: %w", err)
+			}
+			if now.Mzxid != st.Mzxid {
+				f.w.torn()
+				return nil
+			}
+		}
+		had = snap.Len()
 		if mirror.Fired(watch) || f.s.Connection() != conn {
 			f.w.torn()
 			return nil
@@ -133,7 +148,7 @@ func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.
 		}
 		return false, err
 	}
-	_, versioned, _ := ParseReady(data)
+	_, versioned, _ := trees.ParseReady(data)
 	switch {
 	case !versioned:
 		return now.Mzxid == st.Mzxid, nil // otherwise ready has changed in between
@@ -172,7 +187,7 @@ func waitFor(snap *mirror.Snapshot) string {
 // unreadable returns an error for the parts of a copy that cannot be read, or nil.
 func (w *Watcher) unreadable(snap *mirror.Snapshot) error {
 	if snap.TooLarge {
-		return tooLarge(snap.Bytes, snap.Len(), "znodes", w.cfg.maxBytes())
+		return trees.TooLarge(snap.Bytes, snap.Len(), "znodes", w.cfg.maxBytes())
 	}
 	errs := snap.Errors()
 	if len(errs) == 0 {

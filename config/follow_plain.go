@@ -30,6 +30,9 @@ func (w *Watcher) followPlain(ctx context.Context, s *session.Session) error {
 			w.wait(waitFor(snap))
 		case !snap.Exists():
 			// The last tree stays: a missing root is not an empty tree.
+			if w.had() {
+				w.setErr(fmt.Errorf("%s does not exist any more: %w; the last tree stays in use", w.cfg.Path, ErrGone))
+			}
 			w.wait("for " + w.cfg.Path + ", which does not exist")
 		default:
 			w.pass(view.NewTree(view.Tree{

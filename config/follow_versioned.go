@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -71,7 +72,7 @@ func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
 // use loads the version that ready names and passes it on. The first result is true
 // when the caller should retry without waiting for an event.
 func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64) (bool, error) {
-	r, versioned, err := ParseReady(data)
+	r, versioned, err := trees.ParseReady(data)
 	if !versioned {
 		if w.auto() {
 			return false, errLayout
@@ -85,7 +86,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 	}
 	c, err := w.version(ctx, s, r.Version, r.Digest, r.Delta)
 	if err != nil {
-		if errors.Is(err, errGone) {
+		if errors.Is(err, trees.ErrGone) {
 			w.torn()
 		}
 		if errors.Is(err, ErrBounds) {
@@ -97,7 +98,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 	}
 	w.hosts.Store(int64(r.Hosts))
 	w.inUse.Store(c)
-	w.pass(c.tree(w.cfg.Name, w.cfg.Path, r, last))
+	w.pass(c.Tree(w.cfg.Name, w.cfg.Path, r, last))
 	return false, nil
 }
 
@@ -105,64 +106,64 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 // parts that differ from the one in use. So a fleet that votes on a version reads
 // only its changes. It may be called at any time.
 func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) (*view.Tree, error) {
-	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
+	c, err := trees.Load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
 	}
 	w.ahead.Store(c)
-	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
+	return c.Tree(w.cfg.Name, w.cfg.Path, trees.Ready{Previous: c.Parent}, 0), nil
 }
 
 // ReadProposed is like [Watcher.ReadVersion] when the caller knows the digest of
 // the version, and perhaps its difference to the one in use. It costs no request if
 // the digest is in memory or the difference applies.
-func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*view.Tree, error) {
+func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64, sum string, d *trees.Delta) (*view.Tree, error) {
 	c, err := w.version(ctx, s, n, sum, d)
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
 	}
 	w.ahead.Store(c)
-	return c.tree(w.cfg.Name, w.cfg.Path, Ready{Previous: c.Parent}, 0), nil
+	return c.Tree(w.cfg.Name, w.cfg.Path, trees.Ready{Previous: c.Parent}, 0), nil
 }
 
 // version returns the version with the digest. It looks in memory, then applies the
 // difference to a version in memory, then reads from ZooKeeper.
-func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum string, d *Delta) (*content, error) {
-	want, err := parseDigest(sum)
+func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum string, d *trees.Delta) (*trees.Content, error) {
+	want, err := trees.ParseDigest(sum)
 	if err != nil {
 		return nil, err
 	}
 	for _, have := range w.held() {
-		if have.sum == want {
-			c := &content{manifest: have.manifest, lists: have.lists, keys: have.keys}
-			c.number = n
+		if have.Sum == want {
+			c := &trees.Content{Manifest: have.Manifest, Lists: have.Lists, Keys: have.Keys}
+			c.Number = n
 			return c, nil
 		}
 	}
 	for _, have := range w.held() {
-		if d == nil || w.cfg.NoDelta || d.From != have.sum.String() {
+		if d == nil || w.cfg.NoDelta || d.From != have.Sum.String() {
 			continue
 		}
-		c, err := have.apply(d, n, want)
+		c, err := have.Apply(d, n, want)
 		if err == nil {
-			return c, withinLimit(c.number, c.Count, c.Size, w.cfg.maxBytes())
+			return c, trees.WithinLimit(c.Number, c.Count, c.Size, w.cfg.maxBytes())
 		}
 		w.cfg.Metrics.badDelta(w.cfg.Name)
 		if w.badDelta.Swap(n) != n {
 			w.log.Warn("difference not used, the version is read", "path", w.cfg.Path, "version", n, "err", err)
 		}
 	}
-	c, err := load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
-	if err == nil && c.sum != want {
-		err = fmt.Errorf("version %d is %s, %s is wanted: %w", n, c.sum, want, ErrDigest)
+	c, err := trees.Load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
+	if err == nil && c.Sum != want {
+		err = fmt.Errorf("version %d is %s, %s is wanted: %w", n, c.Sum, want, ErrDigest)
 	}
 	return c, err
 }
 
 // held returns the versions in memory.
-func (w *Watcher) held() []*content {
-	var list []*content
-	for _, c := range []*content{w.inUse.Load(), w.ahead.Load()} {
+func (w *Watcher) held() []*trees.Content {
+	var list []*trees.Content
+	for _, c := range []*trees.Content{w.inUse.Load(), w.ahead.Load()} {
 		if c != nil {
 			list = append(list, c)
 		}
@@ -172,8 +173,8 @@ func (w *Watcher) held() []*content {
 
 // nearest returns the base for loading a version: the version itself if it is in
 // memory, else the one in use.
-func (w *Watcher) nearest(version int64) *content {
-	if c := w.ahead.Load(); c != nil && c.number == version {
+func (w *Watcher) nearest(version int64) *trees.Content {
+	if c := w.ahead.Load(); c != nil && c.Number == version {
 		return c
 	}
 	return w.inUse.Load()

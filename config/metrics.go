@@ -27,7 +27,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		generation: gauge("generation", "Generation of the tree that ready names: a version, or the czxid of ready. A host may still use another one."),
 		changed:    gauge("generation_timestamp_seconds", "When the tree that ready names was read."),
 		keys:       gauge("keys", "Keys of the tree in use."),
-		failed:     gauge("failed", "1 while the newest state of the tree cannot be used."),
+		failed:     gauge("failed", "1 while the latest state of the tree cannot be used."),
 		torn: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "zkagent_tree_torn_reads_total",
 			Help: "Readings that were thrown away because the tree changed meanwhile.",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -26,13 +27,13 @@ type Origin struct {
 // It reads the kept versions once, and only those of their buckets that hold the
 // keys and differ from the next version. It reads no values.
 func Origins(ctx context.Context, s *session.Session, root string, n int64, keys []string) (map[string]Origin, error) {
-	manifests, err := readManifests(ctx, s, root)
+	manifests, err := trees.ReadManifests(ctx, s, root)
 	if err != nil {
 		return nil, err
 	}
 	line := lineage(manifests, n)
 	if len(line) == 0 {
-		return nil, noVersionError(n)
+		return nil, trees.NoVersionError(n)
 	}
 	buckets, err := readBucketsOf(ctx, s, root, line, keys)
 	if err != nil {
@@ -40,17 +41,17 @@ func Origins(ctx context.Context, s *session.Session, root string, n int64, keys
 	}
 	origins := make(map[string]Origin, len(keys))
 	for _, key := range keys {
-		o := Origin{Before: line[len(line)-1].number}
+		o := Origin{Before: line[len(line)-1].Number}
 		for i := range len(line) - 1 {
 			if buckets.find(line[i], key) != buckets.find(line[i+1], key) {
-				o = Origin{Version: line[i].describe()}
+				o = Origin{Version: describe(line[i])}
 				break
 			}
 		}
 		if last := line[len(line)-1]; o.Before > 0 && last.Parent == 0 { // It is the first of the tree.
 			o = Origin{}
-			if buckets.find(last, key) != (digest{}) {
-				o.Version = last.describe()
+			if buckets.find(last, key) != (trees.Digest{}) {
+				o.Version = describe(last)
 			}
 		}
 		origins[key] = o
@@ -60,10 +61,10 @@ func Origins(ctx context.Context, s *session.Session, root string, n int64, keys
 
 // lineage returns version n and the versions that were in use before it, newest
 // first.
-func lineage(manifests []*manifest, n int64) []*manifest {
-	var line []*manifest
+func lineage(manifests []*trees.Manifest, n int64) []*trees.Manifest {
+	var line []*trees.Manifest
 	for {
-		i, ok := slices.BinarySearchFunc(manifests, n, func(m *manifest, n int64) int { return cmp.Compare(m.number, n) })
+		i, ok := slices.BinarySearchFunc(manifests, n, func(m *trees.Manifest, n int64) int { return cmp.Compare(m.Number, n) })
 		if !ok {
 			return line
 		}
@@ -76,30 +77,30 @@ func lineage(manifests []*manifest, n int64) []*manifest {
 }
 
 // bucketLists are the lists of buckets, by digest of the object.
-type bucketLists map[digest][]entry
+type bucketLists map[trees.Digest][]trees.Entry
 
 // readBucketsOf reads the buckets of the keys in all versions.
-func readBucketsOf(ctx context.Context, s *session.Session, root string, line []*manifest, keys []string) (bucketLists, error) {
+func readBucketsOf(ctx context.Context, s *session.Session, root string, line []*trees.Manifest, keys []string) (bucketLists, error) {
 	type at struct{ n, bits int }
-	wanted := map[digest]at{}
-	var sums []digest
+	wanted := map[trees.Digest]at{}
+	var sums []trees.Digest
 	for _, m := range line {
 		for _, key := range keys {
-			n := bucketOf(key, m.Bits)
-			if _, ok := wanted[m.buckets[n]]; !ok {
-				wanted[m.buckets[n]] = at{n, m.Bits}
-				sums = append(sums, m.buckets[n])
+			n := trees.BucketOf(key, m.Bits)
+			if _, ok := wanted[m.Buckets[n]]; !ok {
+				wanted[m.Buckets[n]] = at{n, m.Bits}
+				sums = append(sums, m.Buckets[n])
 			}
 		}
 	}
 	lists := bucketLists{}
-	for chunk := range slices.Chunk(sums, readBuckets) {
-		objects, err := readObjectsOf(ctx, s, root, chunk)
+	for chunk := range slices.Chunk(sums, trees.ReadBuckets) {
+		objects, err := trees.ReadObjectsOf(ctx, s, root, chunk)
 		if err != nil {
 			return nil, err
 		}
 		for _, sum := range chunk {
-			if lists[sum], err = decodeBucket(objects[sum], wanted[sum].n, wanted[sum].bits); err != nil {
+			if lists[sum], err = trees.DecodeBucket(objects[sum], wanted[sum].n, wanted[sum].bits); err != nil {
 				return nil, err
 			}
 		}
@@ -109,11 +110,11 @@ func readBucketsOf(ctx context.Context, s *session.Session, root string, line []
 
 // find returns the digest of a key's value in a version, or the zero value if the
 // key is missing.
-func (b bucketLists) find(m *manifest, key string) digest {
-	list := b[m.buckets[bucketOf(key, m.Bits)]]
-	i, ok := slices.BinarySearchFunc(list, key, func(e entry, k string) int { return strings.Compare(e.key, k) })
+func (b bucketLists) find(m *trees.Manifest, key string) trees.Digest {
+	list := b[m.Buckets[trees.BucketOf(key, m.Bits)]]
+	i, ok := slices.BinarySearchFunc(list, key, func(e trees.Entry, k string) int { return strings.Compare(e.Key, k) })
 	if !ok {
-		return digest{}
+		return trees.Digest{}
 	}
-	return list[i].sum
+	return list[i].Sum
 }

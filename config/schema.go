@@ -195,12 +195,3 @@ func typed(value []byte) any {
 	}
 	return v
 }
-
-// checkSchema validates the keys of a publish.
-func checkSchema(c *PublishConfig) error {
-	err := CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))
-	if err != nil {
-		return fmt.Errorf("config %s: %w", c.Path, err)
-	}
-	return nil
-}

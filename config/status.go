@@ -12,7 +12,7 @@ type Status struct {
 	Layout string `json:"layout"` // as found: flat, versioned or plain; empty until known
 	// Following says that a session is being used.
 	Following bool `json:"following"`
-	// Waiting says in words what the watcher waits for. It is empty when the newest
+	// Waiting says in words what the watcher waits for. It is empty when the latest
 	// state of the tree is in use.
 	Waiting string `json:"waiting,omitempty"`
 	// Since is when Waiting or the tree in use last changed.

@@ -1,14 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -26,14 +29,14 @@ type Watcher struct {
 	// Versions in memory, kept across sessions: digests name contents, so no
 	// content is read twice. inUse is the version that ready named last. ahead is
 	// the version that ReadVersion read last. nil: none.
-	inUse, ahead atomic.Pointer[content]
+	inUse, ahead atomic.Pointer[trees.Content]
 	hosts        atomic.Int64 // as ready says
 	badDelta     atomic.Int64 // the last version whose difference did not apply
 }
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
 func NewWatcher(cfg Config) *Watcher {
-	w := &Watcher{cfg: cfg, log: discard(cfg.Logger).With("component", "config", "tree", cfg.Name)}
+	w := &Watcher{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("component", "config", "tree", cfg.Name)}
 	w.board.edit(func(s *Status) {
 		s.Name, s.Path, s.Waiting, s.Since = cfg.Name, cfg.Path, "a session", time.Now()
 	})
@@ -53,7 +56,7 @@ var errLayout = errors.New("tree has another layout")
 var errSettings = errors.New("layout is unknown")
 
 // Run calls up with the current tree and then after every completed change. It
-// skips a tree that equals the last one, even from a former session. Run returns
+// skips a tree that equals the last one, even from a previous session. Run returns
 // nil when ctx ends, and the cause when the session ends. It reports problems that
 // a person can fix (a refused ACL, a wrong digest) in Status, and continues.
 func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
@@ -94,9 +97,9 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	switch w.cfg.Layout {
 	case LayoutPlain:
-		return w.followPlain(ctx, s)
+		return w.within(ctx, s, w.followPlain)
 	case LayoutFlat:
-		return w.followFlat(ctx, s)
+		return w.within(ctx, s, w.followFlat)
 	case LayoutVersioned:
 		return w.followVersioned(ctx, s)
 	case "", LayoutAuto:
@@ -107,7 +110,7 @@ func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 		if versioned {
 			return w.followVersioned(ctx, s)
 		}
-		return w.followFlat(ctx, s)
+		return w.within(ctx, s, w.followFlat)
 	}
 	return fmt.Errorf("config %s: %w: %q", w.cfg.Name, errSettings, w.cfg.Layout)
 }
@@ -121,7 +124,7 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 		data, _, err := s.Get(ctx, w.readyPath())
 		switch {
 		case err == nil:
-			r, versioned, bad := ParseReady(data)
+			r, versioned, bad := trees.ParseReady(data)
 			w.log.Debug("layout found", "versioned", versioned, "version", r.Version)
 			return versioned || bad != nil, nil // followVersioned reports the error
 		case errors.Is(err, session.ErrNoNode):
@@ -149,14 +152,80 @@ func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) 
 // was. A zero Stat means that ready was missing.
 func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.Watch, was session.Stat) error {
 	defer watch.Stop()
-	for {
-		if fired, err := watch.WaitFor(ctx, session.RecheckAfter()); fired || err != nil {
-			return err
+	next := session.RecheckAfter()
+	if was.Czxid == 0 && w.had() {
+		next = goneAfter
+	}
+	var version *session.Watch // of the version in use; nil: not armed
+	defer func() { version.Stop() }()
+	for late := false; ; late = true {
+		timer := time.NewTimer(next)
+		next = session.RecheckAfter()
+		var deleted <-chan struct{}
+		if version != nil {
+			deleted = version.C()
+		}
+		select {
+		case <-watch.C():
+			timer.Stop()
+			return nil
+		case <-deleted:
+			timer.Stop()
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-s.Done():
+			timer.Stop()
+			return context.Cause(s.Context())
 		}
 		if w.moved(ctx, s, was) {
 			return nil
 		}
+		if was.Czxid == 0 {
+			w.missing(ctx, s, late)
+		} else if c := w.inUse.Load(); c != nil && (version == nil || version.Fired()) {
+			version = w.checkVersion(ctx, s, c.Number)
+		}
 	}
+}
+
+// goneAfter is how long ready may be missing before the tree may count as deleted: tools
+// may delete ready and create it again.
+const goneAfter = 2 * time.Second
+
+// had reports whether the tree was in use, here or in an earlier process.
+func (w *Watcher) had() bool { return w.last != nil || w.cfg.Had }
+
+// missing sets the problem of a tree that was in use and has no ready. While a flat tree
+// is written in several steps it has keys and no ready; late says that this has taken
+// long.
+func (w *Watcher) missing(ctx context.Context, s *session.Session, late bool) {
+	if !w.had() {
+		return
+	}
+	names, _, err := s.Children(ctx, w.cfg.Path)
+	switch written := slices.ContainsFunc(names, func(n string) bool { return !trees.IsReserved(n) }); {
+	case err != nil && !errors.Is(err, session.ErrNoNode):
+	case !written:
+		w.setErr(fmt.Errorf("%s does not exist any more: %w; the last tree stays in use", w.readyPath(), ErrGone))
+	case late:
+		w.setErr(fmt.Errorf("%s does not exist, and there are keys: %w, or its writer died; the last tree stays in use", w.readyPath(), ErrGone))
+	}
+}
+
+// checkVersion notes whether the version that ready names exists, and returns a watch
+// for that to change.
+func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, n int64) *session.Watch {
+	_, ok, watch, err := s.ExistsW(ctx, trees.VersionPath(w.cfg.Path, n))
+	switch now := w.board.load().Err; {
+	case err != nil:
+	case !ok:
+		w.setErr(fmt.Errorf("version %d, which ready names, does not exist any more: %w; hosts that hold it keep it, others cannot read it", n, ErrGone))
+	case errors.Is(now, ErrGone):
+		w.setErr(nil)
+	}
+	return watch
 }
 
 // moved reports whether ready differs from was.
@@ -205,8 +274,13 @@ func (w *Watcher) torn() {
 	w.board.edit(func(s *Status) { s.Torn++ })
 }
 
-// pass passes a good tree on, unless it equals the last one.
+// pass passes a good tree on, unless it equals the last one or has too many keys.
 func (w *Watcher) pass(t *view.Tree) {
+	if t.Len() > MaxKeys {
+		w.setErr(fmt.Errorf("the tree has %d keys, at most %d are allowed; the last good tree stays in use: %w", t.Len(), MaxKeys, ErrBounds))
+		w.wait("for a smaller tree")
+		return
+	}
 	w.setErr(nil)
 	if w.last != nil && w.last.Equal(t) {
 		w.board.wait("")
@@ -222,17 +296,30 @@ func (w *Watcher) pass(t *view.Tree) {
 	w.up(t)
 }
 
+// within calls follow again and again while the tree has too many znodes to be copied.
+// The last good tree stays in use. follow holds no copy meanwhile.
+func (w *Watcher) within(ctx context.Context, s *session.Session, follow func(context.Context, *session.Session) error) error {
+	for {
+		err := follow(ctx, s)
+		if !errors.Is(err, mirror.ErrTooMany) {
+			return err
+		}
+		w.setErr(fmt.Errorf("%w: %w; the last good tree stays in use", err, ErrBounds))
+		w.wait("for a smaller tree")
+		if err := s.Sleep(ctx, session.RecheckAfter()); err != nil {
+			return err
+		}
+	}
+}
+
 // options returns the mirror options for a flat or plain tree.
 func (w *Watcher) options() mirror.Options {
-	return mirror.Options{Skip: IsReserved, Quiet: isQuiet, Concurrency: w.cfg.concurrency, MaxBytes: w.cfg.maxBytes(), Logger: w.log}
+	return mirror.Options{Skip: trees.IsReserved, Quiet: isQuiet, Concurrency: w.cfg.Concurrency, MaxBytes: w.cfg.maxBytes(), MaxZnodes: 2 * MaxKeys, Logger: w.log}
 }
 
 // isQuiet reports whether a reserved key is safe to watch: many hosts write below
 // the other ones.
-func isQuiet(key string) bool { return key == elemReady || key == elemFreeze }
+func isQuiet(key string) bool { return key == trees.ElemReady || key == trees.ElemFreeze }
 
 // readyPath is the path of ready.
-func (w *Watcher) readyPath() string { return readyPath(w.cfg.Path) }
-
-// readyPath is the path of a tree's ready.
-func readyPath(root string) string { return session.JoinPath(root, elemReady) }
+func (w *Watcher) readyPath() string { return trees.ReadyPath(w.cfg.Path) }

@@ -71,8 +71,8 @@ func copySource(t *testing.T, root, version string) {
 		data := []byte(read(t, file))
 		path := filepath.Join("docs", file)
 		write(t, filepath.Join(tree, path), data, info.Mode())
-		if strings.HasPrefix(path, "grpcresolver/") {
-			continue // a module of its own
+		if strings.HasPrefix(path, "grpcresolver/") || strings.HasPrefix(path, "bench/") {
+			continue // modules beside this one
 		}
 		w, err := zipped.Create(name + "@v" + version + "/" + path)
 		if err == nil {

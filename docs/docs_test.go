@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest"
 )
 
 // limit bounds the commands of one page, which may wait for events.
@@ -22,22 +23,13 @@ const limit = 5 * time.Minute
 
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(withBinary(m)) }
-
-func withBinary(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "zkagent-docs")
-	if err != nil {
+func TestMain(m *testing.M) {
+	var err error
+	if binary, err = zktest.Zkagent(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "zkagent")
-	out, err := exec.Command("go", "build", "-o", binary, "../cmd/zkagent").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "build zkagent: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	os.Exit(m.Run())
 }
 
 // pages returns every page for people: the README and what is below docs.

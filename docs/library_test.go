@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // The complete programs of the pages are built in a module of their own and run,
 // and print what their last comment says.
 func TestLibraryPrograms(t *testing.T) {
+	testhelp.OnlyAll(t, "it links every program of the pages")
 	t.Parallel()
-	for page, least := range map[string]int{"library.md": 3, "tutorials.md": 1} {
+	for page, least := range map[string]int{"library.md": 4, "tutorials.md": 1} {
 		testPrograms(t, page, least)
 	}
 }

@@ -75,6 +75,9 @@ func (a *agentProcess) write(t *testing.T, name, content string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if filepath.Ext(name) == ".hcl" {
+		content = chrooted(content)
+	}
 	// Written beside and renamed, as editors do.
 	if err := os.WriteFile(path+".new", []byte(strings.ReplaceAll(content, "DIR/", a.dir+"/")), 0o644); err != nil {
 		t.Fatal(err)

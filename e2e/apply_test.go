@@ -20,17 +20,18 @@ import (
 // loses a request. Each reload is believed only when the master has new
 // workers (verify).
 func TestApply_NginxLosesNoRequest(t *testing.T) {
+	t.Parallel()
 	zk := zookeeper(t)
 	one, _ := backend(t, "one")
 	two, _ := backend(t, "two")
 	for i, s := range []string{portOf(one), portOf(two)} {
-		a := newAgent(t, fmt.Sprintf("service%d", i), serviceSettings(zk.Addr(), s))
+		a := newAgent(t, fmt.Sprintf("service%d", i), serviceSettings(zk, s))
 		a.start(t)
 	}
 	// Backends may be slow on a busy machine: that is no loss by a reload.
 	keys := map[string]string{"banner": "b0", "timeouts/connect": "60s", "timeouts/read": "60s"}
-	publish(t, zk.Addr(), "/config/shop", keys)
-	web, nginx := startWeb(t, zk.Addr())
+	publish(t, zk, "/config/shop", keys)
+	web, nginx := startWeb(t, zk)
 	nginx.start(t)
 	web.start(t)
 	// A worker of the time before the agent may take a few more connections.
@@ -43,7 +44,7 @@ func TestApply_NginxLosesNoRequest(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		banner := fmt.Sprintf("b%d", n)
 		keys["banner"] = banner
-		publish(t, zk.Addr(), "/config/shop", keys)
+		publish(t, zk, "/config/shop", keys)
 		eventually(t, "nginx to serve "+banner, func() bool {
 			data, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(data), banner) && nginx.banner() == banner
@@ -58,8 +59,7 @@ func TestApply_NginxLosesNoRequest(t *testing.T) {
 
 // banner is the header that the template sets.
 func (n *nginxProcess) banner() string {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://127.0.0.1:" + n.port + "/")
+	resp, err := oneRequest.Get("http://127.0.0.1:" + n.port + "/")
 	if err != nil {
 		return ""
 	}

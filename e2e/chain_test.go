@@ -13,15 +13,15 @@ import (
 func onlyFrom(t *testing.T, n *nginxProcess, names ...string) {
 	t.Helper()
 	slices.Sort(names)
-	eventually(t, "answers from "+strings.Join(names, ", ")+" only", func() bool {
-		return slices.Equal(slices.Sorted(maps.Keys(n.answering(60))), names)
-	})
+	are := func(count int) bool { return slices.Equal(slices.Sorted(maps.Keys(n.answering(count))), names) }
+	eventually(t, "answers from "+strings.Join(names, ", ")+" only", func() bool { return are(10) && are(60) })
 }
 
 // No member changes its state more than twice here: one that does so again and
 // again is kept as it was by the damping of flaps.
 func TestNginx_RequestsReachExactlyTheLiveMembers(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	t.Parallel()
+	zk := zookeeper(t)
 	publish(t, zk, "/config/shop", map[string]string{"banner": "one", "timeouts/read": "5s"})
 
 	one, setOne := backend(t, "one")
@@ -60,8 +60,9 @@ func TestNginx_RequestsReachExactlyTheLiveMembers(t *testing.T) {
 	onlyFrom(t, nginx, "three")
 }
 
-func TestNginx_WhatItRefusesIsNotLeftInPlace(t *testing.T) {
-	zk := zookeeper(t).Addr()
+func TestNginx_WhatItRefusesIsNotLeftInPlace(t *testing.T) { //nolint:tparallel // Its subtests build on each other.
+	t.Parallel()
+	zk := zookeeper(t)
 	publish(t, zk, "/config/shop", map[string]string{"timeouts/read": "5s"})
 	one, _ := backend(t, "one")
 	startAgent(t, "api-1", serviceSettings(zk, portOf(one)))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -72,8 +73,9 @@ func dnsRate(t *testing.T, addr string, names []string) float64 {
 // answered when it is in a rendered file. The test wants all answers; its figures
 // are in docs/performance.md.
 func TestDNS_Speed(t *testing.T) {
+	testhelp.OnlyAll(t, "it compares speeds")
 	zk := zookeeper(t)
-	s := dialZK(t, zk.Addr())
+	s := dialZK(t, zk)
 	var names []string
 	var hosts strings.Builder
 	for i := range 20 {
@@ -86,7 +88,7 @@ func TestDNS_Speed(t *testing.T) {
 	}
 	ip := dnsAddress()
 	a := startAgent(t, "host-1", `
-zookeeper { servers = ["`+zk.Addr()+`"] }
+zookeeper { servers = ["`+zk+`"] }
 groups "all" { path = "/services" }
 group "joins" { path = "/joins" }
 template "joins" {
@@ -117,6 +119,9 @@ dns { listen = "`+ip+`:53" }
 	t.Logf("join to answer %s, join to file %s: ratio %.2f", round(answer), round(rendered), float64(answer)/float64(rendered))
 }
 
+// pollPause is between two looks at a real process: so exact are the times of joins.
+const pollPause = 200 * time.Microsecond
+
 // joins returns the medians of the time until a join is answered, and until it is in
 // the file. One goroutine looks at each.
 func joins(t *testing.T, s *session.Session, a *agentProcess, addr string) (answer, rendered time.Duration) {
@@ -136,7 +141,7 @@ func joins(t *testing.T, s *session.Session, a *agentProcess, addr string) (answ
 		var inAnswer, inFile time.Duration
 		wg.Go(func() {
 			for dnsAnswers(conn, query, buf) < n && time.Since(began) < limit {
-				time.Sleep(200 * time.Microsecond)
+				time.Sleep(pollPause)
 			}
 			inAnswer = time.Since(began)
 		})
@@ -145,7 +150,7 @@ func joins(t *testing.T, s *session.Session, a *agentProcess, addr string) (answ
 				if data, _ := os.ReadFile(a.path("joins")); strings.Count(string(data), "10.1.0.") >= n {
 					break
 				}
-				time.Sleep(200 * time.Microsecond)
+				time.Sleep(pollPause)
 			}
 			inFile = time.Since(began)
 		})

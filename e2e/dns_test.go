@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -18,11 +19,13 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// dnsAddress is an address of the loopback that no other process of this kind
-// listens on, with the port that resolvers expect.
+var dnsAddresses atomic.Int64
+
+// dnsAddress is an address of the loopback that no other test listens on, with the
+// port that resolvers expect.
 func dnsAddress() string {
 	pid := os.Getpid()
-	return fmt.Sprintf("127.77.%d.%d", pid>>8&255, pid&255)
+	return fmt.Sprintf("127.%d.%d.%d", 77+dnsAddresses.Add(1), pid>>8&255, pid&255)
 }
 
 // putMember writes a member in the nerve format.
@@ -54,7 +57,8 @@ func answered(t *testing.T, want []string, command ...string) {
 // dig, Python's dnspython and the resolver of the C library read the answers;
 // they follow joins and leaves, and outlive an outage and a restart in it.
 func TestDNS(t *testing.T) {
-	zk := zookeeper(t)
+	t.Parallel()
+	zk := ownZooKeeper(t)
 	s := dialZK(t, zk.Addr())
 	putMember(t, s, "/services/api", "m1", "10.0.0.1", 8080, 3)
 	ip := dnsAddress()
@@ -120,8 +124,9 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 
 // Prometheus scrapes a member after its join, and no longer after its leave.
 func TestPrometheusDiscovery(t *testing.T) {
+	t.Parallel()
 	zk := zookeeper(t)
-	s := dialZK(t, zk.Addr())
+	s := dialZK(t, zk)
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = io.WriteString(w, "answer 42\n")
@@ -131,7 +136,7 @@ func TestPrometheusDiscovery(t *testing.T) {
 	putMember(t, s, "/services/web", "m1", "127.0.0.1", int(at.Port()), 1)
 	listen := "127.0.0.1:" + freePort(t)
 	a := startAgent(t, "host-1", `
-zookeeper { servers = ["`+zk.Addr()+`"] }
+zookeeper { servers = ["`+zk+`"] }
 groups "all" { path = "/services" }
 http { listen = "`+listen+`" }
 `)

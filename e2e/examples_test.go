@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -98,6 +99,7 @@ func (d *devProcess) ends(t *testing.T) int {
 }
 
 func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
 	d := startDev(t, []string{"TMPDIR=" + tmp}, "--exit-after", "1s")
 	if code := d.ends(t); code != 0 {
@@ -121,6 +123,7 @@ func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
 }
 
 func TestDev_ServesCommandsAndRendersEditedTemplates(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../examples/quickstart")); err != nil {
 		t.Fatal(err)
@@ -160,6 +163,8 @@ func TestDev_ServesCommandsAndRendersEditedTemplates(t *testing.T) {
 }
 
 func TestDev_GoesThroughChurnAndOutages(t *testing.T) {
+	testhelp.OnlyAll(t, "it waits for outages")
+	t.Parallel()
 	d := startDev(t, nil, "--stand-in", "--members", "web=3", "--churn", "2s", "../examples/quickstart")
 	d.says(t, "+  server") // a member has joined
 	d.says(t, "web-5 joined")
@@ -171,6 +176,7 @@ func TestDev_GoesThroughChurnAndOutages(t *testing.T) {
 }
 
 func TestDev_RefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"--members", "web"},
 		{"--members", "web=x"},
@@ -195,6 +201,7 @@ func TestDev_RefusesWhatItCannotDo(t *testing.T) {
 // zkagent dev changes nothing on the host: it leaves the file that the settings name, and
 // does not run the reload.
 func TestDev_WritesBelowItsOwnDirectory(t *testing.T) {
+	t.Parallel()
 	dir, settings := t.TempDir(), t.TempDir()
 	text := `
 zookeeper { servers = ["127.0.0.1:2181"] }
@@ -218,6 +225,7 @@ template "servers" {
 
 // What the README's first command does, but for the build.
 func TestDemo_ServesThroughNginxAndEnds(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	d := startTalking(t, "../scripts/demo", []string{"ZKAGENT=" + binary, "DEMO_SECONDS=5", "DEMO_PORT=" + port})
 	n := &nginxProcess{port: port}
@@ -237,6 +245,7 @@ func TestDemo_ServesThroughNginxAndEnds(t *testing.T) {
 }
 
 func TestExample_Nginx(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	openDirs(t, dir)
 	n := prepareNginx(t, dir)
@@ -260,6 +269,7 @@ func openDirs(t *testing.T, dir string) {
 }
 
 func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Fatalf("haproxy is not installed: %v; run scripts/setup-tests", err)
 	}
@@ -274,7 +284,7 @@ func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
 		_, err := front.get()
 		return err == nil || strings.Contains(err.Error(), "status")
 	})
-	zk := zktest.Start(t).Addr()
+	zk := zktest.Shared(t).Addr() // The example has no chroot.
 	one, _ := backend(t, "one")
 	two, _ := backend(t, "two")
 	startAgent(t, "one", haproxyService(zk, "one", portOf(one)))
@@ -323,7 +333,8 @@ service "web" {
 }
 
 func TestExample_CronLeaderRunsOnOneHost(t *testing.T) {
-	zk := zktest.Start(t).Addr()
+	t.Parallel()
+	zk := zktest.Shared(t).Addr() // The example has no chroot.
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	job := filepath.Join(dir, "job")
@@ -379,6 +390,7 @@ func hostOfRuns(t *testing.T, log string, n int, former string) string {
 
 // The page and the metrics of dev are there.
 func TestDev_ShowsThePage(t *testing.T) {
+	t.Parallel()
 	d := startDev(t, nil, "../examples/quickstart")
 	d.says(t, "page")
 	url := d.match(t, `page +(http://\S+)`)
@@ -428,6 +440,7 @@ template "web" {
 }
 
 func TestDev_SaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	site := t.TempDir()
 	if err := os.WriteFile(filepath.Join(site, "timeout"), []byte("30s"), 0o644); err != nil {
 		t.Fatal(err)
@@ -444,6 +457,7 @@ func TestDev_SaysWhatItWaitsFor(t *testing.T) {
 // TestDev_SaysHowToFillAGroup: settings whose group has no members name the flag that
 // simulates some, and with the flag the file is written.
 func TestDev_SaysHowToFillAGroup(t *testing.T) {
+	t.Parallel()
 	dir := bareSettings(t)
 	file, seed := filepath.Join(dir, "zkagent.hcl"), filepath.Join(dir, "seed", "config", "web")
 	text, err := os.ReadFile(file)
@@ -462,6 +476,7 @@ func TestDev_SaysHowToFillAGroup(t *testing.T) {
 
 // TestDev_Hosts: three hosts vote on a version, and use it one after the other.
 func TestDev_Hosts(t *testing.T) {
+	t.Parallel()
 	site := t.TempDir()
 	write := func(v string) {
 		if err := os.WriteFile(filepath.Join(site, "timeout"), []byte(v), 0o644); err != nil {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
@@ -67,7 +67,8 @@ var requestLine = regexp.MustCompile(`^zkagent_zk_request_duration_seconds_count
 // Three agents with different data, of which one refuses the version: the table of
 // the dry run, and then a rollout that ends as the table says.
 func TestPlanFleet(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	t.Parallel()
+	zk := zookeeper(t)
 	keys := map[string]string{"word": "one", "limit": "10", "limits/web-0": "99", "unused": "1"}
 	publish(t, zk, site, keys)
 	agents := map[string]*agentProcess{}
@@ -125,7 +126,7 @@ FILE  LINES  HOSTS  RELOAD  WHERE
 /web-1/limits  +1 -1  1  -  web-1
 /web-1/words  +1 -1  1  ["sh", "-c", "exit 0", "words"]  web-1
 web-2 refuses: words: check failed: sh: exit status 1: zone c takes no rude word
-error: 1 of 3 hosts refuse the version or do not answer`
+error: 1 of 3 hosts refused the version or did not answer`
 	if code != 70 || table != golden {
 		t.Errorf("exit %d, want 70 and\n%s\ngot\n%s", code, golden, out)
 	}
@@ -249,11 +250,12 @@ func (f *blamedFile) covers(t *testing.T, size int) {
 // The nginx of the examples answers who changed a timeout, why a server is in its
 // file, and why another one is not.
 func TestBlame_Nginx(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	t.Parallel()
+	zk := zookeeper(t)
 	s := dialZK(t, zk)
 	shop := func(read, author, why string) {
 		t.Helper()
-		if _, err := config.Publish(t.Context(), s, config.PublishConfig{
+		if _, err := fleet.Publish(t.Context(), s, fleet.PublishConfig{
 			Path: "/config/shop", Author: author, Message: why,
 			Keys: map[string][]byte{"timeouts/connect": []byte("2s"), "timeouts/read": []byte(read)},
 		}); err != nil {

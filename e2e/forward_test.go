@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -28,13 +29,15 @@ func documented(t *testing.T, before, agent string) string {
 
 // The resolvers of a host forward the domain to the agent with the settings of
 // docs/discovery.md, and see each change at once.
-func TestDNS_ResolversForward(t *testing.T) {
+func TestDNS_ResolversForward(t *testing.T) { //nolint:tparallel // Its subtests build on each other.
+	testhelp.OnlyAll(t, "three resolvers, and their caches")
+	t.Parallel()
 	zk := zookeeper(t)
-	s := dialZK(t, zk.Addr())
+	s := dialZK(t, zk)
 	putMember(t, s, "/services/api", "m1", "10.0.0.1", 8080, 1)
 	ip := dnsAddress()
 	startAgent(t, "host-1", `
-zookeeper { servers = ["`+zk.Addr()+`"] }
+zookeeper { servers = ["`+zk+`"] }
 group "api" { path = "/services/api" }
 dns { listen = "`+ip+`:53" }
 `)

@@ -12,7 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -22,22 +23,21 @@ const guardedSession = "9s"
 
 // working is a candidate whose hook works for as long as the term lasts and
 // writes what it does, with its fence and the time, to a log of all agents.
-func working(servers []string, root, log, id string) string {
+func working(servers []string, log, id string) string {
 	script := fmt.Sprintf(`while :; do echo %s $ZKAGENT_FENCE $(date +%%s%%N) >> %s; sleep 0.1; done`, id, log)
-	quoted := fmt.Sprintf("%q", servers)
 	return fmt.Sprintf(`
 zookeeper {
   servers         = %s
   session_timeout = %q
 }
-election "work" { path = "%s/election" }
+election "work" { path = "/election" }
 hook "work" {
   leader     = election.work
   on_elected = true
   command    = ["sh", "-c", %q]
   timeout    = "1h"
 }
-`, strings.ReplaceAll(quoted, `" "`, `", "`), guardedSession, root, script)
+`, quoted(servers), guardedSession, script)
 }
 
 // span is when hooks of one term were seen at work.
@@ -107,8 +107,8 @@ type side struct {
 // TestLeaderFaults_HooksNeverOverlap disturbs the leader in every way that a
 // host or network can, and looks at the hooks' own log.
 func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
+	testhelp.OnlyAll(t, "six kinds of faults, each as long as a session")
 	t.Parallel()
-	zk := zookeeper(t).Addr()
 	both := []zktest.Direction{zktest.ClientToServer, zktest.ServerToClient}
 	lost := func(d ...zktest.Direction) func(*testing.T, side) {
 		return func(t *testing.T, s side) { s.cable.cut(t, d...) }
@@ -132,12 +132,12 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			log := filepath.Join(t.TempDir(), "hooks.log")
-			root := "/" + strings.ReplaceAll(c.name, " ", "-")
+			server, chroot := splitChroot(zookeeper(t))
 			sides := map[string]side{}
 			for _, id := range []string{"a", "b"} {
-				proxy := zktest.NewProxy(t, zk)
+				proxy := zktest.NewProxy(t, server)
 				net := newCable(t, proxy.Addr())
-				a := newAgent(t, id, working([]string{net.addr}, root, log, id))
+				a := newAgent(t, id, working([]string{net.addr + chroot}, log, id))
 				a.via = net.via
 				a.start(t)
 				sides[id] = side{a, proxy, net}
@@ -150,7 +150,7 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 			}
 			c.heal(t, sides[first.agent])
 			pid := sides[first.agent].cmd.Process.Pid
-			sides[first.agent].await(t, "the former leader in a new session", func(s *web.Status) bool {
+			sides[first.agent].await(t, "the former leader in a new session", func(s *show.Status) bool {
 				return s.Agent.PID == pid && s.ZooKeeper.State == "connected" && len(s.Elections) == 1 && !s.Elections[0].Mine
 			})
 			if out, code := sides[second.agent].run(t, "resign", "work"); code != 0 {
@@ -165,22 +165,23 @@ func TestLeaderFaults_HooksNeverOverlap(t *testing.T) {
 // The server that the leader is connected to is killed: the leader goes on
 // through another one, or another leader follows; never two.
 func TestLeaderFaults_ServerKilled(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble")
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	servers := ensemble.Addrs()
 	log := filepath.Join(t.TempDir(), "hooks.log")
 	agents := map[string]*agentProcess{}
 	for _, id := range []string{"a", "b"} {
-		agents[id] = startAgent(t, id, working(servers, "", log, id))
+		agents[id] = startAgent(t, id, working(servers, log, id))
 	}
 	first := newest(t, log, 0)
-	s := agents[first.agent].await(t, "the leader's server", func(s *web.Status) bool { return s.ZooKeeper.Server != "" })
+	s := agents[first.agent].await(t, "the leader's server", func(s *show.Status) bool { return s.ZooKeeper.Server != "" })
 	at := slices.Index(servers, s.ZooKeeper.Server)
 	if at < 0 {
 		t.Fatalf("connected to %q, which is not one of %v", s.ZooKeeper.Server, servers)
 	}
 	ensemble.Servers[at].Kill(t)
-	agents[first.agent].await(t, "another server", func(s *web.Status) bool {
+	agents[first.agent].await(t, "another server", func(s *show.Status) bool {
 		return s.ZooKeeper.State == "connected" && s.ZooKeeper.Server != servers[at]
 	})
 	seen := lines(log)
@@ -192,9 +193,9 @@ func TestLeaderFaults_ServerKilled(t *testing.T) {
 // did to get away.
 func TestGuard_KilledAgentLeavesNothing(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	log := filepath.Join(t.TempDir(), "hooks.log")
-	settings := strings.Replace(working([]string{zk}, "", log, "a"), "while :", "setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & while :", 1)
+	settings := strings.Replace(working([]string{zk}, log, "a"), "while :", "setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & while :", 1)
 	a := startAgent(t, "a", settings)
 	newest(t, log, 0)
 	left := func() []int { return descendants(a.cmd.Process.Pid) }
@@ -211,12 +212,13 @@ func TestGuard_KilledAgentLeavesNothing(t *testing.T) {
 // The guard is stopped, too, and nothing can end the command in time. The fence then
 // separates the two terms, and the command ends as soon as it can.
 func TestGuard_WholeHostStopped(t *testing.T) {
+	testhelp.OnlyAll(t, "it waits for the end of a session")
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	log := filepath.Join(t.TempDir(), "hooks.log")
 	agents := map[string]*agentProcess{}
 	for _, id := range []string{"a", "b"} {
-		agents[id] = startAgent(t, id, working([]string{zk}, "", log, id))
+		agents[id] = startAgent(t, id, working([]string{zk}, log, id))
 	}
 	first := newest(t, log, 0)
 	root := agents[first.agent].cmd.Process.Pid

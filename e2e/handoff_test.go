@@ -9,7 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -34,7 +35,7 @@ func (a *agentProcess) stopping(t *testing.T, onStop string) {
 // event may reach the watcher: members stay, and no other host leads.
 func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	settings := candidate([]string{zk}, longSession)
 	a := newAgent(t, "a", settings)
 	a.stopping(t, "hand_over")
@@ -46,7 +47,10 @@ func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 	eventually(t, "both candidates", func() bool { return len(zkChildren(t, zk, "/elections/nightly")) == 2 })
 
 	w := watch(t, zk, "/services/api", "/elections/nightly")
-	const restarts, kills = 50, 20
+	restarts, kills := 8, 4
+	if testhelp.All() {
+		restarts, kills = 50, 20
+	}
 	again := func(what string, i int) {
 		t.Helper()
 		a.start(t)
@@ -70,7 +74,7 @@ func TestHandoff_RestartsAndKillsAreNotSeen(t *testing.T) {
 // leads waits until the agent leads its election.
 func (a *agentProcess) leads(t *testing.T) {
 	t.Helper()
-	a.await(t, "the agent to lead", func(s *web.Status) bool {
+	a.await(t, "the agent to lead", func(s *show.Status) bool {
 		return len(s.Elections) == 1 && s.Elections[0].Mine && s.Elections[0].Held
 	})
 }
@@ -78,6 +82,7 @@ func (a *agentProcess) leads(t *testing.T) {
 // The server that has the session's connection ends with the agent: the next
 // process resumes at another server.
 func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble")
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	servers := ensemble.Addrs()
@@ -113,7 +118,7 @@ func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
 // nobody wants any more goes, the rest stays as it is.
 func TestHandoff_ReconcilesWithTheSettings(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	extra := `service "old" {
   group   = "/services/old"
   address = "127.0.0.1"
@@ -140,7 +145,7 @@ func TestHandoff_ReconcilesWithTheSettings(t *testing.T) {
 
 func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))
 	before := a.settled(t)
 	a.leads(t)
@@ -149,7 +154,7 @@ func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 		if out, code := a.run(t, "upgrade"); code != 0 {
 			t.Fatalf("upgrade: exit %d\n%s", code, out)
 		}
-		after := a.await(t, "the new program", func(s *web.Status) bool {
+		after := a.await(t, "the new program", func(s *show.Status) bool {
 			return s.Agent.Started.After(before.Agent.Started) && s.Agent.State == "running" && s.ZooKeeper.State == "connected"
 		})
 		if after.Agent.PID != before.Agent.PID || after.ZooKeeper.SessionID != before.ZooKeeper.SessionID {
@@ -165,8 +170,8 @@ func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 // does not make the agent try for ever.
 func TestHandoff_BadSessionFiles(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
-	other := zookeeper(t).Addr()
+	zk := zookeeper(t)
+	other := ownZooKeeper(t).Addr()
 	foreign := startAgent(t, "a", candidate([]string{other}, longSession))
 	foreign.settled(t)
 	foreign.kill()
@@ -242,7 +247,7 @@ func rewrite(t *testing.T, file, content string) {
 
 func TestHandoff_TwoAgentsOnOneStateDirectory(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))
 	first := a.settled(t)
 	w := watch(t, zk, "/services/api", "/elections/nightly")
@@ -264,7 +269,7 @@ func TestHandoff_TwoAgentsOnOneStateDirectory(t *testing.T) {
 // TestStop_Modes: what a stop means for members and candidates.
 func TestStop_Modes(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	stopped := func(t *testing.T, a *agentProcess) {
 		t.Helper()
 		eventually(t, "the agent to end", func() bool {

@@ -42,7 +42,7 @@ func (a *agentProcess) runs(t *testing.T, name string) []hook.Run {
 
 func TestHooks_BadCommandsAreBounded(t *testing.T) {
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	for name, leader := range map[string]string{"every host": "", "leader": "leader = election.e"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

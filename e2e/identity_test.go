@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -63,6 +64,7 @@ template "out" {
 }
 
 func TestIdentity_DigestMD5(t *testing.T) {
+	t.Parallel()
 	zk := zktest.Start(t, zktest.WithSASL(t, strict, zktest.DigestSection(map[string]string{"agent": "secret"})))
 	auth := `  auth "sasl" {
     mechanism  = "DIGEST-MD5"
@@ -103,6 +105,8 @@ print("done")`
 }
 
 func TestIdentity_Kerberos(t *testing.T) {
+	testhelp.OnlyAll(t, "a Kerberos server")
+	t.Parallel()
 	kdc := zktest.StartKDC(t)
 	keytab := kdc.Principal(t, "zkagent/host1")
 	zk := zktest.Start(t, kdc.ServerOptions(t, "127.0.0.1", strict))
@@ -117,6 +121,8 @@ func TestIdentity_Kerberos(t *testing.T) {
 
 // A client certificate is an identity; its files are read at each connection.
 func TestIdentity_Certificate(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own")
+	t.Parallel()
 	dir := t.TempDir()
 	server, client, renewed := filepath.Join(dir, "server.pem"), filepath.Join(dir, "client.pem"), filepath.Join(dir, "renewed.pem")
 	var trusted []byte
@@ -163,7 +169,7 @@ func TestIdentity_Certificate(t *testing.T) {
 		proxy.DropConnections()
 	}
 	replace([]byte("no certificate"), []byte("no key"))
-	a.await(t, "the damaged files to be read", func(s *web.Status) bool {
+	a.await(t, "the damaged files to be read", func(s *show.Status) bool {
 		return s.ZooKeeper.State != "connected" && strings.Contains(s.ZooKeeper.LastError, "tls")
 	})
 	cert, err := os.ReadFile(renewed + ".cert.pem")
@@ -175,7 +181,7 @@ func TestIdentity_Certificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	replace(cert, key)
-	a.await(t, "the renewed certificate to be used by the session", func(s *web.Status) bool {
+	a.await(t, "the renewed certificate to be used by the session", func(s *show.Status) bool {
 		return s.ZooKeeper.State == "connected" && s.ZooKeeper.SessionID == id
 	})
 }
@@ -183,6 +189,8 @@ func TestIdentity_Certificate(t *testing.T) {
 // Servers that insist on an identity accept one that they know. The error for others
 // says what is missing.
 func TestIdentity_Enforced(t *testing.T) {
+	testhelp.OnlyAll(t, "two servers of its own")
+	t.Parallel()
 	digest := "  auth \"digest\" {\n    credential = \"agent:secret\"\n  }"
 	sasl := "  auth \"sasl\" {\n    mechanism  = \"DIGEST-MD5\"\n    credential = \"agent:secret\"\n  }"
 	for scheme, auth := range map[string]string{"digest": digest, "sasl": sasl} {
@@ -200,6 +208,7 @@ func TestIdentity_Enforced(t *testing.T) {
 
 // An agent whose only server is an observer does its whole job.
 func TestObserver_DoesTheWholeJob(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble")
 	t.Parallel()
 	e := zktest.StartEnsemble(t, 4, zktest.Options{Observers: 1})
 	if mode := e.Servers[3].Mode(t); mode != "observer" {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -51,6 +52,7 @@ var lbWays = []lbWay{
 // load. LB_CHANGES makes that many changes for each way; LB_TABLE is a file for the
 // table of docs/load-balancers.md.
 func TestLoadBalancers(t *testing.T) {
+	testhelp.OnlyAll(t, "load balancers under load for a minute")
 	changes, err := strconv.Atoi(os.Getenv("LB_CHANGES"))
 	measure := err == nil
 	if !measure {
@@ -113,11 +115,20 @@ type lbFleet struct {
 	next    int   // the next one is new: a member that comes and goes would be damped
 	via     clients
 	live    []time.Duration // from each change until the load balancer follows it
+	guard   string          // the guard block of the agent's group
 }
 
 func newLBFleet(t *testing.T) *lbFleet {
 	t.Helper()
-	zk := zookeeper(t).Addr()
+	f := emptyLBFleet(t, zookeeper(t))
+	for range lbMembers {
+		f.join(t)
+	}
+	return f
+}
+
+func emptyLBFleet(t *testing.T, zk string) *lbFleet {
+	t.Helper()
 	port, err := strconv.Atoi(freePort(t))
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +141,7 @@ func newLBFleet(t *testing.T) *lbFleet {
 	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are another user
 		t.Fatal(err)
 	}
-	f := &lbFleet{zk: zk, s: dialZK(t, zk), port: port, dir: dir, servers: map[int]*http.Server{}}
+	f := &lbFleet{zk: zk, s: dialZK(t, zk), port: port, dir: dir, servers: map[int]*http.Server{}, guard: "guard { enabled = false }"}
 	if err := f.s.CreateParents(t.Context(), "/services/api/x"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,9 +150,6 @@ func newLBFleet(t *testing.T) *lbFleet {
 			_ = s.Close()
 		}
 	})
-	for range lbMembers {
-		f.join(t)
-	}
 	return f
 }
 
@@ -150,6 +158,16 @@ func lbHost(n int) string { return fmt.Sprintf("127.0.7.%d", n+1) }
 
 // join starts a server and registers it.
 func (f *lbFleet) join(t *testing.T) int {
+	t.Helper()
+	n := f.serve(t)
+	if _, _, err := f.s.Create(t.Context(), "/services/api/"+lbName(n), f.data(n, ""), session.Ephemeral); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// serve starts a server.
+func (f *lbFleet) serve(t *testing.T) int {
 	t.Helper()
 	n := f.next
 	f.next++
@@ -160,9 +178,6 @@ func (f *lbFleet) join(t *testing.T) int {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, lbName(n)) })}
 	f.servers[n] = s
 	go func() { _ = s.Serve(l) }()
-	if _, _, err := f.s.Create(t.Context(), "/services/api/"+lbName(n), f.data(n, ""), session.Ephemeral); err != nil {
-		t.Fatal(err)
-	}
 	f.members = append(f.members, n)
 	return n
 }
@@ -346,8 +361,8 @@ func (f *lbFleet) to(t *testing.T, addr string) clients {
 func (f *lbFleet) agent(t *testing.T, more string) string {
 	t.Helper()
 	ip := dnsAddress()
-	startAgent(t, "lb", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  guard { enabled = false }\n}\ndns { listen = \"%s:53\" }\n%s", f.zk, ip, more))
-	answered(t, []string{"4"}, "sh", "-c", "dig @"+ip+" +short +time=2 +tries=1 api.group.zkagent | wc -l | tr -d ' '")
+	startAgent(t, "lb", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  %s\n}\ndns { listen = \"%s:53\" }\n%s", f.zk, f.guard, ip, more))
+	answered(t, []string{strconv.Itoa(len(f.members))}, "sh", "-c", "dig @"+ip+" +short +time=2 +tries=1 api.group.zkagent | wc -l | tr -d ' '")
 	return ip
 }
 
@@ -466,7 +481,7 @@ func (f *lbFleet) haproxyRuntime(t *testing.T, command ...string) clients {
 	f.run(t, append(slices.Clone(command), "-db", "-f", conf)...)
 	eventually(t, "haproxy's socket", func() bool { _, err := os.Stat(filepath.Join(f.dir, "haproxy.sock")); return err == nil })
 	// Changes follow each other so fast that the guard would hold the members.
-	settings := f.file(t, "slots.hcl", fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  guard { enabled = false }\n}\n", f.zk))
+	settings := f.file(t, "slots.hcl", chrooted(fmt.Sprintf("zookeeper { servers = [%q] }\ngroup \"api\" {\n  path = \"/services/api\"\n  guard { enabled = false }\n}\n", f.zk)))
 	f.run(t, binary, "haproxy", "--config", settings, "--socket", filepath.Join(f.dir, "haproxy.sock"), "--backend", "web", "api")
 	return f.to(t, addr)
 }

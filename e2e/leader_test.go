@@ -34,15 +34,15 @@ hook "compact" {
 
 func TestLeader_HookRunsOnOneHostAndMovesOn(t *testing.T) {
 	t.Parallel()
-	server := zookeeper(t)
-	zk := server.Addr()
+	zk := zookeeper(t)
 	publish(t, zk, "/config/app", map[string]string{"n": "0"})
 	log := filepath.Join(t.TempDir(), "hooks.log")
 	agents := map[string]*agentProcess{}
 	proxies := map[string]*zktest.Proxy{}
 	for _, id := range []string{"a", "b"} {
-		proxies[id] = zktest.NewProxy(t, zk)
-		agents[id] = startAgent(t, id, leaderSettings(proxies[id].Addr(), log, id))
+		proxy, via := proxied(t, zk)
+		proxies[id] = proxy
+		agents[id] = startAgent(t, id, leaderSettings(via, log, id))
 	}
 	leader := lastRunner(t, log, "elected", 1)
 	// The first tree is a change, too. Were the leader killed before it has begun

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // addedField is what each record of the next version has and this version does not
@@ -32,9 +34,10 @@ func (*addedField) UnmarshalJSON([]byte) error { return nil }
 // 0.1.0 to a version whose records have more fields. Both versions read each other's
 // records, and both publish.
 func TestUpgrade_NeighboursInOneFleet(t *testing.T) {
+	testhelp.OnlyAll(t, "it builds two versions of the program")
 	t.Parallel()
 	former, next := buildVersion(t, "0.1.0"), buildVersion(t, "0.2.0", "-overlay", nextRecords(t))
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	s := &sites{t: t, zk: zk, log: &eventLog{}, gate: newGate(), agents: map[string]*agentProcess{}}
 	by := func(program string, args ...string) {
 		t.Helper()

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // drainedServices registers one member for each port, without checks: they stay up
@@ -20,7 +22,9 @@ func drainedServices(zk string, ports map[string]string) string {
 // Members drain, go into maintenance, leave, and vanish with their agent behind
 // a real nginx under load. No request fails, and a member that is out gets none.
 func TestNginx_DrainUnderLoad(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	testhelp.OnlyAll(t, "it is under load for long")
+	t.Parallel()
+	zk := zookeeper(t)
 	ports := map[string]string{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		s, _ := backend(t, name)

@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/zktest"
 )
 
 // nginxProcess is a real nginx with a prefix of its own on a loopback port.
@@ -70,10 +73,12 @@ func (n *nginxProcess) start(t *testing.T) {
 	})
 }
 
+// oneRequest makes a connection for each request.
+var oneRequest = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // get makes one request on a connection of its own and returns the body.
 func (n *nginxProcess) get() (string, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://127.0.0.1:" + n.port + "/")
+	resp, err := oneRequest.Get("http://127.0.0.1:" + n.port + "/")
 	if err != nil {
 		return "", err
 	}
@@ -100,13 +105,7 @@ func (n *nginxProcess) answering(count int) map[string]int {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	return strconv.Itoa(zktest.Port(t))
 }
 
 // backend is a server that answers with its name, and that a test can make fail.
@@ -155,7 +154,7 @@ service "api" {
 }
 
 // webSettings is examples/nginx without its agent and admin blocks.
-func webSettings(t *testing.T) string {
+func webSettings(t *testing.T, zk string) string {
 	t.Helper()
 	data, err := os.ReadFile("../examples/nginx/zkagent.hcl")
 	if err != nil {
@@ -165,13 +164,13 @@ func webSettings(t *testing.T) string {
 	if !ok {
 		t.Fatal("examples/nginx/zkagent.hcl has no zookeeper block")
 	}
-	return "zookeeper {" + rest
+	return strings.Replace("zookeeper {"+rest, `env("ZK", "127.0.0.1:2181")`, fmt.Sprintf("%q", zk), 1)
 }
 
 // startWeb starts an agent that renders nginx's upstreams, and nginx.
 func startWeb(t *testing.T, zk string) (*agentProcess, *nginxProcess) {
 	t.Helper()
-	a := newAgent(t, "web", webSettings(t), "ZK="+zk)
+	a := newAgent(t, "web", webSettings(t, zk))
 	template, err := os.ReadFile("../examples/nginx/upstreams.conf.tmpl")
 	if err != nil {
 		t.Fatal(err)

@@ -4,12 +4,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // An agent goes through every kind of outage without a restart, and its files
 // and its member are there again after each.
-func TestOutages(t *testing.T) {
-	server := zookeeper(t)
+func TestOutages(t *testing.T) { //nolint:tparallel // Its subtests build on each other.
+	testhelp.OnlyAll(t, "outages that outlast sessions")
+	t.Parallel()
+	server := ownZooKeeper(t)
 	zk := server.Addr()
 	keys := map[string]string{"name": "first"}
 	publish(t, zk, "/config/app", keys)

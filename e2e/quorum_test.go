@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -24,13 +25,14 @@ func lines(log string) int {
 // another one meanwhile, and when the quorum is back the work goes on: never two
 // at a time.
 func TestLeaderFaults_QuorumLost(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble, and an outage longer than a session")
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	servers := ensemble.Addrs()
 	log := filepath.Join(t.TempDir(), "hooks.log")
 	agents := map[string]*agentProcess{}
 	for _, id := range []string{"a", "b"} {
-		settings := strings.Replace(working(servers, "", log, id), "on_elected = true", "on_elected = true\n  idempotent = true", 1)
+		settings := strings.Replace(working(servers, log, id), "on_elected = true", "on_elected = true\n  idempotent = true", 1)
 		agents[id] = startAgent(t, id, settings)
 	}
 	newest(t, log, 0)
@@ -40,7 +42,7 @@ func TestLeaderFaults_QuorumLost(t *testing.T) {
 		s.Kill(t)
 	}
 	for id, a := range agents {
-		a.await(t, id+" to have no leader's work any more", func(s *web.Status) bool {
+		a.await(t, id+" to have no leader's work any more", func(s *show.Status) bool {
 			return s.ZooKeeper.State != "connected" && !s.Elections[0].Held && len(descendants(a.cmd.Process.Pid)) == 0
 		})
 	}

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -12,6 +13,7 @@ import (
 // that starts meanwhile renders. Nothing is led, and what they own has not blinked
 // when the majority is back.
 func TestReadOnly_AgentsReadOn(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble")
 	t.Parallel()
 	e := zktest.StartEnsemble(t, 3, zktest.Options{
 		JVMFlags: []string{"-Dreadonlymode.enabled=true"},
@@ -19,7 +21,7 @@ func TestReadOnly_AgentsReadOn(t *testing.T) {
 	})
 	settings := `
 zookeeper {
-  servers         = ["` + strings.Join(e.Addrs(), `", "`) + `"]
+  servers         = ` + quoted(e.Addrs()) + `
   session_timeout = "10s"
   read_only       = true
 }
@@ -37,7 +39,7 @@ template "out" {
 `
 	first := startAgent(t, "host-1", settings)
 	fileContains(t, first.path("out"), "8080")
-	first.await(t, "host-1 to lead", func(s *web.Status) bool { return s.Elections[0].Held })
+	first.await(t, "host-1 to lead", func(s *show.Status) bool { return s.Elections[0].Held })
 	s := dialed(t, e.ConnectString(), nil)
 	before, err := s.GetChildren(t.Context(), "/services/web")
 	if err != nil || len(before) != 1 {
@@ -48,13 +50,13 @@ template "out" {
 	for _, server := range e.Followers(t) {
 		server.Kill(t)
 	}
-	readOnly := func(s *web.Status) bool {
+	readOnly := func(s *show.Status) bool {
 		return s.ZooKeeper.State == "read-only" && s.ZooKeeper.Server == leader.Addr() && hasCondition(s, "zookeeper-read-only") && !s.Elections[0].Held
 	}
 	first.await(t, "host-1 to read on", readOnly)
 	second := startAgent(t, "host-2", settings)
 	fileContains(t, second.path("out"), "8080")
-	second.await(t, "host-2 to say so", func(s *web.Status) bool { return hasCondition(s, "zookeeper-read-only") })
+	second.await(t, "host-2 to say so", func(s *show.Status) bool { return hasCondition(s, "zookeeper-read-only") })
 	if out, code := first.run(t, "zk", "ls", "/services/web", "--config", first.path("agent.hcl")); code != 0 || !strings.Contains(out, "web") {
 		t.Errorf("zk ls: exit %d\n%s", code, out)
 	}
@@ -64,7 +66,7 @@ template "out" {
 		}
 	}
 	for name, a := range map[string]*agentProcess{"host-1": first, "host-2": second} {
-		a.await(t, name+" to have a majority", func(s *web.Status) bool {
+		a.await(t, name+" to have a majority", func(s *show.Status) bool {
 			return s.ZooKeeper.State == "connected" && !hasCondition(s, "zookeeper-read-only") && s.Elections[0].Held == (name == "host-1")
 		})
 	}
@@ -82,7 +84,7 @@ template "out" {
 	})
 }
 
-func hasCondition(s *web.Status, code string) bool {
+func hasCondition(s *show.Status, code string) bool {
 	for _, c := range s.Conditions {
 		if c.Code == code {
 			return true

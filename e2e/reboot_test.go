@@ -13,7 +13,7 @@ import (
 // of the former boot is closed with what it owned, and a new one begins.
 func TestReboot_WithoutZooKeeper(t *testing.T) {
 	t.Parallel()
-	server := zookeeper(t)
+	server := ownZooKeeper(t)
 	zk := server.Addr()
 	publish(t, zk, "/config/app", map[string]string{"name": "first"})
 	a := startAgent(t, "a", candidate([]string{zk}, longSession)+`

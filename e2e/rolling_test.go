@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // TestRollingReload_OneHostAtATime: a change that needs no vote reaches both
 // hosts at once, and only their reloads take turns.
 func TestRollingReload_OneHostAtATime(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	t.Parallel()
+	zk := zookeeper(t)
 	log := filepath.Join(t.TempDir(), "reloads.log")
 	publish(t, zk, site, map[string]string{"word": "zero"})
 	agents := map[string]*agentProcess{}
@@ -74,8 +77,9 @@ template "rolling" {
 // error. One host sees it and goes back. The others keep their old file until
 // somebody lifts the halt; a newer version does not.
 func TestRollingReload_HaltsAtTheFirstHost(t *testing.T) {
+	testhelp.OnlyAll(t, "four hosts with an nginx each")
 	t.Parallel()
-	zk := zookeeper(t).Addr()
+	zk := zookeeper(t)
 	publish(t, zk, site, map[string]string{"status": "200", "word": "zero"})
 	hosts := map[string]*agentProcess{}
 	servers := map[string]*nginxProcess{}

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -18,6 +19,7 @@ import (
 // goes on to its end. The minute is used for a fleet elsewhere, of which
 // somebody is killed at every step of a rollout.
 func TestRollout_AMinuteWithoutAQuorum(t *testing.T) { //nolint:tparallel // its subtests build on each other
+	testhelp.OnlyAll(t, "an ensemble, and a minute without its quorum")
 	t.Parallel()
 	ensemble := zktest.StartEnsemble(t, 3)
 	s := startSites(t, ensemble.ConnectString(), 5)
@@ -70,7 +72,7 @@ func (s *sites) startReader(t *testing.T) reader {
 	t.Helper()
 	return reader{startAgent(t, "reader", `
 zookeeper {
-  servers         = split(",", "`+s.zk+`")
+  servers         = `+quoted(strings.Split(s.zk, ","))+`
   session_timeout = "15s"
 }
 group "web" { path = "/services/web" }
@@ -97,8 +99,8 @@ func (s *sites) allCutOff(t *testing.T) {
 	}
 }
 
-func cutOff(s *web.Status) bool {
-	unreachable := func(c web.Condition) bool { return c.Code == "zookeeper-unreachable" }
+func cutOff(s *show.Status) bool {
+	unreachable := func(c show.Condition) bool { return c.Code == "zookeeper-unreachable" }
 	return s.ZooKeeper.State != "connected" && slices.ContainsFunc(s.Conditions, unreachable)
 }
 
@@ -114,7 +116,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 		if got := s.uses(id); got != want {
 			t.Errorf("%s uses %q without a quorum, want %q", id, got, want)
 		}
-		status := s.agents[id].await(t, id+" to answer", func(*web.Status) bool { return true })
+		status := s.agents[id].await(t, id+" to answer", func(*show.Status) bool { return true })
 		if !cutOff(status) || len(status.Templates) != 1 || status.Templates[0].State == "failed" {
 			t.Errorf("%s says: %s, %+v, conditions %+v, templates %+v", id, status.Summary, status.ZooKeeper, status.Conditions, status.Templates)
 		}
@@ -136,7 +138,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 func (s *sites) allFine(t *testing.T) {
 	t.Helper()
 	for _, id := range s.hosts() {
-		s.agents[id].await(t, id+" to be fine", func(s *web.Status) bool {
+		s.agents[id].await(t, id+" to be fine", func(s *show.Status) bool {
 			return s.ZooKeeper.State == "connected" && len(s.Conditions) == 0 &&
 				!slices.ContainsFunc(s.Services, func(x registry.ServiceStatus) bool { return !x.Registered })
 		})

@@ -43,7 +43,7 @@ const candidates = "/coordinator/"
 // the process. Then it starts the process again.
 func killedAtEveryStep(t *testing.T) {
 	t.Helper()
-	zk := zookeeper(t).Addr()
+	zk := ownZooKeeper(t).Addr()
 	r := &reaper{zk: zk}
 	s := startSitesVia(t, zk, 3, r)
 	for _, before := range []bool{true, false} {

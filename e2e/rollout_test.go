@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 const site = "/config/site"
@@ -56,7 +58,7 @@ func (s *sites) settings(zk, port string) string {
 	return fmt.Sprintf(`
 log { format = "json" }
 zookeeper {
-  servers         = split(",", %q)
+  servers         = %s
   session_timeout = "15s"
 }
 config "site" { path = %q }
@@ -81,7 +83,7 @@ template "out" {
     }
   }
 }
-`, zk, site, port, port)
+`, quoted(strings.Split(zk, ",")), site, port, port)
 }
 
 // join starts one more agent, and does not wait.
@@ -220,8 +222,10 @@ func (s *sites) present(t *testing.T, n int) {
 // hosts are the ids of all agents, sorted.
 func (s *sites) hosts() []string { return slices.Sorted(maps.Keys(s.agents)) }
 
-func TestRollout_Fleet(t *testing.T) {
-	s := startSites(t, zookeeper(t).Addr(), 20)
+func TestRollout_Fleet(t *testing.T) { //nolint:tparallel // Its subtests build on each other.
+	testhelp.OnlyAll(t, "twenty agents")
+	t.Parallel()
+	s := startSites(t, zookeeper(t), 20)
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T, *sites)

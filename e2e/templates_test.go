@@ -12,6 +12,7 @@ import (
 // `zkagent test --watch` runs the tests again when the template, the settings, or
 // a new test file changes the result, and goes on after a file that is wrong.
 func TestTemplateTests_Watch(t *testing.T) {
+	t.Parallel()
 	a := newAgent(t, "watch", "")
 	a.write(t, "s/zkagent.hcl", "template \"a\" {\n  source = \"a.tmpl\"\n  destination = \"/etc/a\"\n}\n")
 	a.write(t, "s/a.tmpl", "old\n")
@@ -36,7 +37,8 @@ func TestTemplateTests_Watch(t *testing.T) {
 // A first file waits for a key and names it. A vote on a version without the key
 // aborts and names it, and such a version keeps the last good file.
 func TestMissingKey(t *testing.T) {
-	zk := zookeeper(t).Addr()
+	t.Parallel()
+	zk := zookeeper(t)
 	publish(t, zk, "/config/web", map[string]string{"other": "x"})
 	a := startAgent(t, "host-1", fmt.Sprintf(`
 zookeeper { servers = [%q] }

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
 // upgraded are the settings of a host that renders two keys of one config, beside
 // being a member and a candidate whose hook works all the time.
 func upgraded(servers []string, dir, log, id string) string {
-	return strings.Replace(working(servers, "", log, id), guardedSession, "20s", 1) + `
+	return strings.Replace(working(servers, log, id), guardedSession, "20s", 1) + `
 service "web" {
   group   = "/services/web"
   address = "127.0.0.1"
@@ -35,11 +36,12 @@ template "pair" {
 // is published all the time, and lead. No session is lost, no file is torn, no two
 // hosts lead at a time.
 func TestUpgrade_UnderLoad(t *testing.T) {
+	testhelp.OnlyAll(t, "an ensemble that is upgraded")
 	t.Parallel()
 	e := zktest.StartEnsemble(t, 3, zktest.Options{Release: zktest.Installed})
 	dir := t.TempDir()
 	log := filepath.Join(dir, "hooks.log")
-	tree := newAgent(t, "publisher", "zookeeper {\n  servers = [\""+strings.Join(e.Addrs(), `", "`)+"\"]\n}\n")
+	tree := newAgent(t, "publisher", "zookeeper {\n  servers = "+quoted(e.Addrs())+"\n}\n")
 	publish := func(n int) bool {
 		tree.write(t, "tree/a", strconv.Itoa(n))
 		tree.write(t, "tree/b", strconv.Itoa(n))
@@ -143,11 +145,11 @@ func watchPairs(t *testing.T, dir string) func() (int, string) {
 }
 
 // sessions are those of agents that are connected.
-func sessions(t *testing.T, agents map[string]*agentProcess) map[string]web.ZooKeeperStatus {
+func sessions(t *testing.T, agents map[string]*agentProcess) map[string]show.ZooKeeperStatus {
 	t.Helper()
-	found := map[string]web.ZooKeeperStatus{}
+	found := map[string]show.ZooKeeperStatus{}
 	for id, a := range agents {
-		a.await(t, id+" to be connected", func(s *web.Status) bool {
+		a.await(t, id+" to be connected", func(s *show.Status) bool {
 			found[id] = s.ZooKeeper
 			return s.ZooKeeper.State == "connected"
 		})

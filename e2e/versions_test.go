@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 )
@@ -21,6 +22,8 @@ const versionsPage = "../docs/operations.md"
 // TestVersions makes the row of the server that the tests run, and wants it on the
 // page. An agent does its whole job with it, unless it is too old.
 func TestVersions(t *testing.T) {
+	testhelp.OnlyAll(t, "the installed release does not change from day to day")
+	t.Parallel()
 	server := zktest.Start(t)
 	s := dialed(t, server.Addr(), nil)
 	less := "nothing"

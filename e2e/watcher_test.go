@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -95,7 +96,7 @@ func (w *watcher) quiet(t *testing.T, children int) {
 }
 
 // status asks the agent; nil while it does not answer.
-func (a *agentProcess) status(t *testing.T) *web.Status {
+func (a *agentProcess) status(t *testing.T) *show.Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -107,9 +108,9 @@ func (a *agentProcess) status(t *testing.T) *web.Status {
 }
 
 // await asks the agent until its status is as wanted.
-func (a *agentProcess) await(t *testing.T, what string, ok func(*web.Status) bool) *web.Status {
+func (a *agentProcess) await(t *testing.T, what string, ok func(*show.Status) bool) *show.Status {
 	t.Helper()
-	var s *web.Status
+	var s *show.Status
 	eventually(t, what, func() bool {
 		s = a.status(t)
 		return s != nil && ok(s)
@@ -119,10 +120,10 @@ func (a *agentProcess) await(t *testing.T, what string, ok func(*web.Status) boo
 
 // settled waits until this very process of the agent runs on a session, has
 // its member registered, and knows whether it leads.
-func (a *agentProcess) settled(t *testing.T) *web.Status {
+func (a *agentProcess) settled(t *testing.T) *show.Status {
 	t.Helper()
 	pid := a.cmd.Process.Pid
-	return a.await(t, "a connected agent with its member", func(s *web.Status) bool {
+	return a.await(t, "a connected agent with its member", func(s *show.Status) bool {
 		registered := !slices.ContainsFunc(s.Services, func(x registry.ServiceStatus) bool { return !x.Registered })
 		return s.Agent.PID == pid && s.ZooKeeper.State == "connected" && s.Agent.State == "running" && registered
 	})
@@ -140,13 +141,9 @@ func zkChildren(t *testing.T, zk, path string) []string {
 
 // candidate is the settings of an agent with one member and one election.
 func candidate(servers []string, timeout string) string {
-	quoted := make([]string, len(servers))
-	for i, s := range servers {
-		quoted[i] = fmt.Sprintf("%q", s)
-	}
 	return fmt.Sprintf(`
 zookeeper {
-  servers         = [%s]
+  servers         = %s
   session_timeout = %q
 }
 service "api" {
@@ -155,5 +152,5 @@ service "api" {
   port    = 8080
 }
 election "nightly" { path = "/elections/nightly" }
-`, strings.Join(quoted, ", "), timeout)
+`, quoted(servers), timeout)
 }

@@ -72,7 +72,7 @@ func reason(ctx context.Context, err error) error {
 func (c *Candidate) begin(cur *candidacy) *keptTurn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cur = cur
+	c.cur, c.was = cur, false
 	old := c.old
 	c.old = nil
 	return old

@@ -52,7 +52,7 @@ type Candidate struct {
 	mu  sync.Mutex // mu guards what follows
 	cur *candidacy // what Resign ends; nil: none
 	old *keptTurn  // a znode that was kept; nil: none
-	was bool       // it has led
+	was bool       // the last candidacy has led
 }
 
 func (c *Candidate) noteTerm() {
@@ -61,7 +61,7 @@ func (c *Candidate) noteTerm() {
 	c.was = true
 }
 
-// led reports whether the candidate has led.
+// led reports whether the last candidacy has led.
 func (c *Candidate) led() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,20 +136,25 @@ func (c *Candidate) observe(ctx context.Context, s *session.Session, participant
 // the end of the line. Resign returns nil when the candidate does not stand.
 func (c *Candidate) Resign(ctx context.Context) error {
 	c.mu.Lock()
-	cur, old := c.cur, c.old
+	cur := c.cur
+	c.mu.Unlock()
+	if cur != nil {
+		cur.cancel(ErrResigned)
+		select {
+		case <-cur.done:
+		case <-ctx.Done():
+			return fmt.Errorf("resign from %s: %w", c.cfg.Name, context.Cause(ctx))
+		}
+		if cur.err != nil {
+			return cur.err
+		}
+	}
+	c.mu.Lock()
+	old := c.old // also of a Run whose context ended before it could resign
 	c.old = nil
 	c.mu.Unlock()
-	if cur == nil {
-		if old == nil || old.s.Context().Err() != nil {
-			return nil //nolint:nilerr // the znode went with its session
-		}
-		return old.participant.Leave(ctx)
+	if old == nil || old.s.Context().Err() != nil {
+		return nil //nolint:nilerr // the znode went with its session
 	}
-	cur.cancel(ErrResigned)
-	select {
-	case <-cur.done:
-		return cur.err
-	case <-ctx.Done():
-		return fmt.Errorf("resign from %s: %w", c.cfg.Name, context.Cause(ctx))
-	}
+	return old.participant.Leave(ctx)
 }

@@ -23,7 +23,7 @@
 //   - A suspension that ends within the session keeps the place: the term continues
 //     under its number. So does the term of a session that another process resumes.
 //
-// # Not here
+// # Limitations
 //
 // A leader that pauses between its check of the clock and its act may act together with
 // the next one; the fence is for that. Candidates lead in the order of arrival. A leader

@@ -31,9 +31,9 @@ func TestPauseClientSIGSTOP(t *testing.T) {
 		return
 	}
 	ctx := testContext(t)
-	server, root := zktest.Start(t).Addr(), "/pause"
+	server, root := zktest.Shared(t).Addr(), zktest.Root(t)
 	s := dialAddr(ctx, t, server)
-	for _, path := range []string{root, root + "/e", root + "/acts"} {
+	for _, path := range []string{root + "/e", root + "/acts"} {
 		_, _, err := s.Create(ctx, path, nil, session.Persistent)
 		must(t, err)
 	}

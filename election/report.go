@@ -42,7 +42,15 @@ func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 	c.cfg.Metrics.leads(c.cfg.Name, false)
 }
 
-// leaderOf returns the update for the leader.
+// maxRawID bounds what is kept of an id that is no name.
+const maxRawID = 256
+
+// leaderOf returns the update for the leader. Whoever can write the election chooses
+// the data of the znode, so only a name becomes the id. A leader without an id has none.
 func leaderOf(name, path string, l recipe.Leader) view.Leader {
-	return view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
+	u := view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
+	if u.ID != "" && !view.IsName(u.ID) {
+		u.RawID, u.Znode, u.ID = u.ID[:min(len(u.ID), maxRawID)], l.Path, ""
+	}
+	return u
 }

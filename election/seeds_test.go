@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -19,10 +19,8 @@ import (
 // cuts, drops, restarts, expiries, and candidates that crash at any step. The
 // invariants: no two lead at once, as far as the contexts of their terms say;
 // terms grow; and when the faults are over somebody leads, who stands first.
-//
-// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
-	zktest.Seeds(t, 200, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 3*time.Second, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *memzk.Server) {
 			(&sim{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 1)), terminated: map[int64]bool{}}).run()
 		})

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"time"
-
-	"github.com/zkagent/zkagent/config"
 )
 
 // Act is one thing that somebody did to a rollout.
@@ -20,7 +18,7 @@ type Act struct {
 // Acts returns who did what to the rollout, oldest first, as far as its gate keeps it.
 func (s *State) Acts() []Act {
 	acts := []Act{{At: s.Created, Who: s.Proposal.Who, What: fmt.Sprintf("proposed version %d", s.Proposal.Version), Why: s.Proposal.Why}}
-	before := config.GateState{State: GateVoting}
+	before := GateState{State: GateVoting}
 	for _, g := range s.Gate.Past {
 		acts = append(acts, Act{g.At, whoOf(g), actOf(before, g), g.Reason})
 		before = g
@@ -39,12 +37,24 @@ func (s *State) Acts() []Act {
 	return append(acts, last)
 }
 
+// DecidedAt returns when the version was accepted or refused, by ZooKeeper's clock: the
+// gate was written then, and perhaps again later. It is the time of the last write
+// while there is no decision.
+func (s *State) DecidedAt() time.Time {
+	for _, g := range s.Gate.Past {
+		if (g.State == GateOpen || g.State == GateRefused) && !g.At.IsZero() {
+			return g.At
+		}
+	}
+	return s.GateAt.Time
+}
+
 // whoOf returns who caused a state: the host that refused or failed, or the operator
 // or coordinator that decided.
-func whoOf(g config.GateState) string { return cmp.Or(g.Host, g.By) }
+func whoOf(g GateState) string { return cmp.Or(g.Host, g.By) }
 
 // actOf returns what led from one state of the gate to the next one.
-func actOf(before, now config.GateState) string {
+func actOf(before, now GateState) string {
 	switch {
 	case now.State == GateRefused:
 		return "refused it"

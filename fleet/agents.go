@@ -15,7 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -41,10 +40,10 @@ const (
 )
 
 // AgentPath is the record of an agent.
-func AgentPath(id string) string { return AgentsPath + "/" + config.Shard(id) + "/" + id }
+func AgentPath(id string) string { return AgentsPath + "/" + Shard(id) + "/" + id }
 
 // knownAs returns the path of the znode that records that the host exists.
-func knownAs(id string) string { return KnownPath + "/" + config.Shard(id) + "/" + id }
+func knownAs(id string) string { return KnownPath + "/" + Shard(id) + "/" + id }
 
 // ForgetAfter is how long a host that stopped or was lost stays known.
 const ForgetAfter = 7 * 24 * time.Hour
@@ -99,7 +98,7 @@ type Record struct {
 
 // ConfigUse says which versions of a config a host knows and uses.
 type ConfigUse struct {
-	Known    int64 `json:"known"`              // the newest that it has read
+	Known    int64 `json:"known"`              // the latest that it has read
 	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
 	// Path is the root znode: hosts may give a config names of their own.
 	Path string `json:"path,omitempty"`
@@ -149,7 +148,7 @@ func (r Record) knowsMore(than Record) bool {
 	return string(r.encode()) == string(than.encode())
 }
 
-// Reads keeps the newest version of a config that a host has read. It is safe for
+// Reads keeps the latest version of a config that a host has read. It is safe for
 // concurrent use.
 type Reads struct{ ready, proposed atomic.Int64 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -89,11 +88,11 @@ func Forget(ctx context.Context, s *session.Session, id string) error {
 // shard is swept, and in a large fleet each agent reads one or two shards.
 func sweep(ctx context.Context, s *session.Session, id string, now time.Time) error {
 	var first int
-	if _, err := fmt.Sscanf(config.Shard(id), "%x", &first); err != nil {
+	if _, err := fmt.Sscanf(Shard(id), "%x", &first); err != nil {
 		return err
 	}
-	for i := range config.Shards {
-		h := fmt.Sprintf("%02x", (first+i)%config.Shards)
+	for i := range Shards {
+		h := fmt.Sprintf("%02x", (first+i)%Shards)
 		live, err := namesBelow(ctx, s, AgentsPath, h)
 		if err != nil || i > 0 && len(live) > 0 {
 			return err

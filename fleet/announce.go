@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
@@ -80,8 +79,8 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 		if err := a.remember(ctx, s); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if names, err := namesBelow(ctx, s, AgentsPath, config.Shard(a.cfg.ID)); err == nil {
-			spread = max(spread, time.Duration(len(names)*config.Shards)*time.Millisecond)
+		if names, err := namesBelow(ctx, s, AgentsPath, Shard(a.cfg.ID)); err == nil {
+			spread = max(spread, time.Duration(len(names)*Shards)*time.Millisecond)
 		}
 	case err := <-ended:
 		return err

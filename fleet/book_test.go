@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // foreignMark is what Previous says of a ready that another tool has set, past all
@@ -49,7 +49,7 @@ type book struct {
 	mu       sync.Mutex // guards what follows
 	current  string
 	frozen   bool
-	ready    config.Ready
+	ready    trees.Ready
 	readyZ   int32            // version of the znode
 	versions map[int64]string // number -> digest
 	buckets  map[int64][]string
@@ -122,7 +122,7 @@ func (b *book) awaitMove(ctx context.Context) {
 // step is what one transaction does, as far as the rules ask for it.
 type step struct {
 	opened, closed string // rollouts
-	readyWas       config.Ready
+	readyWas       trees.Ready
 	ready          bool
 	gates          map[string]Gate                  // as they were
 	records        map[string]map[string]HostRecord // likewise
@@ -156,7 +156,7 @@ func (b *book) note(s *step, path string, data []byte) {
 		if data != nil {
 			s.ready = true
 			b.readyZ++
-			b.ready, _, _ = config.ParseReady(data)
+			b.ready, _, _ = trees.ParseReady(data)
 			if c := b.rollouts[b.current]; c != nil {
 				c.readies[b.ready.Version] = true
 			}

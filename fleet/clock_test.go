@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 )
 
@@ -17,7 +16,7 @@ func TestCoordinator_ClockJumpsAfterItWasRead(t *testing.T) {
 		candidate := coordinatorPath(root, name) + "/candidate"
 		record := recordPath(root, name, id)
 		done := encode(HostRecord{State: HostDone, Canary: true})
-		if err := w.server.Create(snapshotPath(root, name, config.Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
+		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
 			t.Fatal(err)
 		}
 		for _, late := range []bool{false, true} {
@@ -59,12 +58,11 @@ func TestCoordinator_WhatItReadsAgainIsDatedByThen(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *world) {
 		const name, id = "r-0000000007", "web-00"
 		record := recordPath(root, name, id)
-		for path, data := range map[string][]byte{
-			snapshotPath(root, name, config.Shard(id)): encode(Snapshot{[]string{id}}), record: encode(HostRecord{State: HostStarted}),
-		} {
-			if err := w.server.Create(path, data); err != nil {
-				t.Fatal(err)
-			}
+		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.server.Create(record, encode(HostRecord{State: HostStarted})); err != nil {
+			t.Fatal(err)
 		}
 		c := newCoordinator(root, name, id, w.desk, election.Term{}, slog.New(slog.DiscardHandler))
 		defer c.stop()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -18,8 +18,6 @@ const (
 	keepRecords = 1000
 	// keepAborts is the number of refusals that a larger rollout keeps.
 	keepAborts = 100
-	// deletes is the number of znodes that one transaction deletes.
-	deletes = 256
 )
 
 // collect deletes old rollouts, and most records of large closed ones. It keeps the
@@ -37,7 +35,7 @@ func (c *coordinator) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, _, err := config.ReadReady(ctx, c.s, c.root)
+	ready, _, err := trees.ReadReady(ctx, c.s, c.root)
 	if err != nil {
 		return err
 	}
@@ -101,17 +99,17 @@ func (c *coordinator) compact(ctx context.Context, name string) error {
 			aborts++
 		}
 		if r.State == HostFailed || r.State == HostAbort && aborts <= keepAborts {
-			stays[config.Shard(id)] = true
+			stays[Shard(id)] = true
 			continue
 		}
 		paths = append(paths, recordPath(c.root, name, id))
 	}
-	for _, shard := range config.ShardNames() {
+	for _, shard := range shardNames() {
 		if !stays[shard] {
 			paths = append(paths, snapshotPath(c.root, name, shard))
 		}
 	}
-	return deleteAll(ctx, c.s, paths)
+	return deleteAll(ctx, c.s, nil, paths)
 }
 
 // forgetRollout deletes one closed rollout. It deletes the znodes below it first.
@@ -127,7 +125,7 @@ func forgetRollout(ctx context.Context, s *session.Session, root, name string) e
 		paths = append(append(paths, below...), dir)
 	}
 	paths = append(paths, progressPath(root, name), gatePath(root, name), rolloutPath(root, name))
-	return deleteAll(ctx, s, paths)
+	return deleteAll(ctx, s, nil, paths)
 }
 
 // deepest lists the znodes below a path, children before parents.
@@ -146,31 +144,4 @@ func deepest(ctx context.Context, s *session.Session, path string) ([]string, er
 		paths = append(append(paths, below...), path+"/"+name)
 	}
 	return paths, nil
-}
-
-// deleteAll deletes znodes in order. It ignores znodes that are gone or have new
-// children.
-func deleteAll(ctx context.Context, s *session.Session, paths []string) error {
-	for chunk := range slices.Chunk(paths, deletes) {
-		var ops []session.Op
-		for _, path := range chunk {
-			ops = append(ops, session.DeleteOp(path, -1))
-		}
-		for tries := 0; len(ops) > 0; {
-			_, err := s.Multi(ctx, ops...)
-			var multi *session.MultiError
-			if err == nil {
-				break
-			}
-			switch {
-			case errors.As(err, &multi) && (errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNotEmpty)):
-				ops = slices.Delete(ops, multi.Index, multi.Index+1)
-			case errors.Is(err, session.ErrUnknown) && tries < maxTries:
-				tries++
-			default:
-				return err
-			}
-		}
-	}
-	return nil
 }

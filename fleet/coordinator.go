@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -195,16 +195,16 @@ func (c *coordinator) opsOf(a act) []session.Op {
 		ops = append(ops, session.CheckOp(gatePath(c.root, c.name), c.gateV))
 	}
 	if a.unfrozen {
-		ops = append(ops, config.Absent(config.FreezePath(c.root))...)
+		ops = append(ops, absent(trees.FreezePath(c.root))...)
 	}
 	switch {
 	case a.ready != nil:
-		ops = append(ops, session.SetOp(config.ReadyPath(c.root), a.ready.Encode(), c.readyV))
+		ops = append(ops, session.SetOp(trees.ReadyPath(c.root), a.ready.Encode(), c.readyV))
 	case a.checkReady:
-		ops = append(ops, session.CheckOp(config.ReadyPath(c.root), c.readyV))
+		ops = append(ops, session.CheckOp(trees.ReadyPath(c.root), c.readyV))
 	}
 	if a.closes {
-		ops = append(ops, session.DeleteOp(config.CurrentPath(c.root), -1))
+		ops = append(ops, session.DeleteOp(currentPath(c.root), -1))
 	}
 	for _, id := range sortedKeys(a.records) {
 		ops = append(ops, session.SetOp(recordPath(c.root, c.name, id), encode(a.records[id]), c.records[id].version))
@@ -244,11 +244,11 @@ func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 	switch {
 	case multi.Index == 0:
 		return fmt.Errorf("%s: %w: %w", a.what, errDeposed, err)
-	case multi.Path == gatePath(c.root, c.name), multi.Path == config.ReadyPath(c.root):
+	case multi.Path == gatePath(c.root, c.name), multi.Path == trees.ReadyPath(c.root):
 		c.forget(multi.Path)
 		return nil
-	case multi.Path == config.FreezePath(c.root) && errors.Is(err, session.ErrNodeExists):
-		frozen, err := config.Frozen(ctx, c.s, c.root)
+	case multi.Path == trees.FreezePath(c.root) && errors.Is(err, session.ErrNodeExists):
+		frozen, err := Frozen(ctx, c.s, c.root)
 		if err != nil || frozen == nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (c *coordinator) confirm(ctx context.Context, a *act) error {
 		return err
 	}
 	for _, id := range sortedKeys(a.records) {
-		_, there, err := c.s.Exists(ctx, config.SubscriptionPath(c.root, id))
+		_, there, err := c.s.Exists(ctx, SubscriptionPath(c.root, id))
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -84,7 +84,7 @@ func (c *coordinator) readGate(ctx context.Context) error {
 
 // readReady checks that ready is still the one that the rollout builds on.
 func (c *coordinator) readReady(ctx context.Context) error {
-	path := config.ReadyPath(c.root)
+	path := trees.ReadyPath(c.root)
 	if c.watched(path) {
 		return nil
 	}
@@ -121,8 +121,8 @@ func (c *coordinator) readGroup(ctx context.Context) error {
 // readShards lists the subscribers of the shards that have changed.
 func (c *coordinator) readShards(ctx context.Context) error {
 	changed := false
-	for _, shard := range config.ShardNames() {
-		path := config.ShardPath(c.root, shard)
+	for _, shard := range shardNames() {
+		path := shardPath(c.root, shard)
 		if c.watched(path) {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // The decisions of the coordinator. Pure functions of a scene; no I/O.
@@ -47,8 +47,8 @@ type act struct {
 	gate       *Gate // the new gate; nil: only check it
 	unfrozen   bool  // fails while the config is frozen
 	checkReady bool
-	ready      *config.Ready // as it is to be
-	closes     bool          // the rollout is not the open one any more
+	ready      *trees.Ready // as it is to be
+	closes     bool         // the rollout is not the open one any more
 	records    map[string]HostRecord
 	calls      []string // shards
 	confirm    bool     // read the hosts again first

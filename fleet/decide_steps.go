@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // The steps of a rollout: which hosts are next, when a step is done, and how long its
@@ -41,7 +41,7 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return !contains(strategy.Order, id) })
 		return ids, len(ids)
 	}
-	need := strategy.Canary
+	need := sc.canary()
 	for _, r := range sc.records {
 		if r.Canary && r.State != HostSkipped && r.State != HostWait {
 			need--
@@ -87,7 +87,7 @@ func (sc *scene) advance() ([]act, time.Duration) {
 		return sc.change("fail the absent", gone), 0
 	}
 	a := sc.close(ResultDone, "")
-	a.ready = &config.Ready{
+	a.ready = &trees.Ready{
 		Version: sc.proposal.Version, Digest: sc.proposal.Digest, Previous: sc.proposal.Previous, Rollout: sc.name, Hosts: len(sc.live),
 	}
 	if sc.proposal.Delta.Fits(readyDelta) {

@@ -95,10 +95,22 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	}
 	g := sc.gate
 	g.State, g.Wave, g.Members, g.By, g.Reason = GateOpen, WaveAll, sc.members, sc.agent, ""
-	if strategy.Canary > 0 && strategy.Canary < len(sc.live) {
+	if n := sc.canary(); n > 0 && n < len(sc.live) {
 		g.Wave = WaveCanary
 	}
 	return []act{{what: "commit", gate: &g, unfrozen: true, checkReady: true}}, 0
+}
+
+// canary is how many hosts go first. A host that could not run all checks is the first to
+// find out, so there is a canary then, whatever the strategy says.
+func (sc *scene) canary() int {
+	n := sc.proposal.Strategy.Canary
+	for _, r := range sc.records {
+		if r.Unchecked {
+			return max(n, 1)
+		}
+	}
+	return n
 }
 
 // someNames joins the first names.

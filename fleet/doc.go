@@ -1,14 +1,24 @@
-// Package fleet rolls out a new version of a config tree to all hosts that follow
-// it. Every subscribed host renders and checks the proposed version and votes. When
-// all vote commit, a few hosts at a time activate it. The rollout halts at the
-// first failure. When all hosts have the version, it becomes the version of the
-// tree.
+// Package fleet publishes config trees, at once or by a rollout, and keeps the record
+// of each host.
 //
-// # Znodes, below the root of the tree
+// [Publish], [Prepare], [Rollback] and [Convert] write a tree, [Freeze] forbids changes,
+// and [GC] deletes old versions. A [Publisher] does it for a program, across sessions. A
+// publisher never leaves a mix of two trees in use. It changes everything in one
+// transaction, or removes ready until the last key is written, or writes a version
+// that stays invisible until ready names it.
 //
+// In a rollout, every subscribed host renders and checks the proposed version and votes.
+// When all vote commit, a few hosts at a time activate it. The rollout halts at the
+// first failure. When all hosts have the version, it becomes the version of the tree.
+//
+// # Znodes
+//
+// Below the root of the tree:
+//
+//	rollouts                        (P)  past freezes
 //	rollouts/current                (P)  name of the one open rollout
 //	rollouts/shards/<h>             (P)  [Call]: the rollout that the hosts of the shard are called to
-//	rollouts/shards/<h>/<agent>     (E)  a subscription, see package config
+//	rollouts/shards/<h>/<agent>     (E)  [Subscription]: what the agent uses
 //	rollouts/r-<S>                  (P)  [Proposal], never changed
 //	rollouts/r-<S>/gate             (P)  [Gate], set by version
 //	rollouts/r-<S>/progress         (P)  [Progress], once a second
@@ -16,7 +26,7 @@
 //	rollouts/r-<S>/hosts/<h>/<agent> (P) [HostRecord]
 //	rollouts/r-<S>/coordinator           election of the coordinator, latch layout
 //
-// h is the shard of the agent's id, as [config.Shard] computes it.
+// h is the shard of the agent's id, as [Shard] computes it.
 //
 // # Guarantees
 //
@@ -35,10 +45,9 @@
 //     halted, or refused after it replaced a halted one. The command line only
 //     proposes and watches, so it may die at any time.
 //
-// # Not here
+// # Limitations
 //
-// The [Host] renders and checks. Package config stores the contents of versions. A
-// host without a connection keeps using its version; a rollout cannot revoke it.
+// A host without a connection keeps using its version; a rollout cannot revoke it.
 //
 // Two-phase commit is the recipe of the ZooKeeper documentation ("Two-phased
 // Commit"); the decision is fenced by the coordinator's candidate znode.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -66,19 +66,19 @@ func forgetDry(ctx context.Context, s *session.Session, root, name string, versi
 // deleteVersion deletes a version that is not in use.
 func deleteVersion(ctx context.Context, s *session.Session, root string, version int64) error {
 	for range maxTries {
-		ready, stat, err := config.ReadReady(ctx, s, root)
+		ready, stat, err := trees.ReadReady(ctx, s, root)
 		if err != nil {
 			return err
 		}
 		if ready.Version == version || ready.Previous == version {
 			return nil
 		}
-		_, err = s.Multi(ctx, session.CheckOp(config.ReadyPath(root), stat.Version), session.DeleteOp(config.VersionPath(root, version), -1))
+		_, err = s.Multi(ctx, session.CheckOp(trees.ReadyPath(root), stat.Version), session.DeleteOp(trees.VersionPath(root, version), -1))
 		var multi *session.MultiError
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &multi) && multi.Path != config.ReadyPath(root) && errors.Is(err, session.ErrNoNode):
+		case errors.As(err, &multi) && multi.Path != trees.ReadyPath(root) && errors.Is(err, session.ErrNoNode):
 			return nil
 		case !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion):
 			return err
@@ -113,7 +113,7 @@ func (c *coordinator) linger(ctx context.Context) error {
 
 // collectDry deletes finished dry runs that their proposers left behind.
 func (c *coordinator) collectDry(ctx context.Context) error {
-	names, _, err := c.s.Children(ctx, config.RolloutsPath(c.root))
+	names, _, err := c.s.Children(ctx, trees.RolloutsPath(c.root))
 	if err != nil {
 		return ignoreGone(err)
 	}

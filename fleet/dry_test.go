@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -43,7 +43,7 @@ func (w *world) dry(version int64) string {
 // silent subscribes a host that never answers.
 func (w *world) silent(id string) {
 	w.t.Helper()
-	path := config.SubscriptionPath(root, id)
+	path := SubscriptionPath(root, id)
 	if err := w.desk.CreateParents(w.t.Context(), path); err != nil {
 		w.t.Fatal(err)
 	}
@@ -55,11 +55,11 @@ func (w *world) silent(id string) {
 // leftOf are the znodes of rollouts and versions that are left.
 func (w *world) leftOf() []string {
 	w.t.Helper()
-	rollouts, _, err := w.desk.Children(w.t.Context(), config.RolloutsPath(root))
+	rollouts, _, err := w.desk.Children(w.t.Context(), trees.RolloutsPath(root))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	versions, _, err := w.desk.Children(w.t.Context(), config.VersionsPath(root))
+	versions, _, err := w.desk.Children(w.t.Context(), trees.VersionsPath(root))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func (w *world) leftOf() []string {
 func TestDry_EverybodyAnswers(t *testing.T) {
 	inBubble(t, 30, func(t *testing.T, w *world) {
 		w.hosts["web-03"].refuse[2] = "no such word"
-		if err := config.Freeze(t.Context(), w.desk, root, "ann", "sales day"); err != nil {
+		if err := Freeze(t.Context(), w.desk, root, "ann", "sales day"); err != nil {
 			t.Fatal(err)
 		}
 		name := w.dry(2)
@@ -102,7 +102,7 @@ func TestDry_EverybodyAnswers(t *testing.T) {
 		if left := w.leftOf(); !slices.Equal(left, []string{"0000000001"}) {
 			t.Errorf("left are %v", left)
 		}
-		if _, err := config.Unfreeze(t.Context(), w.desk, root, "bob"); err != nil {
+		if _, err := Unfreeze(t.Context(), w.desk, root, "bob"); err != nil {
 			t.Fatal(err)
 		}
 		state = w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted)
@@ -171,7 +171,7 @@ func TestDry_SomebodyIsSilent(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.hosts["web-01"].stop() // its subscription is of its session
 		w.await("it to be gone", func() bool {
-			list, err := config.Subscribers(t.Context(), w.desk, root)
+			list, err := Subscribers(t.Context(), w.desk, root)
 			return err == nil && len(list) == 2
 		})
 		w.silent("web-09")
@@ -225,7 +225,7 @@ func TestDry_EndedByAPublish(t *testing.T) {
 			state, err := Read(t.Context(), w.desk, root, dry)
 			return err == nil && state.Counts().Commit == 3 && state.Coordinator != ""
 		})
-		ops, err := config.CloseOps(t.Context(), w.desk, root, "bob", false)
+		ops, err := closeOps(t.Context(), w.desk, root, "bob", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,10 +241,10 @@ func TestDry_EndedByAPublish(t *testing.T) {
 		if err := Pause(t.Context(), w.desk, root, name, Order{By: "ann"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := config.CloseOps(t.Context(), w.desk, root, "bob", false); !errors.Is(err, ErrOpen) {
+		if _, err := closeOps(t.Context(), w.desk, root, "bob", false); !errors.Is(err, ErrOpen) {
 			t.Errorf("a publish past a rollout: %v", err)
 		}
-		if ops, err = config.CloseOps(t.Context(), w.desk, root, "bob", true); err != nil {
+		if ops, err = closeOps(t.Context(), w.desk, root, "bob", true); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.desk.Multi(t.Context(), ops...); err != nil {

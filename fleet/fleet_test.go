@@ -12,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/testhelp"
+
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -60,28 +62,29 @@ type simpleHost struct {
 	stopped chan struct{}
 	process <-chan struct{} // closed when the process stops
 
-	mu      sync.Mutex // guards what follows
-	inUse   int64
-	history []int64
-	refuse  map[int64]string // version -> why the vote is abort
-	fail    map[int64]string // version -> why its use fails
-	unread  map[int64]error  // version -> why it cannot be read
-	more    int              // files beside the one that a version changes
-	took    time.Duration    // how long a use takes
-	hold    chan struct{}    // a use waits for it when not nil
-	kills   int64            // the version that kills the process
-	dead    bool             // it did
+	mu        sync.Mutex // guards what follows
+	inUse     int64
+	history   []int64
+	refuse    map[int64]string // version -> why the vote is abort
+	unchecked error            // of votes that are none for abort
+	fail      map[int64]string // version -> why its use fails
+	unread    map[int64]error  // version -> why it cannot be read
+	more      int              // files beside the one that a version changes
+	took      time.Duration    // how long a use takes
+	hold      chan struct{}    // a use waits for it when not nil
+	kills     int64            // the version that kills the process
+	dead      bool             // it did
 }
 
 func newWorld(t *testing.T, ids ...string) *world {
 	w := &world{t: t, server: memzk.New(memzk.Options{}), hosts: map[string]*simpleHost{}, active: map[string]bool{}}
 	w.desk = w.dial("desk")
 	ctx := t.Context()
-	if err := w.desk.CreateParents(ctx, config.ReadyPath(root)); err != nil {
+	if err := w.desk.CreateParents(ctx, trees.ReadyPath(root)); err != nil {
 		t.Fatal(err)
 	}
-	ready := config.Ready{Version: 1, Digest: digest}
-	if _, _, err := w.desk.Create(ctx, config.ReadyPath(root), ready.Encode(), session.Persistent); err != nil {
+	ready := trees.Ready{Version: 1, Digest: digest}
+	if _, _, err := w.desk.Create(ctx, trees.ReadyPath(root), ready.Encode(), session.Persistent); err != nil {
 		t.Fatal(err)
 	}
 	w.version(1)
@@ -97,7 +100,7 @@ func newWorld(t *testing.T, ids ...string) *world {
 
 // version makes a version exist.
 func (w *world) version(n int64) {
-	_ = w.server.Create(config.VersionPath(root, n), nil) // it may be there
+	_ = w.server.Create(trees.VersionPath(root, n), nil) // it may be there
 }
 
 func (w *world) dial(id string) *session.Session {
@@ -175,7 +178,7 @@ func (h *simpleHost) start() {
 }
 
 func (h *simpleHost) run(ctx context.Context, s *session.Session) {
-	path := config.SubscriptionPath(root, h.id)
+	path := SubscriptionPath(root, h.id)
 	if err := s.CreateParents(ctx, path); err != nil {
 		return
 	}
@@ -195,11 +198,11 @@ func (h *simpleHost) run(ctx context.Context, s *session.Session) {
 // follow offers what ready names, as the watcher of package config does.
 func (h *simpleHost) follow(ctx context.Context, s *session.Session, p *Participant) {
 	for ctx.Err() == nil {
-		data, stat, watch, err := s.GetW(ctx, config.ReadyPath(root))
+		data, stat, watch, err := s.GetW(ctx, trees.ReadyPath(root))
 		if err != nil {
 			return
 		}
-		ready, _, err := config.ParseReady(data)
+		ready, _, err := trees.ParseReady(data)
 		if err != nil {
 			return
 		}
@@ -210,7 +213,7 @@ func (h *simpleHost) follow(ctx context.Context, s *session.Session, p *Particip
 	}
 }
 
-func treeOf(r config.Ready, zxid int64) *view.Tree {
+func treeOf(r trees.Ready, zxid int64) *view.Tree {
 	return view.NewTree(view.Tree{Name: "site", Path: root, Layout: "versioned", Generation: r.Version, Previous: r.Previous, Rollout: r.Rollout, Last: zxid}, nil)
 }
 
@@ -218,7 +221,7 @@ func (h *simpleHost) tree(_ context.Context, _ *session.Session, v Version) (*vi
 	if err := h.unread[v.Number]; err != nil {
 		return nil, err
 	}
-	return treeOf(config.Ready{Version: v.Number}, 0), nil
+	return treeOf(trees.Ready{Version: v.Number}, 0), nil
 }
 
 // stop ends the process in good order.
@@ -268,7 +271,7 @@ func (h *simpleHost) Vote(_ context.Context, tree *view.Tree) error {
 	if why := h.refuse[tree.Generation]; why != "" {
 		return errors.New(why)
 	}
-	return nil
+	return h.unchecked
 }
 
 // Show implements Host.
@@ -555,26 +558,26 @@ func TestRollout_FrozenOrSupersededIsAborted(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.hosts["web-00"].stop() // its vote is missing: the rollout stays open
 		ctx := t.Context()
-		w.await("its subscriber to go", func() bool { _, there, _ := w.desk.Exists(ctx, config.SubscriptionPath(root, "web-00")); return !there })
-		if _, _, err := w.desk.Create(ctx, config.SubscriptionPath(root, "web-00"), nil, session.Persistent); err != nil {
+		w.await("its subscriber to go", func() bool { _, there, _ := w.desk.Exists(ctx, SubscriptionPath(root, "web-00")); return !there })
+		if _, _, err := w.desk.Create(ctx, SubscriptionPath(root, "web-00"), nil, session.Persistent); err != nil {
 			t.Fatal(err)
 		}
 		name := w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
-		if _, _, err := w.desk.Create(ctx, config.FreezePath(root), []byte("sales day"), session.Persistent); err != nil {
+		if _, _, err := w.desk.Create(ctx, trees.FreezePath(root), []byte("sales day"), session.Persistent); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.awaitPhase(name, PhaseAborted).Err(); !strings.Contains(err.Error(), "sales day") {
 			t.Errorf("got %v", err)
 		}
 		_, err := Propose(ctx, w.desk, Request{Root: root, Version: 2, Digest: digest})
-		if !errors.Is(err, config.ErrFrozen) {
+		if !errors.Is(err, ErrFrozen) {
 			t.Errorf("a proposal while frozen: got %v", err)
 		}
-		if err := w.desk.Delete(ctx, config.FreezePath(root), -1); err != nil {
+		if err := w.desk.Delete(ctx, trees.FreezePath(root), -1); err != nil {
 			t.Fatal(err)
 		}
 		name = w.propose(2, Strategy{Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
-		if _, err := w.desk.Set(ctx, config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+		if _, err := w.desk.Set(ctx, trees.ReadyPath(root), trees.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
 		state := w.awaitPhase(name, PhaseReplaced)
@@ -618,6 +621,7 @@ func TestRollout_HealthGatePausesUntilTold(t *testing.T) {
 }
 
 func TestRollout_CanariesByNameGoFirstAndBake(t *testing.T) {
+	testhelp.OnlyAll(t, "minutes of a fleet with the race detector")
 	inBubble(t, 5, func(t *testing.T, w *world) {
 		name := w.propose(2, Strategy{Parallel: 5, Order: []string{"web-03"}, Bake: Duration(10 * time.Minute)})
 		w.await("the canary", func() bool { return w.hosts["web-03"].version() == 2 })
@@ -635,7 +639,7 @@ func TestRollout_AnotherVersionEndsIt(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(time.Hour)})
 		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return begun(s) == 1 })
-		if _, err := w.desk.Set(t.Context(), config.ReadyPath(root), config.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
+		if _, err := w.desk.Set(t.Context(), trees.ReadyPath(root), trees.Ready{Version: 9, Digest: digest}.Encode(), -1); err != nil {
 			t.Fatal(err)
 		}
 		if state := w.awaitPhase(name, PhaseReplaced); state.Gate.Result != ResultSuperseded {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -250,7 +251,7 @@ func (h *host) readShard(ctx context.Context) error {
 	}
 	h.shard.Stop()
 	h.shard = nil
-	path := config.ShardPath(h.p.cfg.Root, config.Shard(h.p.cfg.Agent))
+	path := shardPath(h.p.cfg.Root, Shard(h.p.cfg.Agent))
 	data, _, watch, err := h.s.GetW(ctx, path)
 	if errors.Is(err, session.ErrNoNode) {
 		_, _, watch, err = h.s.ExistsW(ctx, path)
@@ -397,11 +398,11 @@ func (h *host) current(ctx context.Context) (bool, error) {
 	if h.readyZxid >= h.act.Proposal.Ready.Mzxid {
 		return true, nil
 	}
-	data, stat, err := h.s.Get(ctx, config.ReadyPath(h.p.cfg.Root))
+	data, stat, err := h.s.Get(ctx, trees.ReadyPath(h.p.cfg.Root))
 	if err != nil {
 		return false, fmt.Errorf("read ready: %w", err)
 	}
-	r, _, err := config.ParseReady(data)
+	r, _, err := trees.ParseReady(data)
 	if err != nil || r.Version != h.ready.Generation {
 		return false, err // it is on its way
 	}

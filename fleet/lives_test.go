@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // TestResume_AVersionThatKillsItsHostIsGivenUp: something starts the agent
@@ -98,7 +98,7 @@ func TestResume_RecordOfAnother(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, w *world) {
 		const name, id, life = "r-0000000007", "web-00", "one"
 		w.version(2)
-		ready, stat, err := config.ReadReady(t.Context(), w.desk, root)
+		ready, stat, err := trees.ReadReady(t.Context(), w.desk, root)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,11 +107,11 @@ func TestResume_RecordOfAnother(t *testing.T) {
 			Strategy: Strategy{}.WithDefaults(1),
 		}
 		turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Lives: 1}
-		shard := config.Shard(id)
+		shard := Shard(id)
 		nodes := map[string][]byte{
 			rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),
-			recordPath(root, name, id): encode(turn), config.CurrentPath(root): []byte(name),
-			config.ShardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
+			recordPath(root, name, id): encode(turn), currentPath(root): []byte(name),
+			shardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
 		}
 		for _, path := range sortedKeys(nodes) {
 			if err := w.server.Create(path, nodes[path]); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // upkeep is the maintenance of a host as a test switches it.
@@ -55,8 +55,8 @@ func (u *upkeep) endAfter(reads int) {
 // subscribeMaintained makes the host's subscription say that it is in maintenance.
 func (w *world) subscribeMaintained(id string) {
 	w.t.Helper()
-	data := []byte(`{"version":1,"state":"` + config.StateMaintenance + `","error":"kernel"}`)
-	if _, err := w.desk.Set(w.t.Context(), config.SubscriptionPath(root, id), data, -1); err != nil {
+	data := []byte(`{"version":1,"state":"` + StateMaintenance + `","error":"kernel"}`)
+	if _, err := w.desk.Set(w.t.Context(), SubscriptionPath(root, id), data, -1); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -170,14 +170,10 @@ func TestMaintenance_OfAllHostsLeavesNobodyToCheck(t *testing.T) {
 			h.maintain("all")
 			w.subscribeMaintained(id)
 		}
-		subscriptions, err := config.Subscribers(t.Context(), w.desk, root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := CheckVoters(subscriptions); !errors.Is(err, ErrNobody) {
+		if _, _, err := voters(t.Context(), w.desk, root, nil); !errors.Is(err, ErrNobody) {
 			t.Errorf("before: got %v", err)
 		}
-		err = w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted).Err()
+		err := w.awaitPhase(w.propose(2, Strategy{}), PhaseAborted).Err()
 		if !strings.Contains(err.Error(), ErrNobody.Error()) {
 			t.Errorf("got %v, want ErrNobody", err)
 		}
@@ -188,13 +184,14 @@ func TestMaintenance_OfAllHostsLeavesNobodyToCheck(t *testing.T) {
 // caught up, however soon the maintenance ends: the host goes over to what ready names
 // before it votes.
 func TestMaintenance_EndsWhileTheHostStarts(t *testing.T) {
+	testhelp.OnlyAll(t, "minutes of a fleet with the race detector")
 	for reads := 1; reads <= 4; reads++ {
 		inBubble(t, 3, func(t *testing.T, w *world) {
 			h, silent := w.hosts["web-01"], w.hosts["web-00"]
 			h.maintain("disk")
 			w.awaitPhase(w.propose(2, Strategy{Parallel: 1}), PhaseDone)
 			silent.stop()
-			_ = w.server.Create(config.SubscriptionPath(root, silent.id), nil) // called, and silent
+			_ = w.server.Create(SubscriptionPath(root, silent.id), nil) // called, and silent
 			name := w.propose(3, Strategy{Parallel: 1, Absent: AbsentSkip, VoteTimeout: Duration(time.Minute)})
 			says := func(what string) HostRecord {
 				t.Helper()

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/testhelp"
+
 	"github.com/zkagent/zkagent/internal/memzk"
 )
 
@@ -80,6 +81,7 @@ func (n *nextVersion) extend(body []byte) []byte {
 // TestNeighbours_UpgradeUnderARollout: hosts become the next version one by one
 // while a rollout is open, and both versions finish it, and the ones after it.
 func TestNeighbours_UpgradeUnderARollout(t *testing.T) {
+	testhelp.OnlyAll(t, "minutes of a fleet with the race detector")
 	inBubble(t, 6, func(t *testing.T, w *world) {
 		w.next = &nextVersion{server: w.server, hosts: map[string]bool{}}
 		all := func(version int64) {
@@ -130,7 +132,7 @@ func (w *world) upgrade(id string) {
 	w.hosts[id].stop()
 	w.hosts[id].start()
 	w.await(id+" to subscribe again", func() bool {
-		_, ok, err := w.desk.Exists(w.t.Context(), config.SubscriptionPath(root, id))
+		_, ok, err := w.desk.Exists(w.t.Context(), SubscriptionPath(root, id))
 		return err == nil && ok
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -58,7 +57,7 @@ func Resume(ctx context.Context, s *session.Session, root, name string, o Order)
 	})
 }
 
-// Retry ends the halt and lets the failed hosts try again. Absent hosts keep their
+// Retry ends the halt and lets the failed hosts try again. absent hosts keep their
 // places until they return.
 func Retry(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	intended := 0
@@ -96,7 +95,7 @@ func Abort(ctx context.Context, s *session.Session, root, name string, o Order) 
 			g.State = GateRefused
 		default:
 			g.State, g.Result = GateClosed, ResultAborted
-			return append(st.set(g), session.DeleteOp(config.CurrentPath(root), -1)), nil
+			return append(st.set(g), session.DeleteOp(currentPath(root), -1)), nil
 		}
 		return st.set(g), nil
 	})

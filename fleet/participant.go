@@ -8,16 +8,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
 // Host is the agent's side of a rollout on one machine.
 type Host interface {
-	// Vote renders the tree with the host's own data into a staging area and runs
-	// the checks. It changes no file in use. An error is a vote for abort, and the
-	// proposer sees its text.
+	// Vote renders the tree with the host's own data and runs the checks in a preview.
+	// It changes no file. An error is a vote for abort, and the proposer sees its text.
+	// An error that matches ErrCheckNotRun is a vote for commit, and everybody sees that
+	// the host could not run a check.
 	Vote(ctx context.Context, tree *view.Tree) error
 	// Show puts a tree into use without a turn. It does not wait.
 	Show(tree *view.Tree)
@@ -31,6 +32,10 @@ type Host interface {
 	Back(ctx context.Context, tree *view.Tree) error
 }
 
+// ErrCheckNotRun says that a host has nothing against a version and could not run all
+// checks before it uses the version.
+var ErrCheckNotRun = errors.New("check not run")
+
 // Planner is a Host that can report what a version would change, for dry runs.
 type Planner interface {
 	// Plan is like Vote and also returns the files that would change, with their
@@ -42,7 +47,7 @@ type Planner interface {
 type Version struct {
 	Number int64
 	Digest string
-	Delta  *config.Delta
+	Delta  *trees.Delta
 }
 
 // Config describes one host's part in the rollouts of one tree.

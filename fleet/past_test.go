@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -43,7 +42,7 @@ func TestGate_KeepsWhoDidWhat(t *testing.T) {
 		w.hosts["web-01"].refuse[2] = "no such word"
 		w.hosts["web-01"].stop()
 		w.await("it to be gone", func() bool {
-			list, err := config.Subscribers(ctx, w.desk, root)
+			list, err := Subscribers(ctx, w.desk, root)
 			return err == nil && len(list) == 3
 		})
 		name := w.propose(2, Strategy{})
@@ -59,7 +58,7 @@ func TestGate_KeepsWhoDidWhat(t *testing.T) {
 		}
 		// During the turns.
 		delete(w.hosts["web-01"].refuse, 2)
-		w.server.Delete(config.SubscriptionPath(root, "web-09"))
+		w.server.Delete(SubscriptionPath(root, "web-09"))
 		w.hosts["web-02"].fail[3] = "exit status 1"
 		name = w.propose(3, Strategy{Order: []string{"web-02"}})
 		w.awaitPhase(name, PhaseHalted)
@@ -86,7 +85,7 @@ func TestGate_EndsThePause(t *testing.T) {
 			version := map[bool]int64{false: 2, true: 3}[open]
 			if !open {
 				w.silent("web-09")
-			} else if err := w.server.Delete(config.SubscriptionPath(root, "web-09")); err != nil {
+			} else if err := w.server.Delete(SubscriptionPath(root, "web-09")); err != nil {
 				t.Fatal(err)
 			}
 			name := w.propose(version, Strategy{Canary: 1, Bake: Duration(time.Hour)})

@@ -7,20 +7,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
-// Paths of one rollout. What lies above them belongs to package config.
-func rolloutPath(root, name string) string     { return config.RolloutsPath(root) + "/" + name }
+// Paths of one rollout.
+func rolloutPath(root, name string) string     { return trees.RolloutsPath(root) + "/" + name }
 func coordinatorPath(root, name string) string { return rolloutPath(root, name) + "/coordinator" }
 func progressPath(root, name string) string    { return rolloutPath(root, name) + "/progress" }
 func hostsPath(root, name string) string       { return rolloutPath(root, name) + "/hosts" }
-func gatePath(root, name string) string        { return config.GatePath(root, name) }
+func gatePath(root, name string) string        { return rolloutPath(root, name) + "/gate" }
 
 func snapshotPath(root, name, shard string) string { return hostsPath(root, name) + "/" + shard }
 
 func recordPath(root, name, id string) string {
-	return snapshotPath(root, name, config.Shard(id)) + "/" + id
+	return snapshotPath(root, name, Shard(id)) + "/" + id
 }
 
 // rolloutName is the name of the rollout of that number.

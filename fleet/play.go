@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -126,7 +127,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 				return &unreadError{fmt.Errorf("read version %d: %w", a.Proposal.Version, err)}
 			}
 			err = h.judge(ctx, a, tree, j)
-			if err == nil || a.Proposal.Dry { // a refusal ends a rollout at once
+			if err == nil || errors.Is(err, ErrCheckNotRun) || a.Proposal.Dry { // a refusal ends a rollout at once
 				pause(ctx, h.voteDelay(a))
 			}
 			return err
@@ -141,12 +142,15 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 	}
 	h.job = nil
 	var unread *unreadError
-	if errors.As(j.err, &unread) && !config.Unusable(j.err) {
+	if errors.As(j.err, &unread) && !trees.Unusable(j.err) {
 		return false, j.err // a lost connection is no vote
 	}
-	r := HostRecord{State: HostCommit, From: h.p.inUse, Files: j.files}
+	r := HostRecord{State: HostCommit, From: h.p.inUse, Files: j.files, Unchecked: errors.Is(j.err, ErrCheckNotRun)}
 	r.Files, r.More = boundFiles(r.Files)
-	if j.err == nil {
+	if r.Unchecked && a.Proposal.Dry {
+		r.Error = clip(j.err.Error())
+	}
+	if j.err == nil || r.Unchecked {
 		return h.put(ctx, r, h.checkGate())
 	}
 	r.State, r.Error = HostAbort, clip(j.err.Error())

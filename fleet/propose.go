@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -17,7 +17,7 @@ type Request struct {
 	Root     string // root znode of the tree
 	Version  int64
 	Digest   string
-	Delta    *config.Delta // to the version in use; nil: hosts read the version
+	Delta    *trees.Delta // to the version in use; nil: hosts read the version
 	Strategy Strategy
 	Who      string
 	Why      string
@@ -48,7 +48,7 @@ const (
 // transaction. The errors are [ErrOpen], [ErrNobody], config.ErrFrozen,
 // config.ErrConflict when Base is not in use, and those of the session.
 func Propose(ctx context.Context, s *session.Session, r Request) (string, error) {
-	if err := s.CreateParents(ctx, config.CurrentPath(r.Root)); err != nil {
+	if err := s.CreateParents(ctx, currentPath(r.Root)); err != nil {
 		return "", fmt.Errorf("propose: %w", err)
 	}
 	for range maxTries {
@@ -75,19 +75,11 @@ type proposer struct {
 	size     int          // of the gate that closes it, in bytes
 }
 
-// openRollout is the rollout that the proposal closes.
-type openRollout struct {
-	name     string
-	proposal Proposal
-	gate     Gate
-	stat     session.Stat // of the gate
-}
-
 func (p *proposer) try(ctx context.Context) (bool, error) {
 	if err := p.look(ctx); err != nil {
 		return false, err
 	}
-	shards, err := config.SubscriberIDs(ctx, p.s, p.r.Root)
+	shards, err := subscriberIDs(ctx, p.s, p.r.Root)
 	if err != nil {
 		return false, err
 	}
@@ -147,40 +139,17 @@ func (p *proposer) giveName(ctx context.Context) error {
 }
 
 // findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
-// A rollout whose gate is closed is not the open one any more.
 func (p *proposer) findOpen(ctx context.Context) error {
-	root := p.r.Root
-	for range maxTries {
-		name, err := Current(ctx, p.s, root)
-		if errors.Is(err, ErrNoRollout) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		proposal, err := readProposal(ctx, p.s, root, name)
-		if errors.Is(err, session.ErrNoNode) {
-			continue // a dry run, deleted meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		gate, stat, err := readGate(ctx, p.s, root, name)
-		switch {
-		case err != nil:
-			return err
-		case gate.State == GateClosed:
-			continue
-		case proposal.Dry && !p.r.Dry:
-		case name != p.r.Replace:
-			return fmt.Errorf("%w: %s", ErrOpen, name)
-		case gate.State != GateHalted && gate.State != GateRefused:
-			return fmt.Errorf("%w: %s has not halted", ErrOpen, name)
-		}
-		p.old = &openRollout{name, proposal, gate, stat}
-		return nil
+	open, err := findOpen(ctx, p.s, p.r.Root)
+	switch {
+	case err != nil || open == nil || open.proposal.Dry && !p.r.Dry:
+	case open.name != p.r.Replace:
+		return fmt.Errorf("%w: %s", ErrOpen, open.name)
+	default:
+		err = open.replaceable()
 	}
-	return errors.New("rollouts are opened and closed too fast")
+	p.old = open
+	return err
 }
 
 // close makes the operations that close the open rollout. If ready has moved since
@@ -191,28 +160,26 @@ func (p *proposer) close() {
 	if o == nil {
 		return
 	}
-	gate := o.gate
-	gate.State, gate.Result, gate.By, gate.RolledBack = GateClosed, ResultReplaced, p.r.Who, p.r.RollbackOf != 0
+	result := ResultReplaced
 	switch {
 	case o.proposal.Dry:
 	case o.proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
-		gate.Result = ResultSuperseded
+		result = ResultSuperseded
 	default:
 		p.proposal.Replaces = append([]string{o.name}, o.proposal.Replaces...)
 	}
-	root, data := p.r.Root, encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime)))
-	p.size = len(data)
-	p.closing = []session.Op{session.SetOp(gatePath(root, o.name), data, o.stat.Version), session.DeleteOp(config.CurrentPath(root), -1)}
+	p.closing = o.close(p.r.Root, result, p.r.Who, p.r.RollbackOf != 0)
+	p.size = len(encode(o.gate))
 }
 
 // prepare builds the proposal from the current state.
 func (p *proposer) prepare(ctx context.Context) error {
-	ready, stat, err := config.ReadReady(ctx, p.s, p.r.Root)
+	ready, stat, err := trees.ReadReady(ctx, p.s, p.r.Root)
 	if err != nil {
 		return err
 	}
 	if p.r.Base != 0 && ready.Version != p.r.Base {
-		return &config.ConflictError{Path: p.r.Root, Want: p.r.Base, Have: ready.Version}
+		return &ConflictError{Path: p.r.Root, Want: p.r.Base, Have: ready.Version}
 	}
 	p.proposal = Proposal{
 		Version: p.r.Version, Digest: p.r.Digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid},
@@ -235,7 +202,7 @@ func (p *proposer) count(shards map[string][]string) error {
 	}
 	p.proposal.Strategy = p.r.Strategy.WithDefaults(p.proposal.Hosts)
 	for _, id := range p.r.Strategy.Order {
-		if !contains(shards[config.Shard(id)], id) {
+		if !contains(shards[Shard(id)], id) {
 			return fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, p.r.Root)
 		}
 	}
@@ -248,13 +215,13 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	gate := Gate{State: GateVoting}
 	ops := p.closing
 	if !p.r.Dry {
-		ops = append(ops, config.Absent(config.FreezePath(root))...)
+		ops = append(ops, absent(trees.FreezePath(root))...)
 	}
 	ops = append(ops,
-		session.CheckOp(config.ReadyPath(root), p.proposal.Ready.Version),
-		session.CheckOp(config.VersionPath(root, p.proposal.Version), -1),
-		session.SetOp(config.VersionsPath(root), nil, -1), // a garbage collection that runs starts over
-		session.CreateOp(config.CurrentPath(root), []byte(p.name), session.Persistent),
+		session.CheckOp(trees.ReadyPath(root), p.proposal.Ready.Version),
+		session.CheckOp(trees.VersionPath(root, p.proposal.Version), -1),
+		session.SetOp(trees.VersionsPath(root), nil, -1), // a garbage collection that runs starts over
+		session.CreateOp(currentPath(root), []byte(p.name), session.Persistent),
 		session.CreateOp(rolloutPath(root, p.name), encode(p.proposal), session.Persistent),
 		session.CreateOp(gatePath(root, p.name), encode(gate), session.Persistent),
 		session.CreateOp(progressPath(root, p.name), nil, session.Persistent),
@@ -281,7 +248,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 func callOps(root string, call Call, shard string, ids []string) []session.Op {
 	return []session.Op{
 		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{IDs: ids}), session.Persistent),
-		session.SetOp(config.ShardPath(root, shard), encode(call), -1),
+		session.SetOp(shardPath(root, shard), encode(call), -1),
 	}
 }
 
@@ -307,10 +274,10 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 		return false, err
 	}
 	switch {
-	case multi.Path == config.VersionPath(p.r.Root, p.proposal.Version):
+	case multi.Path == trees.VersionPath(p.r.Root, p.proposal.Version):
 		return false, fmt.Errorf("version %d: %w", p.proposal.Version, config.ErrNoVersion)
-	case multi.Path == config.FreezePath(p.r.Root) && errors.Is(err, session.ErrNodeExists):
-		frozen, readErr := config.Frozen(ctx, p.s, p.r.Root)
+	case multi.Path == trees.FreezePath(p.r.Root) && errors.Is(err, session.ErrNodeExists):
+		frozen, readErr := Frozen(ctx, p.s, p.r.Root)
 		if readErr != nil || frozen != nil {
 			return false, errors.Join(readErr, frozen)
 		}
@@ -320,30 +287,6 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-// able splits the ids into those that are not in maintenance and those that are.
-func able(subscriptions []config.Subscription) (able, aside []string) { //nolint:nonamedreturns // two lists of ids need names
-	for _, sub := range subscriptions {
-		if sub.State == config.StateMaintenance {
-			aside = append(aside, sub.ID)
-		} else {
-			able = append(able, sub.ID)
-		}
-	}
-	return able, aside
-}
-
-// CheckVoters returns [ErrNobody] when no host would check a version.
-func CheckVoters(subscriptions []config.Subscription) error {
-	can, aside := able(subscriptions)
-	switch {
-	case len(can) > 0:
-		return nil
-	case len(aside) > 0:
-		return fmt.Errorf("%w: all subscribers are in maintenance: %s", ErrNobody, strings.Join(aside, ", "))
-	}
-	return fmt.Errorf("%w: no agent subscribes", ErrNobody)
 }
 
 // sortedKeys returns the keys of a map in order.

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -75,18 +76,18 @@ func TestPropose_SomethingChangesMeanwhile(t *testing.T) {
 			}
 		},
 		"the version is deleted": func(t *testing.T, w *world) {
-			err := meanwhile(t, w.server, gatePath(root, rolloutName(0)), propose, func() { _ = w.server.Delete(config.VersionPath(root, 4)) })
+			err := meanwhile(t, w.server, gatePath(root, rolloutName(0)), propose, func() { _ = w.server.Delete(trees.VersionPath(root, 4)) })
 			if p := proposed(t, w); !errors.Is(err, config.ErrNoVersion) || p.Version != 0 {
 				t.Errorf("%v: proposed is %+v", err, p)
 			}
 		},
 		"it is frozen": func(t *testing.T, w *world) {
 			err := meanwhile(t, w.server, gatePath(root, rolloutName(0)), propose, func() {
-				if err := config.Freeze(t.Context(), w.desk, root, "ann", "sales day"); err != nil {
+				if err := Freeze(t.Context(), w.desk, root, "ann", "sales day"); err != nil {
 					t.Error(err)
 				}
 			})
-			if p := proposed(t, w); !errors.Is(err, config.ErrFrozen) || p.Version != 0 {
+			if p := proposed(t, w); !errors.Is(err, ErrFrozen) || p.Version != 0 {
 				t.Errorf("%v: proposed is %+v", err, p)
 			}
 		},
@@ -110,12 +111,12 @@ func TestPropose_SomethingChangesMeanwhile(t *testing.T) {
 // must notice.
 func TestPropose_StopsACollection(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *world) {
-		before, _, err := w.desk.Exists(t.Context(), config.VersionsPath(root))
+		before, _, err := w.desk.Exists(t.Context(), trees.VersionsPath(root))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.propose(2, Strategy{Parallel: 1})
-		after, _, err := w.desk.Exists(t.Context(), config.VersionsPath(root))
+		after, _, err := w.desk.Exists(t.Context(), trees.VersionsPath(root))
 		if err != nil || after.Version == before.Version {
 			t.Errorf("versions is at %d, it was at %d, %v", after.Version, before.Version, err)
 		}
@@ -136,18 +137,18 @@ func TestPublish_MeetsAProposal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer desk.Close()
-			if err := w.server.Create(config.SubscriptionPath(root, "h0"), nil); err != nil {
+			if err := w.server.Create(SubscriptionPath(root, "h0"), nil); err != nil {
 				t.Fatal(err)
 			}
 			cfg := w.content()
 			cfg.Emergency = emergency
 			name := ""
-			err = meanwhile(t, w.server, config.FreezePath(root), func(s *session.Session) error {
-				_, err := config.Publish(ctx, s, cfg)
+			err = meanwhile(t, w.server, trees.FreezePath(root), func(s *session.Session) error {
+				_, err := Publish(ctx, s, cfg)
 				return err
 			}, func() {
 				// The publisher holds the lock of publishers, so the version must be there.
-				ready, stat, err := config.ReadReady(ctx, desk, root)
+				ready, stat, err := trees.ReadReady(ctx, desk, root)
 				if err != nil || stat.Version != 0 {
 					t.Fatal(err)
 				}
@@ -156,7 +157,7 @@ func TestPublish_MeetsAProposal(t *testing.T) {
 				}
 			})
 			state, headErr := Head(ctx, desk, root, name)
-			_, stat, readErr := config.ReadReady(ctx, desk, root)
+			_, stat, readErr := trees.ReadReady(ctx, desk, root)
 			if headErr != nil || readErr != nil {
 				t.Fatal(headErr, readErr)
 			}

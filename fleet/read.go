@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -174,6 +174,9 @@ func countOf(hosts map[string]HostRecord, called int) Counts {
 }
 
 func (c *Counts) add(r HostRecord) {
+	if r.Unchecked {
+		c.Unchecked++
+	}
 	switch r.State {
 	case HostCommit:
 		c.Commit++
@@ -200,7 +203,7 @@ func (c *Counts) add(r HostRecord) {
 // Current returns the name of the open rollout of the tree; ErrNoRollout when
 // none is open.
 func Current(ctx context.Context, s *session.Session, root string) (string, error) {
-	data, _, err := s.Get(ctx, config.CurrentPath(root))
+	data, _, err := s.Get(ctx, currentPath(root))
 	if errors.Is(err, session.ErrNoNode) {
 		return "", fmt.Errorf("%s: %w", root, ErrNoRollout)
 	}
@@ -212,7 +215,7 @@ func Current(ctx context.Context, s *session.Session, root string) (string, erro
 
 // Names returns the names of all rollouts of the tree, oldest first.
 func Names(ctx context.Context, s *session.Session, root string) ([]string, error) {
-	children, _, err := s.Children(ctx, config.RolloutsPath(root))
+	children, _, err := s.Children(ctx, trees.RolloutsPath(root))
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil
 	}

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // Errors of this package, for errors.Is.
 var (
 	// ErrOpen says that another rollout of the tree is open.
-	ErrOpen = config.ErrOpen
+	ErrOpen = errors.New("another rollout is open")
 	// ErrNoRollout says that no such rollout exists, or none is open.
 	ErrNoRollout = errors.New("no such rollout")
 	// ErrAborted says that the version was refused, or the rollout given up.
@@ -50,7 +50,8 @@ func (d *Duration) UnmarshalText(b []byte) error {
 type Strategy struct {
 	// Parallel is K: how many hosts may be between their grant and their end.
 	Parallel int `json:"parallel"`
-	// Canary is how many hosts start before the bake; 0: no canary phase.
+	// Canary is how many hosts start before the bake; 0: no canary phase, negative:
+	// one in a fleet of several hosts.
 	Canary int `json:"canary,omitempty"`
 	// Bake is how long the rollout waits after the last canary is done.
 	Bake Duration `json:"bake,omitempty"`
@@ -79,6 +80,8 @@ const (
 	DefaultVoteTimeout = 60 * time.Second
 	DefaultGrace       = 60 * time.Second
 	DefaultBake        = 60 * time.Second
+	// CanaryDefault stands for one canary in a fleet of several hosts.
+	CanaryDefault = -1
 )
 
 // WithDefaults returns the strategy with what is unset filled in for a fleet
@@ -86,6 +89,9 @@ const (
 func (s Strategy) WithDefaults(size int) Strategy {
 	if s.Parallel <= 0 {
 		s.Parallel = max(1, size/10)
+	}
+	if s.Canary < 0 {
+		s.Canary = max(0, min(1, size-1))
 	}
 	if s.MaxFailures <= 0 {
 		s.MaxFailures = 1
@@ -122,11 +128,11 @@ type Proposal struct {
 	// Ready is the ready znode that the proposal was made for.
 	Ready ReadyAt `json:"ready"`
 	// Hosts is how many subscribers there were.
-	Hosts    int           `json:"hosts"`
-	Strategy Strategy      `json:"strategy"`
-	Delta    *config.Delta `json:"delta,omitempty"` // to the version in use
+	Hosts    int          `json:"hosts"`
+	Strategy Strategy     `json:"strategy"`
+	Delta    *trees.Delta `json:"delta,omitempty"` // to the version in use
 	// Replaces names the rollout that this one replaced, and all that that one had
-	// replaced, newest first.
+	// replaced, latest first.
 	Replaces   []string  `json:"replaces,omitempty"`
 	Dry        bool      `json:"dry,omitempty"` // the version is checked and never used
 	Who        string    `json:"who,omitempty"`
@@ -197,7 +203,7 @@ type Gate struct {
 	Skipped []string `json:"skipped,omitempty"`
 	// Past lists the earlier states that somebody caused, oldest first, within a
 	// bound. A writer of the gate adds the state that it replaces.
-	Past []config.GateState `json:"past,omitempty"`
+	Past []GateState `json:"past,omitempty"`
 }
 
 // after returns the gate with the state that it replaces, which was written at a
@@ -205,14 +211,14 @@ type Gate struct {
 func (g Gate) after(was Gate, at time.Time) Gate {
 	g.Past = was.Past
 	if now, old := g.caused(time.Time{}), was.caused(time.Time{}); now != old {
-		g.Past = config.AddPast(was.Past, was.caused(at))
+		g.Past = addPast(was.Past, was.caused(at))
 	}
 	return g
 }
 
 // caused returns the state of the gate, and who caused it.
-func (g Gate) caused(at time.Time) config.GateState {
-	return config.GateState{State: g.State, Paused: g.Paused, Wave: g.Wave, Round: g.Round, IgnoreGate: g.IgnoreGate, Host: g.Host, Reason: g.Reason, By: g.By, At: at}
+func (g Gate) caused(at time.Time) GateState {
+	return GateState{State: g.State, Paused: g.Paused, Wave: g.Wave, Round: g.Round, IgnoreGate: g.IgnoreGate, Host: g.Host, Reason: g.Reason, By: g.By, At: at}
 }
 
 // runs reports whether hosts may start.
@@ -239,6 +245,8 @@ type Counts struct {
 	Done    int `json:"done,omitempty"`
 	Failed  int `json:"failed,omitempty"`
 	Lost    int `json:"lost,omitempty"` // of the started
+	// Unchecked is how many voted for commit without having run all checks.
+	Unchecked int `json:"unchecked,omitempty"`
 }
 
 // Progress is the coordinator's report, written once a second.
@@ -279,6 +287,9 @@ type HostRecord struct {
 	// From is the version that the host used when it made the record.
 	From  int64  `json:"from,omitempty"`
 	Error string `json:"error,omitempty"`
+	// Unchecked says that the host voted for commit without having run all checks: it
+	// can run them only with the new files in place.
+	Unchecked bool `json:"unchecked,omitempty"`
 	// Gate is the version of the gate that a grant is for, and Round the retry
 	// that the turn belongs to.
 	Gate  int32 `json:"gate,omitempty"`
@@ -307,6 +318,14 @@ func (r HostRecord) Vote() string {
 		return r.State
 	}
 	return HostCommit
+}
+
+// VoteText is the vote for people: also whether all checks were run.
+func (r HostRecord) VoteText() string {
+	if vote := r.Vote(); vote != HostCommit || !r.Unchecked {
+		return vote
+	}
+	return HostCommit + " (" + ErrCheckNotRun.Error() + ")"
 }
 
 // Turn returns the state of the host's turn; empty: it has not come.

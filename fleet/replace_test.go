@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -18,8 +18,8 @@ import (
 func (w *world) setReady(version int64) {
 	w.t.Helper()
 	w.version(version)
-	ready := config.Ready{Version: version, Digest: digest, Previous: foreignMark}
-	if err := w.server.Set(config.ReadyPath(root), ready.Encode()); err != nil {
+	ready := trees.Ready{Version: version, Digest: digest, Previous: foreignMark}
+	if err := w.server.Set(trees.ReadyPath(root), ready.Encode()); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -133,7 +133,7 @@ func TestEmergency_MeetsAReplacement(t *testing.T) {
 		var ops []session.Op
 		err := w.between(old, func(s *session.Session) error {
 			var err error
-			ops, err = config.CloseOps(t.Context(), s, root, "bob", true)
+			ops, err = closeOps(t.Context(), s, root, "bob", true)
 			return err
 		}, func() { next = w.replaceWith(3, old) })
 		if err != nil {
@@ -151,7 +151,7 @@ func TestPropose_MeetsAnotherBehindADryRun(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		silent := w.hosts["web-00"]
 		silent.stop()
-		_ = w.server.Create(config.SubscriptionPath(root, silent.id), nil) // called, and silent
+		_ = w.server.Create(SubscriptionPath(root, silent.id), nil) // called, and silent
 		w.version(2)
 		dry, err := Propose(t.Context(), w.desk, Request{Root: root, Version: 2, Digest: digest, Dry: true})
 		if err != nil {

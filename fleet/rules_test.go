@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
+
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -23,7 +26,7 @@ func sceneOf(gate Gate, strategy Strategy, states map[string]string) *scene {
 		seen: map[string]time.Time{}, missing: map[string]time.Time{}, withdrawn: map[string]int{}, denied: map[string]bool{},
 	}
 	for id, state := range states {
-		shard := config.Shard(id)
+		shard := Shard(id)
 		sc.shards[shard] = append(sc.shards[shard], id)
 		sc.snapshots[shard] = append(sc.snapshots[shard], id)
 		sc.live[id], sc.seen[id] = true, time.Unix(998, 0)
@@ -184,7 +187,8 @@ func TestCanariesDifferFromCandidates(t *testing.T) {
 // TestBounds: what a rollout of 100,000 hosts writes at once, with usual ids and with
 // the longest ids, names and texts.
 func TestBounds(t *testing.T) {
-	delta := &config.Delta{From: digest, Set: map[string][]byte{"k": make([]byte, 12<<10)}}
+	testhelp.OnlyAll(t, "minutes of a fleet with the race detector")
+	delta := &trees.Delta{From: digest, Set: map[string][]byte{"k": make([]byte, 12<<10)}}
 	usual := func(i int) string { return fmt.Sprintf("host-%05d.some-rack.some-site.example.org", i) }
 	longest := func(i int) string { return fmt.Sprintf("%05d-%s", i, strings.Repeat("x", 128-6)) }
 	long := func(id func(int) string, why int) Request {
@@ -210,7 +214,7 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 	t.Helper()
 	shards := map[string][]string{}
 	for i := range 100_000 {
-		shards[config.Shard(id(i))] = append(shards[config.Shard(id(i))], id(i))
+		shards[Shard(id(i))] = append(shards[Shard(id(i))], id(i))
 	}
 	names := 0
 	for _, ids := range shards {
@@ -238,13 +242,13 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	first := config.Ready{Version: 1, Digest: digest}
-	nodes := map[string][]byte{config.ReadyPath(root): first.Encode(), config.VersionPath(root, 2): nil}
+	first := trees.Ready{Version: 1, Digest: digest}
+	nodes := map[string][]byte{trees.ReadyPath(root): first.Encode(), trees.VersionPath(root, 2): nil}
 	for shard := range shards {
-		nodes[config.ShardPath(root, shard)] = nil
+		nodes[shardPath(root, shard)] = nil
 	}
 	if r.Replace != "" {
-		nodes[config.CurrentPath(root)] = []byte(r.Replace)
+		nodes[currentPath(root)] = []byte(r.Replace)
 		nodes[gatePath(root, r.Replace)] = encode(largestGate(id))
 		old := Proposal{Version: 2}
 		for i := range 100 {
@@ -285,7 +289,7 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 			progress.Failures[id(i)] = clip(strings.Repeat("\x01", 1<<20))
 		}
 	}
-	closed := len(encode(largestGate(id))) + len(encode(config.Ready{Version: 2, Digest: digest, Delta: delta2k(p.Delta)}))
+	closed := len(encode(largestGate(id))) + len(encode(trees.Ready{Version: 2, Digest: digest, Delta: delta2k(p.Delta)}))
 	znode = max(znode, len(encode(progress)), len(encode(largestGate(id))))
 	if znode > mostZnode || max(size, called, grants, closed) > mostMulti {
 		t.Errorf("the largest znode has %d bytes; the proposal writes %d, a call %d, grants %d, the end %d", znode, size, called, grants, closed)
@@ -293,7 +297,7 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 	t.Logf("largest list %d bytes, znode %d, proposal %d, call %d, grants %d, end %d", names, znode, proposed, called, grants, closed)
 }
 
-func delta2k(d *config.Delta) *config.Delta {
+func delta2k(d *trees.Delta) *trees.Delta {
 	if d.Fits(readyDelta) {
 		return d
 	}
@@ -306,7 +310,7 @@ func largestGate(id func(int) string) Gate {
 	g := Gate{State: GateHalted, Wave: WaveCanary, Host: id(0), Reason: clip(words), By: id(1), Counts: &Counts{}}
 	for i := range maxNames {
 		g.Failed, g.Skipped = append(g.Failed, id(i)), append(g.Skipped, id(i))
-		g.Past = config.AddPast(g.Past, config.GateState{State: GateHalted, Host: id(i), By: id(i), Reason: words, At: time.Unix(1, 0)})
+		g.Past = addPast(g.Past, GateState{State: GateHalted, Host: id(i), By: id(i), Reason: words, At: time.Unix(1, 0)})
 	}
 	return g
 }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // TestSeeds runs whole rollouts in virtual time, of real versions: hosts that fail,
@@ -25,21 +25,15 @@ import (
 //   - when the faults are over every rollout comes to its end, or is halted, or was
 //     refused in the place of one that had; every host uses what it is to use; and a
 //     further rollout brings all to one version, and their subscriptions say so.
-//
-// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
-	zktest.Seeds(t, seeds, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 12*time.Second, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 	})
 }
 
-// seeds is how many programs every run of the tests makes, and most is how many
-// faults the longest of them has. Many short programs find more in a given time
-// than few long ones, which meet the same few states again.
-const (
-	seeds = 300
-	most  = 30
-)
+// most is how many faults the longest program has. Many short programs find more in a
+// given time than few long ones, which meet the same few states again.
+const most = 30
 
 func simulate(t *testing.T, seed uint64) {
 	w := newSim(t, seed)

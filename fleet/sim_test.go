@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -40,7 +41,7 @@ type sim struct {
 	mu     sync.Mutex                 // guards what follows
 	using  map[string]map[string]bool // rollout -> hosts in the middle of a use
 	words  map[string]string          // digest -> content
-	stock  []config.Result            // versions that were written and not proposed yet
+	stock  []Result                   // versions that were written and not proposed yet
 	skewed time.Duration              // of ZooKeeper's clock
 }
 
@@ -103,7 +104,7 @@ func (w *sim) dial(ctx context.Context) (*session.Session, error) {
 func (w *sim) first(ctx context.Context) {
 	s, err := w.dial(ctx)
 	if err == nil {
-		_, err = config.Publish(ctx, s, w.content())
+		_, err = Publish(ctx, s, w.content())
 		for range w.rng.IntN(3) {
 			w.prepare(ctx, s)
 		}
@@ -115,9 +116,9 @@ func (w *sim) first(ctx context.Context) {
 }
 
 // content is a new content.
-func (w *sim) content() config.PublishConfig {
+func (w *sim) content() PublishConfig {
 	word := fmt.Sprint(w.next.Add(1))
-	return config.PublishConfig{
+	return PublishConfig{
 		Path: root, Layout: config.LayoutVersioned, Author: "ann", Host: "desk",
 		Keys: map[string][]byte{"word": []byte(word), "same": []byte("same")},
 	}
@@ -152,7 +153,7 @@ func (w *sim) busy(id, but string) string {
 }
 
 // wrote notes what a version contains.
-func (w *sim) wrote(cfg config.PublishConfig, r config.Result) {
+func (w *sim) wrote(cfg PublishConfig, r Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.words[r.Digest] = string(cfg.Keys["word"])
@@ -167,10 +168,10 @@ func (w *sim) prepare(ctx context.Context, s *session.Session) {
 	}
 }
 
-func (w *sim) write(ctx context.Context, s *session.Session, dry bool) (config.Result, bool) {
+func (w *sim) write(ctx context.Context, s *session.Session, dry bool) (Result, bool) {
 	cfg := w.content()
 	cfg.Dry = dry
-	r, err := config.Prepare(ctx, s, cfg)
+	r, err := Prepare(ctx, s, cfg)
 	if err != nil {
 		return r, false
 	}
@@ -180,7 +181,7 @@ func (w *sim) write(ctx context.Context, s *session.Session, dry bool) (config.R
 
 // version is one that nobody has used, often one that was written before others. Then
 // no lock is needed, which somebody may hold.
-func (w *sim) version(ctx context.Context, s *session.Session, dry bool) (config.Result, bool) {
+func (w *sim) version(ctx context.Context, s *session.Session, dry bool) (Result, bool) {
 	w.mu.Lock()
 	if n := len(w.stock); n > 0 && !dry {
 		r := w.stock[n-1]
@@ -236,10 +237,10 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		w.prepare(ctx, s)
 		return
 	case 0:
-		_, _ = config.GC(ctx, s, root, 1, nil)
+		_, _ = GC(ctx, s, root, 1, nil)
 		return
 	case 1:
-		_ = config.Freeze(ctx, s, root, "ann", "sales day")
+		_ = Freeze(ctx, s, root, "ann", "sales day")
 		return
 	case 2:
 		w.foreign(ctx, s, rng)
@@ -251,7 +252,7 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 		w.rollback(ctx, s, rng)
 		return
 	}
-	_, _ = config.Unfreeze(ctx, s, root, "bob")
+	_, _ = Unfreeze(ctx, s, root, "bob")
 	w.interfere(ctx, s, rng)
 }
 
@@ -265,7 +266,7 @@ func (w *sim) publish(ctx context.Context, s *session.Session, rng *rand.Rand, e
 	}
 	cfg.Emergency = emergency
 	before := w.book.openNow()
-	r, err := config.Publish(ctx, s, cfg)
+	r, err := Publish(ctx, s, cfg)
 	w.published(before, cfg, r, err)
 }
 
@@ -273,17 +274,17 @@ func (w *sim) publish(ctx context.Context, s *session.Session, rng *rand.Rand, e
 func (w *sim) rollback(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	cfg, to := w.content(), int64(0)
 	cfg.Emergency = true
-	if ready, _, err := config.ReadReady(ctx, s, root); err == nil && rng.IntN(2) == 0 {
+	if ready, _, err := trees.ReadReady(ctx, s, root); err == nil && rng.IntN(2) == 0 {
 		to = ready.Version
 	}
 	before := w.book.openNow()
-	r, err := config.Rollback(ctx, s, cfg, to)
+	r, err := Rollback(ctx, s, cfg, to)
 	cfg.Keys = nil
 	w.published(before, cfg, r, err)
 }
 
 // published checks that an emergency has closed what was open.
-func (w *sim) published(before string, cfg config.PublishConfig, r config.Result, err error) {
+func (w *sim) published(before string, cfg PublishConfig, r Result, err error) {
 	if err != nil {
 		return
 	}
@@ -339,7 +340,7 @@ func (w *sim) interfere(ctx context.Context, s *session.Session, rng *rand.Rand)
 // foreign sets ready as another tool would, past all rules, to a version that
 // exists, sometimes with a difference that is wrong.
 func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
-	ready, stat, err := config.ReadReady(ctx, s, root)
+	ready, stat, err := trees.ReadReady(ctx, s, root)
 	if err != nil {
 		return
 	}
@@ -347,11 +348,11 @@ func (w *sim) foreign(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	if !ok {
 		return
 	}
-	now := config.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
+	now := trees.Ready{Version: r.Version, Digest: r.Digest, Previous: foreignMark}
 	if rng.IntN(2) == 0 {
-		now.Delta = &config.Delta{From: ready.Digest, Set: map[string][]byte{"word": []byte("stale")}}
+		now.Delta = &trees.Delta{From: ready.Digest, Set: map[string][]byte{"word": []byte("stale")}}
 	}
-	_, _ = s.Multi(ctx, session.CheckOp(config.VersionPath(root, r.Version), -1), session.SetOp(config.ReadyPath(root), now.Encode(), stat.Version))
+	_, _ = s.Multi(ctx, session.CheckOp(trees.VersionPath(root, r.Version), -1), session.SetOp(trees.ReadyPath(root), now.Encode(), stat.Version))
 }
 
 // awaitAnswers is the end of a dry run as its operator brings it about.
@@ -501,7 +502,7 @@ func (w *sim) finish(ctx context.Context) {
 		return
 	}
 	defer s.Close()
-	if _, err = config.Unfreeze(ctx, s, root, "bob"); err != nil {
+	if _, err = Unfreeze(ctx, s, root, "bob"); err != nil {
 		w.t.Error(err)
 	}
 	open := w.book.openNow()
@@ -533,12 +534,12 @@ func (w *sim) finish(ctx context.Context) {
 	}
 	w.allUse(ctx, func(string) int64 { return version })
 	nap(ctx, 2*time.Second)
-	list, err := config.Subscribers(ctx, s, root)
+	list, err := Subscribers(ctx, s, root)
 	if err != nil || len(list) != len(w.hosts) {
 		w.t.Errorf("%d subscribe, %v", len(list), err)
 	}
 	for _, sub := range list {
-		if sub.Version != version || sub.State != config.StateOK {
+		if sub.Version != version || sub.State != StateOK {
 			w.t.Errorf("subscribed: %+v, v%d is in use", sub, version)
 		}
 	}

@@ -151,7 +151,7 @@ func (h *simHost) live(ctx context.Context) {
 	h.born++
 	watcher := config.NewWatcher(config.Config{Name: "site", Path: root, Layout: config.LayoutVersioned, Splay: h.splay})
 	life := &simLife{simHost: h, ended: ctx.Done()}
-	subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: h.id})
+	subscriber := NewSubscriber(SubscriberConfig{Path: root, ID: h.id})
 	life.subscriber = subscriber
 	p := New(Config{
 		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.at, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned,
@@ -177,7 +177,7 @@ func (h *simHost) live(ctx context.Context) {
 	}
 }
 
-func (h *simHost) connected(ctx context.Context, s *session.Session, watcher *config.Watcher, subscriber *config.Subscriber, p *Participant) {
+func (h *simHost) connected(ctx context.Context, s *session.Session, watcher *config.Watcher, subscriber *Subscriber, p *Participant) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -218,7 +218,7 @@ func (h *simHost) put(version int64) {
 // simLife is the host in one process. It implements Host.
 type simLife struct {
 	*simHost
-	subscriber *config.Subscriber
+	subscriber *Subscriber
 	ended      <-chan struct{}
 }
 
@@ -253,7 +253,7 @@ func (h *simLife) Show(tree *view.Tree) {
 	h.w.book.shown(h.id, tree.Generation, tree.Digest)
 	h.w.reads(h.id, tree)
 	h.put(tree.Generation)
-	h.subscriber.Report(tree.Generation, config.StateOK, nil)
+	h.subscriber.Report(tree.Generation, StateOK, nil)
 }
 
 // Use implements Host.
@@ -275,10 +275,10 @@ func (h *simLife) Use(ctx context.Context, tree, from *view.Tree) error {
 			return ErrStopping
 		}
 		h.put(from.Generation)
-		h.subscriber.Report(from.Generation, config.StateFailed, errors.New("failed"))
+		h.subscriber.Report(from.Generation, StateFailed, errors.New("failed"))
 		return errors.New("failed")
 	}
-	h.subscriber.Report(tree.Generation, config.StateOK, nil)
+	h.subscriber.Report(tree.Generation, StateOK, nil)
 	return nil
 }
 
@@ -288,6 +288,6 @@ func (h *simLife) Back(ctx context.Context, tree *view.Tree) error {
 		return ErrStopping
 	}
 	h.put(tree.Generation)
-	h.subscriber.Report(tree.Generation, config.StateFailed, errors.New("given up"))
+	h.subscriber.Report(tree.Generation, StateFailed, errors.New("given up"))
 	return nil
 }

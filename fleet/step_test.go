@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/session"
@@ -24,7 +23,7 @@ func (w *world) lone(name string, gate Gate, records map[string]HostRecord) *coo
 	}
 	called := map[string][]string{}
 	for id, r := range records {
-		called[config.Shard(id)] = append(called[config.Shard(id)], id)
+		called[Shard(id)] = append(called[Shard(id)], id)
 		nodes[recordPath(root, name, id)] = encode(r)
 	}
 	for shard, ids := range called {
@@ -131,9 +130,9 @@ func TestCoordinator_AbsenceIsConfirmed(t *testing.T) {
 		defer func() { c.stop(); _ = c.s.Close() }()
 		for _, back := range []bool{true, false} {
 			if back {
-				_ = w.server.Create(config.SubscriptionPath(root, id), nil)
+				_ = w.server.Create(SubscriptionPath(root, id), nil)
 			} else {
-				_ = w.server.Delete(config.SubscriptionPath(root, id))
+				_ = w.server.Delete(SubscriptionPath(root, id))
 			}
 			c.live, c.missing[id] = map[string]bool{}, c.now.Add(-time.Hour)
 			acts, _ := c.watch()
@@ -194,7 +193,7 @@ func TestCompact_WhatStays(t *testing.T) {
 				const next = "r-0000000008"
 				_ = w.server.Create(rolloutPath(root, next), encode(Proposal{Version: 3, Replaces: []string{name}}))
 				_ = w.server.Create(gatePath(root, next), encode(Gate{State: GateVoting}))
-				_ = w.server.Create(config.CurrentPath(root), []byte(next))
+				_ = w.server.Create(currentPath(root), []byte(next))
 			}
 			if err := c.collect(t.Context()); err != nil {
 				t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -21,12 +21,12 @@ import (
 // started again. The invariants are those of TestSeeds.
 //
 // Between two writes nothing changes in ZooKeeper, so that usually the process
-// dies before some of the requests only, and one host of two that do the same
-// is left out; STEPS=all dies before each, everywhere.
+// dies before some of the requests only, and a quick run leaves out one host of two
+// that do the same.
 func TestSteps(t *testing.T) {
-	stride, victims := 16, []string{"publisher", "h0", "h2"}
-	if os.Getenv("STEPS") == "all" {
-		stride, victims = 1, []string{"publisher", "h0", "h1", "h2"}
+	stride, victims := testhelp.Rounds(32, 4), []string{"publisher", "h0", "h2"}
+	if testhelp.All() {
+		victims = append(victims, "h1")
 	}
 	// Programs in virtual time are cheaper on one processor, and when rubbish is
 	// collected seldom.
@@ -132,12 +132,12 @@ func (s *steps) process(ctx context.Context, h *simHost) {
 }
 
 // publish writes a first version, in use at once.
-func (s *steps) publish(ctx context.Context, desk *session.Session, word string) (config.Result, error) {
-	return config.Publish(ctx, desk, s.request(word))
+func (s *steps) publish(ctx context.Context, desk *session.Session, word string) (Result, error) {
+	return Publish(ctx, desk, s.request(word))
 }
 
-func (s *steps) request(word string) config.PublishConfig {
-	return config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: map[string][]byte{"word": []byte(word)}, Author: "ann", Host: "desk"}
+func (s *steps) request(word string) PublishConfig {
+	return PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: map[string][]byte{"word": []byte(word)}, Author: "ann", Host: "desk"}
 }
 
 // propose is the publisher: it writes a version and opens a rollout. When it
@@ -165,7 +165,7 @@ func (s *steps) propose(ctx context.Context, desk *session.Session) {
 }
 
 func (s *steps) proposeOnce(ctx context.Context, as *session.Session) error {
-	r, err := config.Prepare(ctx, as, s.request("two"))
+	r, err := Prepare(ctx, as, s.request("two"))
 	if err != nil {
 		return err
 	}

@@ -88,14 +88,14 @@ func newCrowd(tb testing.TB, n int) *crowd {
 			conn, err := c.server.Dial(ctx, network, addr)
 			return &meteredConn{Conn: conn, m: m}, err
 		})
-		subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: fmt.Sprintf("host-%03d", i)})
+		subscriber := NewSubscriber(SubscriberConfig{Path: root, ID: fmt.Sprintf("host-%03d", i)})
 		watcher := config.NewWatcher(config.Config{Name: "site", Path: root})
 		c.wg.Go(func() { _ = subscriber.Run(ctx, s) })
 		c.wg.Go(func() {
 			defer s.Close()
 			_ = watcher.Run(ctx, s, func(u view.Update) {
 				if tree, ok := u.(*view.Tree); ok {
-					subscriber.Report(tree.Generation, config.StateOK, nil)
+					subscriber.Report(tree.Generation, StateOK, nil)
 					c.arrived(i, tree.Generation)
 				}
 			})
@@ -135,7 +135,7 @@ func (c *crowd) publish(tb testing.TB, keys map[string][]byte) {
 	last := make(chan struct{})
 	c.last, c.want = last, c.want+1 // versions are counted from 1
 	c.mu.Unlock()
-	r, err := config.Publish(tb.Context(), c.desk, config.PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: keys, Force: true})
+	r, err := Publish(tb.Context(), c.desk, PublishConfig{Path: root, Layout: config.LayoutVersioned, Keys: keys, Force: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -205,12 +205,12 @@ func TestPublishTraffic(t *testing.T) {
 }
 
 // trafficHost uses what it is told to at once.
-type trafficHost struct{ subscriber *config.Subscriber }
+type trafficHost struct{ subscriber *Subscriber }
 
 func (h *trafficHost) Vote(context.Context, *view.Tree) error { return nil }
 
 func (h *trafficHost) Show(tree *view.Tree) {
-	h.subscriber.Report(tree.Generation, config.StateOK, nil)
+	h.subscriber.Report(tree.Generation, StateOK, nil)
 }
 
 func (h *trafficHost) Use(_ context.Context, tree, _ *view.Tree) error {
@@ -235,7 +235,7 @@ func rolloutTraffic(t *testing.T, hosts int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &crowd{server: memzk.New(memzk.Options{}), cancel: cancel}
 	c.desk = c.dial(ctx, t, c.server.Dial)
-	if _, err := config.Publish(ctx, c.desk, config.PublishConfig{Path: root, Keys: manyKeys(1000, 1, "first")}); err != nil {
+	if _, err := Publish(ctx, c.desk, PublishConfig{Path: root, Keys: manyKeys(1000, 1, "first")}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range hosts {
@@ -246,7 +246,7 @@ func rolloutTraffic(t *testing.T, hosts int) {
 			return &meteredConn{Conn: conn, m: m}, err
 		})
 		id := fmt.Sprintf("host-%03d", i)
-		subscriber := config.NewSubscriber(config.SubscriberConfig{Path: root, ID: id})
+		subscriber := NewSubscriber(SubscriberConfig{Path: root, ID: id})
 		watcher := config.NewWatcher(config.Config{Name: "site", Path: root})
 		p := New(Config{
 			Root: root, Agent: id, Host: &trafficHost{subscriber}, Owned: subscriber.Owned, NeverCoordinate: i > 0,
@@ -266,7 +266,7 @@ func rolloutTraffic(t *testing.T, hosts int) {
 	synctest.Wait()
 	c.reset()
 	began := time.Now()
-	r, err := config.Prepare(ctx, c.desk, config.PublishConfig{Path: root, Keys: manyKeys(1000, 1, "second")})
+	r, err := Prepare(ctx, c.desk, PublishConfig{Path: root, Keys: manyKeys(1000, 1, "second")})
 	if err != nil {
 		t.Fatal(err)
 	}

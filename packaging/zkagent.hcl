@@ -20,9 +20,6 @@ http { listen = "127.0.0.1:8558" }
 # template "upstreams" {
 #   source      = "upstreams.conf.tmpl"
 #   destination = "/etc/nginx/zkagent.d/upstreams.conf"
-#   check {
-#     command = ["zkagent-check", "nginx"]
-#     at      = "swapped"
-#   }
+#   check { command = ["zkagent-check", "nginx"] }
 #   reload { command = ["systemctl", "reload", "nginx"] }
 # }

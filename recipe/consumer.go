@@ -21,7 +21,7 @@ func (q *consumer) TryReserve(ctx context.Context) (*Reservation, error) {
 	return q.items.reserve(ctx, false)
 }
 
-// TakeOver continues a reservation that a former process of this session left
+// TakeOver continues a reservation that a previous process of this session left
 // with [Reservation.Keep]. The name is its [Reservation.Name]. The error matches
 // ErrNotHeld when this session has no such claim.
 func (q *consumer) TakeOver(ctx context.Context, name string) (*Reservation, error) {

@@ -18,7 +18,7 @@ type Contender struct {
 	Holder   bool      // it holds; otherwise it waits
 	Shared   bool      // a reader of a read-write lock
 	Since    time.Time // when it came, by the clock of the server
-	Czxid    int64     // its fencing token
+	Czxid    int64     // its fencing token; that of a writer that became a reader is smaller
 	Owner    int64     // session; 0: a persistent znode, which never leaves by itself
 	Sequence Sequence  // its place in the order
 }

@@ -95,6 +95,10 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 		}
 		return err
 	})
+	if _, seq, _ := splitSequence(path); err == nil && seq.spent() {
+		abandon(s, path)
+		return "", stat, ErrSequence
+	}
 	return path, stat, err
 }
 

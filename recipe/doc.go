@@ -5,7 +5,7 @@
 //
 // # Usage
 //
-// Each recipe is made from a session and a path, does no I/O until it is used,
+// Each recipe is created from a session and a path, does no I/O until it is used,
 // and takes a context wherever it waits:
 //
 //	lock := recipe.NewLock(s, recipe.LockConfig{Path: "/locks/deploy"})
@@ -20,7 +20,7 @@
 // caller released it ([ErrReleased]), its znode is gone ([ErrLost]), or no server
 // answered for two thirds of the session timeout (session.ErrSuspended). Run the
 // work under that context. Pass the fence to every resource that must refuse a
-// former holder.
+// previous holder.
 //
 // # Guarantees
 //
@@ -29,11 +29,12 @@
 //   - A cancelled context leaves nothing behind: the recipe deletes what it
 //     created, in the background if it must.
 //   - One departure wakes one waiter. A recipe that wakes more says so.
-//   - The order is that of the sequence numbers. It holds when they wrap at 2^31.
+//   - The order is that of the sequence numbers. A recipe that gets the last one,
+//     which a server gives out again and again, returns [ErrSequence].
 //   - A recipe belongs to one session. After the session has ended, the methods
 //     return its cause. Make the recipe again from the next session.
 //
-// # Not here
+// # Limitations
 //
 // Mutual exclusion with a process that pauses after it has checked the context
 // and before it acts. No lock service can provide that. Use the fence.

@@ -48,6 +48,10 @@ var (
 	// ErrInTheWay means that a znode which we may not replace exists at our
 	// path. It is a configuration error.
 	ErrInTheWay = errors.New("a persistent znode is in the way")
+	// ErrSequence means that the server has used up the sequence numbers of a path.
+	// Delete the path, with its children, while no client uses it: a new one starts
+	// at 0.
+	ErrSequence = errors.New("the path has no sequence numbers left: delete it while no client uses it, and it starts again at 0")
 	// ErrDecided means that a transaction has its result already.
 	ErrDecided = errors.New("the transaction is decided")
 	// ErrNoSite means that a transaction does not name the site.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -15,13 +16,14 @@ import (
 //	<path>/<id>    ephemeral, one per member (Apache Curator's GroupMember)
 //
 // Steps (ZooKeeper Recipes, "Group Membership"): a member keeps its znode (see
-// [Node]). A reader lists the children with a watch, reads them in one request
-// (multiRead), and lists again when the watch fires.
+// [Node]). A reader keeps a copy of the group: it lists the children with a watch, reads
+// those that are new, and lists again when the watch fires.
 //
 // Guarantees: Follow reports the newest membership, and never the same one twice in
 // a row. It leaves out a member that vanishes between the list and the read. Not
 // guaranteed: that Follow sees every membership. It reads the data of a member when
-// the member joins, and does not follow later changes.
+// the member joins, and does not follow later changes. kazoo's Party is not a group: its
+// children have random names, and the id of a member is their data.
 
 // Group is a set of members at a path.
 type Group struct {
@@ -51,73 +53,55 @@ func (g *Group) Join(ctx context.Context, id string, data []byte) error {
 // Members returns the current members, sorted by id. A group that does not exist
 // has no members.
 func (g *Group) Members(ctx context.Context) ([]Member, error) {
-	names, _, err := g.s.Children(ctx, g.path)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
+	children, err := g.s.GetChildren(ctx, g.path)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return nil, fmt.Errorf("list group %s: %w", g.path, err)
 	}
-	return g.read(ctx, names)
+	var members []Member
+	for _, c := range children {
+		if c.Err != nil {
+			return nil, c.Err
+		}
+		members = append(members, Member{ID: c.Name, Data: c.Data, Czxid: c.Stat.Czxid})
+	}
+	return members, nil
 }
 
 // Follow calls up with the members, at once and after each change, until ctx or
 // the session ends. It returns the cause. It never changes a slice after the call.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
+	m := mirror.New(g.s, g.path, mirror.Options{Depth: 1, Logger: g.logger})
+	defer m.Close()
 	var members []Member
-	first, read := true, session.Listing{}
-	for {
-		list, watch, err := g.s.ListW(ctx, g.path)
-		if err != nil {
-			return fmt.Errorf("follow group %s: %w", g.path, err)
-		}
-		if !first && list.Exists == read.Exists && list.Stat.Pzxid == read.Stat.Pzxid {
-			if err := watch.Wait(ctx); err != nil { // same members as before
-				return err
+	for first := true; ; {
+		snap, _, err := m.Refresh(ctx)
+		if err == nil {
+			for _, err = range snap.Errors() { // any of them
+				break
 			}
-			continue
 		}
-		read = list
-		next, err := g.read(ctx, list.Names)
 		if err != nil {
-			watch.Stop()
 			return fmt.Errorf("follow group %s: %w", g.path, err)
 		}
+		var next []Member
+		snap.Walk(func(name string, n *mirror.Node) bool {
+			if name != "" {
+				next = append(next, Member{ID: name, Data: n.Data, Czxid: n.Stat.Czxid})
+			}
+			return true
+		})
 		if first || !slices.EqualFunc(members, next, sameMember) {
 			first, members = false, next
 			up(members)
 		}
-		if err := watch.Wait(ctx); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-g.s.Done():
+			return context.Cause(g.s.Context())
+		case <-m.Dirty():
 		}
 	}
-}
-
-// read reads all listed members, also those whose names are known: such a member may
-// have left and joined again.
-func (g *Group) read(ctx context.Context, names []string) ([]Member, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	slices.Sort(names)
-	paths := make([]string, len(names))
-	for i, name := range names {
-		paths[i] = child(g.path, name)
-	}
-	results, err := g.s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	members := make([]Member, 0, len(names))
-	for i, r := range results {
-		switch {
-		case r.Err == nil:
-			members = append(members, Member{ID: names[i], Data: r.Data, Czxid: r.Stat.Czxid})
-		case !errors.Is(r.Err, session.ErrNoNode):
-			return nil, r.Err
-		}
-	}
-	return members, nil
 }
 
 func sameMember(a, b Member) bool { return a.ID == b.ID && a.Czxid == b.Czxid }

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/history"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -146,8 +147,8 @@ func TestHistory_Permits(t *testing.T) {
 			return permitted{weight: 1, acquire: l.RLock}
 		}},
 	} {
-		for _, seed := range seeds(t, 3) {
-			t.Run(name+"/"+seedName(seed), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 				var h history.Log
 				var r resource
 				bubble(t, func(t *testing.T, w *world) {
@@ -163,7 +164,7 @@ func TestHistory_Permits(t *testing.T) {
 				h.Check(t, history.Permits(k.permits), 20)
 				r.check(t)
 			})
-		}
+		})
 	}
 }
 
@@ -203,182 +204,176 @@ func usePermits(ctx context.Context, t *testing.T, s *session.Session, h *histor
 // With replies lost and connections dropped, but sessions that last, every body
 // that was put is taken once, in order.
 func TestHistory_QueueLosesAndDoublesNothing(t *testing.T) {
-	for _, seed := range seeds(t, 6) {
-		t.Run(seedName(seed), func(t *testing.T) {
-			const items = 24
-			var h history.Log
-			taken := map[string]int{}
-			bubble(t, func(t *testing.T, w *world) {
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				for p := range 2 {
-					q := NewQueue(w.dial(fmt.Sprintf("p%d", p)), QueueConfig{Path: "/q"})
-					wg.Go(func() {
-						for i := range items / 2 {
-							body := fmt.Sprintf("%d%03d", p, i)
-							call := h.Now()
-							if err := q.Put(t.Context(), []byte(body)); err != nil { // the last may be taken before its put returns
-								t.Errorf("put: %v", err)
-							}
-							h.Add(p, call, history.QueueOp{Put: true, Body: body}, nil)
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
+		items := testhelp.Rounds(12, 24)
+		var h history.Log
+		taken := map[string]int{}
+		bubble(t, func(t *testing.T, w *world) {
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for p := range 2 {
+				q := NewQueue(w.dial(fmt.Sprintf("p%d", p)), QueueConfig{Path: "/q"})
+				wg.Go(func() {
+					for i := range items / 2 {
+						body := fmt.Sprintf("%d%03d", p, i)
+						call := h.Now()
+						if err := q.Put(t.Context(), []byte(body)); err != nil { // the last may be taken before its put returns
+							t.Errorf("put: %v", err)
 						}
-					})
-				}
-				left := items
-				for c := range 3 {
-					q := NewQueue(w.dial(fmt.Sprintf("c%d", c)), QueueConfig{Path: "/q"})
-					wg.Go(func() {
-						for {
-							call := h.Now()
-							body, err := q.Take(ctx)
-							if err != nil {
-								return // cancelled: everything was taken
-							}
-							h.Add(10+c, call, history.QueueOp{Body: string(body)}, nil)
-							mu.Lock()
-							taken[string(body)]++
-							if left--; left == 0 {
-								cancel()
-							}
-							mu.Unlock()
+						h.Add(p, call, history.QueueOp{Put: true, Body: body}, nil)
+					}
+				})
+			}
+			left := items
+			for c := range 3 {
+				q := NewQueue(w.dial(fmt.Sprintf("c%d", c)), QueueConfig{Path: "/q"})
+				wg.Go(func() {
+					for {
+						call := h.Now()
+						body, err := q.Take(ctx)
+						if err != nil {
+							return // cancelled: everything was taken
 						}
-					})
-				}
-				rng := rand.New(rand.NewPCG(seed, 99))
-				for ctx.Err() == nil {
-					w.LoseReply(memzk.AnyOp, 1+rng.IntN(6), rng.IntN(2) == 0)
-					pause(ctx, time.Duration(rng.Int64N(int64(time.Second))))
-				}
-				wg.Wait()
-			})
-			if len(taken) != items {
-				t.Errorf("bodies taken: got %d, want %d", len(taken), items)
+						h.Add(10+c, call, history.QueueOp{Body: string(body)}, nil)
+						mu.Lock()
+						taken[string(body)]++
+						if left--; left == 0 {
+							cancel()
+						}
+						mu.Unlock()
+					}
+				})
 			}
-			for body, n := range taken {
-				if n != 1 {
-					t.Errorf("body %s was taken %d times", body, n)
-				}
+			rng := rand.New(rand.NewPCG(seed, 99))
+			for ctx.Err() == nil {
+				w.LoseReply(memzk.AnyOp, 1+rng.IntN(6), rng.IntN(2) == 0)
+				pause(ctx, time.Duration(rng.Int64N(int64(time.Second))))
 			}
-			h.Check(t, history.Queue, 2*items)
+			wg.Wait()
 		})
-	}
+		if len(taken) != items {
+			t.Errorf("bodies taken: got %d, want %d", len(taken), items)
+		}
+		for body, n := range taken {
+			if n != 1 {
+				t.Errorf("body %s was taken %d times", body, n)
+			}
+		}
+		h.Check(t, history.Queue, 2*items)
+	})
 }
 
 // Consumers that die between Reserve and Ack lose nothing: every body is
 // acknowledged at the end, and acknowledged once.
 func TestStorm_ReservationsLoseNothing(t *testing.T) {
-	for _, seed := range seeds(t, 4) {
-		t.Run(seedName(seed), func(t *testing.T) {
-			const items = 20
-			acked := map[string]int{}
-			bubble(t, func(t *testing.T, w *world) {
-				var mu sync.Mutex
-				q := NewQueue(w.dial("producer"), QueueConfig{Path: "/q"})
-				for i := range items {
-					must(t, q.Put(t.Context(), fmt.Append(nil, i)))
-				}
-				work := func(ctx context.Context, s *session.Session, _ int, rng *rand.Rand) {
-					q := NewQueue(s, QueueConfig{Path: "/q"})
-					for ctx.Err() == nil && s.Context().Err() == nil {
-						r, err := q.TryReserve(ctx)
-						if err != nil {
-							pause(ctx, time.Second)
-							continue
-						}
-						pause(r.Context(), time.Duration(rng.Int64N(int64(memTimeout))))
-						err = r.Ack(ctx)
-						mu.Lock()
-						if err == nil || errors.Is(err, session.ErrUnknown) {
-							acked[string(r.Body())]++
-						}
-						mu.Unlock()
-					}
-				}
-				storm(t, w, seed, 3, true, work)
-				q = NewQueue(w.dial("last"), QueueConfig{Path: "/q"})
-				for { // what the storm left
-					r, err := q.TryReserve(t.Context())
-					if errors.Is(err, ErrEmpty) {
-						break
-					}
-					must(t, err)
-					must(t, r.Ack(t.Context()))
-					acked[string(r.Body())]++
-				}
-				if n, err := q.Len(t.Context()); n != 0 || err != nil {
-					t.Errorf("len at the end: got %d, %v", n, err)
-				}
-			})
-			if len(acked) != items {
-				t.Errorf("acknowledged: got %d bodies, want %d", len(acked), items)
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
+		const items = 20
+		acked := map[string]int{}
+		bubble(t, func(t *testing.T, w *world) {
+			var mu sync.Mutex
+			q := NewQueue(w.dial("producer"), QueueConfig{Path: "/q"})
+			for i := range items {
+				must(t, q.Put(t.Context(), fmt.Append(nil, i)))
 			}
-			for body, n := range acked {
-				if n > 1 {
-					t.Logf("body %s: %d acks, of which one is certain", body, n)
+			work := func(ctx context.Context, s *session.Session, _ int, rng *rand.Rand) {
+				q := NewQueue(s, QueueConfig{Path: "/q"})
+				for ctx.Err() == nil && s.Context().Err() == nil {
+					r, err := q.TryReserve(ctx)
+					if err != nil {
+						pause(ctx, time.Second)
+						continue
+					}
+					pause(r.Context(), time.Duration(rng.Int64N(int64(memTimeout))))
+					err = r.Ack(ctx)
+					mu.Lock()
+					if err == nil || errors.Is(err, session.ErrUnknown) {
+						acked[string(r.Body())]++
+					}
+					mu.Unlock()
 				}
+			}
+			storm(t, w, seed, 3, true, work)
+			q = NewQueue(w.dial("last"), QueueConfig{Path: "/q"})
+			for { // what the storm left
+				r, err := q.TryReserve(t.Context())
+				if errors.Is(err, ErrEmpty) {
+					break
+				}
+				must(t, err)
+				must(t, r.Ack(t.Context()))
+				acked[string(r.Body())]++
+			}
+			if n, err := q.Len(t.Context()); n != 0 || err != nil {
+				t.Errorf("len at the end: got %d, %v", n, err)
 			}
 		})
-	}
+		if len(acked) != items {
+			t.Errorf("acknowledged: got %d bodies, want %d", len(acked), items)
+		}
+		for body, n := range acked {
+			if n > 1 {
+				t.Logf("body %s: %d acks, of which one is certain", body, n)
+			}
+		}
+	})
 }
 
 // Counters and values lose no change of anybody, with replies lost and all clients at
 // once.
 func TestStorm_CountersAndValues(t *testing.T) {
-	for _, seed := range seeds(t, 3) {
-		t.Run(seedName(seed), func(t *testing.T) {
-			const clients, changes = 3, 12
-			bubble(t, func(t *testing.T, w *world) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				w.Delay(jute.OpGetData, 10*time.Millisecond) // all read before one writes
-				var wg sync.WaitGroup
-				for c := range clients {
-					s := w.dial(fmt.Sprintf("c%d", c))
-					wg.Go(func() {
-						n, v := NewCounter(s, CounterConfig{Path: "/n"}), NewValue(s, "/v")
-						for i := range changes {
-							if _, err := n.Add(t.Context(), 1); err != nil {
-								t.Errorf("add: %v", err)
-							}
-							for done := false; !done; {
-								old, err := v.Get(t.Context())
-								if err == nil {
-									done, err = v.CompareAndSet(t.Context(), old, fmt.Appendf(slices.Clip(old.Data), "%d.%d;", c, i))
-								}
-								if err != nil {
-									t.Errorf("set: %v", err)
-									return
-								}
-							}
-						}
-					})
-				}
-				rng := rand.New(rand.NewPCG(seed, 7))
-				go func() {
-					for ctx.Err() == nil {
-						w.LoseReply(memzk.AnyOp, 1+rng.IntN(20), rng.IntN(2) == 0)
-						pause(ctx, time.Duration(rng.Int64N(int64(time.Second))))
-					}
-				}()
-				wg.Wait()
-				cancel()
-				w.ClearFaults()
-				s := w.dial("last")
-				if n, err := NewCounter(s, CounterConfig{Path: "/n"}).Value(t.Context()); n != clients*changes || err != nil {
-					t.Errorf("counted %d, %v, want %d", n, err, clients*changes)
-				}
-				v, err := NewValue(s, "/v").Get(t.Context())
-				must(t, err)
-				for c := range clients {
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
+		const clients, changes = 3, 12
+		bubble(t, func(t *testing.T, w *world) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			w.Delay(jute.OpGetData, 10*time.Millisecond) // all read before one writes
+			var wg sync.WaitGroup
+			for c := range clients {
+				s := w.dial(fmt.Sprintf("c%d", c))
+				wg.Go(func() {
+					n, v := NewCounter(s, CounterConfig{Path: "/n"}), NewValue(s, "/v")
 					for i := range changes {
-						if n := strings.Count(string(v.Data), fmt.Sprintf("%d.%d;", c, i)); n != 1 {
-							t.Errorf("change %d of client %d is there %d times: %s", i, c, n, v.Data)
+						if _, err := n.Add(t.Context(), 1); err != nil {
+							t.Errorf("add: %v", err)
+						}
+						for done := false; !done; {
+							old, err := v.Get(t.Context())
+							if err == nil {
+								done, err = v.CompareAndSet(t.Context(), old, fmt.Appendf(slices.Clip(old.Data), "%d.%d;", c, i))
+							}
+							if err != nil {
+								t.Errorf("set: %v", err)
+								return
+							}
 						}
 					}
+				})
+			}
+			rng := rand.New(rand.NewPCG(seed, 7))
+			go func() {
+				for ctx.Err() == nil {
+					w.LoseReply(memzk.AnyOp, 1+rng.IntN(20), rng.IntN(2) == 0)
+					pause(ctx, time.Duration(rng.Int64N(int64(time.Second))))
 				}
-			})
+			}()
+			wg.Wait()
+			cancel()
+			w.ClearFaults()
+			s := w.dial("last")
+			if n, err := NewCounter(s, CounterConfig{Path: "/n"}).Value(t.Context()); n != clients*changes || err != nil {
+				t.Errorf("counted %d, %v, want %d", n, err, clients*changes)
+			}
+			v, err := NewValue(s, "/v").Get(t.Context())
+			must(t, err)
+			for c := range clients {
+				for i := range changes {
+					if n := strings.Count(string(v.Data), fmt.Sprintf("%d.%d;", c, i)); n != 1 {
+						t.Errorf("change %d of client %d is there %d times: %s", i, c, n, v.Data)
+					}
+				}
+			}
 		})
-	}
+	})
 }

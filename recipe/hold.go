@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type Hold struct {
 	s       *session.Session
 	path    string
 	fence   int64
+	czxid   int64           // of our znode
 	fixed   bool            // other clients may use the name of our znode too
 	ctx     context.Context // ends with the hold
 	cancel  context.CancelCauseFunc
@@ -52,6 +54,7 @@ type heldChain struct {
 // holdOptions says how a znode of ours is held.
 type holdOptions struct {
 	shared bool
+	fence  int64 // of the hold that this one continues; 0: the czxid is the fence
 	fixed  bool
 	// now sets the watch on our own znode at once. Otherwise the watch is set
 	// after a sixth of the session timeout, so a short hold costs no request for
@@ -66,12 +69,12 @@ type holdOptions struct {
 
 // newHold begins to hold a znode of ours whose turn it is. The hold keeps the values
 // of ctx, but does not end with it.
-func newHold(ctx context.Context, s *session.Session, dir, path string, fence int64, opts holdOptions) *Hold {
+func newHold(ctx context.Context, s *session.Session, dir, path string, czxid int64, opts holdOptions) *Hold {
 	outer, _ := ctx.Value(heldKey{}).(*heldChain)
 	leased, end := s.WithLease(context.WithValue(context.WithoutCancel(ctx), heldKey{}, &heldChain{dir, opts.shared, s, outer}))
 	own, cancel := context.WithCancelCause(leased)
 	h := &Hold{
-		s: s, path: path, fence: fence, fixed: opts.fixed, ctx: own, cancel: cancel, end: end,
+		s: s, path: path, czxid: czxid, fence: cmp.Or(opts.fence, czxid), fixed: opts.fixed, ctx: own, cancel: cancel, end: end,
 		watched: make(chan struct{}), revoked: make(chan struct{}),
 	}
 	go func() {
@@ -99,9 +102,9 @@ func waitsForItself(ctx context.Context, s *session.Session, dir string, shared 
 // Context returns a context that ends with the hold, with a cause.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Fence returns the fencing token: the czxid of our znode. It grows from holder to
-// holder. A resource that remembers the largest token it has seen can refuse a
-// former holder.
+// Fence returns the fencing token: the czxid of our znode, or after a Downgrade that of
+// the writer's. It grows from holder to holder. A resource that remembers the largest token it has seen can refuse a
+// previous holder.
 func (h *Hold) Fence() int64 { return h.fence }
 
 // Path returns the path of our znode.
@@ -169,7 +172,7 @@ func (h *Hold) finish() bool {
 func (h *Hold) remove(ctx context.Context) error {
 	remove := func(ctx context.Context) error {
 		if h.fixed {
-			return removeExactly(ctx, h.s, h.path, h.fence)
+			return removeExactly(ctx, h.s, h.path, h.czxid)
 		}
 		return removeOwn(ctx, h.s, h.path)
 	}
@@ -286,7 +289,7 @@ func (h *Hold) look() (*session.Watch, error) {
 		return nil, ErrLost
 	case err != nil:
 		return nil, err
-	case stat.EphemeralOwner != h.s.ID() || stat.Czxid != h.fence:
+	case stat.EphemeralOwner != h.s.ID() || stat.Czxid != h.czxid:
 		watch.Stop()
 		return nil, ErrLost
 	}

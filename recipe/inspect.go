@@ -24,7 +24,7 @@ type Item struct {
 // inspect returns at most limit items of the queue, in the order of delivery. A limit
 // of 0 returns all.
 func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
-	names, _, err := q.listDir(ctx, q.dir, false)
+	present, _, err := q.listDir(ctx, q.dir, false)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +34,12 @@ func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range claims {
+		for _, name := range claims.Names {
 			reserved[name] = true
 		}
 	}
 	list := []Item{}
-	for _, it := range q.sorted(names, nil) {
+	for _, it := range q.sorted(present.Names, nil) {
 		if limit > 0 && len(list) == limit {
 			break
 		}
@@ -87,20 +87,24 @@ func (q *items) peek(ctx context.Context) ([]byte, error) {
 // <path>-dead. It does so in one multi, so the item is always in exactly one of the
 // two queues.
 func (q *items) bury(ctx context.Context, it item, body []byte, version int32) error {
-	dead := child(q.path+"-dead", fifoPrefix)
-	err := withContainers(ctx, q.s, dead, func() error {
-		return q.ops.do(ctx,
+	dir := q.path + "-dead"
+	err := withDirs(ctx, dir, func() error {
+		return q.ops.do(ctx, q.sameEra(it.era),
 			session.DeleteOp(child(q.dir, it.name), version),
-			session.CreateOp(dead, body, session.PersistentSequential))
-	})
-	switch {
+			session.CreateOp(child(dir, fifoPrefix), body, session.PersistentSequential))
+	}, func(ctx context.Context, _ string) error { return newEra(ctx, q.s, dir, dir+"-ops") })
+	switch err = q.unlessEra(err); {
 	case err == nil:
 		if q.logger != nil {
-			q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", q.path+"-dead")
+			q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", dir)
 		}
 		return nil
+	case errors.Is(err, session.ErrNodeExists):
+		err = ErrSequence
+	case errors.Is(err, errEra):
+		return err
 	case !errors.Is(err, session.ErrUnknown) && (isTaken(err) || errors.Is(err, session.ErrBadVersion)):
-		return nil // somebody else was first
+		return nil // another client was first
 	}
-	return fmt.Errorf("move %s to the dead letters: %w", it.name, err)
+	return fmt.Errorf("move %s to the dead letters %s: %w", it.name, dir, err)
 }

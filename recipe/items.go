@@ -25,6 +25,10 @@ type item struct {
 	priority int
 	seq      Sequence
 	id       string // in a queue with ids
+	// listed is the zxid of the last change to the list that the item is from, and era
+	// the era of that list.
+	listed int64
+	era    int32
 }
 
 // ready reports whether the item may be taken now.
@@ -71,6 +75,7 @@ type items struct {
 	logger *slog.Logger // nil: discard
 
 	mu      sync.Mutex      // mu guards what follows
+	era     int32           // see items.currentEra; 0: unknown
 	list    []item          // what is left of the last list, in order
 	skipped map[string]bool // items that cannot be used
 }
@@ -117,13 +122,38 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		body = q.pack(body)
 	}
 	path := child(q.dir, prefix)
-	err := withContainers(ctx, q.s, path, func() error {
-		return q.ops.do(ctx, session.CreateOp(path, body, session.PersistentSequential))
-	})
+	var results []session.OpResult
+	err := withDirs(ctx, path, func() error {
+		var err error
+		results, err = q.ops.results(ctx, session.CreateOp(path, body, session.PersistentSequential))
+		return err
+	}, func(ctx context.Context, _ string) error { return newEra(ctx, q.s, q.dir, q.ops.dir()) })
+	switch {
+	case err == nil && len(results) > 0:
+		err = q.refuseLast(ctx, base(results[0].Path))
+	case errors.Is(err, session.ErrNodeExists):
+		err = ErrSequence
+	}
 	if err != nil {
 		return fmt.Errorf("put into %s: %w", q.dir, err)
 	}
 	return nil
+}
+
+// refuseLast takes an item back whose number the server may give out again. An item that
+// another client has taken already was put.
+func (q *items) refuseLast(ctx context.Context, name string) error {
+	if _, seq, _ := splitSequence(name); !seq.spent() {
+		return nil
+	}
+	err := q.ops.do(ctx, q.removal(name)...)
+	switch {
+	case q.noClaimDir(err): // so there is no claim
+		err = removeOwn(ctx, q.s, child(q.dir, name))
+	case isTaken(err):
+		return nil
+	}
+	return cmp.Or(err, ErrSequence)
 }
 
 // len returns the number of items.
@@ -152,19 +182,38 @@ func (q *items) removeAll(ctx context.Context, want func(item) bool) (int, error
 		return 0, err
 	}
 	count := 0
-	for _, it := range list {
-		if !want(it) {
-			continue
+	list = slices.DeleteFunc(list, func(it item) bool { return !want(it) })
+	for batch := range slices.Chunk(list, purgeBatch) {
+		n, err := q.removeBatch(ctx, batch)
+		count += n
+		if errors.Is(err, errEra) {
+			return count, nil // all that was listed is gone
 		}
-		err := q.remove(ctx, it.name)
-		switch {
-		case err == nil:
-			count++
-		case !isTaken(err):
+		if err != nil {
 			return count, fmt.Errorf("delete from %s: %w", q.dir, err)
 		}
 	}
 	return count, nil
+}
+
+// purgeBatch is how many items one multi deletes.
+const purgeBatch = 200
+
+// removeBatch deletes items in one multi, without those that another client has taken
+// or reserved. It returns how many it deleted.
+func (q *items) removeBatch(ctx context.Context, batch []item) (int, error) {
+	for len(batch) > 0 {
+		err := q.remove(ctx, batch...)
+		failed, ok := errors.AsType[*session.MultiError](err)
+		switch {
+		case err == nil:
+			return len(batch), nil
+		case !ok || !isTaken(err):
+			return 0, err
+		}
+		batch = slices.DeleteFunc(batch, func(it item) bool { return it.name == base(failed.Path) })
+	}
+	return 0, nil
 }
 
 // removal returns the operations that delete an item if it exists and is not

@@ -40,7 +40,9 @@ const (
 	kindLock      = "lock"
 	kindRW        = "read-write lock"
 	kindElection  = "election"
-	kindSemaphore = "semaphore"
+	kindSemaphore = "semaphore" // whose layout is unknown
+	kindCurators  = "semaphore in Curator's layout"
+	kindKazoos    = "semaphore in kazoo's layout"
 )
 
 // kind returns the kind of recipe that uses this naming.
@@ -61,7 +63,9 @@ func childKind(name string) string {
 	head, _, ok := splitSequence(name)
 	switch {
 	case name == "leases" || name == "locks":
-		return kindSemaphore
+		return kindCurators
+	case kazooLease.MatchString(name):
+		return kindKazoos
 	case !ok:
 		return ""
 	case strings.HasSuffix(head, "__READ__"), strings.HasSuffix(head, "__WRIT__"):
@@ -82,7 +86,7 @@ func otherKind(path, want string, names []string) error {
 	var found *KindError
 	for _, name := range names {
 		have := childKind(name)
-		if _, ok := parseContender(name); ok && want == kindSemaphore && have == "" {
+		if _, ok := parseContender(name); ok && (want == kindCurators || want == kindKazoos) && have == "" {
 			have = kindLock // kazoo's
 		}
 		if have != "" && have != want && (found == nil || name < found.Child) {
@@ -94,6 +98,9 @@ func otherKind(path, want string, names []string) error {
 	}
 	return found
 }
+
+// kazooLease is the name of a permit of kazoo's Semaphore.
+var kazooLease = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 var permitsText = regexp.MustCompile(`^\s*[0-9]{1,9}\s*$`)
 

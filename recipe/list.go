@@ -21,7 +21,11 @@ func (w watches) stop() {
 // read lists the items that can be taken, in order, and sets watches if wanted.
 func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 	var set watches
-	var names [2][]string
+	var lists [2]session.Listing
+	era, err := q.currentEra(ctx) // before the list: then it is not newer
+	if err != nil {
+		return nil, watches{}, err
+	}
 	dirs := []string{q.claims, q.dir} // claims first: an item whose claim was
 	if q.mode == noClaims {           // acknowledged in between is gone, too
 		dirs[0] = ""
@@ -30,27 +34,30 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 		if dir == "" {
 			continue
 		}
-		var err error
-		if names[i], set[i], err = q.listDir(ctx, dir, watch); err != nil {
+		if lists[i], set[i], err = q.listDir(ctx, dir, watch); err != nil {
 			set.stop()
 			return nil, watches{}, err
 		}
 	}
-	return q.sorted(names[1], names[0]), set, nil
+	list := q.sorted(lists[1].Names, lists[0].Names)
+	for i := range list {
+		list[i].listed, list[i].era = lists[1].Stat.Pzxid, era
+	}
+	return list, set, nil
 }
 
 // listDir lists a directory. While the directory does not exist, the watch fires when
 // it is created.
-func (q *items) listDir(ctx context.Context, dir string, watch bool) ([]string, *session.Watch, error) {
+func (q *items) listDir(ctx context.Context, dir string, watch bool) (session.Listing, *session.Watch, error) {
 	if watch {
 		list, w, err := q.s.ListW(ctx, dir)
-		return list.Names, w, listError(dir, err)
+		return list, w, listError(dir, err)
 	}
-	names, _, err := q.s.Children(ctx, dir)
+	names, stat, err := q.s.Children(ctx, dir)
 	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil, nil
+		return session.Listing{}, nil, nil
 	}
-	return names, nil, listError(dir, err)
+	return session.Listing{Names: names, Stat: stat}, nil, listError(dir, err)
 }
 
 // head returns the first known item.
@@ -69,7 +76,7 @@ func (q *items) head() (item, bool) {
 func (q *items) drop(it item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.list) > 0 && q.list[0].name == it.name {
+	if len(q.list) > 0 && q.list[0] == it {
 		q.list = q.list[1:]
 	}
 }
@@ -104,6 +111,10 @@ func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 			return ErrEmpty
 		}
 		done, err := try(it)
+		if errors.Is(err, errEra) {
+			q.fill(nil)
+			continue
+		}
 		if err != nil {
 			return err
 		}

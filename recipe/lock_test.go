@@ -3,14 +3,13 @@ package recipe
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -37,7 +36,7 @@ func TestHolds_NoHerd(t *testing.T) {
 		open    func(s *session.Session) func(context.Context) (*Hold, error)
 		most    uint64 // requests a hand-over
 	}{
-		{"lock", 1000, func(s *session.Session) func(context.Context) (*Hold, error) {
+		{"lock", testhelp.Rounds(200, 1000), func(s *session.Session) func(context.Context) (*Hold, error) {
 			return NewLock(s, LockConfig{Path: "/h"}).Acquire
 		}, 3},
 		{"write lock", 100, func(s *session.Session) func(context.Context) (*Hold, error) {
@@ -118,38 +117,6 @@ func TestLock_CancelAndTimeoutLeaveNothing(t *testing.T) {
 			t.Errorf("contenders: got %v, want the holder alone", got)
 		}
 		must(t, h.Release(t.Context()))
-	})
-}
-
-func TestLock_SequenceWrap(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		ctx, s := t.Context(), w.dial("a")
-		must(t, w.Create("/lock", nil))
-		must(t, w.SetSequence("/lock", math.MaxInt32-1))
-		lock := NewLock(s, LockConfig{Path: "/lock"})
-		var order []int
-		got := make(chan *Hold, 1)
-		h, err := lock.Acquire(ctx)
-		must(t, err)
-		for i := range 5 {
-			go func() {
-				h, err := lock.Acquire(ctx)
-				if err != nil {
-					t.Error(err)
-				}
-				order = append(order, i) // ordered by the lock itself
-				got <- h
-			}()
-			synctest.Wait()
-		}
-		for range 5 {
-			must(t, h.Release(ctx))
-			h = <-got
-		}
-		must(t, h.Release(ctx))
-		if fmt.Sprint(order) != "[0 1 2 3 4]" {
-			t.Errorf("order over the wrap: got %v, want that of arrival", order)
-		}
 	})
 }
 

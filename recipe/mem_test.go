@@ -2,10 +2,7 @@ package recipe
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,22 +83,3 @@ func (w *world) leftovers(root string) []string {
 
 // settle lets virtual time pass until clean-ups in the background are done.
 func settle() { time.Sleep(3 * memTimeout) }
-
-// seeds returns the seeds of a random test: SEEDS of them, from SEED on.
-func seeds(t *testing.T, n int) []uint64 {
-	t.Helper()
-	from := uint64(1)
-	if v, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		from = v
-	}
-	if v, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		n = v
-	}
-	list := make([]uint64, n)
-	for i := range list {
-		list[i] = from + uint64(i)
-	}
-	return list
-}
-
-func seedName(seed uint64) string { return fmt.Sprintf("seed=%d", seed) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -238,11 +239,9 @@ func TestQueue_ConsumerWaitsForAnItemThatComesBack(t *testing.T) {
 // Sites and coordinators lose connections and sessions at random moments: the
 // decision is one, and commit only if all voted so.
 func TestTxn_OneDecision(t *testing.T) {
-	for _, seed := range seeds(t, 12) {
-		t.Run(seedName(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *world) { oneDecision(t, w, seed) })
-		})
-	}
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
+		bubble(t, func(t *testing.T, w *world) { oneDecision(t, w, seed) })
+	})
 }
 
 func oneDecision(t *testing.T, w *world, seed uint64) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -128,7 +129,8 @@ func (p *process) count() bool {
 func everyStep(t *testing.T, f func(t *testing.T, w *world, n int, before bool) bool) {
 	t.Helper()
 	const most = 60
-	for n := 1; n <= most; n++ {
+	first, stride := testhelp.Steps()
+	for n := first; n <= most; n += stride {
 		killed := false
 		for _, before := range []bool{true, false} {
 			bubble(t, func(t *testing.T, w *world) {
@@ -140,7 +142,7 @@ func everyStep(t *testing.T, f func(t *testing.T, w *world, n int, before bool) 
 			}
 		}
 		if !killed {
-			if n == 1 {
+			if n == first {
 				t.Fatal("the victim makes no requests")
 			}
 			return

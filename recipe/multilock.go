@@ -86,7 +86,12 @@ func (m *MultiLock) acquire(ctx context.Context, one func(Acquirer, context.Cont
 }
 
 func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
-	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	chain, _ := ctx.Value(heldKey{}).(*heldChain)
+	for _, h := range holds {
+		link := *h.ctx.Value(heldKey{}).(*heldChain)
+		link.outer, chain = chain, &link
+	}
+	own, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), heldKey{}, chain))
 	m := &MultiHold{holds: holds, ctx: own, cancel: cancel}
 	for _, h := range holds {
 		m.stops = append(m.stops, context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) }))

@@ -61,7 +61,7 @@ type NodeConfig struct {
 	// Control, if not nil, decides during Run whether the znode is wanted, and
 	// with which data. Data and SetData are not used then.
 	Control *NodeControl
-	// Former are the ids of earlier sessions of this program. Run replaces their
+	// Ids of earlier sessions of this program. Run replaces their
 	// znodes at once, instead of waiting until those sessions expire.
 	Former []int64
 	// Keep keeps the znode when the context of Run ends, for a process that takes
@@ -169,7 +169,7 @@ func (n *Node) name(path string) {
 func (n *Node) Created() <-chan struct{} { return n.created }
 
 // SetData replaces the data, and never blocks: Run writes it. After several calls Run
-// may write only the newest data.
+// may write only the latest data.
 func (n *Node) SetData(data []byte) {
 	n.mu.Lock()
 	n.data = bytes.Clone(data)

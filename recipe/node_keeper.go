@@ -121,7 +121,7 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 		k.state.Err, k.state.Blocked = err, nil
 		k.delay(session.IsPermanent(err))
 		if !k.simple {
-			k.cfg.Logger.Warn("the znode is not as it should be", "path", k.cfg.Path, "err", err, "retry_in", k.back)
+			k.cfg.Logger.Warn("cannot create or update the znode; retrying", "path", k.cfg.Path, "err", err, "retry_in", k.back)
 		}
 	}
 	k.reportEdges()
@@ -405,6 +405,9 @@ func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
 	}
 	return parents(ctx, k.s, k.cfg.Path, func() error {
 		path, stat, err := k.make(ctx, data)
+		if k.cfg.Sequence != nil && errors.Is(err, session.ErrNodeExists) {
+			return fmt.Errorf("create %s: %w", k.cfg.Path, ErrSequence)
+		}
 		if err != nil {
 			return err
 		}

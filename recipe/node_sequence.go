@@ -12,10 +12,10 @@ import (
 
 // NodeSequence describes a node whose name ends with a sequence number of the server.
 // The node looks for its znode among those that the session owns. There it also finds
-// a znode whose create lost its reply, and the znode of a former process in the same
+// a znode whose create lost its reply, and the znode of a previous process in the same
 // session.
 type NodeSequence struct {
-	// Known is the former path of the znode; empty: unknown.
+	// Known is the previous path of the znode; empty: unknown.
 	Known string
 	// Mine, if not nil, reports whether a znode of the session, whose name begins
 	// like the node's, is the node's.

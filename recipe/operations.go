@@ -34,12 +34,18 @@ func newOperations(s *session.Session, path string) operations {
 // session ended, or another client deleted the marker. Such an error matches no other
 // error of a server.
 func (o operations) do(ctx context.Context, ops ...session.Op) error {
+	_, err := o.results(ctx, ops...)
+	return err
+}
+
+// results is do with the results, which are nil after a lost reply.
+func (o operations) results(ctx context.Context, ops ...session.Op) ([]session.OpResult, error) {
 	for {
 		marker, err := o.marker(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_, applied, err := marker.Multi(ctx, ops...)
+		results, applied, err := marker.Multi(ctx, ops...)
 		if applied {
 			err = nil
 		}
@@ -47,15 +53,35 @@ func (o operations) do(ctx context.Context, ops ...session.Op) error {
 			continue // nothing was applied; another marker will do
 		}
 		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
-			return fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
+			return nil, fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
 		}
-		select {
-		case o.idle <- marker:
-		default:
-			abandon(o.s, marker.Path())
-		}
-		return err
+		o.keep(marker)
+		return results, err
 	}
+}
+
+// keep keeps a marker for the next multi.
+func (o operations) keep(marker *session.ProtectedMulti) {
+	select {
+	case o.idle <- marker:
+	default:
+		abandon(o.s, marker.Path())
+	}
+}
+
+// dir returns the directory of the markers.
+func (o operations) dir() string { return o.path + "-ops" }
+
+// version returns the data version of the directory of the markers. Our marker keeps
+// the server from removing the directory, so the version never comes back.
+func (o operations) version(ctx context.Context) (int32, error) {
+	marker, err := o.marker(ctx)
+	if err != nil {
+		return 0, err
+	}
+	o.keep(marker)
+	stat, _, err := o.s.Exists(ctx, o.dir())
+	return stat.Version, err
 }
 
 func (o operations) marker(ctx context.Context) (*session.ProtectedMulti, error) {

@@ -80,7 +80,7 @@ func (ps *Participants) Join(ctx context.Context, s *session.Session, data []byt
 }
 
 // Adopt takes over a znode that the session already owns, for example one that a
-// former process of this agent made. The znode keeps its place in the line.
+// previous process of this agent made. The znode keeps its place in the line.
 func (ps *Participants) Adopt(s *session.Session, path string, stat session.Stat) (*Participant, error) {
 	c, ok := parseContender(base(path))
 	if !ok {

@@ -35,7 +35,7 @@ const DefaultPriority = 100
 
 // PriorityQueueConfig describes a priority queue.
 type PriorityQueueConfig struct {
-	Path   string // see above; it is made by the first Put
+	Path   string // see above; it is created by the first Put
 	MaxLen int    // see QueueConfig
 	// Reserve selects the layout of kazoo's LockingQueue, which supports
 	// reservations. All users of a path must agree.
@@ -102,7 +102,7 @@ func (q *PriorityQueue) reserve(ctx context.Context, wait bool) (*Reservation, e
 	return q.items.reserve(ctx, wait)
 }
 
-// TakeOver continues a reservation that a former process of this session left with
+// TakeOver continues a reservation that a previous process of this session left with
 // [Reservation.Keep]. See [Queue.TakeOver].
 func (q *PriorityQueue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
 	if q.items.mode == noClaims {

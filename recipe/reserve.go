@@ -20,6 +20,7 @@ type Reservation struct {
 	data  []byte // of the item's znode; it contains the body
 	// version is the item's data version: how often it has been reserved.
 	version int32
+	era     int32 // of the list that it is from
 }
 
 // Body returns the body of the item.
@@ -53,10 +54,13 @@ func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
 // the claim also writes the item's data again. So the data version counts the
 // reservations, and the server can refuse an Ack of a former one.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
-	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name)}
+	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name), era: it.era}
 	body, data, stat, err := q.get(ctx, r.item)
 	if err != nil {
 		return nil, q.unlessSkipped(r.item, err)
+	}
+	if !it.isListed(stat) {
+		return nil, errEra
 	}
 	if q.maxAttempts > 0 && int(stat.Version) >= q.maxAttempts {
 		return nil, q.bury(ctx, it, body, stat.Version)
@@ -78,19 +82,19 @@ func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) 
 func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
 	token := []byte(newHex())
 	for {
-		results, err := q.s.Multi(ctx,
+		results, err := q.s.Multi(ctx, q.sameEra(r.era),
 			session.SetOp(r.item, r.data, r.version-1),
 			session.CreateOp(r.claim, token, session.Ephemeral))
 		switch {
 		case err == nil:
-			return results[1].Stat, nil
+			return results[2].Stat, nil
 		case q.noClaimDir(err):
 			if err = createContainers(ctx, q.s, r.claim); err != nil {
 				return session.Stat{}, err
 			}
 			continue
 		case !errors.Is(err, session.ErrUnknown):
-			return session.Stat{}, err
+			return session.Stat{}, q.unlessEra(err)
 		}
 		stat, ours, err := q.isOurs(ctx, r.claim, token)
 		if err != nil {
@@ -150,7 +154,7 @@ func (r *Reservation) ack(ctx context.Context, cause error) error {
 	if !exists || stat.Czxid != r.hold.fence {
 		return ErrNotHeld
 	}
-	err = r.q.ops.do(ctx, session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
+	err = r.q.ops.do(ctx, r.q.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
 	if isTaken(err) || !errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrBadVersion) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}
@@ -182,6 +186,10 @@ func (r *Reservation) Keep() { r.hold.Keep() }
 // returns an error that matches ErrNotHeld when this session does not own the claim.
 func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
+	var err error
+	if r.era, err = q.currentEra(ctx); err != nil {
+		return nil, fmt.Errorf("take over %s: %w", r.item, err)
+	}
 	stat, ours, err := lookAgain(ctx, q.s, r.claim)
 	switch {
 	case err != nil:

@@ -62,7 +62,7 @@ func (l *RWLock) TryLock(ctx context.Context) (*Hold, error) { return l.write.Tr
 
 // Downgrade turns a write lock into a read lock in one step. The reader takes the
 // writer's place in the line (as Curator's readers inside a writer do since 5.5), so it
-// precedes every waiting writer. When Downgrade returns nil, the write hold has ended.
+// precedes every waiting writer. The reader has the writer's fence. When Downgrade returns nil, the write hold has ended.
 // When it returns an error, the write hold continues. The exception is an error that
 // matches session.ErrUnknown: both holds are then given up, and the context of the
 // write hold shows its end.
@@ -78,7 +78,9 @@ func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("downgrade: %w", err)
 	}
-	r := newHold(ctx, l.read.s, l.read.cfg.Path, path, stat.Czxid, l.read.opts)
+	opts := l.read.opts
+	opts.fence = w.fence // a writer that waits has a larger one, but an older znode than ours
+	r := newHold(ctx, l.read.s, l.read.cfg.Path, path, stat.Czxid, opts)
 	w.finish()
 	return r, nil
 }

@@ -341,13 +341,18 @@ func (m *Semaphore) takeBack(ctx context.Context, version int32) error {
 	return err
 }
 
-// undisputed returns an error when a client uses the path as a lock.
+// undisputed returns an error when a client uses the path as a lock, or as a semaphore of
+// the other layout.
 func (m *Semaphore) undisputed(ctx context.Context) error {
 	names, _, err := m.s.Children(ctx, m.cfg.Path)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", m.cfg.Path, err)
 	}
-	return otherKind(m.cfg.Path, kindSemaphore, names)
+	kind := kindCurators
+	if m.cfg.Dialect == Kazoo {
+		kind = kindKazoos
+	}
+	return otherKind(m.cfg.Path, kind, names)
 }
 
 // text returns what the data of the path should be.

@@ -1,19 +1,23 @@
 package recipe
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
 
 // Sequence is the number that ZooKeeper appends to the name of a sequential
-// znode: the parent's count of creations, a signed 32-bit number that wraps to
-// -2147483648 after 2147483647 (ZooKeeper Programmer's Guide, "Sequence Nodes").
+// znode: the parent's count of creations, a signed 32-bit number. A server repeats the
+// last one, 2147483647, and may give out negative ones while that create is under way.
 type Sequence int32
 
-// Before reports whether s was given out before t. The difference wraps like the
-// counter. So the order holds over the wrap if the two are less than 2^31 creations
-// apart.
+// Before reports whether s was given out before t. Negative numbers come after the
+// largest ones.
 func (s Sequence) Before(t Sequence) bool { return int32(s)-int32(t) < 0 }
+
+// spent reports whether the server has no more numbers. It may give out s again, so s
+// stands for no place in an order.
+func (s Sequence) spent() bool { return s == math.MaxInt32 || s < 0 }
 
 // ParseSequence returns the number at the end of name: all text after the last
 // occurrence of mark. ZooKeeper prints ten characters ("%010d"), so a negative

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -131,7 +132,8 @@ func cancelledBehind(t *testing.T, w *world, k holdKind, n int) bool {
 func TestHolds_ReplyLostAtEveryStepOfAHandOver(t *testing.T) {
 	for _, k := range holdKinds() {
 		t.Run(k.name, func(t *testing.T) {
-			for n := 1; n < 60; n++ {
+			first, stride := testhelp.Steps()
+			for n := first; n < 60; n += stride {
 				hit := false
 				for _, before := range []bool{true, false} {
 					bubble(t, func(t *testing.T, w *world) {

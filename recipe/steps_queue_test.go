@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -122,7 +123,8 @@ func (c *tally) check(t *testing.T, lost int) {
 func TestQueue_ReplyLostAtEveryStep(t *testing.T) {
 	for _, kind := range stepQueues {
 		t.Run(kind.name, func(t *testing.T) {
-			for n := 1; n < 200; n++ {
+			first, stride := testhelp.Steps()
+			for n := first; n < 200; n += stride {
 				hit := false
 				for _, before := range []bool{true, false} {
 					bubble(t, func(t *testing.T, w *world) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -141,7 +142,8 @@ func TestTxn_KilledAtEveryStep(t *testing.T) {
 // A coordinator and a site are both killed, at every pair of requests.
 func TestTxn_TwoKilledAtEveryStep(t *testing.T) {
 	const most = 60
-	for site := 1; site <= most; site++ {
+	first, stride := testhelp.Steps()
+	for site := first; site <= most; site += stride {
 		died := false
 		for k := 1; k <= most; k++ {
 			both := false
@@ -168,7 +170,8 @@ func TestTxn_TwoKilledAtEveryStep(t *testing.T) {
 
 // Every reply to anybody is lost once: no error comes of it, and all agree.
 func TestTxn_ReplyLostAtEveryStep(t *testing.T) {
-	for n := 1; n < 200; n++ {
+	first, stride := testhelp.Steps()
+	for n := first; n < 200; n += stride {
 		hit := false
 		for _, before := range []bool{true, false} {
 			bubble(t, func(t *testing.T, w *world) {

@@ -34,11 +34,14 @@ func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) 
 // takeItem reads an item and deletes it. It returns false when another client has
 // taken or reserved the item.
 func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
-	body, _, _, err := q.get(ctx, child(q.dir, it.name))
+	body, _, stat, err := q.get(ctx, child(q.dir, it.name))
 	if err != nil {
 		return nil, false, q.unlessSkipped(child(q.dir, it.name), err)
 	}
-	err = q.remove(ctx, it.name)
+	if !it.isListed(stat) {
+		return nil, false, errEra
+	}
+	err = q.remove(ctx, it)
 	switch {
 	case err == nil:
 		return body, true, nil
@@ -61,16 +64,21 @@ func (q *items) unlessSkipped(path string, err error) error {
 	return err
 }
 
-// remove deletes an item. It makes the directory of claims when that is missing.
-func (q *items) remove(ctx context.Context, name string) error {
-	err := q.ops.do(ctx, q.removal(name)...)
+// remove deletes items of one list. It makes the directory of claims when that is
+// missing.
+func (q *items) remove(ctx context.Context, its ...item) error {
+	ops := []session.Op{q.sameEra(its[0].era)}
+	for _, it := range its {
+		ops = append(ops, q.removal(it.name)...)
+	}
+	err := q.ops.do(ctx, ops...)
 	if q.mode == withClaims && q.noClaimDir(err) {
-		if err = createContainers(ctx, q.s, child(q.claims, name)); err != nil {
+		if err = createContainers(ctx, q.s, child(q.claims, its[0].name)); err != nil {
 			return err
 		}
-		return q.ops.do(ctx, q.removal(name)...)
+		err = q.ops.do(ctx, ops...)
 	}
-	return err
+	return q.unlessEra(err)
 }
 
 // noClaimDir reports whether the create of a claim found no parent.

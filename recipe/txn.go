@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -15,13 +16,15 @@ import (
 //
 //	<root>/<tx>             persistent, JSON: sites and deadline
 //	<root>/<tx>/tx_result   persistent, empty until decided, then commit or abort
+//	<root>/<tx>/p_<id>      persistent, empty: shows that the proposal is this one
 //	<root>/<tx>/<site>      ephemeral, data = commit or abort, made by the site
 //	<root>/<tx>-latch/...   the line of the coordinators, beside the transaction
 //
 // Steps (ZooKeeper Recipes, "Two-phased Commit"): a proposal creates the
 // transaction and the empty result in one multi. Each site prepares durably and
-// creates its vote. The coordinator decides: commit in one multi that checks
-// every vote and sets the result at version 0, abort by the set alone.
+// creates its vote. A vote of abort is set once, so its version is 1. The coordinator
+// decides: commit in one multi that checks the proposal and version 0 of every vote, and
+// sets the result at version 0; abort without the checks of the votes.
 //
 // Guarantees: there is one result, because each decision is set at version 0. The
 // result is commit only if the commit votes of all sites exist in one instant. Not
@@ -42,14 +45,17 @@ const (
 	Abort     Decision = "abort"
 )
 
-const resultName = "tx_result"
+const (
+	resultName     = "tx_result"
+	proposalPrefix = "p_" // before the id of a proposal
+)
 
 // Proposal says which sites decide a transaction, and until when.
 type Proposal struct {
 	Sites []string `json:"sites"` // that vote; each named once
 	// Deadline is the time from which any site may abort, by the site's own clock.
 	Deadline time.Time `json:"deadline"`
-	// ID shows after a lost reply whose proposal was applied. Propose sets it.
+	// ID tells this proposal from others at the same path. Propose sets it.
 	ID string `json:"id,omitempty"`
 }
 
@@ -64,6 +70,13 @@ func NewTxn(s *session.Session, path string) *Txn { return &Txn{s, path} }
 
 func (x *Txn) result() string          { return child(x.path, resultName) }
 func (x *Txn) vote(site string) string { return child(x.path, site) }
+
+// proposal returns the path of the znode that stands only for this proposal.
+func (x *Txn) proposal(id string) string { return child(x.path, proposalPrefix+id) }
+
+// same makes a multi fail when the transaction was removed, also when another one was
+// proposed at its path.
+func (x *Txn) same(p Proposal) session.Op { return session.CheckOp(x.proposal(p.ID), -1) }
 
 // Propose creates the transaction. It returns session.ErrNodeExists when the
 // transaction already exists.
@@ -88,7 +101,8 @@ func (x *Txn) create(ctx context.Context, id string, data []byte) error {
 	for {
 		_, err := x.s.Multi(ctx,
 			session.CreateOp(x.path, data, session.Persistent),
-			session.CreateOp(x.result(), nil, session.Persistent))
+			session.CreateOp(x.result(), nil, session.Persistent),
+			session.CreateOp(x.proposal(id), nil, session.Persistent))
 		if !errors.Is(err, session.ErrUnknown) || ctx.Err() != nil {
 			return err
 		}
@@ -115,7 +129,7 @@ func (p Proposal) check() error {
 		return fmt.Errorf("a site is named twice: %w", ErrFormat)
 	}
 	for _, site := range p.Sites {
-		if site == resultName || session.ValidatePath("/"+site) != nil || base("/"+site) != site {
+		if site == resultName || strings.HasPrefix(site, proposalPrefix) || session.ValidatePath("/"+site) != nil || base("/"+site) != site {
 			return fmt.Errorf("site %q: %w", site, ErrFormat)
 		}
 	}
@@ -186,58 +200,92 @@ func (x *Txn) Await(ctx context.Context) (Decision, error) {
 }
 
 // decide sets the result, unless there is one, and returns the result that counts. The
-// checks must hold in the same instant. It returns Undecided without an error when they
-// did not.
-func (x *Txn) decide(ctx context.Context, d Decision, checks ...session.Op) (Decision, error) {
+// proposal must be the same, and the checks must hold in the same instant. It returns
+// Undecided without an error when the checks did not.
+func (x *Txn) decide(ctx context.Context, p Proposal, d Decision, checks ...session.Op) (Decision, error) {
+	ops := append([]session.Op{x.same(p)}, checks...)
 	for {
-		_, err := x.s.Multi(ctx, append(slices.Clip(checks), session.SetOp(x.result(), []byte(d), 0))...)
+		_, err := x.s.Multi(ctx, append(ops, session.SetOp(x.result(), []byte(d), 0))...)
 		switch {
 		case err == nil:
 			return d, nil
 		case errors.Is(err, session.ErrUnknown) && ctx.Err() == nil:
-			// Read the result. If it is empty, ours was not applied.
-			if syncErr := x.s.Sync(ctx, x.result()); syncErr != nil {
-				return Undecided, fmt.Errorf("decide %s: %w", x.path, syncErr)
-			}
-		case !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNoNode):
+			// Send it again. If it was applied, the version of the result is another now.
+		case x.removed(err):
+			return Undecided, fmt.Errorf("decide %s: the transaction was removed: %w", x.path, err)
+		case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNoNode):
+			return x.Result(ctx)
+		default:
 			return Undecided, fmt.Errorf("decide %s: %w", x.path, err)
-		}
-		stands, rerr := x.Result(ctx)
-		if rerr != nil || stands != Undecided || !errors.Is(err, session.ErrUnknown) {
-			return stands, rerr
 		}
 	}
 }
 
+// removed reports whether the check of the proposal has failed.
+func (x *Txn) removed(err error) bool {
+	failed, ok := errors.AsType[*session.MultiError](err)
+	return ok && strings.HasPrefix(failed.Path, x.proposal(""))
+}
+
 // Abort decides abort, unless there is a result, and returns the result that counts.
 // Coordinators may call it at any time, sites after the deadline.
-func (x *Txn) Abort(ctx context.Context) (Decision, error) { return x.decide(ctx, Abort) }
+func (x *Txn) Abort(ctx context.Context) (Decision, error) {
+	p, err := x.Proposal(ctx)
+	if err != nil {
+		return Undecided, err
+	}
+	return x.decide(ctx, p, Abort)
+}
 
 // Remove deletes a decided transaction, with its remaining votes. It returns an error
-// that matches ErrHeld when the transaction is not decided yet.
+// that matches ErrHeld when the transaction is not decided yet. A transaction that does
+// not exist is no error, so Remove can be called again after any failure.
 func (x *Txn) Remove(ctx context.Context) error {
-	d, err := x.Result(ctx)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil
-	}
-	if err == nil && d == Undecided {
-		err = fmt.Errorf("undecided: %w", ErrHeld)
+	err := x.s.Sync(ctx, x.path)
+	for err == nil || errors.Is(err, session.ErrNoNode) {
+		var names []string
+		if names, _, err = x.s.Children(ctx, x.path); errors.Is(err, session.ErrNoNode) {
+			err = x.removeLine(ctx)
+			break
+		}
+		if err == nil {
+			err = x.remove(ctx, names)
+		}
+		if err == nil || ctx.Err() == nil && (isRace(err) || errors.Is(err, session.ErrNotEmpty)) {
+			err = nil // look again
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", x.path, err)
 	}
-	names, _, err := x.s.Children(ctx, x.path)
-	if err != nil {
-		return fmt.Errorf("remove: list %s: %w", x.path, err)
-	}
-	for _, name := range names {
-		if err := removeOwn(ctx, x.s, x.vote(name)); err != nil {
-			return err
-		}
-	}
-	// While a coordinator is still in line, the line stays until the next Remove.
-	if err := removeOwn(ctx, x.s, x.path+"-latch"); err != nil && !errors.Is(err, session.ErrNotEmpty) {
+	return nil
+}
+
+// remove deletes the transaction with these children in one multi. It fails when they
+// have changed: another transaction at the same path has another proposal.
+func (x *Txn) remove(ctx context.Context, names []string) error {
+	d, err := x.Result(ctx)
+	switch {
+	case errors.Is(err, session.ErrNoNode): // an interrupted Remove of an older version
+	case err != nil:
 		return err
+	case d == Undecided:
+		return fmt.Errorf("undecided: %w", ErrHeld)
 	}
-	return removeOwn(ctx, x.s, x.path)
+	ops := make([]session.Op, 0, len(names)+1)
+	for _, name := range names {
+		ops = append(ops, session.DeleteOp(child(x.path, name), -1))
+	}
+	_, err = x.s.Multi(ctx, append(ops, session.DeleteOp(x.path, -1))...)
+	return err
+}
+
+// removeLine deletes the line of the coordinators. It stays while one waits in it, until
+// the next Remove.
+func (x *Txn) removeLine(ctx context.Context) error {
+	err := removeOwn(ctx, x.s, x.path+"-latch")
+	if errors.Is(err, session.ErrNotEmpty) {
+		return nil
+	}
+	return err
 }

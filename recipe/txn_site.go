@@ -9,7 +9,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Withdraw deletes the vote of a site's former life. A site that restarts without a
+// Withdraw deletes the vote of a site's previous life. A site that restarts without a
 // prepare record must call it first. It returns Undecided when there is no result yet:
 // the site may then prepare and vote. Otherwise it returns the result, and the site must
 // act on it.
@@ -51,9 +51,7 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 		return Undecided, fmt.Errorf("vote %q of %s in %s: %w", v, site, x.path, ErrNoSite)
 	}
 	for {
-		_, err := x.s.Multi(ctx,
-			session.CheckOp(x.result(), 0),
-			session.CreateOp(x.vote(site), []byte(v), session.Ephemeral))
+		_, err := x.s.Multi(ctx, x.ballot(p, site, v)...)
 		switch {
 		case err == nil:
 			return Undecided, nil
@@ -69,6 +67,20 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 			return Undecided, fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
 		}
 	}
+}
+
+// ballot returns the operations that create a vote. A vote of abort is set once after its
+// create: so it has another version than a vote of commit, for which it cannot pass.
+func (x *Txn) ballot(p Proposal, site string, v Decision) []session.Op {
+	ops := []session.Op{
+		x.same(p),
+		session.CheckOp(x.result(), 0),
+		session.CreateOp(x.vote(site), []byte(v), session.Ephemeral),
+	}
+	if v == Abort {
+		ops = append(ops, session.SetOp(x.vote(site), []byte(v), 0))
+	}
+	return ops
 }
 
 // sameVote accepts an existing vote that this session made, after a lost reply or a
@@ -103,7 +115,7 @@ func (x *Txn) AwaitOrAbort(ctx context.Context) (Decision, error) {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, errDeadline) {
 		return d, err
 	}
-	return x.Abort(ctx)
+	return x.decide(ctx, p, Abort)
 }
 
 var errDeadline = fmt.Errorf("the transaction's deadline: %w", context.DeadlineExceeded)
@@ -149,7 +161,7 @@ func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
 			return d, err
 		}
 		if err := watch.Wait(bounded); errors.Is(err, errDeadline) && ctx.Err() == nil {
-			return x.Abort(ctx)
+			return x.decide(ctx, p, Abort)
 		} else if err != nil {
 			return Undecided, err
 		}
@@ -169,7 +181,7 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	for _, site := range p.Sites {
 		switch {
 		case seen[site] && !present[site]:
-			return x.Abort(ctx) // it died between its vote and the decision
+			return x.decide(ctx, p, Abort) // it died between its vote and the decision
 		case present[site] && !seen[site]:
 			fresh = append(fresh, site)
 		}
@@ -177,7 +189,7 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	if ok, err := x.commits(ctx, fresh); err != nil {
 		return Undecided, err
 	} else if !ok {
-		return x.Abort(ctx)
+		return x.decide(ctx, p, Abort)
 	}
 	for _, site := range fresh {
 		seen[site] = true
@@ -189,15 +201,15 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	if ok, err := x.commits(ctx, p.Sites); err != nil {
 		return Undecided, err
 	} else if !ok {
-		return x.Abort(ctx)
+		return x.decide(ctx, p, Abort)
 	}
 	checks := make([]session.Op, 0, len(p.Sites))
 	for _, site := range p.Sites {
 		checks = append(checks, session.CheckOp(x.vote(site), 0))
 	}
-	d, err := x.decide(ctx, Commit, checks...)
+	d, err := x.decide(ctx, p, Commit, checks...)
 	if err == nil && d == Undecided {
-		return x.Abort(ctx) // a vote vanished in between
+		return x.decide(ctx, p, Abort) // a vote vanished in between
 	}
 	return d, err
 }

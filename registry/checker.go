@@ -27,12 +27,12 @@ type CheckStatus struct {
 	Kind    string       `json:"kind"` // tcp, http, grpc, exec
 	State   Verdict      `json:"state"`
 	Since   time.Time    `json:"since,omitzero"`    // of the state
-	Last    time.Time    `json:"last,omitzero"`     // newest result
-	OK      bool         `json:"ok"`                // newest result
-	Warning bool         `json:"warning,omitempty"` // of the newest run; the check passes
-	Output  string       `json:"output"`            // of the newest result
-	Exit    int          `json:"exit,omitempty"`    // of the newest result of a command
-	Took    view.Seconds `json:"took_seconds"`      // how long the newest run lasted
+	Last    time.Time    `json:"last,omitzero"`     // latest result
+	OK      bool         `json:"ok"`                // latest result
+	Warning bool         `json:"warning,omitempty"` // of the latest run; the check passes
+	Output  string       `json:"output"`            // of the latest result
+	Exit    int          `json:"exit,omitempty"`    // of the latest result of a command
+	Took    view.Seconds `json:"took_seconds"`      // how long the latest run lasted
 	Results uint64       `json:"results"`           // count
 }
 

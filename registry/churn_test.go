@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 )
@@ -84,7 +85,7 @@ for line in sys.stdin:
 zk.stop()
 `
 
-// After 1,000 random joins, leaves and crashes a foreign reader and our own
+// After 1,000 random joins (250 in a quick run), leaves and crashes a foreign reader and our own
 // view agree with what there is, and so they do each time in between when
 // nothing happens.
 func TestInterop_ChurnUnderAForeignReader(t *testing.T) {
@@ -92,10 +93,9 @@ func TestInterop_ChurnUnderAForeignReader(t *testing.T) {
 	python := needProgram(t, "/usr/bin/python3", "python3-kazoo")
 	const seed = 7 // fixed: a run that fails must fail again
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	srv := zktest.Start(t)
-	cfg := realConfig(srv.Addr(), "")
+	cfg := realConfig(zktest.Shared(t).Addr(), zktest.Root(t))
 	ours := follow(t, cfg, GroupConfig{Name: "web", Path: "/services/web", NoDamping: true, Guard: GuardConfig{Off: true}})
-	theirs := program(t, exec.CommandContext(t.Context(), python, "-c", kazooReader, cfg.Servers[0]))
+	theirs := program(t, exec.CommandContext(t.Context(), python, "-c", kazooReader, cfg.Servers[0]+cfg.Chroot))
 	theirs.until(t, "ready")
 
 	crashing := cfg
@@ -110,7 +110,7 @@ func TestInterop_ChurnUnderAForeignReader(t *testing.T) {
 		}
 	})
 	where := map[int]*host{}
-	for event := 1; event <= 1000; event++ {
+	for event := 1; event <= testhelp.Rounds(250, 1000); event++ {
 		port, i := rnd.IntN(40)+1, rnd.IntN(len(hosts))
 		switch h := where[port]; {
 		case rnd.IntN(50) == 0:

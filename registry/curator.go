@@ -219,7 +219,7 @@ func curatorMetadata(m *view.Member, o object) {
 	for _, k := range meta.keys() {
 		v, err := meta.text(k)
 		if err != nil {
-			continue
+			v = string(meta[k])
 		}
 		if k == springStatus {
 			if v != "UP" && m.Status == view.StatusUp {

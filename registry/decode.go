@@ -49,6 +49,9 @@ func decoderOf(format string) (decoder, error) {
 	if expr, ok := strings.CutPrefix(format, FormatRegexpName+":"); ok {
 		return regexpDecoder(expr)
 	}
+	if fields, ok := strings.CutPrefix(format, FormatFields+":"); ok {
+		return fieldsDecoder(fields)
+	}
 	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR", format)
 }
 
@@ -79,12 +82,21 @@ func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
 	return m, nil
 }
 
+// kazooParty matches the members of kazoo's Party and ShallowParty.
+var kazooParty = regexp.MustCompile(`^[0-9a-f]{32}(?:__party__|-(.+))$`)
+
 // decodeAuto finds out the format of one child from its name and its data.
 func decodeAuto(name string, data []byte) (view.Member, error) {
 	if strings.Contains(name, "%3A%2F%2F") || strings.Contains(name, "%3a%2f%2f") {
 		return decodeDubboURL(name, data)
 	}
 	text := strings.TrimSpace(string(data))
+	if party := kazooParty.FindStringSubmatch(name); party != nil {
+		if party[1] != "" { // ShallowParty: the identifier is in the name
+			data = []byte(party[1])
+		}
+		return decodeText(name, data)
+	}
 	if text == "" {
 		if nerveEncoded.MatchString(name) {
 			return decodeNerve(name, nil)
@@ -94,8 +106,9 @@ func decodeAuto(name string, data []byte) (view.Member, error) {
 	if text[0] == '{' {
 		return decodeAutoObject(name, data)
 	}
-	// A single word may be anything: accept only a clear address.
-	if m, err := decodeText(name, data); err == nil && (m.Port != 0 || strings.Contains(m.Host, ".") || strings.Contains(m.Host, ":")) {
+	// A single word may be anything: accept only a clear address, or what is the name,
+	// too, as Curator's GroupMember may have it.
+	if m, err := decodeText(name, data); err == nil && (m.Port != 0 || text == name || strings.Contains(m.Host, ".") || strings.Contains(m.Host, ":")) {
 		return m, nil
 	}
 	// Programs that use only names put their own address or meaningless data into
@@ -103,7 +116,7 @@ func decodeAuto(name string, data []byte) (view.Member, error) {
 	if m, err := decodeHostPortName(name, data); err == nil && m.Port != 0 {
 		return m, nil
 	}
-	return view.Member{}, errors.New("data is neither JSON nor host:port")
+	return view.Member{}, errors.New("data is neither JSON nor host:port (format \"text\" also takes one word as a host)")
 }
 
 func decodeAutoObject(name string, data []byte) (view.Member, error) {

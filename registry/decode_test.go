@@ -142,16 +142,13 @@ func TestDecode_Poison(t *testing.T) {
 	}
 	bad := map[string]string{
 		"injected host": record("host", `"`+injection+`"`), "injected name": record("name", `"a; } server {"`),
-		"newline in host": record("host", `"10.0.0.5\n"`), "newline in label": record("labels", `{"a":"x\ny"}`),
-		"escape in label": record("labels", `{"a":"\u001b[2J"}`), "label as object": record("labels", `{"a":{}}`),
-		"bidi in label": record("labels", `{"a":"\u202etxt"}`), "odd key": record("labels", `{"a b":"x"}`),
-		"long label": record("labels", `{"a":"`+strings.Repeat("x", 257)+`"}`), "port 0": record("port", "0"),
+		"newline in host": record("host", `"10.0.0.5\n"`), "port 0": record("port", "0"),
 		"port 65536": record("port", "65536"), "port -1": record("port", "-1"), "port 1e3": record("port", "1e3"),
 		"port 80.5": record("port", "80.5"), "port text": record("port", `"http"`), "port list": record("port", "[80]"),
 		"port with plus": record("port", `"+80"`), "weight": record("weight", "257"), "weight -1": record("weight", "-1"),
 		"host number": record("host", "5"), "host list": record("host", `["a"]`), "host null": record("host", "null"),
-		"labels list": record("labels", "[]"), "available text": record("available", `"no"`),
-		"array": "[]", "null": "null", "two": "{}{}", "cut": `{"host":`, "binary": "\xff\x00\x01", "large": strings.Repeat("x", maxData+1),
+		"available text": record("available", `"no"`),
+		"array":          "[]", "null": "null", "two": "{}{}", "cut": `{"host":`, "binary": "\xff\x00\x01", "large": strings.Repeat("x", maxData+1),
 	}
 	for name, data := range bad {
 		for _, format := range []string{FormatNerve, FormatAuto} {
@@ -222,7 +219,7 @@ func FuzzDecode(f *testing.F) {
 		if m.Port < 0 || m.Port > 65535 || m.Weight < 0 || m.Weight > maxWeight || m.Znode != name {
 			t.Errorf("got %+v", m)
 		}
-		if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !nodePattern.MatchString(m.Znode) {
+		if !view.IsName(m.Name) || !view.IsName(m.ID) || !nodePattern.MatchString(m.Znode) {
 			t.Errorf("names: %+v", m)
 		}
 		for k, v := range m.Labels {
@@ -271,7 +268,70 @@ func TestDecode_LabelsThatAreNoTokens(t *testing.T) {
 	if want := map[string]string{"note": "a; } evil {", "unit": "é"}; !maps.Equal(m.RawLabels, want) {
 		t.Errorf("raw labels %q, want %q", m.RawLabels, want)
 	}
-	if _, err := Decode(FormatNerve, "a_0000000001", []byte(`{"host":"10.0.0.5","port":80,"name":"a","labels":{"note":"a\u0007"}}`)); err == nil {
+	if m, err := Decode(FormatNerve, "a_0000000001", []byte(`{"host":"10.0.0.5","port":80,"name":"a","labels":{"note":"a\u0007"}}`)); err != nil || len(m.Labels)+len(m.RawLabels) > 0 {
 		t.Error("a label with a control character was taken")
+	}
+}
+
+// The memberships of kazoo and Curator are read without a format being named: the host is
+// the identifier, which is the data, or for a ShallowParty the end of the name.
+func TestDecode_PartiesAndGroupMembers(t *testing.T) {
+	const hex = "0123456789abcdef0123456789abcdef"
+	for _, c := range []struct{ name, data, host string }{
+		{hex + "__party__", "web1", "web1"},
+		{hex + "__party__", "10.0.0.1:80", "10.0.0.1"},
+		{hex + "-web1", "", "web1"},
+		{"web1", "web1", "web1"},
+		{"member-7", "10.0.0.7", "10.0.0.7"},
+	} {
+		m, err := Decode(FormatAuto, c.name, []byte(c.data))
+		if err != nil || m.Host != c.host {
+			t.Errorf("%s with %q: host %q, %v", c.name, c.data, m.Host, err)
+		}
+	}
+	for name, data := range map[string]string{"flag": "true", hex + "__party__": "", hex + "-": "", "x": "one two"} {
+		if m, err := Decode(FormatAuto, name, []byte(data)); err == nil && m.Host != name {
+			t.Errorf("%s with %q is %+v", name, data, m)
+		}
+	}
+}
+
+// A label that a member may not have never takes the member away, in any format: it is
+// left out, and said.
+func TestDecode_LabelsThatMayNotBe(t *testing.T) {
+	for format, child := range map[string][2]string{
+		FormatNerve:     {"a_0000000001", `{"host":"10.0.0.5","port":80,"name":"a","labels":%s}`},
+		FormatServerSet: {"member_0000000001", `{"serviceEndpoint":{"host":"10.0.0.5","port":80},"status":"ALIVE","metadata":%s}`},
+		FormatCurator:   {"a", `{"name":"w","id":"a","address":"10.0.0.5","port":80,"payload":{"metadata":%s}}`},
+		FormatPatroni:   {"a", `{"conn_url":"postgres://10.0.0.5:80/x","tags":%s}`},
+		FormatJSON:      {"a", `{"host":"10.0.0.5","port":80,"labels":%s}`},
+		FormatAuto:      {"a", `{"address":"10.0.0.5","port":80,"meta":%s}`},
+	} {
+		for _, labels := range []string{
+			`{"traefik.enable=true":"true","ok":"1"}`, `{"urlprefix-/web":"true","ok":"1"}`, `{"ok":"1","a b":"x"}`,
+			`{"ok":"1","a":"\u001b[2J"}`, `{"ok":"1","long":"` + strings.Repeat("x", 257) + `"}`, `{"ok":"1","long":{"a":"` + strings.Repeat("x", 257) + `"}}`,
+		} {
+			m, err := Decode(format, child[0], fmt.Appendf(nil, child[1], labels))
+			if err != nil || m.Labels["ok"] != "1" || len(m.Labels)+len(m.RawLabels) > 2 || m.LabelsLeftOut == "" {
+				t.Errorf("%s %.60s: got %+v, %v", format, labels, m, err)
+			}
+		}
+	}
+	for _, c := range [][3]string{
+		{FormatKafka, "1", `{"host":"h","port":9092,"rack":"` + strings.Repeat("r", 257) + `"}`},
+		{FormatDubboURL, "dubbo%3A%2F%2F10.0.0.5%3A20880%2Fx%3Fa%2Fb%3D1%26side%3Dprovider", ""},
+		{FormatNerve, "a_0000000001", `{"host":"h","port":80,"name":"a","labels":["x"]}`},
+	} {
+		if m, err := Decode(c[0], c[1], []byte(c[2])); err != nil || m.LabelsLeftOut == "" {
+			t.Errorf("%s %s %.60s: got %+v, %v", c[0], c[1], c[2], m, err)
+		}
+	}
+	var many strings.Builder
+	for i := range 70 {
+		fmt.Fprintf(&many, `,"l%d":"x"`, i)
+	}
+	m, err := Decode(FormatNerve, "a_0000000001", fmt.Appendf(nil, `{"host":"h","port":80,"name":"a","labels":{%s}}`, many.String()[1:]))
+	if err != nil || len(m.Labels) != 64 || !strings.Contains(string(m.LabelsLeftOut), "and 5 more") {
+		t.Errorf("got %+v, %v", m, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"text/template"
 	"time"
@@ -62,7 +63,15 @@ func (r Registration) validate() error {
 	if p := r.Curator.SSLPort; p < 0 || p > 65535 {
 		return fmt.Errorf("ssl port %d is not within 1 to 65535", p)
 	}
-	return validate(r.member())
+	m := r.member()
+	m.Labels = maps.Clone(m.Labels)
+	if err := validate(m); err != nil {
+		return err
+	}
+	if m.LabelsLeftOut != "" {
+		return errors.New(string(m.LabelsLeftOut))
+	}
+	return nil
 }
 
 // Encode makes the data of a member's znode in the format. It is pure: the

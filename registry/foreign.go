@@ -81,11 +81,8 @@ func decodePatroni(name string, data []byte) (view.Member, error) {
 	if _, port, err := splitURL(api, 8008); err == nil {
 		setPort(&m, "api", port)
 	}
-	if tags, err := o.labels("tags"); err == nil {
-		for k, v := range tags {
-			setLabel(&m, k, v)
-		}
-	}
+	m.Labels, m.LabelsLeftOut = o.labels("tags")
+	maps.DeleteFunc(m.Labels, func(_, v string) bool { return v == "" })
 	for _, k := range []string{"role", "state", "version"} {
 		v, err := o.str(k)
 		if err != nil {

@@ -30,9 +30,7 @@ func decodeJSON(_ string, data []byte) (view.Member, error) {
 	if m.Weight, err = o.integer("weight", 1); err != nil {
 		return m, err
 	}
-	if m.Labels, err = o.labels(o.first("labels", "metadata", "meta")); err != nil {
-		return m, err
-	}
+	m.Labels, m.LabelsLeftOut = o.labels(o.first("labels", "metadata", "meta"))
 	if err = jsonPorts(&m, o); err != nil {
 		return m, err
 	}

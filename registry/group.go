@@ -3,12 +3,16 @@ package registry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -80,7 +84,8 @@ type GroupStatus struct {
 	Base     int             `json:"base,omitempty"`     // size of the group that the guard holds
 	Rejected []view.Rejected `json:"rejected,omitempty"` // children that are no members, and why
 	Flapping []string        `json:"flapping,omitempty"` // ids of members that damping keeps as they were
-	Updated  time.Time       `json:"updated,omitzero"`   // newest read
+	Out      []view.Standing `json:"out,omitempty"`      // members that do not serve, or serve though they are gone, and why
+	Updated  time.Time       `json:"updated,omitzero"`   // latest read
 	Error    string          `json:"error,omitempty"`    // why the group cannot be read now; empty: it can
 }
 
@@ -92,16 +97,13 @@ type Group struct {
 	log   *slog.Logger
 	fault error
 	dec   decoder
-	wake  chan struct{} // size 1: accept was called
+	wake  chan struct{} // size 1: Run should look at poked; in a set, that of the set
+	poked atomic.Bool
 
-	failed func() // nil, or called when the group could not be read
-	// Stages that the members pass, in this order; only Run touches them.
-	damper damper
-	guard  guard
-	prober prober
-	sent   *view.Group
-	// unlisted is why the newest try to list the members failed, or "".
-	unlisted string
+	// Only Run touches what follows.
+	rule     rule
+	prober   prober
+	sent     *view.Group
 	reported string        // kind of the problem that was reported; kept across sessions
 	set      members       // result of the last step
 	values   []view.Member // the members themselves
@@ -120,7 +122,7 @@ func NewGroup(cfg GroupConfig) *Group {
 	}
 	g := &Group{
 		cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1),
-		damper: damper{off: cfg.NoDamping}, guard: guard{cfg: cfg.Guard.withDefaults()},
+		rule:   rule{cfg: cfg.Guard.withDefaults(), noDamping: cfg.NoDamping},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
 	}
 	if g.log == nil {
@@ -144,6 +146,7 @@ func (g *Group) Accept() {
 
 // poke makes Run call step.
 func (g *Group) poke() {
+	g.poked.Store(true)
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -165,50 +168,86 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group
 	if g.fault != nil {
 		return fmt.Errorf("group %s: %w", g.cfg.Name, g.fault)
 	}
-	r := newReader(g, s)
-	defer r.close()
 	defer g.prober.end()
-	err := r.loop(ctx, func(now time.Time) time.Time { return g.step(ctx, now, r, up) })
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case s.Context().Err() != nil:
-		return context.Cause(s.Context())
+	r := g.newRoster()
+	err := followTree(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) time.Time {
+		names := slices.DeleteFunc(changed, func(rel string) bool { return rel == "" })
+		next, different := g.read(ctx, r, r.take(snap, "", names, snap.Errors()))
+		if different && up != nil {
+			up(g.sent)
+		}
+		return next
+	})
+	if err != nil && ctx.Err() == nil && s.Context().Err() == nil {
+		return fmt.Errorf("group %s: %w", g.cfg.Name, err)
 	}
-	return fmt.Errorf("group %s: %w", g.cfg.Name, err)
+	return err
 }
 
-// step passes the read members through the stages and sends the result if it
-// differs from the last one. It returns when to call it again even if nothing is
-// read (zero: never).
-func (g *Group) step(ctx context.Context, now time.Time, r *reader, up func(*view.Group)) time.Time {
+// read is step for a group that has been read. err says why the group cannot be used;
+// then its last members stay in use.
+func (g *Group) read(ctx context.Context, r *roster, err error) (time.Time, bool) {
+	g.problem(err)
+	if r.stale {
+		return time.Time{}, false
+	}
+	return g.step(ctx, time.Now(), r)
+}
+
+// problem shows why the group cannot be used; nil: it can be used. It calls Problem
+// when that changes.
+func (g *Group) problem(err error) {
+	kind, text := "", ""
+	if err != nil {
+		kind, text = err.Error(), err.Error()
+	}
+	if errors.Is(err, ErrTooLarge) {
+		kind = ErrTooLarge.Error() // the sizes in the text change with every member
+	}
+	g.mu.Lock()
+	g.status.Error = text
+	g.mu.Unlock()
+	if kind == g.reported {
+		return
+	}
+	g.reported = kind
+	if err != nil {
+		g.log.Warn("cannot use the group", "group", g.cfg.Name, "path", g.cfg.Path, "err", err)
+	}
+	if g.cfg.Problem != nil {
+		g.cfg.Problem(err)
+	}
+}
+
+// step applies the rule to the read members. It returns when to call it again
+// even if nothing is read (zero: never), and whether the result, which is sent, differs
+// from the last one.
+func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, bool) {
 	actual, rejected := r.members()
-	set, t1 := g.damper.step(now, actual)
-	if g.takeAccept() {
-		g.guard.accept(now, set)
+	held := !g.rule.since.IsZero()
+	if g.takeAccept() && held {
+		g.rule.accept()
 	}
-	held := !g.guard.since.IsZero()
-	if lost := g.prober.confirmed(g.guard.base); len(lost) > 0 {
+	if lost := g.prober.confirmed(g.rule.lost(actual)); len(lost) > 0 {
 		g.log.Warn("lost members do not answer either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
-		g.guard.forget(lost)
+		g.rule.confirm(lost)
 	}
-	set, t2 := g.guard.step(now, set)
+	set, next := g.rule.step(now, actual)
 	if g.cfg.Guard.Probe {
 		g.prober.watch(ctx, set)
 	}
 	g.set, g.values = set, set.values(g.set, g.values)
+	out := g.rule.out()
 	u := &view.Group{
 		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
-		Holding: g.guard.since, Missing: r.missing, Last: r.last,
+		Out: out, Holding: g.rule.since, Missing: r.missing, Last: r.last,
 	}
 	g.notify(u, held)
-	if g.sent == nil || !g.sent.Equal(u) {
+	different := g.sent == nil || !g.sent.Equal(u)
+	if different {
 		g.sent = u
-		if up != nil {
-			up(u)
-		}
 	}
-	return earliest(t1, t2)
+	return next, different
 }
 
 func (g *Group) takeAccept() bool {
@@ -229,11 +268,15 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 			}
 		}
 	}
-	flapping := g.damper.flapping()
+	var flapping []string
+	for _, m := range g.rule.damped {
+		flapping = append(flapping, m.Znode)
+	}
+	slices.Sort(flapping)
 	g.cfg.Metrics.group(g.cfg.Name, len(u.Members), len(u.Rejected), len(flapping), !u.Holding.IsZero())
 	switch {
 	case !u.Holding.IsZero() && !wasHolding:
-		g.log.Warn("group lost many members at once, keeping them", "group", g.cfg.Name, "path", g.cfg.Path, "held", held, "base", len(g.guard.base))
+		g.log.Warn("group lost many members at once, keeping them", "group", g.cfg.Name, "path", g.cfg.Path, "held", held, "base", len(g.rule.base))
 	case u.Holding.IsZero() && wasHolding:
 		g.log.Info("group uses its present members again", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(u.Members))
 	}
@@ -241,7 +284,7 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 	defer g.mu.Unlock()
 	g.status = GroupStatus{
 		Name: u.Name, Path: u.Path, Missing: u.Missing, Members: u.Members, Held: held, Holding: u.Holding,
-		Base: len(g.guard.base), Rejected: u.Rejected, Flapping: flapping, Updated: time.Now(), Error: g.unlisted,
+		Base: len(g.rule.base), Rejected: u.Rejected, Flapping: flapping, Out: u.Out, Updated: time.Now(), Error: g.status.Error,
 	}
 }
 

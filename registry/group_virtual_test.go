@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,47 +98,24 @@ func TestGroup_JoinLeaveChange(t *testing.T) {
 	})
 }
 
-// A reader does not read a deleted member, however late the event of the list comes. If
-// the event never comes, the reader looks at the member after a while.
-func TestReader_DeletedMemberIsNotRead(t *testing.T) {
+// A member that is deleted and created again at once is read again, though the list is
+// the same.
+func TestGroup_RecreatedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
-		join(t, srv, 1, 2)
-		s, err := session.Dial(t.Context(), memConfig(srv))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		r := newReader(NewGroup(webGroup()), s)
-		defer r.close()
-		catchUp := func() {
-			t.Helper()
-			if err := r.catchUp(t.Context()); err != nil {
+		m := run(t, memConfig(srv), NewGroup(webGroup()))
+		defer m.stop()
+		join(t, srv, upTo(10)...)
+		eventually(t, time.Second, "ten", m.shows(upTo(10)...))
+		for weight := 2; weight < 5; weight++ {
+			srv.ResetRequests()
+			leave(t, srv, 3)
+			if err := srv.Create(groupPath+"/m3", fmt.Appendf(nil, `{"host":"10.0.0.5","port":3,"name":"m3","weight":%d}`, weight)); err != nil {
 				t.Fatal(err)
 			}
-		}
-		catchUp()
-		list := r.list
-		_, _, never, err := s.ExistsW(t.Context(), "/never")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.list = never // the event is on its way
-		srv.ResetRequests()
-		leave(t, srv, 1)
-		<-r.bell.C()
-		if err := r.settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		catchUp()
-		if n := srv.Requests()["getData"]; n != 0 || r.retry["m1"].IsZero() {
-			t.Errorf("%d reads, looked at again at %v", n, r.retry["m1"])
-		}
-		never.Stop()
-		synctest.Wait() // the event of the list has come
-		r.list = list
-		catchUp()
-		if got := slices.Collect(maps.Keys(r.nodes)); !slices.Equal(got, []string{"m2"}) || len(r.retry) != 0 {
-			t.Errorf("got %v, to be tried again %v", got, r.retry)
+			eventually(t, time.Second, "the new data", func() bool { return m.shows(upTo(10)...)() && m.group().Members[2].Weight == weight })
+			if got := srv.Requests(); got["getData"] != 1 || got["getChildren2"] > 1 {
+				t.Errorf("requests %v", got)
+			}
 		}
 	})
 }
@@ -200,23 +177,23 @@ func TestGroup_FlapsOncePerSecond(t *testing.T) {
 		g := NewGroup(webGroup())
 		m := run(t, memConfig(srv), g)
 		defer m.stop()
-		join(t, srv, 1, 2)
-		eventually(t, time.Second, "two", m.shows(1, 2))
+		join(t, srv, upTo(5)...)
+		eventually(t, time.Second, "five", m.shows(upTo(5)...))
 		n := len(m.all())
 		for range 300 {
-			leave(t, srv, 2)
+			leave(t, srv, 5)
 			time.Sleep(time.Second)
-			join(t, srv, 2)
+			join(t, srv, 5)
 			time.Sleep(time.Second)
 		}
-		if changes := len(m.all()) - n; changes > 3 {
+		if changes := len(m.all()) - n; changes > 4 {
 			t.Errorf("%d changes in 10 minutes", changes)
 		}
-		if s := g.Status(); len(s.Flapping) != 1 || len(s.Members) != 2 || s.Members[0].Flapping || !s.Members[0].MayServe() || !s.Members[1].Flapping || s.Members[1].MayServe() {
+		if s := g.Status(); len(s.Flapping) != 1 || len(s.Members) != 5 || s.Members[0].Flapping || !s.Members[0].MayServe() || !s.Members[4].Flapping || s.Members[4].MayServe() {
 			t.Errorf("got %+v", s)
 		}
-		leave(t, srv, 2)
-		eventually(t, 5*time.Minute, "gone after all", m.shows(1))
+		leave(t, srv, 5)
+		eventually(t, 5*time.Minute, "gone after all", m.shows(upTo(4)...))
 	})
 }
 
@@ -395,7 +372,7 @@ func TestGroup_PoisonHarmsNobody(t *testing.T) {
 		if err := srv.Set(groupPath+"/empty", record(6)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 2*rereadAfter, "healed", m.shows(1, 2, 4, 5, 6))
+		eventually(t, 2*time.Minute, "healed", m.shows(1, 2, 4, 5, 6))
 	})
 }
 
@@ -543,7 +520,7 @@ func TestGroup_MaxBytes(t *testing.T) {
 				}
 			}
 			join(t, srv, 3)
-			eventually(t, 2*rereadAfter, "three", m.shows(1, 2, 3))
+			eventually(t, 2*time.Minute, "three", m.shows(1, 2, 3))
 			if len(problems) != 2 || problems[1] != nil {
 				t.Errorf("problems %v", problems)
 			}
@@ -663,4 +640,54 @@ func TestGroups_MaxBytes(t *testing.T) {
 			eventually(t, 20*time.Minute, how, reported(false))
 		})
 	}
+}
+
+// A set with too many groups keeps its last good state, and says what the bound is.
+func TestGroups_TooMany(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		join(t, srv, 1, 2)
+		var problem atomic.Value
+		problem.Store("")
+		g := NewGroups(GroupsConfig{Name: "all", Path: "/services", Problem: func(_ string, err error) {
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			problem.Store(text)
+		}})
+		m := run(t, memConfig(srv), g)
+		defer m.stop()
+		groups := func(n, members int) func() bool {
+			return func() bool {
+				all := m.all()
+				if len(all) == 0 {
+					return false
+				}
+				set := all[len(all)-1].(*view.Groups)
+				web, _ := set.Group("web")
+				return len(set.Groups) == n && len(web.Members) == members
+			}
+		}
+		eventually(t, time.Minute, "one group", groups(1, 2))
+		other := func(i int) string { return fmt.Sprintf("/services/g%04d", i) }
+		for i := range maxGroups {
+			if err := srv.Create(other(i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, time.Minute, "the problem", func() bool { return problem.Load() != "" })
+		sets := len(m.all())
+		join(t, srv, 3)
+		time.Sleep(time.Minute)
+		if text := problem.Load().(string); len(m.all()) != sets || !strings.Contains(text, "5001") || !strings.Contains(text, "5000") || g.Status().Error != text {
+			t.Errorf("%q, %d updates", text, len(m.all())-sets)
+		}
+		if err := srv.Delete(other(7)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "all", groups(maxGroups, 3))
+		if problem.Load() != "" {
+			t.Error(problem.Load())
+		}
+	})
 }

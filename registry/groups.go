@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,9 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
+
+// maxGroups bounds the groups of one set. While there are more, the last good state stays
+// in use.
+const maxGroups = 5000
 
 // GroupsConfig describes a znode each of whose children is a group. The fields that
 // it shares with [GroupConfig] apply to each group.
@@ -31,7 +35,7 @@ type GroupsConfig struct {
 	MaxBytes   int64 // of each group
 
 	// Problem is like that of a GroupConfig, with the name of the group, or with "" if
-	// the groups cannot be listed. Several goroutines may call it.
+	// the groups cannot be listed or are more than maxGroups.
 	Problem func(group string, err error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -56,20 +60,21 @@ func (c GroupsConfig) group(name string) GroupConfig {
 // Groups follows every child of one znode as a group. A group whose znode is gone
 // stays until its guard releases the members.
 type Groups struct {
-	cfg GroupsConfig
-	log *slog.Logger
+	cfg  GroupsConfig
+	log  *slog.Logger
+	wake chan struct{} // size 1: Run should look at its groups
 
 	sent *view.Groups // only Run touches it
 
-	mu     sync.Mutex // guards what follows
-	groups map[string]*Group
+	mu     sync.Mutex        // guards what follows
+	groups map[string]*Group // only Run changes it
 	err    string
 }
 
 // NewGroups returns the follower of a set of groups. It does no I/O and starts
 // nothing. Run reports an invalid cfg.
 func NewGroups(cfg GroupsConfig) *Groups {
-	g := &Groups{cfg: cfg, log: cfg.Logger, groups: map[string]*Group{}}
+	g := &Groups{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), groups: map[string]*Group{}}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
@@ -116,240 +121,201 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 	if err := g.cfg.Validate(); err != nil {
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
 	}
-	runCtx, cancel := context.WithCancel(ctx)
-	f := &groupsRun{g: g, s: s, up: up, updates: make(chan *view.Group), failing: make(chan string), unreadable: map[string]bool{}, ended: make(chan string), latest: map[string]*view.Group{}, running: map[string]context.CancelFunc{}}
-	err := f.loop(runCtx)
-	cancel()
-	f.drain()
-	switch {
-	case ctx.Err() != nil:
-		return nil //nolint:nilerr // the caller ended it
-	case s.Context().Err() != nil:
-		return context.Cause(s.Context())
+	f := &groupsRun{g: g, listed: map[string]bool{}, rosters: map[string]*roster{}, next: map[string]time.Time{}}
+	if g.sent != nil {
+		f.refused = g.sent.RawNames
 	}
-	return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
-}
-
-// groupsRun is one Run of a set of groups. It has one goroutine per group; the loop
-// owns them and waits for them.
-type groupsRun struct {
-	g  *Groups
-	s  *session.Session
-	up func(*view.Groups)
-
-	list    *session.Watch
-	listed  map[string]bool // nil: not yet listed
-	last    int64
-	pzxid   int64 // of the list; 0: there is no such znode
-	again   recheck
-	updates chan *view.Group
-	ended   chan string // names of groups whose goroutine has ended
-	latest  map[string]*view.Group
-	failing chan string
-	// unreadable has the groups whose first read failed.
-	unreadable map[string]bool
-	running    map[string]context.CancelFunc
-}
-
-func (f *groupsRun) loop(ctx context.Context) error {
-	defer func() { f.list.Stop() }()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	f.again.plan()
-	for {
-		if f.list == nil {
-			if err := f.relist(ctx); err != nil {
-				return err
-			}
+	for name, group := range g.groups { // Only Run changes the map.
+		f.rosters[name] = group.newRoster() // of a former session: its guard may hold members
+	}
+	defer func() {
+		for _, group := range g.groups {
+			group.prober.end()
 		}
-		f.emit()
-		timer.Reset(max(min(retryList, time.Until(f.again.at)), 0))
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-f.s.Done():
-			return context.Cause(f.s.Context())
-		case u := <-f.updates:
-			f.latest[u.Name] = u
-			delete(f.unreadable, u.Name)
-		case name := <-f.failing:
-			f.unreadable[name] = true
-		case name := <-f.ended:
-			f.hasEnded(ctx, name)
-		case <-f.fired():
-			f.list = nil
-		case <-timer.C:
-			if f.list != nil && !time.Now().Before(f.again.at) {
-				f.again.plan()
-				if !unchanged(ctx, f.s, f.g.cfg.Path, f.pzxid) {
-					f.list.Stop()
-					f.list = nil
-				}
-			}
-		}
-	}
-}
-
-func (f *groupsRun) fired() <-chan struct{} {
-	if f.list == nil {
-		return nil
-	}
-	return f.list.C()
-}
-
-// relist reads the names of the groups and starts to follow new ones.
-func (f *groupsRun) relist(ctx context.Context) error {
-	names, stat, w, err := f.s.ChildrenW(ctx, f.g.cfg.Path)
-	if errors.Is(err, session.ErrNoNode) {
-		var ok bool
-		if stat, ok, w, err = f.s.ExistsW(ctx, f.g.cfg.Path); ok && err == nil {
-			w.Stop()
-			return f.relist(ctx) // it has come meanwhile
-		}
-	}
-	if err != nil {
-		if ctx.Err() != nil || f.s.Context().Err() != nil {
-			return err
-		}
-		f.g.log.Warn("cannot read the groups", "groups", f.g.cfg.Name, "path", f.g.cfg.Path, "err", err)
-		f.g.setError(err)
-		return nil
-	}
-	f.g.setError(nil)
-	f.list, f.listed = w, make(map[string]bool, len(names))
-	f.last, f.pzxid = max(f.last, stat.Czxid, stat.Mzxid, stat.Pzxid), stat.Pzxid
-	for _, name := range names {
-		f.listed[name] = true
-		f.follow(ctx, name)
-	}
-	for name := range f.g.known() {
-		f.follow(ctx, name) // a group of a former session: its guard may hold members
-	}
-	return nil
-}
-
-// follow starts to follow a group unless it is followed already.
-func (f *groupsRun) follow(ctx context.Context, name string) {
-	if f.running[name] != nil {
-		return
-	}
-	ctx, f.running[name] = context.WithCancel(ctx)
-	group := f.g.group(name)
-	group.sent = nil // this run has not sent it yet
-	group.failed = func() {
-		select {
-		case f.failing <- name:
-		case <-ctx.Done():
-		}
-	}
-	go func() {
-		if err := group.Run(ctx, f.s, func(u *view.Group) {
-			select {
-			case f.updates <- u:
-			case <-ctx.Done():
-			}
-		}); err != nil && ctx.Err() == nil {
-			f.g.log.Debug("cannot follow a group", "group", name, "err", err)
-		}
-		f.ended <- name
 	}()
-}
-
-// hasEnded forgets a group whose follower has ended, unless its znode is back.
-func (f *groupsRun) hasEnded(ctx context.Context, name string) {
-	f.running[name]()
-	delete(f.running, name)
-	delete(f.latest, name)
-	delete(f.unreadable, name)
-	if ctx.Err() != nil || f.s.Context().Err() != nil {
-		return // keep the state for the next session
-	}
-	f.g.forget(name)
-	if f.listed[name] {
-		f.follow(ctx, name)
-	}
-}
-
-// drain waits for the goroutines.
-func (f *groupsRun) drain() {
-	for len(f.running) > 0 {
-		name := <-f.ended
-		f.running[name]()
-		delete(f.running, name)
-	}
-}
-
-// emit sends the set when every group has been read and something changed.
-func (f *groupsRun) emit() {
-	if f.listed == nil {
-		return
-	}
-	set := &view.Groups{Name: f.g.cfg.Name, Path: f.g.cfg.Path, Last: f.last, Groups: []*view.Group{}}
-	for name, stop := range f.running {
-		u := f.latest[name]
-		if u == nil && f.unreadable[name] {
-			continue // an unreadable group must not hide the others
+	err := followTree(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) time.Time {
+		next := f.take(ctx, snap, changed)
+		if set := f.set(snap); set != nil && up != nil {
+			up(set)
 		}
-		if u == nil {
-			return
+		return next
+	})
+	if err != nil && ctx.Err() == nil && s.Context().Err() == nil {
+		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
+	}
+	return err
+}
+
+func (c GroupsConfig) copyOptions() mirror.Options {
+	opt := NewGroup(c.group("")).cfg.copyOptions()
+	members := opt.MaxChildren
+	opt.Depth, opt.Parts = 2, true
+	opt.MaxChildren = func(rel string) int {
+		if rel == "" {
+			return maxGroups
+		}
+		return members(rel)
+	}
+	return opt
+}
+
+// groupsRun is one Run of a set of groups.
+type groupsRun struct {
+	g       *Groups
+	known   bool // the groups have been listed
+	listed  map[string]bool
+	refused []string // children that are not groups, because they are no names
+	rosters map[string]*roster
+	next    map[string]time.Time        // when a group is due though nothing is read
+	failing map[string]map[string]error // what could not be read, by group and member
+	changed bool                        // since set was called
+}
+
+// take takes in what changed. It returns when to look again (zero: never).
+func (f *groupsRun) take(ctx context.Context, snap *mirror.Snapshot, changed []string) time.Time {
+	failing := splitErrors(snap.Errors())
+	top, _ := snap.Get("")
+	err := failing[""][""]
+	if n := len(top.Over); n > 0 {
+		err = fmt.Errorf("%s has %d groups, at most %d are possible: the last good state stays in use", f.g.cfg.Path, len(top.Children)+n, maxGroups)
+		for _, r := range f.rosters {
+			r.stale = true // what changes now is not looked at
+		}
+	}
+	f.g.setError(err)
+	if len(top.Over) > 0 || err != nil && !f.known {
+		return time.Time{}
+	}
+	f.known = true
+	touched := map[string][]string{} // the members that changed, by group
+	for _, rel := range changed {
+		switch group, member, ok := strings.Cut(rel, "/"); {
+		case ok:
+			touched[group] = append(touched[group], member)
+		case touched[group] == nil:
+			touched[group] = []string{}
+		}
+	}
+	f.list(top.Children)
+	was := f.failing
+	f.failing = failing
+	var next time.Time
+	for name, r := range f.rosters {
+		group := f.g.groups[name]
+		due := f.next[name]
+		if r.stale || group.poked.Swap(false) || touched[name] != nil || failing[name] != nil || was[name] != nil || !due.IsZero() && !due.After(time.Now()) {
+			var different bool
+			f.next[name], different = group.read(ctx, r, r.take(snap, name, touched[name], failing[name]))
+			f.changed = f.changed || different
 		}
 		// A group whose znode is gone stays while it has members (held).
-		if !f.listed[name] && u.Missing && len(u.Members) == 0 {
-			stop()
+		if !f.listed[name] && r.missing && (group.sent == nil || len(group.sent.Members) == 0) {
+			f.forget(name)
 			continue
 		}
-		set.Groups = append(set.Groups, u)
-		set.Last = max(set.Last, u.Last)
+		next = earliest(next, f.next[name])
 	}
-	slices.SortFunc(set.Groups, func(a, b *view.Group) int { return strings.Compare(a.Name, b.Name) })
-	if f.g.sent != nil && f.g.sent.Equal(set) {
-		return
-	}
-	f.g.sent = set
-	if f.up != nil {
-		f.up(set)
-	}
+	return next
 }
 
-// group returns the follower of that name, with its state from former sessions.
-func (g *Groups) group(name string) *Group {
+// splitErrors sorts errors by the group and the member that they are about. Those of
+// the root have no name, those of a group no member.
+func splitErrors(errs map[string]error) map[string]map[string]error {
+	split := map[string]map[string]error{}
+	for rel, err := range errs {
+		group, member, _ := strings.Cut(rel, "/")
+		if split[group] == nil {
+			split[group] = map[string]error{}
+		}
+		split[group][member] = err
+	}
+	return split
+}
+
+// list takes in the names of the groups. A group whose name could mean something in a
+// file or a command is left out.
+func (f *groupsRun) list(children []string) {
+	clear(f.listed)
+	refused := []string{}
+	for _, name := range children {
+		if !view.IsName(name) {
+			refused = append(refused, clipName(name))
+			continue
+		}
+		f.listed[name] = true
+		if f.rosters[name] == nil {
+			f.rosters[name] = f.g.add(name).newRoster()
+		}
+	}
+	slices.Sort(refused)
+	f.changed = f.changed || !slices.Equal(refused, f.refused)
+	f.refused = refused
+}
+
+func (f *groupsRun) forget(name string) {
+	f.changed = true
+	f.g.forget(name)
+	delete(f.rosters, name)
+	delete(f.next, name)
+}
+
+// set returns the set if it differs from the last one, else nil.
+func (f *groupsRun) set(snap *mirror.Snapshot) *view.Groups {
+	if !f.known || !f.changed && f.g.sent != nil {
+		return nil
+	}
+	f.changed = false
+	set := &view.Groups{Name: f.g.cfg.Name, Path: f.g.cfg.Path, Last: snap.Last, Groups: []*view.Group{}, RawNames: f.refused}
+	for _, name := range slices.Sorted(maps.Keys(f.rosters)) {
+		if sent := f.g.groups[name].sent; sent != nil { // A group that was never readable does not hide the others.
+			set.Groups = append(set.Groups, sent)
+		}
+	}
+	if f.g.sent != nil && f.g.sent.Equal(set) {
+		return nil
+	}
+	f.g.sent = set
+	return set
+}
+
+// add returns a new follower of a group.
+func (g *Groups) add(name string) *Group {
+	group := NewGroup(g.cfg.group(name))
+	group.wake = g.wake
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	group := g.groups[name]
-	if group == nil {
-		group = NewGroup(g.cfg.group(name))
-		g.groups[name] = group
-	}
+	g.groups[name] = group
 	return group
 }
 
 func (g *Groups) forget(name string) {
+	g.groups[name].prober.end()
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	delete(g.groups, name)
+	g.mu.Unlock()
 	g.cfg.Metrics.forget(name)
 	if g.cfg.Problem != nil {
 		g.cfg.Problem(name, nil)
 	}
 }
 
-func (g *Groups) known() map[string]*Group {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return maps.Clone(g.groups)
-}
-
 // setError notes why the groups cannot be listed; nil: they can.
 func (g *Groups) setError(err error) {
-	g.mu.Lock()
-	old := g.err
-	g.err = ""
+	text := ""
 	if err != nil {
-		g.err = err.Error()
+		text = err.Error()
 	}
-	changed := g.err != old
+	g.mu.Lock()
+	changed := g.err != text
+	g.err = text
 	g.mu.Unlock()
-	if changed && g.cfg.Problem != nil {
+	if !changed {
+		return
+	}
+	if err != nil {
+		g.log.Warn("cannot read the groups", "groups", g.cfg.Name, "path", g.cfg.Path, "err", err)
+	}
+	if g.cfg.Problem != nil {
 		g.cfg.Problem("", err)
 	}
 }

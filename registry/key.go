@@ -28,7 +28,7 @@ func keyOf(m *view.Member) memberKey {
 
 // compareKeys orders members by their keys: host, port, name.
 func compareKeys(a, b *view.Member) int {
-	if c := strings.Compare(a.Host, b.Host); c != 0 {
+	if c := view.CompareHosts(a.Host, b.Host); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(a.Port, b.Port); c != 0 {

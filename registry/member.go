@@ -1,9 +1,12 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,8 +29,7 @@ const (
 var ErrIgnore = errors.New("not a member")
 
 var (
-	tokenPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
-	keyPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	keyPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 	// nodePattern allows the characters that the formats put into names of znodes,
 	// and none with a special meaning in a shell, a path or a configuration file.
 	nodePattern = regexp.MustCompile(`^[A-Za-z0-9._:%+=,~*@-]+$`)
@@ -46,7 +48,7 @@ func validate(m *view.Member) error {
 	if m.Port < 0 || m.Port > 65535 {
 		return fmt.Errorf("port %d is not within 1 to 65535", m.Port)
 	}
-	if m.Name == "" && tokenPattern.MatchString(m.Znode) {
+	if m.Name == "" && view.IsName(m.Znode) {
 		m.Name = m.Znode
 	}
 	if m.Name == "" {
@@ -58,8 +60,8 @@ func validate(m *view.Member) error {
 	if m.Node == "" {
 		m.Node = m.Host
 	}
-	if !tokenPattern.MatchString(m.Name) || !tokenPattern.MatchString(m.ID) || !tokenPattern.MatchString(m.Node) {
-		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128")
+	if !view.IsName(m.Name) || !view.IsName(m.ID) || !view.IsName(m.Node) {
+		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128, and no - at the beginning")
 	}
 	if m.Weight < 0 || m.Weight > maxWeight {
 		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, maxWeight)
@@ -70,9 +72,7 @@ func validate(m *view.Member) error {
 	if err := validatePorts(m.Ports); err != nil {
 		return err
 	}
-	if err := validateLabels(m.Labels); err != nil {
-		return err
-	}
+	m.LabelsLeftOut = cmp.Or(m.LabelsLeftOut, keepLabels(m.Labels))
 	m.SetLabels(m.Labels)
 	return nil
 }
@@ -92,22 +92,34 @@ func validatePorts(ports map[string]int) error {
 	return nil
 }
 
-func validateLabels(labels map[string]string) error {
-	if len(labels) > maxLabels {
-		return fmt.Errorf("more than %d labels", maxLabels)
+// keepLabels takes the labels out that a member may not have. It returns which, and
+// why; empty when all may stay.
+func keepLabels(labels map[string]string) view.RawText {
+	first, left, kept := "", 0, 0
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		problem := ""
+		switch value := labels[key]; {
+		case !keyPattern.MatchString(key):
+			problem = "the key may have only letters, digits and ._-, at most 128"
+		case len(value) > maxLabelValue:
+			problem = fmt.Sprintf("the value is longer than %d bytes", maxLabelValue)
+		case !printable(value):
+			problem = "the value has characters that cannot be printed"
+		case kept == maxLabels:
+			problem = fmt.Sprintf("a member has at most %d labels", maxLabels)
+		default:
+			kept++
+			continue
+		}
+		if left++; left == 1 {
+			first = fmt.Sprintf("label %.60q: %s", key, problem)
+		}
+		delete(labels, key)
 	}
-	for key, value := range labels {
-		if !keyPattern.MatchString(key) {
-			return errors.New("key of a label: only letters, digits and ._- are allowed, at most 128")
-		}
-		if len(value) > maxLabelValue {
-			return fmt.Errorf("label %s is longer than %d bytes", key, maxLabelValue)
-		}
-		if !printable(value) {
-			return fmt.Errorf("label %s has characters that cannot be printed", key)
-		}
+	if left > 1 {
+		first += fmt.Sprintf("; and %d more labels", left-1)
 	}
-	return nil
+	return view.RawText(first)
 }
 
 // printable reports whether s is text without control, format and other
@@ -128,7 +140,7 @@ func printable(s string) bool {
 // bounds. Other labels are dropped: such formats contain much that no template
 // needs.
 func setLabel(m *view.Member, key, value string) {
-	if value == "" || len(value) > maxLabelValue || !keyPattern.MatchString(key) || len(m.Labels) >= maxLabels {
+	if value == "" {
 		return
 	}
 	if m.Labels == nil {

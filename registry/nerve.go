@@ -65,9 +65,7 @@ func decodeNerve(name string, data []byte) (view.Member, error) {
 	if m.Weight, err = o.integer("weight", 1); err != nil {
 		return m, err
 	}
-	if m.Labels, err = o.labels("labels"); err != nil {
-		return m, err
-	}
+	m.Labels, m.LabelsLeftOut = o.labels("labels")
 	return nerveStatus(m, o)
 }
 

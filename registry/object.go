@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/zkagent/zkagent/view"
 )
 
 // object is a JSON object whose fields are read with type checks. Keys are
@@ -132,20 +134,21 @@ func (o object) list(key string) ([]string, error) {
 	return l, nil
 }
 
-// labels returns an object of single values as strings; nil when absent.
-func (o object) labels(key string) (map[string]string, error) {
+// labels returns an object of single values as strings, and why there is none. A value
+// that is not single stays as its JSON text. A member never fails for its labels.
+func (o object) labels(key string) (map[string]string, view.RawText) {
 	sub, err := o.object(key)
-	if err != nil || len(sub) == 0 {
-		return nil, err
-	}
-	if len(sub) > maxLabels {
-		return nil, fmt.Errorf("%s has more than %d entries", key, maxLabels)
+	if err != nil {
+		return nil, view.RawText(err.Error())
 	}
 	m := make(map[string]string, len(sub))
-	for _, k := range sub.keys() {
+	for k, raw := range sub {
 		if m[k], err = sub.text(k); err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			m[k] = string(raw)
 		}
 	}
-	return m, nil
+	if len(m) == 0 {
+		return nil, ""
+	}
+	return m, ""
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Own returns the path of the znode that a registrar of this service takes over in
-// session s from a former process, or "" if the session owns none. It returns a
+// session s from a previous process, or "" if the session owns none. It returns a
 // fixed name even if the znode does not exist.
 func (c ServiceConfig) Own(ctx context.Context, s *session.Session) (string, error) {
 	m, err := newMembership(NewRegistrar(c), s)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func TestGuard(t *testing.T) {
 		there     []int
 		used      int
 		held      int
-		afterward func(*guard)
+		afterward func(*rule)
 	}
 	tests := []struct {
 		name   string
@@ -103,7 +104,7 @@ func TestGuard(t *testing.T) {
 		{"others come", GuardConfig{}, []at{{0, upTo(4), 4, 0, nil}, {1, []int{21, 22}, 6, 4, nil}}},
 		{"accepted", GuardConfig{}, []at{
 			{0, upTo(12), 12, 0, nil},
-			{1, upTo(3), 12, 9, func(g *guard) { g.accept(epoch.Add(2*time.Second), setOf(upTo(3)...)) }},
+			{1, upTo(3), 12, 9, func(g *rule) { g.accept() }},
 			{2, upTo(3), 3, 0, nil},
 		}},
 		{"held for ever", GuardConfig{Hold: -1}, []at{{0, upTo(12), 12, 0, nil}, {1, nil, 12, 12, nil}, {1e6, nil, 12, 12, nil}}},
@@ -136,7 +137,7 @@ func TestGuard(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := guard{cfg: tt.cfg.withDefaults()}
+			g := rule{cfg: tt.cfg.withDefaults(), noDamping: true}
 			for _, s := range tt.script {
 				now := epoch.Add(time.Duration(s.second * float64(time.Second)))
 				got, next := g.step(now, setOf(s.there...))
@@ -158,7 +159,7 @@ func TestGuard(t *testing.T) {
 // However fast members come and go, the guard remembers a bounded number of
 // sets, and its base is that of a guard that remembers all, within a sighting.
 func TestGuard_BoundedMemory(t *testing.T) {
-	g := guard{cfg: GuardConfig{MaxLoss: 1, MinMembers: 1 << 30}.withDefaults()}
+	g := rule{cfg: GuardConfig{MaxLoss: 1, MinMembers: 1 << 30}.withDefaults(), noDamping: true}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	type seen struct {
 		at   time.Time
@@ -194,97 +195,235 @@ func TestGuard_BoundedMemory(t *testing.T) {
 	}
 }
 
-func TestDamper_FlapsOncePerSecond(t *testing.T) {
+// usual is the rule with the usual settings.
+func usual() *rule { return &rule{cfg: GuardConfig{}.withDefaults()} }
+
+// serving are the ports of the members that may serve.
+func serving(set members) []int {
+	var list []int
+	for _, m := range set {
+		if m.MayServe() {
+			list = append(list, m.Port)
+		}
+	}
+	return list
+}
+
+func flapping(r *rule) int { return len(r.damped) }
+
+func TestDamping_FlapsOncePerSecond(t *testing.T) {
 	for _, down := range []int{1, 2} { // seconds of each absence
-		var d damper
+		r := usual()
 		changes, shown := 0, -1
 		for second := range 600 {
-			set := setOf(1, 2)
+			set := setOf(upTo(10)...)
 			if second%(1+down) >= 1 {
-				set = setOf(1)
+				set = setOf(upTo(9)...)
 			}
-			got, _ := d.step(epoch.Add(time.Duration(second)*time.Second), set)
-			serving := 0
-			for _, m := range got {
-				if m.MayServe() {
-					serving++
-				}
+			got, _ := r.step(epoch.Add(time.Duration(second)*time.Second), set)
+			if n := len(serving(got)); n != shown {
+				changes, shown = changes+1, n
 			}
-			if shown >= 0 && serving != shown {
-				changes++
-			}
-			shown = serving
 		}
-		if changes > 3 || shown != 1 {
+		if changes > 4 || shown != 9 {
 			t.Errorf("down for %d s: %d changes in 10 minutes, %d members may serve at the end", down, changes, shown)
 		}
 	}
 }
 
 // A member that stops to flap is shown as it is after a while, whichever way.
-func TestDamper_Quiet(t *testing.T) {
-	for _, end := range [][]int{{1}, {1, 2}} {
-		var d damper
+func TestDamping_Quiet(t *testing.T) {
+	for _, end := range []int{9, 10} {
+		r := usual()
 		now := epoch
 		for i := range 20 {
-			set := setOf(1, 2)
-			if i%2 == 1 {
-				set = setOf(1)
-			}
 			now = now.Add(time.Second)
-			d.step(now, set)
+			r.step(now, setOf(upTo(10-i%2)...))
 		}
-		if len(d.flapping()) != 1 {
-			t.Fatalf("flapping: %v", d.flapping())
+		if flapping(r) != 1 {
+			t.Fatalf("%d flapping", flapping(r))
 		}
-		actual := setOf(end...)
-		got, next := d.step(now.Add(time.Second), actual)
-		if len(got) != 2 || next.IsZero() || next.Sub(now) > 3*time.Minute {
+		actual := setOf(upTo(end)...)
+		got, next := r.step(now.Add(time.Second), actual)
+		if len(got) != 10 || next.IsZero() || next.Sub(now) > 3*time.Minute {
 			t.Fatalf("%d members, next step in %v", len(got), next.Sub(now))
 		}
-		if got, next = d.step(next, actual); len(got) != len(end) || !next.IsZero() || len(d.flapping()) != 0 {
-			t.Errorf("after the quiet: %d members, want %d; next %v", len(got), len(end), next)
+		if got, next = r.step(next, actual); len(got) != end || !next.IsZero() || flapping(r) != 0 {
+			t.Errorf("after the quiet: %d members, want %d; next %v", len(got), end, next)
 		}
 	}
 }
 
-// A restart, a warm-up and a first list are no flapping.
-func TestDamper_Harmless(t *testing.T) {
-	var d damper
+// One absence is no flapping, and the penalty of an earlier one has decayed when the next
+// is charged.
+func TestDamping_RareAbsences(t *testing.T) {
+	r := usual()
 	now := epoch
-	step := func(set members, want int) {
-		t.Helper()
+	r.step(now, setOf(upTo(10)...))
+	for range 20 {
+		now = now.Add(3 * time.Minute)
+		r.step(now, setOf(upTo(9)...))
 		now = now.Add(5 * time.Second)
-		if got, _ := d.step(now, set); len(got) != want || len(d.flapping()) != 0 {
-			t.Fatalf("%d members, flapping %v; want %d", len(got), d.flapping(), want)
+		if got, _ := r.step(now, setOf(upTo(10)...)); len(serving(got)) != 10 {
+			t.Fatalf("%d serve, %d flapping", len(serving(got)), flapping(r))
 		}
 	}
-	step(setOf(upTo(100)...), 100)
-	step(setOf(upTo(99)...), 99)
-	step(setOf(upTo(100)...), 100)
-	var warm damper
-	for w := range warmUpSteps {
-		set := setOf(1)
-		set[0].Weight = w + 1
-		got, _ := warm.step(epoch.Add(time.Duration(w)*6*time.Second), set)
-		for _, m := range got {
-			if m.Weight != w+1 {
-				t.Errorf("step %d of a warm-up: weight %d", w, m.Weight)
+}
+
+// Two expiries of all sessions within a minute take no server out: 0 of 10 served, for
+// each departure was charged although the guard held it.
+func TestRule_TwoMassExpiries(t *testing.T) {
+	for _, back := range [][]int{upTo(10), upTo(8), nil} { // those that are back first; nil: one by one
+		r := usual()
+		now := epoch
+		least, held := 10, 0
+		step := func(after time.Duration, ports ...int) {
+			now = now.Add(after)
+			got, _ := r.step(now, setOf(ports...))
+			least = min(least, len(serving(got)))
+			_, h := ports2(got)
+			held = max(held, h)
+		}
+		step(0, upTo(10)...)
+		step(time.Minute, upTo(10)...)
+		for range 2 {
+			for n := 9; n >= 0; n-- {
+				step(100*time.Millisecond, upTo(n)...) // a server expires one session after the other
 			}
+			if back == nil {
+				for n := 1; n < 10; n++ {
+					step(time.Second, upTo(n)...)
+				}
+			} else {
+				step(15*time.Second, back...)
+			}
+			step(time.Second, upTo(10)...)
+			step(14*time.Second, upTo(10)...)
+		}
+		if least < 8 || held == 0 || flapping(r) != 0 {
+			t.Errorf("back %v: at least %d of 10 served, %d were held, %d flap in the end", back, least, held, flapping(r))
+		}
+	}
+}
+
+// All sessions expire, and each member is back before the next one is seen to go, or so
+// fast that only its new znode shows it. That is no flapping, also not after a crash.
+func TestRule_QuickMassExpiries(t *testing.T) {
+	for _, seen := range []int{10, 4, 2} { // those whose absence is seen
+		r := usual()
+		now := epoch
+		set := setOf(upTo(10)...)
+		step := func(after time.Duration, set members) members {
+			now = now.Add(after)
+			got, _ := r.step(now, set)
+			return got
+		}
+		without := func(i int) members { return slices.Delete(slices.Clone(set), i, i+1) }
+		step(0, set)
+		step(time.Minute, without(0)) // a crash
+		step(10*time.Second, set)
+		for range 2 {
+			step(40*time.Second, set)
+			blinked := setOf(upTo(10)...)
+			for i, m := range blinked {
+				if m.Czxid = now.Unix(); i < seen {
+					step(100*time.Millisecond, without(i))
+				}
+				set = slices.Clone(set)
+				set[i] = m
+			}
+			step(100*time.Millisecond, set)
+		}
+		if got := step(time.Second, set); len(serving(got)) != 10 {
+			t.Errorf("%d seen: %d of 10 serve: %v", seen, len(serving(got)), r.out())
+		}
+	}
+}
+
+func ports2(set members) (int, int) { all, held := ports(set); return len(all), len(held) }
+
+// A crash and a restart with a warm-up is one absence: its ten weights are no flapping.
+func TestRule_RestartWithWarmUp(t *testing.T) {
+	r := usual()
+	now, out := epoch, 0
+	r.step(now, setOf(upTo(10)...))
+	for second := range 180 {
+		now = now.Add(time.Second)
+		set := setOf(upTo(10)...)
+		switch {
+		case second < 5:
+			set = setOf(upTo(9)...)
+		case second < 36:
+			set[9].Weight, _ = warmWeight(100, epoch.Add(6*time.Second), now, 30*time.Second)
+		}
+		if got, _ := r.step(now, set); len(serving(got)) < 10 {
+			out++
+		}
+	}
+	if out != 5 {
+		t.Errorf("out for %d of 180 s, want the 5 of the restart", out)
+	}
+}
+
+// Each new member pays for one departure, once, and not for its own.
+func TestRule_NewMembersPayOnce(t *testing.T) {
+	blue, green := upTo(10), []int{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
+	both := slices.Concat(blue, green)
+	for name, tt := range map[string]struct {
+		script [][]int // one minute apart
+		held   int
+	}{
+		"half of the green vanish after the switch":         {[][]int{blue, both, green, green[:5]}, 5},
+		"the blue go one by one":                            {[][]int{blue, both, both[2:], both[4:], both[6:], both[8:], green, green[:5]}, 5},
+		"the blue say that they go":                         {[][]int{blue, both, slices.Concat([]int{-1, -2, -3, -4, -5, -6, -7, -8, -9, -10}, green), green, green[:5]}, 5},
+		"five new ones for ten":                             {[][]int{blue, both[:15], both[10:15]}, 10},
+		"five new ones for ten, in halves":                  {[][]int{blue, both[:15], both[5:15], both[10:15]}, 5},
+		"a group that has just begun":                       {[][]int{nil, blue, blue[:5]}, 5},
+		"the new ones go again":                             {[][]int{blue, both, blue}, 10},
+		"one that comes back pays for none":                 {[][]int{blue, blue[:9], blue, blue[:6]}, 4},
+		"the second switch":                                 {[][]int{blue, both, green, slices.Concat(green, []int{21, 22, 23, 24, 25, 26, 27, 28, 29, 30}), {21, 22, 23, 24, 25, 26, 27, 28, 29, 30}}, 0},
+		"new ones come after the loss":                      {[][]int{blue, blue[:5], slices.Concat(blue[:5], green[:5])}, 0},
+		"a new one that went has paid for nothing, and not": {[][]int{blue, both[:11], blue, blue[:6]}, 4},
+	} {
+		r := usual()
+		var got members
+		for i, set := range tt.script {
+			got, _ = r.step(epoch.Add(time.Duration(i)*time.Minute), setOf(set...))
+		}
+		if _, held := ports2(got); held != tt.held {
+			t.Errorf("%s: %d held, want %d", name, held, tt.held)
+		}
+	}
+}
+
+// Damping and losses together stay below what the guard lets go, and the last members
+// are never damped.
+func TestDamping_TakesNoMoreThanTheGuardLetsGo(t *testing.T) {
+	for _, tt := range []struct{ members, flap, out int }{{20, 8, 5}, {10, 9, 2}, {4, 3, 1}, {3, 2, 0}, {2, 1, 0}} {
+		r := usual()
+		now := epoch
+		all := upTo(tt.members)
+		for i := range 6 * tt.flap { // one after the other, so that the guard holds none
+			now = now.Add(time.Second)
+			r.step(now, setOf(slices.Delete(slices.Clone(all), i%tt.flap, i%tt.flap+1)...))
+			now = now.Add(time.Second)
+			r.step(now, setOf(all...))
+		}
+		got, _ := r.step(now.Add(r.cfg.Window), setOf(all...))
+		if out := tt.members - len(serving(got)); out > tt.out {
+			t.Errorf("%d of %d members flap: %d are out, at most %d are wanted", tt.flap, tt.members, out, tt.out)
 		}
 	}
 }
 
 // Rolling restarts and maintenance are no flapping: the guard still holds all
 // members that vanish after them.
-func TestDamper_OrderedChangesLeaveTheGuardItsMembers(t *testing.T) {
-	var d damper
-	g := guard{cfg: GuardConfig{}.withDefaults()}
+func TestRule_OrderedChangesLeaveTheGuardItsMembers(t *testing.T) {
+	r := usual()
 	now := epoch
 	step := func(set members) members {
 		now = now.Add(time.Second)
-		shown, _ := d.step(now, set)
-		shown, _ = g.step(now, shown)
+		shown, _ := r.step(now, set)
 		return shown
 	}
 	as := func(status string, only ...int) members {
@@ -313,13 +452,37 @@ func TestDamper_OrderedChangesLeaveTheGuardItsMembers(t *testing.T) {
 	if len(shown) != 10 {
 		t.Errorf("%d members, want 10", len(shown))
 	}
-	// A member that vanishes without a word counts as one that flaps.
-	d, now = damper{}, epoch
-	for i := range 6 {
-		step(setOf(upTo(2 - i%2)...))
+}
+
+// A standing says why a member is out, and until when.
+func TestStanding(t *testing.T) {
+	r := usual()
+	now := epoch
+	step := func(after time.Duration, ports ...int) view.Standing {
+		now = now.Add(after)
+		r.step(now, setOf(ports...))
+		if out := r.out(); len(out) > 0 {
+			return out[0]
+		}
+		return view.Standing{}
 	}
-	if len(d.flapping()) != 1 {
-		t.Errorf("flapping: %v", d.flapping())
+	if s := step(0, upTo(10)...); s != (view.Standing{}) {
+		t.Errorf("all up: %+v", s)
+	}
+	if s := step(time.Minute, upTo(9)...); s.State != view.StandingGone || s.Serves || s.Since != now || !strings.Contains(s.String(), "not registered") {
+		t.Errorf("gone: %+v %s", s, s)
+	}
+	step(time.Second, upTo(10)...)
+	step(time.Second, upTo(9)...)
+	s := step(time.Second, upTo(10)...)
+	if s.State != view.StandingFlapping || s.Serves || s.Penalty < 3900 || !s.Until.After(now) || !strings.Contains(s.String(), " of 2,500, back at ") {
+		t.Errorf("flapping: %+v %s", s, s)
+	}
+	if s := step(5*time.Minute, -1, 2, 3, 4, 5, 6, 7, 8, 9, 10); s.State != view.StatusDraining || !strings.Contains(s.String(), "draining") {
+		t.Errorf("draining: %+v %s", s, s)
+	}
+	if s := step(time.Minute, upTo(2)...); s.State != view.StandingHeld || !s.Serves || s.Until != now.Add(DefaultHold) {
+		t.Errorf("held: %+v %s", s, s)
 	}
 }
 

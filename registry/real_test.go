@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
 )
@@ -141,7 +142,8 @@ func TestReal_WipedServer(t *testing.T) {
 // 500 services of one process are all back after the ensemble was replaced.
 func TestReal_500ServicesComeBack(t *testing.T) {
 	t.Parallel()
-	const services, splay = 500, 5 * time.Second
+	const splay = 5 * time.Second
+	services := testhelp.Rounds(50, 500)
 	srv := zktest.Start(t)
 	cfg := realConfig(srv.Addr(), "")
 	cfg.Timeout = 6 * time.Second

@@ -111,8 +111,8 @@ func (r *Registrar) poke() {
 	}
 }
 
-// Inherit copies the state of the registrar of former settings: the verdicts of
-// unchanged checks, and its znode. Call it after the former registrar has stopped
+// Inherit copies the state of the registrar of previous settings: the verdicts of
+// unchanged checks, and its znode. Call it after the previous registrar has stopped
 // and before this one runs.
 func (r *Registrar) Inherit(old *Registrar) {
 	for _, k := range r.checkers {
@@ -135,7 +135,7 @@ func (r *Registrar) Inherit(old *Registrar) {
 	}
 }
 
-// FormerSession names a session of a former process on this host. If that session
+// FormerSession names a session of a previous process on this host. If that session
 // still owns the member's znode, Run replaces the znode instead of waiting for it.
 func (r *Registrar) FormerSession(id int64) {
 	r.mu.Lock()

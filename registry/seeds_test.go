@@ -8,7 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -17,12 +17,7 @@ import (
 // random faults. The invariants: after the faults the member is registered if
 // and only if its check says so, once, in a session that lives; and the
 // reader shows what is there, without a member that never was.
-//
-// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
-func TestSeeds(t *testing.T) { zktest.Seeds(t, seeds, simulate) }
-
-// seeds is how many programs every run of the tests makes.
-const seeds = 300
+func TestSeeds(t *testing.T) { testhelp.Seeds(t, 3*time.Second, simulate) }
 
 func simulate(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 5))

@@ -65,9 +65,7 @@ func decodeServerSet(name string, data []byte) (view.Member, error) {
 	if err = addEndpoints(&m, o); err != nil {
 		return m, err
 	}
-	if m.Labels, err = o.labels("metadata"); err != nil {
-		return m, err
-	}
+	m.Labels, m.LabelsLeftOut = o.labels("metadata")
 	if o.has("shard") {
 		shard, bad := o.integer("shard", 0)
 		if bad != nil {

@@ -86,9 +86,12 @@ func (r *Registrar) wantLeaving(now time.Time) want {
 
 func (r *Registrar) wantMaintenance(now time.Time) want {
 	w := want{state: StateMaintenance, next: r.maint.Until}
-	end := r.maint.Since.Add(time.Duration(r.maint.DrainFor))
+	end := r.maint.Since.Add(leaveNotice)
+	if r.maint.Drain {
+		end = r.maint.Since.Add(max(time.Duration(r.maint.DrainFor), leaveNotice))
+	}
 	switch {
-	case r.maint.Drain && now.Before(end) && r.status.Registered:
+	case now.Before(end) && r.status.Registered:
 		w.present, w.status, w.next = true, view.StatusDraining, earliest(w.next, end)
 	case r.cfg.OnCritical == OnCriticalStatus && r.everUp:
 		w.present, w.status = true, view.StatusMaintenance

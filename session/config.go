@@ -56,7 +56,7 @@ type Config struct {
 	// ReadOnly lets a Manager use a server without a majority when it finds no other.
 	// It opens a separate session with the state ReadOnly, in which reads work and
 	// everything else waits. When there is a majority again, the Manager resumes the
-	// former session.
+	// previous session.
 	ReadOnly bool
 	// FollowReconfig lets a Manager learn the servers of the ensemble from ZooKeeper
 	// (/zookeeper/config), and keep them in StateDir.
@@ -121,7 +121,10 @@ func serverAddr(s string) (string, error) {
 			return "", fmt.Errorf("server %q: %w", s, err)
 		}
 	}
-	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("server %q: port %s is not in 1-65535", s, port)
+	}
+	if host == "" {
 		return "", fmt.Errorf("server %q: want host:port", s)
 	}
 	return net.JoinHostPort(host, port), nil

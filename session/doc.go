@@ -16,16 +16,16 @@
 //   - [Session.Context] ends with a cause that matches [ErrExpired] or [ErrClosed]. A
 //     server that answers with another session id has expired this one; a request of
 //     one session never runs in the next.
-//   - [Session.Lease] is 2/3 of the timeout after the send time of the newest answered
+//   - [Session.Lease] is 2/3 of the timeout after the send time of the latest answered
 //     request. So a holder can stop before the server gives what it holds to another
 //     client. [Session.WithLease] makes a context of it.
 //   - A lost connection makes the session [Suspended]: the server may still have the
 //     session, but the client must not rely on it.
-//   - A [Manager] with a state directory takes over the session that its former process
+//   - A [Manager] with a state directory takes over the session that its previous process
 //     handed over, or left behind in a crash.
 //   - When Run or Close has returned, no goroutine is left.
 //
-// # Not here
+// # Limitations
 //
 // Recipes are in package recipe. Reads may be stale, as in all of ZooKeeper;
 // [Session.Sync] catches up. A paused process cannot know that its lease ran out

@@ -2,64 +2,88 @@ package session
 
 import (
 	"context"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 )
 
 // Limits of what a session asks of a server at once. A server builds each reply in
 // memory, and keeps it until the client has read it. So thousands of clients that ask
 // for 500 large znodes at once would exhaust its memory. ZooKeeper has no request for
-// the sizes of many znodes, so the session estimates them by those it has read:
+// the sizes of many znodes, so the session estimates them by those it has read, in
+// random order:
 //
-//   - The first request of a call asks for few znodes. Each further one asks for about
-//     1 MB by the mean size of those seen, and for 2 MB with what they may have missed.
-//     If a share p of the znodes has 1 MB, n reads see none of them with a chance of
-//     (1-p)^n. So a znode brings at most p*(1-p)^n MB more than the mean, whatever p
-//     is. That is less than 1 MB/(e*n). So a request may ask for 2*e times as many
-//     znodes as were seen. It is of full size after three round trips.
-//   - The order is random. So the first requests also see large znodes that are
-//     neighbours, in proportion to their number.
-//   - All requests of a session share about 2 MB.
+//   - The estimate counts one znode of 1 MB beside those that the call has seen, and
+//     those of the session as sixteen more where they are larger: a few small ones may
+//     be luck.
+//   - A request costs its expected bytes and one standard deviation. So few large
+//     znodes among many small ones count for more than their mean: their number in a
+//     request varies.
+//   - A request costs 1.5 MB at most, and all requests of a session together 2 MB. Each
+//     brings about as many znodes as were seen before: the number doubles with each
+//     round trip until a reply is full.
+//   - What a request costs stays taken until its reply is here, also when its caller
+//     has stopped waiting.
 const (
-	manyReply  = 1 << 20   // bytes of one reply, about
-	manyMissed = 380 << 10 // manyReply/e: what n reads may have missed, n times
-	manyTokens = 8         // of a session: a server needs more than twice as much
+	largest    = 1 << 20   // of a znode, about
+	manyReply  = 3 << 19   // what one request may cost
+	manyTokens = 8         // of a session: 2 MB
 	tokenBytes = 256 << 10 // what a token stands for
-	manyAtOnce = manyTokens * tokenBytes
-	firstPaths = 4 // of the first request of a call, at most
+	firstPaths = 4         // of the first request of a call, at most
+
+	sessionWeight = 16 // how many znodes the sizes seen by the session stand for
 )
 
-// sizes estimates the size of a znode by those seen.
+// tally counts sizes of znodes.
+type tally struct{ n, bytes, squares float64 }
+
+func (t *tally) count(bytes int) {
+	b := float64(bytes)
+	t.n, t.bytes, t.squares = t.n+1, t.bytes+b, t.squares+b*b
+}
+
+// estimate is what to expect of the next znodes: the mean of their sizes, and of the
+// squares of their sizes.
+type estimate struct{ mean, square float64 }
+
+// estimate judges by the znodes that a call has seen, and by those of its session.
+func (t *tally) estimate(session tally) estimate {
+	guess := func(sum, missed, others float64) float64 {
+		return max((sum+missed)/(t.n+1), (sum+missed+sessionWeight*others/max(session.n, 1))/(t.n+1+sessionWeight))
+	}
+	return estimate{guess(t.bytes, largest, session.bytes), guess(t.squares, largest*largest, session.squares)}
+}
+
+// cost is what a request for n znodes costs, in bytes.
+func (e estimate) cost(n int) int64 { return int64(float64(n)*e.mean + math.Sqrt(float64(n)*e.square)) }
+
+// part returns how many znodes to ask for next: cost(part) is manyReply at most, unless
+// it is one znode.
+func (e estimate) part() int {
+	root := (math.Sqrt(e.square+4*e.mean*manyReply) - math.Sqrt(e.square)) / (2 * e.mean)
+	return max(min(int(root*root), manyPaths), 1)
+}
+
+// sizes is a tally that several goroutines share.
 type sizes struct {
-	mu    sync.Mutex // guards what follows
-	n     int64
-	bytes int64
+	mu sync.Mutex // guards t
+	t  tally
 }
 
-// add counts n znodes of so many bytes in total.
-func (z *sizes) add(n int, bytes int64) {
+func (z *sizes) add(seen tally) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.n += int64(n); z.n > 1<<16 { // give the newest more weight
-		z.n, z.bytes = z.n/2, z.bytes/2
+	if z.t.n > 1<<16 { // give the latest more weight
+		z.t = tally{z.t.n / 2, z.t.bytes / 2, z.t.squares / 2}
 	}
-	z.bytes += bytes
+	z.t.n, z.t.bytes, z.t.squares = z.t.n+seen.n, z.t.bytes+seen.bytes, z.t.squares+seen.squares
 }
 
-// total returns the number of znodes and their bytes.
-func (z *sizes) total() (int64, int64) {
+func (z *sizes) now() tally {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.n, z.bytes
-}
-
-// part returns how many znodes to ask for next, and the number of bytes to expect of one.
-func (z *sizes) part() (int, int64) {
-	n, bytes := z.total()
-	if n == 0 {
-		return manyAtOnce / manyReply, manyReply
-	}
-	guess := (bytes + manyMissed) / n
-	return int(max(min(manyReply*n/max(bytes, 1), manyAtOnce/max(guess, 1), manyPaths), 1)), guess
+	return z.t
 }
 
 // inFlight bounds what all requests of a session ask for at once.
@@ -100,4 +124,25 @@ func (f inFlight) give(n int) {
 	for range n {
 		<-f.tokens
 	}
+}
+
+// giveAfterReplies frees the room of requests whose caller has stopped waiting, when
+// their replies are here or their connection has ended.
+func (s *Session) giveAfterReplies(give func()) {
+	s.mu.Lock()
+	w := s.cur
+	s.mu.Unlock()
+	if w == nil {
+		give()
+		return
+	}
+	w.mu.Lock()
+	calls := slices.Collect(maps.Values(w.pending))
+	w.mu.Unlock()
+	s.hosts.writers.Go(func() {
+		for _, c := range calls {
+			<-c.done
+		}
+		give()
+	})
 }

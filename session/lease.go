@@ -83,7 +83,7 @@ func (w *wire) heard(at time.Time, zxid int64) {
 	w.s.heard(at, zxid)
 }
 
-// LastAnswer returns the send time of the newest answered request. It is zero before
+// LastAnswer returns the send time of the latest answered request. It is zero before
 // the first answer.
 func (s *Session) LastAnswer() time.Time {
 	n := s.answer.Load()
@@ -94,7 +94,7 @@ func (s *Session) LastAnswer() time.Time {
 }
 
 // Lease returns the time until which the process may act on what this session owns:
-// 2/3 of the timeout after the send time of the newest answered request. It is zero
+// 2/3 of the timeout after the send time of the latest answered request. It is zero
 // before the first connection.
 func (s *Session) Lease() time.Time {
 	at := s.LastAnswer()

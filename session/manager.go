@@ -41,12 +41,12 @@ type Status struct {
 	SessionID   int64         // 0 before the first
 	Timeout     time.Duration // negotiated
 	Since       time.Time     // of State
-	LastAnswer  time.Time     // send time of the newest answered request
+	LastAnswer  time.Time     // send time of the latest answered request
 	Expirations uint64        // sessions lost to expiry so far
 	Reconnects  uint64        // connections after the first of a session
 	Watches     int           // set and not fired
-	Resumed     bool          // the session is of a former process
-	LastError   string        // of the newest connection that failed; empty: none
+	Resumed     bool          // the session is of a previous process
+	LastError   string        // of the latest connection that failed; empty: none
 	Warning     string        // a problem of the server, such as that it is too old
 	NotRenewed  string        // why the identity could not be renewed; the next connection may fail
 }

@@ -33,7 +33,7 @@ type ListResult struct {
 }
 
 // GetMany reads many znodes with few requests (multiRead, from 3.6 on; on older servers
-// it reads one by one). It never asks for more than about 2 MB at once. The results are
+// it reads one by one). It asks for about 2 MB at once at most, by the sizes seen so far. The results are
 // in the order of paths. They are not a snapshot: each is as of its own moment. The
 // error is about the whole call.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
@@ -127,12 +127,13 @@ type plan struct {
 
 // part returns the next part of the plan, and the number of bytes to expect in the reply.
 func (p *plan) part() ([]int, int64) {
-	n, guess := p.s.seen.part()
-	n = min(n, firstPaths)
-	if known, _ := p.seen.total(); known > 0 {
-		n, guess = p.seen.part()
+	seen, session := p.seen.now(), p.s.seen.now()
+	limit := manyPaths
+	if seen.n == 0 {
+		seen, limit = session, firstPaths
 	}
-	n = min(n, len(p.order))
+	guess := seen.estimate(session)
+	n := min(guess.part(), limit, len(p.order))
 	size := 0
 	for i, id := range p.order[:n] {
 		if size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14; size > manyBytes && i > 0 {
@@ -140,7 +141,7 @@ func (p *plan) part() ([]int, int64) {
 			break
 		}
 	}
-	return p.order[:n], int64(n) * guess
+	return p.order[:n], guess.cost(n)
 }
 
 // inParts calls read for parts of paths, by their indexes, several at a time, until all
@@ -175,8 +176,13 @@ func (s *Session) inParts(ctx context.Context, paths []string, read func(context
 		if err != nil {
 			return false, err
 		}
-		defer give()
-		return true, read(ctx, ids, p.seen)
+		err = read(ctx, ids, p.seen)
+		if ctx.Err() != nil {
+			s.giveAfterReplies(give)
+		} else {
+			give()
+		}
+		return true, err
 	}
 	if _, err := next(ctx); err != nil || len(p.order) == 0 {
 		return err
@@ -221,9 +227,10 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 		(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(e)
 	})
 	req.decode = func(d *jute.Decoder) error {
-		all := d.Len()
+		var sizes tally
 		for n, i := range ids {
 			var h jute.MultiHeader
+			rest := d.Len()
 			switch h.Decode(d); {
 			case d.Err() != nil:
 				return d.Err()
@@ -238,8 +245,9 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 			default:
 				r.decode(i, d)
 			}
+			sizes.count(rest - d.Len())
 		}
-		s.sawSizes(seen, len(ids), int64(all-d.Len()))
+		s.sawSizes(seen, sizes)
 		return nil
 	}
 	return req
@@ -247,9 +255,16 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 
 // sawSizes counts the sizes of znodes, for this call and for the first request of the
 // next.
-func (s *Session) sawSizes(seen *sizes, n int, bytes int64) {
-	seen.add(n, bytes)
-	s.seen.add(n, bytes)
+func (s *Session) sawSizes(seen *sizes, t tally) {
+	seen.add(t)
+	s.seen.add(t)
+}
+
+// sawSize counts one znode.
+func (s *Session) sawSize(seen *sizes, bytes int) {
+	var t tally
+	t.count(bytes)
+	s.sawSizes(seen, t)
 }
 
 // oneByOne reads with a request per znode. An error of a znode goes into its result. An
@@ -257,7 +272,7 @@ func (s *Session) sawSizes(seen *sizes, n int, bytes int64) {
 func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes) error {
 	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, i int) error {
 		bytes, err := r.single(ctx, ids[i])
-		s.sawSizes(seen, 1, int64(bytes))
+		s.sawSize(seen, bytes)
 		if err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return err
 		}

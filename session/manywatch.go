@@ -253,7 +253,7 @@ func (s *Session) watchEach(ctx context.Context, p watchedPart) error {
 	return parallel(ctx, len(p.ids), manyReads, func(ctx context.Context, n int) error {
 		r := &p.out[p.ids[n]]
 		r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[p.ids[n]])
-		s.sawSizes(p.seen, 1, int64(len(r.Data)+jute.StatSize))
+		s.sawSize(p.seen, len(r.Data)+jute.StatSize)
 		if r.Err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return r.Err
 		}

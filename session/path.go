@@ -42,20 +42,23 @@ func ValidatePath(path string) error {
 	case path == "":
 		return fmt.Errorf("%w: empty", ErrBadPath)
 	case path[0] != '/':
-		return fmt.Errorf("%w: %q does not begin with a slash", ErrBadPath, path)
+		return fmt.Errorf("%w: %q is not absolute; znode paths begin with a slash", ErrBadPath, path)
 	case path[len(path)-1] == '/':
 		return fmt.Errorf("%w: %q ends with a slash", ErrBadPath, path)
 	case !utf8.ValidString(path):
 		return fmt.Errorf("%w: %q is not UTF-8", ErrBadPath, path)
 	}
 	for e := range strings.SplitSeq(path[1:], "/") {
-		if e == "" || e == "." || e == ".." {
-			return fmt.Errorf("%w: %q has an element %q", ErrBadPath, path, e)
+		switch e {
+		case "":
+			return fmt.Errorf("%w: %q has an empty element", ErrBadPath, path)
+		case ".", "..":
+			return fmt.Errorf("%w: %q has the element %q, which ZooKeeper does not allow", ErrBadPath, path, e)
 		}
 	}
 	for _, r := range path {
 		if badRune(r) {
-			return fmt.Errorf("%w: %q has the character %U", ErrBadPath, path, r)
+			return fmt.Errorf("%w: %q has the character %U, which ZooKeeper does not allow", ErrBadPath, path, r)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -47,7 +48,8 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 // library by itself loses some whenever a reply comes while it sets its watches.
 func TestReal_WatchesSurviveARestart(t *testing.T) {
 	t.Parallel()
-	const n, rounds = 3000, 2
+	const rounds = 2
+	n := testhelp.Rounds(1000, 3000)
 	srv := zktest.Start(t)
 	proxy := zktest.NewProxy(t, srv.Addr())
 	cfg := realConfig(proxy.Addr())

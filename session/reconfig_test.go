@@ -39,6 +39,7 @@ func TestReconfig_ServersAreLearned(t *testing.T) {
 	knows := func(want ...string) {
 		t.Helper()
 		slices.Sort(want)
+		// 10 ms between two looks: what was learned has no event.
 		for limit := soon(t); !slices.Equal(m.cfg.learned.get(), want); time.Sleep(10 * time.Millisecond) {
 			if limit.Err() != nil {
 				t.Fatalf("it knows %v, not %v", m.cfg.learned.get(), want)

@@ -21,7 +21,7 @@ import (
 //
 // Why no event is lost: a watch relies on a cover (is "soft") only if the cover's reply
 // came before the watch's request was sent on the same connection. Before 3.9 a server
-// holds one watch per path and table, the newest. So no data watch may be set at the path
+// holds one watch per path and table, the latest. So no data watch may be set at the path
 // of a cover. If one was already under way, the session gives the cover up, as it does
 // with a released one: it sets the watches that relied on the cover one by one, as of a
 // zxid up to which the cover has reported all events.

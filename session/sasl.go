@@ -11,7 +11,7 @@ import (
 )
 
 // SASLMechanism proves an identity on each connection, before the session sends anything
-// else: on the first one, on each reconnect, and when it resumes the session of a former
+// else: on the first one, on each reconnect, and when it resumes the session of a previous
 // process. Several connections may use it at once.
 //
 // [DigestMD5] is a mechanism. Package session/kerberos has GSSAPI.

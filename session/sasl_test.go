@@ -74,8 +74,7 @@ func TestDigestMD5_RealServer(t *testing.T) {
 
 func TestDigestMD5_ServerWithoutSASL(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
-	_, err := Dial(t.Context(), Config{Servers: []string{server.Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5("agent", "x")})
+	_, err := Dial(t.Context(), Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5("agent", "x")})
 	if !errors.Is(err, ErrAuthFailed) || !errors.Is(err, errNoSASL) {
 		t.Errorf("got %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // TestSeeds writes, watches and holds in one session after the other, in virtual
@@ -25,10 +25,8 @@ import (
 //   - a reader that waits by watches sees the last change;
 //   - while a session is held, the server has it, unless a test has ended it there;
 //   - when the faults are over there is a session, and its end takes seconds.
-//
-// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
-	zktest.Seeds(t, 250, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 3*time.Second, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
 			(&sim{t: t, srv: srv, rng: rand.New(rand.NewPCG(seed, 3)), silent: seed%3 == 0, terminated: map[int64]bool{}}).run()
 		})

@@ -217,7 +217,7 @@ func (s *Session) Context() context.Context { return s.ctx }
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Resumed reports whether this process took the session over from a former one. Such a
+// Resumed reports whether this process took the session over from a previous one. Such a
 // session may own znodes, and has no watches.
 func (s *Session) Resumed() bool { return s.resumed }
 
@@ -239,7 +239,7 @@ func (s *Session) Server() string {
 // ACL returns the default ACL of created znodes.
 func (s *Session) ACL() []ACL { return slices.Clone(s.cfg.ACL) }
 
-// Zxid returns the newest zxid seen in a reply.
+// Zxid returns the latest zxid seen in a reply.
 func (s *Session) Zxid() int64 { return s.zxid.Load() }
 
 // Requests is for internal use. It returns the number of requests sent so far by operation, as ZooKeeper

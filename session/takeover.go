@@ -19,7 +19,7 @@ func (m *Manager) SetNote(b json.RawMessage) {
 	m.note = slices.Clone(b)
 }
 
-// Note returns the value that the former process passed to SetNote. It is nil in a
+// Note returns the value that the previous process passed to SetNote. It is nil in a
 // session that was not taken over.
 func (s *Session) Note() json.RawMessage { return s.note }
 

@@ -21,8 +21,8 @@ func TestParseServers(t *testing.T) {
 		{"a/", "a:2181", "", ""},
 		{"", "", "", "no server"},
 		{"/x", "", "", "no server"},
-		{"a:x", "", "", "want host:port"},
-		{"a:0", "", "", "want host:port"},
+		{"a:x", "", "", "port x is not in 1-65535"},
+		{"a:0", "", "", "port 0 is not in 1-65535"},
 		{"a:1:2", "", "", "too many colons"},
 		{"a//b", "", "", "chroot"},
 	}

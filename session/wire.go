@@ -144,12 +144,17 @@ func (w *wire) nextLocal() ([]byte, error) {
 	default:
 	}
 	w.s.hosts.settle()
+	// The library waits without an end for the rest of a handshake that a server has
+	// garbled, and does not shut the connection then.
+	t := time.NewTimer(maxHandshake)
+	defer t.Stop()
 	select {
 	case f := <-w.local:
 		return f, nil
 	case <-w.shut:
-		return nil, io.EOF
+	case <-t.C:
 	}
+	return nil, io.EOF
 }
 
 // receive reads one frame from the socket and handles it. It returns the frame if it is

@@ -217,11 +217,7 @@ func (m *mapper) pipe(at int, p *parse.PipeNode) {
 		return
 	}
 	s := &m.sites[at]
-	for _, c := range p.Cmds {
-		for _, arg := range c.Args {
-			m.word(s, arg)
-		}
-	}
+	m.commands(s, p.Cmds)
 	for _, d := range p.Decl {
 		name := d.Ident[0]
 		if p.IsAssign {
@@ -262,10 +258,24 @@ func (m *mapper) word(s *site, n parse.Node) {
 	case *parse.ChainNode:
 		m.word(s, n.Node)
 	case *parse.PipeNode:
-		for _, c := range n.Cmds {
-			for _, arg := range c.Args {
-				m.word(s, arg)
-			}
+		m.commands(s, n.Cmds)
+	}
+}
+
+// commands notes what the commands of a pipeline mention. A method with an argument may
+// be one of the scratch, which a variable or the dot can hold.
+func (m *mapper) commands(s *site, list []*parse.CommandNode) {
+	for i, c := range list {
+		for _, arg := range c.Args {
+			m.word(s, arg)
 		}
+		method := false
+		switch n := c.Args[0].(type) {
+		case *parse.FieldNode, *parse.ChainNode:
+			method = true
+		case *parse.VariableNode:
+			method = len(n.Ident) > 1
+		}
+		s.heap = s.heap || m.mutates && method && (i > 0 || len(c.Args) > 1)
 	}
 }

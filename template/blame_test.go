@@ -134,6 +134,7 @@ func (w *writer) blamePart(depth int) string {
 		`{{key "b/one"}}`, `{{$y = key "b/two"}}`, `{{keyOrDefault "a/d0/e0/k1" "none"}}`, `{{$y}}`, `{{$x}}`, `{{len (tree "a/d1")}}`, `{{leader "night"}}`,
 		`{{isLeader "night"}}`, `{{template "one" (key "b/one")}}`, `{{executeTemplate "one" $y | toUpper}}`, `{{version "b"}}`, `{{agent.ID}}`, `{{template "pair" $y}}`,
 		`{{(index (members "api" "any") 0).Host}}`, `{{$_ := set $m "k" (key "b/one")}}`, `{{index $m "k"}}`, `{{scratch.Set "a" (key "b/two")}}`, `{{scratch.Get "a"}}`,
+		`{{$s := scratch}}{{$s.Set "b" (key "b/one")}}{{$s.Get "b"}}`, `{{with scratch}}{{.Set "c" (key "b/two")}}{{.Get "b"}}{{end}}`, `{{with scratch}}{{"c" | .Get}}{{end}}`,
 		`{{$x = add $x 1}}`, "text\n", w.loop(), `{{$p := key "b/one"}}{{$p | sha256Hex}}`, `{{members "api" | len}}`,
 	}
 	if depth > 3 || w.IntN(3) == 0 {
@@ -348,4 +349,34 @@ func (w *writer) changeShop(v view.View) (view.View, Value) {
 		next.Members[i].Host = fmt.Sprintf("10.1.0.%d", w.IntN(9))
 	}
 	return v.With(&next), Value{ValueMember, name, znode}
+}
+
+// A scratch in a variable or in the dot carries keys as the function scratch does.
+func TestBlame_ScratchByAnotherName(t *testing.T) {
+	t.Parallel()
+	v := view.View{}.With(view.TreeOf("b", "/b", map[string]string{"one": "1"}))
+	for _, source := range []string{
+		`{{$s := scratch}}{{$s.Set "a" (key "b/one")}}{{$s.Get "a"}}`,
+		`{{with scratch}}{{.Set "a" (key "b/one")}}{{.Get "a"}}{{end}}`,
+		`{{with scratch}}{{key "b/one" | .Set "a"}}{{end}}{{with scratch}}{{"a" | .Get}}{{end}}`,
+		`{{$s := scratch}}{{$s.MapSet "m" "k" (key "b/one")}}{{range $s.MapValues "m"}}{{.}}{{end}}`,
+		`{{define "put"}}{{.Set "a" (key "b/one")}}{{end}}{{template "put" scratch}}{{(scratch).Get "a"}}`,
+	} {
+		tmpl, err := Parse(Config{Name: "t", Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := tmpl.Blame(t.Context(), &v, BlameOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := false
+		for i := range b.Parts {
+			p := &b.Parts[i]
+			named = named || string(b.Data[p.From:p.To]) == "1" && slices.Contains(p.Values, Value{ValueKey, "b", "one"})
+		}
+		if !named {
+			t.Errorf("%s: no part names the key: %+v", source, b.Parts)
+		}
+	}
 }

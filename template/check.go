@@ -242,7 +242,7 @@ func (c *checker) value(n parse.Node, e *env) reflect.Type {
 
 // checked are the types whose fields are checked, and what they are called.
 var checked = map[reflect.Type]string{
-	reflect.TypeFor[view.Member](): "a member", reflect.TypeFor[Pair](): "a pair", reflect.TypeFor[view.Leader](): "a leader",
+	reflect.TypeFor[view.Member](): "a member", reflect.TypeFor[Pair](): "a pair", reflect.TypeFor[Leader](): "a leader",
 	reflect.TypeFor[view.Agent](): "agent", reflect.TypeFor[Group](): "a group",
 }
 

@@ -101,11 +101,15 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 }
 
 // printable leaves out the members whose value of a label that the template
-// names is no token. The writer of one member could otherwise hold the file of
-// all.
+// names is no token, or was left out. The writer of one member could otherwise hold the
+// file of all.
 func (st *state) printable(all []view.Member) []view.Member {
 	raw := func(m view.Member) bool {
-		return slices.ContainsFunc(st.t.labels, func(name string) bool { _, ok := m.RawLabels[name]; return ok })
+		return slices.ContainsFunc(st.t.labels, func(name string) bool {
+			_, raw := m.RawLabels[name]
+			_, kept := m.Labels[name]
+			return raw || !kept && m.LabelsLeftOut != ""
+		})
 	}
 	if len(st.t.labels) == 0 || !slices.ContainsFunc(all, raw) {
 		return all

@@ -12,6 +12,7 @@ import (
 func quoteFunctions() map[string]any {
 	return map[string]any{
 		"nginxString":  nginxString,
+		"nginxMapKey":  nginxMapKey,
 		"haproxyToken": haproxyToken,
 		"shellQuote":   shellQuote,
 		"rawLabel":     rawLabel,
@@ -51,12 +52,27 @@ var haproxyEscapes = strings.NewReplacer(
 	`\`, `\\`, ` `, `\ `, "\t", `\t`, `"`, `\"`, `'`, `\'`, `#`, `\#`, `$`, `\$`, `,`, `\,`, `(`, `\(`, `)`, `\)`,
 )
 
+// nginxMapKey returns a key of a map block of nginx. There a key that begins with ~ is
+// a regular expression and some words are directives, even in quotes; behind a
+// backslash they are text.
+func nginxMapKey(v any) (string, error) {
+	s, err := nginxString(v)
+	if err != nil {
+		return "", err
+	}
+	return `"\\` + s[1:], nil
+}
+
 // haproxyToken returns one word of a HAProxy configuration; the empty text is
-// a pair of quotes.
+// a pair of quotes. HAProxy has no one way to write a percent sign: where it expects a
+// log format, one begins a variable. So one is an error.
 func haproxyToken(v any) (string, error) {
 	s, err := printable(v)
 	if err != nil {
 		return "", err
+	}
+	if strings.Contains(s, "%") {
+		return "", failf(ErrQuote, "", "value has a percent sign, which HAProxy would take for a variable in a log format")
 	}
 	if s == "" {
 		return `""`, nil

@@ -1,6 +1,8 @@
 package template
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/view"
@@ -9,20 +11,22 @@ import (
 // viewFunctions read the view.
 func viewFunctions() map[string]function {
 	return map[string]function{
-		"key":          {make: func(st *state) any { return st.key }},
-		"keyOrDefault": {make: func(st *state) any { return st.keyOrDefault }},
-		"keyExists":    {make: func(st *state) any { return st.keyExists }},
-		"ls":           {make: func(st *state) any { return st.ls }},
-		"safeLs":       {make: func(st *state) any { return st.safeLs }},
-		"tree":         {make: func(st *state) any { return st.treePairs }},
-		"safeTree":     {make: func(st *state) any { return st.safeTree }},
-		"members":      {make: func(st *state) any { return st.members }},
-		"service":      {make: func(st *state) any { return st.members }},
-		"groups":       {make: func(st *state) any { return st.groups }},
-		"leader":       {make: func(st *state) any { return st.leader }},
-		"isLeader":     {make: func(st *state) any { return st.isLeader }},
-		"version":      {make: func(st *state) any { return st.version }},
-		"agent":        {make: func(st *state) any { return func() view.Agent { return st.view.Agent } }},
+		"key":           {make: func(st *state) any { return st.key }},
+		"keyOrDefault":  {make: func(st *state) any { return st.keyOrDefault }},
+		"keyExists":     {make: func(st *state) any { return st.keyExists }},
+		"ls":            {make: func(st *state) any { return st.ls }},
+		"safeLs":        {make: func(st *state) any { return st.safeLs }},
+		"tree":          {make: func(st *state) any { return st.treePairs }},
+		"safeTree":      {make: func(st *state) any { return st.safeTree }},
+		"members":       {make: func(st *state) any { return st.members }},
+		"service":       {make: func(st *state) any { return st.members }},
+		"groups":        {make: func(st *state) any { return st.groups }},
+		"leader":        {make: func(st *state) any { return st.leader }},
+		"rawLeaderID":   {make: func(st *state) any { return st.rawLeaderID }},
+		"rawGroupNames": {make: func(st *state) any { return st.rawGroupNames }},
+		"isLeader":      {make: func(st *state) any { return st.isLeader }},
+		"version":       {make: func(st *state) any { return st.version }},
+		"agent":         {make: func(st *state) any { return func() view.Agent { return st.view.Agent } }},
 	}
 }
 
@@ -155,16 +159,46 @@ func noKeyBelow(path string) error {
 	return failf(ErrNoKey, path, "there is no key below %q", path)
 }
 
-func (st *state) leader(name string) (view.Leader, error) {
+// Leader is the leader of an election: who it is, and its term.
+type Leader struct {
+	Name string // of the election
+	Path string // of the election
+	ID   string // a name; empty while nobody leads, or when the leader's id is no name
+	Term int64
+	Mine bool // this agent leads
+}
+
+func (st *state) election(name string) (*view.Leader, error) {
 	l, ok := st.view.Leader(name)
 	if !ok {
-		return view.Leader{}, st.unknown(view.KindElection, name)
+		return &view.Leader{}, st.unknown(view.KindElection, name)
 	}
-	return *l, nil
+	return l, nil
+}
+
+func (st *state) leader(name string) (Leader, error) {
+	l, err := st.election(name)
+	return Leader{Name: l.Name, Path: l.Path, ID: l.ID, Term: l.Term, Mine: l.Mine}, err
+}
+
+// rawLeaderID returns what the leader calls itself, even when that is no name.
+func (st *state) rawLeaderID(name string) (string, error) {
+	l, err := st.election(name)
+	return cmp.Or(l.RawID, l.ID), err
+}
+
+// rawGroupNames returns the children of a set that are not groups, because they are no
+// names.
+func (st *state) rawGroupNames(name string) ([]string, error) {
+	gs, ok := st.view.Groups(name)
+	if !ok {
+		return nil, st.unknown(view.KindGroups, name)
+	}
+	return slices.Clone(gs.RawNames), nil
 }
 
 func (st *state) isLeader(name string) (bool, error) {
-	l, err := st.leader(name)
+	l, err := st.election(name)
 	return l.Mine, err
 }
 

@@ -112,7 +112,7 @@ var accesses = map[string]access{
 	"tree": {kind: view.KindConfig, prefix: true}, "safeTree": {kind: view.KindConfig, prefix: true},
 	"version": {kind: view.KindConfig, version: true},
 	"members": {kind: view.KindGroup}, "service": {kind: view.KindGroup}, "groups": {kind: view.KindGroups},
-	"leader": {kind: view.KindElection}, "isLeader": {kind: view.KindElection},
+	"leader": {kind: view.KindElection}, "isLeader": {kind: view.KindElection}, "rawLeaderID": {kind: view.KindElection}, "rawGroupNames": {kind: view.KindGroups},
 }
 
 // findUses reads the dependencies from the parse trees.

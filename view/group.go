@@ -42,8 +42,25 @@ type Member struct {
 	Flapping bool `json:"flapping,omitempty"`
 	// RawLabels are the labels whose value is not a token. A template must quote them
 	// for the file that it writes.
-	RawLabels map[string]string `json:"raw_labels,omitempty"`
+	RawLabels RawLabels `json:"raw_labels,omitempty"`
+	// LabelsLeftOut names the first label that the member has in ZooKeeper and may not
+	// have here, with the reason. Empty: all labels are there.
+	LabelsLeftOut RawText `json:"labels_left_out,omitempty"`
 }
+
+// RawLabels are labels with any text, by their names.
+type RawLabels map[string]string
+
+// String is empty, so that a template which prints a whole member prints no text that
+// it did not ask for.
+func (RawLabels) String() string { return "" }
+
+// RawText is a text for people that quotes what others wrote. Like [RawLabels], it
+// prints as nothing; convert it to a string.
+type RawText string
+
+// String is empty.
+func (RawText) String() string { return "" }
 
 // SetLabels gives the member its labels: tokens (at most 256 letters, digits and
 // ._:/@+-) become Labels, any other text RawLabels.
@@ -54,7 +71,7 @@ func (m *Member) SetLabels(labels map[string]string) {
 			continue
 		}
 		if m.RawLabels == nil {
-			m.Labels, m.RawLabels = maps.Clone(labels), map[string]string{}
+			m.Labels, m.RawLabels = maps.Clone(labels), RawLabels{}
 		}
 		delete(m.Labels, key)
 		m.RawLabels[key] = value
@@ -137,7 +154,8 @@ func isTag(value string) bool { return value == "" || value == "true" }
 func (m Member) Equal(o Member) bool {
 	return m.ID == o.ID && m.Node == o.Node && m.Znode == o.Znode && m.Name == o.Name && m.Host == o.Host && m.Port == o.Port &&
 		m.Weight == o.Weight && m.Status == o.Status && m.Held == o.Held && m.Flapping == o.Flapping &&
-		m.Czxid == o.Czxid && maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels) && maps.Equal(m.RawLabels, o.RawLabels)
+		m.Czxid == o.Czxid && maps.Equal(m.Ports, o.Ports) && maps.Equal(m.Labels, o.Labels) && maps.Equal(m.RawLabels, o.RawLabels) &&
+		m.LabelsLeftOut == o.LabelsLeftOut
 }
 
 // Rejected is a child of a group that is not accepted as a member, with the reason.
@@ -156,6 +174,9 @@ type Group struct {
 	OnEmpty string
 	// Rejected are children that are not members: garbage, not allowed, duplicate.
 	Rejected []Rejected
+	// Out says why members do not serve, or serve though they are gone, as of the last
+	// change. At most 200 are listed.
+	Out []Standing
 	// Holding is the time since when the guard keeps members that are gone; zero: it
 	// keeps none.
 	Holding time.Time
@@ -185,13 +206,7 @@ func (g *Group) SameMembers(o *Group) bool {
 
 // CompareMembers orders members by host, port, name and znode.
 func CompareMembers(a, b Member) int {
-	if c := cmp.Compare(a.Host, b.Host); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Port, b.Port); c != 0 {
-		return c
-	}
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Znode, b.Znode))
+	return cmp.Or(CompareHosts(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Znode, b.Znode))
 }
 
 // Groups is every child of one znode, each a group.
@@ -200,6 +215,9 @@ type Groups struct {
 	Path   string   // parent znode
 	Groups []*Group // sorted by name
 	Last   int64    // largest zxid read
+	// RawNames are the sorted names of children that are not groups because they are no
+	// names ([IsName]). The writers of the parent znode chose them.
+	RawNames []string
 }
 
 // Source implements [Update].
@@ -211,7 +229,7 @@ func (g *Groups) Zxid() int64 { return g.Last }
 // Equal implements [Update].
 func (g *Groups) Equal(other Update) bool {
 	o, ok := other.(*Groups)
-	return ok && o != nil && g.Name == o.Name && g.Path == o.Path &&
+	return ok && o != nil && g.Name == o.Name && g.Path == o.Path && slices.Equal(g.RawNames, o.RawNames) &&
 		slices.EqualFunc(g.Groups, o.Groups, func(a, b *Group) bool { return a == b || a.Equal(b) })
 }
 

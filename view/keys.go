@@ -24,7 +24,7 @@ func (k Key) same(o Key) bool { return bytes.Equal(k.Value, o.Value) }
 
 // Keys are the keys of a tree in bytewise order of their paths. They are immutable. They
 // are stored in chunks. An edit copies only the chunks that it changes, and the new Keys
-// share the others. So the cost of an edit, and of a comparison with the former Keys,
+// share the others. So the cost of an edit, and of a comparison with the previous Keys,
 // depends on the size of the change. A key costs its path, its value and 48 bytes.
 //
 // The zero value and nil have no keys.

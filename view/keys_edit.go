@@ -67,7 +67,7 @@ func (e *KeysEdit) Delete(path string) {
 	e.join(c)
 }
 
-// Done returns the new Keys, or the former ones if nothing changed. Do not use the edit
+// Done returns the new Keys, or the previous ones if nothing changed. Do not use the edit
 // after it.
 func (e *KeysEdit) Done() *Keys {
 	if e.own == nil {

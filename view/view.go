@@ -1,6 +1,6 @@
 // Package view holds the immutable values that flow from the sources of the
 // agent (config trees, groups, elections) to the templates: [Tree], [Group],
-// [Member], [Leader], and the [View] that is made of them.
+// [Member], [Leader], and the [View] that they form.
 //
 // Guarantees: every value is immutable, so goroutines can share it without a lock. A View
 // keeps unchanged values by reference, so the cost of With does not depend on their size.
@@ -52,9 +52,15 @@ type Update interface {
 type Leader struct {
 	Name string `json:"name"` // label of the election block
 	Path string `json:"path"`
-	ID   string `json:"id"`   // candidate id of the leader; empty without a leader
+	ID   string `json:"id"`   // candidate id of the leader; empty without a leader, and when it is no name
 	Term int64  `json:"term"` // czxid of the leader's znode; 0 without a leader
 	Mine bool   `json:"mine"` // this agent leads, and its lease holds
+
+	// RawID is what the leader calls itself, when that is no name ([IsName]). The writer
+	// of the znode chose the text, of at most 256 bytes.
+	RawID string `json:"raw_id,omitempty"`
+	// Znode is the path of the leader's znode, when RawID is set.
+	Znode string `json:"znode,omitempty"`
 }
 
 // Source implements [Update].
@@ -69,12 +75,12 @@ func (l *Leader) Equal(other Update) bool {
 	return ok && o != nil && *l == *o
 }
 
-// View is the data for templates: the newest state of each source. It is immutable. The
+// View is the data for templates: the latest state of each source. It is immutable. The
 // zero value is an empty view.
 type View struct {
 	// Agent is the agent's id and host as templates see them.
 	Agent Agent
-	// At is when the newest update arrived (not part of any comparison).
+	// At is when the latest update arrived (not part of any comparison).
 	At time.Time
 
 	updates map[Source]Update
@@ -86,7 +92,7 @@ type Agent struct {
 	Host string `json:"host"`
 }
 
-// With returns a view in which u has replaced the former state of its source.
+// With returns a view in which u has replaced the previous state of its source.
 func (v View) With(u Update) View {
 	m := make(map[Source]Update, len(v.updates)+1)
 	maps.Copy(m, v.updates)
@@ -106,7 +112,7 @@ func (v View) Without(s Source) View {
 	return v
 }
 
-// Get returns the newest state of a source, or nil when the source has not reported.
+// Get returns the latest state of a source, or nil when the source has not reported.
 func (v View) Get(s Source) Update { return v.updates[s] }
 
 // Has reports whether all of the sources have reported.

@@ -25,7 +25,7 @@
 // Replies, errors, watches and their order are those of ZooKeeper 3.8. This module's
 // tests compare them with a real server. The server ends with the test.
 //
-// # Not here
+// # Limitations
 //
 // Quorums, TLS, SASL and disks: test what depends on them against a real ensemble. The
 // server is for tests only.

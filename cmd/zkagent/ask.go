@@ -25,12 +25,21 @@ func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
 	return answer == "y" || answer == "yes", err
 }
 
+// mustConfirm is confirm with an error for any answer but yes.
+func (g *globals) mustConfirm(ctx context.Context, question string) error {
+	ok, err := g.confirm(ctx, question)
+	if err == nil && !ok {
+		err = failf(exitFailed, "not confirmed, nothing was changed")
+	}
+	return err
+}
+
 // mayAsk returns an error without --yes and without a terminal to ask on.
 func (g *globals) mayAsk(question string) error {
 	if g.yes || term.IsTerminal(g.In) {
 		return nil
 	}
-	return fail(exitUsage, fmt.Errorf("%s: there is no terminal to ask on", question), "--yes answers with yes")
+	return fail(exitUsage, fmt.Errorf("confirmation needed, but stdin is not a terminal; pass --yes to %s", strings.TrimSuffix(question, "?")))
 }
 
 // ask returns the typed line without surrounding spaces, or "" at the end of the

@@ -33,12 +33,12 @@ func newAuditCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "audit [NAME|PATH]", Short: "Show who published, rolled out, paused, halted or froze a config, and when",
 		Long: `Show who published, rolled out, paused, resumed, aborted or froze a config, and when,
-newest first: of all configs of the settings, or of one. If an agent
+latest first: of all configs of the settings, or of one. If an agent
 runs on this host, the list has the orders that it received, too: maintenance, an
 accepted loss, a resignation.
 
 Each act is noted where it takes effect: in the version, the rollout, the freeze,
-the list of lifted halts or the events of the agent. The newest ones are kept.`,
+the list of lifted halts or the events of the agent. The latest ones are kept.`,
 		Example: "  zkagent audit /config/site",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -116,7 +116,7 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 		}
 		deeds = append(deeds, deed{v.Time, t.name, auditWho(v.Author, v.Host), what, v.Message})
 	}
-	past, err := config.PastFreezes(ctx, s, t.path)
+	past, err := fleet.PastFreezes(ctx, s, t.path)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 			deeds = append(deeds, deed{a.At.UTC(), t.name, a.Who, name + ": " + a.What, a.Why})
 		}
 	}
-	frozen, err := config.Frozen(ctx, s, t.path)
+	frozen, err := fleet.Frozen(ctx, s, t.path)
 	if frozen != nil {
 		deeds = append(deeds, deed{frozen.Since.UTC(), t.name, frozen.By, "froze it", frozen.Reason})
 	}

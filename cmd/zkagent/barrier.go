@@ -26,12 +26,19 @@ func newBarrierCommand(g *globals) *cobra.Command {
 		}
 	}
 	waitCmd := simple("wait NAME", "Wait until the barrier is open", func(ctx context.Context, s *session.Session, path string) error {
+		if wait.nonblock {
+			_, closed, err := s.Exists(ctx, path)
+			if err == nil && closed {
+				err = fail(exitTemporary, fmt.Errorf("barrier %s: it is closed", path))
+			}
+			return err
+		}
 		return recipe.NewBarrier(s, path).Wait(ctx)
 	})
 	closeCmd := simple("close NAME", "Close the barrier: processes that wait for it stay held back", func(ctx context.Context, s *session.Session, path string) error {
 		return recipe.NewBarrier(s, path).Close(ctx)
 	})
-	openCmd := simple("open NAME", "Open the barrier: everybody who waits goes on", func(ctx context.Context, s *session.Session, path string) error {
+	openCmd := simple("open NAME", "Open the barrier: everybody who waits continues", func(ctx context.Context, s *session.Session, path string) error {
 		return recipe.NewBarrier(s, path).Open(ctx)
 	})
 	enter := &cobra.Command{
@@ -58,8 +65,8 @@ usable again.`,
 		return leaveBarrier(ctx, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()})
 	})
 	for _, c := range []*cobra.Command{waitCmd, enter, leave} {
-		wait.flags(c.Flags(), "", "fail after this time")
-		c.Flags().IntVar(&n, "count", 0, "number of members that go on together")
+		wait.flags(c.Flags(), "fail at once when the barrier holds back", "fail after this time")
+		c.Flags().IntVar(&n, "count", 0, "number of members that continue together")
 		c.Flags().StringVar(&id, "id", "", "name of our member (default: a random one)")
 	}
 	for _, name := range []string{"count", "id"} {
@@ -77,6 +84,8 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 	return inSessions(ctx, g, wait, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
 		notice := time.AfterFunc(time.Second, func() { g.Say("waiting at barrier %s", path) })
 		defer notice.Stop()
+		bounded, cancel := wait.attempt(bounded)
+		defer cancel()
 		err := fn(bounded, s, path)
 		switch {
 		case err == nil:

@@ -44,18 +44,7 @@ text is not in the file. --version N shows a version that is not in use.`,
   zkagent blame upstreams --missing 10.0.0.9`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			q, err := o.query(args[0])
-			if err != nil {
-				return err
-			}
-			files, err := blameFiles(c.Context(), g, q, o)
-			if errors.Is(err, blame.ErrNoFile) {
-				return fail(exitUsage, err, "name a destination, a template or a bundle of the settings")
-			}
-			if err != nil {
-				return err
-			}
-			return printBlame(&g.Console, files)
+			return runBlame(c.Context(), g, args[0], o)
 		},
 	}
 	f := c.Flags()
@@ -65,6 +54,22 @@ text is not in the file. --version N shows a version that is not in use.`,
 	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking the agent")
 	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent has kept, instead of asking it")
 	return c
+}
+
+// runBlame prints what the options ask about a file.
+func runBlame(ctx context.Context, g *globals, name string, o blameOptions) error {
+	q, err := o.query(name)
+	if err != nil {
+		return err
+	}
+	files, err := blameFiles(ctx, g, q, o)
+	if errors.Is(err, blame.ErrNoFile) {
+		return fail(exitUsage, err, "name a destination, a template or a bundle of the settings")
+	}
+	if err != nil {
+		return err
+	}
+	return printBlame(&g.Console, files)
 }
 
 // query converts the flags.
@@ -110,9 +115,8 @@ func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) 
 		return nil, err
 	}
 	var all, wanted []*apply.Bundle
-	for _, c := range s.Config.Bundles {
-		b := apply.Parse(c, s.Config.Sources())
-		all = append(all, b)
+	all = s.Config.Parse()
+	for _, b := range all {
 		if b.Err == nil && b.Makes(q.Name, q.Path) {
 			wanted = append(wanted, b)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -15,9 +16,11 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // completeTime bounds how long a completion from the settings may take, and
@@ -45,6 +48,16 @@ var words = map[string]word{
 	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
 }
 
+// takesKey are the commands whose argument after a config is one of its keys, and
+// takesPath those whose first argument is a znode.
+var (
+	takesKey  = []string{"config get", "config edit"}
+	takesPath = []string{
+		"zk ls", "zk tree", "zk get", "zk stat", "zk acl", "zk acl set", "zk export", "zk create", "zk set", "zk rm", "lock", "haproxy",
+		"barrier wait", "barrier close", "barrier open", "queue put", "queue take", "queue len", "queue ls", "queue peek", "queue purge",
+	}
+)
+
 // flagWords maps commands and flags to names from the settings.
 var flagWords = map[[2]string]func(*agent.Config) []string{
 	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
@@ -65,11 +78,24 @@ var fixedWords = map[[2]string][]string{
 // ZooKeeper knows, and the values of flags.
 func completeNames(g *globals, root *cobra.Command) {
 	for path, w := range words {
-		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) != w.at {
+		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			switch {
+			case len(args) == w.at+1 && slices.Contains(takesKey, path):
+				return keysOf(g, args[w.at]), cobra.ShellCompDirectiveNoFileComp
+			case len(args) != w.at:
 				return nil, cobra.ShellCompDirectiveDefault
+			case strings.HasPrefix(begun, "/"):
+				return znodes(g, begun)
 			}
 			return knownNames(g, w.names), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	for _, path := range takesPath {
+		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return znodes(g, begun)
 		}
 	}
 	for at, names := range flagWords {
@@ -92,22 +118,69 @@ func must(err error) {
 	}
 }
 
-// goneHosts lists the hosts that can be forgotten, silently and in bounded time.
-func goneHosts(g *globals) []string {
+// asked lists what ZooKeeper knows, silently and in bounded time.
+func asked(g *globals, list func(context.Context, *session.Session, *agent.Config) ([]string, error)) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completeHosts)
 	defer cancel()
 	g.Err, g.timeout = io.Discard, completeHosts
-	var list []string
-	_ = g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+	var found []string
+	_ = g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+		var err error
+		found, err = list(ctx, s, conf)
+		return err
+	})
+	return found
+}
+
+// goneHosts lists the hosts that can be forgotten.
+func goneHosts(g *globals) []string {
+	return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
+		var list []string
 		hosts, err := fleet.Agents(ctx, s)
 		for _, h := range hosts {
-			if h.Health == fleet.Lost || h.Health == fleet.Stopped {
+			if show.Gone(h.Health) {
 				list = append(list, h.ID)
 			}
 		}
-		return err
+		return list, err
 	})
-	return list
+}
+
+// completedMost bounds the names that a shell gets.
+const completedMost = 1000
+
+// znodes completes a path by one name.
+func znodes(g *globals, begun string) ([]string, cobra.ShellCompDirective) {
+	dir := begun[:strings.LastIndex("/"+begun, "/")]
+	list := asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
+		names, _, err := s.Children(ctx, cmp.Or(strings.TrimSuffix(dir, "/"), "/"))
+		slices.Sort(names)
+		return names[:min(len(names), completedMost)], err
+	})
+	for i, name := range list {
+		list[i] = cmp.Or(dir, "/") + name
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// keysOf lists the keys of a config.
+func keysOf(g *globals, name string) []string {
+	return asked(g, func(ctx context.Context, s *session.Session, conf *agent.Config) ([]string, error) {
+		t, err := targetOf(conf, name)
+		if err != nil {
+			return nil, err
+		}
+		tree, err := config.Read(ctx, s, t.path)
+		if err != nil {
+			return nil, err
+		}
+		var keys []string
+		tree.Walk("", func(path string, _ view.Key) bool {
+			keys = append(keys, path)
+			return len(keys) < completedMost
+		})
+		return keys, nil
+	})
 }
 
 // find returns the command of a path such as "config get".

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/testhelp"
@@ -62,7 +61,7 @@ func TestCompletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := fleet.KnownPath + "/" + config.Shard("web-07")
+	known := fleet.KnownPath + "/" + fleet.Shard("web-07")
 	for _, path := range []string{"/zkagent", fleet.KnownPath, known, known + "/web-07"} {
 		if err := server.Create(path, []byte("{}")); err != nil {
 			t.Fatal(err)
@@ -106,7 +105,7 @@ template "main" {
 				"zkagent status -o ":          {"json", "ndjson", "text", "wide", "yaml"},
 				"zkagent fleet forget ":       {"web-07"},
 				"zkagent zk ls --no-h":        {"--no-headers"},
-				"zkagent completion ":         {"bash", "fish", "zsh"},
+				"zkagent completion ":         {"bash", "fish", "powershell", "zsh"},
 			} {
 				// A completion ends within completeTime: on a busy machine it may find nothing.
 				testhelp.Eventually(t, fmt.Sprintf("%q completes to %q", line, want), func() bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -20,6 +21,7 @@ func newConfigCommand(g *globals) *cobra.Command {
 		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
 		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
+		newConfigDeleteCommand(g), newConfigRestoreCommand(g),
 	)
 }
 
@@ -65,9 +67,12 @@ func withConfig(ctx context.Context, g *globals, name string, fn func(context.Co
 		ctx, cancel := g.patience(ctx, 0)
 		defer cancel()
 		err = fn(ctx, s, t)
-		if errors.Is(err, config.ErrNotReady) && !errors.Is(err, config.ErrUnfinished) {
+		if errors.Is(err, config.ErrNotReady) && !errors.Is(err, fleet.ErrUnfinished) {
+			if _, kept := fleet.InTrash(ctx, s, t.path); kept == nil {
+				return fail(exitFailed, err, "it was deleted: \"zkagent config restore "+t.name+"\" brings it back")
+			}
 			if _, ok, existsErr := s.Exists(ctx, t.path); existsErr == nil && !ok {
-				return noZnode(ctx, s, t.path)
+				return noConfig(ctx, s, t.path)
 			}
 		}
 		return explain(err, t)
@@ -79,22 +84,22 @@ func explain(err error, t target) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, config.ErrUnfinished):
+	case errors.Is(err, fleet.ErrUnfinished):
 		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
 	case errors.Is(err, config.ErrDamaged):
-		return fail(exitFailed, err, "agents keep what they have; \"zkagent config rollback "+t.name+"\" goes back, a publish of the whole tree with --force replaces it")
+		return fail(exitFailed, err, "agents keep what they have; a publish of the whole tree with --force replaces it, and \"zkagent config history "+t.name+"\" shows the versions that a rollback can bring back")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):
-		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert "+t.name+"\" gives a flat tree versions")
+		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert "+t.name+"\" converts a flat tree to a versioned one")
 	}
 	if _, ok := errors.AsType[*cliError](err); ok {
 		return err
 	}
 	switch {
-	case errors.Is(err, config.ErrFrozen):
+	case errors.Is(err, fleet.ErrFrozen):
 		return fail(exitFailed, err, "\"zkagent config unfreeze "+t.name+"\" lifts it")
-	case errors.Is(err, config.ErrConflict):
+	case errors.Is(err, fleet.ErrConflict):
 		return fail(exitTemporary, err, "another publisher was faster; look at \"zkagent config history "+t.name+"\" and plan again")
 	}
 	return err
@@ -113,18 +118,18 @@ type publishFlags struct {
 
 func (p *publishFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVarP(&p.message, "message", "m", "", "why; it is kept with the version")
+	f.StringVarP(&p.message, "message", "m", "", "why you publish; the history shows it")
 	f.Int64Var(&p.check, "check-version", 0, "do nothing unless this version is in use (exit 75)")
-	f.BoolVar(&p.force, "force", false, "allow what exceeds the bounds, such as a tree that shrinks more than fivefold")
+	f.BoolVar(&p.force, "force", false, "publish although the tree grows or shrinks more than fivefold")
 	f.BoolVar(&p.finish, "finish", false, "write over an unfinished publish of a flat tree")
-	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto (that of the tree in use, versioned for a new one), flat or versioned")
-	f.BoolVar(&p.noDelta, "no-delta", false, "keep the difference out of ready and of the calls of rollouts: agents read all contents from where only publishers may write")
+	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto, flat or versioned; auto keeps the layout of an existing tree, and makes a new one versioned")
+	f.BoolVar(&p.noDelta, "no-delta", false, "omit diffs; agents read full contents from publisher-only paths")
 	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy")
 }
 
 // config makes the publisher's configuration.
-func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (config.PublishConfig, error) {
-	cfg := config.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, NoDelta: p.noDelta, Logger: g.logger()}
+func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.PublishConfig, error) {
+	cfg := fleet.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, NoDelta: p.noDelta, Logger: g.logger()}
 	switch p.layout {
 	case config.LayoutAuto, config.LayoutFlat, config.LayoutVersioned:
 	default:
@@ -163,7 +168,7 @@ func exists(path string) bool {
 }
 
 // printPublished prints the result of a publish.
-func printPublished(console *term.Console, verb string, t target, r config.Result) error {
+func printPublished(console *term.Console, verb string, t target, r fleet.Result) error {
 	if console.IsJSON() {
 		return console.PrintJSON("result", r)
 	}

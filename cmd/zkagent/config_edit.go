@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -52,7 +53,7 @@ that it does not publish in a file.`,
 }
 
 // editConfig publishes only on top of the tree that was edited.
-func editConfig(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, pipe *pipeline, args []string) error {
+func editConfig(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, pipe *pipeline, args []string) error {
 	var change config.Change
 	err := onTopOf(ctx, s, t, &cfg, func(keys map[string][]byte) error {
 		var err error

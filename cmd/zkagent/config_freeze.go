@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -24,7 +24,7 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 				if err := mustExist(ctx, s, t.path); err != nil {
 					return err
 				}
-				if err := config.Freeze(ctx, s, t.path, userName(), reason); err != nil {
+				if err := fleet.Freeze(ctx, s, t.path, userName(), reason); err != nil {
 					return err
 				}
 				g.Say("%s is frozen", t.name)
@@ -41,7 +41,7 @@ func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				was, err := config.Unfreeze(ctx, s, t.path, userName())
+				was, err := fleet.Unfreeze(ctx, s, t.path, userName())
 				switch {
 				case err != nil:
 					return err
@@ -65,7 +65,11 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 				return fail(exitUsage, errors.New("--keep must be at least 1"))
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				done, err := config.GC(ctx, s, t.path, keep, g.logger())
+				question := fmt.Sprintf("delete all versions of %s but the latest %d and those in use?", t.path, keep)
+				if err := g.mustConfirm(ctx, question); err != nil {
+					return err
+				}
+				done, err := fleet.GC(ctx, s, t.path, keep, g.logger())
 				if err != nil {
 					return err
 				}
@@ -77,6 +81,6 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVar(&keep, "keep", config.DefaultKeep, "how many of the newest versions stay")
+	c.Flags().IntVar(&keep, "keep", fleet.DefaultKeep, "how many of the latest versions stay")
 	return c
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -58,7 +60,7 @@ func readTree(ctx context.Context, s *session.Session, t target, version int64) 
 // keysInUse is the tree in use as a map, which is empty without one.
 func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]byte, *view.Tree, error) {
 	tree, err := readTree(ctx, s, t, 0)
-	if errors.Is(err, config.ErrNotReady) && !errors.Is(err, config.ErrUnfinished) {
+	if errors.Is(err, config.ErrNotReady) && !errors.Is(err, fleet.ErrUnfinished) {
 		return map[string][]byte{}, nil, nil
 	}
 	if err != nil {
@@ -222,7 +224,7 @@ func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([
 	if len(args) > 0 {
 		a = args[0]
 	} else {
-		r, _, rerr := config.ReadReady(ctx, s, t.path)
+		r, _, rerr := trees.ReadReady(ctx, s, t.path)
 		if rerr != nil {
 			return nil, "", "", rerr
 		}
@@ -267,7 +269,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	var limit int
 	var patch bool
 	c := &cobra.Command{
-		Use: "history NAME|PATH", Short: "List the versions, newest first", Args: cobra.ExactArgs(1),
+		Use: "history NAME|PATH", Short: "List the versions, latest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				list, err := config.History(ctx, s, t.path)
@@ -276,11 +278,11 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				}
 				if len(list) == 0 {
 					if _, ok, err := s.Exists(ctx, t.path); err != nil || !ok {
-						return cmp.Or(err, noZnode(ctx, s, t.path))
+						return cmp.Or(err, noConfig(ctx, s, t.path))
 					}
 					g.Say("%s has no versions", t.name)
 				}
-				if frozen, err := config.Frozen(ctx, s, t.path); err == nil && frozen != nil {
+				if frozen, err := fleet.Frozen(ctx, s, t.path); err == nil && frozen != nil {
 					g.Say("%s", frozen)
 				}
 				if limit > 0 {
@@ -297,7 +299,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "n", 0, "show so many at most")
+	c.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this number of versions (0: all)")
 	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference of each version")
 	return c
 }

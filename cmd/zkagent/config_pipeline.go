@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -50,25 +51,17 @@ func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
 	return err
 }
 
-// refusePipeline rejects early what send would reject later: a frozen config, or one with
-// an open rollout.
+// refusePipeline rejects early what sendPipeline would reject later.
 func refusePipeline(ctx context.Context, s *session.Session, t target, p *pipeline) error {
-	frozen, err := config.Frozen(ctx, s, t.path)
-	if err != nil {
-		return err
+	err := fleet.CheckPublish(ctx, s, t.path, p.replace)
+	if p.emergency && errors.Is(err, fleet.ErrOpen) {
+		return nil // sendPipeline asks for the config's name
 	}
-	if frozen != nil {
-		return frozen
-	}
-	if p.emergency {
-		return nil // send asks for the config's name
-	}
-	_, err = replaced(ctx, s, t, p.replace)
-	return err
+	return explainRollout(ctx, s, t, err)
 }
 
 // sendPipeline publishes in the way that the flags choose.
-func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, p *pipeline) error {
+func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, p *pipeline) error {
 	if p.roll.rollout {
 		return publishByRollout(ctx, g, s, t, cfg, &p.roll, p.replace)
 	}

@@ -17,14 +17,14 @@ import (
 
 // planned is a plan with its command-line context.
 type planned struct {
-	*config.Plan
+	*fleet.Plan
 	dir     string
 	flags   publishFlags
 	roll    *strategyFlags
 	rollout string // the open one; empty: none
 	brings  string // the versions in use and being rolled out; empty: no rollout is open
-	cfg     config.PublishConfig
-	fleet   *fleetPlan // what the hosts say; nil: they were not asked
+	cfg     fleet.PublishConfig
+	fleet   *fleet.Answers // what the hosts say; nil: they were not asked
 }
 
 func newConfigPlanCommand(g *globals) *cobra.Command {
@@ -58,14 +58,16 @@ the plan.`,
 				}
 				plan.roll = rolloutPlan(c, &roll)
 				differs = len(plan.Changes) > 0
-				if ask && errors.Is(plan.Refused, config.ErrFrozen) { // The hosts may be asked nevertheless.
+				if ask && errors.Is(plan.Refused, fleet.ErrFrozen) { // The hosts may be asked nevertheless.
 					g.Warnf("%v", plan.Refused)
 					plan.Refused = nil
 				}
 				if ask && differs && plan.Refused == nil {
-					if plan.fleet, err = dryRun(ctx, &g.Console, s, t, plan.cfg, roll.voteTimeout); err != nil {
+					g.Say("%s: asking %s", t.name, term.Count(len(plan.Subscribers), "agent"))
+					if plan.fleet, err = dryRun(ctx, s, t, plan.cfg, roll.voteTimeout); err != nil {
 						return err
 					}
+					plan.Next = plan.fleet.Version + 1 // the dry run has used up its own
 					differs = len(plan.fleet.Changes) > 0
 				}
 				return printPlan(g, plan, t)
@@ -90,6 +92,9 @@ func withExitCode(err error, asked, differs bool) error {
 	if err == nil && differs {
 		return codeError(exitFailed)
 	}
+	if errors.Is(err, codeError(exitFailed)) {
+		return codeError(exitSoftware)
+	}
 	if e := classify(err); err != nil && e.code == exitFailed {
 		return fail(exitSoftware, err, e.hints...)
 	}
@@ -105,7 +110,7 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	if cfg.Keys, err = config.ReadDir(dir); err != nil {
 		return nil, err
 	}
-	plan, err := config.NewPlan(ctx, s, cfg)
+	plan, err := fleet.NewPlan(ctx, s, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +127,13 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 
 // planJSON is a plan for machines.
 type planJSON struct {
-	*config.Plan
-	Diff     string     `json:"diff"`
-	Strategy any        `json:"strategy,omitempty"` // of a rollout
-	Rollout  string     `json:"open_rollout,omitempty"`
-	Command  string     `json:"command"` // that publishes exactly this
-	Fleet    *fleetPlan `json:"fleet,omitempty"`
+	*fleet.Plan
+	Diff     string         `json:"diff"`
+	Strategy any            `json:"strategy,omitempty"` // of a rollout
+	Rollout  string         `json:"open_rollout,omitempty"`
+	Command  string         `json:"command"`           // that publishes exactly this
+	Refused  string         `json:"refused,omitempty"` // why publish would refuse it
+	Fleet    *fleet.Answers `json:"fleet,omitempty"`
 }
 
 // printPlan shows the differences and the guarded command.
@@ -137,20 +143,25 @@ func printPlan(g *globals, p *planned, t target) error {
 	if len(p.Changes) == 0 && p.From > 0 {
 		changing = 0
 	}
-	strategy, err := p.roll.strategy(size)
+	how, err := p.roll.rolloutConfig()
 	if err != nil {
 		return err
 	}
+	strategy := how.For(size)
 	diff := config.Unified(p.Changes, p.from(), p.next())
 	if g.IsJSON() {
 		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t), Fleet: p.fleet}
 		if p.roll.rollout {
 			data.Strategy = strategyJSON(strategy)
 		}
-		if err := g.PrintJSON("plan", data); err != nil {
+		refused := p.refused(t)
+		if refused != nil {
+			data.Refused = refused.Error()
+		}
+		if err := g.PrintJSON("plan", data); err != nil || refused == nil {
 			return err
 		}
-		return p.refused(t)
+		return codeError(classify(refused).code) // the document has the words
 	}
 	g.Printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
 		t.name, p.from(), p.next(), term.Count(p.Count, "key"), len(p.Changes), term.Count(changing, "agent"), besides(len(p.Maintenance)))
@@ -182,7 +193,7 @@ func (p *planned) refused(t target) error {
 	if p.Refused != nil || p.fleet == nil {
 		return explain(p.Refused, t)
 	}
-	return p.fleet.outcome()
+	return outcome(p.fleet)
 }
 
 // warnPlan warns about reasons to refuse the publish that may go away later.

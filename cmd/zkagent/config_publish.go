@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -61,24 +61,23 @@ the same, with the usual checks: it ends the rollout, and all hosts change at on
 
 // publishAtOnce publishes to all hosts at once, unless a rollout is open and this
 // is no emergency.
-func publishAtOnce(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, emergency bool) error {
-	if err := refuseOpenRollout(ctx, g, s, t, emergency); err != nil {
-		return err
+func publishAtOnce(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, emergency bool) error {
+	if emergency {
+		if err := confirmName(ctx, g, s, t); err != nil {
+			return err
+		}
 	}
 	cfg.Emergency = emergency
-	r, err := config.Publish(ctx, s, cfg)
-	if errors.Is(err, config.ErrOpen) {
-		return openError(ctx, s, err, t)
-	}
+	r, err := fleet.Publish(ctx, s, cfg)
 	if err != nil {
-		return err
+		return explainRollout(ctx, s, t, err)
 	}
 	return printPublished(&g.Console, "published", t, r)
 }
 
 // setKey makes cfg publish the tree in use with one key changed, and only on top
 // of that tree.
-func setKey(ctx context.Context, console *term.Console, s *session.Session, t target, key string, cfg *config.PublishConfig) error {
+func setKey(ctx context.Context, console *term.Console, s *session.Session, t target, key string, cfg *fleet.PublishConfig) error {
 	if err := config.ValidateKey(key); err != nil {
 		return fail(exitUsage, err)
 	}
@@ -94,7 +93,7 @@ func setKey(ctx context.Context, console *term.Console, s *session.Session, t ta
 
 // onTopOf makes cfg publish the tree in use with change applied. The publish fails
 // if another one comes in between.
-func onTopOf(ctx context.Context, s *session.Session, t target, cfg *config.PublishConfig, change func(map[string][]byte) error) error {
+func onTopOf(ctx context.Context, s *session.Session, t target, cfg *fleet.PublishConfig, change func(map[string][]byte) error) error {
 	keys, tree, err := keysInUse(ctx, s, t)
 	if err != nil {
 		return err
@@ -118,7 +117,7 @@ func newConfigFinishCommand(g *globals) *cobra.Command {
 		Use: "finish NAME|PATH", Short: "Declare the keys of an unfinished publish of a flat tree complete", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				r, err := config.Finish(ctx, s, config.PublishConfig{Path: t.path, Logger: g.logger()})
+				r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
 				if err != nil {
 					return err
 				}
@@ -147,15 +146,15 @@ rollout rollback" does that at full width, and ends a rollout that is open.`,
 				if err != nil {
 					return err
 				}
-				if err = refuseOpenRollout(ctx, g, s, t, false); err != nil {
-					return err
-				}
 				if roll.rollout {
+					if err = refusePipeline(ctx, s, t, &pipeline{}); err != nil {
+						return err // "zkagent rollout rollback" ends the open rollout
+					}
 					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
 				}
-				r, err := config.Rollback(ctx, s, cfg, int64(to))
+				r, err := fleet.Rollback(ctx, s, cfg, int64(to))
 				if err != nil {
-					return err
+					return explainRollout(ctx, s, t, err)
 				}
 				return printPublished(&g.Console, "rolled back, now", t, r)
 			})
@@ -179,13 +178,10 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err = refuseOpenRollout(ctx, g, s, t, false); err != nil {
-					return err
-				}
 				cfg.Layout = config.LayoutAuto
-				r, err := config.Convert(ctx, s, cfg, keep)
+				r, err := fleet.Convert(ctx, s, cfg, keep)
 				if err != nil {
-					return err
+					return explainRollout(ctx, s, t, err)
 				}
 				return printPublished(&g.Console, "converted, now", t, r)
 			})

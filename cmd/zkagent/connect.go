@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -187,7 +188,10 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	case isSignal(context.Cause(ctx)):
 		return nil, nil, err
 	}
-	return nil, nil, fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), wait, err),
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // the cause without the address, which the message has
+	}
+	return nil, nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", strings.Join(c.Servers, ", "), err, wait),
 		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
 }
 

@@ -65,10 +65,10 @@ Without an argument a built-in example is run, and explained.`,
 	f.StringVar(&o.outage, "outage", "", "take the server down again and again, as in 30s/5m: for 30s every 5m")
 	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time (a story that runs is shown to its end)")
 	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default print; run for the built-in example)")
-	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "the ZooKeeper whose ways the server has, as in 3.9")
+	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "ZooKeeper version to emulate, as in 3.9")
 	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say")
 	f.BoolVar(&o.StandIn, "stand-in", true, "answer for the services of the settings that nothing answers for, on free ports")
-	f.IntVar(&o.Hosts, "hosts", 1, "run so many agents, each as a host of its own")
+	f.IntVar(&o.Hosts, "hosts", 1, "number of agents to run, each as a separate host")
 	f.BoolVar(&o.Story, "story", false, "show step by step what the agent does")
 	return c
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/doctor"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -19,7 +20,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 ensemble with its latency, permissions in ZooKeeper, the clock, the files to be
 written, the programs to be run, systemd and polkit. Run it as the user of the
 agent, for example: runuser -u zkagent -- zkagent doctor. To measure the clock
-and the right to write, one ephemeral znode is made below /zkagent and deleted;
+and the right to write, one ephemeral znode is created below /zkagent and deleted;
 --no-write leaves that out. The exit code is 1 when something fails.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -60,14 +61,14 @@ func printFindings(console *term.Console, list []doctor.Finding) error {
 	failed, warned := 0, 0
 	t := &term.Table{Header: []string{"", "CHECK", "ABOUT", "FINDING"}}
 	for _, f := range list {
-		color := "32"
+		severity := show.OK
 		switch f.Level {
 		case doctor.LevelFail:
-			failed, color = failed+1, "31"
+			failed, severity = failed+1, show.Critical
 		case doctor.LevelWarn:
-			warned, color = warned+1, "33"
+			warned, severity = warned+1, show.Warning
 		}
-		t.Add(console.Colored(console.Out, color, f.Level), f.Check, f.About, f.Text)
+		t.Add(colored(console, severity, f.Level), f.Check, f.About, f.Text)
 		if f.Hint != "" {
 			t.Add("", "", "", "hint: "+f.Hint)
 		}

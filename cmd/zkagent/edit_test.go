@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -63,7 +64,7 @@ func newDesk(t *testing.T, editor string) *desk {
 func (d *desk) publish(timeout string) {
 	d.t.Helper()
 	keys := map[string][]byte{"timeout": []byte(timeout), "color": []byte("blue")}
-	if _, err := config.Publish(context.WithoutCancel(d.t.Context()), d.s, config.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
+	if _, err := fleet.Publish(context.WithoutCancel(d.t.Context()), d.s, fleet.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -191,7 +192,7 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 func TestEmergency_Terminal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, to30s)
-	const prompt = `all hosts change at once. Type "/config/web" to go on: `
+	const prompt = `all hosts change at once. Type "/config/web" to continue: `
 	for _, c := range []struct {
 		keys    string
 		code    int

@@ -67,7 +67,7 @@ below ` + electionsRoot + `.`,
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.describe, "describe", "", "a text for --list behind host:pid, such as what the command does; excludes --id")
 	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
-	o.flags(f, "", "fail when not elected in this time")
+	o.flags(f, "fail at once when another leads", "fail when not elected in this time")
 	f.BoolVar(&o.list, "list", false, "show who leads and who stands in line, and end")
 	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
 	return c
@@ -82,9 +82,20 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 		if o.observe || o.once {
 			return observeElection(ctx, &g.Console, s, name, path, dialect, o.once)
 		}
+		if o.nonblock {
+			list, err := recipe.Contenders(wait, s, path)
+			if err != nil {
+				return err
+			}
+			if len(list) > 0 {
+				return fail(exitTemporary, fmt.Errorf("election %s: another candidate leads", path), "\"zkagent elect --once "+path+"\" shows who leads")
+			}
+		}
 		if o.id == "" {
 			o.id = string(contenderData(o.describe))
 		}
+		wait, cancel := o.attempt(wait)
+		defer cancel()
 		return leadElection(ctx, wait, g, s, path, dialect, command, o)
 	})
 }
@@ -192,7 +203,11 @@ func observeElection(ctx context.Context, console *term.Console, s *session.Sess
 			return
 		}
 		first, last = false, l
-		failed = printLeader(console, l)
+		if once && l.Term == 0 && !console.IsJSON() {
+			failed = fail(exitFailed, fmt.Errorf("election %s has no leader", path))
+		} else {
+			failed = printLeader(console, l)
+		}
 		if once || failed != nil {
 			cancel(errEnough)
 		}
@@ -201,7 +216,7 @@ func observeElection(ctx context.Context, console *term.Console, s *session.Sess
 	case failed != nil:
 		return failed
 	case errors.Is(context.Cause(ctx), errEnough):
-		if last.ID == "" && last.Term == 0 {
+		if last.Term == 0 {
 			return codeError(exitFailed)
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -24,8 +25,9 @@ func newEventsCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "events", Short: "Show what the agent did lately",
 		Long: `Show what the agent did lately: the last 500 events of the running process, and
-the last 200 orders, those to former processes included. With --follow new ones
-are shown as they come, also after a restart of the agent.`,
+the last 200 orders, those to previous processes included. With --follow new ones
+are shown as they come, also after a restart of the agent. With --json each event is
+a line of its own: a stream, also without --follow.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			from, err := moment(since, time.Now())
@@ -39,7 +41,7 @@ are shown as they come, also after a restart of the agent.`,
 			})
 		},
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events")
 	c.Flags().StringVar(&since, "since", "", "only events since then: a duration such as 1h, or a time such as 2026-01-02T15:04:05Z")
 	c.Flags().StringVar(&subject, "template", "", "only events about this template, service, hook ...")
 	return c
@@ -104,9 +106,9 @@ func printEvent(console *term.Console, e event.Event) error {
 	}
 	kind := fmt.Sprintf("%-17s", e.Kind)
 	if e.Warn {
-		kind = console.Colored(console.Out, "33", kind)
+		kind = colored(console, show.Warning, kind)
 	}
-	text := term.Printable(joined([]string{e.Subject, e.Text}, ": "))
+	text := term.Printable(show.Joined(": ", e.Subject, e.Text))
 	line := strings.TrimRight(e.Time.UTC().Format(time.RFC3339)+"  "+kind+"  "+text, " ")
 	_, err := fmt.Fprintln(console.Out, line)
 	return err

@@ -13,14 +13,14 @@ var examples = map[string]string{
 	"barrier enter": `
 zkagent barrier enter migrate --count 3
 zkagent barrier enter migrate --count 3 -- /usr/lib/app/migrate`,
-	"barrier leave": `zkagent barrier leave migrate --count 3`,
-	"barrier open":  `zkagent barrier open maintenance`,
-	"barrier wait":  `zkagent barrier wait maintenance --wait 5m`,
-	"completion": `
-zkagent completion bash > /etc/bash_completion.d/zkagent
-zkagent completion zsh > "${fpath[1]}/_zkagent"
-zkagent completion fish > ~/.config/fish/completions/zkagent.fish`,
-	"config convert": `zkagent config convert site -m "give it versions"`,
+	"barrier leave":         `zkagent barrier leave migrate --count 3`,
+	"barrier open":          `zkagent barrier open maintenance`,
+	"barrier wait":          `zkagent barrier wait maintenance --wait 5m`,
+	"completion bash":       `zkagent completion bash > /etc/bash_completion.d/zkagent`,
+	"completion fish":       `zkagent completion fish > ~/.config/fish/completions/zkagent.fish`,
+	"completion powershell": `zkagent completion powershell`,
+	"completion zsh":        `zkagent completion zsh > "${fpath[1]}/_zkagent"`,
+	"config convert":        `zkagent config convert site -m "give it versions"`,
 	"config diff": `
 zkagent config diff site
 zkagent config diff site 117 118`,
@@ -49,7 +49,7 @@ zkagent config plan ./site.d site --exit-code`,
 zkagent config publish ./site.d site -m "longer timeout"
 zkagent config publish ./site.d site --check-version 118
 zkagent config publish ./site.d site --rollout --canary 2 --bake 5m
-echo 30s | zkagent config publish - site --key timeouts/read`,
+printf 30s | zkagent config publish - site --key timeouts/read`,
 	"config rollback": `
 zkagent config rollback site
 zkagent config rollback site --to 117`,

@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -105,7 +106,7 @@ func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Conf
 		cfg = c.Configs[i]
 	}
 	src := view.Source{Kind: view.KindConfig, Name: cfg.Name}
-	v, err := gatherSources(ctx, g, s, view.View{}, []follower{{src, config.NewWatcher(cfg).Run}})
+	v, err := gatherSources(ctx, g, s, view.View{}, []follower{{src, trees.ReadyPath(cfg.Path), config.NewWatcher(cfg).Run}})
 	if err != nil {
 		return nil, "", fmt.Errorf("--prefix %s: %w", prefix, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/dev"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
@@ -160,9 +161,9 @@ var classes = []class{
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
 	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
-	{config.ErrConflict, exitTemporary, "somebody else has published; plan again"},
-	{config.ErrFrozen, exitFailed, ""},
-	{config.ErrBounds, exitFailed, "--force publishes it nevertheless"},
+	{fleet.ErrConflict, exitTemporary, "somebody else has published; plan again"},
+	{fleet.ErrFrozen, exitFailed, ""},
+	{config.ErrBounds, exitFailed, "check the source directory; --force publishes it anyway"},
 	{dev.ErrSettings, exitConfig, ""},
 	{fs.ErrPermission, exitPermission, ""},
 }

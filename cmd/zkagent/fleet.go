@@ -7,18 +7,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -119,16 +118,13 @@ func listHosts(ctx context.Context, console *term.Console, s *session.Session) e
 	}
 	tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
 	for _, h := range hosts {
-		since := h.Since
-		if h.Since.IsZero() {
-			since = h.At
-		}
-		tab.Add(h.ID, healthWord(console, h.Health), orWord(h.Version, "-"), term.Age(since), filesWord(&h.Record), orWord(strings.Join(h.Leads, ","), "-"), h.Detail)
+		row := show.HostOf(&h)
+		tab.Add(h.ID, stateWord(console, h.Health), orWord(h.Version, "-"), term.Age(row.From), row.Files, orWord(row.Leads, "-"), h.Detail)
 	}
 	if err := console.PrintTable(tab); err != nil {
 		return err
 	}
-	console.Printf("%s\n", fleetSummary(hosts))
+	console.Printf("%s\n", show.FleetSummary(hosts))
 	halts, err := rolling.Halts(ctx, s)
 	if err != nil {
 		return err
@@ -140,42 +136,16 @@ func listHosts(ctx context.Context, console *term.Console, s *session.Session) e
 	return nil
 }
 
-// serviceOf is one service of one host.
-type serviceOf struct {
-	Service string       `json:"service"`
-	Host    string       `json:"host"`
-	Health  fleet.Health `json:"health"` // of the host
-	fleet.ServiceUse
-
-	Faults []string `json:"faults,omitempty"` // of the service, without their texts
-}
-
-// listServices shows the services of every host, those that are not registered
-// first.
+// listServices shows the services of every host, those that need a look first.
 func listServices(ctx context.Context, console *term.Console, s *session.Session, names []string) error {
 	hosts, err := fleet.Agents(ctx, s)
 	if err != nil {
 		return err
 	}
-	var rows []serviceOf
-	left := 0
+	rows, left := show.Services(hosts, names...), 0
 	for _, h := range hosts {
 		left += h.More["services"]
-		for name, use := range h.Services {
-			if len(names) == 0 || slices.Contains(names, name) {
-				rows = append(rows, serviceOf{name, h.ID, h.Health, use, serviceFaults(&h.Record, name)})
-			}
-		}
 	}
-	slices.SortFunc(rows, func(a, b serviceOf) int {
-		rank := func(r serviceOf) int {
-			if r.State == registry.StateRegistered {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Host, b.Host))
-	})
 	if len(rows) == 0 && len(names) > 0 {
 		return fail(exitFailed, fmt.Errorf("no host reports a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
 	}
@@ -184,14 +154,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 	}
 	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
 	for _, r := range rows {
-		detail := orWord(strings.Join(r.Faults, ", "), "-")
-		if r.Check != "" {
-			detail = "check " + r.Check + " has failed"
-			if r.Exit != 0 {
-				detail += fmt.Sprintf(" with exit status %d", r.Exit)
-			}
-		}
-		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), detail)
+		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), orWord(r.Detail(), "-"))
 	}
 	if err := console.PrintTable(tab); err != nil {
 		return err
@@ -200,55 +163,6 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 		console.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
 	}
 	return nil
-}
-
-// serviceFaults are the open faults of a service.
-func serviceFaults(r *fleet.Record, service string) []string {
-	var codes []string
-	for _, f := range r.Faults {
-		if f.Subject == service && strings.HasPrefix(f.Code, "service-") {
-			codes = append(codes, f.Code)
-		}
-	}
-	return codes
-}
-
-// fleetSummary counts the hosts by health.
-func fleetSummary(hosts []fleet.HostStatus) string {
-	counts := map[fleet.Health]int{}
-	for _, h := range hosts {
-		counts[h.Health]++
-	}
-	total := term.Count(len(hosts), "host")
-	if counts[fleet.OK] == len(hosts) {
-		return total + ", all healthy"
-	}
-	var parts []string
-	for _, word := range fleet.Healths {
-		if n := counts[word]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, word))
-		}
-	}
-	return total + ": " + strings.Join(parts, ", ")
-}
-
-// filesWord summarizes the files of a host: how many, and which have problems.
-func filesWord(r *fleet.Record) string {
-	var bad []string
-	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-		if state, version := r.File(name); state != "ok" {
-			text := name + " " + state
-			if version != 0 {
-				text += fmt.Sprintf(", v%d in use", version)
-			}
-			bad = append(bad, text)
-		}
-	}
-	total := strconv.Itoa(len(r.Files) + r.More["files"])
-	if len(bad) == 0 {
-		return total
-	}
-	return total + ": " + strings.Join(bad, "; ")
 }
 
 // usesWord lists the files of a host by the version in use, the newest first.
@@ -280,17 +194,11 @@ func usesWord(r *fleet.Record) string {
 	return orWord(strings.Join(parts, "; "), "-")
 }
 
-// healthWord colours a word of health.
-func healthWord(console *term.Console, h fleet.Health) string {
-	code := map[fleet.Health]string{fleet.OK: "32", fleet.Lost: "31", fleet.Failing: "31", fleet.Degraded: "33", fleet.Maintenance: "33", fleet.Stopped: "33"}[h]
-	return console.Colored(console.Out, code, string(h))
-}
-
 // subscriberRow is one agent's use of one config.
 type subscriberRow struct {
 	Config string `json:"config"`
 	Agent  string `json:"agent"`
-	config.Subscription
+	fleet.Subscription
 	Behind bool              `json:"behind"`          // another version than the one that ready names
 	Known  int64             `json:"known,omitempty"` // the newest version that the host has read
 	Files  map[string]string `json:"files,omitempty"` // of the host: state@version in use
@@ -315,15 +223,15 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		if err != nil {
 			return err
 		}
-		ready, _, err := config.ReadReady(ctx, s, t.path)
+		ready, _, err := trees.ReadReady(ctx, s, t.path)
 		if err != nil {
 			return explain(err, t)
 		}
-		subscribers, err := config.Subscribers(ctx, s, t.path)
+		subscribers, err := fleet.Subscribers(ctx, s, t.path)
 		if err != nil {
 			return explain(err, t)
 		}
-		slices.SortStableFunc(subscribers, func(a, b config.Subscription) int {
+		slices.SortStableFunc(subscribers, func(a, b fleet.Subscription) int {
 			return cmp.Compare(records[a.ID].Health.Rank(), records[b.ID].Health.Rank())
 		})
 		for _, sub := range subscribers {
@@ -345,18 +253,9 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		}
 		detail := r.Error
 		if r.Known > r.Version {
-			detail = joined([]string{fmt.Sprintf("knows v%d", r.Known), detail}, "; ")
+			detail = show.Joined("; ", fmt.Sprintf("knows v%d", r.Known), detail)
 		}
-		health := "-"
-		if r.Health != "" {
-			health = healthWord(console, r.Health)
-		}
-		tab.Add(r.Config, r.Agent, version, agentState(console, r.State), health, orWord(detail, "-"), usesWord(&r.record))
+		tab.Add(r.Config, r.Agent, version, stateWord(console, r.State), stateWord(console, cmp.Or(r.Health, "-")), orWord(detail, "-"), usesWord(&r.record))
 	}
 	return console.PrintTable(tab)
-}
-
-func agentState(console *term.Console, state string) string {
-	code := map[string]string{config.StateOK: "32", config.StateFailed: "31", config.StateHeld: "33", config.StateMaintenance: "33"}[state]
-	return console.Colored(console.Out, code, state)
 }

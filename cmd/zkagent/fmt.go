@@ -20,7 +20,7 @@ func newFmtCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "fmt [FILE|DIR|-...]", Short: "Print settings in their canonical form",
 		Long: `Print settings files in their canonical form, or with -w write them. --check
-names the files that differ and ends with 1 when there is one; --diff shows the
+names the files that differ and exits with 1 when there is one; --diff shows the
 differences. "-" is standard input.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,8 +16,10 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/renderlog"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -43,13 +44,12 @@ func keptOf(g *globals, name string) (*past, error) {
 	path := absolute(name)
 	engine := apply.New(apply.Options{StateDir: s.Config.StateDir})
 	store := renderlog.New(s.Config.StateDir)
-	for _, c := range s.Config.Bundles {
-		b := apply.Parse(c, s.Config.Sources())
+	for _, b := range s.Config.Parse() {
 		made := b.Err == nil && b.Makes(name, path)
-		if !made && c.ForEach == nil {
+		if !made && b.Config.ForEach == nil {
 			continue
 		}
-		records, err := store.List(c.Name)
+		records, err := store.List(b.Config.Name)
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, fail(exitPermission, err, "only the agent's user can read the history")
 		}
@@ -151,7 +151,7 @@ func newHistoryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and what changed them",
 		Long: `List the last contents of a file: when each was written, what had changed in
-ZooKeeper, and how the apply ended. FILE@1 is the newest content that is kept,
+ZooKeeper, and how the apply ended. FILE@1 is the latest content that is kept,
 FILE@2 the one before: see "zkagent diff". The agent keeps them in its state
 directory, up to history_size for each template.`,
 		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
@@ -196,7 +196,7 @@ func printPast(console *term.Console, rows []historyRow) error {
 func newDiffCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with one of its last contents",
-		Long: `Compare what the agent wrote to a file at different times. FILE@1 is the newest
+		Long: `Compare what the agent wrote to a file at different times. FILE@1 is the latest
 content that is kept, FILE@2 the one before. FILE alone, or no second argument,
 is the file in place.`,
 		Example: "  zkagent diff /etc/nginx/conf.d/upstreams.conf@2 /etc/nginx/conf.d/upstreams.conf",
@@ -214,7 +214,11 @@ is the file in place.`,
 			if err != nil {
 				return err
 			}
-			return g.PrintDiff(term.Diff(path, a, existed, b))
+			text := term.Diff(path, a, existed, b)
+			if g.IsJSON() {
+				return g.PrintJSON("diff", map[string]any{"path": path, "changed": text != "", "unified": text})
+			}
+			return g.PrintDiff(text)
 		},
 	}
 }
@@ -229,7 +233,7 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 		if err != nil {
 			return "", nil, false, err
 		}
-		data, err := os.ReadFile(path)
+		data, err := files.ReadNamed(path, files.MaxSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			return path, nil, false, nil
 		}
@@ -268,23 +272,30 @@ func cutLast(s, sep string) (string, string, bool) {
 type story struct {
 	Path       string                `json:"path,omitempty"`
 	Bundle     string                `json:"bundle"`
-	Status     *web.TemplateStatus   `json:"status,omitempty"` // nil: no agent runs
+	Status     *show.TemplateStatus  `json:"status,omitempty"` // nil: no agent runs
 	Conditions []condition.Condition `json:"conditions,omitempty"`
-	Sources    []web.SourceStatus    `json:"sources,omitempty"`
+	Sources    []show.SourceStatus   `json:"sources,omitempty"`
 	Renders    []historyRow          `json:"renders"`
 }
 
 func newExplainCommand(g *globals) *cobra.Command {
 	var diffs int
 	c := &cobra.Command{
-		Use: "explain FILE|TEMPLATE", Short: "Explain a file: its state, what it waits for, its last renders",
+		Use: "explain FILE|TEMPLATE [TEXT]", Short: "Explain a file: its state, what it waits for, its last renders",
 		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and what
 it waits for. Then come the last ten times that it was written or refused: what
 had changed, and how the check and the reload ended. --diff N adds the last N
-differences. "zkagent blame" says where each line comes from.`,
-		Example: "  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2",
-		Args:    cobra.ExactArgs(1),
+differences. "zkagent blame" says where each line comes from.
+
+With TEXT, say why that text is not in the file: for the name or the address of a
+host, whether it is registered, flapping, held or down, since when and until when.`,
+		Example: `  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2
+  zkagent explain /etc/nginx/conf.d/upstreams.conf web-07`,
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return runBlame(c.Context(), g, args[0], blameOptions{missing: args[1]})
+			}
 			k, err := keptOf(g, args[0])
 			if err != nil {
 				return err
@@ -319,7 +330,7 @@ differences. "zkagent blame" says where each line comes from.`,
 }
 
 // take copies the agent's status of the bundle and its sources.
-func (s *story) take(status *web.Status) {
+func (s *story) take(status *show.Status) {
 	for i := range status.Templates {
 		if status.Templates[i].Name == s.Bundle {
 			s.Status = &status.Templates[i]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -58,20 +59,20 @@ func newHooksCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func hooksOf(ctx context.Context, client *web.Client) ([]web.HookStatus, error) {
-	var list []web.HookStatus
+func hooksOf(ctx context.Context, client *web.Client) ([]show.HookStatus, error) {
+	var list []show.HookStatus
 	err := client.Get(ctx, "/hooks", &list)
 	return list, err
 }
 
-func hookOf(ctx context.Context, client *web.Client, name string) (web.HookStatus, error) {
+func hookOf(ctx context.Context, client *web.Client, name string) (show.HookStatus, error) {
 	list, err := hooksOf(ctx, client)
 	if err != nil {
-		return web.HookStatus{}, err
+		return show.HookStatus{}, err
 	}
-	i := slices.IndexFunc(list, func(h web.HookStatus) bool { return h.Name == name })
+	i := slices.IndexFunc(list, func(h show.HookStatus) bool { return h.Name == name })
 	if i < 0 {
-		return web.HookStatus{}, fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
+		return show.HookStatus{}, fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
 	}
 	return list[i], nil
 }
@@ -117,7 +118,7 @@ func dryHook(ctx context.Context, console *term.Console, client *web.Client, nam
 }
 
 // printRuns shows the last runs of a hook, the newest first.
-func printRuns(console *term.Console, h web.HookStatus) error {
+func printRuns(console *term.Console, h show.HookStatus) error {
 	runs := slices.Clone(h.Runs)
 	slices.Reverse(runs)
 	if console.IsJSON() {

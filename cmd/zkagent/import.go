@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/translate"
@@ -68,9 +69,15 @@ func importFrom(console *term.Console, kind string, paths, templates []string, d
 	if err != nil {
 		return fmt.Errorf("translate: %w", err)
 	}
-	for _, n := range r.Notes() {
-		console.Warnf("%s", n)
-	}
+	r.EachNote(func(text string, lost bool) {
+		if lost {
+			console.Warnf("%s", text)
+		} else {
+			console.Say("note: %s", text)
+		}
+	})
+	console.Say("%s: %d translated, %d flagged; compare each with a file of the other program before you switch",
+		term.Count(len(r.Templates()), "template"), len(r.Templates())-r.Flagged(), r.Flagged())
 	if dir == "" {
 		_, err = console.Out.Write(text)
 	} else {
@@ -94,7 +101,7 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 			return nil, fail(exitUsage, err)
 		}
 		for _, name := range files {
-			data, err := os.ReadFile(name)
+			data, err := readImport(name)
 			if err != nil {
 				return nil, err
 			}
@@ -118,7 +125,7 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 	}
 	for _, t := range templates {
 		var err error
-		if r, err = translate.ConsulTemplateFlag(r, t, os.ReadFile); err != nil {
+		if r, err = translate.ConsulTemplateFlag(r, t, readImport); err != nil {
 			return nil, fail(exitUsage, err)
 		}
 	}
@@ -155,8 +162,11 @@ func readBeside(name, src string) ([]byte, error) {
 	if !filepath.IsAbs(src) {
 		src = filepath.Join(filepath.Dir(name), src)
 	}
-	return os.ReadFile(src)
+	return readImport(src)
 }
+
+// readImport reads one file of another program.
+func readImport(name string) ([]byte, error) { return files.ReadNamed(name, files.MaxSize) }
 
 // importFiles returns the files to read. Of a directory it returns the files of the
 // program.

@@ -85,7 +85,7 @@ func nothing([]string) url.Values { return nil }
 
 func newReloadCommand(g *globals) *cobra.Command {
 	c := orderCommand(g, "reload", "Make the agent load its settings again",
-		"Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and ends with 78, and the old settings stay in use.",
+		"Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and exits with 78, and the old settings stay in use.",
 		"/reload", "settings are loaded", cobra.NoArgs, nothing)
 	run := c.RunE
 	var halted string

@@ -64,12 +64,12 @@ holds and who waits.`,
 		},
 	}
 	f := c.Flags()
-	o.flags(f, "fail at once when it is held by another", "fail when it is not obtained in this time")
+	o.flags(f, "fail at once when another client holds it", "fail when the lock is not acquired in this time")
 	f.BoolVarP(&o.shared, "shared", "s", false, "a read lock: held by many at once, and not together with a write lock")
 	f.BoolVar(&o.write, "write", false, "a write lock, for paths that are read-write locks")
 	f.BoolVar(&o.list, "list", false, "show who holds and who waits, and end")
-	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitTemporary, "exit code when it is not obtained")
-	f.IntVar(&o.permits, "permits", 0, "a semaphore with so many permits instead of a lock")
+	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitTemporary, "exit code when the lock is not acquired")
+	f.IntVar(&o.permits, "permits", 0, "use a semaphore with this number of permits instead of a lock")
 	f.StringVar(&o.fence, "fence", "", "write the fencing token to this file, too")
 	f.StringVar(&o.dialect, "dialect", recipe.Curator, "layout of the znodes: curator or kazoo")
 	f.StringVar(&o.describe, "describe", "", "a text for --list, such as what the command does")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // lockServer is a ZooKeeper for a test of commands.
@@ -95,9 +96,10 @@ func TestLock_SignalsArePassedOn(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for _, err := os.Stat(ready); err != nil; _, err = os.Stat(ready) {
-				time.Sleep(5 * time.Millisecond)
-			}
+			testhelp.Eventually(t, "the command to run", func() bool {
+				_, err := os.Stat(ready)
+				return err == nil
+			})
 			_ = cmd.Process.Signal(sig)
 			_ = cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != 42 {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,7 @@ import (
 const limit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // The tests wait more than they compute. A flag of go test goes first.
 	testscript.Main(m, map[string]func(){"zkagent": main})
 }
 
@@ -32,6 +34,10 @@ func TestScripts(t *testing.T) {
 	server := memzk.New(memzk.Options{})
 	t.Cleanup(server.Close)
 	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish, err := filepath.Abs("../../examples/git/publish")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +59,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)
 			env.Setenv("SOCK", filepath.Join(dir, "sock"))
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("PUBLISH", publish)
 			env.Setenv("WHO", userName())
 			// A program with the race detector sleeps a second at its end,
 			// which the commands of a script do some 200 times.
@@ -73,7 +80,7 @@ func TestScripts(t *testing.T) {
 				await(ts, func() bool {
 					_, err := os.Stat(ts.MkAbs(args[0]))
 					return os.IsNotExist(err)
-				}, func() string { return args[0] + " to be removed" })
+				}, 20*time.Millisecond, func() string { return args[0] + " to be removed" })
 			},
 			"zkcreate": func(ts *testscript.TestScript, _ bool, args []string) {
 				data := []byte(strings.Join(args[1:], " "))
@@ -111,7 +118,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 		cmd.Env = environment(ts)
 		_ = cmd.Run()
 		return want.Match(out.Bytes())
-	}, func() string { return "output that matches " + args[0] + ", last:\n" + out.String() })
+	}, 100*time.Millisecond, func() string { return "output that matches " + args[0] + ", last:\n" + out.String() })
 }
 
 // environment is what commands of the script get.
@@ -132,13 +139,14 @@ func waitFile(ts *testscript.TestScript, _ bool, args []string) {
 	await(ts, func() bool {
 		data, err := os.ReadFile(ts.MkAbs(args[0]))
 		return err == nil && want.Match(data)
-	}, func() string { return "file " + args[0] })
+	}, 20*time.Millisecond, func() string { return "file " + args[0] })
 }
 
-// await polls until ok returns true.
-func await(ts *testscript.TestScript, ok func() bool, what func() string) {
+// await polls until ok returns true, with pauses: an ok that starts a process wants long
+// ones.
+func await(ts *testscript.TestScript, ok func() bool, pause time.Duration, what func() string) {
 	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {

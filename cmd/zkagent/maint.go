@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -36,7 +38,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	}
 	on.Flags().StringVar(&o.reason, "reason", "", "why; it is shown wherever the service is")
 	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h")
-	on.Flags().StringVar(&o.drain, "drain", "", "show it as draining first: for this time, or alone as long as the service drains when it leaves")
+	on.Flags().StringVar(&o.drain, "drain", drainAsSet, "show it as draining first: for this time, as long as the service drains when it leaves, or 0 for not at all")
 	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
 		Use: "off", Short: "End maintenance: the checks decide again", Args: cobra.NoArgs,
@@ -57,16 +59,24 @@ func newMaintCommand(g *globals) *cobra.Command {
 
 // setMaint switches one service or all of them.
 func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
+	if d, err := time.ParseDuration(o.drain); !on || err == nil && d == 0 {
+		o.drain = ""
+	}
 	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+		s, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
 		names := []string{o.service}
 		if o.service == "" {
-			s, err := client.Status(ctx)
-			if err != nil {
-				return err
-			}
 			names = []string{""} // the host itself
 			for _, v := range s.Services {
 				names = append(names, v.Name)
+			}
+		}
+		if !on {
+			if names = slices.DeleteFunc(names, func(name string) bool { return !inMaintenance(s, name) }); len(names) == 0 {
+				g.Say("nothing was in maintenance")
 			}
 		}
 		for _, name := range names {
@@ -81,6 +91,17 @@ func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
 		}
 		return nil
 	})
+}
+
+// inMaintenance reports whether a service, or for "" the host itself, is in maintenance.
+func inMaintenance(s *show.Status, name string) bool {
+	m := s.Agent.Maintenance
+	for _, v := range s.Services {
+		if v.Name == name {
+			m = v.Maintenance
+		}
+	}
+	return m != nil && m.On
 }
 
 // maintSubject names what is in maintenance: a service, or for "" the host's

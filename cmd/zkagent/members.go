@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
@@ -47,7 +48,7 @@ Children that are not members are listed with the reason.`,
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
 	c.Flags().BoolVar(&o.here, "here", false, "as the agent on this host uses them, held ones too")
-	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: end with 69 when the session expires, instead of going on in the next one")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: end with 69 when the session expires, instead of continuing in the next one")
 	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held")
 	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")
 	c.AddCommand(newAcceptCommand(g))
@@ -168,7 +169,10 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 func warnLabels(console *term.Console, rows []memberRow) {
 	for _, m := range rows {
 		if len(m.Raw) > 0 {
-			console.Warnf("%s: %s", term.Printable(m.Group), term.Printable(rawLabels(m.ID, m.Raw)))
+			console.Warnf("%s: %s", term.Printable(m.Group), term.Printable(show.RawLabels(m.ID, m.Raw)))
+		}
+		if m.LeftOut != "" {
+			console.Warnf("%s: left out of %s: %s", term.Printable(m.Group), m.ID, m.LeftOut)
 		}
 	}
 }

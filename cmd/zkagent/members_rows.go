@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
@@ -27,6 +27,7 @@ type memberRow struct {
 	Status  string            `json:"status"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Raw     map[string]string `json:"raw_labels,omitempty"` // no tokens
+	LeftOut string            `json:"labels_left_out,omitempty"`
 	Node    string            `json:"node"`
 	Znode   string            `json:"znode"`
 	Czxid   int64             `json:"czxid"`
@@ -40,12 +41,6 @@ func (m memberRow) labels() string {
 		list = append(list, k+"="+m.Labels[k])
 	}
 	return strings.Join(list, ",")
-}
-
-// rawLabels says which labels of a member are no tokens, and what that means.
-func rawLabels(id string, labels map[string]string) string {
-	return fmt.Sprintf("%s: %s %s not made of letters, digits and ._:/@+-: a template that names it leaves the member out, and rawLabel gives it",
-		id, strings.Join(sortedNames(labels), ", "), map[bool]string{true: "is", false: "are"}[len(labels) == 1])
 }
 
 // rejectedRow is a child that is not a member.
@@ -68,7 +63,7 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 			if len(states) > 0 && !slices.Contains(states, status) {
 				continue
 			}
-			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.RawLabels, m.Node, m.Znode, m.Czxid, m.Created.UTC(), m.Address()})
+			rows = append(rows, memberRow{name, m.ID, m.Host, m.Port, m.Ports, m.Weight, status, m.Labels, m.RawLabels, string(m.LabelsLeftOut), m.Node, m.Znode, m.Czxid, m.Created.UTC(), m.Address()})
 		}
 		for _, r := range g.Rejected {
 			rejected = append(rejected, rejectedRow{name, r.Znode, r.Reason})
@@ -102,7 +97,7 @@ func notNil[T any](list []T) []T {
 
 // usedMembers returns the members that the agent uses, of all its groups or of the
 // named one.
-func usedMembers(s *web.Status, args []string) (view.View, error) {
+func usedMembers(s *show.Status, args []string) (view.View, error) {
 	named := func(name, path string) bool { return len(args) == 0 || args[0] == name || args[0] == path }
 	used := func(st registry.GroupStatus) *view.Group {
 		return &view.Group{Name: st.Name, Path: st.Path, Members: st.Members, Rejected: st.Rejected, Holding: st.Holding, Missing: st.Missing}

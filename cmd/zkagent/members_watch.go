@@ -18,6 +18,9 @@ func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Key
 // watchMembers prints the members now and at each change, until the session or
 // the context ends.
 func watchMembers(ctx context.Context, console *term.Console, s *session.Session, list []follower, o membersOptions) error {
+	if err := readable(ctx, s, list); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	updates := make(chan view.Update)
 	var wg sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 )
 
@@ -148,6 +149,7 @@ func TestElect_ListSaysWhatIsRun(t *testing.T) {
 
 // What commands do on a terminal, with a real ZooKeeper.
 func TestTerminal_RealServer(t *testing.T) {
+	testhelp.OnlyAll(t, "a server and a terminal of its own")
 	t.Parallel()
 	zk := "ZKAGENT_ZK=" + zktest.Start(t).Addr()
 	t.Run("lock reads the terminal", func(t *testing.T) {

@@ -19,8 +19,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // brokenScript waits like waitScript. It refuses contents that begin with "refused",
@@ -132,13 +133,13 @@ func (p *phases) reset() {
 	p.content("good")
 	p.ok("config", "publish", "DIR", "/config/web", "--emergency", "--yes")
 	p.hosts[0].await("one version on every host", func() bool {
-		ready, _, err := config.ReadReady(p.Context(), p.hosts[0].s, "/config/web")
+		ready, _, err := trees.ReadReady(p.Context(), p.hosts[0].s, "/config/web")
 		if err != nil {
 			return false
 		}
-		subs, err := config.Subscribers(p.Context(), p.hosts[0].s, "/config/web")
+		subs, err := fleet.Subscribers(p.Context(), p.hosts[0].s, "/config/web")
 		return err == nil && len(subs) == len(p.hosts) &&
-			!slices.ContainsFunc(subs, func(u config.Subscription) bool { return u.Version != ready.Version || u.State != config.StateOK })
+			!slices.ContainsFunc(subs, func(u fleet.Subscription) bool { return u.Version != ready.Version || u.State != fleet.StateOK })
 	})
 }
 
@@ -249,7 +250,7 @@ func (p *phases) views() map[string]string {
 		for _, order := range []string{"pause", "resume", "retry", "abort"} {
 			views = append(views, []string{"rollout", order, "/config/web"})
 		}
-		if frozen, err := config.Frozen(p.Context(), p.hosts[0].s, "/config/web"); err == nil && frozen != nil {
+		if frozen, err := fleet.Frozen(p.Context(), p.hosts[0].s, "/config/web"); err == nil && frozen != nil {
 			views = append(views, []string{"config", "publish", "DIR", "/config/web"}, []string{"rollout", "rollback", "/config/web"})
 		}
 	}
@@ -344,6 +345,7 @@ func changes(command string) bool {
 // TestPrintedCommands_Phases brings a rollout into each phase and runs every command
 // that any view prints there: it does what it says.
 func TestPrintedCommands_Phases(t *testing.T) {
+	testhelp.OnlyAll(t, "a rollout for each command that a view prints")
 	t.Parallel()
 	p := &phases{T: t, hosts: newHosts(t, "web-1", "web-2")}
 	for _, h := range p.hosts {

@@ -54,7 +54,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		return queuePut(c.Context(), g, args, o, c.Flags().Changed("priority"))
 	})
 	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
-	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when about so many items are there (0: no bound)")
+	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when the queue has about this number of items (0: no bound)")
 	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return queueTake(c.Context(), g, args[0], o)
@@ -70,7 +70,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		return queueReserve(c.Context(), g, names[0], command, o)
 	})
 	reserve.Long = `With a command: give it the first item on its standard input, remove the item
-when it ends with 0, and give it back otherwise. The command is ended when the
+when it exits with 0, and give it back otherwise. The command is ended when the
 reservation is lost, before another can have the item; the exit code then is 76.
 
 Without a command: print the id of the reservation, and behind it the item, or

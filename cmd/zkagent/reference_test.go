@@ -66,9 +66,9 @@ func exitPage() string {
 func conditionsPage() string {
 	var b strings.Builder
 	b.WriteString("# Conditions\n\n" + generated +
-		"An open condition is a named fact about something that is not as it should be, with the time it began. It is shown by\n" +
+		"An open condition is a problem with a name and the time at which it began. It is shown by\n" +
 		"`zkagent status`, by `zkagent events`, on the page, and as the metric `zkagent_condition`. Codes do not change.\n\n")
-	for _, e := range condition.Catalog() {
+	for _, e := range condition.Kinds() {
 		_, _ = fmt.Fprintf(&b, "## %s\n\n%s\n\n", e.Code, e.Meaning)
 		if e.Subject != "" {
 			_, _ = fmt.Fprintf(&b, "- **About:** the %s.\n", e.Subject)
@@ -93,7 +93,7 @@ func functionsPage() string {
 		if f.Signature != "" {
 			_, _ = fmt.Fprintf(&b, "`%s`\n\n", f.Signature)
 		}
-		b.WriteString(f.Summary)
+		b.WriteString(f.Summary + ".")
 		if f.Alias != "" {
 			_, _ = fmt.Fprintf(&b, " Also `%s`.", f.Alias)
 		}

@@ -24,6 +24,7 @@ import (
 
 type renderOptions struct {
 	dryRun   bool
+	check    bool
 	diff     bool
 	exitCode bool
 	stdout   bool
@@ -60,6 +61,7 @@ when rendering failed.`,
 	}
 	f := c.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "render and compare, and write nothing")
+	f.BoolVar(&o.check, "check", false, "run the checks as for a vote, in a preview, and write nothing")
 	f.BoolVar(&o.diff, "diff", false, "show the differences, and write nothing")
 	f.BoolVar(&o.exitCode, "exit-code", false, "end with 1 when there is a difference, and with 70 for a failure")
 	f.BoolVar(&o.stdout, "stdout", false, "print what was rendered, and write nothing")
@@ -113,10 +115,10 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 func parseBundles(e *apply.Engine, c *agent.Config, args []string) ([]*apply.Bundle, error) {
 	var list []*apply.Bundle
 	found := map[string]bool{}
-	for _, cfg := range c.Bundles {
-		b, wanted := apply.Parse(cfg, c.Sources()), len(args) == 0
+	for _, b := range c.Parse() {
+		wanted := len(args) == 0
 		for _, name := range args {
-			if name == cfg.Name || b.Err == nil && (b.Makes(name, absolute(name)) || e.Writes(b, absolute(name))) {
+			if name == b.Config.Name || b.Err == nil && (b.Makes(name, absolute(name)) || e.Writes(b, absolute(name))) {
 				wanted, found[name] = true, true
 			}
 		}
@@ -139,7 +141,12 @@ func parseBundles(e *apply.Engine, c *agent.Config, args []string) ([]*apply.Bun
 // renderBundle renders one bundle and, unless the options forbid it, writes it. It
 // reports whether a file differs from the rendered text.
 func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
-	if !o.diff && !o.stdout && !o.dryRun {
+	if o.check {
+		if err := checkBundle(ctx, console, e, b, v); err != nil {
+			return false, err
+		}
+	}
+	if !o.diff && !o.stdout && !o.dryRun && !o.check {
 		written, err := e.Once(ctx, b, v)
 		for _, path := range written {
 			console.Say("%s: written", path)
@@ -155,7 +162,7 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 	}
 	differs := false
 	for _, f := range list {
-		before, err := os.ReadFile(f.Destination)
+		before, _, err := f.Config.Present(f.Destination)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return differs, err
 		}
@@ -163,6 +170,12 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 		changed := !existed || !bytes.Equal(before, f.Data)
 		differs = differs || changed
 		switch {
+		case console.IsJSON() && !o.stdout:
+			text := ""
+			if o.diff {
+				text = term.Diff(f.Destination, before, existed, f.Data)
+			}
+			err = console.Line(renderedFile{b.Config.Name, f.Destination, changed, existed, text})
 		case o.stdout && !o.diff:
 			if len(list) > 1 {
 				console.Say("> %s", f.Destination)
@@ -180,7 +193,27 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 	return differs, nil
 }
 
-// renderView is the data to render with.
+// renderedFile is a file that would be written, as data.
+type renderedFile struct {
+	Template string `json:"template"`
+	Path     string `json:"path"`
+	Changed  bool   `json:"changed"`
+	Exists   bool   `json:"exists"`
+	Unified  string `json:"unified,omitempty"` // the difference, with --diff
+}
+
+// checkBundle runs the check of a bundle as for a vote.
+func checkBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View) error {
+	err := e.Try(ctx, b, v)
+	switch {
+	case errors.Is(err, apply.ErrCheckNotRun):
+		return fail(exitFailed, err, "the check runs "+apply.CheckStatus(b.Config.Check))
+	case err == nil && b.Config.Check != nil:
+		console.Say("%s: the check passes", b.Config.Name)
+	}
+	return err
+}
+
 func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*apply.Bundle, o renderOptions) (view.View, error) {
 	v := view.View{Agent: view.Agent{ID: c.ID, Host: c.Host}}
 	switch {

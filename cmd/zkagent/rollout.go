@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
@@ -21,7 +20,7 @@ func newRolloutCommand(g *globals) *cobra.Command {
 	return parent("rollout", "Watch, pause, resume and roll back rollouts",
 		newRolloutStatusCommand(g), newRolloutWatchCommand(g),
 		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
-		newRolloutControlCommand(g, "resume", "Go on after a pause", fleet.Resume),
+		newRolloutControlCommand(g, "resume", "Continue after a pause", fleet.Resume),
 		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.Abort),
 		newRolloutRetryCommand(g), newRolloutRollbackCommand(g), newRolloutListCommand(g),
 	)
@@ -54,7 +53,7 @@ func withRollout(ctx context.Context, g *globals, config, name string, fn func(c
 func newRolloutStatusCommand(g *globals) *cobra.Command {
 	var name string
 	c := &cobra.Command{
-		Use: "status NAME|PATH", Short: "Show the open rollout, or the newest one", Args: cobra.ExactArgs(1),
+		Use: "status NAME|PATH", Short: "Show the open rollout, or the latest one", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withRollout(c.Context(), g, args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
 				state, err := fleet.Read(ctx, s, t.path, name)
@@ -91,9 +90,9 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 		g.Printf("hosts: %s\n", hostsWords(state))
 	}
 	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
-	for _, id := range rolloutHosts(state) {
+	for _, id := range state.All() {
 		host := state.Hosts[id]
-		rows.Add(id, orWord(host.Vote(), "-"), orWord(state.Turn(id), "-"), host.Error)
+		rows.Add(id, orWord(host.VoteText(), "-"), orWord(state.Turn(id), "-"), host.Error)
 	}
 	if err := g.PrintTable(rows); err != nil {
 		return err
@@ -114,7 +113,7 @@ func decided(state *fleet.State) bool {
 // hostsWords counts the hosts by state.
 func hostsWords(state *fleet.State) string {
 	c := state.Counts()
-	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(rolloutHosts(state))-c.Skipped)}
+	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(state.All())-c.Skipped)}
 	for _, of := range []struct {
 		n    int
 		name string
@@ -124,16 +123,6 @@ func hostsWords(state *fleet.State) string {
 		}
 	}
 	return strings.Join(words, ", ")
-}
-
-// rolloutHosts returns all hosts of the rollout, sorted.
-func rolloutHosts(state *fleet.State) []string {
-	ids := slices.Clone(state.Called)
-	for id := range state.Hosts {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // proposalJSON is a proposal for machines.
@@ -222,7 +211,7 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 	}
 	c.Flags().StringVarP(&o.Reason, "reason", "m", "", "why; everybody sees it")
 	if use == "resume" {
-		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "go on although the health gate says no")
+		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "continue although the health gate says no")
 	}
 	return c
 }
@@ -247,7 +236,7 @@ func printControl(ctx context.Context, g *globals, s *session.Session, t target,
 
 func newRolloutRetryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "retry NAME|PATH", Short: "End the halt, and let failed hosts try again", Args: cobra.ExactArgs(1),
+		Use: "retry NAME|PATH", Short: "Resume a halted rollout: failed hosts try again", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
 				if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {
@@ -261,7 +250,7 @@ func newRolloutRetryCommand(g *globals) *cobra.Command {
 
 func newRolloutListCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "list NAME|PATH", Short: "List the rollouts of a config, newest first", Args: cobra.ExactArgs(1),
+		Use: "list NAME|PATH", Short: "List the rollouts of a config, latest first", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				if err := mustExist(ctx, s, t.path); err != nil {
@@ -323,42 +312,14 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func rollBack(ctx context.Context, g *globals, s *session.Session, t target, cfg config.PublishConfig, to int64, flags *strategyFlags) error {
-	frozen, err := config.Frozen(ctx, s, t.path)
+func rollBack(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, to int64, flags *strategyFlags) error {
+	how, err := flags.rolloutConfig()
 	if err != nil {
 		return err
 	}
-	if frozen != nil { // before anything is halted
-		return frozen
-	}
-	replace := ""
-	name, err := fleet.Current(ctx, s, t.path)
-	switch {
-	case err == nil:
-		state, err := fleet.Head(ctx, s, t.path, name)
-		if err != nil {
-			return err
-		}
-		if state.Gate.State == fleet.GateVoting && len(state.Proposal.Replaces) == 0 {
-			return failf(exitFailed, "%s is still being voted on: nothing has changed yet, \"zkagent rollout abort %s\" ends it", name, t.name)
-		}
-		// A rollback first stops the open rollout.
-		if err := fleet.Abort(ctx, s, t.path, name, fleet.Order{Reason: "rolled back", By: userName()}); err != nil && !errors.Is(err, fleet.ErrNoRollout) {
-			return err
-		}
-		replace = name
-	case !errors.Is(err, fleet.ErrNoRollout):
-		return err
-	}
-	ready, _, err := config.ReadReady(ctx, s, t.path)
-	if err != nil {
-		return err
-	}
-	request := fleet.Request{Who: userName(), Why: orWord(cfg.Message, "rollback"), RollbackOf: ready.Version, Replace: replace}
-	if replace != "" && to == 0 {
-		to = ready.Version // hosts that have changed go back to the version in use
-	}
-	return rollOut(ctx, g, s, t, flags, request, func() (config.Result, error) { return config.PrepareRollback(ctx, s, cfg, to) })
+	cfg.Author = userName()
+	p, err := fleet.RollbackByRollout(ctx, s, cfg, to, how)
+	return afterProposal(ctx, g, s, t, flags, p, err)
 }
 
 func userName() string {

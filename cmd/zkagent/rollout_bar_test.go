@@ -213,3 +213,29 @@ func TestRolloutFollower_Waits(t *testing.T) {
 		}
 	}
 }
+
+// The events of a rollout that is over at the first look have the order of their times.
+func TestRolloutFollower_TimesInOrder(t *testing.T) {
+	at := func(second int) fleet.Stamp {
+		return fleet.Stamp{Zxid: int64(second), Time: time.Date(2026, 1, 2, 9, 40, second, 0, time.UTC)}
+	}
+	var out bytes.Buffer
+	f := newRolloutFollower(&globals{Console: term.Console{Out: &out, Err: io.Discard, Format: "ndjson"}}, target{name: "site"}, false)
+	f.see(&fleet.State{
+		Name: "r-0000000000", Called: []string{"h1"}, Created: at(8).Time, GateAt: at(12), Whole: 12,
+		Gate:  fleet.Gate{State: fleet.GateClosed, Result: fleet.ResultDone, By: "h1", Past: []fleet.GateState{{State: fleet.GateOpen, By: "h1", At: at(10).Time}}},
+		Hosts: map[string]fleet.HostRecord{"h1": {State: fleet.HostDone, Version: 2}}, At: map[string]fleet.Stamp{"h1": at(11)},
+	})
+	last := ""
+	for line := range strings.Lines(out.String()) {
+		_, rest, _ := strings.Cut(line, `"time":"`)
+		now, _, _ := strings.Cut(rest, `"`)
+		if strings.Contains(line, `"event":"vote"`) {
+			continue // the record of a host has only the time of its last change
+		}
+		if now < last {
+			t.Errorf("%s after %s:\n%s", now, last, out.String())
+		}
+		last = now
+	}
+}

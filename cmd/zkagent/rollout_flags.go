@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,10 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/session"
 )
 
 // strategyFlags say how a version reaches the hosts.
@@ -35,44 +31,40 @@ type strategyFlags struct {
 }
 
 func (r *strategyFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&r.parallel, "parallel", "10%", "how many hosts may change at a time: a number or a share of the subscribers")
+	f.StringVar(&r.parallel, "parallel", "10%", "how many hosts change at a time: a number, or a share of the subscribers")
 	f.StringVar(&r.canary, "canary", "", "hosts that go first: a number, or their ids separated by commas (default 1 with more than one host)")
-	f.DurationVar(&r.bake, "bake", fleet.DefaultBake, "wait after the canaries are done")
-	f.DurationVar(&r.pause, "pause", 0, "how long a host keeps its permit after it is done")
-	f.IntVar(&r.maxFailures, "max-failures", 1, "halt at this many failed hosts")
-	f.DurationVar(&r.voteTimeout, "vote-timeout", fleet.DefaultVoteTimeout, "how long votes are waited for")
-	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "what a missing vote means: abort or skip")
-	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "how long a host that has started may be away")
-	f.StringVar(&r.gate, "gate", "", "path of a group that must keep its members, else the rollout pauses")
-	f.BoolVar(&r.detach, "detach", false, "propose and do not wait; \"zkagent rollout watch NAME\" attaches again")
+	f.DurationVar(&r.bake, "bake", fleet.DefaultBake, "how long to watch the canaries before the other hosts change")
+	f.DurationVar(&r.pause, "pause", 0, "how long a host blocks the next one after it has changed; more gives time to notice a fault")
+	f.IntVar(&r.maxFailures, "max-failures", 1, "halt when this many hosts have failed; 1 halts at the first")
+	f.DurationVar(&r.voteTimeout, "vote-timeout", fleet.DefaultVoteTimeout, "how long to wait for the votes of all hosts")
+	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "what a missing vote does: abort refuses the version, skip continues without the host")
+	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "how long a host that has started may be disconnected before the rollout halts")
+	f.StringVar(&r.gate, "gate", "", "path of a group; the rollout pauses while the group has lost more than one member")
+	f.BoolVar(&r.detach, "detach", false, "propose the version and exit; \"zkagent rollout watch NAME\" shows the progress")
 }
 
-// strategy resolves the flags for a fleet of the given size.
-func (r *strategyFlags) strategy(size int) (fleet.Strategy, error) {
+// rolloutConfig returns what the flags say.
+func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {
 	s := fleet.Strategy{
-		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures,
+		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures, Canary: fleet.CanaryDefault,
 		VoteTimeout: fleet.Duration(r.voteTimeout), Absent: r.absent, Grace: fleet.Duration(r.grace), Gate: r.gate,
 	}
 	if r.absent != fleet.AbsentAbort && r.absent != fleet.AbsentSkip {
-		return s, usagef("--absent %q is not one of abort, skip", r.absent)
+		return fleet.RolloutConfig{}, usagef("--absent %q is not one of abort, skip", r.absent)
 	}
-	var err error
-	if s.Parallel, err = share(r.parallel, size); err != nil {
-		return s, usagef("--parallel %q is not a number above 0 or a share such as 10%%", r.parallel)
+	if _, err := pace.ParseShare(r.parallel); err != nil {
+		return fleet.RolloutConfig{}, usagef("--parallel %w", err)
 	}
 	switch n, err := strconv.Atoi(r.canary); {
-	case r.canary == "" && size > 1:
-		s.Canary = 1
 	case r.canary == "":
 	case err == nil && n >= 0:
 		s.Canary = n
 	case err == nil:
-		return s, usagef("--canary must not be negative")
+		return fleet.RolloutConfig{}, usagef("--canary must not be negative")
 	default:
 		s.Order = strings.Split(r.canary, ",")
-		s.Canary = len(s.Order)
 	}
-	return s, nil
+	return fleet.RolloutConfig{Strategy: s, Parallel: r.parallel}, nil
 }
 
 // rolloutPlan are the flags of a plan: any of a strategy means a rollout.
@@ -132,24 +124,6 @@ func ordinal(failures int) string {
 	return fmt.Sprintf("%d failures", failures)
 }
 
-// share is a number, or a part of size, at least 1.
-func share(text string, size int) (int, error) {
-	part, isShare := strings.CutSuffix(text, "%")
-	n, err := strconv.Atoi(part)
-	switch {
-	case err != nil || n <= 0 || isShare && n > 100:
-		return 0, fmt.Errorf("%q is no share", text)
-	case isShare:
-		return max(1, size*n/100), nil
-	}
-	return n, nil
-}
-
-// able returns the subscribers that are not in maintenance.
-func able(subscribers []config.Subscription) []config.Subscription {
-	return slices.DeleteFunc(slices.Clone(subscribers), func(s config.Subscription) bool { return s.State == config.StateMaintenance })
-}
-
 // besides says how many hosts are left out.
 func besides(maintenance int) string {
 	if maintenance == 0 {
@@ -158,56 +132,12 @@ func besides(maintenance int) string {
 	return fmt.Sprintf(" (%d more in maintenance)", maintenance)
 }
 
-// rollOut proposes the version that prepare writes, and follows the rollout.
-// Without voters it writes nothing.
-func rollOut(ctx context.Context, g *globals, s *session.Session, t target, flags *strategyFlags, request fleet.Request, prepare func() (config.Result, error)) error {
-	subscribers, err := config.Subscribers(ctx, s, t.path)
-	if err != nil {
-		return err
-	}
-	size := len(able(subscribers))
-	strategy, err := flags.strategy(size)
-	switch {
-	case err != nil:
-		return err
-	case len(subscribers) == 0:
-		return fail(exitFailed, fmt.Errorf("no agent subscribes to %s: a rollout needs agents that vote", t.path), "publish it without --rollout")
-	}
-	if err := fleet.CheckVoters(subscribers); err != nil {
-		return nobodyError(err)
-	}
-	r, err := prepare()
-	if err != nil {
-		return err
-	}
-	request.Root, request.Version, request.Digest, request.Delta, request.Strategy = t.path, r.Version, r.Digest, r.Delta, strategy
-	request.Base = r.Previous // what the version was made from
-	name, err := fleet.Propose(ctx, s, request)
-	switch {
-	case errors.Is(err, fleet.ErrOpen):
-		return openError(ctx, s, err, t)
-	case errors.Is(err, fleet.ErrNobody):
-		return nobodyError(err)
-	case err != nil:
-		return err
-	}
-	g.Say("%s: proposed v%d as %s to %s%s", t.name, r.Version, name, term.Count(size, "agent"), besides(len(subscribers)-size))
-	if flags.detach {
-		return printDetached(&g.Console, t, name, r)
-	}
-	return followRollout(ctx, g, s, t, name)
-}
-
 // printDetached prints the name of the proposed rollout, which continues by itself.
-func printDetached(console *term.Console, t target, name string, r config.Result) error {
+func printDetached(console *term.Console, t target, name string, r fleet.Result) error {
 	console.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
 	if console.IsJSON() {
 		return console.PrintJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
 	}
 	_, err := fmt.Fprintln(console.Out, name)
 	return err
-}
-
-func nobodyError(err error) error {
-	return fail(exitFailed, err, "\"zkagent maint off\" on a host lets it vote")
 }

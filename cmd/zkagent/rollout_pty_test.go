@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -67,7 +68,7 @@ func newHosts(t *testing.T, ids ...string) []*host {
 	t.Helper()
 	addr, s := inMemory(t)
 	keys := map[string][]byte{"word": []byte("one")}
-	if _, err := config.Publish(t.Context(), s, config.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
+	if _, err := fleet.Publish(t.Context(), s, fleet.PublishConfig{Path: "/config/web", Keys: keys}); err != nil {
 		t.Fatal(err)
 	}
 	var hosts []*host
@@ -75,8 +76,8 @@ func newHosts(t *testing.T, ids ...string) []*host {
 		hosts = append(hosts, newHost(t, addr, s, id))
 	}
 	hosts[0].await("the first files", func() bool {
-		subs, err := config.Subscribers(t.Context(), s, "/config/web")
-		return err == nil && len(subs) == len(ids) && !slices.ContainsFunc(subs, func(u config.Subscription) bool { return u.Version != 1 || u.State != config.StateOK })
+		subs, err := fleet.Subscribers(t.Context(), s, "/config/web")
+		return err == nil && len(subs) == len(ids) && !slices.ContainsFunc(subs, func(u fleet.Subscription) bool { return u.Version != 1 || u.State != fleet.StateOK })
 	})
 	return hosts
 }
@@ -240,7 +241,9 @@ func TestFleet_KnownAcceptedInUse(t *testing.T) {
 		var out string
 		spaces := regexp.MustCompile(` {2,}`)
 		h.await(want, func() bool {
-			out = h.on("fleet", "/config/web").end(0)
+			var shown, talk bytes.Buffer
+			run([]string{"fleet", "/config/web", "--config", filepath.Join(h.dir, "agent.hcl")}, strings.NewReader(""), &shown, &talk)
+			out = shown.String()
 			return strings.Contains(spaces.ReplaceAllString(out, "|"), want)
 		})
 		t.Log(out)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // fullScript waits like waitScript. It cannot reload the new file while the disk is
@@ -59,6 +61,7 @@ type sessionStep struct {
 // first host, halts at the second, is retried once that one has room again, and is
 // rolled back.
 func TestRollout_Session(t *testing.T) {
+	testhelp.OnlyAll(t, "a rollout that bakes for twenty seconds")
 	t.Parallel()
 	hosts := newHosts(t, "web-1", "web-2")
 	desk, last := hosts[0], hosts[1]

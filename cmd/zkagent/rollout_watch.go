@@ -194,14 +194,14 @@ func (f *rolloutFollower) draw(frame string) {
 // newVotes returns the votes that were not printed yet.
 func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 	var events []rolloutEvent
-	for _, id := range rolloutHosts(state) {
+	for _, id := range state.All() {
 		if r := state.Hosts[id]; r.Vote() != "" && !f.votes[id] {
 			f.votes[id] = true
-			e := eventOf(state, id, "vote", r.Vote())
+			e := eventOf(state, id, "vote", r.VoteText())
 			if r.Turn() == "" || r.State == fleet.HostSkipped {
 				e.Reason = r.Error
 			}
-			e.quiet = r.Vote() == fleet.HostCommit
+			e.quiet = r.VoteText() == fleet.HostCommit
 			events = append(events, e)
 		}
 	}
@@ -215,7 +215,7 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 		return
 	}
 	f.decided = true
-	e := rolloutEvent{Time: state.GateAt.Time, Event: "decision", State: fleet.HostCommit, quiet: f.phase == ""}
+	e := rolloutEvent{Time: state.DecidedAt(), Event: "decision", State: fleet.HostCommit, quiet: f.phase == ""}
 	if refused {
 		e.State, e.Reason, e.quiet = fleet.HostAbort, state.Reason(), false
 	}
@@ -226,7 +226,7 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 // state.Whole wait for the next look, unless all is set.
 func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent {
 	var events []rolloutEvent
-	for _, id := range rolloutHosts(state) {
+	for _, id := range state.All() {
 		r := state.Hosts[id]
 		turn := state.Turn(id)
 		if turn == "" || turn == fleet.HostGranted || f.hosts[id] == turn || !all && state.At[id].Zxid > state.Whole {

@@ -6,8 +6,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Groups of commands in the help.
+// Groups of commands in the help. The first one is shown with a line for each
+// command, the others by their names.
 const (
+	groupFirst  = "first"
+	groupFiles  = "files"
 	groupHost   = "host"
 	groupFleet  = "fleet"
 	groupScript = "script"
@@ -19,34 +22,34 @@ var commands = []struct {
 	group string
 	make  func(*globals) *cobra.Command
 }{
-	{groupHost, newRunCommand},
-	{groupHost, newDevCommand},
-	{groupHost, newValidateCommand},
+	{groupFirst, newRunCommand},
+	{groupFirst, newDevCommand},
+	{groupFirst, newValidateCommand},
+	{groupFirst, newRenderCommand},
+	{groupFirst, newStatusCommand},
+	{groupFirst, newExplainCommand},
+	{groupFirst, newMaintCommand},
+	{groupFirst, newDoctorCommand},
+	{groupFirst, newMembersCommand},
+	{groupFirst, newConfigCommand},
+	{groupFirst, newRolloutCommand},
+	{groupFirst, newFleetCommand},
+	{groupFirst, newLockCommand},
+	{groupFirst, newElectCommand},
+	{groupFirst, newZKCommand},
+	{groupFiles, newHistoryCommand},
+	{groupFiles, newDiffCommand},
+	{groupFiles, newBlameCommand},
 	{groupHost, newFmtCommand},
-	{groupHost, newRenderCommand},
-	{groupHost, newBlameCommand},
-	{groupHost, newExplainCommand},
-	{groupHost, newHistoryCommand},
-	{groupHost, newDiffCommand},
 	{groupHost, newTestCommand},
 	{groupHost, newImportCommand},
 	{groupHost, newReloadCommand},
-	{groupHost, newStatusCommand},
 	{groupHost, newEventsCommand},
-	{groupHost, newDoctorCommand},
 	{groupHost, newDebugCommand},
 	{groupHost, newHooksCommand},
 	{groupHost, newCheckCommand},
-	{groupHost, newMaintCommand},
 	{groupHost, newLeaveCommand},
 	{groupHost, newUpgradeCommand},
-	{groupFleet, newMembersCommand},
-	{groupFleet, newConfigCommand},
-	{groupFleet, newRolloutCommand},
-	{groupFleet, newFleetCommand},
-	{groupFleet, newAuditCommand},
-	{groupScript, newLockCommand},
-	{groupScript, newElectCommand},
 	{groupScript, newResignCommand},
 	{groupScript, newBarrierCommand},
 	{groupScript, newQueueCommand},
@@ -54,9 +57,8 @@ var commands = []struct {
 	{groupScript, newWatchCommand},
 	{groupScript, newHAProxyCommand},
 	{groupScript, newExecCommand},
-	{groupScript, newZKCommand},
+	{groupFleet, newAuditCommand},
 	{groupOther, newOptionsCommand},
-	{groupOther, newCompletionCommand},
 	{groupOther, newManCommand},
 	{groupOther, newVersionCommand},
 }
@@ -68,9 +70,8 @@ func newRoot(g *globals) *cobra.Command {
 		Short: "Register, watch, render, reload, elect: one agent beside Apache ZooKeeper",
 		Long: `zkagent registers the services of a host in ZooKeeper while they are healthy,
 follows config trees, groups and elections, renders templates from them,
-reloads what uses the files, and runs hooks where they belong.
-
-  zkagent dev                             see it work, without a ZooKeeper
+reloads what uses the files, and runs hooks where they belong.`,
+		Example: `  zkagent dev                             see it work, without a ZooKeeper
   zkagent validate -c /etc/zkagent        check the settings
   zkagent run -c /etc/zkagent             run the agent
   zkagent status                          show the state of the agent
@@ -99,9 +100,11 @@ reloads what uses the files, and runs hooks where they belong.
 	root.SetOut(g.Out)
 	root.SetErr(g.Err)
 	root.AddGroup(
+		&cobra.Group{ID: groupFirst, Title: "Commands to begin with:"},
+		&cobra.Group{ID: groupFiles, Title: "What a file was and why, beside explain:"},
 		&cobra.Group{ID: groupHost, Title: "The agent on this host:"},
-		&cobra.Group{ID: groupFleet, Title: "The fleet, through ZooKeeper:"},
-		&cobra.Group{ID: groupScript, Title: "ZooKeeper for scripts:"},
+		&cobra.Group{ID: groupScript, Title: "Scripts, beside lock and elect:"},
+		&cobra.Group{ID: groupFleet, Title: "The fleet:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	g.flags(root)
@@ -112,8 +115,10 @@ reloads what uses the files, and runs hooks where they belong.
 		root.AddCommand(cmd)
 	}
 	root.SetHelpCommandGroupID(groupOther)
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetCompletionCommandGroupID(groupOther)
+	root.InitDefaultCompletionCmd("completion")
 	addExamples(root)
+	addWords(root)
 	completeNames(g, root)
 	explainUsage(root)
 	return root
@@ -137,4 +142,25 @@ func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 	}
 	c.AddCommand(children...)
 	return c
+}
+
+// aliases are other names of commands, and triedFor words that people try and for
+// which an error names the command.
+var (
+	aliases  = map[string][]string{"zk get": {"cat"}, "zk rm": {"delete"}, "rollout list": {"history", "ls"}, "hooks list": {"ls"}}
+	triedFor = map[string][]string{
+		"config get": {"ls", "list", "show", "cat"}, "config publish": {"push", "put", "apply"}, "config history": {"log", "versions"},
+		"maint": {"drain", "maintenance", "cordon"}, "members": {"services", "service", "groups"}, "fleet": {"hosts", "agents", "nodes"},
+		"events": {"log", "logs"}, "validate": {"check-config", "lint"}, "zk": {"ls", "get"},
+	}
+)
+
+// addWords gives the commands their other names.
+func addWords(root *cobra.Command) {
+	for path, list := range aliases {
+		find(root, path).Aliases = list
+	}
+	for path, list := range triedFor {
+		find(root, path).SuggestFor = list
+	}
 }

@@ -21,7 +21,7 @@ func newRunCommand(g *globals) *cobra.Command {
 		Use: "run", Short: "Run the agent",
 		Long: `Run the agent in the foreground until SIGTERM or SIGINT. SIGHUP loads the
 settings again; if they are invalid, the agent reports it and keeps the old ones.
-The agent resumes the session that a former process left in the state directory.`,
+The agent resumes the session that a previous process left in the state directory.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return runAgent(g, c) },
 	}

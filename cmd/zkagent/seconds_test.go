@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/tmpltest"
-	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -45,7 +45,7 @@ func TestJSON_Durations(t *testing.T) {
 			walk(f.Type, at, seen)
 		}
 	}
-	for _, doc := range []any{web.Status{}, tmpltest.Result{}, fleet.HostStatus{}} {
+	for _, doc := range []any{show.Status{}, tmpltest.Result{}, fleet.HostStatus{}} {
 		walk(reflect.TypeOf(doc), reflect.TypeOf(doc).Name(), map[reflect.Type]bool{})
 	}
 	data, err := json.Marshal(proposalJSON(fleet.Proposal{Version: 7, Strategy: fleet.Strategy{

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -19,28 +20,29 @@ import (
 // follower runs one source within a session, as the agent does.
 type follower struct {
 	source view.Source
+	path   string // the znode that tells whether it may be read
 	run    func(context.Context, *session.Session, func(view.Update)) error
 }
 
 // followers are the followers of the sources that the settings declare.
 func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	var list []follower
-	add := func(kind view.Kind, name string, run func(context.Context, *session.Session, func(view.Update)) error) {
+	add := func(kind view.Kind, name, path string, run func(context.Context, *session.Session, func(view.Update)) error) {
 		if src := (view.Source{Kind: kind, Name: name}); wanted(src) {
-			list = append(list, follower{src, run})
+			list = append(list, follower{src, path, run})
 		}
 	}
 	for _, v := range c.Configs {
-		add(view.KindConfig, v.Name, config.NewWatcher(v).Run)
+		add(view.KindConfig, v.Name, trees.ReadyPath(v.Path), config.NewWatcher(v).Run)
 	}
 	for _, v := range c.Groups {
-		add(view.KindGroup, v.Name, view.Untyped(registry.NewGroup(v).Run))
+		add(view.KindGroup, v.Name, v.Path, view.Untyped(registry.NewGroup(v).Run))
 	}
 	for _, v := range c.GroupSets {
-		add(view.KindGroups, v.Name, view.Untyped(registry.NewGroups(v).Run))
+		add(view.KindGroups, v.Name, v.Path, view.Untyped(registry.NewGroups(v).Run))
 	}
 	for _, v := range c.Elections {
-		add(view.KindElection, v.Name, func(ctx context.Context, s *session.Session, up func(view.Update)) error {
+		add(view.KindElection, v.Name, v.Path, func(ctx context.Context, s *session.Session, up func(view.Update)) error {
 			return election.Observe(ctx, s, v.Path, v.Dialect, func(l view.Leader) {
 				l.Name, l.Path = v.Name, v.Path
 				up(&l)
@@ -50,9 +52,24 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	return list
 }
 
+// readable returns an error when an ACL closes one of the sources. A follower would
+// wait until the ACL changes, as an agent does.
+func readable(ctx context.Context, s *session.Session, list []follower) error {
+	for _, f := range list {
+		_, _, err := s.Get(ctx, f.path)
+		if errors.Is(err, session.ErrNoAuth) {
+			return fmt.Errorf("%s: %w", f.source, err)
+		}
+	}
+	return nil
+}
+
 // gatherSources waits until every source has reported once, and prints which ones are
 // missing.
 func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.View, list []follower) (view.View, error) {
+	if err := readable(ctx, s, list); err != nil {
+		return v, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	updates := make(chan view.Update)
 	failed := make(chan error)
@@ -96,7 +113,7 @@ func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.V
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				left := v.Missing(missing...)
-				return v, fail(exitUnavailable, fmt.Errorf("%w: nothing came from %s", context.Cause(ctx), names(left)), missingHints(left)...)
+				return v, fail(exitUnavailable, fmt.Errorf("%w: no answer about %s", context.Cause(ctx), names(left)), missingHints(left)...)
 			}
 			return v, context.Cause(ctx)
 		}
@@ -109,7 +126,7 @@ func missingHints(list []view.Source) []string {
 	var hints []string
 	for _, s := range list {
 		if s.Kind == view.KindConfig {
-			hints = append(hints, fmt.Sprintf("%s is used once it is published: \"zkagent config publish DIR %s\"", s, s.Name))
+			hints = append(hints, fmt.Sprintf("config %s has not been published: \"zkagent config publish DIR %s\"", s.Name, s.Name))
 		}
 	}
 	return append(hints, "\"zkagent doctor\" looks for what may not be read; --timeout allows more time")

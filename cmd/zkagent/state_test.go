@@ -31,6 +31,7 @@ func (x *truth) stateFiles() []string {
 // TestState_Unreadable: an agent whose state files are damaged or of another version
 // starts and gets everything in place. It logs each file that it cannot read.
 func TestState_Unreadable(t *testing.T) {
+	t.Parallel()
 	x := newTruth(t)
 	for _, content := range []string{"{", `["list"]`, `{"version":7,"since":5,"on":"yes","runs":{},"took":"1s","content":1}`} {
 		x.maintain("on", "--reason", "disks")

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
 
 // checkStatus is status for a monitoring system.
 func checkStatus(ctx context.Context, g *globals) error {
-	var s *web.Status
+	var s *show.Status
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	err := g.withAgent(bounded, func(ctx context.Context, client *web.Client) error {
@@ -19,7 +20,7 @@ func checkStatus(ctx context.Context, g *globals) error {
 		s, err = client.Status(ctx)
 		return err
 	})
-	code, word, text := web.CheckUnknown, web.CheckWords[web.CheckUnknown], ""
+	code, word, text := show.CheckUnknown, "UNKNOWN", ""
 	if err != nil {
 		text = "no answer: " + err.Error()
 	} else {
@@ -32,7 +33,7 @@ func checkStatus(ctx context.Context, g *globals) error {
 	} else {
 		_, _ = fmt.Fprintf(g.Out, "ZKAGENT %s - %s\n", word, term.Printable(text))
 	}
-	if code == web.CheckOK {
+	if code == show.CheckOK {
 		return nil
 	}
 	return codeError(code)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -56,24 +57,24 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-func statusHandler(s *web.Status) http.Handler {
+func statusHandler(s *show.Status) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s) })
 }
 
 // troubled is the status of an agent with about everything that can be wrong.
-func troubled() *web.Status {
+func troubled() *show.Status {
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d - time.Minute) }
-	return &web.Status{
-		Agent:  web.AgentStatus{ID: "web-07", State: "running"},
+	return &show.Status{
+		Agent:  show.AgentStatus{ID: "web-07", State: "running"},
 		Health: fleet.Failing, Summary: "1 template ok, 1 failed; ZooKeeper suspended",
-		ZooKeeper: web.ZooKeeperStatus{
+		ZooKeeper: show.ZooKeeperStatus{
 			State: "suspended", SessionID: "0x17", Timeout: view.Seconds(10 * time.Second), Since: ago(50 * time.Hour), LastError: "dial: connection refused",
 			Reconnects: 3, Watches: 12, Resumed: true,
 		},
-		Conditions: []web.Condition{
+		Conditions: []show.Condition{
 			{Code: "template-failed", Subject: "web", Since: ago(51 * time.Hour), Text: "check: nginx: unknown directive \x1b[2J"},
 		},
-		Sources: []web.SourceStatus{
+		Sources: []show.SourceStatus{
 			{Kind: "config", Name: "web", Path: "/config/web", Reported: true, Changed: ago(52 * time.Hour), Version: "118", Known: 119, Size: 3},
 			{Kind: "group", Name: "api", Path: "/services/api"},
 		},
@@ -81,14 +82,14 @@ func troubled() *web.Status {
 			Name: "api", State: "failed", Address: "10.0.0.1:80", Since: ago(53 * time.Hour), Node: "/services/api/m1",
 			Checks: []registry.CheckStatus{{Name: "http", State: registry.Critical, Since: ago(53 * time.Hour), Output: "503 broken\n"}},
 		}},
-		Templates: []web.TemplateStatus{
+		Templates: []show.TemplateStatus{
 			{
 				Name: "web", State: "failed", Error: "check: nginx: unknown directive", Files: []string{"/etc/nginx/web.conf"}, Sources: []string{"config.web", "group.api"},
 				Version: "117", LastChange: ago(54 * time.Hour),
 			},
 			{
 				Name: "other", State: "ok", Version: "118", LastChange: ago(55 * time.Hour), Owed: true, OwedSince: ago(56 * time.Hour),
-				LastReload: &web.ReloadStatus{At: ago(57 * time.Hour), Took: view.Seconds(1200 * time.Millisecond), Code: 1, Error: "exit status 1: no space"},
+				LastReload: &show.ReloadStatus{At: ago(57 * time.Hour), Took: view.Seconds(1200 * time.Millisecond), Code: 1, Error: "exit status 1: no space"},
 			},
 		},
 	}
@@ -97,7 +98,7 @@ func troubled() *web.Status {
 // TestStatus_Wide is what an operator reads when things are not well.
 func TestStatus_Wide(t *testing.T) {
 	const want = `web-07: failing; 1 template ok, 1 failed; ZooKeeper suspended
-zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; watches 12, reconnections 3, expired sessions 0, resumed from the former process
+zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; watches 12, reconnections 3, expired sessions 0, resumed from the previous process
 template-failed web: check: nginx: unknown directive ?[2J (for 2d03h)
   in use: The last good files.
   do: ` + "`zkagent status -o wide` has the error with the line of the template, or the output of the check. `zkagent render web --diff` tries it by hand." + `
@@ -134,7 +135,7 @@ func squeeze(s string) string {
 	return s
 }
 
-func statusText(t *testing.T, s *web.Status, output string) string {
+func statusText(t *testing.T, s *show.Status, output string) string {
 	t.Helper()
 	var out bytes.Buffer
 	g := newGlobals(strings.NewReader(""), &out, t.Output())
@@ -147,8 +148,8 @@ func statusText(t *testing.T, s *web.Status, output string) string {
 
 // TestStatus_Check judges for a monitoring system: word, text and exit code.
 func TestStatus_Check(t *testing.T) {
-	healthy := func(change func(*web.Status)) http.Handler {
-		s := &web.Status{Health: fleet.OK, Summary: "2 templates ok", ZooKeeper: web.ZooKeeperStatus{State: "connected"}}
+	healthy := func(change func(*show.Status)) http.Handler {
+		s := &show.Status{Health: fleet.OK, Summary: "2 templates ok", ZooKeeper: show.ZooKeeperStatus{State: "connected"}}
 		change(s)
 		return statusHandler(s)
 	}
@@ -157,21 +158,21 @@ func TestStatus_Check(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"ok": {healthy(func(*web.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
-		"outage": {healthy(func(s *web.Status) {
-			s.ZooKeeper = web.ZooKeeperStatus{State: "suspended", LastError: "refused"}
-			s.Health, s.Conditions = fleet.Degraded, []web.Condition{{Code: "zookeeper-unreachable", Text: "suspended: refused"}}
+		"ok": {healthy(func(*show.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
+		"outage": {healthy(func(s *show.Status) {
+			s.ZooKeeper = show.ZooKeeperStatus{State: "suspended", LastError: "refused"}
+			s.Health, s.Conditions = fleet.Degraded, []show.Condition{{Code: "zookeeper-unreachable", Text: "suspended: refused"}}
 		}), 1, "ZKAGENT WARNING - zookeeper-unreachable: suspended: refused\n"},
-		"condition": {healthy(func(s *web.Status) {
-			s.Health, s.Conditions = fleet.Degraded, []web.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
+		"condition": {healthy(func(s *show.Status) {
+			s.Health, s.Conditions = fleet.Degraded, []show.Condition{{Code: "members-held", Subject: "api", Text: "4 of 5\nare gone"}}
 		}), 1, "ZKAGENT WARNING - members-held api: 4 of 5 are gone\n"},
-		"failed": {healthy(func(s *web.Status) {
-			s.Templates = []web.TemplateStatus{{Name: "web", State: "failed", Error: "no"}, {Name: "b", State: "ok"}}
+		"failed": {healthy(func(s *show.Status) {
+			s.Templates = []show.TemplateStatus{{Name: "web", State: "failed", Error: "no"}, {Name: "b", State: "ok"}}
 			s.Health = fleet.Failing
-			s.Conditions = []web.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
+			s.Conditions = []show.Condition{{Code: "template-failed", Subject: "web", Text: "no"}, {Code: "drift", Subject: "f", Text: "x"}}
 		}), 2, "ZKAGENT CRITICAL - template-failed web: no; drift f: x\n"},
-		"former version": {healthy(func(s *web.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - the agent says that it is \"\""},
-		"maintenance":    {healthy(func(s *web.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT MAINTENANCE - 2 templates ok\n"},
+		"former version": {healthy(func(s *show.Status) { s.Health = "" }), 3, "ZKAGENT UNKNOWN - unknown health \"\""},
+		"maintenance":    {healthy(func(s *show.Status) { s.Health = fleet.Maintenance }), 0, "ZKAGENT MAINTENANCE - 2 templates ok\n"},
 		"refused":        {http.NotFoundHandler(), 3, "ZKAGENT UNKNOWN - no answer: agent answered 404 Not Found: 404 page not found\n"},
 		"garbage":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{]")) }), 3, "ZKAGENT UNKNOWN - no answer: "},
 	} {
@@ -254,13 +255,14 @@ func follow(t *testing.T, path string, run func(context.Context, *globals) error
 // TestStatus_WatchOverARestart keeps on showing the status when the agent goes
 // and comes again.
 func TestStatus_WatchOverARestart(t *testing.T) {
+	t.Parallel()
 	path := socketPath(t)
-	stop := fakeAgent(t, path, statusHandler(&web.Status{Summary: "the first"}))
+	stop := fakeAgent(t, path, statusHandler(&show.Status{Summary: "the first"}))
 	out, talk := follow(t, path, watchStatus)
 	out.until(t, "the first")
 	stop()
 	talk.until(t, "no agent is running")
-	fakeAgent(t, path, statusHandler(&web.Status{Summary: "the second"}))
+	fakeAgent(t, path, statusHandler(&show.Status{Summary: "the second"}))
 	out.until(t, "the second")
 
 	g := newGlobals(strings.NewReader(""), t.Output(), t.Output())

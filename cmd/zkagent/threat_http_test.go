@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 )
 
 // soon polls until ok is true.
@@ -35,10 +35,11 @@ func soon(t *testing.T, what string, ok func() bool) {
 // has file descriptors, and reads all that the page serves. The agent goes on with
 // its work, and what commands print is not served.
 func TestThreat_HTTP(t *testing.T) {
+	t.Parallel()
 	addr, s := inMemory(t)
 	publish := func(value string) {
 		t.Helper()
-		if _, err := config.Publish(context.WithoutCancel(t.Context()), s, config.PublishConfig{Path: "/config/web", Keys: map[string][]byte{"key": []byte(value)}}); err != nil {
+		if _, err := fleet.Publish(context.WithoutCancel(t.Context()), s, fleet.PublishConfig{Path: "/config/web", Keys: map[string][]byte{"key": []byte(value)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

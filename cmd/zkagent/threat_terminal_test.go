@@ -36,6 +36,7 @@ func obeyed(text string) string {
 // TestThreat_Terminal: somebody who writes znodes puts escape sequences into each
 // text that a command shows. No command hands one to a terminal.
 func TestThreat_Terminal(t *testing.T) {
+	t.Parallel()
 	addr, s := inMemory(t)
 	dir := t.TempDir()
 	site := filepath.Join(dir, "site")

@@ -98,7 +98,7 @@ func newTxnProposeCommand(g *globals) *cobra.Command {
 		Use: "propose NAME --sites A,B [-- CMD [ARG...]]", Short: "Open a transaction, wait for all votes, decide",
 		Long: `Open a transaction of the given sites, wait until each has voted, and decide:
 commit when all voted commit, abort otherwise or at the deadline. A command is run
-after a commit, and its exit code is that of zkagent; abort ends with 1.`,
+after a commit, and its exit code is that of zkagent; abort exits with 1.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())
@@ -135,8 +135,8 @@ func newTxnVoteCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "vote NAME [--site SITE] -- CMD [ARG...]", Short: "Prepare with a command, vote by its exit code, wait for the decision",
 		Long: `Run the command, which prepares the change and must leave a durable record. Vote
-commit if it ends with 0, otherwise abort. Then wait for the decision, run
---on-commit or --on-abort, and print the decision. Abort ends with 1. The commands
+commit if it exits with 0, otherwise abort. Then wait for the decision, run
+--on-commit or --on-abort, and print the decision. Abort exits with 1. The commands
 have the standard input and output of zkagent, and the terminal.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -46,6 +46,11 @@ func explainArgs(c *cobra.Command) {
 
 // meant names the command that the user may have meant.
 func meant(c *cobra.Command, word string) string {
+	for _, sub := range c.Commands() {
+		if slices.Contains(sub.SuggestFor, word) {
+			return fmt.Sprintf("; did you mean %q?", sub.CommandPath())
+		}
+	}
 	names := namesOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
 	if name := template.Nearest(word, names); name != "" {
 		return fmt.Sprintf("; did you mean %q?", name)

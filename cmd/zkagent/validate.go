@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 )
@@ -12,9 +13,10 @@ import (
 func newValidateCommand(g *globals) *cobra.Command {
 	var strict, host bool
 	c := &cobra.Command{
-		Use: "validate [FILE|DIR...]", Short: "Check the settings and the templates: every error at once",
-		Long: `Check settings and templates without a server, and print every error at once, each
-with file, line and column. The exit code is 78 if there is an error. Settings can
+		Use: "validate [FILE|DIR...]", Short: "Check the settings and the templates, and print every error",
+		Long: `Check settings and templates without a server, and print every error, each with
+file, line and column. A syntax error, such as a missing brace, hides the errors
+after it until you repair the syntax. The exit code is 78 if there is an error. Settings can
 be checked on any host: what only this host lacks, such as credentials, is a
 warning unless --host is given.
 
@@ -45,6 +47,11 @@ keep the file, write it without members, or fail.`,
 			g.Say("settings are valid: %s, %s, %s, %s, %s, %s, %s", term.Count(len(c.Files), "file"), term.Count(len(c.Services), "service"),
 				term.Count(len(c.Configs), "config"), term.Count(len(c.Groups)+len(c.GroupSets), "group"), term.Count(len(c.Elections), "election"),
 				term.Count(len(c.Bundles), "template"), term.Count(len(c.Hooks), "hook"))
+			for _, b := range c.Bundles {
+				if _, err := apply.PreviewOf(b.Check); err != nil {
+					g.Warnf("template %s: on this host the check runs after the swap, and votes do not run it: %v", b.Name, err)
+				}
+			}
 			for _, e := range s.OnEmpty() {
 				g.Say("template %s, while no member of group %s is up: %s (%s)", e.Template, e.Group, whileEmpty[e.OnEmpty], e.Because)
 			}

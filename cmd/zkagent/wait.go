@@ -16,31 +16,33 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// waiting is how a command waits for its turn.
+// waiting is how a command waits for its turn: without a limit, for a time, or not at
+// all.
 type waiting struct {
 	nonblock     bool
-	wait         time.Duration
+	wait         time.Duration // 0: no limit
 	failOnExpiry bool
 }
 
 // flags adds the flags of a command that waits; the letters are those of flock(1).
 func (w *waiting) flags(f *pflag.FlagSet, nonblock, wait string) {
-	zero := "wait for ever"
-	if nonblock != "" {
-		f.BoolVarP(&w.nonblock, "nonblock", "n", false, nonblock)
-		zero = "as --nonblock"
+	f.BoolVarP(&w.nonblock, "nonblock", "n", false, nonblock)
+	f.VarP(&waitFlag{w}, "wait", "w", wait+": seconds, or a duration; 0 is --nonblock (default: no limit)")
+	f.BoolVar(&w.failOnExpiry, "fail-on-expiry", false, "exit with 69 when the session expires while waiting; by default, wait again in a new session")
+}
+
+// attempt bounds the wait of a recipe that cannot try without waiting.
+func (w *waiting) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !w.nonblock {
+		return context.WithCancel(ctx)
 	}
-	f.VarP(&waitFlag{w, nonblock != ""}, "wait", "w", wait+": seconds, or a duration (0: "+zero+")")
-	f.BoolVar(&w.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires while waiting, instead of joining again")
+	return context.WithTimeout(ctx, nonblockConnect)
 }
 
 // waitFlag takes a number of seconds, as flock does, or a duration.
-type waitFlag struct {
-	*waiting
-	try bool // not to wait at all is possible
-}
+type waitFlag struct{ *waiting }
 
-func (w *waitFlag) String() string { return "0s" } // before it is set
+func (w *waitFlag) String() string { return "" } // before it is set
 func (w *waitFlag) Type() string   { return "duration" }
 
 // Set implements pflag.Value.
@@ -52,12 +54,12 @@ func (w *waitFlag) Set(text string) error {
 	if err != nil || d < 0 {
 		return fmt.Errorf("%q is not a number of seconds and not a duration", text)
 	}
-	w.wait = d
-	w.nonblock = w.nonblock || w.try && d == 0
+	w.wait, w.nonblock = d, w.nonblock || d == 0
 	return nil
 }
 
-// nonblockConnect bounds the connection of a command that must not wait.
+// nonblockConnect bounds the connection of a command that must not wait, and its
+// attempt.
 const nonblockConnect = 2 * time.Second
 
 // inSessions runs fn in a session. If the session ends while fn waits, fn runs

@@ -40,7 +40,7 @@ func newWatchCommand(g *globals) *cobra.Command {
 		Long: `Print the data of a znode, or with --children the names of its children, now
 and after each change. Changes that follow each other quickly may be shown as
 one. A command gets the state as JSON on its standard input, and the version in
-ZKAGENT_VERSION. If the command fails, that is reported, and the watch goes on.
+ZKAGENT_VERSION. If the command fails, that is reported, and the watch continues.
 
 With --recursive the znode and everything below it is followed. The output has one
 line for each znode that exists, then one for each znode that is created, changed
@@ -80,7 +80,7 @@ change costs one request, whatever the size of the tree.`,
 	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
 	c.Flags().BoolVar(&o.recursive, "recursive", false, "watch the znode and all below it")
 	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
-	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires, instead of going on in the next one")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires, instead of continuing in the next one")
 	c.Flags().BoolVar(&o.changesOnly, "changes-only", false, "do not print the present state")
 	return c
 }

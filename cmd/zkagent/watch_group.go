@@ -38,6 +38,9 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 	if err != nil {
 		return err
 	}
+	if err := readable(ctx, s, []follower{{source: view.Source{Kind: view.KindGroup, Name: name}, path: c.Path}}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	news := make(chan *view.Group, 1) // size 1: the newest state
 	done := make(chan error, 1)

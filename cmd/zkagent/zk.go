@@ -137,7 +137,7 @@ func newZKTreeCommand(g *globals) *cobra.Command {
 	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 		return zkTree(ctx, console, s, path, o)
 	})
-	c.Flags().IntVar(&o.depth, "depth", 0, "show so many levels below the znode (default: all)")
+	c.Flags().IntVar(&o.depth, "depth", 0, "number of levels to show below the znode (default: all)")
 	c.Flags().BoolVar(&o.data, "data", false, "show the data, too; a line shows its beginning, json all of it")
 	return c
 }

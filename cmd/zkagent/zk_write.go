@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
-	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -55,6 +57,9 @@ func zkWriting(g *globals) []*cobra.Command {
 		if err == nil {
 			_, _, err = s.Create(ctx, args[0], data, session.Persistent)
 		}
+		if dir, _ := session.SplitPath(args[0]); errors.Is(err, session.ErrNoNode) {
+			return fail(exitFailed, fmt.Errorf("parent %s does not exist; add --parents", dir))
+		}
 		return err
 	})
 	create.Flags().BoolVarP(&parents, "parents", "p", false, "create what is missing above it")
@@ -69,6 +74,9 @@ func zkWriting(g *globals) []*cobra.Command {
 	set.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
 	set.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
 	rm := write("rm PATH", "Delete a znode", "  zkagent zk rm /config/site/port --version 3\n  zkagent zk rm /config/old --recursive --yes", cobra.ExactArgs(1), func(ctx context.Context, s *session.Session, args []string) error {
+		if err := unfollowed(ctx, s, args[0]); err != nil {
+			return err
+		}
 		if !recursive {
 			return s.Delete(ctx, args[0], version)
 		}
@@ -103,7 +111,7 @@ func unmanaged(ctx context.Context, s *session.Session, path string, force bool)
 		return fail(exitFailed, fmt.Errorf("a program maintains %s", path), hint)
 	}
 	for dir := path; dir != "/" && dir != ""; dir, _ = session.SplitPath(dir) {
-		_, ok, err := s.Exists(ctx, config.ReadyPath(dir))
+		_, ok, err := s.Exists(ctx, trees.ReadyPath(dir))
 		if err != nil {
 			return err
 		}
@@ -113,6 +121,19 @@ func unmanaged(ctx context.Context, s *session.Session, path string, force bool)
 		}
 	}
 	return nil
+}
+
+// unfollowed refuses to remove what agents use.
+func unfollowed(ctx context.Context, s *session.Session, path string) error {
+	followers, err := fleet.Followers(ctx, s, path)
+	for _, root := range slices.Sorted(maps.Keys(followers)) {
+		if rel, below := strings.CutPrefix(path, root+"/"); below && !trees.IsReserved(rel) {
+			continue // a key: its readers see the change
+		}
+		return fail(exitFailed, fmt.Errorf("%s use the config %s", someHosts(followers[root]), root),
+			"\"zkagent config delete "+root+"\" takes it out of use, and can be taken back")
+	}
+	return err
 }
 
 // removeTree deletes a znode with everything below it, the deepest first. Without
@@ -140,12 +161,12 @@ func removeTree(ctx context.Context, s *session.Session, path string, force bool
 	return nil
 }
 
-// mustExist returns an error, with what exists near it, when a znode is missing.
+// mustExist returns an error, with what exists near it, when a config is missing.
 func mustExist(ctx context.Context, s *session.Session, path string) error {
 	if _, ok, err := s.Exists(ctx, path); err != nil || ok {
 		return err
 	}
-	return noZnode(ctx, s, path)
+	return noConfig(ctx, s, path)
 }
 
 // hintNearby adds to the error of a missing znode which znodes exist near it.
@@ -159,10 +180,21 @@ func hintNearby(ctx context.Context, s *session.Session, path string, err error)
 // noZnode returns the error of a missing path, with the znodes that exist beside
 // it.
 func noZnode(ctx context.Context, s *session.Session, path string) error {
-	missing := fmt.Errorf("there is no znode %s", path)
+	return nearby(ctx, s, path, fmt.Errorf("there is no znode %s", path))
+}
+
+// noConfig returns the error of a missing config.
+func noConfig(ctx context.Context, s *session.Session, path string) error {
+	return nearby(ctx, s, path, fmt.Errorf("there is no config at %s", path))
+}
+
+// nearby adds to the error of a missing path a hint with the znodes that exist
+// beside it.
+func nearby(ctx context.Context, s *session.Session, path string, missing error) error {
 	for dir := path; dir != "/"; {
 		dir, _ = session.SplitPath(dir)
 		names, _, err := s.Children(ctx, dir)
+		names = slices.DeleteFunc(names, func(n string) bool { return strings.HasSuffix(n, "-lock") || strings.HasSuffix(n, "-trash") })
 		switch {
 		case errors.Is(err, session.ErrNoNode):
 			continue

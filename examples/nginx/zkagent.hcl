@@ -29,11 +29,10 @@ template "upstreams" {
   destination = "${env("DIR")}/conf.d/upstreams.conf"
   backup      = 1
 
-  # An include cannot be tested alone: swap it in, test the whole, swap back
-  # when nginx refuses it.
+  # The check runs before the new file is in place, and sees it in place: nginx reads its
+  # whole configuration as it will be.
   check {
     command = ["nginx", "-p", env("DIR"), "-e", "logs/error.log", "-t", "-q", "-c", "nginx.conf"]
-    at      = "swapped"
     timeout = "10s"
   }
 
@@ -43,6 +42,9 @@ template "upstreams" {
     command      = ["nginx", "-p", env("DIR"), "-e", "logs/error.log", "-s", "reload", "-c", "nginx.conf"]
     timeout      = "30s"
     min_interval = "1s"
-    verify { pid_file = "${env("DIR")}/nginx.pid" }
+    verify {
+      pid_file = "${env("DIR")}/nginx.pid"
+      log      = "${env("DIR")}/logs/error.log"
+    }
   }
 }

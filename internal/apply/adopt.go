@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 )
 
@@ -38,7 +38,7 @@ func (t *applying) foreign(o *output) bool {
 	if recorded && w.Inode != 0 {
 		return false
 	}
-	now, err := os.ReadFile(o.dest)
+	now, _, err := files.Read(t.file(o))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
@@ -74,12 +74,12 @@ func (t *applying) reportTaken() {
 	b := t.job.Bundle
 	for dest := range b.taken {
 		if !slices.Contains(t.taken, dest) {
-			t.Conds.Close("destination-taken", dest)
+			t.Conds.Close(condition.DestinationTaken, dest)
 			delete(b.taken, dest)
 		}
 	}
 	for _, dest := range t.taken {
-		t.Conds.Open("destination-taken", dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
+		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
 		if b.taken == nil {
 			b.taken = map[string]bool{}
 		}

@@ -85,10 +85,7 @@ func (b *applyBed) apply(x *testBundle) Result {
 	b.Join(&job)
 	r := b.Run(b.t.Context(), job)
 	b.Wait()
-	b.lives.mu.Lock()
-	n := b.lives.list[x.Config.Name]
-	b.lives.mu.Unlock()
-	if n.Running {
+	if n, _ := b.attempts.Get(x.Config.Name); n.Running {
 		b.t.Errorf("after an apply its reload runs: %+v", n)
 	}
 	x.applied, x.seen, x.failed = true, b.view, r.Err != nil
@@ -132,6 +129,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			calls := 0
 			fsys := &files.FS{}
 			b.FS = fsys
+			b.Engine = New(b.Options)
 			c := b.file("one", `one={{ key "web/v" }};`)
 			c.Templates = append(c.Templates, b.file("two", `two={{ key "web/v" }};`).Templates...)
 			c.Check = &CheckConfig{At: atSwapped, Command: argv("true")}
@@ -156,7 +154,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			failed := calls >= n
 			b.good(x)
 			b.is("log", crashNew)
-			if b.owed.has("one") {
+			if b.pending.has("one") {
 				t.Errorf("%v at call %d: a reload is owed for ever", fault, n)
 			}
 			if !failed {
@@ -282,7 +280,7 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	c.Reload = &ReloadConfig{Timeout: 100 * time.Millisecond, OnFailure: onFailureKeep, Command: argv("sleep", "1000")}
 	b.bad(b.bundle(c), stageReload, "timed out")
 	b.is("reload", "new")
-	if !b.owed.has("reload") {
+	if !b.pending.has("reload") {
 		t.Error("a reload that timed out is not owed")
 	}
 	other := b.file("other", `{{ key "web/v" }}`)

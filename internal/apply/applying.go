@@ -25,37 +25,47 @@ import (
 type applying struct {
 	*Engine
 
-	job     Job
-	name    string
-	tx      *files.Tx
-	outputs []*output // all that the bundle renders now
-	staged  []*output // those that are in tx
-	taken   []string  // destinations that something else wrote
-	gone    []string  // destinations that are no longer wanted
-	made    []string  // directories, the newest first
-	arrived bool
-	changed int
-	release func(failed *Halt) error // of the permit; nil: there is none
-	failed  *Halt                    // halts a rolling reload
+	job       Job
+	name      string
+	tx        *files.Tx
+	at        string      // when the check runs; empty: not known yet
+	unseen    error       // why no preview could be made of the files; nil: none failed
+	dry       bool        // nothing is written
+	later     []laterFile // in a dry run: files in directories that do not exist yet
+	outputs   []*output   // all that the bundle renders now
+	staged    []*output   // those that are in tx
+	taken     []string    // destinations that something else wrote
+	gone      []string    // destinations that are no longer wanted
+	made      []string    // directories, the newest first
+	submitted bool
+	changed   int
+	release   func(failed *Halt) error // of the permit; nil: there is none
+	failed    *Halt                    // halts a rolling reload
 }
 
-// arrive reports to the reload queue that was joined, once.
-func (t *applying) arrive(ctx context.Context, req *reloadRequest) {
-	if t.job.key != "" && !t.arrived {
-		t.arrived = true
-		t.reloads.arrive(ctx, t.job.key, req)
+// laterFile is a file in a directory that the swap will make.
+type laterFile struct {
+	files.After
+	*output
+}
+
+// submit reports to the reload queue that was joined, once.
+func (t *applying) submit(ctx context.Context, req *reloadRequest) {
+	if t.job.key != "" && !t.submitted {
+		t.submitted = true
+		t.reloads.submit(ctx, t.job.key, req)
 	}
 }
 
 // run is the apply, step by step. Nothing in use changes before every check
 // that can run without it has passed.
 func (t *applying) run(ctx context.Context) error {
-	defer func() { t.giveBack() }()
-	if err := t.finishFormer(ctx); err != nil {
+	defer func() { t.releasePermit() }()
+	if err := t.finishPrevious(ctx); err != nil {
 		return err
 	}
 	if t.failed != nil {
-		t.giveBack() // The other hosts do not start, and this one does not start again.
+		t.releasePermit() // The other hosts do not start, and this one does not start again.
 	}
 	t.readRestored(ctx)
 	for {
@@ -73,8 +83,8 @@ func (t *applying) run(ctx context.Context) error {
 			}
 			return t.afterSwap(ctx, nil)
 		}
-		if t.lives.refused(t.name, t.content) {
-			return errors.Join(fail(stageReload, 0, errLives), t.tx.Discard())
+		if t.attempts.refused(t.name, t.content) {
+			return errors.Join(fail(stageReload, 0, errAttempts), t.tx.Discard())
 		}
 		waited, err := t.permit(ctx, nil)
 		if err != nil {
@@ -95,12 +105,12 @@ func (t *applying) run(ctx context.Context) error {
 
 // pay runs a reload that was owed before the apply, when the apply failed
 // before its own: the program has not read what is in place.
-func (t *applying) pay(ctx context.Context, err error) error {
+func (t *applying) reloadPending(ctx context.Context, err error) error {
 	f, failed := errors.AsType[*failure](err)
 	if err == nil || failed && (f.stage == stageReload || f.stage == stagePermit) || ctx.Err() != nil || t.job.Mode == ModeCached {
 		return err
 	}
-	if !t.job.owed || !t.owed.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
+	if !t.job.owed || !t.pending.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
 		return err
 	}
 	t.rejoin()
@@ -109,13 +119,15 @@ func (t *applying) pay(ctx context.Context, err error) error {
 
 // prepare renders, stages and checks.
 func (t *applying) prepare(ctx context.Context) error {
+	if t.tx != nil { // What was rendered for the change that was given up is not in place.
+		t.job.Bundle.look = true
+	}
 	t.outputs, t.staged, t.gone, t.taken = nil, nil, nil, nil
 	if err := t.render(ctx); err != nil {
 		return err
 	}
-	b := t.job.Bundle
-	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: b.Config.Check != nil && b.Config.Check.At == atSwapped}
-	if !b.atomic() {
+	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: t.checkAt() == atSwapped}
+	if !t.atomic() {
 		cfg.StateDir = t.journalDir()
 	}
 	t.tx = files.Begin(cfg)
@@ -126,10 +138,15 @@ func (t *applying) prepare(ctx context.Context) error {
 	if !t.tx.Changed() {
 		return nil
 	}
-	if err := t.check(ctx, false); err != nil {
-		return errors.Join(err, t.tx.Discard())
+	err := t.check(ctx, false)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = errors.Join(err, t.tx.Discard())
+	if t.withoutPreview(err) {
+		return t.prepare(ctx)
+	}
+	return err
 }
 
 // trigger is what the bundle's commands learn of their cause.

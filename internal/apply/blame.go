@@ -21,9 +21,9 @@ type Blamed struct {
 // Blame renders the files of a bundle that match, says where each byte of them
 // comes from, and touches nothing. An element of for_each that makes another
 // file is not executed.
-func (b *Bundle) Blame(ctx context.Context, v view.View, match func(destination string, cfg *FileConfig) bool, missing string) ([]Blamed, error) {
-	t := &applying{job: Job{Bundle: b, View: v}}
-	elements, err := t.job.elements()
+func (b *parsed) Blame(ctx context.Context, v view.View, match func(destination string, cfg *FileConfig) bool, missing string) ([]Blamed, error) {
+	job := Job{Bundle: b.fresh(), View: v}
+	elements, err := job.elements()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (b *Bundle) Blame(ctx context.Context, v view.View, match func(destination 
 
 // Makes reports whether the bundle may make a file that a user named, before the
 // elements of its for_each are known.
-func (b *Bundle) Makes(name, path string) bool {
+func (b *parsed) Makes(name, path string) bool {
 	match := b.Match(name, path)
 	for _, f := range b.templates {
 		dest := ""
@@ -83,7 +83,7 @@ func (e *Engine) Writes(b *Bundle, path string) bool {
 // Match returns what chooses the files of a bundle by a name that a user gave: the
 // name of the bundle or of one of its templates, or the path of the file or of the
 // template. path is the name in the working directory of the user, as an absolute path.
-func (b *Bundle) Match(name, path string) func(destination string, cfg *FileConfig) bool {
+func (b *parsed) Match(name, path string) func(destination string, cfg *FileConfig) bool {
 	return func(destination string, cfg *FileConfig) bool {
 		return destination == path || cfg.Source == path || name == b.Config.Name || name == cfg.Name || name == b.Config.Name+"/"+cfg.Name
 	}

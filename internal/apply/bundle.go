@@ -12,15 +12,25 @@ import (
 )
 
 // Bundle is one parsed bundle of the settings, with what its applies remember
-// from one to the next. Only the apply in flight touches that.
+// from one to the next. Only [Engine.Run] touches that: everything else may be called at
+// the same time.
 type Bundle struct {
+	*parsed
+	memory
+}
+
+// parsed is a bundle of the settings. It does not change.
+type parsed struct {
 	Config  Config
 	Sources []view.Source // what the templates and for_each name
 	Err     error         // it cannot be parsed
 
 	templates []*file
 	named     map[view.Source][]string // the keys, of configs of which only those are read
+}
 
+// memory is what the applies of a bundle remember.
+type memory struct {
 	outputs  map[string]*output       // by template and element
 	rendered view.View                // that the outputs show
 	look     bool                     // what is in place may not be the outputs: compare with the disk
@@ -40,7 +50,7 @@ type file struct {
 // Parse reads and parses the templates of a bundle. One that cannot be parsed
 // is kept with its error: its files stay, and the others work.
 func Parse(cfg Config, declared []view.Source) *Bundle {
-	b := &Bundle{Config: cfg, contests: map[string]*contest{}}
+	b := &parsed{Config: cfg}
 	var errs []error
 	for _, tc := range cfg.Templates {
 		t, err := tc.Parse()
@@ -63,8 +73,18 @@ func Parse(cfg Config, declared []view.Source) *Bundle {
 	}
 	b.Err = errors.Join(errs...)
 	b.findNamed()
-	return b
+	return b.fresh()
 }
+
+// Failed is the bundle with an error that keeps it from being rendered.
+func (b *parsed) Failed(err error) *Bundle {
+	failed := *b
+	failed.Err = err
+	return failed.fresh()
+}
+
+// fresh is the bundle as if it had not been applied.
+func (b *parsed) fresh() *Bundle { return &Bundle{b, memory{contests: map[string]*contest{}}} }
 
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
@@ -74,7 +94,7 @@ func (b *Bundle) Inherit(former *Bundle) {
 
 // Concerns reports whether the difference between two views can change what
 // the bundle renders.
-func (b *Bundle) Concerns(old, next view.View) bool {
+func (b *parsed) Concerns(old, next view.View) bool {
 	if b.Config.ForEach != nil {
 		a, c := old.Get(*b.Config.ForEach), next.Get(*b.Config.ForEach)
 		if a != c && (a == nil || c == nil || !a.Equal(c)) {
@@ -91,7 +111,7 @@ func (b *Bundle) Concerns(old, next view.View) bool {
 
 // reloadKey names the reload queue of the bundle: the environment with the argument
 // list, or with its text where the list depends on the element. Empty: no reload.
-func (b *Bundle) reloadKey() string {
+func (b *parsed) reloadKey() string {
 	r := b.Config.Reload
 	if r == nil || !r.Command.Set() {
 		return ""
@@ -108,14 +128,13 @@ func (b *Bundle) reloadKey() string {
 // atomic reports whether one rename is all that a change of the bundle does:
 // then a process that is killed leaves the old or the new file and owes
 // nothing, and no journal is needed.
-func (b *Bundle) atomic() bool {
-	c := b.Config
-	return len(c.Templates) == 1 && c.ForEach == nil && b.reloadKey() == "" && (c.Check == nil || c.Check.At != atSwapped) &&
-		!c.Templates[0].InPlace
+func (t *applying) atomic() bool {
+	c := t.job.Bundle.Config
+	return len(c.Templates) == 1 && c.ForEach == nil && t.job.Bundle.reloadKey() == "" && t.checkAt() != atSwapped && !c.Templates[0].InPlace
 }
 
 // vars is what a command of the bundle may refer to when nothing is staged.
-func (b *Bundle) vars(each *command.Each) command.Vars {
+func (b *parsed) vars(each *command.Each) command.Vars {
 	v := command.Vars{Each: each}
 	if len(b.Config.Templates) > 0 && b.Config.Templates[0].Destination != nil {
 		if d, err := b.Config.Templates[0].Destination(each); err == nil {

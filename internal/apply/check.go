@@ -9,46 +9,63 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/proc"
 )
 
 // check runs the check of the bundle if it belongs to this moment.
 func (t *applying) check(ctx context.Context, swapped bool) error {
-	c := t.job.Bundle.Config.Check
-	if c == nil || !c.Command.Set() || (c.At == atSwapped) != swapped {
+	at, dir := t.checkAt(), ""
+	if at == "" || (at == atSwapped) != swapped {
 		return nil
 	}
-	dir := ""
-	if !swapped {
+	var preview *proc.Preview
+	switch at {
+	case atStaged:
 		var err error
 		if dir, err = t.stagedDir(); err != nil {
 			return fail(stageStage, time.Second, err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
+	case atPreview:
+		preview = t.preview()
 	}
+	ran := map[string]bool{}
 	for _, vars := range t.stagedVars(dir) {
-		if err := t.runCheck(ctx, vars); err != nil {
-			return err
+		if at != atStaged {
+			vars.Staged = vars.Destination
 		}
-		if t.job.Bundle.Config.ForEach == nil {
-			break
+		args, err := t.job.Bundle.Config.Check.Command.Args(vars)
+		if err != nil {
+			return fail(stageCheck, 0, err)
+		}
+		key := strings.Join(args, "\x00")
+		if ran[key] {
+			continue
+		}
+		ran[key] = true
+		if err := t.runCheck(ctx, args, preview); err != nil || t.job.Bundle.Config.ForEach == nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// runCheck runs the check once.
-func (t *applying) runCheck(ctx context.Context, vars command.Vars) error {
+// runCheck runs the check once, in a preview unless that is nil.
+func (t *applying) runCheck(ctx context.Context, args []string, preview *proc.Preview) error {
 	c := t.job.Bundle.Config.Check
-	args, err := c.Command.Args(vars)
-	if err != nil {
-		return fail(stageCheck, 0, err)
-	}
 	cmd := t.trigger(command.EventCheck).Command(c.Command, args)
 	cmd.Timeout = c.Timeout
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = DefaultCheckTimeout
 	}
-	if _, err := t.Options.Run(ctx, cmd); err != nil {
+	var err error
+	if preview != nil {
+		err = t.runPreview(ctx, cmd, preview)
+	} else {
+		_, err = t.Options.Run(ctx, cmd)
+	}
+	if err != nil {
 		return fail(stageCheck, 5*time.Second, err)
 	}
 	return nil
@@ -60,7 +77,7 @@ func (t *applying) stagedDir() (string, error) {
 	base := ""
 	if t.StateDir != "" {
 		base = filepath.Join(t.StateDir, "staged")
-		if err := os.MkdirAll(base, 0o700); err != nil {
+		if err := files.MakeOwn(base); err != nil {
 			return "", err
 		}
 	}
@@ -78,13 +95,16 @@ func (t *applying) stagedDir() (string, error) {
 // first staged file.
 func (t *applying) stagedVars(dir string) []command.Vars {
 	var list []command.Vars
-	seen := map[string]bool{}
+	seen, staged := map[string]bool{}, t.tx.Files()
 	for i, o := range t.staged {
 		if seen[o.eachKey()] {
 			continue
 		}
 		seen[o.eachKey()] = true
-		list = append(list, command.Vars{Staged: t.tx.Files()[i].Path(), StagedDir: dir, Destination: o.dest, Each: o.each})
+		list = append(list, command.Vars{Staged: staged[i].Path(), StagedDir: dir, Destination: o.dest, Each: o.each})
+	}
+	if len(list) == 0 { // Files go, or are in directories that do not exist yet.
+		list = append(list, t.job.Bundle.vars(t.firstEach()))
 	}
 	return list
 }

@@ -2,7 +2,7 @@ package apply
 
 import (
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +15,8 @@ import (
 
 // Values of CheckConfig.At, ReloadConfig.OnFailure and FileConfig.Drift.
 const (
+	atPreview     = "preview"
+	atStaged      = "staged"
 	atSwapped     = "swapped"
 	onFailureKeep = "keep"
 	driftReport   = "report"
@@ -59,6 +61,7 @@ type FileConfig struct {
 	AllowSubdirs    bool                                // the key of an element may hold "/"
 	Adopt           bool                                // with for_each: take over files that something else wrote
 	Drift           string                              // repair or report
+	Parsed          *template.Template                  `json:"-"` // as the settings were read; nil: it is parsed at its use
 	Position        string                              // file:line of the block
 }
 
@@ -78,20 +81,35 @@ func (c *FileConfig) Text() (string, error) {
 	if c.Source == "" {
 		return c.Contents, nil
 	}
-	data, err := os.ReadFile(c.Source)
+	data, err := files.ReadNamed(c.Source, files.MaxSize)
 	if err != nil {
 		return "", fmt.Errorf("read template: %w", err)
 	}
 	return string(data), nil
 }
 
-// Parse reads and parses the template.
+// Parse returns the parsed template.
 func (c *FileConfig) Parse() (*template.Template, error) {
+	if c.Parsed != nil {
+		return c.Parsed, nil
+	}
 	text, err := c.Text()
 	if err != nil {
 		return nil, err
 	}
 	return template.Parse(c.Template(text))
+}
+
+// at is the file at a destination.
+func (c *FileConfig) at(destination string) files.File {
+	f := c.File
+	f.Destination, f.MaxSize = destination, c.MaxOutput
+	return f
+}
+
+// Present reads the present file at a destination, as [files.Read] does.
+func (c *FileConfig) Present(destination string) ([]byte, fs.FileInfo, error) {
+	return files.Read(c.at(destination))
 }
 
 // Path is where the file of one element is written; nil without for_each. The
@@ -108,8 +126,9 @@ func (c *FileConfig) Path(e *command.Each) (string, error) {
 		return dest, nil
 	}
 	for part := range strings.SplitSeq(e.Key, "/") {
-		if part == "" || part[0] == '.' || strings.ContainsRune(part, 0) {
-			return "", fmt.Errorf("element %q cannot be part of a file name: it is empty or begins with a dot", e.Key)
+		if !view.IsName(part) || part[0] == '.' {
+			return "", fmt.Errorf("element %q cannot be part of a file name: it is empty, begins with a dot or a -, "+
+				"or has other characters than letters, digits and ._:-", e.Key)
 		}
 	}
 	if !c.AllowSubdirs && strings.Contains(e.Key, "/") {
@@ -121,7 +140,7 @@ func (c *FileConfig) Path(e *command.Each) (string, error) {
 // CheckConfig is a check block.
 type CheckConfig struct {
 	Command command.Command
-	At      string // staged or swapped
+	At      string // preview, staged or swapped; empty: staged
 	Timeout time.Duration
 }
 
@@ -134,10 +153,16 @@ type ReloadConfig struct {
 	OnFailure   string // restore or keep
 	Leader      string // name of the election whose leader runs it; empty: every host
 	Rolling     *RollingConfig
-	// VerifyPIDFile is the pid file of the master whose workers must be new
-	// after the reload; empty: the exit code is believed.
-	VerifyPIDFile string
-	VerifyTimeout time.Duration
+	Verify      *VerifyConfig // nil: the exit code is believed
+}
+
+// VerifyConfig is a verify block: the proof that a reload took effect.
+type VerifyConfig struct {
+	PIDFile string // of the master whose workers must be new
+	// Log is where the program says why it refuses a configuration: a file, or the journal
+	// of a unit as "journal:UNIT"; empty: only the timeout says that a reload failed.
+	Log     string
+	Timeout time.Duration
 }
 
 // RollingConfig limits how many hosts of the fleet reload at the same time.

@@ -153,7 +153,7 @@ func (c crash) restart(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(read(t, filepath.Join(c.Dir, "log"))), "\n")
 	last := lines[len(lines)-1]
-	if now != last && !a.owed.has("site") {
+	if now != last && !a.pending.has("site") {
 		t.Errorf("call %d: the program has read %q, %q is in place and no reload is owed", c.N, last, now)
 	}
 	if r := c.apply(a, b, "2"); r.Err != nil {
@@ -163,7 +163,7 @@ func (c crash) restart(t *testing.T) {
 	if got := lines[len(lines)-1]; got != crashNew {
 		t.Errorf("call %d: the program has last read %q", c.N, got)
 	}
-	if a.owed.has("site") {
+	if a.pending.has("site") {
 		t.Errorf("call %d: a reload is owed for ever", c.N)
 	}
 	c.clean(t)

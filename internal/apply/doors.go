@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/zkagent/zkagent/internal/files"
@@ -23,9 +22,9 @@ type Output struct {
 	Data        []byte
 }
 
-// Try renders, stages and checks a bundle for a vote, and leaves no trace. The
-// bundle must be a fresh one. A group that is empty keeps its files: that is
-// no failure.
+// Try renders and checks a bundle for a vote, and leaves no trace. A group that is
+// empty keeps its files: that is no failure. [ErrCheckNotRun] says that all is well but
+// for a check that cannot run before the swap.
 func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	_, err := e.Plan(ctx, b, v)
 	return err
@@ -41,6 +40,9 @@ type Planned struct {
 
 // Plan is Try that also returns the files that would change.
 func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, error) {
+	if err := e.recovery(ctx, b.Config.Name); err != nil {
+		return nil, err // Its sweep would take away what is staged here.
+	}
 	t := e.fresh(b, v)
 	if err := t.render(ctx); err != nil {
 		if errors.Is(err, template.ErrEmptyGroup) {
@@ -48,15 +50,18 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, e
 		}
 		return nil, err
 	}
-	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.Config.Name), StateDir: e.journalDir(), FS: e.FS})
+	t.dry = t.checkAt() != atStaged // A staged check gets files beside the destinations.
+	t.tx = files.Begin(files.TxConfig{Bundle: files.Name("vote-" + b.Config.Name), StateDir: e.journalDir(), DryRun: t.dry, FS: e.FS})
 	err := t.stage()
 	if err == nil {
 		err = t.takenError()
 	}
 	var changes []Planned
-	if err == nil && t.tx.Changed() {
+	if err == nil && (t.tx.Changed() || len(t.later) > 0) {
 		changes = t.changes()
-		err = t.check(ctx, false)
+		if err = t.check(ctx, false); t.withoutPreview(err) || err == nil && t.at == atSwapped {
+			err = ErrCheckNotRun
+		}
 	}
 	err = errors.Join(err, t.tx.Discard())
 	files.RemoveDirs(t.made)
@@ -93,18 +98,20 @@ func (t *applying) changes() []Planned {
 			list = append(list, Planned{Output: Output{Destination: s.Destination()}, Gone: true})
 		}
 	}
+	for _, f := range t.later {
+		list = append(list, Planned{Output: Output{Destination: f.dest, Config: &f.tmpl.cfg, Data: f.data}})
+	}
 	return list
 }
 
 // PostCheck runs the post_check of a bundle's rolling reload, if it has one: a
-// turn of a rollout, which needs no permit, ends with it. The bundle must be a
-// fresh one.
+// turn of a rollout, which needs no permit, ends with it.
 func (e *Engine) PostCheck(ctx context.Context, b *Bundle, v view.View) error {
 	return e.fresh(b, v).postCheck(ctx)
 }
 
-// Preview renders a bundle, and touches nothing. The bundle must be a fresh
-// one. It also returns the files that would be removed.
+// Preview renders a bundle, and touches nothing. It also returns the files that would
+// be removed.
 func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output, []string, error) {
 	o := e.Options
 	o.Observer = nobody{}
@@ -119,16 +126,18 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 	return list, t.gone, nil
 }
 
-// Once renders, stages, checks and swaps a bundle, and reloads nothing. The
-// bundle must be a fresh one. It returns the files that changed, also with an
-// error after the swap.
+// Once renders, stages, checks and swaps a bundle, and reloads nothing. It
+// returns the files that changed, also with an error after the swap.
 //
 // The program that does this runs beside the agent. So its journal stands in a
 // directory of its own, and one such program at a time uses it.
 func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, error) {
 	o := e.Options
 	o.StateDir, o.Observer = "", nobody{}
-	if dir := filepath.Join(e.StateDir, renderDir); e.StateDir != "" && os.MkdirAll(dir, 0o700) == nil {
+	if err := files.CheckOwn(e.StateDir); err != nil {
+		return nil, err
+	}
+	if dir := filepath.Join(e.StateDir, renderDir); e.StateDir != "" && files.MakeOwn(dir) == nil {
 		unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
 		if err != nil {
 			return nil, fmt.Errorf("wait for another render: %w", err)
@@ -152,9 +161,9 @@ func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, er
 	return written, err
 }
 
-// fresh is an apply of a bundle that was not applied before.
+// fresh is an apply as if the bundle had not been applied before.
 func (e *Engine) fresh(b *Bundle, v view.View) *applying {
-	return &applying{Engine: e, name: b.Config.Name, job: Job{Bundle: b, View: v, Old: v, First: true, Force: true}}
+	return &applying{Engine: e, name: b.Config.Name, job: Job{Bundle: b.fresh(), View: v, Old: v, First: true, Force: true}}
 }
 
 // Lines counts the lines that only one of the texts has. It does not count a line

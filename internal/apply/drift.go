@@ -3,6 +3,7 @@ package apply
 import (
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
@@ -29,16 +30,17 @@ type contest struct {
 // drifted looks whether something else changed the files of a bundle, and
 // reports whether they are to be repaired.
 func (e *Engine) drifted(b *Bundle) bool {
+	defer watch(e.Conds, "a look at the files of", b.Config.Name)()
 	repair := false
 	opened := func(dest, text string) {
-		e.Conds.Open("drift", dest, text)
+		e.Conds.Open(condition.Drift, dest, text)
 		if b.drifting == nil {
 			b.drifting = map[string]bool{}
 		}
 		b.drifting[dest] = true
 	}
 	closed := func(dest string) {
-		e.Conds.Close("drift", dest)
+		e.Conds.Close(condition.Drift, dest)
 		delete(b.drifting, dest)
 	}
 	made := map[string]bool{}
@@ -55,8 +57,9 @@ func (e *Engine) drifted(b *Bundle) bool {
 		if !ok {
 			continue
 		}
-		d, err := w.Drift()
+		d, err := w.Drift(e.file(o))
 		if err != nil {
+			opened(o.dest, err.Error())
 			continue
 		}
 		b.written[o.dest] = w
@@ -84,14 +87,33 @@ func (e *Engine) drifted(b *Bundle) bool {
 	return repair
 }
 
+// slowAfter is how long a call on files may take before a condition opens.
+const slowAfter = time.Minute
+
+// watch opens a condition when a call on files takes too long, as on a network disk that
+// hangs. The result ends the watch.
+func watch(conds *condition.Set, what, subject string) func() {
+	opened := make(chan struct{})
+	timer := time.AfterFunc(slowAfter, func() {
+		defer close(opened)
+		conds.Open(condition.FilesStuck, subject, what+" "+subject+" has not ended after "+slowAfter.String())
+	})
+	return func() {
+		if !timer.Stop() {
+			<-opened
+			conds.Close(condition.FilesStuck, subject)
+		}
+	}
+}
+
 // Forget closes the conditions about files of a bundle that the settings no longer
 // have. Its applies have ended.
 func (e *Engine) Forget(b *Bundle) {
 	for dest := range b.drifting {
-		e.Conds.Close("drift", dest)
+		e.Conds.Close(condition.Drift, dest)
 	}
 	for dest := range b.taken {
-		e.Conds.Close("destination-taken", dest)
+		e.Conds.Close(condition.DestinationTaken, dest)
 	}
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	Observer Observer
 	Run      command.Run
 	Fleet    Fleet
+	// Previews is [PreviewOf]; tests have others.
+	Previews func(*CheckConfig) (string, error)
 	FS       *files.FS // for tests
 	// Booted says that the machine has just started: what reads the files of a bundle
 	// that has none does not run yet.
@@ -69,14 +71,16 @@ type LeaderReload struct {
 type Engine struct {
 	Options
 
-	reloads *reloads
-	owed    *owed
-	lives   *lives
-	halts   *halts
-	lock    *swapLock
+	reloads  *reloads
+	pending  pendingReloads
+	attempts attempts
+	halts    files.Map[Halt] // failures for which the other hosts are not halted yet
+	lock     *swapLock
 
-	mu        sync.Mutex                 // mu guards recovered.
-	recovered map[string]files.Recovered // changes of a former process, by bundle, for its first apply
+	mu         sync.Mutex                 // mu guards what follows.
+	recovered  map[string]files.Recovered // changes of a former process, by bundle, for its first apply
+	recovering map[string]chan struct{}   // by bundle, closed when its recovery has ended
+	closed     bool
 }
 
 // New makes an engine. It reads what a former process owes.
@@ -93,12 +97,35 @@ func New(o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}}
-	e.owed = newOwed(o.StateDir, func() *files.FS { return e.FS }, o.Log)
-	e.lives = newLives(o.StateDir, func() *files.FS { return e.FS }, o.Log)
-	e.halts = newHalts(o.StateDir, func() *files.FS { return e.FS }, o.Log)
+	if o.FS == nil {
+		o.FS = &files.FS{}
+	}
+	if o.FS.Watch == nil {
+		o.FS.Watch = func(op, path string) func() { return watch(o.Conds, op, path) }
+	}
+	if o.Previews == nil {
+		o.Previews = PreviewOf
+	}
+	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}, recovering: map[string]chan struct{}{}}
+	e.pending.Map = openMap[pendingReload](&o, "owed.json", "which reloads are pending: a program may use old files until its next reload")
+	e.attempts.Map = openMap[attempt](&o, "lives.json", "which reloads have ended their agent")
+	e.attempts.countDeaths()
+	e.halts = openMap[Halt](&o, "halts.json", "which rolling reloads have failed: the other hosts are not halted")
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
+}
+
+// openMap reads what former processes noted. What cannot be read is lost, with a warning.
+func openMap[V any](o *Options, name, what string) files.Map[V] {
+	path := ""
+	if o.StateDir != "" {
+		path = filepath.Join(o.StateDir, name)
+	}
+	m, err := files.OpenMap[V](path, o.FS)
+	if err != nil {
+		o.Log.Warn("cannot read a state file", "of", what, "err", err)
+	}
+	return m
 }
 
 // nobody is an observer that does nothing.
@@ -211,15 +238,15 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 		r.Drifted = e.drifted(job.Bundle)
 		return r
 	}
-	job.owed = e.owed.has(job.Bundle.Config.Name)
+	job.owed = e.pending.has(job.Bundle.Config.Name)
 	t := &applying{Engine: e, job: job, name: job.Bundle.Config.Name}
-	defer t.arrive(ctx, nil)
+	defer t.submit(ctx, nil)
 	if job.Mode == ModeReload {
 		r.Err = plain(t.reload(ctx, nil))
 	} else {
-		r.Err = plain(t.pay(ctx, t.run(ctx)))
+		r.Err = plain(t.reloadPending(ctx, t.run(ctx)))
 	}
-	t.lived()
+	t.endAttempt()
 	if r.View = t.job.View; r.Err != nil {
 		// What was rendered may not be what is in place: the next apply
 		// renders and compares everything.
@@ -242,7 +269,14 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 func (e *Engine) Wait() { e.reloads.wg.Wait() }
 
 // OwedSince is since when the reload of a bundle is owed; zero: it is not.
-func (e *Engine) OwedSince(bundle string) time.Time { return e.owed.at(bundle) }
+func (e *Engine) OwedSince(bundle string) time.Time {
+	r, _ := e.pending.Get(bundle)
+	return r.Since
+}
+
+// OwesRestored reports whether the pending reload is of what was in place before: old
+// files that came back, or the removal of files that did not exist.
+func (e *Engine) OwesRestored(bundle string) bool { return e.pending.restored(bundle) }
 
 // LastReload is the newest run of a bundle's reload; nil when there was none.
 func (e *Engine) LastReload(bundle string) *ReloadStatus { return e.reloads.newest(bundle) }

@@ -143,13 +143,13 @@ func afterRestart(t *testing.T, b *applyBed, f *fakeFleet, c Config) string {
 		defer f.mu.Unlock()
 		return len(f.steps) > 0 && f.steps[len(f.steps)-1] == "halted 1"
 	})
-	if l := newLives(b.StateDir, func() *files.FS { return nil }, next.Log); len(l.list) != 0 {
-		t.Errorf("a kill in this wait counts: %+v", l.list)
+	if l := New(Options{StateDir: b.StateDir}).attempts; len(l.All()) != 0 {
+		t.Errorf("a kill in this wait counts: %+v", l.All())
 	}
 	cancel()
 	<-done
 	next.Close()
-	if next.owed.has("web") {
+	if next.pending.has("web") {
 		t.Error("a reload is owed")
 	}
 	return strings.Join(f.steps, ", ")
@@ -229,7 +229,7 @@ func TestHalts_OfBundlesThatAreNoMore(t *testing.T) {
 	t.Parallel()
 	b, _, _, c := rollingBed(t)
 	for i, name := range []string{"web", "gone"} {
-		if err := b.halts.add(name, Halt{Reason: fmt.Sprint(i)}); err != nil {
+		if err := b.halts.Set(name, Halt{Reason: fmt.Sprint(i)}, files.WriteSave); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -252,6 +252,7 @@ func TestHalt_NotForANoteOfOurs(t *testing.T) {
 		}
 		return nil
 	}}
+	b.Engine = New(b.Options)
 	p.do = func(args []string) error { full = args[0] == "reload"; return nil }
 	if r := b.apply(b.bundle(c)); r.Err == nil || f.reported != nil {
 		t.Errorf("got %v, reported %+v", r.Err, f.reported)
@@ -289,13 +290,13 @@ func TestHalt_OldFilesAreReadAtLast(t *testing.T) {
 			began := time.Now()
 			b.Run(ctx, job)
 			b.Wait()
-			if took := time.Since(began); b.owed.has("web") && took > time.Minute {
+			if took := time.Since(began); b.pending.has("web") && took > time.Minute {
 				t.Errorf("the host waits %v with an old file that the program has not read", took)
 			}
 			cancel()
 		}
 	})
-	if b.is("web", "1"); b.owed.has("web") {
+	if b.is("web", "1"); b.pending.has("web") {
 		t.Errorf("the program has not read the old file: %v", f.steps)
 	}
 }

@@ -42,3 +42,8 @@ func argv(args ...string) command.Command {
 func script(format string, args ...any) command.Command {
 	return argv("/bin/sh", "-c", fmt.Sprintf(format, args...))
 }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

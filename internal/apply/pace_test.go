@@ -27,7 +27,7 @@ func TestReloads_Splay(t *testing.T) {
 			var done [2]chan error
 			for i := range done {
 				done[i] = make(chan error, 1)
-				b.arrive(t.Context(), "q", &reloadRequest{
+				b.submit(t.Context(), "q", &reloadRequest{
 					bundle: strconv.Itoa(i), cfg: &ReloadConfig{}, lists: [][]string{{"reload"}}, splay: splay, done: done[i],
 				})
 			}
@@ -55,7 +55,7 @@ func TestReloads_SplayEndsWithTheAgent(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		b.join("q")
 		done := make(chan error, 1)
-		b.arrive(ctx, "q", &reloadRequest{bundle: "b", cfg: &ReloadConfig{}, lists: [][]string{{"reload"}}, splay: time.Hour, done: done})
+		b.submit(ctx, "q", &reloadRequest{bundle: "b", cfg: &ReloadConfig{}, lists: [][]string{{"reload"}}, splay: time.Hour, done: done})
 		synctest.Wait()
 		cancel(stopped)
 		if err := <-done; !errors.Is(err, stopped) {
@@ -113,13 +113,13 @@ func TestVerifyWorkers(t *testing.T) {
 	}
 	eventually(t, "the master and its worker", func() bool { return exists(ready) && len(workersOf(pidFile)) == 1 })
 	before := workersOf(pidFile)
-	if err := verifyWorkers(t.Context(), pidFile, before, 50*time.Millisecond); err == nil {
+	if err := (&verification{cfg: VerifyConfig{PIDFile: pidFile, Timeout: 50 * time.Millisecond}, before: before}).wait(t.Context()); err == nil {
 		t.Error("a reload without a new worker was believed")
 	}
 	// A shell cannot trap HUP where nohup began. It takes a signal that comes just
 	// before its wait when the wait is over.
 	eventually(t, "a new worker after a signal", func() bool {
-		return master.Process.Signal(syscall.SIGUSR1) == nil && verifyWorkers(t.Context(), pidFile, before, time.Second) == nil
+		return master.Process.Signal(syscall.SIGUSR1) == nil && (&verification{cfg: VerifyConfig{PIDFile: pidFile, Timeout: time.Second}, before: before}).wait(t.Context()) == nil
 	})
 	for _, none := range []string{"", filepath.Join(dir, "none"), ready} {
 		if w := workersOf(none); len(w) != 0 {
@@ -133,7 +133,7 @@ func TestVerifyWorkers(t *testing.T) {
 func TestReloads_VerifyFails(t *testing.T) {
 	b := newReloadBed()
 	b.join("q")
-	cfg := &ReloadConfig{VerifyPIDFile: filepath.Join(t.TempDir(), "none"), VerifyTimeout: 20 * time.Millisecond, OnFailure: onFailureKeep}
+	cfg := &ReloadConfig{Verify: &VerifyConfig{PIDFile: filepath.Join(t.TempDir(), "none"), Timeout: 20 * time.Millisecond}, OnFailure: onFailureKeep}
 	err := <-b.ask(t.Context(), cfg, nil, "true")
 	b.wg.Wait()
 	if err == nil || !strings.Contains(err.Error(), "no new worker") {
@@ -164,5 +164,31 @@ func TestRenewed(t *testing.T) {
 		if got := renewed(c.before, c.now); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+}
+
+// A program that says in its log that it refuses the configuration ends the wait at once,
+// and is not asked again.
+func TestVerify_EndsWithTheWordsOfTheProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log, runs := filepath.Join(dir, "error.log"), filepath.Join(dir, "runs")
+	if err := os.WriteFile(log, []byte("1 [emerg] of an earlier reload\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newApplyBed(t)
+	c := b.file("web", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{
+		Command: script("echo run >> %s; echo '2 [notice] reload' >> %s; echo '3 [emerg] bind() to 0.0.0.0:80 failed' >> %s", runs, log, log),
+		Retry:   3, OnFailure: onFailureKeep, Verify: &VerifyConfig{PIDFile: filepath.Join(dir, "none"), Log: log, Timeout: time.Minute},
+	}
+	b.keys(map[string]string{"v": "1"})
+	began := time.Now()
+	b.bad(b.bundle(c), stageReload, "[emerg] bind() to 0.0.0.0:80 failed")
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if got := read(t, runs); got != "run\n" {
+		t.Errorf("the reload ran: %q", got)
 	}
 }

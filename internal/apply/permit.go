@@ -20,14 +20,14 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	r := t.job.Bundle.Config.Reload
 	if t.job.granted() {
 		if t.release != nil {
-			t.giveBack()
+			t.releasePermit()
 		}
 		return false, nil
 	}
 	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil || t.firstFiles() {
 		return false, nil
 	}
-	t.arrive(ctx, nil)
+	t.submit(ctx, nil)
 	wait, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if t.job.Replaced != nil {
@@ -38,7 +38,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 		stop := context.AfterFunc(t.job.Granted, func() { cancel(errGranted) })
 		defer stop()
 	}
-	if t.owed.restored(t.name) {
+	if t.pending.restored(t.name) {
 		// The program has not read the old files: do not wait for long before it is told
 		// again.
 		var end context.CancelFunc

@@ -124,7 +124,7 @@ func TestRecover_ChecksWhatWasSwapped(t *testing.T) {
 			if got := strings.Join(p.took(), ","); got != ran {
 				t.Errorf("ran %s, want %s", got, ran)
 			}
-			if next.owed.has("web") {
+			if next.pending.has("web") {
 				t.Error("a reload is owed")
 			}
 		})
@@ -158,7 +158,7 @@ func TestRecover_GoesBackUnread(t *testing.T) {
 	if !slices.Equal(reads, []string{"1"}) {
 		t.Errorf("the program has read %v, want the old file once", reads)
 	}
-	if b.owed.has("web") {
+	if b.pending.has("web") {
 		t.Error("a reload is owed")
 	}
 }
@@ -185,7 +185,7 @@ func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
 	b.Recover([]Config{c})
 	b.apply(b.bundle(c))
 	b.is("web", "1")
-	if b.owed.has("web") {
+	if b.pending.has("web") {
 		t.Error("a reload is owed")
 	}
 }
@@ -202,11 +202,11 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 	crashAt(t, b, c, "check")
 	b.Engine = New(b.Options)
 	b.Recover([]Config{c})
-	if b.owed.has("one") {
+	if b.pending.has("one") {
 		t.Error("a reload is owed, and there is none")
 	}
 	b.good(b.bundle(c))
-	if files.Pending(b.journalDir(), "one") || b.owed.has("one") {
+	if files.Pending(b.journalDir(), "one") || b.pending.has("one") {
 		t.Error("the change has no end")
 	}
 }
@@ -215,12 +215,12 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
 	t.Parallel()
 	b, _ := newPlayBed(t)
-	if err := errors.Join(b.owed.add("gone", false), b.owed.add("web", false)); err != nil {
+	if err := errors.Join(b.pending.add("gone", false), b.pending.add("web", false)); err != nil {
 		t.Fatal(err)
 	}
 	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})
-	if b.owed.has("gone") || !b.owed.has("web") {
-		t.Errorf("owed: %v", b.owed.all())
+	if b.pending.has("gone") || !b.pending.has("web") {
+		t.Errorf("owed: %v", b.pending.All())
 	}
 }
 
@@ -238,7 +238,7 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 	b.keys(map[string]string{"v": "2"})
 	r := b.apply(x)
 	b.is("web", "1")
-	if !r.ReloadOnly || r.Retry == 0 || !b.owed.has("web") {
+	if !r.ReloadOnly || r.Retry == 0 || !b.pending.has("web") {
 		t.Fatalf("got %+v", r)
 	}
 	p.do = nil
@@ -249,11 +249,11 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	b.is("web", "1")
-	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.owed.has("web") {
-		t.Errorf("ran %v, owed: %v", got, b.owed.all())
+	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.pending.has("web") {
+		t.Errorf("ran %v, owed: %v", got, b.pending.All())
 	}
-	if len(b.lives.list) != 0 {
-		t.Errorf("after the retry: %+v", b.lives.list)
+	if len(b.attempts.All()) != 0 {
+		t.Errorf("after the retry: %+v", b.attempts.All())
 	}
 }
 
@@ -494,7 +494,7 @@ func TestPermit_HaltsAfterAFailedPostCheck(t *testing.T) {
 	if got, want := strings.Join(f.steps, ", "), "permit 1, reload 2, post_check 2, reload 1, halt 1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if b.owed.has("web") {
+	if b.pending.has("web") {
 		t.Error("a reload is owed")
 	}
 }
@@ -532,7 +532,7 @@ func TestPermit_KilledHostGoesBackWhileHalted(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	b.is("web", "1")
-	if next.owed.has("web") {
+	if next.pending.has("web") {
 		t.Error("a reload is owed")
 	}
 	next.Close()
@@ -722,7 +722,7 @@ func TestReloads_SharedByRestoreAndKeep(t *testing.T) {
 	if results[0].Err == nil || results[1].Err != nil {
 		t.Errorf("got %v and %v", results[0].Err, results[1].Err)
 	}
-	if owed := b.owed.all(); len(owed) != 0 {
+	if owed := b.pending.All(); len(owed) != 0 {
 		t.Errorf("owed: %v", owed)
 	}
 }

@@ -42,7 +42,7 @@ func ChangeOf(old, now view.Update) Change {
 
 // findNamed notes the keys that the bundle reads of configs of which it reads
 // nothing else.
-func (b *Bundle) findNamed() {
+func (b *parsed) findNamed() {
 	b.named = map[view.Source][]string{}
 	for _, s := range b.Sources {
 		if s.Kind == view.KindConfig && (b.Config.ForEach == nil || *b.Config.ForEach != s) {
@@ -70,7 +70,7 @@ func (b *Bundle) findNamed() {
 }
 
 // Reads reports whether the bundle may read what changed.
-func (b *Bundle) Reads(c Change) bool {
+func (b *parsed) Reads(c Change) bool {
 	if !slices.Contains(b.Sources, c.source) {
 		return false
 	}

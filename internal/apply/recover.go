@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 )
 
@@ -25,8 +28,8 @@ func (e *Engine) Recover(bundles []Config) {
 		return
 	}
 	for _, dir := range []string{"journal", "staged", "files"} {
-		if err := os.MkdirAll(filepath.Join(e.StateDir, dir), 0o700); err != nil {
-			e.Conds.Open("state-dir", e.StateDir, err.Error())
+		if err := files.MakeOwn(filepath.Join(e.StateDir, dir)); err != nil {
+			e.Conds.Open(condition.StateDir, e.StateDir, err.Error())
 			return
 		}
 	}
@@ -36,34 +39,102 @@ func (e *Engine) Recover(bundles []Config) {
 			_ = os.RemoveAll(dir)
 		}
 	}
-	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
-	e.Conds.Set("recover-failed", "", err)
-	for i := range list {
-		e.take(bundles, list[i])
+	if err := removeLaid(); err != nil {
+		e.Log.Warn("cannot remove directories that were laid for checks", "err", err)
+	}
+	unfinished, err := files.Unfinished(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
+	e.Conds.Set(condition.RecoverFailed, "", err)
+	var all sync.WaitGroup
+	begin := func(name string, one func()) {
+		ended := make(chan struct{})
+		e.mu.Lock()
+		e.recovering[name] = ended
+		e.mu.Unlock()
+		all.Go(func() { defer close(ended); one() })
 	}
 	for i := range bundles {
-		e.sweep(&bundles[i])
+		c := &bundles[i]
+		begin(c.Name, func() {
+			if slices.Contains(unfinished, files.Name(c.Name)) {
+				e.recoverOne(c.Name)
+			}
+			e.sweep(c)
+		})
+	}
+	for _, bundle := range unfinished {
+		if !slices.ContainsFunc(bundles, func(c Config) bool { return files.Name(c.Name) == bundle }) {
+			begin("\x00"+bundle, func() { e.recoverDropped(bundle) })
+		}
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); all.Wait() }()
+	timer := time.NewTimer(recoverPatience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		e.Log.Warn("the recovery of some files takes long: their templates wait, and the start does not")
 	}
 	e.Retain(bundles)
 }
 
-// take keeps a recovered change for the first apply of its bundle. The change
-// of a bundle that the settings no longer have ends here.
-func (e *Engine) take(bundles []Config, r files.Recovered) {
-	if r.Err != nil {
-		return // The journal stays, and the first apply tries again.
-	}
-	for i := range bundles {
-		if files.Name(bundles[i].Name) != r.Bundle {
-			continue
-		}
-		e.Log.Warn("repaired an unfinished change of a former process", "template", bundles[i].Name, "new", r.New, "reload", r.Reload)
-		e.recovered[bundles[i].Name] = r
+// recoverPatience is how long a start waits for the recovery of all bundles. After that
+// each bundle waits for its own.
+const recoverPatience = time.Second
+
+// recoverOne keeps a recovered change for the first apply of its bundle. With an error
+// the journal stays, and the first apply tries again.
+func (e *Engine) recoverOne(name string) {
+	r, ok := e.recoverJournal(name, files.Name(name))
+	if !ok {
 		return
 	}
-	e.Log.Warn("repaired an unfinished change of a bundle that the settings no longer name", "bundle", r.Bundle, "new", r.New)
+	e.Log.Warn("repaired an unfinished change of a former process", "template", name, "new", r.New, "reload", r.Reload)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		r.Tx.Keep()
+		return
+	}
+	e.recovered[name] = r
+}
+
+// recoverDropped ends the change of a bundle that the settings no longer have.
+func (e *Engine) recoverDropped(bundle string) {
+	r, ok := e.recoverJournal(bundle, bundle)
+	if !ok {
+		return
+	}
+	e.Log.Warn("repaired an unfinished change of a bundle that the settings no longer name", "bundle", bundle, "new", r.New)
 	if err := r.Tx.Commit(); err != nil {
-		e.Log.Warn("cannot remove the journal", "bundle", r.Bundle, "err", err)
+		e.Log.Warn("cannot remove the journal", "bundle", bundle, "err", err)
+	}
+}
+
+// recoverJournal makes the files of one journal all new or all old. A condition has the
+// error.
+func (e *Engine) recoverJournal(name, bundle string) (files.Recovered, bool) {
+	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), Bundle: bundle, FS: e.FS})
+	e.Conds.Set(condition.RecoverFailed, name, err)
+	if err != nil || len(list) == 0 {
+		return files.Recovered{}, false
+	}
+	return list[0], true
+}
+
+// recovery waits until the recovery of a bundle has ended.
+func (e *Engine) recovery(ctx context.Context, bundle string) error {
+	e.mu.Lock()
+	ended := e.recovering[bundle]
+	e.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -98,16 +169,16 @@ func (e *Engine) Retain(bundles []Config) {
 			reloads[bundles[i].Name], rolling[bundles[i].Name] = true, r.Rolling != nil
 		}
 	}
-	for name, h := range e.halts.all() {
+	for name, h := range e.halts.All() {
 		if !rolling[name] {
 			e.Halted(name, h)
 		}
 	}
-	for _, name := range e.owed.all() {
+	for name := range e.pending.All() {
 		if reloads[name] {
 			continue
 		}
-		if err := e.owed.clear(name); err != nil {
+		if err := e.pending.clear(name); err != nil {
 			e.Log.Warn("cannot remove the note of an owed reload", "template", name, "err", err)
 		}
 	}
@@ -117,11 +188,12 @@ func (e *Engine) Retain(bundles []Config) {
 // next process finds them again.
 func (e *Engine) Close() {
 	e.Wait()
-	if err := e.lives.forget(); err != nil {
+	if err := e.attempts.forget(); err != nil {
 		e.Log.Warn("note of ended processes not removed", "err", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.closed = true
 	for _, r := range e.recovered {
 		r.Tx.Keep()
 	}
@@ -130,26 +202,30 @@ func (e *Engine) Close() {
 
 // former returns the unfinished change of the bundle, if there is one: of a
 // former process, or one of this process whose restore failed.
-func (t *applying) former() (files.Recovered, bool, error) {
+func (t *applying) former(ctx context.Context) (files.Recovered, bool, error) {
+	if err := t.recovery(ctx, t.name); err != nil {
+		return files.Recovered{}, false, err
+	}
 	t.mu.Lock()
 	r, ok := t.recovered[t.name]
 	delete(t.recovered, t.name)
 	t.mu.Unlock()
-	if ok || t.job.Bundle.atomic() || !files.Pending(t.journalDir(), files.Name(t.name)) {
+	if ok || t.atomic() || !files.Pending(t.journalDir(), files.Name(t.name)) {
 		return r, ok, nil
 	}
 	list, err := files.Recover(files.TxConfig{StateDir: t.journalDir(), Bundle: files.Name(t.name), FS: t.FS})
+	t.Conds.Set(condition.RecoverFailed, t.name, err)
 	if err != nil || len(list) == 0 {
 		return files.Recovered{}, false, err
 	}
-	t.Conds.Close("restore-failed", t.name)
+	t.Conds.Close(condition.RestoreFailed, t.name)
 	return list[0], true, nil
 }
 
-// finishFormer ends a change that was left unfinished. An error means that this
+// finishPrevious ends a change that was left unfinished. An error means that this
 // bundle has to wait: nothing else may happen to its files.
-func (t *applying) finishFormer(ctx context.Context) error {
-	r, ok, err := t.former()
+func (t *applying) finishPrevious(ctx context.Context) error {
+	r, ok, err := t.former(ctx)
 	if err != nil {
 		return fail(stageSwap, 5*time.Second, fmt.Errorf("finish a former change: %w", err))
 	}
@@ -166,7 +242,7 @@ func (t *applying) finishFormer(ctx context.Context) error {
 		// The old files are back. The newest view decides what comes next.
 		t.Log.Warn("undid the change of a former process", "template", t.name, "err", refused)
 	}
-	t.job.owed = t.owed.has(t.name)
+	t.job.owed = t.pending.has(t.name)
 	t.rejoin()
 	return nil
 }
@@ -184,14 +260,14 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		return nil, t.tx.Commit()
 	}
 	if t.job.key != "" {
-		if err := t.owed.add(t.name, !r.New); err != nil {
+		if err := t.pending.add(t.name, !r.New); err != nil {
 			return nil, again(fail(stageSwap, time.Second, err))
 		}
 		t.job.owed = true
 	}
 	var restore func(failed error) error
 	if r.New {
-		halted, err := t.permitFormer(ctx)
+		halted, err := t.permitPrevious(ctx)
 		if err != nil {
 			return nil, again(err)
 		}
@@ -201,11 +277,11 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 				return nil, again(refused)
 			}
 			if err := t.tx.Restore(); err != nil {
-				t.Conds.Open("restore-failed", t.name, err.Error())
+				t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
 				t.tx.Keep()
 				return nil, errors.Join(refused, err)
 			}
-			if err := t.oweOld(); err != nil {
+			if err := t.pendOld(); err != nil {
 				return nil, again(err)
 			}
 			restore = nil
@@ -218,18 +294,18 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	return errors.Join(refused, err), nil
 }
 
-// oweOld notes that the program is to read old files that came back.
-func (t *applying) oweOld() error {
+// pendOld notes that the program is to read old files that came back.
+func (t *applying) pendOld() error {
 	if t.job.key == "" {
 		return nil
 	}
-	return t.owed.add(t.name, true)
+	return t.pending.add(t.name, true)
 }
 
-// permitFormer takes the permit for a former change whose new files are in place. The
+// permitPrevious takes the permit for a former change whose new files are in place. The
 // program reads old files again without one: with a halt, or when the former process
 // has put them back.
-func (t *applying) permitFormer(ctx context.Context) (halted bool, err error) { //nolint:nonamedreturns // says what the bool is.
+func (t *applying) permitPrevious(ctx context.Context) (halted bool, err error) { //nolint:nonamedreturns // says what the bool is.
 	wait, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	_, err = t.permit(wait, func() { cancel(errHalted) })
@@ -243,7 +319,7 @@ func (t *applying) permitFormer(ctx context.Context) (halted bool, err error) { 
 // refuse says why a former change whose new files are in place is taken back; nil: it
 // is not.
 func (t *applying) refuse(ctx context.Context, restore func(failed error) error, halted bool) error {
-	err := t.refusedForLives(restore)
+	err := t.refusedForAttempts(restore)
 	switch {
 	case err != nil:
 	case halted:
@@ -251,7 +327,7 @@ func (t *applying) refuse(ctx context.Context, restore func(failed error) error,
 	case t.job.Back:
 		return errGoesBack
 	default:
-		err = t.checkFormer(ctx)
+		err = t.checkPrevious(ctx)
 	}
 	if ctx.Err() == nil {
 		t.halt(err)
@@ -264,33 +340,33 @@ func (t *applying) refuse(ctx context.Context, restore func(failed error) error,
 // a halt, to go back. A failure shows as reload-failed; the newest version may mend it.
 func (t *applying) readRestored(ctx context.Context) {
 	r := t.job.Bundle.Config.Reload
-	if r == nil || r.Rolling == nil || t.job.Mode == ModeCached || !t.owed.restored(t.name) {
+	if r == nil || r.Rolling == nil || t.job.Mode == ModeCached || !t.pending.restored(t.name) {
 		return
 	}
 	if err := t.reload(ctx, nil); err != nil {
 		t.Log.Warn("the program has not read the old files yet", "template", t.name, "err", err)
 	}
-	t.lived()
-	t.job.owed = t.owed.has(t.name)
+	t.endAttempt()
+	t.job.owed = t.pending.has(t.name)
 	t.rejoin()
 }
 
 // rejoin announces another reload after one that has run.
 func (t *applying) rejoin() {
-	if t.arrived {
+	if t.submitted {
 		t.reloads.join(t.job.key)
-		t.arrived = false
+		t.submitted = false
 	}
 }
 
-// refusedForLives says why a change whose reload ended too many processes is taken
+// refusedForAttempts says why a change whose reload ended too many processes is taken
 // back; nil: it is not, or the settings say that its files stay.
-func (t *applying) refusedForLives(restore func(failed error) error) error {
-	refused := t.lives.err(t.name, t.content())
+func (t *applying) refusedForAttempts(restore func(failed error) error) error {
+	refused := t.attempts.err(t.name, t.content())
 	if refused == nil || restore == nil {
 		return nil
 	}
-	if err := t.lives.refuse(t.name); err != nil {
+	if err := t.attempts.refuse(t.name); err != nil {
 		t.Log.Warn("note of a refused reload not written", "template", t.name, "err", err)
 	}
 	return refused
@@ -303,11 +379,10 @@ var errHalted = errors.New("the rolling reload is halted")
 // errGoesBack is why a former change is taken back unchecked.
 var errGoesBack = errors.New("the host goes back to the version before")
 
-// checkFormer runs the check of files in place for a change of a former
+// checkPrevious runs the check of files in place for a change of a former
 // process: whether it has passed is not known.
-func (t *applying) checkFormer(ctx context.Context) error {
-	c := t.job.Bundle.Config.Check
-	if c == nil || !c.Command.Set() || c.At != atSwapped {
+func (t *applying) checkPrevious(ctx context.Context) error {
+	if t.checkAt() != atSwapped {
 		return nil
 	}
 	release, err := t.lock.acquire(ctx, t.job.key, true)
@@ -324,7 +399,11 @@ func (t *applying) checkFormer(ctx context.Context) error {
 		if e != nil {
 			each = &command.Each{Key: e.Key, Value: e.Value}
 		}
-		if err := t.runCheck(ctx, t.job.Bundle.vars(each)); err != nil {
+		args, err := t.job.Bundle.Config.Check.Command.Args(t.job.Bundle.vars(each))
+		if err != nil {
+			return fail(stageCheck, 0, err)
+		}
+		if err := t.runCheck(ctx, args, nil); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (r *reloads) join(key string) {
 
 // arrive ends what join announced: with a request when files were swapped, or
 // with nil when no reload is needed.
-func (r *reloads) arrive(ctx context.Context, key string, req *reloadRequest) {
+func (r *reloads) submit(ctx context.Context, key string, req *reloadRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[key]
@@ -181,7 +181,7 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 	ran := map[string]run{}
 	failed := map[*reloadRequest]error{}
 	for _, req := range batch {
-		r.engine.noteLife(r.engine.lives.begin(req.bundle, req.content))
+		r.engine.warnAttempt(r.engine.attempts.begin(req.bundle, req.content))
 	}
 	for _, req := range batch {
 		err := r.ledgered(ctx, req, func() error {

@@ -2,8 +2,10 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/view"
 )
@@ -18,7 +20,7 @@ func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string
 		if err = r.once(ctx, req, args); err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
+		if _, refused := errors.AsType[*refusedError](err); refused || ctx.Err() != nil {
 			break
 		}
 	}
@@ -33,7 +35,7 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultReloadTimeout
 	}
-	before := workersOf(req.cfg.VerifyPIDFile)
+	verification := req.cfg.Verify.verify()
 	began := time.Now()
 	res, err := r.run(ctx, req.cfg.Leader, c)
 	took := time.Since(began)
@@ -41,8 +43,8 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
 	} else {
 		r.engine.Log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
-		if req.cfg.VerifyPIDFile != "" {
-			err = verifyWorkers(ctx, req.cfg.VerifyPIDFile, before, req.cfg.VerifyTimeout)
+		if verification != nil {
+			err = verification.wait(ctx)
 		}
 	}
 	r.note(req.bundle, ReloadStatus{At: began, Took: view.Seconds(took), Code: res.Code, Error: errorText(err)})
@@ -55,7 +57,7 @@ func (r *reloads) note(bundle string, s ReloadStatus) {
 	if s.Error != "" {
 		err = &reloadError{s.Error, s.Code}
 	}
-	r.engine.Conds.Set("reload-failed", bundle, err)
+	r.engine.Conds.Set(condition.ReloadFailed, bundle, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runs == nil {

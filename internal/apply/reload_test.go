@@ -44,7 +44,7 @@ func newReloadBed() *reloadBed {
 // ask asks for a reload as an apply does.
 func (b *reloadBed) ask(ctx context.Context, cfg *ReloadConfig, restore func(error) error, args ...string) chan error {
 	r := &reloadRequest{bundle: "b", cfg: cfg, lists: [][]string{args}, restore: restore, done: make(chan error, 1)}
-	b.arrive(ctx, "q", r)
+	b.submit(ctx, "q", r)
 	return r.done
 }
 
@@ -69,10 +69,10 @@ func TestReloads_OneRunForAllThatNameIt(t *testing.T) {
 		synctest.Wait()
 		b.mu.Lock()
 		if len(b.ran) != 0 {
-			t.Error("reloaded before every apply had arrived")
+			t.Error("reloaded before every apply had submitted")
 		}
 		b.mu.Unlock()
-		b.arrive(t.Context(), "q", nil) // the third one gave up.
+		b.submit(t.Context(), "q", nil) // the third one gave up.
 		if err := errors.Join(<-one, <-two); err != nil {
 			t.Error(err)
 		}

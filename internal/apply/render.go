@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -148,25 +147,34 @@ func (t *applying) stage() error {
 	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
 	var list []files.Content
 	var staged []*output
-	whole := look || (b.Config.Check != nil && b.Config.Check.At != atSwapped)
+	whole := look || t.checkAt() == atStaged
 	for _, o := range t.outputs {
 		if !whole && !o.new && !b.taken[o.dest] {
 			continue
 		}
 		// In cached mode the file may be newer than the view that was kept.
-		if t.job.Mode == ModeCached && exists(o.dest) || b.leftAlone(o) {
+		if t.job.Mode == ModeCached && t.exists(o) || t.leftAlone(o) {
 			b.seen = true
 			continue
 		}
 		if t.foreign(o) {
 			continue
 		}
-		f := o.file()
+		f := t.file(o)
 		if w, ok := b.written[o.dest]; ok && !look {
 			f.Known = &w
 		}
-		if o.tmpl.cfg.CreateDirs {
-			made, err := files.MakeDirs(filepath.Dir(f.Destination), f.Owner, f.Group)
+		if o.tmpl.cfg.CreateDirs && t.dry {
+			after, isNew, err := files.AfterMakeDirs(f, o.data)
+			if err != nil {
+				return fail(stageStage, time.Second, err)
+			}
+			if isNew {
+				t.later = append(t.later, laterFile{after, o})
+				continue
+			}
+		} else if o.tmpl.cfg.CreateDirs {
+			made, err := files.MakeDirs(f)
 			t.made = append(made, t.made...)
 			if err != nil {
 				return fail(stageStage, time.Second, err)
@@ -208,24 +216,24 @@ func (t *applying) stageRemoval(dest string) error {
 
 // leftAlone reports whether a hand has edited the file and the settings say
 // that this is to be reported, not repaired. New content replaces it.
-func (b *Bundle) leftAlone(o *output) bool {
-	w, ok := b.written[o.dest]
+func (t *applying) leftAlone(o *output) bool {
+	w, ok := t.job.Bundle.written[o.dest]
 	if !ok || o.tmpl.cfg.Drift != driftReport || !w.Holds(o.data) {
 		return false
 	}
-	d, err := w.Drift()
-	return err == nil && (d == files.DriftContent || d == files.DriftMode || d == files.DriftOwner)
+	d, err := w.Drift(t.file(o))
+	return err == nil && d != files.DriftNone && d != files.DriftMissing
 }
 
 // file is the destination with its attributes.
-func (o *output) file() files.File {
-	f := o.tmpl.cfg.File
-	f.Destination = o.dest
+func (e *Engine) file(o *output) files.File {
+	f := o.tmpl.cfg.at(o.dest)
+	f.FS = e.FS
 	return f
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
+func (e *Engine) exists(o *output) bool {
+	_, err := files.Look(e.file(o))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
 )
@@ -41,7 +42,7 @@ func (t *applying) use(ctx context.Context) error {
 // reload, and for a rolling one the pause and the post_check. When one fails
 // and restore is not nil, the old files come back and the program reads them.
 func (t *applying) afterSwap(ctx context.Context, restore func(failed error) error) error {
-	defer t.lived()
+	defer t.endAttempt()
 	err := t.reload(ctx, restore)
 	restored, isRestored := errors.AsType[*restoredError](err)
 	if err == nil {
@@ -61,9 +62,9 @@ func (t *applying) afterSwap(ctx context.Context, restore func(failed error) err
 	}
 	if isRestored {
 		if restored.stuck {
-			t.Conds.Open("restore-failed", t.name, err.Error())
+			t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
 		} else {
-			t.Conds.Close("restore-failed", t.name)
+			t.Conds.Close(condition.RestoreFailed, t.name)
 		}
 		retry := time.Duration(0)
 		if !restored.clean {
@@ -112,7 +113,7 @@ func (t *applying) postCheck(ctx context.Context) error {
 // back puts the old files back after a failed post_check, and has the program
 // read them.
 func (t *applying) back(ctx context.Context, failed error, restore func(failed error) error) *restoredError {
-	if err := t.owed.add(t.name, false); err != nil {
+	if err := t.pending.add(t.name, false); err != nil {
 		return &restoredError{err: errors.Join(failed, err), stuck: true}
 	}
 	if err := restore(failed); err != nil {
@@ -128,23 +129,22 @@ func (t *applying) back(ctx context.Context, failed error, restore func(failed e
 // swapAndCheck swaps and runs a check that needs the files in place. When it
 // fails, the old files are back before anything else happens.
 func (t *applying) swapAndCheck(ctx context.Context) error {
-	c := t.job.Bundle.Config.Check
-	release, err := t.lock.acquire(ctx, t.job.key, c != nil && c.At == atSwapped)
+	release, err := t.lock.acquire(ctx, t.job.key, t.checkAt() == atSwapped)
 	if err != nil {
 		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard())
 	}
 	defer release()
 	if t.job.key != "" {
-		if err := t.owed.add(t.name, false); err != nil {
+		if err := t.pending.add(t.name, false); err != nil {
 			// Without the note a reload could be lost: nothing is swapped.
 			return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
 		}
 	}
 	if err := t.tx.Swap(); err != nil {
 		if errors.Is(err, files.ErrNotRestored) {
-			t.Conds.Open("restore-failed", t.name, err.Error())
+			t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
 		}
-		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.unowe())
+		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.withdrawPending())
 	}
 	if err := t.check(ctx, true); err != nil {
 		if ctx.Err() != nil {
@@ -156,23 +156,23 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 		t.halt(err)
 		back := t.tx.Restore()
 		if back != nil {
-			t.Conds.Open("restore-failed", t.name, back.Error())
+			t.Conds.Open(condition.RestoreFailed, t.name, back.Error())
 			t.tx.Keep()
 			return errors.Join(err, back)
 		}
-		t.Conds.Close("restore-failed", t.name)
+		t.Conds.Close(condition.RestoreFailed, t.name)
 		// No program has read the new files, so no reload is owed for them.
-		return errors.Join(err, t.tx.Commit(), t.unowe())
+		return errors.Join(err, t.tx.Commit(), t.withdrawPending())
 	}
 	return nil
 }
 
-// unowe takes back the note unless a reload was owed before this apply.
-func (t *applying) unowe() error {
+// withdrawPending takes back the note unless a reload was owed before this apply.
+func (t *applying) withdrawPending() error {
 	if t.job.key == "" || t.job.owed {
 		return nil
 	}
-	return t.owed.clear(t.name)
+	return t.pending.clear(t.name)
 }
 
 // restore is what puts the old files back; nil when the settings say keep.
@@ -182,7 +182,7 @@ func (t *applying) restore() func(failed error) error {
 	}
 	return func(failed error) error {
 		t.halt(failed)
-		if err := t.owed.add(t.name, true); err != nil {
+		if err := t.pending.add(t.name, true); err != nil {
 			t.Log.Warn("cannot note that the reload of old files is owed", "template", t.name, "err", err)
 		}
 		return t.tx.Restore()
@@ -200,7 +200,7 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 		return fail(stageReload, reloadRetry, err)
 	}
 	content := t.content()
-	if err := t.lives.err(t.name, content); err != nil {
+	if err := t.attempts.err(t.name, content); err != nil {
 		return fail(stageReload, 0, err)
 	}
 	req := &reloadRequest{
@@ -210,7 +210,7 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 	if cfg.Leader != "" {
 		req.digest, req.repair = filesDigest(t.outputs), t.repairs()
 	}
-	t.arrive(ctx, req)
+	t.submit(ctx, req)
 	select {
 	case err = <-req.done:
 	case <-ctx.Done():
@@ -219,7 +219,7 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 	restored, isRestored := errors.AsType[*restoredError](err)
 	switch {
 	case err == nil, isRestored && restored.clean:
-		return errors.Join(err, t.owed.clear(t.name))
+		return errors.Join(err, t.pending.clear(t.name))
 	case errors.Is(err, command.ErrNotLeading):
 		return nil // owed until this agent leads, or sees that it was done.
 	}

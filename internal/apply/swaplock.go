@@ -96,7 +96,7 @@ func (l *swapLock) host(ctx context.Context) func() {
 
 // lockFile takes a lock that ends with the process.
 func lockFile(ctx context.Context, path string) (func(), error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec // a lock file of ours.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec,forbidigo // a lock file of ours.
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ var allowed = map[string][]string{
 	"internal/apply": {
 		"view", "template", "internal/command", "internal/condition", "internal/event", "internal/files", "internal/pace", "internal/proc",
 	},
-	"internal/blame":       {"view", "config", "session", "template", "internal/apply"},
-	"internal/renderlog":   {"internal/files", "view"},
+	"internal/blame":       {"view", "config", "session", "template", "internal/apply", "internal/term"},
+	"internal/renderlog":   {"internal/files", "internal/term", "view"},
 	"internal/program":     {"view", "internal/command", "internal/pace", "internal/proc"},
 	"internal/leftover":    {"session", "recipe", "internal/pace"},
 	"internal/maintenance": {"registry", "internal/files"},
@@ -45,31 +45,33 @@ var allowed = map[string][]string{
 	"internal/haproxy":     {"view"},
 	"internal/term":        {},
 	"internal/memzk":       {"internal/jute"},
-	"internal/zktest":      {"internal/jute", "internal/zktest/raw"},
+	"internal/zktest":      {"internal/jute", "internal/testhelp", "internal/zktest/raw"},
 	"internal/zktest/raw":  {"internal/jute"},
 	"zktest":               {"session", "internal/jute", "internal/memzk"},
 	"e2e":                  {},
 	"session":              {"internal/files", "internal/jute"},
 	"session/kerberos":     {"session"},
-	"recipe":               {"session"},
+	"recipe":               {"session", "internal/mirror"},
 	"internal/mirror":      {"session"},
-	"config":               {"view", "session", "internal/mirror", "internal/pace", "recipe"},
-	"registry":             {"view", "session", "recipe", "internal/files"},
+	"internal/trees":       {"view", "session"},
+	"config":               {"view", "session", "internal/mirror", "internal/trees"},
+	"registry":             {"view", "session", "recipe", "internal/files", "internal/mirror"},
 	"election":             {"view", "session", "recipe"},
 	"template":             {"view"},
-	"fleet":                {"view", "session", "recipe", "config", "election", "internal/mirror", "internal/pace"},
+	"fleet":                {"view", "session", "recipe", "config", "election", "internal/mirror", "internal/pace", "internal/trees"},
 	"internal/rolling":     {"session", "recipe", "internal/files", "internal/pace"},
+	"internal/show":        {"view", "config", "registry", "fleet", "internal/condition", "internal/hook", "internal/program", "internal/term"},
 	"internal/web": {
-		"internal/rolling", "internal/blame", "internal/program",
+		"internal/rolling", "internal/blame", "internal/show", "internal/term", "recipe",
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event", "internal/hook",
 	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
-		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/web",
+		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/show", "internal/term", "internal/web",
 		"internal/apply", "internal/blame", "internal/leftover", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
-		"agent", "view", "session", "config", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/term", "internal/web",
+		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web",
 	},
 	"internal/files/filestest": {
 		"internal/files",
@@ -78,18 +80,17 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/command", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "config", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "session/kerberos",
+		"agent", "view", "session", "config", "internal/trees", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
 	},
 }
 
 // free are packages at the edges, which may import everything of ours.
-var free = []string{"cmd/", "bench", "examples", "docs", "packaging"}
+var free = []string{"cmd/", "examples", "docs", "packaging"}
 
 // forTests are packages that only tests import.
 var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/history", "internal/peers", "internal/testhelp"}
 
-// client is the library that only session (and the measuring programs of
-// bench) may import.
+// client is the library that only session may import.
 const client = "github.com/go-zookeeper/zk"
 
 type listed struct {

@@ -1,3 +1,3 @@
-// Package arrows holds no code: its tests keep the arrows between the packages,
-// the sizes of the parts, and the maps of the code.
+// Package arrows holds no code: its tests keep the arrows between the packages
+// and the maps of the code.
 package arrows

@@ -3,119 +3,14 @@ package arrows
 //go:generate go test -run TestMap -update
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// What the parts of the agent may grow to.
-const (
-	agentLines = 4400 // of package agent, which wires and holds no rule
-	mostFields = 20   // of a struct of an engine, plain values apart
-)
-
-// mostMethods bounds the methods of one type, by package: a type with more is a package
-// that hides in a type.
-var mostMethods = map[string]int{"cmd/zkagent": 40, "agent": 76, "internal/apply": 50, "internal/files": 40, "internal/hook": 40, "internal/web": 50, "fleet": 60}
-
-// engines are the packages whose structs are counted.
-var engines = []string{"agent", "internal/apply", "internal/files", "internal/hook", "internal/web"}
-
-// plain are structs that only carry values: configs, and what is shown as JSON.
-var plain = regexp.MustCompile(`(Config|Options|Status|Block|Fixture|Record|View)$|^(Config|Options|Status|Run|Output)$`)
-
-// room is one package of the house.
-type room struct {
-	name, doc    string
-	files, lines int
-	widest       string // struct with the most fields
-	fields       int
-	wide         []string // structs over the limit
-	methods      map[string]int
-}
-
-// TestHouse prints the packages with their sizes (run it with -v), and keeps the
-// limits.
-func TestHouse(t *testing.T) {
-	for _, p := range list(t) {
-		name, ours := strings.CutPrefix(p.ImportPath, module)
-		if !ours {
-			continue
-		}
-		r := measure(t, name, p)
-		t.Logf("%-20s %3d files %6d lines  widest %s (%d)  %s", r.name, r.files, r.lines, r.widest, r.fields, r.doc)
-		if slices.Contains(engines, name) {
-			for _, s := range r.wide {
-				t.Errorf("%s has a struct over %d fields: %s", name, mostFields, s)
-			}
-		}
-		for of, n := range r.methods {
-			if most := mostMethods[name]; most > 0 && n > most {
-				t.Errorf("%s: %s has %d methods, more than %d", name, of, n, most)
-			}
-		}
-		if name == "agent" && r.lines > agentLines {
-			t.Errorf("package agent has %d lines, more than %d: what is a rule belongs into an engine", r.lines, agentLines)
-		}
-	}
-}
-
-// measure parses the files of a package.
-func measure(t *testing.T, name string, p listed) room {
-	t.Helper()
-	r := room{name: name, doc: p.Doc, files: len(p.GoFiles), methods: map[string]int{}}
-	for _, file := range p.GoFiles {
-		src, err := os.ReadFile(filepath.Join(p.Dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.lines += bytes.Count(src, []byte("\n"))
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, src, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			if f, ok := n.(*ast.FuncDecl); ok && f.Recv != nil {
-				of := f.Recv.List[0].Type
-				if p, ok := of.(*ast.StarExpr); ok {
-					of = p.X
-				}
-				if id, ok := of.(*ast.Ident); ok {
-					r.methods[id.Name]++
-				}
-			}
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			s, ok := spec.Type.(*ast.StructType)
-			if !ok {
-				return true
-			}
-			fields := 0
-			for _, f := range s.Fields.List {
-				fields += max(len(f.Names), 1)
-			}
-			if fields > r.fields {
-				r.widest, r.fields = spec.Name.Name, fields
-			}
-			if fields > mostFields && !plain.MatchString(spec.Name.Name) {
-				r.wide = append(r.wide, fmt.Sprintf("%s (%d)", spec.Name.Name, fields))
-			}
-			return true
-		})
-	}
-	return r
-}
 
 // TestArrows_NoneIsUnused: an allowance that nothing uses is an arrow that
 // somebody took away.

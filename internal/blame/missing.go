@@ -118,17 +118,20 @@ func (m *Missing) lookGroup(g *view.Group, name, text string) {
 			continue
 		}
 		note := "is a member, and up"
-		switch {
-		case !e.MayServe() && e.Flapping:
-			note = "comes and goes: it is " + e.Status + " until it has been quiet, and members gives those that are up"
+		switch out := slices.IndexFunc(g.Out, func(s view.Standing) bool { return s.ID == e.ID && s.Address == e.Address() }); {
+		case out >= 0:
+			note = g.Out[out].String()
 		case !e.MayServe():
 			note = "is " + e.Status + ": members gives those that are up"
 		case len(e.RawLabels) > 0:
 			note = "is up; it is left out where the template names a label of it that is no token"
-		case e.Held:
-			note = "is gone from ZooKeeper; the guard holds it"
 		}
 		m.add(fmt.Sprintf("group.%s member %s (%s)", name, e.Znode, e.Address()), note)
+	}
+	for _, s := range g.Out {
+		if s.State == view.StandingGone && slices.ContainsFunc([]string{s.ID, s.Node, s.Address}, func(have string) bool { return strings.Contains(have, text) }) {
+			m.add(fmt.Sprintf("group.%s member %s (%s)", name, s.ID, s.Address), s.String())
+		}
 	}
 	for _, e := range g.Rejected {
 		if strings.Contains(e.Znode, text) || strings.Contains(e.Reason, text) {

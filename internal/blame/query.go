@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -100,9 +100,9 @@ func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *sessio
 
 // compare adds a note if the file in place differs from the report.
 func (f *File) compare(b *apply.Blamed) {
-	data, err := os.ReadFile(b.Destination)
+	data, _, err := b.Config.Present(b.Destination)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
 		f.Notes = append(f.Notes, "the file does not exist: this is what would be written")
 	case err != nil:
 		f.Notes = append(f.Notes, err.Error())

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -34,9 +35,9 @@ func (v *Value) Words() string {
 	}
 	switch {
 	case v.Kind == template.ValueGroup:
-		add("%s", count(v.Count, "member"))
+		add("%s", term.Count(v.Count, "member"))
 	case v.Kind == template.ValueKeys:
-		add("%s", count(v.Count, "key"))
+		add("%s", term.Count(v.Count, "key"))
 		if v.Version > 0 {
 			add("version %d", v.Version)
 		}
@@ -90,11 +91,4 @@ func (v *Value) Words() string {
 		text += ": " + strings.Join(words, ", ")
 	}
 	return text
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

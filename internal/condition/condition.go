@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Condition is one thing that is not as it should be.
+// Condition is one problem.
 type Condition struct {
 	Code    string    `json:"code"`              // such as "template-failed"
 	Subject string    `json:"subject,omitempty"` // what it is about, such as the name of a template
@@ -48,11 +48,11 @@ type Set struct {
 }
 
 // Open opens a condition or changes its text.
-func (s *Set) Open(code, subject, text string) { s.OpenWith(code, subject, text, 0) }
+func (s *Set) Open(k *Kind, subject, text string) { s.OpenWith(k, subject, text, 0) }
 
 // OpenWith is Open with the exit status of the command that failed.
-func (s *Set) OpenWith(code, subject, text string, exit int) {
-	k := key{code, subject}
+func (s *Set) OpenWith(kind *Kind, subject, text string, exit int) {
+	k := key{kind.Code, subject}
 	s.mu.Lock()
 	c, was := s.open[k]
 	if was && c.Text == text && c.Exit == exit {
@@ -60,7 +60,7 @@ func (s *Set) OpenWith(code, subject, text string, exit int) {
 		return
 	}
 	if !was {
-		c = Condition{Code: code, Subject: subject, Since: time.Now()}
+		c = Condition{Code: kind.Code, Subject: subject, Since: time.Now()}
 	}
 	c.Text, c.Exit = text, exit
 	if s.open == nil {
@@ -77,8 +77,8 @@ func (s *Set) OpenWith(code, subject, text string, exit int) {
 }
 
 // Close closes a condition; it reports whether it was open.
-func (s *Set) Close(code, subject string) bool {
-	k := key{code, subject}
+func (s *Set) Close(kind *Kind, subject string) bool {
+	k := key{kind.Code, subject}
 	s.mu.Lock()
 	c, was := s.open[k]
 	delete(s.open, k)
@@ -90,9 +90,9 @@ func (s *Set) Close(code, subject string) bool {
 }
 
 // Set opens the condition when err is not nil, and closes it otherwise.
-func (s *Set) Set(code, subject string, err error) {
+func (s *Set) Set(k *Kind, subject string, err error) {
 	if err == nil {
-		s.Close(code, subject)
+		s.Close(k, subject)
 		return
 	}
 	exit := 0
@@ -102,24 +102,24 @@ func (s *Set) Set(code, subject string, err error) {
 	}](err); ok {
 		exit = e.ExitStatus()
 	}
-	s.OpenWith(code, subject, err.Error(), exit)
+	s.OpenWith(k, subject, err.Error(), exit)
 }
 
-// Retain closes every condition of the code whose subject keep refuses, for
+// Retain closes every condition of the kind whose subject keep refuses, for
 // subjects that no longer exist.
-func (s *Set) Retain(code string, keep func(subject string) bool) {
+func (s *Set) Retain(k *Kind, keep func(subject string) bool) {
 	for _, c := range s.List() {
-		if c.Code == code && !keep(c.Subject) {
-			s.Close(c.Code, c.Subject)
+		if c.Code == k.Code && !keep(c.Subject) {
+			s.Close(k, c.Subject)
 		}
 	}
 }
 
 // Has reports whether the condition is open.
-func (s *Set) Has(code, subject string) bool {
+func (s *Set) Has(k *Kind, subject string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.open[key{code, subject}]
+	_, ok := s.open[key{k.Code, subject}]
 	return ok
 }
 

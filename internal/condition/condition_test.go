@@ -15,21 +15,21 @@ func TestSet_KeepsItsBeginning(t *testing.T) {
 			Changed:  func(_ Condition, open bool) { calls = append(calls, open) },
 			Reworded: func(c Condition) { texts = append(texts, c.Text) },
 		}
-		s.Open("template-failed", "web", "first")
+		s.Open(TemplateFailed, "web", "first")
 		since := time.Now()
 		time.Sleep(time.Minute)
-		s.Open("template-failed", "web", "second")
-		s.Open("template-failed", "web", "second")
-		s.Set("template-failed", "api", errors.New("third"))
+		s.Open(TemplateFailed, "web", "second")
+		s.Open(TemplateFailed, "web", "second")
+		s.Set(TemplateFailed, "api", errors.New("third"))
 		got := s.List()
 		if len(got) != 2 || got[0].Text != "second" || !got[0].Since.Equal(since) || got[1].Subject != "api" {
 			t.Errorf("got %+v", got)
 		}
-		s.Retain("template-failed", func(subject string) bool { return subject == "web" })
-		if s.Has("template-failed", "api") || !s.Has("template-failed", "web") {
+		s.Retain(TemplateFailed, func(subject string) bool { return subject == "web" })
+		if s.Has(TemplateFailed, "api") || !s.Has(TemplateFailed, "web") {
 			t.Error("Retain kept the wrong one")
 		}
-		if !s.Close("template-failed", "web") || s.Close("template-failed", "web") {
+		if !s.Close(TemplateFailed, "web") || s.Close(TemplateFailed, "web") {
 			t.Error("Close reports the wrong thing")
 		}
 		if len(calls) != 4 || len(texts) != 1 || texts[0] != "second" {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -49,7 +49,7 @@ func (n *narrator) report(format string, args ...any) {
 }
 
 // look prints what is new.
-func (n *narrator) look(s *web.Status) {
+func (n *narrator) look(s *show.Status) {
 	if n.zk != s.ZooKeeper.State {
 		if n.zk != "" || s.ZooKeeper.State != "connected" {
 			n.report("zookeeper: %s", s.ZooKeeper.State)
@@ -68,7 +68,7 @@ func (n *narrator) look(s *web.Status) {
 	n.conditions(s)
 }
 
-func (n *narrator) units(s *web.Status) {
+func (n *narrator) units(s *show.Status) {
 	for _, v := range s.Services {
 		word := v.State
 		if v.Registered {
@@ -118,7 +118,7 @@ func memberNames(list []view.Member) []string {
 }
 
 // hookRuns shows the runs of hooks that have ended.
-func (n *narrator) hookRuns(s *web.Status) {
+func (n *narrator) hookRuns(s *show.Status) {
 	for _, h := range s.Hooks {
 		for _, r := range h.Runs {
 			if r.State == "started" || r.Began.UnixNano() <= n.runs[h.Name] {
@@ -135,7 +135,7 @@ func (n *narrator) hookRuns(s *web.Status) {
 }
 
 // templates shows the differences of all files.
-func (n *narrator) templates(s *web.Status) {
+func (n *narrator) templates(s *show.Status) {
 	wanted := map[string]bool{}
 	for _, t := range s.Templates {
 		for _, path := range t.Files {
@@ -173,10 +173,10 @@ func (n *narrator) file(path, now string) {
 }
 
 // conditions shows what the agent cannot do, and when it can again.
-func (n *narrator) conditions(s *web.Status) {
+func (n *narrator) conditions(s *show.Status) {
 	now := map[string]condition.Condition{}
 	for _, c := range s.Conditions {
-		if c.Code == "zookeeper-unreachable" {
+		if c.Code == condition.ZooKeeperUnreachable.Code {
 			continue // the state of the session has its own line.
 		}
 		key := c.Name()
@@ -197,8 +197,8 @@ func (n *narrator) conditions(s *web.Status) {
 // advise says how to make a condition pass. For a missing source or member it names
 // the command that makes it: a user who tries settings has no other publisher and no
 // other hosts.
-func (n *narrator) advise(c condition.Condition, s *web.Status) {
-	if c.Code == "group-empty" {
+func (n *narrator) advise(c condition.Condition, s *show.Status) {
+	if c.Code == condition.GroupEmpty.Code {
 		for _, g := range s.Groups {
 			if len(n.groups[g.Name]) == 0 {
 				n.con.Printf("   for members to try it with, start this command with --members %s=2\n", term.ShellWord(g.Name))
@@ -206,10 +206,8 @@ func (n *narrator) advise(c condition.Condition, s *web.Status) {
 		}
 		return
 	}
-	if c.Code != "waiting-for-sources" {
-		if e, ok := c.About(); ok {
-			n.con.Printf("   %s\n", strings.ReplaceAll(e.Do, "`", ""))
-		}
+	if c.Code != condition.WaitingForSources.Code {
+		n.con.Printf("   %s\n", strings.ReplaceAll(c.Kind().Do, "`", ""))
 		return
 	}
 	for _, src := range s.Sources {

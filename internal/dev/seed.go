@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -87,7 +88,7 @@ func plant(ctx context.Context, s *session.Session, cfg *agent.Config, files map
 		if layout == "auto" {
 			layout = ""
 		}
-		_, err := config.Publish(ctx, s, config.PublishConfig{Path: root, Layout: layout, Keys: keys, Message: why, Author: "zkagent dev", Force: true})
+		_, err := fleet.Publish(ctx, s, fleet.PublishConfig{Path: root, Layout: layout, Keys: keys, Message: why, Author: "zkagent dev", Force: true})
 		if err != nil {
 			return err
 		}

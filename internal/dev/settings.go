@@ -181,7 +181,7 @@ func httpAddress(c *web.HTTPConfig) string {
 // ours: a developer is not root.
 func (a *adapter) bundle(b *apply.Config) {
 	if !a.d.o.RunHooks && b.Reload != nil {
-		b.Reload.VerifyPIDFile = "" // nothing is reloaded, so no worker is new
+		b.Reload.Verify = nil // nothing is reloaded, so no worker is new
 	}
 	if a.d.o.InPlace {
 		return

@@ -78,41 +78,64 @@ func (l *limiter) forget(now time.Time) bool {
 	return len(l.buckets) < before
 }
 
-// capped is a listener with a bounded number of open connections. Beyond the bound
-// it closes a new connection at once. In a queue, the connection would block its
-// client until a timeout.
+// capped is a listener with a bounded number of open connections. One too many takes
+// the place of the one that has waited the longest since its last answer. So idle
+// connections lock out no client.
 type capped struct {
 	net.Listener
-	free chan struct{}
+
+	mu   sync.Mutex
+	most int
+	open map[*cappedConn]time.Time // when it came, or got its last answer
 }
 
 func newCapped(l net.Listener, most int) *capped {
-	return &capped{Listener: l, free: make(chan struct{}, most)}
+	return &capped{Listener: l, most: most, open: map[*cappedConn]time.Time{}}
 }
 
-// Accept returns the next connection within the bound.
+// Accept returns the next connection.
 func (c *capped) Accept() (net.Conn, error) {
-	for {
-		conn, err := c.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case c.free <- struct{}{}:
-			return &cappedConn{Conn: conn, release: sync.OnceFunc(func() { <-c.free })}, nil
-		default:
-			_ = conn.Close()
-		}
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= c.most {
+		var oldest *cappedConn
+		for other, since := range c.open {
+			if oldest == nil || since.Before(c.open[oldest]) {
+				oldest = other
+			}
+		}
+		delete(c.open, oldest)
+		_ = oldest.Conn.Close()
+	}
+	one := &cappedConn{conn, c}
+	c.open[one] = time.Now()
+	return one, nil
 }
 
 type cappedConn struct {
 	net.Conn
-	release func()
+	of *capped
+}
+
+// Write writes an answer.
+func (c *cappedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if _, ok := c.of.open[c]; ok {
+		c.of.open[c] = time.Now()
+	}
+	return n, err
 }
 
 // Close closes the connection and gives its place back.
 func (c *cappedConn) Close() error {
-	defer c.release()
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -3,6 +3,7 @@ package dns
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -27,13 +28,16 @@ func labelByte[C byte | rune](c C) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
 
-// NodeLabel returns the label of a member below "node". An id that is a valid label
-// is used in lower case. Any other id becomes a readable part and a digest, so that
-// two ids never share a label.
+// digested matches a label that ends as those with a digest do.
+var digested = regexp.MustCompile(`-[0-9a-f]{10}$`)
+
+// NodeLabel returns the label of a member below "node". An id that is a valid label in
+// lower case is its own label. Any other id becomes a readable part and a digest: one
+// with upper case, and one that ends like a digest, too. So two ids do not share a label.
 func NodeLabel(id string) string {
 	lower := strings.ToLower(id)
-	if IsLabel(id) {
-		return lower
+	if IsLabel(id) && id == lower && !digested.MatchString(id) {
+		return id
 	}
 	sum := sha256.Sum256([]byte(id))
 	readable := strings.Map(func(r rune) rune {

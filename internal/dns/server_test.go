@@ -336,35 +336,50 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// Connections beyond the bound are closed at once.
+// Idle connections lock nobody out: one too many takes the place of the one that has
+// waited the longest.
 func TestServer_Connections(t *testing.T) {
 	t.Parallel()
 	state := testState()
 	s := start(t, Config{}, func() State { return state })
-	var open []*dns.Conn
-	for range maxTCP {
+	asked := func(c *dns.Conn) error {
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		if err := c.WriteMsg(new(dns.Msg).SetQuestion("api.group.zkagent.", dns.TypeA)); err != nil {
+			return err
+		}
+		_, err := c.ReadMsg()
+		return err
+	}
+	dial := func() *dns.Conn {
 		c, err := dns.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		open = append(open, c)
-		if err := c.WriteMsg(new(dns.Msg).SetQuestion("api.group.zkagent.", dns.TypeA)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.ReadMsg(); err != nil {
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	first, second := dial(), dial()
+	for _, c := range []*dns.Conn{first, second} {
+		if err := asked(c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := dns.Dial("tcp", s.Addr().String())
-	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-		_ = c.WriteMsg(new(dns.Msg).SetQuestion("api.group.zkagent.", dns.TypeA))
-		if _, err := c.ReadMsg(); err == nil {
-			t.Error("one connection too many was answered")
+	for range maxTCP - 2 {
+		if err := asked(dial()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, c := range open {
-		_ = c.Close()
+	if err := asked(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := asked(dial()); err != nil {
+		t.Errorf("a new client gets no answer: %v", err)
+	}
+	if err := asked(first); err != nil {
+		t.Errorf("a client that asks now and then lost its place: %v", err)
+	}
+	if err := asked(second); err == nil {
+		t.Error("the client that was idle the longest kept its place")
 	}
 }
 

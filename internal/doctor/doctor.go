@@ -59,7 +59,8 @@ type doctor struct {
 	cfg    *agent.Config      // of the settings
 	list   []Finding
 
-	running bool // an agent answers on the socket
+	running bool              // an agent answers on the socket
+	checks  map[string]string // when its checks run, by template
 }
 
 // wait bounds one question.
@@ -156,7 +157,10 @@ func (d *doctor) agent(ctx context.Context) {
 		d.add(LevelFail, "agent", path, err.Error())
 		return
 	}
-	d.running = true
+	d.running, d.checks = true, map[string]string{}
+	for _, t := range s.Templates {
+		d.checks[t.Name] = t.Check
+	}
 	d.add(LevelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, term.Age(s.Agent.Started), s.Summary))
 	if s.Agent.Version != d.o.Version {
 		d.add(LevelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, d.o.Version))

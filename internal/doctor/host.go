@@ -1,12 +1,15 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 )
@@ -34,30 +37,25 @@ func (d *doctor) destination(about string, f files.File) {
 	dest := f.Destination
 	about += " " + dest
 	dir := filepath.Dir(dest)
-	info, err := os.Stat(dir)
+	shared, err := files.Examine(f)
 	switch {
-	case err != nil:
+	case errors.Is(err, fs.ErrNotExist):
 		d.add(LevelFail, "file", about, err.Error())
 		d.hint("mkdir -p %s, for the user of the agent", dir)
 		return
-	case !info.IsDir():
-		d.add(LevelFail, "file", about, dir+" is not a directory")
+	case errors.Is(err, files.ErrNotRegular):
+		d.add(LevelFail, "file", about, dest+" is "+err.Error())
+		d.hint("move it away: the agent replaces regular files only")
+		return
+	case err != nil:
+		d.add(LevelFail, "file", about, err.Error())
 		return
 	}
 	if f.InPlace {
-		f, err := os.OpenFile(dest, os.O_WRONLY, 0) //nolint:gosec // the settings name it
-		if err == nil {
-			err = f.Close()
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			d.result(LevelFail, "file", about, err, "can be written")
+		if _, err := files.Look(f); err == nil {
+			d.add(LevelOK, "file", about, "can be written")
 			return
 		}
-	}
-	shared, err := files.Shared(f)
-	if err != nil {
-		d.add(LevelFail, "file", about, err.Error())
-		return
 	}
 	if shared && os.Geteuid() == 0 {
 		d.add(LevelWarn, "file", about, "another user can write to "+dir+": symbolic links there are refused, and that user can replace the file")
@@ -76,6 +74,7 @@ func (d *doctor) commands() {
 		about := "template " + b.Name
 		if b.Check != nil {
 			d.command("check", about, b.Check.Command)
+			d.preview(about, b)
 		}
 		if b.Reload != nil {
 			d.command("reload", about, b.Reload.Command)
@@ -89,6 +88,22 @@ func (d *doctor) commands() {
 	}
 	for _, e := range d.cfg.Execs {
 		d.command("exec", e.Name, e.Command)
+	}
+}
+
+// preview finds out when the check of a template runs: the agent that runs knows, else this
+// program asks for its own user.
+func (d *doctor) preview(about string, b apply.Config) {
+	when := cmp.Or(d.checks[b.Name], apply.CheckStatus(b.Check))
+	level := LevelOK
+	if strings.HasPrefix(when, "after") {
+		level = LevelWarn
+	}
+	d.add(level, "preview", about, "the check runs "+when)
+	if level == LevelWarn && b.Check.At == "preview" {
+		d.hint("the agent needs user namespaces, or the right to mount; see \"Checks\" in templates.md")
+	} else if level == LevelWarn {
+		d.hint("without at = \"swapped\" the check runs before the swap, in a preview, and in votes")
 	}
 }
 
@@ -108,6 +123,6 @@ func (d *doctor) command(what, about string, c command.Command) {
 }
 
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := files.Look(files.File{Destination: path, Symlink: files.SymlinkFollow})
 	return err == nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -185,7 +186,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL went well, and the server names none of it: %v", ids))
 		d.hint("the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
 	case len(proved) == 0:
-		d.add(LevelOK, "identity", "", "none: ACLs see our address alone")
+		d.add(LevelOK, "identity", "", "not authenticated; ACLs can match only this client's IP")
 	default:
 		d.add(LevelOK, "identity", "", "the server sees "+strings.Trim(fmt.Sprint(proved), "[]"))
 	}
@@ -272,7 +273,7 @@ func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL
 		d.hint("give this agent's identity the permission c, or add an auth block; \"zkagent zk acl %s\" shows the ACL", n.path)
 		return false
 	default:
-		d.add(LevelOK, "acl", about, "we may "+session.FormatPermissions(ours))
+		d.add(LevelOK, "acl", about, "has the permissions "+session.FormatPermissions(ours))
 	}
 	return true
 }
@@ -328,15 +329,19 @@ func (d *doctor) stateDir() {
 		d.add(LevelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
 		return
 	}
-	info, err := os.Stat(dir)
+	info, err := files.Look(files.File{Destination: dir, Symlink: files.SymlinkFollow})
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		d.add(LevelOK, "state", dir, "does not exist yet; it is made at the start")
 	case err != nil:
 		d.add(LevelFail, "state", dir, err.Error())
-	case info.Mode().Perm()&0o022 != 0:
-		d.add(LevelFail, "state", dir, fmt.Sprintf("mode %s: others may write", info.Mode().Perm()))
-		d.hint("chmod go-w %s", dir)
+	case !info.IsDir():
+		d.add(LevelFail, "state", dir, "is not a directory")
+	case files.CheckOwn(dir) != nil && os.Geteuid() == 0: // The agent may be its owner.
+		d.add(LevelWarn, "state", dir, files.CheckOwn(dir).Error())
+		d.hint("that is right if the agent runs as that user: ask as that user, too")
+	case files.CheckOwn(dir) != nil:
+		d.add(LevelFail, "state", dir, files.CheckOwn(dir).Error())
 	default:
 		d.result(LevelFail, "state", dir, writable(dir), "writable")
 	}

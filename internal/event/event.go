@@ -3,7 +3,6 @@
 package event
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -39,17 +38,13 @@ func NewRing() *Ring {
 
 // Add appends an event and wakes the followers.
 func (e *Ring) Add(ev Event) {
-	if e.add(ev) {
-		e.orders.save(func() []Event {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return slices.Clone(e.orders.list)
-		})
+	if ev = e.add(ev); e.orders != nil && ev.Kind == orderKind {
+		e.orders.add(ev)
 	}
 }
 
-// add is Add; it reports whether the event is an order to keep.
-func (e *Ring) add(ev Event) bool {
+// add is Add to the ring; it returns the event with its number and time.
+func (e *Ring) add(ev Event) Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seq++
@@ -60,11 +55,7 @@ func (e *Ring) add(ev Event) bool {
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
-	if e.orders == nil || ev.Kind != orderKind {
-		return false
-	}
-	e.orders.add(ev)
-	return true
+	return ev
 }
 
 // Newest returns the number of the newest event, and a channel that is closed
@@ -91,11 +82,13 @@ func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 	}
 	var since []Event
 	if e.orders != nil {
-		for _, o := range e.orders.list {
-			if o.Seq > seq && (len(list) == 0 || o.Seq < list[0].Seq) {
-				since = append(since, o)
+		e.orders.Read(func(orders []Event) {
+			for _, o := range orders {
+				if o.Seq > seq && (len(list) == 0 || o.Seq < list[0].Seq) {
+					since = append(since, o)
+				}
 			}
-		}
+		})
 	}
 	for i, ev := range list {
 		if ev.Seq > seq {

@@ -1,8 +1,8 @@
 package event
 
 import (
+	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/zkagent/zkagent/internal/files"
 )
@@ -21,11 +21,8 @@ const (
 
 // keptOrders are the newest orders, of this process and of former ones.
 type keptOrders struct {
-	path   string
+	*files.Store[[]Event]
 	failed func(error)
-
-	saving sync.Mutex // saving is held during a write, so that writes are in order.
-	list   []Event    // Ring.mu guards it.
 }
 
 // KeepOrders reads the orders that former processes received from a file, and keeps new
@@ -34,34 +31,34 @@ type keptOrders struct {
 func (e *Ring) KeepOrders(path string, failed func(error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.orders = &keptOrders{path: path, failed: failed}
-	var list []Event
-	if err := files.LoadJSON(path, &list); err != nil {
+	store, err := files.OpenStore[[]Event](path, nil)
+	if err != nil {
 		failed(err)
-		return
 	}
-	list = slices.DeleteFunc(list, func(o Event) bool { return o.Kind != orderKind })
-	e.orders.list = newest(list)
-	for _, o := range e.orders.list {
-		e.seq = max(e.seq, o.Seq) // The clock was ahead.
-	}
+	e.orders = &keptOrders{store, failed}
+	_ = store.Change(func(list *[]Event) files.Write {
+		*list = newest(slices.DeleteFunc(*list, func(o Event) bool { return o.Kind != orderKind }))
+		for _, o := range *list {
+			e.seq = max(e.seq, o.Seq) // The clock was ahead.
+		}
+		return files.WriteNothing
+	})
 }
 
 func newest(list []Event) []Event { return slices.Clone(list[max(len(list)-ordersKept, 0):]) }
 
-// add notes an order. Ring.mu is held.
+// add notes an order. Ring.mu is not held, so that a slow disk stops no event.
 func (k *keptOrders) add(o Event) {
 	if len(o.Text) > maxKeptText {
 		o.Text = o.Text[:maxKeptText]
 	}
-	k.list = newest(append(k.list, o))
-}
-
-// save writes the orders. Ring.mu is not held, so that a slow disk stops no event.
-func (k *keptOrders) save(list func() []Event) {
-	k.saving.Lock()
-	defer k.saving.Unlock()
-	if err := files.SaveJSON(k.path, list()); err != nil {
+	err := k.Change(func(list *[]Event) files.Write {
+		*list = append(*list, o)
+		slices.SortFunc(*list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+		*list = newest(*list)
+		return files.WriteSave
+	})
+	if err != nil {
 		k.failed(err)
 	}
 }

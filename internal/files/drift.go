@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 )
 
@@ -61,6 +60,7 @@ const (
 	DriftContent Drift = "content"
 	DriftMode    Drift = "mode"
 	DriftOwner   Drift = "owner"
+	DriftKind    Drift = "no regular file"
 )
 
 // Written returns the record of the file that was put in place. An edit by
@@ -70,7 +70,7 @@ func (s *Staged) Written() (Written, error) {
 	if s.dir == nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, fs.ErrNotExist)
 	}
-	info, err := s.dir.root.Stat(s.base)
+	info, err := s.dir.lstat(s.base)
 	if err != nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
 	}
@@ -98,7 +98,7 @@ func (s *Staged) holds(info fs.FileInfo) (bool, error) {
 			return true, nil
 		}
 	}
-	now, err := s.dir.root.ReadFile(s.base)
+	now, _, err := s.dir.read(s.base, s.file.maxSize())
 	return bytes.Equal(now, s.data), err
 }
 
@@ -127,27 +127,48 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// Drift compares the file with the record. The bytes are read only when size,
-// time or inode differ from the last look.
-func (w *Written) Drift() (Drift, error) {
-	info, err := os.Stat(w.Path)
+// Drift compares the file with the record. f says how the file is reached. The bytes are
+// read only when time or inode differ from the last look, and the size does not.
+func (w *Written) Drift(f File) (Drift, error) {
+	f.Destination = w.Path
+	d, err := w.drift(f)
+	if err != nil {
+		err = fmt.Errorf("look at %s: %w", w.Path, err)
+	}
+	return d, err
+}
+
+func (w *Written) drift(f File) (Drift, error) {
+	dir, base, err := locate(f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return DriftMissing, nil
 	}
 	if err != nil {
-		return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
+		return DriftNone, err
 	}
-	if !w.seen(info) {
-		data, err := os.ReadFile(w.Path)
-		if err != nil {
-			return DriftNone, fmt.Errorf("look at %s: %w", w.Path, err)
-		}
-		if !w.Holds(data) {
+	defer dir.close()
+	info, err := dir.lstat(base)
+	if err == nil && info.Mode().IsRegular() && !w.seen(info) {
+		if w.Inode != 0 && w.Size != info.Size() {
 			return DriftContent, nil
 		}
-		w.see(info)
+		var data []byte
+		data, info, err = dir.read(base, f.maxSize())
+		if errors.Is(err, ErrTooLarge) || err == nil && !w.Holds(data) {
+			return DriftContent, nil
+		}
+		if err == nil {
+			w.see(info)
+		}
 	}
-	if permissions(info.Mode()) != w.Mode {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return DriftMissing, nil
+	case errors.Is(err, ErrNotRegular), err == nil && !info.Mode().IsRegular():
+		return DriftKind, nil
+	case err != nil:
+		return DriftNone, err
+	case permissions(info.Mode()) != w.Mode:
 		return DriftMode, nil
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != w.UID || int(st.Gid) != w.GID) {

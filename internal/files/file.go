@@ -41,6 +41,7 @@ type File struct {
 	// bind mounts. A reader may see a part of it, and a full disk may cut it.
 	InPlace bool
 	Symlink string // SymlinkFollow, SymlinkRefuse or empty
+	MaxSize int64  // bytes of the present file that are read, at least [MaxSize]
 	FS      *FS    `json:"-"` // for tests; empty: of the Tx
 	// Known is what this process wrote there last. While the file is as it was
 	// seen then (size, time, inode), it is not read. nil: it is read.
@@ -74,13 +75,13 @@ type Staged struct {
 // stage writes data beside the destination, with mode and owner set, and
 // makes it durable. Where the present file already has these bytes, mode and
 // owner, it writes nothing.
-func stage(f File, data []byte) (*Staged, error) {
+func stage(f File, data []byte, dry bool) (*Staged, error) {
 	s, err := openDestination(f)
 	if err != nil {
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
 	s.data = data
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(dry); err != nil {
 		s.discard()
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
@@ -114,11 +115,14 @@ func locate(f File) (*directory, string, error) {
 			return nil, "", err
 		}
 		base := filepath.Base(path)
-		link, err := dir.root.Readlink(base)
-		if err != nil {
-			return dir, base, nil //nolint:nilerr // No link; what is wrong with it shows when it is opened.
+		link, isLink, err := dir.readlink(base)
+		if err == nil && !isLink {
+			return dir, base, nil
 		}
 		dir.close()
+		if err != nil {
+			return nil, "", err
+		}
 		if f.Symlink == SymlinkRefuse {
 			return nil, "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
 		}
@@ -138,18 +142,6 @@ func linkError(path, link string) error {
 		"name the real directory, or set symlink = %q", path, link, SymlinkFollow)
 }
 
-// Shared reports whether another user can write the directory of a file, or one
-// on the way to it, so that its links are refused. The error is that of staging
-// the file there.
-func Shared(f File) (bool, error) {
-	dir, _, err := locate(f)
-	if err != nil {
-		return false, err
-	}
-	dir.close()
-	return dir.shared, nil
-}
-
 // recognize takes the present bytes from the record of what was written, if the
 // file is still that one.
 func (s *Staged) recognize() bool {
@@ -157,7 +149,7 @@ func (s *Staged) recognize() bool {
 	if w == nil || !w.held {
 		return false
 	}
-	info, err := s.dir.root.Lstat(s.base)
+	info, err := s.dir.lstat(s.base)
 	if err != nil || !info.Mode().IsRegular() || !w.seen(info) {
 		return false
 	}
@@ -174,27 +166,16 @@ func (s *Staged) readOld() error {
 	if s.recognize() {
 		return nil
 	}
-	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	old, info, err := s.dir.read(s.base, s.file.maxSize())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, ErrNotRegular):
+		return fmt.Errorf("destination is %w", err)
+	case err != nil:
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("destination is not a regular file but %s", kindOf(info.Mode()))
-	}
-	s.old = make([]byte, 0, info.Size()+bytes.MinRead)
-	buf := bytes.NewBuffer(s.old)
-	if _, err := buf.ReadFrom(f); err != nil {
-		return err
-	}
-	s.old = buf.Bytes()
+	s.old = old
 	s.noteOld(info)
 	return nil
 }
@@ -230,14 +211,14 @@ func kindOf(m fs.FileMode) string {
 }
 
 // prepare decides whether anything changes, and writes the new file.
-func (s *Staged) prepare() error {
+func (s *Staged) prepare(dry bool) error {
 	attr, err := s.wanted()
 	if err != nil {
 		return err
 	}
 	s.attr = attr
 	s.changed = !s.existed || !bytes.Equal(s.old, s.data) || s.attr.differs(s.oldAttr)
-	if !s.changed {
+	if !s.changed || dry {
 		return nil
 	}
 	if err := s.readExtended(); err != nil {
@@ -260,7 +241,7 @@ func (s *Staged) prepare() error {
 // inPlaceHint names in_place where the directory cannot be written and the
 // file can.
 func (s *Staged) inPlaceHint() string {
-	f, err := s.dir.root.OpenFile(s.base, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	f, _, err := s.dir.open(s.base, os.O_WRONLY)
 	if err != nil {
 		return ""
 	}
@@ -274,7 +255,7 @@ func (s *Staged) readExtended() error {
 	if !s.existed || s.oldAttr.extended.known {
 		return nil
 	}
-	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, _, err := s.dir.open(s.base, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -388,17 +369,19 @@ func Sweep(fsys *FS, stateDir string, destinations ...string) error {
 
 // sweep removes files with our mark whose prefix is wanted, except needed ones.
 func (d *directory) sweep(wanted func(prefix string) bool, needed map[string]bool) error {
-	entries, err := fs.ReadDir(d.root.FS(), ".")
+	var left []string
+	err := d.list(func(e fs.DirEntry) {
+		at := strings.LastIndex(e.Name(), tempMark)
+		if at >= 0 && wanted(e.Name()[:at+len(tempMark)]) && e.Type().IsRegular() && !needed[d.join(e.Name())] {
+			left = append(left, e.Name())
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("sweep %s: %w", d.path, err)
 	}
 	var errs []error
-	for _, e := range entries {
-		at := strings.LastIndex(e.Name(), tempMark)
-		if at < 0 || !wanted(e.Name()[:at+len(tempMark)]) || !e.Type().IsRegular() || needed[d.join(e.Name())] {
-			continue
-		}
-		if err := d.remove(e.Name()); !errors.Is(err, fs.ErrNotExist) {
+	for _, name := range left {
+		if err := d.remove(name); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

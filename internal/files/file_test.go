@@ -261,7 +261,7 @@ func TestWritten_Drift(t *testing.T) {
 	}
 	expect := func(want Drift) {
 		t.Helper()
-		if got, err := w.Drift(); err != nil || got != want {
+		if got, err := w.Drift(File{}); err != nil || got != want {
 			t.Errorf("got %q %v, want %q", got, err, want)
 		}
 	}
@@ -400,7 +400,7 @@ func TestStage_FaultAtEachCall(t *testing.T) {
 func TestMakeDirs(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "a", "b")
-	made, err := MakeDirs(dir, "", "")
+	made, err := MakeDirs(File{Destination: filepath.Join(dir, "f")})
 	if err != nil || len(made) != 2 || made[0] != dir {
 		t.Fatalf("got %v %v", made, err)
 	}
@@ -408,17 +408,17 @@ func TestMakeDirs(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("got %v %v", info, err)
 	}
-	if again, err := MakeDirs(dir, "", ""); err != nil || len(again) != 0 {
+	if again, err := MakeDirs(File{Destination: filepath.Join(dir, "f")}); err != nil || len(again) != 0 {
 		t.Errorf("again: %v %v", again, err)
 	}
 	file := filepath.Join(base, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeDirs(filepath.Join(file, "x"), "", ""); err == nil {
+	if _, err := MakeDirs(File{Destination: filepath.Join(file, "x", "f")}); err == nil {
 		t.Error("a directory below a file was made")
 	}
-	if _, err := MakeDirs(filepath.Join(base, "c"), "no such user of zkagent", ""); err == nil {
+	if _, err := MakeDirs(File{Destination: filepath.Join(base, "c", "f"), Owner: "no such user of zkagent"}); err == nil {
 		t.Error("an owner that does not exist was taken")
 	}
 	RemoveDirs(made)

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,11 +19,37 @@ type FS struct {
 	Before func(op, path string) error
 	// After is called when the call was made, with or without success.
 	After func(op, path string)
+	// Look is called ahead of every call that reads. Its error is the error of the
+	// call, which is not made then. It may block, as a network disk does. op is
+	// opendir, stat, readlink, open, read or list.
+	Look func(op, path string) error
+	// Lie returns the bytes that a read seems to find.
+	Lie func(path string, data []byte) []byte
+	// Watch is called ahead of every call, and what it returns when the call has ended.
+	Watch func(op, path string) (end func())
+}
+
+func (f *FS) look(op, path string, fn func() error) error {
+	if f == nil {
+		return fn()
+	}
+	if f.Watch != nil {
+		defer f.Watch(op, path)()
+	}
+	if f.Look != nil {
+		if err := f.Look(op, path); err != nil {
+			return &fs.PathError{Op: op, Path: path, Err: err}
+		}
+	}
+	return fn()
 }
 
 func (f *FS) do(op, path string, fn func() error) error {
 	if f == nil {
 		return fn()
+	}
+	if f.Watch != nil {
+		defer f.Watch(op, path)()
 	}
 	if f.Before != nil {
 		if err := f.Before(op, path); err != nil {
@@ -50,9 +77,14 @@ type directory struct {
 
 // openDirectory opens the directory that a path leads to under the policy of
 // symlink (see walk).
-func openDirectory(fs *FS, path, symlink string) (*directory, error) {
-	w, err := walk(path, symlink)
-	if os.IsNotExist(err) {
+func openDirectory(fsys *FS, path, symlink string) (*directory, error) {
+	var w walked
+	err := fsys.look("opendir", path, func() error {
+		var err error
+		w, err = walk(path, symlink)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %s does not exist: create it, or correct the destination: %w", path, err)
 	}
 	if err != nil {
@@ -70,7 +102,7 @@ func openDirectory(fs *FS, path, symlink string) (*directory, error) {
 		_ = root.Close()
 		return nil, err
 	}
-	return &directory{fs: fs, path: w.path, root: root, shared: w.shared}, nil
+	return &directory{fs: fsys, path: w.path, root: root, shared: w.shared}, nil
 }
 
 func (d *directory) join(name string) string { return d.path + string(os.PathSeparator) + name }
@@ -108,11 +140,11 @@ func (d *directory) remove(name string) error {
 
 // same reports whether two names are of one file.
 func (d *directory) same(a, b string) bool {
-	x, err := d.root.Lstat(a)
+	x, err := d.lstat(a)
 	if err != nil {
 		return false
 	}
-	y, err := d.root.Lstat(b)
+	y, err := d.lstat(b)
 	return err == nil && os.SameFile(x, y)
 }
 
@@ -208,11 +240,14 @@ func (d *directory) chown(f *os.File, name string, attr attributes) error {
 	return nil
 }
 
-func makeDir(fs *FS, path string) error {
+// MakeOwn makes a directory of the agent with its parents.
+func MakeOwn(path string) error { return (*FS)(nil).makeOwn(path) }
+
+func (f *FS) makeOwn(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
 	}
-	return fs.do("mkdir", path, func() error { return os.MkdirAll(path, 0o700) })
+	return f.do("mkdir", path, func() error { return os.MkdirAll(path, 0o700) })
 }
 
 // owner returns the number of the user who owns a file.
@@ -222,6 +257,12 @@ func owner(info fs.FileInfo) (int, bool) {
 		return -1, false
 	}
 	return int(st.Uid), true
+}
+
+// trusted reports whether a file belongs to root or to our own user.
+func trusted(info fs.FileInfo) bool {
+	uid, ok := owner(info)
+	return !ok || uid == 0 || uid == os.Geteuid()
 }
 
 // links returns how many names a file has.

@@ -142,7 +142,7 @@ func TestWritten_SeesALaterEdit(t *testing.T) {
 	if err = errors.Join(err, tx.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := w.Drift(); d != files.DriftContent || err != nil {
+	if d, err := w.Drift(files.File{}); d != files.DriftContent || err != nil {
 		t.Errorf("drift is %q, %v", d, err)
 	}
 }

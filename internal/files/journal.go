@@ -47,6 +47,8 @@ type entry struct {
 	New     string    `json:"new,omitempty"`      // digest; empty: removed
 	Old     string    `json:"old,omitempty"`      // digest; empty: absent
 	Backup  int       `json:"backup,omitempty"`
+	Mode    uint32    `json:"mode,omitempty"` // of the new file
+	MaxSize int64     `json:"max_size,omitempty"`
 	OldMode uint32    `json:"old_mode,omitempty"`
 	OldUID  int       `json:"old_uid"`
 	OldGID  int       `json:"old_gid"`
@@ -94,7 +96,7 @@ func (tx *Tx) journal(p phase) error {
 func (s *Staged) entry() entry {
 	e := entry{
 		File: fileEntry{s.file.Destination, s.inPlace()}, Dir: s.dir.path, Base: s.base, Temp: s.temp, Prev: s.prev,
-		Backup: s.file.Backup, OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
+		Backup: s.file.Backup, Mode: uint32(s.attr.mode), MaxSize: s.file.maxSize(), OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
 	}
 	if s.undo != s.dir {
 		e.PrevDir = s.undo.path
@@ -162,7 +164,7 @@ func readJournals(stateDir string) (map[string]journalFile, map[string]error) {
 			continue
 		}
 		var j journalFile
-		data, err := os.ReadFile(filepath.Clean(name))
+		data, err := readOwn(name)
 		if err != nil {
 			failed[name] = err
 			continue

@@ -45,6 +45,9 @@ func Recover(cfg TxConfig) ([]Recovered, error) {
 	journals, failed := readJournals(cfg.StateDir)
 	var list []Recovered
 	var errs []error
+	if cfg.Bundle == "" {
+		errs = append(errs, sweepJournals(cfg, failed))
+	}
 	for _, name := range slices.Sorted(maps.Keys(journals)) {
 		j := journals[name]
 		if cfg.Bundle != "" && j.Bundle != cfg.Bundle {
@@ -56,9 +59,23 @@ func Recover(cfg TxConfig) ([]Recovered, error) {
 		}
 		list = append(list, r)
 	}
-	if cfg.Bundle != "" {
-		return list, errors.Join(errs...)
+	return list, errors.Join(errs...)
+}
+
+// Unfinished returns the bundles that have a journal in the state directory. It moves
+// damaged journals away, and removes copies of old files that no journal needs. So it is
+// called before anything is staged. The error is about journals that cannot be read.
+func Unfinished(cfg TxConfig) ([]string, error) {
+	journals, failed := readJournals(cfg.StateDir)
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(journals)) {
+		list = append(list, journals[name].Bundle)
 	}
+	return list, sweepJournals(cfg, failed)
+}
+
+func sweepJournals(cfg TxConfig, failed map[string]error) error {
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[name]
 		if errors.Is(err, errDamaged) {
@@ -68,7 +85,7 @@ func Recover(cfg TxConfig) ([]Recovered, error) {
 		}
 		errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, err))
 	}
-	return list, errors.Join(append(errs, sweepCopies(cfg))...)
+	return errors.Join(append(errs, sweepCopies(cfg))...)
 }
 
 // sweepCopies removes copies of old files that no journal needs.
@@ -129,7 +146,7 @@ const (
 
 // reopen makes the staged file of a journal entry again.
 func reopen(fsys *FS, e entry) (*Staged, fileState, error) {
-	file := File{Destination: e.File.Destination, InPlace: e.File.InPlace, Backup: e.Backup, FS: fsys}
+	file := File{Destination: e.File.Destination, InPlace: e.File.InPlace, Backup: e.Backup, MaxSize: e.MaxSize, FS: fsys}
 	dir, err := openDirectory(fsys, e.Dir, "")
 	if errors.Is(err, fs.ErrNotExist) { // The directory went away with its files.
 		return &Staged{file: file}, stateOther, nil
@@ -140,6 +157,7 @@ func reopen(fsys *FS, e entry) (*Staged, fileState, error) {
 	s := &Staged{
 		file: file, dir: dir, undo: dir, base: e.Base, temp: e.Temp, existed: e.Old != "", remove: e.New == "", changed: true,
 		sum: e.New, oldSum: e.Old, oldAttr: attributes{mode: fs.FileMode(e.OldMode), uid: e.OldUID, gid: e.OldGID},
+		attr: attributes{mode: fs.FileMode(e.Mode), uid: -1, gid: -1},
 	}
 	state, err := s.look(fsys, e)
 	if err != nil {
@@ -158,7 +176,7 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 		s.undo = undo
 	}
 	if e.Prev != "" {
-		old, err := s.undo.root.ReadFile(e.Prev)
+		old, _, err := s.undo.read(e.Prev, s.file.maxSize())
 		switch {
 		case err == nil && Digest(old) != e.Old && s.undo == s.dir && s.dir.same(e.Prev, s.base):
 			// Not swapped, and a hand wrote through both names: nothing is kept here.
@@ -169,7 +187,7 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 			// A hand may have written through both names before the swap: what it
 			// wrote is the old file.
 			s.old, s.prev = old, e.Prev
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNotRegular):
 			return stateOther, err
 		}
 	}
@@ -189,7 +207,7 @@ func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
 }
 
 func (s *Staged) stateOf(e entry) (fileState, error) {
-	now, err := s.dir.root.ReadFile(s.base)
+	now, _, err := s.dir.read(s.base, s.file.maxSize())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return stateOther, err
 	}
@@ -199,8 +217,11 @@ func (s *Staged) stateOf(e entry) (fileState, error) {
 	}
 	// The bytes can be equal where only mode or owner change: the staged
 	// file shows whether it was renamed.
-	_, statErr := s.dir.root.Lstat(e.Temp)
-	staged := e.Temp != "" && statErr == nil
+	staged := false
+	if e.Temp != "" {
+		_, err := s.dir.lstat(e.Temp)
+		staged = err == nil
+	}
 	switch {
 	case digest == e.New && !staged:
 		s.data = now

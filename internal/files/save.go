@@ -26,7 +26,7 @@ func SaveJSON(path string, v any) error {
 
 // LoadJSON reads what [SaveJSON] wrote into v. Without the file v stays as it is.
 func LoadJSON(path string, v any) error {
-	data, err := os.ReadFile(path) //nolint:gosec // one of our own files
+	data, err := readOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (f *FS) Save(path string, data []byte) error { return f.replace(path, data,
 func (f *FS) Note(path string, data []byte) error { return f.replace(path, data, false) }
 
 func (f *FS) replace(path string, data []byte, durable bool) error {
-	if err := makeDir(f, filepath.Dir(path)); err != nil {
+	if err := f.makeOwn(filepath.Dir(path)); err != nil {
 		return err
 	}
 	d, err := openDirectory(f, filepath.Dir(path), SymlinkFollow)

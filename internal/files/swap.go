@@ -121,7 +121,7 @@ func (s *Staged) keepAs(name string, cfg TxConfig) error {
 		}
 		return s.dir.write(name, s.old, s.oldAttr, false) // No links here.
 	}
-	err := makeDir(cfg.FS, cfg.StateDir)
+	err := cfg.FS.makeOwn(cfg.StateDir)
 	if err == nil && s.undo == s.dir {
 		var undo *directory
 		if undo, err = openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow); err == nil {
@@ -182,24 +182,30 @@ func (s *Staged) backup() error {
 	if s.file.Backup <= 0 || !s.existed || !s.swapped {
 		return nil
 	}
-	if err := s.rotate(); err != nil {
+	err := s.rotate()
+	for n := 1; n <= s.file.Backup && err == nil; n++ {
+		err = s.tighten(s.backupName(n))
+	}
+	if err != nil {
 		return fmt.Errorf("keep a backup of %s: %w", s.file.Destination, err)
 	}
 	return nil
 }
 
-func (s *Staged) rotate() error {
-	name := func(n int) string {
-		if n == 1 {
-			return s.base + ".bak"
-		}
-		return s.base + ".bak." + strconv.Itoa(n)
+func (s *Staged) backupName(n int) string {
+	if n == 1 {
+		return s.base + ".bak"
 	}
+	return s.base + ".bak." + strconv.Itoa(n)
+}
+
+func (s *Staged) rotate() error {
+	name := s.backupName
 	if s.prev != "" && s.undo == s.dir && s.dir.same(s.prev, name(1)) {
 		return nil // A process that was killed here has done it.
 	}
 	for n := s.file.Backup - 1; n >= 1; n-- {
-		if _, err := s.dir.root.Lstat(name(n)); err != nil {
+		if _, err := s.dir.lstat(name(n)); err != nil {
 			continue
 		}
 		if err := s.dir.rename(name(n), name(n+1)); err != nil {
@@ -215,18 +221,36 @@ func (s *Staged) rotate() error {
 	return s.dir.write(name(1), s.old, s.oldAttr, false)
 }
 
-// overwrite writes into the present file, for bind mounts.
-func (s *Staged) overwrite(data []byte, attr attributes) error {
-	path := s.dir.join(s.base)
-	f, err := s.dir.root.OpenFile(s.base, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+// tighten takes from a backup the permissions that the new file does not give: its old
+// text may be as secret as the new one.
+func (s *Staged) tighten(name string) error {
+	f, info, err := s.dir.open(name, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotRegular) || errors.Is(err, fs.ErrPermission) {
+		return nil // Nothing that the agent could change.
+	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	mode := permissions(info.Mode())
+	if s.remove || mode&s.attr.mode == mode {
+		return nil
+	}
+	err = s.dir.fs.do("chmod", s.dir.join(name), func() error { return f.Chmod(mode & s.attr.mode) })
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+// overwrite writes into the present file, for bind mounts.
+func (s *Staged) overwrite(data []byte, attr attributes) error {
+	path := s.dir.join(s.base)
+	f, info, err := s.dir.open(s.base, os.O_WRONLY)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = f.Close() }()
 	if links(info) > 1 && s.dir.shared {
 		return errors.New("the file has several names and another user can write to its directory: it could be any file of the host")
 	}

@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,9 @@ type TxConfig struct {
 	// renamed file. Set it where a check follows the swap: without the journal
 	// the next process would not know that the check has not passed.
 	Durable bool
-	FS      *FS // for tests
+	// DryRun writes nothing: the change can be looked at and discarded, not swapped.
+	DryRun bool
+	FS     *FS // for tests
 }
 
 var (
@@ -29,6 +32,8 @@ var (
 	// ErrPending says that a former change of the bundle could not be undone.
 	// Recover comes first: another change would lose its kept files.
 	ErrPending = errors.New("a former change of the bundle is not finished")
+
+	errDryRun = errors.New("a dry run cannot be swapped")
 )
 
 // Tx is a change of several files that happens wholly or not at all:
@@ -86,7 +91,7 @@ func (tx *Tx) StageAll(list []Content) ([]*Staged, error) {
 			if f.FS == nil {
 				f.FS = tx.cfg.FS
 			}
-			staged[i], errs[i] = stage(f, part[i].Data)
+			staged[i], errs[i] = stage(f, part[i].Data, tx.cfg.DryRun)
 		}
 		if len(list) <= fewStaged {
 			for i := range part {
@@ -147,10 +152,10 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 	if f.FS == nil {
 		f.FS = tx.cfg.FS
 	}
-	if _, err := os.Stat(filepath.Dir(f.Destination)); errors.Is(err, os.ErrNotExist) {
-		return true, nil
-	}
 	s, err := openDestination(f)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // The directory is gone, too.
+	}
 	if err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
 	}
@@ -192,6 +197,9 @@ func (tx *Tx) Swap() error {
 	list := tx.changed()
 	if len(list) == 0 {
 		return nil
+	}
+	if tx.cfg.DryRun {
+		return errDryRun
 	}
 	if tx.phase == "" && Pending(tx.cfg.StateDir, tx.cfg.Bundle) {
 		return ErrPending

@@ -80,7 +80,7 @@ backend web
 		if time.Now().After(deadline) {
 			t.Fatalf("HAProxy does not answer: %v\n%s", err, out.String())
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // between two looks at a program that has no event
 	}
 }
 

@@ -1,7 +1,6 @@
 package hook
 
 import (
-	"encoding/json"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -38,29 +37,46 @@ const (
 type history struct {
 	dir string // empty: memory only
 
-	mu   sync.Mutex // mu guards runs.
-	runs map[string][]Run
+	mu    sync.Mutex // mu guards hooks.
+	hooks map[string]*files.Store[hookRuns]
+}
+
+// hookRuns are the last runs of one hook, oldest first.
+type hookRuns struct {
+	Name string `json:"name"`
+	Runs []Run  `json:"runs"`
 }
 
 // newHistory reads what a former process kept, without the files that it cannot read.
 func newHistory(dir string, log *slog.Logger) *history {
-	h := &history{dir: dir, runs: map[string][]Run{}}
+	h := &history{dir: dir, hooks: map[string]*files.Store[hookRuns]{}}
 	if dir == "" {
 		return h
 	}
 	paths, _ := filepath.Glob(filepath.Join(dir, "*.json"))
 	for _, path := range paths {
-		var kept struct {
-			Name string `json:"name"`
-			Runs []Run  `json:"runs"`
-		}
-		if err := files.LoadJSON(path, &kept); err != nil {
+		kept, err := files.OpenStore[hookRuns](path, nil)
+		if err != nil {
 			log.Warn("cannot read the last runs of a hook", "err", err)
 			continue
 		}
-		h.runs[kept.Name] = kept.Runs
+		kept.Read(func(k hookRuns) { h.hooks[k.Name] = kept })
 	}
 	return h
+}
+
+// hook is where the runs of one hook are kept.
+func (h *history) hook(name string) *files.Store[hookRuns] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hooks[name] == nil {
+		path := ""
+		if h.dir != "" {
+			path = filepath.Join(h.dir, files.Name(name)+".json")
+		}
+		h.hooks[name], _ = files.OpenStore[hookRuns](path, nil) // What cannot be read was reported at the start.
+	}
+	return h.hooks[name]
 }
 
 // add appends a run; a state directory that cannot be written costs the
@@ -69,23 +85,16 @@ func (h *history) add(name string, r Run) {
 	if len(r.Output) > outputKept {
 		r.Output = r.Output[len(r.Output)-outputKept:]
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	runs := slices.Concat(h.runs[name], []Run{r})
-	runs = runs[max(len(runs)-runsKept, 0):]
-	h.runs[name] = runs
-	if h.dir == "" {
-		return
-	}
-	data, err := json.Marshal(map[string]any{"name": name, "runs": runs})
-	if err == nil {
-		_ = files.Save(filepath.Join(h.dir, files.Name(name)+".json"), data)
-	}
+	_ = h.hook(name).Change(func(k *hookRuns) files.Write {
+		runs := slices.Concat(k.Runs, []Run{r})
+		k.Name, k.Runs = name, runs[max(len(runs)-runsKept, 0):]
+		return files.WriteSave
+	})
 }
 
 // of returns the runs of one hook, oldest first.
 func (h *history) of(name string) []Run {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.runs[name])
+	var runs []Run
+	h.hook(name).Read(func(k hookRuns) { runs = slices.Clone(k.Runs) })
+	return runs
 }

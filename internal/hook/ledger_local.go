@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/zkagent/zkagent/internal/files"
 )
@@ -22,7 +21,7 @@ func (l *localLedger) load(context.Context) (record, error) {
 	if l.path == "" {
 		return l.mem.clone(), nil
 	}
-	data, err := os.ReadFile(l.path)
+	data, err := files.ReadNamed(l.path, files.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, nil
 	}

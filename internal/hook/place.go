@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+
+	"github.com/zkagent/zkagent/internal/condition"
 )
 
 // place runs the hooks of one place, this host or one term of an election, and
@@ -53,8 +55,8 @@ func (p *place) run(ctx context.Context) {
 			r.stop()
 			delete(running, name)
 			if p.engine.without(name) {
-				p.engine.Conditions.Close("hook-failed", name)
-				p.engine.Conditions.Close("hook-unknown", name)
+				p.engine.Conditions.Close(condition.HookFailed, name)
+				p.engine.Conditions.Close(condition.HookUnknown, name)
 			}
 		}
 		for name, c := range want {
@@ -94,6 +96,6 @@ func (p *place) runner(c Config) *runner {
 	r := &runner{engine: p.engine, cfg: c, scope: p.scope, log: p.engine.Log.With("component", "hook")}
 	var err error
 	r.schedule, err = p.engine.schedule(c)
-	p.engine.Conditions.Set("hook-schedule", c.Name, err)
+	p.engine.Conditions.Set(condition.HookSchedule, c.Name, err)
 	return r
 }

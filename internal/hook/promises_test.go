@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/memzk"
@@ -164,7 +165,7 @@ func TestHook_LeaseThatEndsLeavesTheRunUnknown(t *testing.T) {
 				if e := c.of(b.ledger.record()); e == nil || e.State != stateStarted {
 					t.Errorf("%s: the ledger has %+v", c.name, e)
 				}
-				if !b.conds.Has("hook-unknown", "h") {
+				if !b.conds.Has(condition.HookUnknown, "h") {
 					t.Errorf("%s: not reported", c.name)
 				}
 			})
@@ -299,4 +300,47 @@ func TestLead_WaitsForGuardsOfAFormerProcess(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A command of a leader is gone before the server ends the session: its lease and its
+// grace together are shorter than the session timeout.
+func TestRunInTerm_GraceEndsBeforeTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := memzk.New(memzk.Options{TickTime: time.Second})
+		defer srv.Close()
+		s, err := session.Dial(t.Context(), session.Config{Servers: []string{"a:2181"}, Timeout: 12 * time.Second, Dial: srv.Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		ran := false
+		e := New(Options{Agent: "a1", Run: func(_ context.Context, c proc.Command) (proc.Result, error) {
+			ran = true
+			lease := time.Until(s.Lease())
+			if lease <= 0 || c.Grace <= 0 || lease+c.Grace >= s.Timeout() {
+				t.Errorf("a lease of %v and a grace of %v in a session of %v", lease, c.Grace, s.Timeout())
+			}
+			return proc.Result{}, nil
+		}})
+		if _, err := e.runInTerm(t.Context(), &term{ctx: t.Context(), election: election.Term{ID: 1, Session: s}}, proc.Command{}); err != nil || !ran {
+			t.Error(ran, err)
+		}
+	})
+}
+
+// The term goes on in the next process after a handover, so no on_deposed hook runs.
+func TestDeposed_NotAtAHandover(t *testing.T) {
+	ran := 0
+	e := New(Options{
+		Agent: "a1", Log: slog.New(slog.DiscardHandler), Conditions: &condition.Set{}, Events: event.NewRing(), Count: func(string, string) {},
+		Run: func(context.Context, proc.Command) (proc.Result, error) { ran++; return proc.Result{}, nil },
+	})
+	e.Set([]Config{{Name: "d", Leader: "night", OnDeposed: true, Command: command.Command{Text: "true", Args: func(command.Vars) ([]string, error) { return []string{"true"}, nil }}}}, nil)
+	e.deposed(t.Context(), "night", 1)
+	e.Wait()
+	e.HandingOver()
+	e.deposed(t.Context(), "night", 1)
+	if e.Wait(); ran != 1 {
+		t.Errorf("the hook ran %d times, want once: at the loss of the term", ran)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -81,7 +82,7 @@ func (r *runner) attempts(ctx context.Context, ev command.Trigger, slot time.Tim
 			return err
 		}
 	}
-	r.engine.Conditions.Open("hook-failed", r.cfg.Name, err.Error())
+	r.engine.Conditions.Open(condition.HookFailed, r.cfg.Name, err.Error())
 	return err
 }
 
@@ -112,8 +113,8 @@ func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, t
 	}
 	r.engine.Events.Add(event.Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
 	if err == nil {
-		r.engine.Conditions.Close("hook-failed", r.cfg.Name)
-		r.engine.Conditions.Close("hook-unknown", r.cfg.Name)
+		r.engine.Conditions.Close(condition.HookFailed, r.cfg.Name)
+		r.engine.Conditions.Close(condition.HookUnknown, r.cfg.Name)
 	}
 	r.log.Info("hook finished", "hook", r.cfg.Name, "event", ev.Event, "term", ev.Term, "code", res.Code, "took", res.Took, "err", err)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
 
@@ -55,15 +56,15 @@ func (r *runner) run(ctx context.Context) {
 	r.ledger = r.scope.newLedger(r.cfg.Name)
 	r.running = newSlotRuns()
 	defer r.running.stop()
-	defer r.engine.Conditions.Close("hook-ledger", r.cfg.Name) // of a hook that waits for it
-	defer r.engine.Conditions.Close("hook-clock", r.cfg.Name)
+	defer r.engine.Conditions.Close(condition.HookLedger, r.cfg.Name) // of a hook that waits for it
+	defer r.engine.Conditions.Close(condition.HookClock, r.cfg.Name)
 	for failures := 0; ctx.Err() == nil; {
 		err := r.serve(ctx)
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNotLeader) {
 			return
 		}
 		failures++
-		r.engine.Conditions.Open("hook-ledger", r.cfg.Name, err.Error())
+		r.engine.Conditions.Open(condition.HookLedger, r.cfg.Name, err.Error())
 		r.log.Warn("cannot use the hook's ledger", "hook", r.cfg.Name, "err", err)
 		if !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 10*time.Second)) {
 			return
@@ -86,7 +87,7 @@ func (r *runner) serve(ctx context.Context) error {
 	if err := r.baseline(ctx); err != nil {
 		return err
 	}
-	r.engine.Conditions.Close("hook-ledger", r.cfg.Name)
+	r.engine.Conditions.Close(condition.HookLedger, r.cfg.Name)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -252,7 +253,7 @@ func (r *runner) mayRepeat(what, run, text string) bool {
 		return true
 	}
 	if r.report(what, run, text) {
-		r.engine.Conditions.Open("hook-unknown", r.cfg.Name, text+" was started and its end is not known; not run again")
+		r.engine.Conditions.Open(condition.HookUnknown, r.cfg.Name, text+" was started and its end is not known; not run again")
 	}
 	return false
 }

@@ -213,7 +213,7 @@ func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 					want = 2
 				}
 				b.count(want, "the next leader")
-				if got := b.conds.Has("hook-unknown", "h"); got == idempotent {
+				if got := b.conds.Has(condition.HookUnknown, "h"); got == idempotent {
 					t.Errorf("idempotent %v: reported as unknown: %v", idempotent, got)
 				}
 				b.update(tree(11))
@@ -284,7 +284,7 @@ func TestHook_RetriesAndFails(t *testing.T) {
 			if e := b.ledger.record().Changes["config.web"]; e.State != stateFailed {
 				t.Errorf("got state %q", e.State)
 			}
-			if !b.conds.Has("hook-failed", "h") {
+			if !b.conds.Has(condition.HookFailed, "h") {
 				t.Error("not reported")
 			}
 		})

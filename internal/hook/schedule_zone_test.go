@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
 )
 
 // slotsOf lists the slots of a line after a moment.
@@ -122,12 +124,12 @@ func TestHook_ClockSetBack(t *testing.T) {
 		b.during(func() {
 			time.Sleep(4 * time.Hour)
 			b.count(0, "before the ledger's slot")
-			if !b.conds.Has("hook-clock", "h") {
+			if !b.conds.Has(condition.HookClock, "h") {
 				t.Error("not reported")
 			}
 			time.Sleep(2*time.Hour + time.Minute)
 			b.count(1, "after the ledger's slot")
-			if b.conds.Has("hook-clock", "h") {
+			if b.conds.Has(condition.HookClock, "h") {
 				t.Error("still reported")
 			}
 		})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -481,9 +481,12 @@ func (s *sim) next(rng *rand.Rand, zxid *int64) {
 }
 
 // TestLedger_LeadershipChangesWhileChangesArrive lets the leadership change
-// two hundred times: by network faults, lost replies, and kills.
+// two hundred times, or fifty in a quick run: by network faults, lost replies, and kills.
 func TestLedger_LeadershipChangesWhileChangesArrive(t *testing.T) {
-	const changes = 200
+	changes := 50
+	if testhelp.All() {
+		changes = 200
+	}
 	simulate(t, 4, 7, func(s *sim, hosts []*simHost) {
 		rng := rand.New(rand.NewPCG(7, 7))
 		terms := func() int {
@@ -505,17 +508,9 @@ func TestLedger_LeadershipChangesWhileChangesArrive(t *testing.T) {
 
 // TestHook_Seeds is many short random lives of a few hosts.
 func TestHook_Seeds(t *testing.T) {
-	seeds := 300
-	if n, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
-		seeds = n
-	}
-	first := 1
-	if n, err := strconv.Atoi(os.Getenv("SEED")); err == nil {
-		first, seeds = n, 1
-	}
-	for seed := first; seed < first+seeds; seed++ {
-		simulate(t, 3, uint64(seed), func(s *sim, hosts []*simHost) {
-			rng := rand.New(rand.NewPCG(uint64(seed), 5))
+	testhelp.Seeds(t, 2*time.Second, func(t *testing.T, seed uint64) {
+		simulate(t, 3, seed, func(s *sim, hosts []*simHost) {
+			rng := rand.New(rand.NewPCG(seed, 5))
 			var zxid int64
 			for range 3 + rng.IntN(8) {
 				s.next(rng, &zxid)
@@ -525,8 +520,5 @@ func TestHook_Seeds(t *testing.T) {
 				time.Sleep(time.Duration(rng.Int64N(int64(simTimeout))))
 			}
 		})
-		if t.Failed() {
-			t.Fatalf("SEED=%d", seed)
-		}
-	}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
 )
 
@@ -69,10 +70,10 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 func (r *runner) checkClock(now time.Time) {
 	last := r.rec.Slot.Slot
 	if last.Sub(now) <= fresh {
-		r.engine.Conditions.Close("hook-clock", r.cfg.Name)
+		r.engine.Conditions.Close(condition.HookClock, r.cfg.Name)
 		return
 	}
-	r.engine.Conditions.Open("hook-clock", r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
+	r.engine.Conditions.Open(condition.HookClock, r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
 		", is ahead of this host's clock: nothing runs before it is reached")
 }
 

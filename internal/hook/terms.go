@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
@@ -128,12 +129,12 @@ func (e *Engine) runInTerm(ctx context.Context, x *term, c proc.Command) (proc.R
 	s := x.election.Session
 	leased, stop := s.WithLease(ctx)
 	defer stop()
-	if e.Options.Run != nil {
-		return e.Options.Run(leased, c)
-	}
 	// TERM comes when the lease runs out, KILL a sixth of the timeout later:
 	// within the third that the server still keeps the session.
 	c.Grace = min(s.Timeout()/6, proc.DefaultGrace)
+	if e.Options.Run != nil {
+		return e.Options.Run(leased, c)
+	}
 	guard := proc.Guard{Lease: s.Lease, Every: min(max(s.Timeout()/30, 10*time.Millisecond), 200*time.Millisecond), LockFile: e.guardLock()}
 	return guard.Run(leased, c)
 }
@@ -184,9 +185,9 @@ func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
 		return nil
 	}
 	err := proc.WaitGuards(ctx, lock, func() {
-		e.Conditions.Open("guards-running", "", "waiting for commands that a former process of this agent started as leader")
+		e.Conditions.Open(condition.GuardsRunning, "", "waiting for commands that a previous process of this agent started as leader")
 	})
-	e.Conditions.Close("guards-running", "")
+	e.Conditions.Close(condition.GuardsRunning, "")
 	if err != nil && ctx.Err() == nil {
 		// Without the lock this cannot be known. Such commands end with their lease,
 		// which ends before the session does.

@@ -33,6 +33,9 @@ const filesKept = 5
 // view is with which it begins. A file of a larger view may double.
 const changesAtLeast = 64 << 10
 
+// maxFile is how many bytes of a file are read.
+const maxFile = 1 << 30
+
 const magic = "zkagent-lastgood 1 "
 
 // View is a view that was applied, or what one changes in the view before it.
@@ -248,7 +251,7 @@ func Load(stateDir string) (*View, error) {
 	}
 	var errs []error
 	for _, name := range Files(stateDir) {
-		data, err := os.ReadFile(name) //nolint:gosec // below our state directory.
+		data, err := files.ReadNamed(name, maxFile)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -7,7 +7,7 @@
 //   - A session was taken over from a former process. It is compared with the
 //     settings before any unit works in it ([Sweeper.Session]).
 //   - Units of former settings could not delete what they had, because ZooKeeper
-//     was not to be reached when they left ([Sweeper.Add] and [Sweeper.Run]).
+//     was unreachable when they left ([Sweeper.Add] and [Sweeper.Run]).
 //
 // Guaranteed: nothing that the present settings want is deleted, nor a znode whose
 // owner among the units is not known. A candidate goes after its commands have ended.
@@ -112,7 +112,7 @@ func (w *Sweeper) Add(old Settings) {
 	pace.Poke(w.wake)
 }
 
-// Run deletes what Add has noted until ctx or the session ends. While ZooKeeper is not to be reached its requests wait, so
+// Run deletes what Add has noted until ctx or the session ends. While ZooKeeper is unreachable its requests wait, so
 // that what was left goes as soon as it is.
 func (w *Sweeper) Run(ctx context.Context, s *session.Session) error {
 	for {

@@ -16,7 +16,7 @@ import (
 // waits for it. It outlives the process when there is a state directory, and is safe
 // for concurrent use.
 type Host struct {
-	path string // empty: memory only
+	kept *files.Store[registry.Maintenance]
 
 	mu      sync.Mutex // mu guards everything below.
 	now     registry.Maintenance
@@ -27,17 +27,17 @@ type Host struct {
 // New reads what a former process has kept. With an error the host is not in
 // maintenance.
 func New(stateDir string) (*Host, error) {
-	h := &Host{changed: make(chan struct{})}
-	if stateDir == "" {
-		return h, nil
+	h, path := &Host{changed: make(chan struct{})}, ""
+	if stateDir != "" {
+		path = filepath.Join(stateDir, "maintenance-host.json")
 	}
-	h.path = filepath.Join(stateDir, "maintenance-host.json")
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := files.LoadJSON(h.path, &h.now); err != nil {
-		h.now = registry.Maintenance{}
+	var err error
+	if h.kept, err = files.OpenStore[registry.Maintenance](path, nil); err != nil {
 		return h, fmt.Errorf("read maintenance of the host: %w", err)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept.Read(func(m registry.Maintenance) { h.now = m })
 	h.arm()
 	return h, nil
 }
@@ -50,10 +50,12 @@ func (h *Host) Set(m registry.Maintenance) error {
 	if !m.On {
 		m = registry.Maintenance{}
 	}
-	if h.path != "" {
-		if err := files.SaveJSON(h.path, m); err != nil {
-			return fmt.Errorf("keep maintenance of the host: %w", err)
-		}
+	err := h.kept.Change(func(kept *registry.Maintenance) files.Write {
+		*kept = m
+		return files.WriteSave
+	})
+	if err != nil {
+		return fmt.Errorf("keep maintenance of the host: %w", err)
 	}
 	h.now = m
 	h.arm()

@@ -156,7 +156,7 @@ func (n *node) snapshot() Node {
 }
 
 // SetSequence sets the number that the next sequential child of path gets, so
-// that a test can come to where it wraps.
+// that a test can come to its end.
 func (s *Server) SetSequence(path string, next int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

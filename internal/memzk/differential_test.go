@@ -1,44 +1,30 @@
 package memzk
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest/raw"
 )
 
-// Bounds of TestDifferential. SEEDS=n in the environment runs n programs.
-const (
-	differentialSeeds = 40
-	differentialSteps = 50
-)
+// differentialSteps is the length of a program of TestDifferential.
+const differentialSteps = 50
 
 // TestDifferential runs random programs of operations, watches and reconnects
 // on this package's server and on a real one and wants the same answers.
 func TestDifferential(t *testing.T) {
-	seeds := differentialSeeds
-	if s := os.Getenv("SEEDS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatalf("SEEDS: %v", err)
-		}
-		seeds = n
-	}
 	servers := targets(t)
-	for seed := range seeds {
-		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
-			compare(t, servers, func(r *runner) {
-				g := &generator{runner: r, rnd: rand.New(rand.NewPCG(uint64(seed), 20))}
-				for range differentialSteps {
-					g.step()
-				}
-			})
+	testhelp.Seeds(t, time.Second, func(t *testing.T, seed uint64) {
+		compare(t, servers, func(r *runner) {
+			g := &generator{runner: r, rnd: rand.New(rand.NewPCG(seed, 20))}
+			for range differentialSteps {
+				g.step()
+			}
 		})
-	}
+	})
 }
 
 // generator makes one random step after another; the same seed makes the same

@@ -29,8 +29,7 @@
 //
 // Quorums, observers, dynamic reconfiguration, SASL but DIGEST-MD5, snapshots, throttling, and
 // the znodes that show how much of a quota is used. Children are listed in the order of their names,
-// where a real server lists them in no order. Sequence numbers wrap from
-// 2147483647 to -2147483648 and go on; a real server repeats the last one.
+// where a real server lists them in no order.
 //
 // # Goroutines
 //

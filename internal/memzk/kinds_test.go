@@ -42,7 +42,8 @@ func TestContainersAndTTLAreReaped(t *testing.T) {
 	})
 }
 
-func TestSequenceWraps(t *testing.T) {
+// A server repeats its last sequence number.
+func TestSequenceEnds(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
 		t.Helper()
 		if err := s.Create("/q", nil); err != nil {
@@ -51,13 +52,16 @@ func TestSequenceWraps(t *testing.T) {
 		if err := s.SetSequence("/q", 1<<31-1); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 {
-			if err := s.CreateWith("/q/n-", nil, jute.FlagSequential, nil); err != nil {
+		for _, prefix := range []string{"m-", "n-"} {
+			if err := s.CreateWith("/q/"+prefix, nil, jute.FlagSequential, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
+		if err := s.CreateWith("/q/n-", nil, jute.FlagSequential, nil); !errors.Is(err, Error(jute.ErrCodeNodeExists)) {
+			t.Errorf("the same name again: %v", err)
+		}
 		names, err := s.Children("/q")
-		if err != nil || len(names) != 2 || names[0] != "n--2147483648" || names[1] != "n-2147483647" {
+		if err != nil || len(names) != 2 || names[0] != "m-2147483647" || names[1] != "n-2147483647" {
 			t.Errorf("children: got %q, %v", names, err)
 		}
 	})

@@ -68,7 +68,9 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 	parent, _ := parentOf(st.path)
 	p := r.tree.get(parent)
 	r.tree.insert(st.path, n)
-	p.cversion, p.pzxid = st.cversion, t.zxid
+	if st.cversion > p.cversion { // never after 2147483647: a server repeats that number
+		p.cversion, p.pzxid = st.cversion, t.zxid
+	}
 	r.tree.account(st.path, len(st.data), 1)
 	r.dataWatches.fire(jute.EventCreated, st.path, n.acl, nil)
 	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)

@@ -22,29 +22,37 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	if err := m.coverAll(ctx, len(zs)); err != nil {
 		return nil, nil, err
 	}
-	if len(zs) <= fewReads || m.hollow {
-		data := make(map[*znode]struct{}, len(zs))
-		var lists []*znode
-		for _, z := range zs {
-			data[z] = struct{}{}
-			if m.watchesKids(z) {
-				lists = append(lists, z)
-			}
-		}
-		return nil, lists, m.fetch(ctx, data)
-	}
-	var inner, last []*znode // The last level has no lists.
+	data := make(map[*znode]struct{}, len(zs)) // read without lists
+	var inner, last []*znode                   // The last level has no lists.
 	for _, z := range zs {
-		if m.watchesKids(z) {
+		switch {
+		case len(zs) <= fewReads, m.part(z).hollow, session.ValidatePath(z.path) != nil:
+			data[z] = struct{}{}
+		case m.watchesKids(z):
 			inner = append(inner, z)
-		} else {
+		default:
 			last = append(last, z)
 		}
 	}
-	if _, _, err := m.discoverMany(ctx, last, false); err != nil {
-		return nil, nil, err
+	for _, batch := range m.batches(last) {
+		if _, _, err := m.discoverMany(ctx, batch, false); err != nil {
+			return nil, nil, err
+		}
 	}
-	return m.discoverMany(ctx, inner, true)
+	var found, lists []*znode
+	for _, batch := range m.batches(inner) {
+		more, left, err := m.discoverMany(ctx, batch, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		found, lists = append(found, more...), append(lists, left...)
+	}
+	for z := range data {
+		if m.watchesKids(z) {
+			lists = append(lists, z)
+		}
+	}
+	return found, lists, m.fetch(ctx, data)
 }
 
 // discoverMany is discover for znodes that are read together.
@@ -52,7 +60,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 	var lists, parents []*znode
 	below := 0 // children of the parents
 	var failure error
-	left := map[*znode]struct{}{}
+	var left []*znode
 	taken := make([]bool, len(zs))
 	took := func(i int, r session.WatchedResult) {
 		z := zs[i]
@@ -62,7 +70,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			m.vanished(z)
 			return
 		case errors.Is(r.Err, session.ErrNotRead):
-			left[z] = struct{}{}
+			left = append(left, z)
 			if kids {
 				lists = append(lists, z)
 			}
@@ -83,7 +91,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			}
 		}
 	}
-	err := m.s.EachManyW(ctx, paths(zs), kids, m.room(), took)
+	err := m.s.EachManyW(ctx, paths(zs), kids, m.room(zs), took)
 	if err != nil && m.ended(ctx) {
 		return nil, nil, err
 	}
@@ -95,11 +103,8 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 	if failure != nil {
 		return nil, nil, failure
 	}
-	if len(left) > 0 {
-		m.empty()
-		if err = m.fetch(ctx, left); err != nil {
-			return nil, nil, err
-		}
+	if err = m.fetchLeft(ctx, left, m.mixed(zs)); err != nil {
+		return nil, nil, err
 	}
 	parents = sorted(parents)
 	switch err = m.watchLists(ctx, parents); {

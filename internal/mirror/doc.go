@@ -20,5 +20,5 @@
 // when the znode gets another child, or at the next session.
 //
 // A snapshot is not a moment of the tree: its znodes were read one after another.
-// What makes a moment of it (the ready rule) is the caller's.
+// The caller decides which trees are complete (the ready rule).
 package mirror

@@ -12,24 +12,28 @@ import (
 // fetch reads the data of the znodes.
 func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == znodeGone })
-	known := sorted(slices.Collect(maps.Keys(zs)))
-	replies, err := m.fetchAll(ctx, known)
-	if err != nil {
-		return err
+	for _, batch := range m.batches(sorted(slices.Collect(maps.Keys(zs)))) {
+		replies, err := m.fetchAll(ctx, batch)
+		if err == nil {
+			err = m.tookData(ctx, batch, replies)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return m.tookData(ctx, known, replies)
+	return nil
 }
 
 // tookData takes in the data of znodes.
 func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) error {
-	left := map[*znode]struct{}{}
+	var left []*znode
 	for i, z := range known {
 		r := replies[i]
 		switch {
 		case r.err == nil:
 			m.fetched(z, r)
 		case errors.Is(r.err, session.ErrNotRead):
-			left[z] = struct{}{}
+			left = append(left, z)
 		case errors.Is(r.err, session.ErrNoNode):
 			// It went after its parent was listed, so the parent's watch fires.
 			m.vanished(z)
@@ -42,9 +46,27 @@ func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) 
 			}
 		}
 	}
-	if len(left) > 0 {
-		m.empty()
-		return m.fetch(ctx, left)
+	return m.fetchLeft(ctx, left, m.mixed(known))
+}
+
+// fetchLeft reads the znodes that were not read because a batch was too large. One part
+// alone is too large then; of several each is read alone.
+func (m *Mirror) fetchLeft(ctx context.Context, left []*znode, mixed bool) error {
+	byPart := map[string]map[*znode]struct{}{}
+	for _, z := range left {
+		name := m.partName(z)
+		if byPart[name] == nil {
+			byPart[name] = map[*znode]struct{}{}
+		}
+		byPart[name][z] = struct{}{}
+	}
+	for name, zs := range byPart {
+		if !mixed {
+			m.empty(name)
+		}
+		if err := m.fetch(ctx, zs); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -54,11 +76,12 @@ const fewReads = 4
 
 // fetchAll reads and watches the data of the znodes.
 func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
-	if m.hollow {
-		return m.each(zs, func(z *znode) reply { return m.size(ctx, z) }), nil
-	}
-	if len(zs) <= fewReads || zs[0] == m.top {
+	alone := func(z *znode) bool { return m.isHollow(z) || session.ValidatePath(z.path) != nil }
+	if len(zs) <= fewReads || zs[0] == m.top || slices.ContainsFunc(zs, alone) {
 		return m.each(zs, func(z *znode) reply {
+			if m.isHollow(z) {
+				return m.size(ctx, z)
+			}
 			var r reply
 			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
 			if z == m.top && errors.Is(r.err, session.ErrNoNode) {
@@ -108,6 +131,7 @@ func (m *Mirror) fetched(z *znode, r reply) {
 	if z.mzxid != r.stat.Mzxid {
 		m.note(z)
 	}
-	m.bytes += int64(r.stat.DataLength) - int64(z.size)
-	z.data, z.mzxid, z.mtime, z.size, z.version = r.data, r.stat.Mzxid, r.stat.Mtime, r.stat.DataLength, r.stat.Version
+	m.part(z).bytes += int64(r.stat.DataLength) - int64(z.size)
+	z.data, z.size = r.data, r.stat.DataLength
+	z.setStat(r.stat)
 }

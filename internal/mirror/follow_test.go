@@ -17,7 +17,7 @@ func (s *Snapshot) Clone() *Snapshot {
 func (z *znode) clone() *znode {
 	c := *z
 	if z.inner != nil {
-		c.inner = &inner{}
+		c.inner = &inner{over: z.inner.over}
 		for _, child := range z.inner.children {
 			c.inner.children = append(c.inner.children, child.clone())
 		}

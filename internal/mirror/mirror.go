@@ -30,9 +30,30 @@ type Options struct {
 	// MaxBytes bounds the data that is kept; 0: no bound. A subtree with more has its
 	// znodes watched and their sizes known, and no data: see Snapshot.TooLarge.
 	MaxBytes int64
+	// MaxZnodes bounds the znodes that are copied, and MaxBytes then bounds their paths,
+	// too; 0: no bound. Refresh of a subtree with more returns ErrTooMany. Close the
+	// mirror then: it holds a part of the subtree.
+	MaxZnodes int
+	// Parts applies MaxBytes to each child of the root with all below it, instead of to
+	// the whole tree.
+	Parts bool
+	// MaxChildren bounds the children that are copied of a znode, by its relative path;
+	// 0, or a nil function: no bound. Those with the lowest names are copied, and
+	// Node.Over has the others.
+	MaxChildren func(rel string) int
+	// Settle is how long a change of data waits for a change of a list before it is
+	// read. Several changes are read together then.
+	Settle time.Duration
+	// Recheck is how many znodes besides the root are looked at every 30 to 60 seconds
+	// without an event; 0: 8. With Parts, as many children of the root are looked at.
+	Recheck int
 
 	coverFrom int // set by tests; 0 means coverFrom
 }
+
+// ErrTooMany says that a subtree has more znodes than Options.MaxZnodes allows, or
+// longer names than MaxBytes allows.
+var ErrTooMany = errors.New("too many znodes")
 
 // Mirror is a live copy of a subtree. Its methods must be called from one
 // goroutine. Close it when it is no longer needed.
@@ -45,11 +66,12 @@ type Mirror struct {
 	top   *znode // the root
 	pzxid int64  // of the root, as of its newest list
 	n     int    // znodes that have been read
-	bytes int64  // of their data
+	known int    // znodes that have been listed
+	names int64  // bytes of their paths
+	parts map[string]*part
 	errs  map[mark]*trouble
 	last  int64
-
-	hollow bool // the data is more than MaxBytes: it is not kept
+	again []*znode // that were deleted, and are listed again
 
 	cover *session.RecursiveWatch // of the root; nil: none
 	loud  bool                    // what is skipped must not be watched
@@ -71,8 +93,11 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.Recheck <= 0 {
+		opt.Recheck = recheckFew
+	}
 	m := &Mirror{
-		s: s, root: root, opt: opt, todo: newMarks(),
+		s: s, root: root, opt: opt, todo: newMarks(), parts: map[string]*part{},
 		top: &znode{path: root, mzxid: unread}, errs: map[mark]*trouble{},
 	}
 	m.recheck.plan()
@@ -100,7 +125,10 @@ func (m *Mirror) Dirty() <-chan struct{} { return m.todo.queue.C() }
 //
 // After an error nothing is lost: what was not read stays marked.
 func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
-	err := m.look(ctx)
+	err := m.settle(ctx)
+	if err == nil {
+		err = m.look(ctx)
+	}
 	marks := m.todo.take(m.root)
 	m.changed = nil
 	if err == nil {
@@ -124,7 +152,9 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 		changed[i], z.noted = m.rel(z), false
 	}
 	m.changed = nil
-	return &Snapshot{Root: m.root, Last: m.last, Bytes: m.bytes, TooLarge: m.hollow, top: m.top, n: m.n, errs: m.errors()}, changed, nil
+	snap := &Snapshot{Root: m.root, Last: m.last, top: m.top, n: m.n, errs: m.errors(), parts: m.parts}
+	snap.Bytes, snap.TooLarge = snap.Size("")
+	return snap, changed, nil
 }
 
 // forgetAll makes the next Refresh read everything again: after an error in the
@@ -132,8 +162,9 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 // session ends, and then hardly anybody calls again.
 func (m *Mirror) forgetAll() {
 	m.top.disarm()
-	m.top, m.n, m.bytes = &znode{path: m.root, mzxid: unread}, 0, 0
+	m.top, m.n, m.again = &znode{path: m.root, mzxid: unread}, 0, nil
 	clear(m.errs)
+	m.parts = map[string]*part{} // a Snapshot may still have the old ones
 }
 
 // Ended returns what a Run returns for err: nil when its context ended, the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,12 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 				return err
 			}
 			lists, fresh = deeper, append(fresh, found...)
+			for _, z := range m.again {
+				if data[z] = struct{}{}; m.watchesKids(z) {
+					lists = append(lists, z)
+				}
+			}
+			m.again = nil
 			if !whole && !m.top.armed() { // It is gone: the read of its data waits for its return.
 				data[m.top] = struct{}{}
 			}
@@ -65,6 +72,10 @@ func (m *Mirror) split(marks map[mark]struct{}) ([]*znode, map[*znode]struct{}) 
 	for k := range marks {
 		z := m.top.find(k.rel)
 		if z == nil {
+			continue
+		}
+		if k.gone {
+			m.awaitList(z)
 			continue
 		}
 		if k.kids {
@@ -169,12 +180,16 @@ func (m *Mirror) tookLists(ctx context.Context, known []*znode, replies []reply)
 			}
 			if !z.isRead() {
 				m.n++
-				z.mzxid, z.mtime, z.version = r.stat.Mzxid, r.stat.Mtime, r.stat.Version
+				z.setStat(r.stat)
 				m.note(z)
 			}
 			found = append(found, m.listed(z, r.names)...)
 			if z.inner != nil {
 				z.inner.pzxid = r.stat.Pzxid
+			}
+			if m.opt.MaxZnodes > 0 && (m.known > m.opt.MaxZnodes || m.opt.MaxBytes > 0 && m.names > m.opt.MaxBytes) {
+				return nil, fmt.Errorf("%w: %d of them, with %.1f MiB of names, are more than %d and %.1f MiB",
+					ErrTooMany, m.known, float64(m.names)/(1<<20), m.opt.MaxZnodes, float64(m.opt.MaxBytes)/(1<<20))
 			}
 		case errors.Is(r.err, session.ErrNoNode):
 			m.vanished(z)
@@ -192,6 +207,7 @@ func (m *Mirror) tookLists(ctx context.Context, known []*znode, replies []reply)
 // it fires the watch that was armed with it.
 func (m *Mirror) listed(z *znode, names []string) []*znode {
 	slices.Sort(names)
+	names, over := m.cut(z, names)
 	old, at := z.children(), z.below()
 	next := make([]*znode, 0, len(names))
 	var found []*znode
@@ -203,7 +219,9 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		if len(old) > 0 && old[0].path[at:] == name {
 			c := old[0]
 			if old = old[1:]; c.mzxid != znodeGone {
-				next = append(next, c)
+				if next = append(next, c); m.awaitsList(c) {
+					m.again = append(m.again, c)
+				}
 				continue
 			}
 		}
@@ -213,17 +231,30 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 			continue
 		}
 		next, found = append(next, c), append(found, c)
+		m.known, m.names = m.known+1, m.names+int64(len(c.path))
 	}
 	for _, c := range old {
 		m.vanished(c)
 	}
-	if len(found) > 0 || len(next) != len(z.children()) {
+	if len(found) > 0 || len(next) != len(z.children()) || z.inner != nil && !slices.Equal(over, z.inner.over) {
 		m.note(z)
 	}
 	if z.inner = nil; len(next) > 0 {
-		z.inner = &inner{children: next}
+		z.inner = &inner{children: next, over: over}
 	}
 	return found
+}
+
+// cut returns the names of the children that are copied, and of those that are not.
+func (m *Mirror) cut(z *znode, names []string) ([]string, []string) {
+	if m.opt.MaxChildren == nil {
+		return names, nil
+	}
+	n := m.opt.MaxChildren(m.rel(z))
+	if n <= 0 || len(names) <= n {
+		return names, nil
+	}
+	return names[:n], slices.Clone(names[n:])
 }
 
 // note notes that a znode has changed. No path is noted twice: a list is read once in a
@@ -241,11 +272,17 @@ func (m *Mirror) vanished(z *znode) {
 	}
 	if z.isRead() {
 		m.n--
-		m.bytes -= int64(z.size)
+		m.part(z).bytes -= int64(z.size)
 		m.note(z)
 	}
+	if m.opt.Parts && m.depth(z) == 1 {
+		delete(m.parts, m.rel(z))
+	}
 	for _, kids := range []bool{false, true} {
-		delete(m.errs, mark{m.rel(z), kids})
+		delete(m.errs, mark{rel: m.rel(z), kids: kids})
+	}
+	if z != m.top && z.mzxid != znodeGone {
+		m.known, m.names = m.known-1, m.names-int64(len(z.path))
 	}
 	z.watch.Stop()
 	z.kids.Stop()

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -25,9 +26,10 @@ const (
 	lastRetry  = time.Minute
 )
 
-// trouble is a znode that cannot be read, or not listed.
+// trouble is a znode that cannot be read, or not listed, or perhaps exists no longer.
 type trouble struct {
-	err     error
+	err     error // nil: none so far
+	gone    bool  // it was deleted: the list of its parent is awaited
 	backoff time.Duration
 	at      time.Time // when it is tried again
 }
@@ -44,14 +46,14 @@ func (m *Mirror) failed(ctx context.Context, z *znode, kids bool, err error) err
 	if m.ended(ctx) {
 		return err
 	}
-	k := mark{m.rel(z), kids}
+	k := mark{rel: m.rel(z), kids: kids}
 	t := m.errs[k]
-	if t == nil {
+	if t == nil || t.err == nil {
 		m.opt.Logger.Warn("znode cannot be read", "path", z.path, "list", kids, "err", err)
 		t = &trouble{}
 		m.errs[k] = t
 	}
-	t.err = err
+	t.err, t.gone = err, false
 	if now := time.Now(); !now.Before(t.at) {
 		t.backoff = min(max(2*t.backoff, firstRetry), lastRetry)
 		t.at = now.Add(t.backoff)
@@ -64,10 +66,30 @@ func (m *Mirror) fine(z *znode, kids bool) {
 	if len(m.errs) == 0 {
 		return
 	}
-	if k := (mark{m.rel(z), kids}); m.errs[k] != nil {
+	if k := (mark{rel: m.rel(z), kids: kids}); m.errs[k] != nil {
 		delete(m.errs, k)
 		m.note(z)
 	}
+}
+
+// awaitList takes in that a znode was deleted. It needs no read, because the list of its
+// parent has it no longer, or again. If that event gets lost, the znode is read after a
+// while.
+func (m *Mirror) awaitList(z *znode) {
+	k := mark{rel: m.rel(z)}
+	if m.errs[k] == nil {
+		m.errs[k] = &trouble{at: time.Now().Add(lastRetry)}
+	}
+	m.errs[k].gone = true
+}
+
+// awaitsList reports whether a znode was deleted, as far as its watch says.
+func (m *Mirror) awaitsList(z *znode) bool {
+	if len(m.errs) == 0 {
+		return false
+	}
+	t := m.errs[mark{rel: m.rel(z)}]
+	return t != nil && t.gone
 }
 
 // due adds what is to be tried again now to the marks. A znode that has not been read
@@ -80,7 +102,7 @@ func (m *Mirror) due(marks map[mark]struct{}) {
 		}
 		marks[k] = struct{}{}
 		if z := m.top.find(k.rel); z != nil && z.kids == nil && m.watchesKids(z) {
-			marks[mark{k.rel, true}] = struct{}{}
+			marks[mark{rel: k.rel, kids: true}] = struct{}{}
 		}
 	}
 }
@@ -90,6 +112,7 @@ func (m *Mirror) errors() map[string]error {
 	errs := make(map[string]error, len(m.errs))
 	for k, t := range m.errs {
 		switch {
+		case t.err == nil:
 		case !k.kids:
 			errs[k.rel] = t.err
 		case errs[k.rel] == nil:
@@ -123,8 +146,9 @@ const recheckFew = 8
 
 // recheck is what is looked at without an event.
 type recheck struct {
-	at   time.Time
-	left []string // paths of znodes that have yet to get their turn
+	at    time.Time
+	left  []string // paths of znodes that have yet to get their turn
+	parts []string // likewise, of children of the root
 }
 
 func (r *recheck) plan() {
@@ -139,11 +163,13 @@ func (m *Mirror) look(ctx context.Context) error {
 	}
 	m.recheck.plan()
 	zs := []*znode{m.top}
-	for range recheckFew {
-		if z := m.turn(); z != nil {
-			zs = append(zs, z)
+	for range m.opt.Recheck {
+		zs = append(zs, m.turn(&m.recheck.left, false))
+		if m.opt.Parts {
+			zs = append(zs, m.turn(&m.recheck.parts, true))
 		}
 	}
+	zs = slices.DeleteFunc(zs, func(z *znode) bool { return z == nil })
 	zs = sorted(zs)
 	replies := m.each(zs, func(z *znode) reply {
 		var r reply
@@ -162,7 +188,7 @@ func (m *Mirror) look(ctx context.Context) error {
 			m.todo.mark(mark{rel: m.rel(z)})
 		}
 		if r := replies[i]; r.err == nil && m.watchesKids(z) && !m.sameList(z, r.stat) {
-			m.todo.mark(mark{m.rel(z), true})
+			m.todo.mark(mark{rel: m.rel(z), kids: true})
 		}
 	}
 	return nil
@@ -181,21 +207,21 @@ func (m *Mirror) sameList(z *znode, st session.Stat) bool {
 	return st.Pzxid == z.inner.pzxid
 }
 
-// turn returns the next znode to be looked at, nil if there is none.
-func (m *Mirror) turn() *znode {
-	r := &m.recheck
-	if len(r.left) == 0 {
+// turn returns the next znode to be looked at, nil if there is none. With parts it is a
+// child of the root.
+func (m *Mirror) turn(left *[]string, parts bool) *znode {
+	if len(*left) == 0 {
 		m.top.walk(func(z *znode) bool {
-			if z != m.top {
-				r.left = append(r.left, z.path)
+			if z != m.top && (!parts || m.depth(z) == 1) {
+				*left = append(*left, z.path)
 			}
 			return true
 		})
 	}
-	if len(r.left) == 0 {
+	if len(*left) == 0 {
 		return nil
 	}
-	path := r.left[0]
-	r.left = r.left[1:]
+	path := (*left)[0]
+	*left = (*left)[1:]
 	return m.top.find(relative(m.root, path))
 }

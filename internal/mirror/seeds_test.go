@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -21,10 +22,8 @@ import (
 // faults. The invariants: a snapshot is a tree, every znode in it had that data
 // at that transaction, no znode goes back to an older state within a session
 // on one server, and when the faults are over the copy equals the tree.
-//
-// SEEDS=n runs n seeds instead of the usual number; SEED=n runs that one.
 func TestSeeds(t *testing.T) {
-	zktest.Seeds(t, 250, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 2*time.Second, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 	})
 }
@@ -56,6 +55,10 @@ func simulate(t *testing.T, seed uint64) {
 	w.opt.Depth, w.opt.Concurrency, w.opt.coverFrom = max(w.rng.IntN(5)-2, 0), 1+w.rng.IntN(4), 1+w.rng.IntN(8)
 	if seed%7 == 0 {
 		w.opt.MaxBytes = 1 + w.rng.Int64N(200)
+		w.opt.Parts = seed%2 == 0
+	}
+	if seed%5 == 0 {
+		w.opt.Settle = 10 * time.Millisecond
 	}
 	w.others = rand.New(rand.NewPCG(seed, 12))
 	w.write(20)
@@ -230,21 +233,21 @@ func (w *sim) check(before, snap *Snapshot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = snap
-	if size := int64(0); w.opt.MaxBytes > 0 {
-		snap.Walk(func(_ string, n *Node) bool {
-			size += int64(len(n.Data))
+	if w.opt.MaxBytes > 0 {
+		kept := map[string]int64{}
+		snap.Walk(func(rel string, n *Node) bool {
+			kept[w.part(rel)] += int64(len(n.Data))
 			return true
 		})
-		if size > w.opt.MaxBytes || snap.TooLarge != (snap.Bytes > w.opt.MaxBytes) {
-			w.t.Errorf("%d bytes kept, %d in all, too large %v; the limit is %d", size, snap.Bytes, snap.TooLarge, w.opt.MaxBytes)
+		for name, size := range kept {
+			if bytes, large := snap.Size(name); size > w.opt.MaxBytes || large != (bytes > w.opt.MaxBytes) {
+				w.t.Errorf("%q: %d bytes kept, %d in all, too large %v; the limit is %d", name, size, bytes, large, w.opt.MaxBytes)
+			}
 		}
-	}
-	if snap.TooLarge {
-		return
 	}
 	errs := snap.Errors()
 	snap.Walk(func(rel string, n *Node) bool {
-		if errs[rel] != nil {
+		if _, large := snap.Size(w.part(rel)); large || errs[rel] != nil {
 			return true // it has its former state, or none
 		}
 		path := strings.TrimSuffix(simRoot+"/"+rel, "/")
@@ -263,6 +266,15 @@ func (w *sim) check(before, snap *Snapshot) {
 		}
 		return true
 	})
+}
+
+// part is the part of the tree that has its own bound.
+func (w *sim) part(rel string) string {
+	if !w.opt.Parts {
+		return ""
+	}
+	name, _, _ := strings.Cut(rel, "/")
+	return name
 }
 
 func (w *sim) newest() *Snapshot {
@@ -290,14 +302,20 @@ func (w *sim) equal() bool {
 	if snap == nil {
 		return false
 	}
-	size := int64(0)
-	for _, data := range w.tree() {
-		size += int64(len(data))
+	tree, sizes := w.tree(), map[string]int64{}
+	for rel, data := range tree {
+		sizes[w.part(rel)] += int64(len(data))
 	}
-	if w.opt.MaxBytes > 0 && size > w.opt.MaxBytes {
-		return snap.TooLarge && snap.Bytes == size
+	copied := contents(snap)
+	for rel := range tree {
+		if size := sizes[w.part(rel)]; w.opt.MaxBytes > 0 && size > w.opt.MaxBytes {
+			if bytes, large := snap.Size(w.part(rel)); !large || bytes != size || copied[rel] != "" {
+				return false
+			}
+			tree[rel] = ""
+		}
 	}
-	return is(w.tree())(snap)
+	return maps.Equal(tree, copied)
 }
 
 func must(t *testing.T, err error) {

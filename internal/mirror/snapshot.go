@@ -11,12 +11,16 @@ type Node struct {
 	Stat Stat
 	// Children are the names of the children, sorted; nil at the depth limit.
 	Children []string
+	// Over are the names of children that are not copied because of Options.MaxChildren.
+	Over []string
 }
 
 // Stat is what the copy keeps of a znode's Stat.
 type Stat struct {
+	Czxid   int64
 	Mzxid   int64
-	Mtime   int64 // milliseconds, by the server's clock
+	Ctime   int64 // milliseconds, by the server's clock
+	Mtime   int64 // likewise
 	Version int32
 }
 
@@ -26,15 +30,25 @@ type Snapshot struct {
 	Root string
 	// Last is the largest czxid, mzxid or pzxid that was read.
 	Last int64
-	// Bytes is the size of all data.
+	// Bytes is the size of all data; with Options.Parts, of the root's.
 	Bytes int64
 	// TooLarge says that Bytes is more than Options.MaxBytes allows. Then the znodes
 	// have no data here.
 	TooLarge bool
 
-	top  *znode
-	n    int
-	errs map[string]error
+	top   *znode
+	n     int
+	errs  map[string]error
+	parts map[string]*part
+}
+
+// Size returns the size of the data of a child of the root with all below it, and whether
+// that is too large. It is for a mirror with Options.Parts.
+func (s *Snapshot) Size(name string) (bytes int64, tooLarge bool) { //nolint:nonamedreturns // a number and a bool need names
+	if p := s.parts[name]; p != nil {
+		return p.bytes, p.hollow
+	}
+	return 0, false
 }
 
 // Exists reports whether the root znode exists.
@@ -53,7 +67,14 @@ func (s *Snapshot) Get(rel string) (Node, bool) {
 }
 
 func (z *znode) node() Node {
-	return Node{Data: z.data, Stat: Stat{Mzxid: z.mzxid, Mtime: z.mtime, Version: z.version}, Children: z.names()}
+	n := Node{
+		Data: z.data, Children: z.names(),
+		Stat: Stat{Czxid: z.czxid, Mzxid: z.mzxid, Ctime: z.ctime, Mtime: z.mtime, Version: z.version},
+	}
+	if z.inner != nil {
+		n.Over = z.inner.over
+	}
+	return n
 }
 
 // Walk calls fn for each znode in bytewise order of the relative paths, the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -327,5 +328,65 @@ func TestTrouble_GrowsWhileItIsReadAgain(t *testing.T) {
 		if snap := b.snaps[len(b.snaps)-1]; snap.TooLarge || snap.Bytes != 5 {
 			t.Errorf("at the end: %d bytes, too large: %v", snap.Bytes, snap.TooLarge)
 		}
+	})
+}
+
+// A deleted znode is not read, however late the event of its parent's list comes. If that
+// never comes, the znode is looked at after a while. One that is listed again is read.
+func TestRefresh_DeletedIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := memzk.New(memzk.Options{TickTime: time.Second})
+		defer z.Close()
+		for _, path := range []string{"/r/a", "/r/b"} {
+			must(t, z.Create(path, []byte("1")))
+		}
+		s, err := session.Dial(t.Context(), session.Config{Servers: []string{"a:2181"}, Timeout: 12 * time.Second, Dial: z.Dial})
+		must(t, err)
+		defer func() { _ = s.Close() }()
+		m := New(s, "/r", Options{Depth: 1})
+		defer m.Close()
+		refresh := func(want map[string]string, reads uint64) {
+			t.Helper()
+			z.ResetRequests()
+			snap, _, err := m.Refresh(t.Context())
+			must(t, err)
+			if got := contents(snap); !maps.Equal(got, want) || z.Requests()["getData"] != reads || len(snap.Errors()) > 0 {
+				t.Errorf("got %v with requests %v, errors %v", got, z.Requests(), snap.Errors())
+			}
+		}
+		both := map[string]string{"": "", "a": "1", "b": "1"}
+		refresh(both, 3)
+		m.todo.mark(mark{rel: "a", gone: true}) // and the event of the list is on its way
+		refresh(both, 0)
+		m.todo.mark(mark{kids: true}) // it was created again
+		refresh(both, 1)
+		m.todo.mark(mark{rel: "b", gone: true})
+		refresh(both, 0)
+		time.Sleep(lastRetry)
+		<-m.Dirty()
+		refresh(both, 1)
+		must(t, z.Delete("/r/b"))
+		synctest.Wait()
+		refresh(map[string]string{"": "", "a": "1"}, 0)
+	})
+}
+
+// A znode with more children than may be copied has the others named.
+func TestRefresh_MaxChildren(t *testing.T) {
+	znodes := map[string]string{"/r/a": "", "/r/b": "", "/r/c": "", "/r/c/x": "", "/r/c/y": ""}
+	bound := func(rel string) int { return map[string]int{"": 2, "c": 1}[rel] }
+	inBed(t, Options{MaxChildren: bound}, znodes, nil, func(b *bed) {
+		over := func(rel string, copied, left []string) {
+			t.Helper()
+			synctest.Wait()
+			n, _ := b.snaps[len(b.snaps)-1].Get(rel)
+			if !slices.Equal(n.Children, copied) || !slices.Equal(n.Over, left) {
+				t.Errorf("%q: copied %v, left %v", rel, n.Children, n.Over)
+			}
+		}
+		over("", []string{"a", "b"}, []string{"c"})
+		must(t, b.z.Delete("/r/a"))
+		over("", []string{"b", "c"}, nil)
+		over("c", []string{"x"}, []string{"y"})
 	})
 }

@@ -18,7 +18,9 @@ const (
 type znode struct {
 	path    string
 	data    []byte
+	czxid   int64
 	mzxid   int64
+	ctime   int64
 	mtime   int64
 	version int32
 	size    int32          // of the data, also where that is not kept
@@ -32,6 +34,12 @@ type znode struct {
 type inner struct {
 	children []*znode // sorted by path
 	pzxid    int64    // as of the list; 0: not known
+	over     []string // names of children that are not copied
+}
+
+// setStat takes in the Stat of the znode.
+func (z *znode) setStat(st session.Stat) {
+	z.czxid, z.mzxid, z.ctime, z.mtime, z.version = st.Czxid, st.Mzxid, st.Ctime, st.Mtime, st.Version
 }
 
 func (z *znode) isRead() bool { return z.mzxid >= 0 }

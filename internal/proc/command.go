@@ -41,6 +41,9 @@ type Command struct {
 	// Tee, when set, receives the output as it comes; the end is kept all
 	// the same. It must not block.
 	Tee io.Writer
+	// Preview, when set, are files that the command sees in place, and nobody else; see
+	// [FindPreview].
+	Preview *Preview
 	// Started, when set, is called with the process id after the start.
 	Started func(pid int)
 }

@@ -19,10 +19,14 @@ const (
 	guardStatusFD  = 4
 )
 
-// GuardMain makes this process a guard and never returns when it was executed
-// as one by [Guard.Run]; otherwise it does nothing. It must be the first
+// GuardMain makes this process a guard, or that of a preview, and never returns when it
+// was executed as one by [Guard.Run] or [Run]; otherwise it does nothing. It must be the first
 // thing that main does.
 func GuardMain() {
+	reexecuted.Store(true)
+	if len(os.Args) == 2 && os.Args[1] == previewArg {
+		os.Exit(previewMain())
+	}
 	if len(os.Args) != 2 || os.Args[1] != guardArg {
 		return
 	}

@@ -23,3 +23,15 @@ func waitStopped(int) bool { return false }
 func adoptDescendants() {}
 
 func dieWithParent(*syscall.SysProcAttr) {}
+
+func previewAttr(PreviewWay) *syscall.SysProcAttr { return groupAttr() }
+
+func previewHint() error { return nil }
+
+func previewMain() int { return 1 }
+
+// Put writes the file below root.
+func (f *PreviewFile) Put(*os.Root) error { return ErrUnsupported }
+
+// CopyDir copies a directory.
+func CopyDir(string, string) error { return ErrUnsupported }

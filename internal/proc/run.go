@@ -34,10 +34,25 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	if err := context.Cause(ctx); err != nil {
 		return Result{Code: -1}, fmt.Errorf("run %s: %w", program(c.Args), err)
 	}
+	way := NoPreview
+	if c.Preview != nil {
+		var why error
+		if way, why = FindPreview(); way == NoPreview {
+			return Result{Code: -1}, &PreviewError{why.Error()}
+		}
+	}
+	return runIn(ctx, c, way)
+}
+
+// runIn is Run in a preview of the given way, or in none.
+func runIn(ctx context.Context, c Command, way PreviewWay) (Result, error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
+	}
+	if way != NoPreview {
+		return runPreview(ctx, c, way)
 	}
 	began := time.Now()
 	cmd := build(c)

@@ -11,6 +11,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,8 @@ const (
 	Ignore  = "ignore"
 )
 
-// killTimeout is the default of Config.KillTimeout.
-const killTimeout = 30 * time.Second
+// DefaultKillTimeout is the default of Config.KillTimeout.
+const DefaultKillTimeout = 30 * time.Second
 
 // Config is an exec block.
 type Config struct {
@@ -226,10 +227,7 @@ func (p *Program) once(ctx context.Context, mark string, env []string) (proc.Res
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	grace := p.cfg.KillTimeout
-	if grace <= 0 {
-		grace = killTimeout
-	}
+	grace := cmp.Or(p.cfg.KillTimeout, DefaultKillTimeout)
 	var pid atomic.Int64
 	p.starts++
 	c := proc.Command{Args: args, Env: append(p.cfg.Command.Env.List(), env...), Stop: signalOf(p.cfg.KillSignal, syscall.SIGTERM), Grace: grace, Tee: os.Stdout, Started: func(n int) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -27,7 +28,7 @@ func changeWords(a, b view.Update) string {
 	case *view.Tree:
 		old, ok := a.(*view.Tree)
 		if !ok {
-			return fmt.Sprintf(": %s at %s", count(b.Len(), "key"), b.Version())
+			return fmt.Sprintf(": %s at %s", term.Count(b.Len(), "key"), b.Version())
 		}
 		keys, bytes := 0, 0
 		old.Keys().Diff(b.Keys(), func(_ string, was, is *view.Key) {
@@ -39,11 +40,11 @@ func changeWords(a, b view.Update) string {
 				bytes += len(is.Value)
 			}
 		})
-		return fmt.Sprintf(": %s -> %s, %s, %+d bytes", old.Version(), b.Version(), count(keys, "key"), bytes)
+		return fmt.Sprintf(": %s -> %s, %s, %+d bytes", old.Version(), b.Version(), term.Count(keys, "key"), bytes)
 	case *view.Group:
 		old, ok := a.(*view.Group)
 		if !ok {
-			return ": " + count(len(b.Members), "member")
+			return ": " + term.Count(len(b.Members), "member")
 		}
 		return memberWords(old.Members, b.Members)
 	}
@@ -106,12 +107,5 @@ func memberWords(old, now []view.Member) string {
 			add("~", m)
 		}
 	}
-	return fmt.Sprintf(": %s,%s", count(n, "member"), text)
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf(": %s,%s", term.Count(n, "member"), text)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -109,7 +110,7 @@ func TestChanges_MembersAsByZnode(t *testing.T) {
 		}
 		old, now := view.View{}.With(a), view.View{}.With(b)
 		text := strings.Join(append([]string{""}, want[:min(len(want), 10)]...), " ")
-		if got := Changes(&old, &now, sources); got[0] != "group.api: "+count(len(want), "member")+","+text {
+		if got := Changes(&old, &now, sources); got[0] != "group.api: "+term.Count(len(want), "member")+","+text {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	}

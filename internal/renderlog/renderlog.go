@@ -183,9 +183,12 @@ func number(name string) int {
 	return n
 }
 
+// maxFile is how many bytes of a record are read.
+const maxFile = 1 << 30
+
 func (s *Store) read(bundle, name string) (Record, error) {
 	var r Record
-	data, err := os.ReadFile(filepath.Join(s.path(bundle), name)) //nolint:gosec // below our state directory.
+	data, err := files.ReadNamed(filepath.Join(s.path(bundle), name), maxFile)
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -353,19 +352,15 @@ func readPast(ctx context.Context, s *session.Session) (past, session.Stat, erro
 
 // permits is K as a number, of the hosts that have the bundle now.
 func permits(ctx context.Context, s *session.Session, bundle, text string) (int, error) {
-	share, isShare := strings.CutSuffix(strings.TrimSpace(text), "%")
-	n, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("permits %q is not a number or a share", text)
-	}
-	if !isShare {
-		return max(int(n), 1), nil
+	share, err := pace.ParseShare(text)
+	if err != nil {
+		return 0, fmt.Errorf("permits: %w", err)
 	}
 	hosts, _, err := s.Children(ctx, path(bundle)+hostsEnd)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return 0, err
 	}
-	return max(int(float64(len(hosts))*n/100), 1), nil
+	return share.Of(len(hosts)), nil
 }
 
 // Hosts keeps this agent among the hosts of a bundle, for one session.

@@ -304,3 +304,21 @@ func TestStop_NotAfterItWasLifted(t *testing.T) {
 		}
 	})
 }
+
+// A share of the hosts is rounded down, so that no more hosts reload than it allows, and
+// is at least one.
+func TestPermits_ShareIsRoundedDown(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		s := b.dial("h0")
+		for i := range 19 {
+			if err := b.srv.Create(fmt.Sprintf("%s%s/h%d", path("web"), hostsEnd, i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for text, want := range map[string]int{"10%": 1, "15%": 2, "99%": 18, "100%": 19, "1%": 1, "3": 3} {
+			if got, err := permits(t.Context(), s, "web", text); err != nil || got != want {
+				t.Errorf("%s of 19 hosts: got %d %v, want %d", text, got, err, want)
+			}
+		}
+	})
+}

@@ -12,47 +12,48 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/view"
 )
 
 // maxSocketPath is the most that a unix socket's address holds on Linux.
 const maxSocketPath = 107
 
 type agentBlock struct {
-	At       hcl.Range      `hcl:",def_range"`
-	ID       hcl.Expression `hcl:"id,optional" is:"string" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
-	StateDir hcl.Expression `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
-	OnStop   hcl.Expression `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
+	At       hcl.Range `hcl:",def_range"`
+	ID       text      `hcl:"id,optional" is:"string" check:"id" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
+	StateDir text      `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
+	OnStop   text      `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
 	envArgs
-	Lead    hcl.Expression `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
-	Diffs   hcl.Expression `hcl:"share_diffs,optional" is:"bool" default:"false" doc:"Dry runs of a rollout (config plan --fleet) may put differences of files into ZooKeeper, 16 kB a host, for about 20 hosts. Files that not everybody may read are never among them."`
-	History hcl.Expression `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How much of what each template has written is kept in state_dir, for history, diff and explain; 0 keeps nothing."`
-	Splay   hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
+	Lead    boolean  `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
+	Diffs   boolean  `hcl:"share_diffs,optional" is:"bool" default:"false" doc:"Dry runs of a rollout (config plan --fleet) may put differences of files into ZooKeeper, 16 kB a host, for about 20 hosts. Files that not everybody may read are never among them."`
+	History size     `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How much of what each template has written is kept in state_dir, for history, diff and explain; 0 keeps nothing."`
+	Splay   duration `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
 }
 
 type logBlock struct {
-	At     hcl.Range      `hcl:",def_range"`
-	Level  hcl.Expression `hcl:"level,optional" is:"string" default:"info" enum:"debug|info|warn|error" doc:"The least level that is logged."`
-	Format hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|text|json" doc:"auto writes text to a terminal and to the journal."`
+	At     hcl.Range `hcl:",def_range"`
+	Level  text      `hcl:"level,optional" is:"string" default:"info" enum:"debug|info|warn|error" doc:"The least level that is logged."`
+	Format text      `hcl:"format,optional" is:"string" default:"auto" enum:"auto|text|json" doc:"auto writes text to a terminal and to the journal."`
 }
 
 type httpBlock struct {
-	At     hcl.Range      `hcl:",def_range"`
-	Listen hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote; every address at once is refused."`
-	Hosts  hcl.Expression `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
-	Most   hcl.Expression `hcl:"max_connections,optional" is:"number" default:"128" min:"4" max:"10000" doc:"Connections at the same time, streams of live updates among them. Beyond it the one that has been idle for the longest is closed."`
-	Output hcl.Expression `hcl:"show_output,optional" is:"bool" default:"false" doc:"Show what commands print, their arguments and pending diffs on the page and in its JSON. The admin socket always shows them."`
-	Remote hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
+	At     hcl.Range `hcl:",def_range"`
+	Listen text      `hcl:"listen" is:"address" check:"listen" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote; every address at once is refused."`
+	Hosts  list      `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
+	Most   number    `hcl:"max_connections,optional" is:"number" default:"1500" min:"4" max:"10000" doc:"Connections at the same time. Three quarters of them may wait for a change or follow a stream; one more gets 503 with Retry-After. Beyond the whole number, the connection that has been idle for the longest is closed."`
+	Output boolean   `hcl:"show_output,optional" is:"bool" default:"false" doc:"Show what commands print, their arguments and pending diffs on the page and in its JSON. The admin socket always shows them."`
+	Remote boolean   `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
 }
 
 type adminBlock struct {
-	At     hcl.Range      `hcl:",def_range"`
-	Socket hcl.Expression `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
+	At     hcl.Range `hcl:",def_range"`
+	Socket text      `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
 }
 
 // onlyBlock returns the only block of its kind, or an empty one; more are reported.
 func onlyBlock[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*T, bool) {
 	if len(blocks) == 0 {
-		return new(T), false
+		return absent[T](s), false
 	}
 	for _, b := range blocks[1:] {
 		s.errorAt(at(b), "Duplicate "+kind+" block", "Only one %s block is allowed. Another was defined at %s.", kind, place(at(blocks[0])))
@@ -65,27 +66,25 @@ func (s *Settings) resolveAgent(all *root) {
 	c := &s.Config
 	c.Host, _ = s.opts.Hostname()
 	b, _ := onlyBlock(s, "agent", all.Agent, func(b *agentBlock) hcl.Range { return b.At })
-	r := s.read(b, b.At)
-	c.ID = r.checked(&b.ID, "Invalid agent id", checkID)
+	c.ID = b.ID.Value
 	if c.ID == "" {
 		c.ID = c.Host
 	}
-	c.StateDir = r.file(&b.StateDir)
+	c.StateDir = b.StateDir.Value
 	if c.StateDir == "" {
 		// systemd gives a list when the unit names several directories.
 		dirs, _ := s.opts.Env("STATE_DIRECTORY")
 		c.StateDir, _, _ = strings.Cut(dirs, ":")
 	}
-	c.OnStop = r.str(&b.OnStop)
-	c.Env = r.env(&b.envArgs)
-	c.Splay = r.duration(&b.Splay)
-	c.NeverCoordinate = !r.boolean(&b.Lead)
-	c.HistorySize = r.size(&b.History)
-	c.ShareDiffs = r.boolean(&b.Diffs)
+	c.OnStop = b.OnStop.Value
+	c.Env = s.env(b.envArgs)
+	c.Splay = b.Splay.Value
+	c.NeverCoordinate = !b.Lead.Value
+	c.HistorySize = b.History.Value
+	c.ShareDiffs = b.Diffs.Value
 
 	l, _ := onlyBlock(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
-	lr := s.read(l, l.At)
-	c.Log = agent.LogConfig{Level: lr.str(&l.Level), Format: lr.str(&l.Format)}
+	c.Log = agent.LogConfig{Level: l.Level.Value, Format: l.Format.Value}
 
 	if h, ok := onlyBlock(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
 		c.HTTP = s.resolveHTTP(h)
@@ -94,10 +93,9 @@ func (s *Settings) resolveAgent(all *root) {
 		c.DNS = s.resolveDNS(d, all)
 	}
 	a, _ := onlyBlock(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
-	ar := s.read(a, a.At)
-	c.Admin.Socket = ar.file(&a.Socket)
+	c.Admin.Socket = a.Socket.Value
 	if len(c.Admin.Socket) > maxSocketPath {
-		s.errorAt(ar.where(&a.Socket), "Socket path too long", "The path has %d bytes; a unix socket's may have at most %d.", len(c.Admin.Socket), maxSocketPath)
+		s.errorAt(a.Socket.At, "Socket path too long", "The path has %d bytes; a unix socket's may have at most %d.", len(c.Admin.Socket), maxSocketPath)
 	}
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = DefaultSocket(c.StateDir, s.opts.Env)
@@ -122,12 +120,11 @@ func DefaultSocket(stateDir string, env func(string) (string, bool)) string {
 }
 
 func (s *Settings) resolveHTTP(b *httpBlock) *web.HTTPConfig {
-	r := s.read(b, b.At)
-	c := &web.HTTPConfig{Hosts: r.strings(&b.Hosts)}
-	remote := r.boolean(&b.Remote)
-	c.ShowOutput, c.MaxConnections = r.boolean(&b.Output), r.integer(&b.Most)
-	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
-	s.exposed(r.where(&b.Listen), c.Listen, remote, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
+	c := &web.HTTPConfig{Hosts: b.Hosts.Value}
+	remote := b.Remote.Value
+	c.ShowOutput, c.MaxConnections = b.Output.Value, b.Most.Value
+	c.Listen = b.Listen.Value
+	s.exposed(b.Listen.At, c.Listen, remote, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
 	return c
 }
 
@@ -175,14 +172,10 @@ func checkListen(text string) error {
 	return checkPort(port, 0)
 }
 
-// checkID checks an agent id: it is one element of a znode path.
+// checkID checks an agent id: others take it from ZooKeeper only if it is a name.
 func checkID(id string) error {
-	if strings.ContainsAny(id, "/ \t") {
-		return fmt.Errorf("%q must not hold a slash or a space: it names znodes", id)
+	if !view.IsName(id) {
+		return fmt.Errorf("%q is not allowed: an id has 1 to 128 letters, digits and ._:- and does not begin with -", id)
 	}
-	// With longer ones, a list of a fleet of 100,000 would not fit into a znode.
-	if len(id) > 128 {
-		return fmt.Errorf("it has %d bytes; at most 128 are allowed", len(id))
-	}
-	return checkZnode("/" + id)
+	return nil
 }

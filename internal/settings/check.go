@@ -20,55 +20,55 @@ type checkHeader struct {
 
 // checkPace are the arguments of every check that the agent runs itself.
 type checkPace struct {
-	Name     hcl.Expression `hcl:"name,optional" is:"string" doc:"Its name in status and metrics; the default is the kind. Two checks of a kind need names."`
-	Interval hcl.Expression `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"Time between two runs."`
-	Timeout  hcl.Expression `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
-	Rise     hcl.Expression `hcl:"rise,optional" is:"number" default:"2" min:"1" max:"1000" doc:"Successes in a row until it passes."`
-	Fall     hcl.Expression `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"Failures in a row until it is critical."`
+	Name     text     `hcl:"name,optional" is:"string" check:"nonempty" doc:"Its name in status and metrics; the default is the kind. Two checks of a kind need names."`
+	Interval duration `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"Time between two runs."`
+	Timeout  duration `hcl:"timeout,optional" is:"duration" default:"1s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
+	Rise     number   `hcl:"rise,optional" is:"number" default:"2" min:"1" max:"1000" doc:"Successes in a row until it passes."`
+	Fall     number   `hcl:"fall,optional" is:"number" default:"3" min:"1" max:"1000" doc:"Failures in a row until it is critical."`
 }
 
 type httpCheck struct {
-	URL     hcl.Expression `hcl:"url" is:"url" doc:"What is asked for, http or https."`
-	Method  hcl.Expression `hcl:"method,optional" is:"string" default:"GET" enum:"GET|HEAD|POST|PUT|OPTIONS" doc:"The method of the request."`
-	Headers hcl.Expression `hcl:"headers,optional" is:"map of strings" doc:"Headers of the request; Host sets the host."`
-	Status  hcl.Expression `hcl:"status,optional" is:"string" default:"200-399" doc:"The statuses that pass, as in \"200,204,300-308\"."`
-	Body    hcl.Expression `hcl:"body,optional" is:"string" doc:"A regular expression that the first 64 kB of the body must match."`
-	Follow  hcl.Expression `hcl:"follow_redirects,optional" is:"bool" default:"false" doc:"Follow redirects instead of judging them by their status."`
-	TLS     *checkTLS      `hcl:"tls,block" doc:"How an https server is verified."`
+	URL     text      `hcl:"url" is:"url" doc:"What is asked for, http or https."`
+	Method  text      `hcl:"method,optional" is:"string" default:"GET" enum:"GET|HEAD|POST|PUT|OPTIONS" doc:"The method of the request."`
+	Headers textMap   `hcl:"headers,optional" is:"map of strings" doc:"Headers of the request; Host sets the host."`
+	Status  text      `hcl:"status,optional" is:"string" default:"200-399" doc:"The statuses that pass, as in \"200,204,300-308\"."`
+	Body    text      `hcl:"body,optional" is:"string" doc:"A regular expression that the first 64 kB of the body must match."`
+	Follow  boolean   `hcl:"follow_redirects,optional" is:"bool" default:"false" doc:"Follow redirects instead of judging them by their status."`
+	TLS     *checkTLS `hcl:"tls,block" doc:"How an https server is verified."`
 	checkPace
 }
 
 type tcpCheck struct {
-	Address hcl.Expression `hcl:"address" is:"address" doc:"host:port to connect to."`
+	Address text `hcl:"address" is:"address" doc:"host:port to connect to."`
 	checkPace
 }
 
 type grpcCheck struct {
-	Address hcl.Expression `hcl:"address" is:"address" doc:"host:port of the server, which is asked by the gRPC health protocol."`
-	Service hcl.Expression `hcl:"service,optional" is:"string" doc:"The service that is asked for; the default is the whole server."`
-	TLS     *checkTLS      `hcl:"tls,block" doc:"Encrypt; without the block the connection is plain."`
+	Address text      `hcl:"address" is:"address" doc:"host:port of the server, which is asked by the gRPC health protocol."`
+	Service text      `hcl:"service,optional" is:"string" doc:"The service that is asked for; the default is the whole server."`
+	TLS     *checkTLS `hcl:"tls,block" doc:"Encrypt; without the block the connection is plain."`
 	checkPace
 }
 
 type execCheck struct {
-	Command hcl.Expression `hcl:"command" is:"command" doc:"A program that ends with 0 when all is well."`
+	Command expression `hcl:"command" is:"command" doc:"A program that exits with 0 when all is well."`
 	checkPace
 }
 
 type ttlCheck struct {
-	TTL  hcl.Expression `hcl:"ttl" is:"duration" min:"100ms" max:"24h" doc:"How long a report by \"zkagent check\" is good for."`
-	Name hcl.Expression `hcl:"name,optional" is:"string" doc:"As in an http check."`
-	Rise hcl.Expression `hcl:"rise,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
-	Fall hcl.Expression `hcl:"fall,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
+	TTL  duration `hcl:"ttl" is:"duration" min:"100ms" max:"24h" doc:"How long a report by \"zkagent check\" is good for."`
+	Name text     `hcl:"name,optional" is:"string" check:"nonempty" doc:"As in an http check."`
+	Rise number   `hcl:"rise,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
+	Fall number   `hcl:"fall,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
 }
 
 type checkTLS struct {
-	At         hcl.Range      `hcl:",def_range"`
-	CAFile     hcl.Expression `hcl:"ca_file,optional" is:"path" doc:"As in the zookeeper block."`
-	CertFile   hcl.Expression `hcl:"cert_file,optional" is:"path" doc:"As in the zookeeper block."`
-	KeyFile    hcl.Expression `hcl:"key_file,optional" is:"path" doc:"As in the zookeeper block."`
-	ServerName hcl.Expression `hcl:"server_name,optional" is:"string" doc:"As in the zookeeper block."`
-	Insecure   hcl.Expression `hcl:"insecure,optional" is:"bool" default:"false" doc:"Do not verify the server."`
+	At         hcl.Range `hcl:",def_range"`
+	CAFile     text      `hcl:"ca_file,optional" is:"path" doc:"As in the zookeeper block."`
+	CertFile   text      `hcl:"cert_file,optional" is:"path" doc:"As in the zookeeper block."`
+	KeyFile    text      `hcl:"key_file,optional" is:"path" doc:"As in the zookeeper block."`
+	ServerName text      `hcl:"server_name,optional" is:"string" check:"nonempty" doc:"As in the zookeeper block."`
+	Insecure   boolean   `hcl:"insecure,optional" is:"bool" default:"false" doc:"Do not verify the server."`
 }
 
 var checkKinds = []string{registry.CheckHTTP, registry.CheckTCP, registry.CheckGRPC, registry.CheckExec, registry.CheckTTL}
@@ -78,35 +78,30 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 	c := registry.CheckConfig{Kind: h.Kind}
 	switch h.Kind {
 	case registry.CheckHTTP:
-		b := &httpCheck{}
-		r := s.decode(h, b)
-		c.URL, c.Method, c.Headers = r.checked(&b.URL, "Invalid URL", checkURL), r.str(&b.Method), r.strmap(&b.Headers)
-		c.Status, c.Body, c.Follow = r.str(&b.Status), r.str(&b.Body), r.boolean(&b.Follow)
+		b := decodeCheck[httpCheck](s, h)
+		c.URL, c.Method, c.Headers = b.URL.Value, b.Method.Value, b.Headers.Value
+		c.Status, c.Body, c.Follow = b.Status.Value, b.Body.Value, b.Follow.Value
 		c.TLS = s.checkTLS(b.TLS)
-		s.pace(r, &c, &b.checkPace)
+		s.pace(&c, &b.checkPace)
 	case registry.CheckTCP:
-		b := &tcpCheck{}
-		r := s.decode(h, b)
-		c.Address = r.checked(&b.Address, "Invalid address", checkHostPort)
-		s.pace(r, &c, &b.checkPace)
+		b := decodeCheck[tcpCheck](s, h)
+		c.Address = b.Address.Value
+		s.pace(&c, &b.checkPace)
 	case registry.CheckGRPC:
-		b := &grpcCheck{}
-		r := s.decode(h, b)
-		c.Address, c.Service = r.checked(&b.Address, "Invalid address", checkHostPort), r.str(&b.Service)
+		b := decodeCheck[grpcCheck](s, h)
+		c.Address, c.Service = b.Address.Value, b.Service.Value
 		c.TLS = s.checkTLS(b.TLS)
-		s.pace(r, &c, &b.checkPace)
+		s.pace(&c, &b.checkPace)
 	case registry.CheckExec:
-		b := &execCheck{}
-		r := s.decode(h, b)
-		if cmd := r.command(&b.Command, vars{}); cmd.Set() {
+		b := decodeCheck[execCheck](s, h)
+		if cmd := s.command(b.Command, vars{}); cmd.Set() {
 			c.Command, _ = cmd.Args(command.Vars{})
 		}
-		s.pace(r, &c, &b.checkPace)
+		s.pace(&c, &b.checkPace)
 	case registry.CheckTTL:
-		b := &ttlCheck{}
-		r := s.decode(h, b)
-		c.TTL = r.duration(&b.TTL)
-		c.Name, c.Rise, c.Fall = r.text(&b.Name), r.integer(&b.Rise), r.integer(&b.Fall)
+		b := decodeCheck[ttlCheck](s, h)
+		c.TTL = b.TTL.Value
+		c.Name, c.Rise, c.Fall = b.Name.Value, b.Rise.Value, b.Fall.Value
 	default:
 		s.errorAt(h.Label, "Unknown kind of check", "There is no check %q; the kinds are %s.%s", h.Kind, quoted(checkKinds), didYouMean(h.Kind, checkKinds))
 		return c, false
@@ -114,20 +109,21 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 	return c, true
 }
 
-// decode decodes the body of a check.
-func (s *Settings) decode(h *checkHeader, raw any) *reader {
-	s.add(decode(h.Body, reflect.ValueOf(raw).Elem())...)
-	return s.read(raw, h.At)
+// decodeCheck decodes the body of a check.
+func decodeCheck[T any](s *Settings, h *checkHeader) *T {
+	b := new(T)
+	s.decode(h.Body, h.At, reflect.ValueOf(b).Elem())
+	return b
 }
 
 // pace reads the arguments that all kinds of checks share.
-func (s *Settings) pace(r *reader, c *registry.CheckConfig, b *checkPace) {
-	c.Name, c.Interval, c.Timeout = r.text(&b.Name), r.duration(&b.Interval), r.duration(&b.Timeout)
-	c.Rise, c.Fall = r.integer(&b.Rise), r.integer(&b.Fall)
+func (s *Settings) pace(c *registry.CheckConfig, b *checkPace) {
+	c.Name, c.Interval, c.Timeout = b.Name.Value, b.Interval.Value, b.Timeout.Value
+	c.Rise, c.Fall = b.Rise.Value, b.Fall.Value
 	switch {
 	case c.Timeout <= c.Interval:
-	case r.isSet(&b.Timeout):
-		s.errorAt(r.where(&b.Timeout), "Timeout longer than the interval", "A run may take %s and the next begins after %s; make timeout at most interval.", c.Timeout, c.Interval)
+	case b.Timeout.Set:
+		s.errorAt(b.Timeout.At, "Timeout longer than the interval", "A run may take %s and the next begins after %s; make timeout at most interval.", c.Timeout, c.Interval)
 	default:
 		c.Timeout = max(c.Interval, 10*time.Millisecond)
 	}
@@ -137,10 +133,9 @@ func (s *Settings) checkTLS(b *checkTLS) *registry.TLSConfig {
 	if b == nil {
 		return nil
 	}
-	r := s.read(b, b.At)
 	c := &registry.TLSConfig{
-		CAFile: r.file(&b.CAFile), CertFile: r.file(&b.CertFile), KeyFile: r.file(&b.KeyFile),
-		ServerName: r.text(&b.ServerName), Insecure: r.boolean(&b.Insecure),
+		CAFile: b.CAFile.Value, CertFile: b.CertFile.Value, KeyFile: b.KeyFile.Value,
+		ServerName: b.ServerName.Value, Insecure: b.Insecure.Value,
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")

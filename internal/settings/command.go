@@ -48,57 +48,53 @@ func (v vars) known(now command.Vars) map[string]cty.Value {
 
 // command reads an argument list whose elements are evaluated each time that
 // the command runs, and once now with unknown values.
-func (r *reader) command(p *hcl.Expression, v vars) command.Command {
-	ru := r.rule(p)
-	if *p == nil || isNull(*p) {
-		if ru.required {
-			r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
-		}
+func (s *Settings) command(e expression, v vars) command.Command {
+	if !e.Set {
 		return command.Command{}
 	}
-	expr, file := *p, (*p).Range().Filename
-	got, diags := expr.Value(r.s.context(file, v.unknown()))
-	r.s.add(diags...)
-	if diags.HasErrors() || !r.commandShape(p, got) {
+	file := e.At.Filename
+	got, diags := s.evaluate(e, s.context(file, v.unknown()))
+	if diags.HasErrors() || !s.commandShape(e.written, got) {
 		return command.Command{}
 	}
-	base := r.s.context(file, nil)
-	return command.Command{Text: r.s.text(expr.Range()), Args: func(now command.Vars) ([]string, error) {
-		return arguments(expr, &hcl.EvalContext{Functions: base.Functions, Variables: v.known(now)})
+	base := s.context(file, nil)
+	return command.Command{Text: s.text(e.At), Args: func(now command.Vars) ([]string, error) {
+		return arguments(e, &hcl.EvalContext{Functions: base.Functions, Variables: v.known(now)})
 	}}
 }
 
+const commandForm = `a list of arguments, as in ["nginx", "-t"]; there is no shell unless you write one: ["sh", "-c", "..."]`
+
 // commandShape checks that the value can be an argument list.
-func (r *reader) commandShape(p *hcl.Expression, got cty.Value) bool {
-	ru := r.rule(p)
+func (s *Settings) commandShape(w written, got cty.Value) bool {
 	got, scripted := plainCommand(got)
 	if scripted != nil {
-		r.s.errorAt(r.where(p), "Data in a script", "%s.", scripted)
+		s.errorAt(w.At, "Data in a command", "%s.", scripted)
 		return false
 	}
 	ty := got.Type()
 	if ty != cty.DynamicPseudoType && !ty.IsTupleType() && !ty.IsListType() {
-		r.s.errorAt(r.where(p), "Incorrect value type", "%q must be %s.", ru.name, typeName(ru, ty))
+		s.errorAt(w.At, "Incorrect value type", "%q must be %s.", w.Name, commandForm)
 		return false
 	}
 	if !got.IsKnown() {
 		return true
 	}
 	if got.LengthInt() == 0 {
-		r.s.errorAt(r.where(p), "Empty command", "%q must have at least one element: the program to run.", ru.name)
+		s.errorAt(w.At, "Empty command", "%q must have at least one element: the program to run.", w.Name)
 		return false
 	}
 	for i, e := range got.AsValueSlice() {
-		s, err := convert.Convert(e, cty.String)
+		arg, err := convert.Convert(e, cty.String)
 		switch {
-		case err != nil || s.IsKnown() && s.IsNull():
-			r.s.errorAt(r.where(p), "Incorrect value type", "Element %d of %q must be a string.", i+1, ru.name)
+		case err != nil || arg.IsKnown() && arg.IsNull():
+			s.errorAt(w.At, "Incorrect value type", "Element %d of %q must be a string.", i+1, w.Name)
 			return false
-		case s.IsKnown() && i == 0 && s.AsString() == "":
-			r.s.errorAt(r.where(p), "Empty command", "The first element of %q, the program to run, is empty.", ru.name)
+		case arg.IsKnown() && i == 0 && arg.AsString() == "":
+			s.errorAt(w.At, "Empty command", "The first element of %q, the program to run, is empty.", w.Name)
 			return false
-		case s.IsKnown() && strings.ContainsRune(s.AsString(), 0):
-			r.s.errorAt(r.where(p), "Invalid argument", "Element %d of %q has a NUL byte.", i+1, ru.name)
+		case arg.IsKnown() && strings.ContainsRune(arg.AsString(), 0):
+			s.errorAt(w.At, "Invalid argument", "Element %d of %q has a NUL byte.", i+1, w.Name)
 			return false
 		}
 	}

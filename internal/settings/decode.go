@@ -7,16 +7,16 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/zclconf/go-cty/cty"
 )
 
-// decode decodes a body into a raw struct and appends the blocks to those that the
+// decode decodes the body of the block at a place into a raw struct: it evaluates
+// the arguments, and appends the blocks to those that the
 // struct has, so that several files fill one struct.
 //
 // gohcl does the same, but does not follow embedded structs: every block would
 // repeat the arguments that it shares with others. Its way around, a "remain" field,
 // loses the suggestions for misspelled names.
-func decode(body hcl.Body, raw reflect.Value) hcl.Diagnostics {
+func (s *Settings) decode(body hcl.Body, at hcl.Range, raw reflect.Value) {
 	schema := &hcl.BodySchema{}
 	for f, kind := range tagged(raw.Type()) {
 		switch name := tagName(f); kind {
@@ -26,31 +26,30 @@ func decode(body hcl.Body, raw reflect.Value) hcl.Diagnostics {
 			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: name, LabelNames: labels(blockType(f.Type))})
 		case "remain": // decoded later
 			raw.FieldByIndex(f.Index).Set(reflect.ValueOf(body))
-			return nil
+			return
 		}
 	}
 	content, diags := body.Content(schema)
+	s.add(diags...)
 	blocks := content.Blocks.ByType()
 	for f, kind := range tagged(raw.Type()) {
 		field := raw.FieldByIndex(f.Index)
 		switch name := tagName(f); kind {
 		case "", "optional":
-			expr := hcl.StaticExpr(cty.NullVal(cty.DynamicPseudoType), body.MissingItemRange())
+			var expr hcl.Expression
 			if a := content.Attributes[name]; a != nil {
 				expr = a.Expr
 			}
-			field.Set(reflect.ValueOf(expr))
+			s.readField(field, ruleOf(f), expr, at)
 		case "block":
-			diags = append(diags, decodeBlocks(blocks[name], field)...)
+			s.decodeBlocks(blocks[name], field)
 		}
 	}
-	return diags
 }
 
 // decodeBlocks decodes the blocks of one type into a field: a slice of pointers, or
 // a pointer for a block that stands once.
-func decodeBlocks(blocks hcl.Blocks, field reflect.Value) hcl.Diagnostics {
-	var diags hcl.Diagnostics
+func (s *Settings) decodeBlocks(blocks hcl.Blocks, field reflect.Value) {
 	for i, block := range blocks {
 		raw := reflect.New(blockType(field.Type()))
 		switch {
@@ -59,20 +58,19 @@ func decodeBlocks(blocks hcl.Blocks, field reflect.Value) hcl.Diagnostics {
 		case i == 0:
 			field.Set(raw)
 		default:
-			return append(diags, &hcl.Diagnostic{
-				Severity: hcl.DiagError,
-				Summary:  fmt.Sprintf("Duplicate %s block", block.Type),
-				Detail:   fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", block.Type, blocks[0].DefRange),
-				Subject:  &block.DefRange,
-			})
+			s.errorAt(block.DefRange, fmt.Sprintf("Duplicate %s block", block.Type), "Only one %s block is allowed. Another was defined at %s.", block.Type, blocks[0].DefRange)
+			return
 		}
-		diags = append(diags, decode(block.Body, raw.Elem())...)
+		errs := len(s.Diagnostics.Errs())
+		s.decode(block.Body, block.DefRange, raw.Elem())
 		label := 0
 		for f, kind := range tagged(raw.Elem().Type()) {
 			set := func(v any) { raw.Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(v)) }
 			switch kind {
 			case "def_range":
 				set(block.DefRange)
+			case "invalid":
+				set(len(s.Diagnostics.Errs()) > errs)
 			case "label":
 				set(block.Labels[label])
 				label++
@@ -81,7 +79,19 @@ func decodeBlocks(blocks hcl.Blocks, field reflect.Value) hcl.Diagnostics {
 			}
 		}
 	}
-	return diags
+}
+
+// absent is a block that does not stand in the settings: its arguments have their
+// defaults.
+func absent[T any](s *Settings) *T {
+	b := new(T)
+	raw := reflect.ValueOf(b).Elem()
+	for f := range tagged(raw.Type()) {
+		ru := ruleOf(f)
+		ru.required = false
+		s.readField(raw.FieldByIndex(f.Index), ru, nil, hcl.Range{})
+	}
+	return b
 }
 
 // tagged yields the fields with an hcl tag, those of embedded structs too, and what

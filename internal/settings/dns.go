@@ -12,27 +12,26 @@ import (
 )
 
 type dnsBlock struct {
-	At        hcl.Range      `hcl:",def_range"`
-	Listen    hcl.Expression `hcl:"listen" is:"address" doc:"host:port to listen on, for UDP and TCP. An address that is not of the loopback needs allow_remote; every address at once is refused."`
-	Domain    hcl.Expression `hcl:"domain,optional" is:"string" default:"zkagent." doc:"Domain of all names."`
-	TTL       hcl.Expression `hcl:"ttl,optional" is:"duration" default:"0s" max:"1h" doc:"How long an answer, or its absence, may be cached. Whole seconds."`
-	Recursors hcl.Expression `hcl:"recursors,optional" is:"list of strings" doc:"host:port (port 53 by default) of servers that are asked for names outside the domain, in order. Without them such names are refused."`
-	Remote    hcl.Expression `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. They get a bounded rate of answers."`
+	At        hcl.Range `hcl:",def_range"`
+	Listen    text      `hcl:"listen" is:"address" check:"listen" doc:"host:port to listen on, for UDP and TCP. An address that is not of the loopback needs allow_remote; every address at once is refused."`
+	Domain    text      `hcl:"domain,optional" is:"string" check:"domain" default:"zkagent." doc:"Domain of all names."`
+	TTL       duration  `hcl:"ttl,optional" is:"duration" default:"0s" max:"1h" doc:"How long an answer, or its absence, may be cached. Whole seconds."`
+	Recursors list      `hcl:"recursors,optional" is:"list of strings" doc:"host:port (port 53 by default) of servers that are asked for names outside the domain, in order. Without them such names are refused."`
+	Remote    boolean   `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. They get a bounded rate of answers."`
 }
 
 func (s *Settings) resolveDNS(b *dnsBlock, all *root) *dns.Config {
-	r := s.read(b, b.At)
-	c := &dns.Config{TTL: r.duration(&b.TTL), AllowRemote: r.boolean(&b.Remote)}
-	c.Listen = r.checked(&b.Listen, "Invalid address", checkListen)
-	s.exposed(r.where(&b.Listen), c.Listen, c.AllowRemote, "to everybody who can send a packet", "Listen on 127.0.0.1")
-	c.Domain = r.checked(&b.Domain, "Invalid domain", checkDomain)
+	c := &dns.Config{TTL: b.TTL.Value, AllowRemote: b.Remote.Value}
+	c.Listen = b.Listen.Value
+	s.exposed(b.Listen.At, c.Listen, c.AllowRemote, "to everybody who can send a packet", "Listen on 127.0.0.1")
+	c.Domain = b.Domain.Value
 	if c.Domain != "" {
 		c.Domain = mdns.Fqdn(c.Domain)
 	}
-	for _, server := range r.strings(&b.Recursors) {
+	for _, server := range b.Recursors.Value {
 		address, err := recursor(server)
 		if err != nil {
-			s.errorAt(r.where(&b.Recursors), "Invalid recursor", "%s.", err)
+			s.errorAt(b.Recursors.At, "Invalid recursor", "%s.", err)
 		}
 		c.Recursors = append(c.Recursors, address)
 	}

@@ -72,36 +72,32 @@ type destination struct {
 }
 
 // destination reads the destination of a template.
-func (r *reader) destination(p *hcl.Expression, forEach bool) destination {
-	d := destination{at: r.where(p)}
-	if *p == nil || isNull(*p) {
-		r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", r.rule(p).name)
+func (s *Settings) destination(expr expression, forEach bool) destination {
+	d := destination{at: expr.At}
+	if !expr.Set {
 		return d
 	}
-	expr := *p
-	v := vars{each: forEach}
-	ctx := r.s.context(d.at.Filename, v.unknown())
-	got, diags := expr.Value(ctx)
-	r.s.add(diags...)
+	ctx := s.context(d.at.Filename, vars{each: forEach}.unknown())
+	got, diags := s.evaluate(expr, ctx)
 	if diags.HasErrors() {
 		return d
 	}
-	d.text = r.s.text(expr.Range())
+	d.text = s.text(d.at)
 	got, _ = got.UnmarkDeep()
 	got, err := convert.Convert(got, cty.String)
 	if err != nil || got.IsKnown() && got.IsNull() {
-		r.s.errorAt(d.at, "Incorrect value type", "%q must be a string.", r.rule(p).name)
+		s.errorAt(d.at, "Incorrect value type", "%q must be a string.", expr.Name)
 		return d
 	}
-	path := func(text string) (string, error) { return r.s.destinationPath(d.at, text) }
+	path := func(text string) (string, error) { return s.destinationPath(d.at, text) }
 	if got.IsKnown() {
 		fixed, err := path(got.AsString())
 		if err != nil {
-			r.s.errorAt(d.at, "Invalid destination", "%v.", err)
+			s.errorAt(d.at, "Invalid destination", "%v.", err)
 			return d
 		}
 		if forEach {
-			r.s.warnAt(d.at, "One destination for all elements", "With for_each each element has a file; use ${each.key} in the destination, or there may be one element only.")
+			s.warnAt(d.at, "One destination for all elements", "With for_each each element has a file; use ${each.key} in the destination, or there may be one element only.")
 		}
 		d.fixed, d.text = fixed, fixed
 		d.eval = func(*command.Each) (string, error) { return fixed, nil }
@@ -146,5 +142,5 @@ func (s *Settings) destinationPath(at hcl.Range, text string) (string, error) {
 			return "", fmt.Errorf("%q has a control character", text)
 		}
 	}
-	return filepath.Clean(s.relative(at, text)), nil
+	return filepath.Clean(relative(at, text)), nil
 }

@@ -14,18 +14,18 @@ import (
 )
 
 type execBlock struct {
-	Name    string         `hcl:"name,label"`
-	At      hcl.Range      `hcl:",def_range"`
-	Command hcl.Expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
+	Name    string     `hcl:"name,label"`
+	At      hcl.Range  `hcl:",def_range"`
+	Command expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
 	envArgs
-	EnvFrom     hcl.Expression `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env. A variable by which a program runs code, such as PATH or LD_PRELOAD, needs allow_env."`
-	AllowEnv    hcl.Expression `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although they let the writer of the key run code: PATH, LD_PRELOAD, BASH_ENV, ..."`
-	After       hcl.Expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
-	OnChange    hcl.Expression `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
-	Signal      hcl.Expression `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
-	Splay       hcl.Expression `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`
-	KillSignal  hcl.Expression `hcl:"kill_signal,optional" is:"signal" default:"SIGTERM" doc:"What stops it; nginx wants SIGQUIT."`
-	KillTimeout hcl.Expression `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`
+	EnvFrom     textMap    `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env. A variable by which a program runs code, such as PATH or LD_PRELOAD, needs allow_env."`
+	AllowEnv    list       `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although they let the writer of the key run code: PATH, LD_PRELOAD, BASH_ENV, ..."`
+	After       expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
+	OnChange    text       `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
+	Signal      text       `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
+	Splay       duration   `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`
+	KillSignal  text       `hcl:"kill_signal,optional" is:"signal" default:"SIGTERM" doc:"What stops it; nginx wants SIGQUIT."`
+	KillTimeout duration   `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`
 }
 
 func (s *Settings) resolveExecs(blocks []*execBlock) {
@@ -33,39 +33,38 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 		s.errorAt(blocks[1].At, "More than one exec block", "The agent ends with the exit code of its program, so there can be one only; another is at %s. Run further agents for further programs.", place(blocks[0].At))
 	}
 	for _, b := range blocks {
-		r := s.read(b, b.At)
 		c := program.Config{
-			Name: b.Name, Command: r.command(&b.Command, vars{}), EnvFrom: r.strmap(&b.EnvFrom),
-			OnChange: r.str(&b.OnChange), Signal: r.checked(&b.Signal, "Unknown signal", checkSignal),
-			Splay: r.duration(&b.Splay), KillSignal: r.checked(&b.KillSignal, "Unknown signal", checkSignal), KillTimeout: r.duration(&b.KillTimeout),
+			Name: b.Name, Command: s.command(b.Command, vars{}), EnvFrom: b.EnvFrom.Value,
+			OnChange: b.OnChange.Value, Signal: b.Signal.Value,
+			Splay: b.Splay.Value, KillSignal: b.KillSignal.Value, KillTimeout: b.KillTimeout.Value,
 		}
-		for _, src := range r.refs(&b.After, "template", "bundle") {
+		for _, src := range s.refs(b.After, "template", "bundle") {
 			c.After = append(c.After, src.Name)
 		}
-		c.Command.Env = r.env(&b.envArgs)
+		c.Command.Env = s.env(b.envArgs)
 		for _, name := range sortedKeys(c.EnvFrom) {
 			if err := s.checkEnvFrom(name, c.EnvFrom[name]); err != nil {
-				s.errorAt(r.where(&b.EnvFrom), "Invalid environment variable", "%s", sentence(err.Error()))
+				s.errorAt(b.EnvFrom.At, "Invalid environment variable", "%s", sentence(err.Error()))
 			}
 		}
-		allowed := r.strings(&b.AllowEnv)
+		allowed := b.AllowEnv.Value
 		for _, name := range sortedKeys(c.EnvFrom) {
 			if proc.RunsCode(name) && !slices.Contains(allowed, name) {
-				s.errorAt(r.where(&b.EnvFrom), "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
+				s.errorAt(b.EnvFrom.At, "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
 			}
 		}
 		for _, name := range allowed {
 			if _, ok := c.EnvFrom[name]; !ok {
-				s.errorAt(r.where(&b.AllowEnv), "Variable is not used", "%q is not one of env_from.", name)
+				s.errorAt(b.AllowEnv.At, "Variable is not used", "%q is not one of env_from.", name)
 			}
 		}
-		for name, value := range r.strmap(&b.Env) {
+		for name, value := range b.Env.Value {
 			if s.checkEnvFrom(name, value) == nil {
-				s.warnAt(r.where(&b.Env), "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)
+				s.warnAt(b.Env.At, "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)
 			}
 		}
-		if c.OnChange != "signal" && r.isSet(&b.Signal) {
-			s.errorAt(r.where(&b.Signal), "Signal is not used", "\"signal\" has a meaning only with on_change = \"signal\".")
+		if c.OnChange != "signal" && b.Signal.Set {
+			s.errorAt(b.Signal.At, "Signal is not used", "\"signal\" has a meaning only with on_change = \"signal\".")
 		}
 		s.Config.Execs = append(s.Config.Execs, c)
 	}

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -10,77 +12,124 @@ import (
 
 // groupArgs are the arguments of a group, and of each group of a set.
 type groupArgs struct {
-	Format   hcl.Expression `hcl:"format,optional" is:"string" default:"auto" enum:"auto|nerve|serverset|curator|kafka-broker|patroni|dubbo-url|host-port-name|json|text" doc:"How the members' data is read; auto looks at each member."`
-	OnEmpty  hcl.Expression `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
-	Allow    hcl.Expression `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
-	MaxBytes hcl.Expression `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data all members may have. Beyond it the last good members stay in use, and the condition source-unusable says by how much."`
-	Guard    *guardBlock    `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
+	Format   text        `hcl:"format,optional" is:"string" default:"auto" doc:"How the members' data is read: a format block, or one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text; auto looks at each member."`
+	OnEmpty  text        `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
+	Allow    list        `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
+	MaxBytes size        `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data all members may have. Beyond it the last good members stay in use, and the condition source-unusable says by how much."`
+	Guard    *guardBlock `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
 }
 
 type groupBlock struct {
-	Name string         `hcl:"name,label"`
-	At   hcl.Range      `hcl:",def_range"`
-	Path hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
+	Name string    `hcl:"name,label"`
+	At   hcl.Range `hcl:",def_range"`
+	Path text      `hcl:"path" is:"znode path" doc:"The znode whose children are the members."`
 	groupArgs
 }
 
+// formatBlock is a member format of one's own.
+type formatBlock struct {
+	Name    string    `hcl:"name,label"`
+	At      hcl.Range `hcl:",def_range"`
+	Address text      `hcl:"address" is:"place" doc:"Where a member has its host, host:port or URL: name (the name of the znode), data, or a path into the JSON object that is the data, such as $.node.host."`
+	Match   text      `hcl:"match,optional" is:"string" doc:"Regular expression over the address; its groups are joined by a colon, as host and port."`
+	Port    text      `hcl:"port,optional" is:"place" doc:"Where the port is; without it, in the address."`
+	Weight  text      `hcl:"weight,optional" is:"place" doc:"Where the weight is; without it, 1."`
+	Status  text      `hcl:"status,optional" is:"place" doc:"Where the status is; without it, a member is up."`
+	Up      list      `hcl:"up,optional" is:"list of strings" doc:"Words of status that mean up; without it, the usual words such as up and passing. Other words mean down."`
+	ID      text      `hcl:"id,optional" is:"place" doc:"Where the identity of the member is; without it, the name of the znode."`
+	Labels  textMap   `hcl:"labels,optional" is:"map of places" doc:"Labels: where the value of each is."`
+}
+
+// formatNames are the formats that need no block.
+var formatNames = []string{"auto", "nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text"}
+
+// formats reads the format blocks: name to format.
+func (s *Settings) formats(blocks []*formatBlock) map[string]string {
+	made := map[string]string{}
+	for _, b := range blocks {
+		if slices.Contains(formatNames, b.Name) {
+			s.errorAt(b.At, "Invalid format", "%q is the name of a format that needs no block.", b.Name)
+			continue
+		}
+		f := registry.Fields{
+			Address: b.Address.Value, Match: b.Match.Value, Port: b.Port.Value, Weight: b.Weight.Value, Status: b.Status.Value,
+			Up: b.Up.Value, ID: b.ID.Value, Labels: b.Labels.Value,
+		}
+		text, err := f.Format()
+		if err != nil {
+			s.errorAt(b.At, "Invalid format", "%s: %v.", b.Name, err)
+		}
+		made[b.Name] = text
+	}
+	return made
+}
+
+// format resolves the format of a group.
+func (s *Settings) format(name text, made map[string]string) string {
+	if text, ok := made[name.Value]; ok {
+		return text
+	}
+	if !slices.Contains(formatNames, name.Value) {
+		s.errorAt(name.At, "Invalid format", "There is no format %q.%s", name.Value, didYouMean(name.Value, append(slices.Sorted(maps.Keys(made)), formatNames...)))
+	}
+	return name.Value
+}
+
 type groupsBlock struct {
-	Name string         `hcl:"name,label"`
-	At   hcl.Range      `hcl:",def_range"`
-	Path hcl.Expression `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
+	Name string    `hcl:"name,label"`
+	At   hcl.Range `hcl:",def_range"`
+	Path text      `hcl:"path" is:"znode path" doc:"The znode whose children are the groups."`
 	groupArgs
 }
 
 type guardBlock struct {
-	At         hcl.Range      `hcl:",def_range"`
-	Enabled    hcl.Expression `hcl:"enabled,optional" is:"bool" default:"true" doc:"false believes every loss at once."`
-	MaxLoss    hcl.Expression `hcl:"max_loss,optional" is:"percent" default:"30%" min:"1%" max:"100%" doc:"The share of the group whose loss within the window is not believed."`
-	MinMembers hcl.Expression `hcl:"min_members,optional" is:"number" default:"3" min:"1" max:"1000000" doc:"A loss of fewer members is always believed."`
-	Window     hcl.Expression `hcl:"window,optional" is:"duration" default:"30s" min:"1s" max:"1h" doc:"The time in which members are counted as lost together."`
-	Hold       hcl.Expression `hcl:"hold,optional" is:"duration" default:"10m" max:"168h" doc:"How long the members are kept before the loss is believed; 0s keeps them until \"zkagent members accept\"."`
-	Probe      hcl.Expression `hcl:"probe,optional" is:"bool" default:"false" doc:"Connect to the members that are kept, by TCP, every 2 s: who cannot be reached three times in a row is believed to be gone."`
+	At         hcl.Range `hcl:",def_range"`
+	Enabled    boolean   `hcl:"enabled,optional" is:"bool" default:"true" doc:"false believes every loss at once."`
+	MaxLoss    share     `hcl:"max_loss,optional" is:"percent" default:"30%" min:"1%" max:"100%" doc:"The share of the group whose loss within the window is not believed."`
+	MinMembers number    `hcl:"min_members,optional" is:"number" default:"3" min:"1" max:"1000000" doc:"A loss of fewer members is always believed."`
+	Window     duration  `hcl:"window,optional" is:"duration" default:"30s" min:"1s" max:"1h" doc:"The time in which members are counted as lost together."`
+	Hold       duration  `hcl:"hold,optional" is:"duration" default:"10m" max:"168h" doc:"How long the members are kept before the loss is believed; 0s keeps them until \"zkagent members accept\"."`
+	Probe      boolean   `hcl:"probe,optional" is:"bool" default:"false" doc:"Connect to the members that are kept, by TCP, every 2 s: a member that fails three times in a row is dropped."`
 }
 
 func (s *Settings) resolveGroups(all *root) {
+	formats := s.formats(all.Formats)
 	for _, b := range all.Groups {
-		r := s.read(b, b.At)
 		s.Config.Groups = append(s.Config.Groups, registry.GroupConfig{
-			Name: b.Name, Path: s.groupPath(r, &b.Path), Format: r.str(&b.Format), OnEmpty: r.str(&b.OnEmpty),
-			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), MaxBytes: r.size(&b.MaxBytes), Logger: s.opts.Logger,
+			Name: b.Name, Path: s.groupPath(b.Path), Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
+			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
 		})
 	}
 	for _, b := range all.GroupSets {
-		r := s.read(b, b.At)
 		s.Config.GroupSets = append(s.Config.GroupSets, registry.GroupsConfig{
-			Name: b.Name, Path: r.znode(&b.Path), Format: r.str(&b.Format), OnEmpty: r.str(&b.OnEmpty),
-			Allow: s.prefixes(r, &b.Allow), Guard: s.guard(b.Guard), MaxBytes: r.size(&b.MaxBytes), Logger: s.opts.Logger,
+			Name: b.Name, Path: b.Path.Value, Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
+			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
 		})
 	}
 }
 
 // groupPath reads the path of a group, which cannot be the root: its children
 // are not members.
-func (s *Settings) groupPath(r *reader, p *hcl.Expression) string {
-	path := r.znode(p)
-	if path == "/" {
-		s.errorAt(r.where(p), "Invalid znode path", "The root of ZooKeeper cannot be a group.")
+func (s *Settings) groupPath(path text) string {
+	if path.Value == "/" {
+		s.errorAt(path.At, "Invalid znode path", "The root of ZooKeeper cannot be a group.")
 	}
-	return path
+	return path.Value
 }
 
 // prefixes reads networks; a single address is a network of one.
-func (s *Settings) prefixes(r *reader, p *hcl.Expression) []netip.Prefix {
+func (s *Settings) prefixes(allow list) []netip.Prefix {
 	var list []netip.Prefix
-	for _, text := range r.strings(p) {
+	for _, text := range allow.Value {
 		prefix, err := netip.ParsePrefix(text)
 		if addr, err2 := netip.ParseAddr(text); err != nil && err2 == nil {
 			prefix, err = addr.Prefix(addr.BitLen())
 		}
 		switch {
 		case err != nil:
-			s.errorAt(r.where(p), "Invalid network", "%q is not a network; write it as in \"10.0.0.0/8\".", text)
+			s.errorAt(allow.At, "Invalid network", "%q is not a network; write it as in \"10.0.0.0/8\".", text)
 		case prefix != prefix.Masked():
-			s.errorAt(r.where(p), "Invalid network", "%q has bits beyond its length; %q was probably meant.", text, prefix.Masked())
+			s.errorAt(allow.At, "Invalid network", "%q has bits beyond its length; %q was probably meant.", text, prefix.Masked())
 		default:
 			list = append(list, prefix)
 		}
@@ -90,12 +139,11 @@ func (s *Settings) prefixes(r *reader, p *hcl.Expression) []netip.Prefix {
 
 func (s *Settings) guard(b *guardBlock) registry.GuardConfig {
 	if b == nil {
-		b = &guardBlock{}
+		b = absent[guardBlock](s)
 	}
-	r := s.read(b, b.At)
 	c := registry.GuardConfig{
-		Off: !r.boolean(&b.Enabled), MaxLoss: r.percent(&b.MaxLoss), MinMembers: r.integer(&b.MinMembers),
-		Window: r.duration(&b.Window), Hold: r.duration(&b.Hold), Probe: r.boolean(&b.Probe),
+		Off: !b.Enabled.Value, MaxLoss: b.MaxLoss.Value, MinMembers: b.MinMembers.Value,
+		Window: b.Window.Value, Hold: b.Hold.Value, Probe: b.Probe.Value,
 	}
 	if c.Hold == 0 {
 		c.Hold = -1 // until it is accepted

@@ -63,6 +63,7 @@ type root struct {
 	Configs   []*configBlock    `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
 	Groups    []*groupBlock     `hcl:"group,block" doc:"A group whose members templates and hooks use."`
 	GroupSets []*groupsBlock    `hcl:"groups,block" doc:"Every child of a znode as a group."`
+	Formats   []*formatBlock    `hcl:"format,block" doc:"A member format of one's own, for programs whose members no other format reads."`
 	Elections []*electionBlock  `hcl:"election,block" doc:"An election in which this agent is a candidate."`
 	Templates []*templateBlock  `hcl:"template,block" doc:"A file that is rendered: a bundle of one."`
 	Bundles   []*bundleBlock    `hcl:"bundle,block" doc:"Files that change together or not at all."`
@@ -124,7 +125,7 @@ func (s *Settings) load(names []string, data map[string][]byte) {
 	s.Config.Logger = s.opts.Logger
 	all := &root{}
 	for _, src := range sources {
-		s.add(decode(src.body, reflect.ValueOf(all).Elem())...)
+		s.decode(src.body, hcl.Range{}, reflect.ValueOf(all).Elem())
 	}
 	s.index(all)
 	s.resolve(all)

@@ -8,15 +8,15 @@ import (
 )
 
 // checkOwner checks that the user and the group of a file exist on this host.
-func (s *Settings) checkOwner(r *reader, b *fileBlock, t apply.FileConfig) {
+func (s *Settings) checkOwner(b *fileBlock, t apply.FileConfig) {
 	if t.Owner != "" {
 		if _, err := user.Lookup(t.Owner); err != nil && !isID(t.Owner) {
-			s.hostAt(r.where(&b.Owner), "Unknown user", "There is no user %q on this host.", t.Owner)
+			s.hostAt(b.Owner.At, "Unknown user", "There is no user %q on this host.", t.Owner)
 		}
 	}
 	if t.Group != "" {
 		if _, err := user.LookupGroup(t.Group); err != nil && !isID(t.Group) {
-			s.hostAt(r.where(&b.Group), "Unknown group", "There is no user group %q on this host.", t.Group)
+			s.hostAt(b.Group.At, "Unknown group", "There is no user group %q on this host.", t.Group)
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/zkagent/zkagent/registry"
 )
 
@@ -87,8 +85,8 @@ func blockReference(b *strings.Builder, path []string, t reflect.Type, doc strin
 // argumentsReference is the table of a block's arguments.
 func argumentsReference(b *strings.Builder, t reflect.Type) {
 	var rows []string
-	for f := range tagged(t) {
-		if f.Type != reflect.TypeFor[hcl.Expression]() {
+	for f, kind := range tagged(t) {
+		if kind != "" && kind != "optional" {
 			continue
 		}
 		ru := ruleOf(f)

@@ -31,6 +31,9 @@ func (s *Settings) index(r *root) {
 	for _, b := range r.GroupSets {
 		s.declare("groups", b.Name, b.At)
 	}
+	for _, b := range r.Formats {
+		s.declare("format", b.Name, b.At)
+	}
 	for _, b := range r.Elections {
 		s.declare("election", b.Name, b.At)
 	}
@@ -95,33 +98,30 @@ func place(r hcl.Range) string {
 
 // ref reads a reference to a block of one of the kinds, such as
 // election.nightly or config["web.v2"].
-func (r *reader) ref(p *hcl.Expression, kinds ...string) (view.Source, bool) {
-	if *p == nil || isNull(*p) {
-		if ru := r.rule(p); ru.required {
-			r.s.errorAt(r.at, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
-		}
+func (s *Settings) ref(e expression, kinds ...string) (view.Source, bool) {
+	if !e.Set {
 		return view.Source{}, false
 	}
-	return r.s.reference(*p, kinds)
+	return s.reference(e.Expression, kinds)
 }
 
 // refs reads a list of references, each at most once.
-func (r *reader) refs(p *hcl.Expression, kinds ...string) []view.Source {
-	if *p == nil || isNull(*p) {
+func (s *Settings) refs(e expression, kinds ...string) []view.Source {
+	if !e.Set {
 		return nil
 	}
-	exprs, diags := hcl.ExprList(*p)
+	exprs, diags := hcl.ExprList(e.Expression)
 	if diags.HasErrors() {
-		r.s.errorAt(r.where(p), "Invalid reference", "%q must be a list of references, as in [%s].", r.rule(p).name, examples(kinds))
+		s.errorAt(e.At, "Invalid reference", "%q must be a list of references, as in [%s].", e.Name, examples(kinds))
 		return nil
 	}
 	var list []view.Source
 	for _, e := range exprs {
-		src, ok := r.s.reference(e, kinds)
+		src, ok := s.reference(e, kinds)
 		switch {
 		case !ok:
 		case slices.Contains(list, src):
-			r.s.errorAt(e.Range(), "Duplicate reference", "%s is already in the list.", src)
+			s.errorAt(e.Range(), "Duplicate reference", "%s is already in the list.", src)
 		default:
 			list = append(list, src)
 		}

@@ -4,25 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 )
 
-// What comes from ZooKeeper (each.*), and what is made of it (staged,
-// destination), never stands in the script of a shell: the writer of a znode
-// could then run commands on every host. Each such value carries a mark with
-// its name, which HCL hands on through every function and template. A marked
-// element may be any argument but a script. Pass it as one: $1 in quotes.
+// What comes from ZooKeeper (each.*), and what is made of it (staged, destination),
+// carries a mark with its name, which HCL hands on through every function and template.
+// Otherwise the writer of a znode could run commands on every host. A rule of form says
+// where such data may stand in a command:
+//
+//   - as a whole argument behind "--"
+//   - behind a constant beginning that is no option, as in "app@${each.key}", with no
+//     option before it
+//
+// and never as the program, behind an option that takes a script (-c, -e, --eval and
+// their like), or beside a program whose arguments are programs. The list of those is
+// short, and a best effort. The path of a file (staged, destination) may stand anywhere
+// but in a script.
 
 // foreignMark names the variable that a value was made of.
 type foreignMark string
 
 func foreign(name string, v cty.Value) cty.Value { return v.Mark(foreignMark(name)) }
 
-// plainCommand removes the marks of an argument list. The error names a marked
-// element that would be run as a program or a script.
+// plainCommand removes the marks of an argument list. The error names data that stands
+// where the rule does not allow it.
 func plainCommand(v cty.Value) (cty.Value, error) {
 	plain, marks := v.UnmarkDeepWithPaths()
 	whole, of := "", map[int]string{}
@@ -45,153 +54,108 @@ func plainCommand(v cty.Value) (cty.Value, error) {
 	if !plain.IsKnown() || plain.IsNull() || !plain.CanIterateElements() {
 		return plain, nil // Looked at again when it runs.
 	}
-	args := make([]argument, 0, plain.LengthInt())
+	args := make([]element, 0, plain.LengthInt())
 	for i, e := range plain.AsValueSlice() {
-		a := argument{from: whole}
+		a := element{from: whole}
 		if name := of[i]; name != "" {
 			a.from = name
 		}
 		switch {
 		case e.Type() != cty.String || e.IsKnown() && e.IsNull():
 		case e.IsKnown():
-			a.text = e.AsString()
+			a.text, a.known = e.AsString(), true
 		default:
 			a.text = e.Range().StringPrefix()
 		}
 		args = append(args, a)
 	}
-	return plain, scripted(args)
+	for i := range args {
+		if err := allowed(args[:i], args[i]); err != nil {
+			return plain, err
+		}
+	}
+	return plain, nil
 }
 
-// argument is an element of a command: its text, or how it begins when it is not
+// element is an element of a command: its text, or how it begins when it is not
 // known yet, and the variable that it was made of.
-type argument struct{ text, from string }
-
-// interpreters are programs that run an argument as a script, with the short
-// options that the script follows.
-var interpreters = map[string]string{
-	"sh": "c", "bash": "c", "dash": "c", "zsh": "c", "ksh": "c", "ash": "c", "mksh": "c", "fish": "c", "csh": "c", "tcsh": "c",
-	"rbash": "c", "yash": "c", "pwsh": "c", "su": "c", "runuser": "c",
-	"python": "c", "perl": "eE", "ruby": "e", "node": "ep", "php": "r", "lua": "e", "tclsh": "c", "expect": "c", "env": "S",
+type element struct {
+	text  string
+	known bool
+	from  string
 }
 
-// joiners are programs that make one command line for a shell of all their arguments.
-var joiners = []string{"ssh", "rsh", "watch", "parallel"}
+func (e element) isOption() bool {
+	return e.from == "" && (strings.HasPrefix(e.text, "-") || strings.HasPrefix(e.text, "+"))
+}
 
-// wrappers start another program, or a shell with the script that follows -c.
-var wrappers = []string{"flock", "script"}
+// takesScript reports whether a script follows the element.
+func (e element) takesScript() bool { return e.isOption() && scriptOption.MatchString(e.text) }
 
-// filters are programs whose first argument is a script, and may start commands.
-var filters = []string{"awk", "gawk", "mawk", "nawk", "sed"}
+var scriptOption = regexp.MustCompile(`^[-+][A-Za-z0-9]*[ceES][A-Za-z0-9]*$|^--.*(eval|command|expr|exec|script|code|split-string)`)
 
-// programName is the name of a program without its directory and its version.
-func programName(text string) string { return strings.TrimRight(path.Base(text), "-.0123456789") }
+// interpreters are programs that run a script, or a file of one.
+var interpreters = strings.Fields("sh bash dash zsh ksh ash mksh fish csh tcsh yash rbash pwsh python pypy perl ruby node nodejs php lua tclsh expect Rscript")
 
-// mixed are interpreters whose options may follow other arguments.
-var mixed = []string{"su", "runuser"}
+// runners are programs whose arguments are programs, scripts, or commands.
+var runners = strings.Fields(`env nice ionice chrt nohup setsid timeout stdbuf sudo doas su runuser setpriv chroot unshare nsenter flock
+	xargs watch parallel ssh rsh strace ltrace gdb busybox toybox socat ncat find awk gawk mawk nawk sed ed vi vim nvim ex emacs make
+	systemd-run start-stop-daemon docker podman kubectl deno bun npx`)
 
-// withValue are options of shells that take the next argument.
-var withValue = []string{"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
+// isAmong reports whether an element is one of the programs, in any directory and
+// version.
+func (e element) isAmong(programs []string) bool {
+	return e.from == "" && slices.Contains(programs, strings.TrimRight(path.Base(e.text), "-.0123456789"))
+}
 
-// scripted returns an error for a marked argument that would be run: the
-// program, or the script of an interpreter, also of one that another program
-// (env, nice, timeout, sudo) starts.
-func scripted(args []argument) error {
-	if len(args) > 0 && args[0].from == "each" {
+// allowed returns an error for data that must not follow the elements before it.
+func allowed(before []element, e element) error {
+	switch {
+	case e.from == "":
+		return nil
+	case e.from != "each":
+		return allowedPath(before, e)
+	case len(before) == 0:
 		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
 	}
+	if i := slices.IndexFunc(before, func(b element) bool { return b.isAmong(runners) }); i >= 0 {
+		return fmt.Errorf("each is data, and %s runs what its arguments say: call a program of your own, and pass each to it behind \"--\"", before[i].text)
+	}
+	if end := slices.IndexFunc(before, func(b element) bool { return b.from == "" && b.text == "--" }); end >= 0 && hasScript(before[:end]) {
+		return nil
+	}
+	option := func(b element) bool { return b.isOption() || b.isAmong(interpreters) }
+	if e.text != "" && !strings.HasPrefix(e.text, "-") && !strings.HasPrefix(e.text, "+") && !slices.ContainsFunc(before, option) {
+		return nil
+	}
+	return errors.New("each is data and could be an option or a part of a script here; pass it as a whole argument behind \"--\", " +
+		`as in ["sh", "-c", "... \"$1\"", "--", each.key], or behind a constant beginning, as in ["systemctl", "reload", "app@${each.key}"]`)
+}
+
+// hasScript reports whether what follows the elements is no script: each option that
+// takes a script has one, and an interpreter has its script or the file of one.
+func hasScript(args []element) bool {
+	script, interpreter := false, -1
 	for i, a := range args {
-		if a.from != "" {
-			continue
-		}
-		name := programName(a.text)
-		options, rest := interpreters[name], args[i+1:]
-		switch {
-		case slices.Contains(joiners, name):
-			if k := slices.IndexFunc(rest, func(a argument) bool { return a.from != "" }); k >= 0 {
-				return fmt.Errorf("%s is data, and %s runs all of its arguments by a shell: call a script of your own, and let that quote it", rest[k].from, name)
+		if a.takesScript() {
+			if i+1 == len(args) || args[i+1].isOption() {
+				return false
 			}
-			return nil
-		case slices.Contains(filters, name):
-			if from := inFilter(rest); from != "" {
-				return fmt.Errorf("%s is data and would be a part of the script of %s; pass it as a variable or on the standard input", from, name)
-			}
-			return nil
-		case slices.Contains(wrappers, name):
-			for k, a := range rest[:max(len(rest)-1, 0)] {
-				if (a.text == "--command" || len(a.text) < 4 && strings.HasPrefix(a.text, "-") && strings.HasSuffix(a.text, "c")) && rest[k+1].from != "" {
-					return inScriptError(name, rest[k+1].from)
-				}
-			}
-			continue
-		case options == "":
-			continue
+			script = true
 		}
-		if from := inScript(rest, options, slices.Contains(mixed, name)); from != "" {
-			return inScriptError(name, from)
+		if a.isAmong(interpreters) {
+			interpreter = i
 		}
-		if name != "env" {
-			return nil // What follows the script are its arguments.
-		}
+	}
+	return script || interpreter < 0 || interpreter+1 < len(args) && !args[interpreter+1].isOption()
+}
+
+// allowedPath is allowed for the path of a file. It is absolute, and what comes from
+// ZooKeeper in it are names, so it can be no option; but it has no place in a script.
+func allowedPath(before []element, e element) error {
+	runs := slices.ContainsFunc(before, func(b element) bool { return b.isAmong(interpreters) || b.isAmong(runners) })
+	if !e.known && strings.ContainsAny(e.text, " \t\n") || runs && before[len(before)-1].takesScript() {
+		return fmt.Errorf(`%s is data and would be a part of a script; pass it as an argument: ["sh", "-c", "... \"$1\"", "sh", %s]`, e.from, e.from)
 	}
 	return nil
-}
-
-// inFilter returns the variable that stands in the script of a filter with these
-// arguments; empty: none.
-func inFilter(args []argument) string {
-	for i := 0; i < len(args); i++ {
-		switch text := args[i].text; {
-		case text == "-v" || text == "-F":
-			i++
-		case text == "-e" && i+1 < len(args):
-			return args[i+1].from
-		case !strings.HasPrefix(text, "-"):
-			return args[i].from
-		case text == "-f":
-			return ""
-		}
-	}
-	return ""
-}
-
-func inScriptError(name, from string) error {
-	shown := from
-	if from == "each" {
-		shown = "each.key"
-	}
-	return fmt.Errorf(`%s is data and would be run as a part of the script of %s; pass it as an argument: command = [%q, "-c", "... \"$1\"", %q, %s]`,
-		from, name, name, name, shown)
-}
-
-// inScript returns the variable that stands in the script of an interpreter
-// with these arguments; empty: none. mixed: options follow other arguments.
-func inScript(args []argument, options string, mixed bool) string {
-	script, skip := false, false
-	for _, a := range args {
-		isOption := len(a.text) > 1 && (a.text[0] == '-' || a.text[0] == '+')
-		switch {
-		case skip:
-			skip = false
-		case a.from != "" && (script || a.text == "" || isOption):
-			return a.from // The script, or what could be an option as well.
-		case script && !isOption:
-			return ""
-		case isOption && strings.HasPrefix(a.text, "--"):
-			if name, value, ok := strings.Cut(a.text, "="); ok && value == "" || name == "--command" || name == "--eval" || name == "--split-string" {
-				script = true
-			}
-		case isOption && slices.Contains(withValue, a.text):
-			skip = true
-		case isOption && strings.ContainsAny(a.text[1:], options):
-			script = true
-		case isOption || mixed || strings.Contains(a.text, "="): // Another option, or a variable of env.
-		default:
-			return "" // The script was found, or a file: the rest are its arguments.
-		}
-		if script && a.from != "" {
-			return a.from
-		}
-	}
-	return ""
 }

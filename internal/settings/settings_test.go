@@ -184,7 +184,7 @@ template "one" {
   contents    = "x"
   destination = "/etc/one/${each.key}.conf"
   for_each    = groups.all
-  check { command = ["test", "-f", "${staged_dir}${destination}", staged, each.key, upper(each.key), each.value[0].host, "${each.value[0].port}"] }
+  check { command = ["test", "-f", "${staged_dir}${destination}", staged, "--", each.key, upper(each.key), each.value[0].host, "${each.value[0].port}"] }
 }
 template "two" {
   contents    = "x"
@@ -208,7 +208,7 @@ func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"test", "-f", "/tmp/d/etc/one/api.conf", "/tmp/s", "api", "API", "10.0.0.5", "8080"}
+	want := []string{"test", "-f", "/tmp/d/etc/one/api.conf", "/tmp/s", "--", "api", "API", "10.0.0.5", "8080"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -231,6 +231,15 @@ func TestDestination_KeyFromZooKeeperCannotLeadAway(t *testing.T) {
 		} else if err == nil && strings.Contains(key, "/..") {
 			t.Errorf("key %q: got no error and %q", key, got)
 		}
+	}
+}
+
+// TestLoad_MissingCredential: the warning stands at the command that wants the
+// credential.
+func TestLoad_MissingCredential(t *testing.T) {
+	s := load(t, "hook \"h\" {\n  command = [\"x\", credential(\"token\")]\n  overlap = \"forbid\"\n  schedule = \"@daily\"\n}\n")
+	if len(s.Diagnostics) != 1 || s.Diagnostics[0].Subject.Start.Line != 2 {
+		t.Errorf("got %v", s.Diagnostics)
 	}
 }
 
@@ -291,6 +300,22 @@ func TestCredential_MissingOnThisHost(t *testing.T) {
 	}
 }
 
+// TestLoad_ReconfigNeedsTLS: the writer of /zookeeper/config must not get a password.
+func TestLoad_ReconfigNeedsTLS(t *testing.T) {
+	for block, ok := range map[string]bool{
+		`auth "digest" { credential = "u:p" }`:                                   false,
+		`auth "x" { credential = "secret" }`:                                     false,
+		"auth \"digest\" { credential = \"u:p\" }\n tls {}":                      true,
+		"auth \"sasl\" {\n mechanism = \"DIGEST-MD5\"\n credential = \"u:p\"\n}": true,
+		"": true,
+	} {
+		_, err := LoadBytes("x.hcl", []byte("zookeeper {\n servers = [\"127.0.0.1\"]\n follow_reconfig = true\n"+block+"\n}\n"), testOptions())
+		if (err == nil) != ok || !ok && !strings.Contains(err.Error(), "Servers are not verified") {
+			t.Errorf("%s: got %v", block, err)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	s := load(t, `
 zookeeper { servers = ["a"] }
@@ -320,8 +345,8 @@ service "s" {
 	}
 }
 
-// TestCommand_NoDataInScripts: what comes from ZooKeeper is no part of a script,
-// also through another program, a function or a condition.
+// TestCommand_NoDataInScripts: what comes from ZooKeeper stands in a command only where
+// it can be neither an option nor a part of a script.
 func TestCommand_NoDataInScripts(t *testing.T) {
 	for argv, ok := range map[string]bool{
 		`["sh", "-c", "touch ${each.key}"]`:                                   false,
@@ -338,23 +363,56 @@ func TestCommand_NoDataInScripts(t *testing.T) {
 		`["python3", "-c", "print('${each.key}')"]`:                           false,
 		`["su", "-", "www", "-c", "touch ${each.key}"]`:                       false,
 		`[each.key]`:                                                         false,
+		`["/opt/${each.key}", "x"]`:                                          false,
 		`["ssh", "web1", "reload ${each.key}"]`:                              false,
-		`["ssh", "web1", "reload", each.key]`:                                false,
+		`["ssh", "web1", "reload", "--", each.key]`:                          false,
 		`["flock", "/run/lock", "-c", "reload ${each.key}"]`:                 false,
-		`["flock", "/run/lock", "bash5.2", "-c", "reload ${each.key}"]`:      false,
 		`["script", "-qc", "reload ${each.key}"]`:                            false,
-		`["rbash", "-c", "reload ${each.key}"]`:                              false,
-		`["python3.11", "-c", "print('${each.key}')"]`:                       false,
 		`["awk", "BEGIN { system(\"${each.key}\") }"]`:                       false,
-		`["sed", "-e", "1e ${each.key}", destination]`:                       false,
-		`["flock", "/run/lock", "/usr/lib/reload", each.key]`:                true,
-		`["awk", "-v", "key=${each.key}", "{ print key }", destination]`:     true,
+		`["sed", "-e", "1p", "-e", each.key, destination]`:                   false,
+		`["sed", "-e", "1p", "-e", "--", each.key]`:                          false,
+		`["sed", "--expression=${each.key}"]`:                                false,
+		`["perl", "-M${each.key}", "x.pl"]`:                                  false,
+		`["nodejs", "-e", each.key]`:                                         false,
+		`["sudo", "-s", "--", each.key]`:                                     false,
+		`["nice", each.key]`:                                                 false,
+		`["nice", "--", each.key]`:                                           false,
+		`["socat", "-", "EXEC:${each.key}"]`:                                 false,
+		`["pypy3", "-c", each.key]`:                                          false,
+		`["deno", "eval", each.key]`:                                         false,
+		`["deno", "eval", "--", each.key]`:                                   false,
+		`["bun", "-e", each.key]`:                                            false,
+		`["Rscript", "-e", each.key]`:                                        false,
+		`["vim", "-c", each.key]`:                                            false,
+		`["make", "--eval", each.key]`:                                       false,
+		`["make", "X=${each.key}"]`:                                          false,
+		`["systemd-run", "--", each.key]`:                                    false,
+		`["busybox", "sh", "-c", each.key]`:                                  false,
+		`["/opt/unknown", "--script", each.key]`:                             false,
+		`["/opt/unknown", "-x", "--eval", "--", each.key]`:                   false,
+		`["/opt/unknown", each.key]`:                                         false,
+		`["/opt/unknown", "-x", "app@${each.key}"]`:                          false,
+		`["/opt/unknown", "--name=${each.key}"]`:                             false,
+		`["sh", "-c", "--", each.key]`:                                       false,
+		`["sh", "-c", "-o", "pipefail", "--", each.key]`:                     false,
+		`["sh", "--", each.key]`:                                             false,
+		`["bash", "-x", "--", each.key]`:                                     false,
+		`["/opt/wrap", "sh", "--", each.key]`:                                false,
+		`["sh", "-c", "touch \"$1\"", "sh", each.key]`:                       false,
+		`["awk", "-v", "key=${each.key}", "{ print key }", destination]`:     false,
+		`["env", "KEY=${each.key}", "reload"]`:                               false,
+		`concat(["/opt/reload", "-x"], [for m in each.value : m.host])`:      false,
 		`["sed", "-n", "1p", destination]`:                                   true,
-		`["sh", "-c", "touch \"$1\"", "sh", each.key]`:                       true,
 		`["sh", "-ec", "A=b; cat \"$1\" \"$2\"", "sh", staged, destination]`: true,
-		`["env", "KEY=${each.key}", "sh", "-c", "touch \"$KEY\""]`:           true,
-		`["sh", "/usr/lib/check", each.key]`:                                 true,
 		`["nginx", "-t", "-c", staged]`:                                      true,
+		`["haproxy", "-c", "-f", staged]`:                                    true,
+		`["/opt/check", "--file=${staged}"]`:                                 true,
+		`["sh", "-c", "touch \"$1\"", "--", each.key]`:                       true,
+		`["sh", "-c", "touch \"$1\"", "sh", "--", each.key]`:                 true,
+		`["sh", "/usr/lib/check", "--", each.key]`:                           true,
+		`["rm", "-f", "--", each.key, each.value[0].host]`:                   true,
+		`["systemctl", "reload", "app@${each.key}"]`:                         true,
+		`["systemctl", "--no-block", "reload", "--", "app@${each.key}"]`:     true,
 	} {
 		text := `zookeeper { servers = ["zk1"] }
 groups "all" { path = "/services" }

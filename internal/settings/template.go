@@ -17,36 +17,36 @@ const maxTemplate = 16 << 20
 
 // fileBlock are the arguments of one rendered file.
 type fileBlock struct {
-	At          hcl.Range      `hcl:",def_range"`
-	Name        string         `hcl:"name,label"`
-	Source      hcl.Expression `hcl:"source,optional" is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`
-	Contents    hcl.Expression `hcl:"contents,optional" is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`
-	Destination hcl.Expression `hcl:"destination" is:"path" doc:"The file that is written. With for_each it must use each.key."`
-	Mode        hcl.Expression `hcl:"mode,optional" is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is those of the present file, else 0644."`
-	Owner       hcl.Expression `hcl:"owner,optional" is:"string" doc:"User that owns the file: a name or a number."`
-	Group       hcl.Expression `hcl:"group,optional" is:"string" doc:"Group of the file: a name or a number."`
-	Backup      hcl.Expression `hcl:"backup,optional" is:"number" default:"0" min:"0" max:"100" doc:"How many old files are kept beside it."`
-	Allow       hcl.Expression `hcl:"allow,optional" is:"list of strings" enum:"env|file|credential" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`
-	Delimiters  hcl.Expression `hcl:"delimiters,optional" is:"list of strings" doc:"What actions begin and end with, instead of [\"{{\", \"}}\"]."`
-	CreateDirs  hcl.Expression `hcl:"create_dirs,optional" is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`
-	Syntax      hcl.Expression `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
-	MissingKey  hcl.Expression `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
-	InPlace     hcl.Expression `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
-	Symlink     hcl.Expression `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
-	Subdirs     hcl.Expression `hcl:"allow_subdirs,optional" is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`
-	Adopt       hcl.Expression `hcl:"adopt,optional" is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`
-	Drift       hcl.Expression `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
-	MaxSize     hcl.Expression `hcl:"max_size,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`
-	Timeout     hcl.Expression `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
+	At          hcl.Range  `hcl:",def_range"`
+	Name        string     `hcl:"name,label"`
+	Source      text       `hcl:"source,optional" is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`
+	Contents    text       `hcl:"contents,optional" is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`
+	Destination expression `hcl:"destination" is:"path" doc:"The file that is written. With for_each it must use each.key."`
+	Mode        fileMode   `hcl:"mode,optional" is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is those of the present file, else 0644."`
+	Owner       text       `hcl:"owner,optional" is:"string" check:"nonempty" doc:"User that owns the file: a name or a number."`
+	Group       text       `hcl:"group,optional" is:"string" check:"nonempty" doc:"Group of the file: a name or a number."`
+	Backup      number     `hcl:"backup,optional" is:"number" default:"0" min:"0" max:"100" doc:"Number of previous contents to keep in the same directory."`
+	Allow       list       `hcl:"allow,optional" is:"list of strings" enum:"env|file|credential" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`
+	Delimiters  list       `hcl:"delimiters,optional" is:"list of strings" doc:"What actions begin and end with, instead of [\"{{\", \"}}\"]."`
+	CreateDirs  boolean    `hcl:"create_dirs,optional" is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`
+	Syntax      text       `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
+	MissingKey  boolean    `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
+	InPlace     boolean    `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
+	Symlink     text       `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
+	Subdirs     boolean    `hcl:"allow_subdirs,optional" is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`
+	Adopt       boolean    `hcl:"adopt,optional" is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`
+	Drift       text       `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
+	MaxSize     size       `hcl:"max_size,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`
+	Timeout     duration   `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
 }
 
 // workBlock are the arguments of a template and a bundle alike.
 type workBlock struct {
-	ForEach hcl.Expression `hcl:"for_each,optional" is:"reference" doc:"One file, or the whole bundle, for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
-	Splay   hcl.Expression `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is that of the agent."`
-	Wait    *waitBlock     `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block changes are applied at once, and what arrives meanwhile is folded into the next time."`
-	Check   *checkBlock    `hcl:"check,block" doc:"A command that must succeed with the new files, all of a bundle at once."`
-	Reload  *reloadBlock   `hcl:"reload,block" doc:"The command that makes the program use the new files, once for all files of a bundle."`
+	ForEach expression   `hcl:"for_each,optional" is:"reference" doc:"One file, or the whole bundle, for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
+	Splay   duration     `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is that of the agent."`
+	Wait    *waitBlock   `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block changes are applied at once, and what arrives meanwhile is folded into the next time."`
+	Check   *checkBlock  `hcl:"check,block" doc:"A command that must succeed with the new files, all of a bundle at once."`
+	Reload  *reloadBlock `hcl:"reload,block" doc:"The command that makes the program use the new files, once for all files of a bundle."`
 }
 
 // templateBlock is a bundle of one.
@@ -64,12 +64,12 @@ type bundleBlock struct {
 
 func (s *Settings) resolveBundles(all *root) {
 	for _, b := range all.Templates {
-		c := s.resolveWork(s.read(b, b.At), b.Name, &b.workBlock)
-		c.Templates = []apply.FileConfig{s.resolveFile(&b.fileBlock, b.Name, !isNull(b.ForEach))}
+		c := s.resolveWork(b.At, b.Name, &b.workBlock)
+		c.Templates = []apply.FileConfig{s.resolveFile(&b.fileBlock, b.Name, b.ForEach.Set)}
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
 	for _, b := range all.Bundles {
-		c := s.resolveWork(s.read(b, b.At), b.Name, &b.workBlock)
+		c := s.resolveWork(b.At, b.Name, &b.workBlock)
 		if len(b.Templates) == 0 {
 			s.errorAt(b.At, "Bundle without a template", "Bundle %q has no template block, so there is nothing to render.", b.Name)
 		}
@@ -79,7 +79,7 @@ func (s *Settings) resolveBundles(all *root) {
 				s.errorAt(f.At, "Duplicate template", "Bundle %q has two templates named %q.", b.Name, f.Name)
 			}
 			names = append(names, f.Name)
-			c.Templates = append(c.Templates, s.resolveFile(f, b.Name+"/"+f.Name, !isNull(b.ForEach)))
+			c.Templates = append(c.Templates, s.resolveFile(f, b.Name+"/"+f.Name, b.ForEach.Set))
 		}
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
@@ -87,50 +87,49 @@ func (s *Settings) resolveBundles(all *root) {
 
 // resolveFile resolves one rendered file and parses its template.
 func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.FileConfig {
-	r := s.read(b, b.At)
-	dest := r.destination(&b.Destination, forEach)
+	dest := s.destination(b.Destination, forEach)
 	t := apply.FileConfig{
-		Name: b.Name, Position: position(b.At), Source: r.file(&b.Source), Contents: r.str(&b.Contents),
-		Destination: dest.eval, DestinationText: dest.text, CreateDirs: r.boolean(&b.CreateDirs),
-		AllowSubdirs: r.boolean(&b.Subdirs), Adopt: r.boolean(&b.Adopt), Drift: r.str(&b.Drift),
+		Name: b.Name, Position: position(b.At), Source: b.Source.Value, Contents: b.Contents.Value,
+		Destination: dest.eval, DestinationText: dest.text, CreateDirs: b.CreateDirs.Value,
+		AllowSubdirs: b.Subdirs.Value, Adopt: b.Adopt.Value, Drift: b.Drift.Value,
 		Config: template.Config{
-			Dir: filepath.Dir(b.At.Filename), Allow: r.strings(&b.Allow), MissingKeyOK: !r.boolean(&b.MissingKey), Syntax: r.str(&b.Syntax), Syntaxes: Syntaxes(),
-			LookupEnv: s.opts.Env, MaxOutput: r.size(&b.MaxSize), Timeout: r.duration(&b.Timeout),
+			Dir: filepath.Dir(b.At.Filename), Allow: b.Allow.Value, MissingKeyOK: !b.MissingKey.Value, Syntax: b.Syntax.Value, Syntaxes: Syntaxes(),
+			LookupEnv: s.opts.Env, MaxOutput: b.MaxSize.Value, Timeout: b.Timeout.Value,
 		},
 		File: files.File{
-			Mode: r.mode(&b.Mode), Owner: r.text(&b.Owner), Group: r.text(&b.Group), Backup: r.integer(&b.Backup),
-			InPlace: r.boolean(&b.InPlace), Symlink: r.str(&b.Symlink),
+			Mode: b.Mode.Value, Owner: b.Owner.Value, Group: b.Group.Value, Backup: b.Backup.Value,
+			InPlace: b.InPlace.Value, Symlink: b.Symlink.Value,
 		},
 	}
-	t.Left, t.Right = s.delimiters(r, &b.Delimiters)
+	t.Left, t.Right = s.delimiters(b.Delimiters)
 	s.claim(dest, full)
-	s.checkOwner(r, b, t)
-	source, contents := r.isSet(&b.Source), r.isSet(&b.Contents)
+	s.checkOwner(b, t)
+	source, contents := b.Source.Set, b.Contents.Set
 	switch {
 	case source && contents:
-		s.errorAt(r.where(&b.Contents), "Two templates in one", "Template %q has both source and contents; give one of them.", b.Name)
+		s.errorAt(b.Contents.At, "Two templates in one", "Template %q has both source and contents; give one of them.", b.Name)
 	case !source && !contents:
 		s.errorAt(b.At, "Template without text", "Template %q has neither source nor contents.", b.Name)
 	case source:
 		if data, err := readTemplate(t.Source); err != nil {
-			s.errorAt(r.where(&b.Source), "Template cannot be read", "%v.", err)
+			s.errorAt(b.Source.At, "Template cannot be read", "%v.", err)
 		} else if t.Source != "" {
-			s.parseTemplate(&t, string(data), origin{file: t.Source, at: r.where(&b.Source)})
+			s.parseTemplate(&t, string(data), origin{file: t.Source, at: b.Source.At})
 		}
 	default:
-		s.parseTemplate(&t, t.Contents, s.contentsOrigin(r, &b.Contents))
+		s.parseTemplate(&t, t.Contents, s.contentsOrigin(b.Contents.At))
 	}
 	return t
 }
 
 // delimiters are what actions begin and end with; empty without the argument.
-func (s *Settings) delimiters(r *reader, p *hcl.Expression) (left, right string) { //nolint:nonamedreturns // two texts need names.
-	list := r.strings(p)
+func (s *Settings) delimiters(delimiters list) (left, right string) { //nolint:nonamedreturns // two texts need names.
+	list := delimiters.Value
 	if list == nil {
 		return "", ""
 	}
 	if len(list) != 2 || list[0] == "" || list[1] == "" || list[0] == list[1] {
-		s.errorAt(r.where(p), "Wrong delimiters", "delimiters are two different texts, as in [\"[[\", \"]]\"].")
+		s.errorAt(delimiters.At, "Wrong delimiters", "delimiters are two different texts, as in [\"[[\", \"]]\"].")
 		return "", ""
 	}
 	return list[0], list[1]
@@ -153,8 +152,9 @@ func (s *Settings) claim(d destination, name string) {
 	if s.isSettings(key) {
 		s.errorAt(d.at, "Destination is a settings file", "The agent would load %s as settings. Name another directory or another ending than .hcl.", d.fixed)
 	}
+	// A warning: another user could make the directory, and the other templates work.
 	if info, err := os.Stat(d.fixed); d.fixed != "" && err == nil && info.IsDir() {
-		s.hostAt(d.at, "Destination is a directory", "%s is a directory; name the file in it.", d.fixed)
+		s.warnAt(d.at, "Destination is a directory", "%s is a directory; name the file in it.", d.fixed)
 	}
 }
 

@@ -38,8 +38,7 @@ func (o origin) place(line, column int) hcl.Range {
 
 // contentsOrigin finds where a template within the settings begins: after the
 // quote, or in the line after the here-document's marker.
-func (s *Settings) contentsOrigin(r *reader, p *hcl.Expression) origin {
-	at := r.where(p)
+func (s *Settings) contentsOrigin(at hcl.Range) origin {
 	f := s.Sources[at.Filename]
 	if f == nil || !at.CanSliceBytes(f.Bytes) {
 		return origin{at: at}
@@ -95,6 +94,7 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 		s.templateErrors(t.Name, template.Undeclared(t.Template(text), s.declared()), o)
 		return
 	}
+	t.Parsed = parsed
 	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.declared()), o)
 	for _, w := range parsed.Warnings() {
 		s.warnAt(o.place(w.Line, w.Column), "Template "+t.Name, "%s", sentence(w.Text))

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/session"
 )
 
 // ParseDuration parses a duration such as "10s", "1h30m" or "2d". A number
@@ -100,39 +103,14 @@ func ParsePercent(text string) (float64, error) {
 
 // checkPermits checks a number of hosts ("3") or a share of them ("10%").
 func checkPermits(text string) error {
-	if strings.HasSuffix(text, "%") {
-		share, err := ParsePercent(text)
-		if err == nil && share == 0 {
-			return errors.New("a share of 0% would let no host reload")
-		}
-		return err
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 100000 {
-		return fmt.Errorf("%q is neither a number of hosts (\"3\") nor a share of them (\"10%%\")", text)
-	}
-	return nil
+	_, err := pace.ParseShare(text)
+	return err
 }
 
 // checkZnode checks an absolute path of a znode.
 func checkZnode(path string) error {
-	switch {
-	case !strings.HasPrefix(path, "/"):
-		return fmt.Errorf("%q is not absolute; znode paths begin with a slash", path)
-	case path != "/" && strings.HasSuffix(path, "/"):
-		return fmt.Errorf("%q ends with a slash", path)
-	case strings.Contains(path, "//"):
-		return fmt.Errorf("%q has an empty element", path)
-	}
-	for element := range strings.SplitSeq(path, "/") {
-		if element == "." || element == ".." {
-			return fmt.Errorf("%q has the element %q, which ZooKeeper does not allow", path, element)
-		}
-	}
-	for _, r := range path {
-		if r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff {
-			return fmt.Errorf("%q has the character %U, which ZooKeeper does not allow", path, r)
-		}
+	if err := session.ValidatePath(path); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), session.ErrBadPath.Error()+": "))
 	}
 	return nil
 }

@@ -26,35 +26,35 @@ const (
 )
 
 type zookeeperBlock struct {
-	At      hcl.Range      `hcl:",def_range"`
-	Servers hcl.Expression `hcl:"servers" is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`
-	Chroot  hcl.Expression `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so that a typing error cannot found another world."`
-	Timeout hcl.Expression `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
-	ACL     hcl.Expression `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
-	RO      hcl.Expression `hcl:"read_only,optional" is:"bool" default:"false" doc:"Read on from a server that has lost its majority, when there is no other. Nothing is registered or led meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`
-	Follow  hcl.Expression `hcl:"follow_reconfig,optional" is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers."`
-	Auth    []*authBlock   `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too."`
-	TLS     *tlsBlock      `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
+	At      hcl.Range    `hcl:",def_range"`
+	Servers list         `hcl:"servers" is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`
+	Chroot  text         `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so a typo cannot start an empty tree."`
+	Timeout duration     `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
+	ACL     list         `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
+	RO      boolean      `hcl:"read_only,optional" is:"bool" default:"false" doc:"Read on from a server that has lost its majority, when there is no other. Nothing is registered or led meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`
+	Follow  boolean      `hcl:"follow_reconfig,optional" is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`
+	Auth    []*authBlock `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too."`
+	TLS     *tlsBlock    `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
 }
 
 type authBlock struct {
-	Scheme     string         `hcl:"scheme,label"`
-	At         hcl.Range      `hcl:",def_range"`
-	Credential hcl.Expression `hcl:"credential,optional" is:"secret" doc:"user:password, for digest and for sasl with DIGEST-MD5; write credential(\"NAME\") to keep it out of this file."`
-	Mechanism  hcl.Expression `hcl:"mechanism,optional" is:"string" enum:"DIGEST-MD5|GSSAPI" doc:"Of sasl: DIGEST-MD5 with a user of the servers' JAAS file, or GSSAPI with Kerberos."`
-	Principal  hcl.Expression `hcl:"principal,optional" is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`
-	Keytab     hcl.Expression `hcl:"keytab,optional" is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`
-	Cache      hcl.Expression `hcl:"credential_cache,optional" is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`
-	Service    hcl.Expression `hcl:"service,optional" is:"string" default:"zookeeper" doc:"Of GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, in which _HOST is the host."`
-	Krb5Conf   hcl.Expression `hcl:"krb5_conf,optional" is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`
+	Scheme     string    `hcl:"scheme,label"`
+	At         hcl.Range `hcl:",def_range"`
+	Credential text      `hcl:"credential,optional" is:"secret" doc:"user:password, for digest and for sasl with DIGEST-MD5; write credential(\"NAME\") to keep it out of this file."`
+	Mechanism  text      `hcl:"mechanism,optional" is:"string" enum:"DIGEST-MD5|GSSAPI" doc:"Of sasl: DIGEST-MD5 with a user of the servers' JAAS file, or GSSAPI with Kerberos."`
+	Principal  text      `hcl:"principal,optional" is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`
+	Keytab     text      `hcl:"keytab,optional" is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`
+	Cache      text      `hcl:"credential_cache,optional" is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`
+	Service    text      `hcl:"service,optional" is:"string" default:"zookeeper" doc:"Of GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, in which _HOST is the host."`
+	Krb5Conf   text      `hcl:"krb5_conf,optional" is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`
 }
 
 type tlsBlock struct {
-	At         hcl.Range      `hcl:",def_range"`
-	CAFile     hcl.Expression `hcl:"ca_file,optional" is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`
-	CertFile   hcl.Expression `hcl:"cert_file,optional" is:"path" doc:"PEM file of the agent's certificate."`
-	KeyFile    hcl.Expression `hcl:"key_file,optional" is:"path" doc:"PEM file of its key."`
-	ServerName hcl.Expression `hcl:"server_name,optional" is:"string" doc:"The name in the servers' certificates; the default is the name of the server dialed."`
+	At         hcl.Range `hcl:",def_range"`
+	CAFile     text      `hcl:"ca_file,optional" is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`
+	CertFile   text      `hcl:"cert_file,optional" is:"path" doc:"PEM file of the agent's certificate."`
+	KeyFile    text      `hcl:"key_file,optional" is:"path" doc:"PEM file of its key."`
+	ServerName text      `hcl:"server_name,optional" is:"string" check:"nonempty" doc:"The name in the servers' certificates; the default is the name of the server dialed."`
 }
 
 func (s *Settings) resolveZooKeeper(all *root) {
@@ -67,20 +67,19 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		}
 		return
 	}
-	r := s.read(b, b.At)
 	c := session.Config{
-		Servers: s.servers(r, &b.Servers), Timeout: r.duration(&b.Timeout), ACL: s.acl(r, &b.ACL),
-		ReadOnly: r.boolean(&b.RO), FollowReconfig: r.boolean(&b.Follow),
+		Servers: s.servers(b.Servers), Timeout: b.Timeout.Value, ACL: s.acl(b.ACL),
+		ReadOnly: b.RO.Value, FollowReconfig: b.Follow.Value,
 		StateDir: s.Config.StateDir, Identity: s.Config.ID, Logger: s.opts.Logger,
 	}
-	if c.Chroot = strings.TrimSuffix(r.znode(&b.Chroot), "/"); c.Chroot != "" && r.isSet(&b.Chroot) && c.Chroot == "/" {
+	if c.Chroot = strings.TrimSuffix(b.Chroot.Value, "/"); c.Chroot != "" && b.Chroot.Set && c.Chroot == "/" {
 		c.Chroot = ""
 	}
 	switch {
 	case c.Timeout < shortSession:
-		s.warnAt(r.where(&b.Timeout), "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
+		s.warnAt(b.Timeout.At, "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
 	case c.Timeout > longSession:
-		s.warnAt(r.where(&b.Timeout), "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
+		s.warnAt(b.Timeout.At, "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
 	}
 	for _, a := range b.Auth {
 		if a.Scheme == "sasl" {
@@ -99,6 +98,9 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		if a.Scheme == "digest" && b.TLS == nil && slices.ContainsFunc(c.Servers, beyondLoopback) {
 			s.warnAt(a.At, "Password in clear", "Without a tls block the password of a digest goes over the network as it is; anybody on the way can take it.")
 		}
+	}
+	if c.FollowReconfig && b.TLS == nil && slices.ContainsFunc(b.Auth, func(a *authBlock) bool { return a.Scheme != "sasl" }) {
+		s.errorAt(b.Follow.At, "Servers are not verified", "With follow_reconfig, whoever can write /zookeeper/config leads the agent to another server, which gets its credential. Add a tls block, so that servers are verified.")
 	}
 	s.Config.ZooKeeper = c
 }
@@ -130,28 +132,28 @@ func (r *root) needsServer() (hcl.Range, string) {
 	return hcl.Range{}, ""
 }
 
-func (s *Settings) servers(r *reader, p *hcl.Expression) []string {
-	list := r.strings(p)
+func (s *Settings) servers(servers list) []string {
+	list := servers.Value
 	for i, text := range list {
 		if err := checkServer(text); err != nil {
-			s.errorAt(r.where(p), "Invalid server", "%v.", err)
+			s.errorAt(servers.At, "Invalid server", "%v.", err)
 		}
 		if slices.Contains(list[:i], text) {
-			s.warnAt(r.where(p), "Duplicate server", "%q is in the list twice.", text)
+			s.warnAt(servers.At, "Duplicate server", "%q is in the list twice.", text)
 		}
 	}
 	if list != nil && len(list) == 0 {
-		s.errorAt(r.where(p), "No servers", "The list of servers is empty.")
+		s.errorAt(servers.At, "No servers", "The list of servers is empty.")
 	}
 	return list
 }
 
-func (s *Settings) acl(r *reader, p *hcl.Expression) []session.ACL {
+func (s *Settings) acl(written list) []session.ACL {
 	var acl []session.ACL
-	for _, text := range r.strings(p) {
+	for _, text := range written.Value {
 		a, err := session.ParseACL(text)
 		if err != nil {
-			s.errorAt(r.where(p), "Invalid ACL", "%v.", err)
+			s.errorAt(written.At, "Invalid ACL", "%v.", err)
 			continue
 		}
 		acl = append(acl, a)
@@ -160,90 +162,83 @@ func (s *Settings) acl(r *reader, p *hcl.Expression) []session.ACL {
 }
 
 func (s *Settings) auth(b *authBlock) session.Auth {
-	r := s.read(b, b.At)
-	text := r.text(&b.Credential)
+	text := b.Credential.Value
 	if b.Scheme == "" {
 		s.errorAt(b.At, "Missing scheme", "The label of an auth block is the scheme, such as \"digest\".")
 	}
-	if !r.isSet(&b.Credential) {
+	if !b.Credential.Set {
 		s.errorAt(b.At, "Missing credential", "An auth block of scheme %q needs a credential.", b.Scheme)
 	}
-	s.saslOnly(r, b, &b.Mechanism, &b.Principal, &b.Keytab, &b.Cache, &b.Krb5Conf)
-	s.userPassword(r, b, b.Scheme == "digest", text)
+	s.saslOnly(b, b.Mechanism, b.Principal, b.Keytab, b.Cache, b.Krb5Conf)
+	s.userPassword(b, b.Scheme == "digest", text)
 	return session.Auth{Scheme: b.Scheme, Data: []byte(text)}
 }
 
 // userPassword checks a credential that must be user:password.
-func (s *Settings) userPassword(r *reader, b *authBlock, must bool, text string) (string, string) {
+func (s *Settings) userPassword(b *authBlock, must bool, text string) (string, string) {
 	s.secrets.add(text)
 	user, password, ok := strings.Cut(text, ":")
 	if must && text != "" && (!ok || user == "") {
-		s.errorAt(r.where(&b.Credential), "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
+		s.errorAt(b.Credential.At, "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
 	}
 	return user, password
 }
 
 // saslOnly reports arguments that are of another scheme or mechanism.
-func (s *Settings) saslOnly(r *reader, b *authBlock, list ...*hcl.Expression) {
-	for _, p := range list {
-		if r.isSet(p) {
-			s.errorAt(r.where(p), "Argument of another mechanism", "The scheme %q has no use for it here; see the reference of the auth block.", b.Scheme)
+func (s *Settings) saslOnly(b *authBlock, list ...text) {
+	for _, arg := range list {
+		if arg.Set {
+			s.errorAt(arg.At, "Argument of another mechanism", "The scheme %q has no use for it here; see the reference of the auth block.", b.Scheme)
 		}
 	}
 }
 
 // sasl makes the mechanism of an auth "sasl" block; nil when it is invalid.
 func (s *Settings) sasl(b *authBlock) session.SASLMechanism {
-	r := s.read(b, b.At)
-	switch mechanism := r.str(&b.Mechanism); mechanism {
+	switch mechanism := b.Mechanism.Value; mechanism {
 	case "DIGEST-MD5":
-		s.saslOnly(r, b, &b.Principal, &b.Keytab, &b.Cache, &b.Krb5Conf)
-		text := r.text(&b.Credential)
-		if !r.isSet(&b.Credential) {
+		s.saslOnly(b, b.Principal, b.Keytab, b.Cache, b.Krb5Conf)
+		text := b.Credential.Value
+		if !b.Credential.Set {
 			s.errorAt(b.At, "Missing credential", "DIGEST-MD5 needs a credential, user:password.")
 		}
-		return session.DigestMD5(s.userPassword(r, b, true, text))
+		return session.DigestMD5(s.userPassword(b, true, text))
 	case "GSSAPI":
-		s.saslOnly(r, b, &b.Credential)
+		s.saslOnly(b, b.Credential)
 		m, err := kerberos.New(kerberos.Config{
-			Principal: r.str(&b.Principal), Keytab: r.file(&b.Keytab), CredentialCache: r.file(&b.Cache),
-			Service: r.str(&b.Service), Conf: r.file(&b.Krb5Conf),
+			Principal: b.Principal.Value, Keytab: b.Keytab.Value, CredentialCache: b.Cache.Value,
+			Service: b.Service.Value, Conf: b.Krb5Conf.Value,
 		})
 		if err != nil {
 			s.errorAt(b.At, "Incomplete identity", "%s", sentence(strings.TrimPrefix(err.Error(), "kerberos: ")))
 			return nil
 		}
-		for _, p := range []*hcl.Expression{&b.Keytab, &b.Cache, &b.Krb5Conf} {
-			s.readable(r, p)
-		}
+		s.readable(b.Keytab, b.Cache, b.Krb5Conf)
 		return m
 	case "":
-		if !r.isSet(&b.Mechanism) {
+		if !b.Mechanism.Set {
 			s.errorAt(b.At, "Missing mechanism", "An auth \"sasl\" block needs the mechanism: DIGEST-MD5 or GSSAPI.")
 		}
 	}
 	return nil
 }
 
-// readable warns of a file that is not there.
-func (s *Settings) readable(r *reader, p *hcl.Expression) {
-	if path := r.file(p); path != "" {
-		if _, err := os.Stat(path); err != nil {
-			s.warnAt(r.where(p), "File cannot be read", "%v; connections will fail until it is there.", err)
+// readable warns of files that are not there.
+func (s *Settings) readable(files ...text) {
+	for _, path := range files {
+		if _, err := os.Stat(path.Value); path.Value != "" && err != nil {
+			s.warnAt(path.At, "File cannot be read", "%v; connections will fail until it is there.", err)
 		}
 	}
 }
 
 // tls returns what makes the TLS configuration of one connection.
 func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
-	r := s.read(b, b.At)
-	ca, cert, key, name := r.file(&b.CAFile), r.file(&b.CertFile), r.file(&b.KeyFile), r.text(&b.ServerName)
+	ca, cert, key, name := b.CAFile.Value, b.CertFile.Value, b.KeyFile.Value, b.ServerName.Value
 	if (cert == "") != (key == "") {
 		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
 	}
-	for _, p := range []*hcl.Expression{&b.CAFile, &b.CertFile, &b.KeyFile} {
-		s.readable(r, p)
-	}
+	s.readable(b.CAFile, b.CertFile, b.KeyFile)
 	return func() (*tls.Config, error) { return tlsConfig(ca, cert, key, name) }
 }
 

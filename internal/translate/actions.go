@@ -13,24 +13,37 @@ type segment struct {
 	text      string // without delimiters and trim marks
 	trimLeft  bool
 	trimRight bool
+
+	line, column int // of the action, from 1
 }
 
 // split splits a template at its delimiters. Strings and comments in actions
 // are not looked into.
 func split(text, left, right string) []segment {
 	var list []segment
+	line, column := 1, 1
+	pass := func(part string) {
+		line += strings.Count(part, "\n")
+		if i := strings.LastIndexByte(part, '\n'); i >= 0 {
+			column = len(part) - i
+		} else {
+			column += len(part)
+		}
+	}
 	for {
 		i := strings.Index(text, left)
 		if i < 0 {
 			return append(list, segment{text: text})
 		}
 		list = append(list, segment{text: text[:i]})
+		pass(text[:i])
 		text = text[i+len(left):]
 		n := endOf(text, right)
 		if n < 0 {
 			return append(list, segment{text: left + text})
 		}
-		s := segment{action: true, text: text[:n]}
+		s := segment{action: true, text: text[:n], line: line, column: column}
+		pass(left + text[:n] + right)
 		if rest, ok := strings.CutPrefix(s.text, "-"); ok && (rest == "" || strings.ContainsAny(rest[:1], " \t\r\n")) {
 			s.trimLeft, s.text = true, rest
 		}

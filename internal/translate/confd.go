@@ -2,6 +2,7 @@ package translate
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,24 +27,42 @@ func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 		r.confdMain(m)
 		return r, nil
 	}
-	r.file(t, text(t["prefix"]), read, func(src string) string { return filepath.Join("..", "templates", src) }, confdText)
+	r.prefixed = r.prefixed || cleanPrefix(text(t["prefix"])) != ""
+	r.twoPrefixes()
+	r.file(t, text(t["prefix"]), texts(t["keys"]), read, func(src string) string { return filepath.Join("..", "templates", src) }, confdText)
 	return r, nil
 }
+
+// twoPrefixes notes a prefix of confd.toml beside one of a resource: versions of confd
+// differ on what they mean together.
+func (r *Result) twoPrefixes() {
+	if r.chroot != "" && r.prefixed && !slices.ContainsFunc(r.notes, func(n note) bool { return n.text == bothPrefixes }) {
+		r.miss("%s", bothPrefixes)
+	}
+}
+
+const bothPrefixes = "confd.toml has a prefix and a resource has one: confd 0.16 takes only the first, forks join them; keep one of them"
 
 // confdMain is confd.toml.
 func (r *Result) confdMain(m map[string]any) {
 	backend := text(m["backend"])
 	if backend == "zookeeper" || backend == "" {
-		r.servers = append(r.servers, texts(m["nodes"])...)
+		r.ensemble("confd.toml", texts(m["nodes"]))
 	} else {
 		r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", backend)
 	}
 	for _, key := range sorted(m) {
 		switch key {
-		case "backend", "nodes", "watch", "interval", "confdir", "log-level", "noop":
+		case "backend", "nodes", "watch", "interval", "confdir", "log-level":
+		case "noop", "sync-only", "onetime":
+			if text(m[key]) == "true" {
+				r.miss("%s = true: confd %s, and the agent does not; zkagent render only prints what a template gives", key,
+					map[string]string{"noop": "writes no file", "sync-only": "runs no command", "onetime": "ends after one pass"}[key])
+			}
 		case "prefix":
 			if p := strings.Trim(text(m[key]), "/"); p != "" {
 				r.chroot = "/" + p
+				r.twoPrefixes()
 			}
 		default:
 			r.miss("%s has no counterpart here", key)
@@ -52,7 +71,7 @@ func (r *Result) confdMain(m map[string]any) {
 }
 
 // file translates a template table of confd or remco.
-func (r *Result) file(m map[string]any, prefix string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, string)) {
+func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, string, []string)) {
 	t := &Template{dest: text(m["dest"]), mode: text(m["mode"]), owner: text(m["owner"]), group: text(m["group"]), source: at(text(m["src"]))}
 	if t.dest == "" {
 		t.dest = text(m["dst"])
@@ -84,11 +103,24 @@ func (r *Result) file(m map[string]any, prefix string, read ReadFunc, at func(st
 		t.miss("the template could not be read and is not translated: %v", err)
 		return
 	}
-	translate(r, t, string(data), prefix)
+	translate(r, t, string(data), prefix, keys)
 }
 
-func confdText(r *Result, t *Template, source, prefix string) {
-	r.translateText(t, source, dialect{left: "{{", right: "}}", prefix: prefix, keyIsPath: true, call: confdCall, mapField: confdFields})
+func confdText(r *Result, t *Template, source, prefix string, keys []string) {
+	t.missingOK = true // a field that a parsed document does not have is no error there
+	r.translateText(t, source, dialect{left: "{{", right: "}}", prefix: prefix, keys: keys, keyIsPath: true, lists: pairLists, call: confdCall, mapField: confdFields})
+}
+
+// pairLists finds calls that give pairs of keys.
+var pairLists = regexp.MustCompile(`\bgets\b`)
+
+// below reports whether the original reads everything at and below a path.
+func below(keys []string, path string) bool {
+	path = strings.Trim(path, "/") + "/"
+	return len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool {
+		key = strings.Trim(key, "/")
+		return key == "" || strings.HasPrefix(path, key+"/")
+	})
 }
 
 // swapped are functions of two arguments that stand the other way round here.
@@ -101,7 +133,7 @@ var swapped = map[string]string{
 var differs = []string{"seq", "lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime", "sortByLength", "sortKVByLength"}
 
 // renamed are functions that have another name here.
-var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "atoi": "parseInt", "map": "dict"}
+var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict"}
 
 // direct is what matches a pattern of confd whose only star is its last element:
 // the keys directly below.
@@ -155,7 +187,7 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	case "gets":
 		return path("", "ls", "", false, direct)
 	case "getvs":
-		return path("(values (", "ls", "))", false, direct)
+		return path("(sortAlpha (values (", "ls", ")))", false, direct)
 	case "ls":
 		return path("(keys (explode (", "tree", ")))", false, same)
 	case "lsdir":
@@ -173,6 +205,18 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		return list, ""
 	case "replace":
 		return replaced(list, arg)
+	case "atoi":
+		if s, ok := literal(list, arg); ok && s != "" {
+			list[i].text = "parseInt"
+			return list, ""
+		}
+		if end == arg {
+			return nil, "atoi of a piped value: write atoi (VALUE)"
+		}
+		// atoi of an empty text fails; parseInt gives 0.
+		value := joined(list[arg:end])
+		number := tokens("(or (and (ne " + value + " \"\") (parseInt " + value + ")) (and (eq " + value + " \"\") (fail \"atoi of an empty text\")) 0)")
+		return slices.Concat(list[:i], number, list[end:]), ""
 	}
 	if to, ok := renamed[name]; ok {
 		list[i].text = to
@@ -222,15 +266,18 @@ func replaced(list []token, arg int) ([]token, string) {
 
 // confdFields translates the fields of pairs: the key of one is its whole path.
 func confdFields(w *rewriter, of shape, base, path string, _ []token) (string, string) {
+	if of.kind == passed && w.listed && (path == "Key" || path == "Value") {
+		return "", "whether ." + path + " in a defined template is of a pair cannot be seen"
+	}
 	if of.kind != pair {
 		return "", ""
 	}
 	switch path {
 	case "Key":
-		if p := strings.Trim(w.prefix, "/"); p != "" {
-			return "(trimPrefix " + quoteGo(filepath.Base(p)) + " " + base + ".Path)", ""
+		if key := w.result.pairKey(w.prefix, base+".Path"); key != "" {
+			return key, ""
 		}
-		return "(print \"/\" " + base + ".Path)", ""
+		return "", "the key of a pair, whose config has another name than its znode: use getv of the key"
 	case "Value":
 		return "", ""
 	}

@@ -42,6 +42,10 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 			r.note("%s has no counterpart: credentials are files of systemd, see docs/secrets.md", key)
 		case "deduplicate":
 			r.note("deduplicate is not needed: a watch costs ZooKeeper little")
+		case "once":
+			if text(m[key]) == "true" {
+				r.miss("once = true: consul-template ends after one pass; zkagent render renders once, and the agent keeps running")
+			}
 		case "log_level":
 			r.logLevel = ctLevels[strings.ToLower(text(m[key]))]
 		default:
@@ -75,7 +79,7 @@ func ConsulTemplateFlag(r *Result, flag string, read ReadFunc) (*Result, error) 
 // ctOwn are settings of the process of consul-template, for which there is
 // nothing to do here: what they arrange, zkagent does by itself, or its unit.
 var ctOwn = []string{
-	"reload_signal", "kill_signal", "pid_file", "max_stale", "block_query_wait", "syslog", "log_file", "once", "retry",
+	"reload_signal", "kill_signal", "pid_file", "max_stale", "block_query_wait", "syslog", "log_file", "retry",
 	"template_error_fatal", "err_on_failed_lookup",
 }
 
@@ -222,7 +226,7 @@ func ctCommand(v any) []string {
 }
 
 // ctDialect is consul-template's.
-var ctDialect = dialect{left: "{{", right: "}}", call: ctCall, mapField: ctFields}
+var ctDialect = dialect{left: "{{", right: "}}", lists: lists, call: ctCall, mapField: ctFields}
 
 // ctCall translates consul-template's calls.
 func ctCall(w *rewriter, list []token, i int) ([]token, string) {
@@ -284,6 +288,9 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 		if s, ok = change(s); !ok {
 			return nil, what + " of this pattern"
 		}
+		if !below(w.keys, s) {
+			return nil, what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"
+		}
 		ref, problem := w.result.configOf(w.prefix, s, single)
 		list[arg].text = quoteGo(ref)
 		return list, problem
@@ -316,6 +323,10 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 	head, _, deep := strings.Cut(strings.TrimLeft(s, "/"), "/")
 	if w.prefix == "" && (!deep || head == "" || strings.Contains(head, "%")) {
 		return nil, what + computed
+	}
+	fixed, _, _ := strings.Cut(s, "%")
+	if !below(w.keys, fixed[:strings.LastIndexByte(fixed, '/')+1]) {
+		return nil, what + " of keys that may be outside of the keys of the resource: confd does not read them"
 	}
 	ref, problem := w.result.configOf(w.prefix, s, false)
 	if strings.HasSuffix(s, "/") {

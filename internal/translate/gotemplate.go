@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,8 +13,10 @@ import (
 // dialect is how one program's template functions become ours.
 type dialect struct {
 	left, right string
-	prefix      string // of all keys
-	keyIsPath   bool   // the key of a pair is its whole path
+	prefix      string         // of all keys
+	keys        []string       // below which the original reads; empty: everywhere
+	keyIsPath   bool           // the key of a pair is its whole path
+	lists       *regexp.Regexp // finds calls that give members or pairs
 	// call translates the call of a function at list[i]; it may change the
 	// tokens, and returns what cannot be translated.
 	call func(t *rewriter, list []token, i int) ([]token, string)
@@ -32,7 +35,8 @@ type rewriter struct {
 	vars   map[string]shape
 	defs   map[string][]token // what names of keys are computed from
 	calls  map[string]shape   // what defined templates are called with
-	listed bool               // it lists members somewhere
+	listed bool               // it lists members or pairs somewhere
+	at     string             // where the action is that is translated
 }
 
 // dot is what the dot is now.
@@ -59,7 +63,7 @@ func known(name string) bool {
 // translateText translates the text of a template. It goes over it twice: what
 // defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, listed: lists.MatchString(text)}
+	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, listed: d.lists.MatchString(text)}
 	w.text(text)
 	w.tmpl = t
 	t.Text = w.text(text)
@@ -77,6 +81,7 @@ func (w *rewriter) text(text string) string {
 			b.WriteString(s.text)
 			continue
 		}
+		w.at = fmt.Sprintf("line %d, column %d", s.line, s.column)
 		b.WriteString(s.wrap(w.action(s.text)))
 	}
 	return b.String()
@@ -138,7 +143,7 @@ func (w *rewriter) action(text string) string {
 		problem = w.declare(out, word)
 	}
 	if problem != "" {
-		w.tmpl.miss("not translated: %s: {{ %s }}", problem, text)
+		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, problem, text)
 		if opens(word) {
 			w.blocks = append(w.blocks, shape{kind: someData})
 		}
@@ -155,7 +160,7 @@ func opens(word string) bool {
 func (w *rewriter) called(list []token) {
 	for _, stage := range stages(list) {
 		args := arguments(stage)
-		if len(args) < 3 || args[0][0].text != "template" && args[0][0].text != "executeTemplate" {
+		if len(args) < 3 || !slices.Contains([]string{"template", "executeTemplate", "block"}, args[0][0].text) {
 			continue
 		}
 		name, ok := literal(args[1], 0)
@@ -164,7 +169,9 @@ func (w *rewriter) called(list []token) {
 			continue
 		}
 		if have, known := w.calls[name]; known && have != sh {
-			sh = shape{kind: passed}
+			if sh.name = ""; have.kind != sh.kind {
+				sh.kind = passed
+			}
 		}
 		w.calls[name] = sh
 	}
@@ -255,6 +262,11 @@ func (w *rewriter) declare(list []token, word string) string {
 	elem := sh
 	if word == "range" {
 		elem = sh.element()
+	}
+	for _, name := range names {
+		if have, known := w.vars[name]; known && have.kind != elem.kind && (have.structure() || elem.structure()) && len(names) == 1 {
+			return "the variable " + name + " is " + have.kind.String() + " and something else: use two names"
+		}
 	}
 	switch {
 	case word == "range" && len(names) == 2:

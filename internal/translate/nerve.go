@@ -62,7 +62,7 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
 		miss("the reporter %s is not ZooKeeper", kind)
 	}
-	r.server(texts(m["zk_hosts"]))
+	r.ensemble("service "+name, texts(m["zk_hosts"]))
 	fmt.Fprintf(&b, "group = %s\n", quote(cmp.Or(text(m["zk_path"]), "/services/"+name)))
 	host, port := text(m["host"]), text(m["port"])
 	line(&b, "address", host)
@@ -93,7 +93,7 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 		}
 	}
 	at := net.JoinHostPort(orText(c["host"], cmp.Or(host, "127.0.0.1")), orText(c["port"], port))
-	kind := text(c["type"])
+	kind, tls := text(c["type"]), ""
 	switch kind {
 	case "http":
 		scheme := "http://"
@@ -105,6 +105,9 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 			uri = "/" + uri
 		}
 		fmt.Fprintf(b, "check \"http\" {\nurl = %s\n", quote(scheme+at+uri))
+		if scheme == "https://" { // Nerve does not verify the certificate
+			tls = "tls {\ninsecure = true\n}\n"
+		}
 	case "tcp":
 		fmt.Fprintf(b, "check \"tcp\" {\naddress = %s\n", quote(at))
 	default:
@@ -120,14 +123,5 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 	}
 	line(b, "interval", every)
 	line(b, "timeout", timeout)
-	fmt.Fprintf(b, "rise = %s\nfall = %s\n}\n", orText(c["rise"], "1"), orText(c["fall"], "1"))
-}
-
-// server adds servers of ZooKeeper, each once.
-func (r *Result) server(list []string) {
-	for _, s := range list {
-		if !slices.Contains(r.servers, s) {
-			r.servers = append(r.servers, s)
-		}
-	}
+	fmt.Fprintf(b, "rise = %s\nfall = %s\n%s}\n", orText(c["rise"], "1"), orText(c["fall"], "1"), tls)
 }

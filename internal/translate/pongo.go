@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,15 +11,17 @@ import (
 // and the filters that have a counterpart.
 
 var (
-	pongoTag    = regexp.MustCompile(`(?s)\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
-	pongoCall   = regexp.MustCompile(`^(getv|gets|getvs|exists|ls|lsdir|getenv)\(\s*("[^"]*"|'[^']*')\s*(?:,\s*("[^"]*"|'[^']*')\s*)?\)$`)
-	pongoVar    = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
-	pongoFor    = regexp.MustCompile(`^for\s+([A-Za-z_]\w*)\s+in\s+(.+)$`)
-	pongoSet    = regexp.MustCompile(`^set\s+([A-Za-z_]\w*)\s*=\s*(.+)$`)
-	pongoIf     = regexp.MustCompile(`^(if|elif)\s+(.+)$`)
-	pongoEqual  = regexp.MustCompile(`^(.+?)\s*(==|!=)\s*(.+)$`)
-	pongoString = regexp.MustCompile(`^("[^"]*"|'[^']*'|\d+)$`)
-	pongoFilter = map[string]string{
+	pongoTag      = regexp.MustCompile(`(?s)\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
+	commentAfter  = regexp.MustCompile(`(?s)(%\})(?:\{#.*?#\})+`)
+	commentBefore = regexp.MustCompile(`(?s)(?:\{#.*?#\})+(\{%)`)
+	pongoCall     = regexp.MustCompile(`^(getv|gets|getvs|exists|ls|lsdir|getenv)\(\s*("[^"]*"|'[^']*')\s*(?:,\s*("[^"]*"|'[^']*')\s*)?\)$`)
+	pongoVar      = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+	pongoFor      = regexp.MustCompile(`^for\s+([A-Za-z_]\w*)\s+in\s+(.+)$`)
+	pongoSet      = regexp.MustCompile(`^set\s+([A-Za-z_]\w*)\s*=\s*(.+)$`)
+	pongoIf       = regexp.MustCompile(`^(if|elif)\s+(.+)$`)
+	pongoEqual    = regexp.MustCompile(`^(.+?)\s*(==|!=)\s*(.+)$`)
+	pongoString   = regexp.MustCompile(`^("[^"]*"|'[^']*'|\d+)$`)
+	pongoFilter   = map[string]string{
 		"upper": "toUpper", "lower": "toLower", "title": "title", "parseJSON": "parseJSON", "parseYAML": "parseYAML",
 		"toJSON": "toJSON", "toPrettyJSON": "toJSONPretty", "toYAML": "toYAML", "base64": "base64Encode", "length": "len",
 	}
@@ -31,13 +32,15 @@ type pongo struct {
 	r      *Result
 	t      *Template
 	prefix string
+	keys   []string               // below which the original reads; empty: everywhere
 	scope  []map[string]pongoKind // variables of the open blocks
 }
 
-func remcoText(r *Result, t *Template, source, prefix string) {
-	p := &pongo{r: r, t: t, prefix: prefix, scope: []map[string]pongoKind{{}}}
+func remcoText(r *Result, t *Template, source, prefix string, keys []string) {
+	p := &pongo{r: r, t: t, prefix: prefix, keys: keys, scope: []map[string]pongoKind{{}}}
 	var b strings.Builder
 	at := 0
+	source = trimmedBlocks(source)
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
 		b.WriteString(strings.ReplaceAll(source[at:m[0]], "{{", `{{ "{{" }}`))
 		whole := source[m[0]:m[1]]
@@ -62,12 +65,34 @@ func remcoText(r *Result, t *Template, source, prefix string) {
 	t.Text = b.String() + strings.ReplaceAll(source[at:], "{{", `{{ "{{" }}`)
 }
 
+// trimmedBlocks is the text as remco reads it: blanks before a statement and the line
+// break after it are no text.
+func trimmedBlocks(source string) string {
+	// A comment beside a statement is nothing between it and the blanks.
+	source = commentAfter.ReplaceAllString(source, "$1")
+	source = commentBefore.ReplaceAllString(source, "$1")
+	var b strings.Builder
+	at := 0
+	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
+		if m[4] < 0 {
+			continue
+		}
+		b.WriteString(strings.TrimRight(source[at:m[0]], " \t") + source[m[0]:m[1]])
+		at = m[1]
+		if strings.HasPrefix(source[at:], "\n") {
+			at++
+		}
+	}
+	return b.String() + source[at:]
+}
+
 // pongoKind is what a variable is.
 type pongoKind int
 
 const (
 	pongoValue pongoKind = iota + 1
 	pongoPair
+	pongoData // of a parsed document
 	pongoLoop // the loop itself, by the name of its index
 )
 
@@ -82,7 +107,31 @@ func (p *pongo) value(expr, whole string) string {
 	if !ok {
 		return p.failed("", whole)
 	}
+	if p.parsed(expr) {
+		return printed(e)
+	}
 	return "{{ " + e + " }}"
+}
+
+// parsed reports whether an expression gives what a document holds: values that pongo2
+// prints in its own way.
+func (p *pongo) parsed(expr string) bool {
+	head, filters, _ := strings.Cut(expr, "|")
+	name, _, _ := strings.Cut(strings.TrimSpace(head), ".")
+	if filters == "" {
+		return p.kind(name) == pongoData
+	}
+	last := filters[strings.LastIndexByte(filters, '|')+1:]
+	last, _, _ = strings.Cut(strings.TrimSpace(last), ":")
+	return last == "parseJSON" || last == "parseYAML" || last == "default" && p.kind(name) == pongoData
+}
+
+// printed prints a value of a document as pongo2 does: numbers with six digits, True and
+// False, and no list or object.
+func printed(e string) string {
+	return "{{ $v := " + e + ` }}{{ if kindIs "float64" $v }}{{ printf "%f" $v }}{{ else if kindIs "bool" $v }}{{ ternary "True" "False" $v }}` +
+		`{{ else if or (kindIs "string" $v) (kindIs "int" $v) (kindIs "int64" $v) }}{{ $v }}{{ else if kindIs "invalid" $v }}` +
+		`{{ else }}{{ fail "a list or object is printed: write it with toJSON" }}{{ end }}`
 }
 
 func (p *pongo) push(vars map[string]pongoKind) { p.scope = append(p.scope, vars) }
@@ -120,7 +169,7 @@ func (p *pongo) tag(text, whole string) string {
 		if p.kind(m[1]) != 0 {
 			op = " = "
 		} else {
-			p.scope[len(p.scope)-1][m[1]] = pongoValue
+			p.scope[len(p.scope)-1][m[1]] = p.valueKind(m[2])
 		}
 		if !ok {
 			return p.failed("$"+m[1]+op, whole)
@@ -142,9 +191,16 @@ func (p *pongo) tag(text, whole string) string {
 	return p.failed("", whole)
 }
 
+func (p *pongo) valueKind(expr string) pongoKind {
+	if p.parsed(expr) {
+		return pongoData
+	}
+	return pongoValue
+}
+
 // loop translates a loop over keys, or over a list.
 func (p *pongo) loop(name, over, whole string) string {
-	kind := pongoValue
+	kind := p.valueKind(over)
 	e, ok := p.expr(over)
 	if m := pongoCall.FindStringSubmatch(over); m != nil && m[1] == "gets" {
 		kind = pongoPair
@@ -231,15 +287,13 @@ func (p *pongo) operand(text string) (string, bool) {
 		switch p.kind(name) {
 		case pongoLoop:
 			return p.counter(field)
-		case pongoValue:
+		case pongoValue, pongoData:
 			return "$" + text, true
 		case pongoPair:
 			switch field {
 			case "Key":
-				if pre := strings.Trim(p.prefix, "/"); pre != "" {
-					return "(trimPrefix " + quoteGo(filepath.Base(pre)) + " $" + name + ".Path)", true
-				}
-				return `(print "/" $` + name + ".Path)", true
+				key := p.r.pairKey(p.prefix, "$"+name+".Path")
+				return key, key != ""
 			case "Value":
 				return "$" + text, true
 			}
@@ -267,6 +321,10 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 	if !ok || strings.ContainsAny(path, "*?[") {
 		return "", false
 	}
+	if !below(p.keys, path) {
+		p.t.note("%s is not below the keys of the resource, so remco does not read it", path)
+		return "", false
+	}
 	where, problem := p.r.configOf(p.prefix, path, single)
 	if problem != "" {
 		p.t.note("%s", problem)
@@ -284,7 +342,7 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 	case name == "gets":
 		return "ls " + ref, true
 	case name == "getvs":
-		return "values (ls " + ref + ")", true
+		return "sortAlpha (values (ls " + ref + "))", true
 	case name == "ls":
 		return "keys (explode (tree " + ref + "))", true
 	case name == "lsdir":

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/BurntSushi/toml"
@@ -36,7 +37,7 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 
 // resource translates one resource.
 func (r *Result) resource(m map[string]any, read ReadFunc) {
-	prefix := ""
+	prefix, keys := "", []string(nil)
 	backends := first(m["backend"])
 	if backends == nil {
 		backends = first(m["backends"])
@@ -46,23 +47,23 @@ func (r *Result) resource(m map[string]any, read ReadFunc) {
 		switch {
 		case b == nil:
 		case kind == "zookeeper":
-			r.servers = append(r.servers, texts(b["nodes"])...)
-			prefix = text(b["prefix"])
+			r.ensemble("resource "+text(m["name"]), texts(b["nodes"]))
+			prefix, keys = text(b["prefix"]), texts(b["keys"])
 		default:
 			r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", kind)
 		}
 	}
+	if m["reload_cmd"] != nil {
+		r.miss("reload_cmd of resource %s runs once for all of its templates: write it as reload of one template, or as a hook", text(m["name"]))
+	}
 	for _, t := range blocks(m["template"]) {
-		if t["reload_cmd"] == nil && m["reload_cmd"] != nil {
-			t["reload_cmd"] = m["reload_cmd"]
-		}
-		r.file(t, prefix, read, func(src string) string { return src }, remcoText)
+		r.file(t, prefix, keys, read, func(src string) string { return src }, remcoText)
 	}
 	if m["start_cmd"] != nil {
 		r.miss("start_cmd has no counterpart: use a hook or a unit of the service manager")
 	}
 	if e := first(m["exec"]); e != nil && text(e["command"]) != "" {
-		splay, kill := seconds(e["splay"]), seconds(e["kill_timeout"])
+		splay, kill := seconds(e["splay"]), cmp.Or(seconds(e["kill_timeout"]), "10s")
 		r.program = &program{command: command(text(e["command"]), nil), signal: text(e["reload_signal"]), splay: splay, kill: kill, killSignal: text(e["kill_signal"])}
 	}
 }

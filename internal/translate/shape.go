@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -84,6 +85,9 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 		if a := args[0]; len(a) == 1 && a[0].kind == 'w' && a[0].text[0] != '.' && a[0].text[0] != '$' {
 			name = strings.TrimPrefix(a[0].text, "sprig_")
 		}
+		if args[0][0].kind == 's' && len(args) > 1 {
+			name = "template"
+		}
 		last := shapes[len(shapes)-1]
 		switch {
 		case name == "" && len(args) == 1 && i == 0:
@@ -91,46 +95,91 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 		case slices.Contains(printers, name) && slices.ContainsFunc(shapes[1:], shape.structure):
 			return shape{}, name + " of what looks otherwise here"
 		default:
-			sh = w.result1(name, shapes[1:], last, args)
+			var problem string
+			if sh, problem = w.result1(name, shapes[1:], last, args); problem != "" {
+				return shape{}, problem
+			}
 		}
 	}
 	return sh, ""
 }
 
-// result1 is what a call gives.
-func (w *rewriter) result1(name string, args []shape, last shape, words [][]token) shape {
+// consumers take members, pairs and services, and give nothing of them on, or only
+// texts.
+var consumers = []string{"len", "not", "if", "with", "range", "else", "end", "define", "block", "template", "executeTemplate", "explode", "keys", "empty"}
+
+// choosers give one of their last arguments on.
+var choosers = []string{"or", "and", "coalesce", "default", "ternary"}
+
+// result1 is what a call gives. A call whose result cannot be followed is refused as
+// soon as something goes in that looks otherwise here.
+func (w *rewriter) result1(name string, args []shape, last shape, words [][]token) (shape, string) {
 	switch name {
 	case "service", "members":
 		s := shape{kind: members}
 		if len(words) > 1 {
 			s.name = w.names(words[1])
 		}
-		return s
+		return s, ""
 	case "groups":
-		return shape{kind: services}
+		return shape{kind: services}, ""
 	case "ls", "tree", "safeLs", "safeTree":
-		return shape{kind: pairs}
+		return shape{kind: pairs}, ""
+	}
+	if !slices.ContainsFunc(args, shape.structure) {
+		return shape{kind: someData}, ""
+	}
+	switch name {
 	case "index":
-		if len(args) > 1 && (args[0].kind == groupedMembers || args[0].kind == members) {
-			return args[0].element()
-		}
-		if len(args) > 1 && args[0].kind == pairs {
-			return shape{kind: pair}
+		if k := args[0].kind; k == groupedMembers || k == members || k == pairs || k == groupedPairs {
+			return args[0].element(), ""
 		}
 	case "byTag", "byLabel", "byMeta", "byPort":
 		if last.kind == members {
-			return shape{groupedMembers, last.name}
+			return shape{groupedMembers, last.name}, ""
 		}
 	case "byKey":
-		return shape{kind: groupedPairs}
+		return shape{kind: groupedPairs}, ""
 	case "first", "last":
-		return last.element()
+		return last.element(), ""
 	case "reverse", "slice", "rest", "initial", "uniq", "sprig_reverse":
-		if last.structure() {
-			return last
+		if w.keyIsPath && name == "reverse" {
+			return shape{}, "reverse of pairs, which confd leaves in their order: leave reverse out"
+		}
+		if args[0].structure() {
+			return args[0], ""
+		}
+		return last, ""
+	case "values":
+		if last.kind == pairs {
+			return shape{kind: someData}, ""
 		}
 	}
-	return shape{kind: someData}
+	if slices.Contains(choosers, name) {
+		return chosen(name, args)
+	}
+	if slices.Contains(consumers, name) {
+		return shape{kind: someData}, ""
+	}
+	i := slices.IndexFunc(args, shape.structure)
+	return shape{}, cmp.Or(name, "this call") + " gets " + args[i].kind.String() + ", and what they become cannot be seen: loop over them, or keep a text of each"
+}
+
+// chosen is one of several values, which must all look alike.
+func chosen(name string, args []shape) (shape, string) {
+	var sh shape
+	for _, a := range args {
+		switch {
+		case !a.structure():
+		case !sh.structure():
+			sh = a
+		case a.kind != sh.kind:
+			return shape{}, name + " of " + a.kind.String() + " and " + sh.kind.String()
+		case a.name != sh.name:
+			sh.name = ""
+		}
+	}
+	return sh, ""
 }
 
 // operand finds out what one argument is.

@@ -1,10 +1,12 @@
 package translate
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,7 +21,7 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 	if r == nil {
 		r = newResult("Synapse's " + filepath.Base(name))
 	}
-	s := synapse{r: r}
+	s := synapse{r: r, data: data}
 	for _, key := range sorted(m) {
 		switch key {
 		case "services", "haproxy":
@@ -32,7 +34,7 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 	top := first(m["haproxy"])
 	s.base(top)
 	list := first(m["services"])
-	for _, name := range sorted(list) {
+	for _, name := range s.inOrder(list, "services") {
 		s.service(name, first(list[name]))
 	}
 	if top != nil && text(top["do_writes"]) != "false" {
@@ -47,7 +49,84 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 
 type synapse struct {
 	r    *Result
+	data []byte // the file
 	text strings.Builder
+	bind string // bind_address of all
+}
+
+// inOrder returns the keys of an object of the file in the order of the file, which is
+// the order of the sections.
+func (s *synapse) inOrder(m map[string]any, path ...string) []string {
+	raw := json.RawMessage(s.data)
+	for _, key := range path {
+		var inner map[string]json.RawMessage
+		if json.Unmarshal(raw, &inner) != nil {
+			return sorted(m)
+		}
+		raw = inner[key]
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	var keys []string
+	if _, err := dec.Token(); err != nil {
+		return nil
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return sorted(m)
+		}
+		keys = append(slices.DeleteFunc(keys, func(k string) bool { return k == key }), fmt.Sprint(key))
+	}
+	return keys
+}
+
+// What a line of HAProxy may begin with in a frontend and in a backend. Synapse puts
+// each line of "listen" where it may be, and leaves other lines out.
+const (
+	inBoth = `acl|bind-process|block|compression|description|disabled|email-alert (?:from|level|mailers|myhostname|to)|enabled|errorfile|errorloc|` +
+		`force-persist|grace|http-request|http-response|id|ignore-persist|log|mode|no log|redirect|` +
+		`req(?:add|i?(?:allow|del|deny|pass|rep|setbe|tarpit))|rsp(?:add|i?(?:del|deny|rep))|` +
+		`stats (?:admin|auth|enable|hide-version|http-request|realm|refresh|scope|show-desc|show-legends|show-node|uri)|` +
+		`tcp-request (?:content|inspect-delay)|timeout (?:http-keep-alive|http-request|tarpit)`
+	optionsOfBoth = `forceclose|forwardfor|http-(?:buffer-request|keep-alive|no-delay|pretend-keepalive|server-close|tunnel)|httpclose|httplog|http_proxy|` +
+		`independent-streams|nolinger|originalto|splice-(?:auto|request|response)|tcpka|tcplog`
+)
+
+var sectionFields = map[string]*regexp.Regexp{
+	"frontend": regexp.MustCompile(`^(?:` + inBoth + `|backlog|bind|capture (?:cookie|request header|response header)|clitimeout|declare capture|` +
+		`default_backend|maxconn|monitor fail|monitor-net|monitor-uri|(?:no )?option (?:` + optionsOfBoth + `|accept-invalid-http-request|clitcpka|contstats|` +
+		`dontlog-normal|dontlognull|http-ignore-probes|http-use-proxy-header|log-separate-errors|logasap|socket-stats|tcp-smart-accept)|` +
+		`rate-limit sessions|tcp-request connection|timeout client|timeout clitimeout|unique-id-format|unique-id-header|use_backend)`),
+	"backend": regexp.MustCompile(`^(?:` + inBoth + `|appsession|balance|contimeout|cookie|default-server|dispatch|fullconn|hash-type|` +
+		`http-check (?:disable-on-404|expect|send-state)|http-send-name-header|http-reuse|load-server-state-from-file|max-keep-alive-queue|` +
+		`(?:no )?option (?:` + optionsOfBoth + `|abortonclose|accept-invalid-http-response|allbackups|allredisp|checkcache|httpchk|lb-agent-chk|ldap-check|` +
+		`external-check|log-health-checks|mysql-check|pgsql-check|persist|prefer-last-server|redispatch|redis-check|smtpchk|srvtcpka|ssl-hello-chk|` +
+		`tcp-check|tcp-smart-connect|transparent)|external-check (?:command|path)|persist rdp-cookie|redisp|retries|server|source|srvtimeout|` +
+		`stick match|stick on|stick store-re(?:quest|sponse)|stick-table|tcp-check (?:connect|expect|send)|tcp-response (?:content|inspect-delay)|` +
+		`timeout (?:check|connect|contimeout|queue|server|srvtimeout|tunnel)|transparent|use-server)`),
+}
+
+// lines are the lines of a section of a service: its own, and those of "listen" that
+// the section may have.
+func (s *synapse) lines(name, section string, h map[string]any) []string {
+	fits := func(line string) bool {
+		return sectionFields[section].MatchString(strings.ToLower(strings.Join(strings.Fields(line), " ")))
+	}
+	var list []string
+	for _, line := range texts(h[section]) {
+		if fits(line) {
+			list = append(list, line)
+		} else {
+			s.r.note("service %s: Synapse leaves %q out of a %s, and so does the template", name, line, section)
+		}
+	}
+	for _, line := range texts(h["listen"]) {
+		if fits(line) {
+			list = append(list, line)
+		}
+	}
+	return list
 }
 
 // plain is text that a template prints as it is.
@@ -66,12 +145,14 @@ func (s *synapse) base(m map[string]any) {
 	s.text.WriteString("\n")
 	s.section("defaults", texts(m["defaults"]))
 	extra := first(m["extra_sections"])
-	for _, title := range sorted(extra) {
+	for _, title := range s.inOrder(extra, "haproxy", "extra_sections") {
 		s.text.WriteString("\n")
 		s.section(title, texts(extra[title]))
 	}
 	for _, key := range sorted(m) {
 		switch key {
+		case "bind_address":
+			s.bind = text(m[key])
 		case "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads":
 		case "do_socket", "socket_file_path", "restart_interval", "restart_jitter", "server_order_seed", "state_file_path", "state_file_ttl", "max_server_id":
 			s.r.note("%s is not needed: each change is written and reloaded once; zkagent haproxy changes servers through the runtime API", key)
@@ -98,7 +179,7 @@ func (s *synapse) service(name string, m map[string]any) {
 	if method := text(d["method"]); method != "zookeeper" {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
 	}
-	s.r.server(texts(d["hosts"]))
+	s.r.ensemble("service "+name, texts(d["hosts"]))
 	l := label(name)
 	s.r.groups[l] = cmp.Or(text(d["path"]), "/services/"+name)
 	defaults := blocks(m["default_servers"])
@@ -108,33 +189,34 @@ func (s *synapse) service(name string, m map[string]any) {
 	if h == nil || text(h["disabled"]) == "true" {
 		return
 	}
+	if order := text(h["backend_order"]); order != "" {
+		miss("backend_order %s of %s: servers are in the order of their addresses", order, name)
+	}
 	for _, key := range sorted(h) {
 		if !slices.Contains([]string{"port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order"}, key) {
 			miss("%s of the haproxy section of %s has no counterpart here", key, name)
 		}
 	}
-	servers := func() { s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true") }
-	bind := ""
-	if port := text(h["port"]); port != "" {
-		bind = strings.TrimSpace("bind " + orText(h["bind_address"], "localhost") + ":" + port + " " + text(h["bind_options"]))
-	}
 	backend := orText(h["backend_name"], name)
 	s.text.WriteString("\n")
-	if lines := texts(h["listen"]); len(lines) > 0 && bind != "" {
-		s.section("listen "+name, append([]string{bind}, lines...))
-		servers()
-		return
-	}
-	if bind != "" {
-		s.section("frontend "+name, append(append(texts(h["frontend"]), bind), "default_backend "+backend))
+	if port := text(h["port"]); port != "" {
+		bind := strings.TrimSpace("bind " + cmp.Or(text(h["bind_address"]), s.bind, "localhost") + ":" + port + " " + text(h["bind_options"]))
+		s.section("frontend "+name, append(s.lines(name, "frontend", h), bind, "default_backend "+backend))
 		s.text.WriteString("\n")
 	}
-	s.section("backend "+backend, texts(h["backend"]))
-	servers()
+	lines := s.lines(name, "backend", h)
+	s.section("backend "+backend, lines)
+	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"))
 }
 
 // servers are the lines of the members; without members those of default_servers.
-func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any, keep bool) {
+func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any, keep, cookie bool) {
+	cookieOf := func(name string) string {
+		if cookie {
+			return " cookie " + name
+		}
+		return ""
+	}
 	options := func(host, port, name string) string {
 		o := strings.NewReplacer("%{host}", host, "%{port}", port, "%{name}", name).Replace(plain(text(h["server_options"])))
 		return strings.TrimSuffix(" "+o, " ")
@@ -142,10 +224,11 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 	var fixed strings.Builder
 	for _, d := range defaults {
 		host, port, name := text(d["host"]), text(d["port"]), text(d["name"])
-		fmt.Fprintf(&fixed, "\tserver %s %s:%s%s\n", plain(strings.TrimPrefix(name+"_"+host+":"+port, "_")), host, port, options(host, port, name))
+		fmt.Fprintf(&fixed, "\tserver %s %s:%s%s%s\n", plain(strings.TrimPrefix(name+"_"+host+":"+port, "_")), host, port,
+			cookieOf(plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))), options(host, port, name))
 	}
-	fmt.Fprintf(&s.text, "{{ range members %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s\n", quoteGo(l),
-		options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"))
+	fmt.Fprintf(&s.text, "{{ range members %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s\n", quoteGo(l),
+		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"))
 	if !keep && fixed.Len() > 0 {
 		s.text.WriteString("{{ else }}" + fixed.String())
 	}

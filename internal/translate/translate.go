@@ -11,6 +11,7 @@ package translate
 import (
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,6 +29,7 @@ type Result struct {
 	groups    map[string]string // path by name
 	services  []named           // the services of the groups
 	computed  map[string]string // names of services that are computed, by what they are here
+	prefixed  bool              // a resource has a prefix of its own
 	set       bool              // there is a set of groups: all services
 	onEmpty   map[string]string // of groups, by name
 	others    []other           // blocks that are neither groups nor templates
@@ -135,20 +137,36 @@ func (r *Result) Lost() int {
 // Notes are what somebody has to look at, in order.
 func (r *Result) Notes() []string {
 	var list []string
-	for _, n := range r.notes {
-		list = append(list, n.text)
-	}
-	for _, o := range r.others {
-		for _, n := range o.notes {
-			list = append(list, o.kind+" "+o.name+": "+n.text)
+	r.EachNote(func(text string, _ bool) { list = append(list, text) })
+	return list
+}
+
+// EachNote calls fn for each note, in order. Lost says that it is about something that
+// could not be translated.
+func (r *Result) EachNote(fn func(text string, lost bool)) {
+	each := func(prefix string, notes []note) {
+		for _, n := range notes {
+			fn(prefix+n.text, n.lost)
 		}
+	}
+	each("", r.notes)
+	for _, o := range r.others {
+		each(o.kind+" "+o.name+": ", o.notes)
 	}
 	for _, t := range r.templates {
-		for _, n := range t.notes {
-			list = append(list, "template "+t.Name+": "+n.text)
+		each("template "+t.Name+": ", t.notes)
+	}
+}
+
+// Flagged is how many templates hold something that could not be translated.
+func (r *Result) Flagged() int {
+	n := 0
+	for _, t := range r.templates {
+		if t.lost > 0 {
+			n++
 		}
 	}
-	return list
+	return n
 }
 
 // Templates are the translated templates.
@@ -194,33 +212,102 @@ func (r *Result) service(name string) string {
 // groupSet makes all services a set of groups.
 func (r *Result) groupSet() { r.set = true }
 
-// plainName is a first element of keys that can be a label as it is.
+// plainName is an element of a path that can be the name of a config.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
+// config is the name of the config at a path. Configs at other paths keep their
+// names: /prod/app and /staging/app are app and staging-app.
+func (r *Result) config(path string) (string, bool) {
+	for name, at := range r.configs {
+		if at == path {
+			return name, true
+		}
+	}
+	elements := strings.Split(strings.Trim(path, "/"), "/")
+	name := ""
+	for _, element := range slices.Backward(elements) {
+		if !plainName.MatchString(element) {
+			break
+		}
+		name = strings.TrimSuffix(element+"-"+name, "-")
+		if r.configs[name] == "" {
+			r.configs[name] = path
+			return name, true
+		}
+	}
+	for n := 2; name != ""; n++ {
+		if numbered := fmt.Sprintf("%s-%d", name, n); r.configs[numbered] == "" {
+			r.configs[numbered] = path
+			return numbered, true
+		}
+	}
+	return "", false
+}
+
+// cleanPrefix is a prefix of keys as the path of a znode; empty for the root.
+func cleanPrefix(prefix string) string { return strings.TrimSuffix(path.Clean("/"+prefix), "/") }
 
 // configOf splits the path of a key into the config that it is in and the
 // reference that templates use: "/web/a/b" is "web/a/b" of config "web", which
 // is at "/web". Below a prefix everything is one config.
-func (r *Result) configOf(prefix, path string, single bool) (string, string) {
-	path = strings.Trim(strings.TrimSpace(path), "/")
-	if p := strings.Trim(prefix, "/"); p != "" {
-		name := filepath.Base(p)
-		if !plainName.MatchString(name) {
+func (r *Result) configOf(prefix, key string, single bool) (string, string) {
+	key = strings.Trim(path.Clean("/"+strings.TrimSpace(key)), "/")
+	if p := cleanPrefix(prefix); p != "" {
+		name, ok := r.config(p)
+		if !ok {
 			return "", "the prefix " + prefix + " cannot be the name of a config"
 		}
-		r.configs[name] = "/" + p
-		return strings.TrimSuffix(name+"/"+path, "/"), ""
+		return strings.TrimSuffix(name+"/"+key, "/"), ""
 	}
-	first, rest, deep := strings.Cut(path, "/")
+	first, rest, deep := strings.Cut(key, "/")
 	switch {
 	case first == "":
 		return "", "the whole tree: a config has a path of its own"
 	case !deep && single:
-		return "", "the key " + quoteGo(path) + " at the root: move it below a znode that becomes a config"
-	case !plainName.MatchString(first):
+		return "", "the key " + quoteGo(key) + " at the root: move it below a znode that becomes a config"
+	}
+	name, ok := r.config("/" + first)
+	if !ok {
 		return "", quoteGo(first) + " cannot be the name of a config"
 	}
-	r.configs[first] = "/" + first
-	return strings.TrimSuffix(first+"/"+rest, "/"), ""
+	return strings.TrimSuffix(name+"/"+rest, "/"), ""
+}
+
+// pairKey is the key of a pair as the original has it, from its path here, which
+// begins with the name of the config.
+func (r *Result) pairKey(prefix, expr string) string {
+	if p := cleanPrefix(prefix); p != "" {
+		if name, ok := r.config(p); ok {
+			return "(trimPrefix " + quoteGo(name) + " " + expr + ")"
+		}
+	}
+	for name, at := range r.configs {
+		if at != "/"+name {
+			return "" // the path does not begin as the key does
+		}
+	}
+	return "(print \"/\" " + expr + ")"
+}
+
+// ensemble adds the servers of one more setting. Two ensembles are never one list.
+func (r *Result) ensemble(who string, servers []string) {
+	for i, s := range servers {
+		host, chroot, found := strings.Cut(s, "/")
+		if found && chroot != "" {
+			r.miss("the chroot of %s of %s: write it as chroot of the zookeeper block", s, who)
+		}
+		servers[i] = host
+	}
+	slices.Sort(servers)
+	servers = slices.Compact(servers)
+	switch {
+	case len(servers) == 0:
+	case len(r.servers) == 0:
+		r.servers = servers
+	case !slices.Equal(r.servers, servers):
+		r.miss("%s uses another ensemble (%s) than the rest (%s): an agent has one; import it on its own, for a second agent",
+			who, strings.Join(servers, ", "), strings.Join(r.servers, ", "))
+	}
 }
 
 // Settings prints the settings. Where inline is false, the templates are
@@ -378,8 +465,8 @@ func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 		b.WriteString("error_on_missing_key = false\n")
 	}
 	if len(t.allow) > 0 {
-		slices.Sort(t.allow)
-		b.WriteString("allow = [" + quoteAll(slices.Compact(t.allow)) + "]\n")
+		allow := slices.Compact(slices.Sorted(slices.Values(t.allow)))
+		b.WriteString("allow = [" + quoteAll(allow) + "]\n")
 	}
 	if t.waitMin != "" {
 		b.WriteString("wait {\n")

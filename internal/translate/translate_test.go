@@ -21,12 +21,12 @@ func TestActions(t *testing.T) {
 		{"ct", `{{ timestamp | parseBool }}{{ env "A" }}`, `{{ timestamp | parseBool }}{{ env "A" }}`},
 		{"ct", `{{ unclosed`, `{{ unclosed`},
 		{"confd", `{{join (split (getv "/a/b") ",") "-" | toUpper}}`, `{{ sprig_join "-" (splitList "," (key "a/b")) | toUpper }}`},
-		{"confd", `{{range getvs "/a/*"}}{{.}}{{end}}{{.}}`, `{{ range (values (ls "a")) }}{{ . }}{{ end }}{{ . }}`},
+		{"confd", `{{range getvs "/a/*"}}{{.}}{{end}}{{.}}`, `{{ range (sortAlpha (values (ls "a"))) }}{{ . }}{{ end }}{{ . }}`},
 		{"confd", `{{range lsdir "/a"}}{{.}}{{end}}`, `{{ range (keys (byKey (tree "a"))) }}{{ . }}{{ end }}`},
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
 		if c.name == "confd" {
-			confdText(r, tmpl, c.in, "")
+			confdText(r, tmpl, c.in, "", nil)
 		} else {
 			r.translateText(tmpl, c.in, ctDialect)
 		}
@@ -93,8 +93,8 @@ func FuzzTranslate(f *testing.F) {
 	f.Add("{% for x in gets(\"/a/*\") %}{{ x.Key|upper }}{% endfor %}")
 	f.Fuzz(func(_ *testing.T, text string) {
 		r := newResult("x")
-		confdText(r, &Template{}, text, "")
-		remcoText(r, &Template{}, text, "/p")
+		confdText(r, &Template{}, text, "", nil)
+		remcoText(r, &Template{}, text, "/p", nil)
 		r.translateText(&Template{}, text, ctDialect)
 		_ = r.Settings(true)
 	})

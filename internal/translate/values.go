@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // blocks are the blocks of one name in decoded settings.
@@ -68,13 +69,22 @@ func texts(v any) []string {
 func wait(v any) (string, string) {
 	if s := text(v); s != "" {
 		low, high, _ := strings.Cut(s, ":")
-		return low, high
+		return low, longest(low, high)
 	}
 	m := first(v)
 	if m == nil || text(m["enabled"]) == "false" {
 		return "", ""
 	}
-	return text(m["min"]), text(m["max"])
+	return text(m["min"]), longest(text(m["min"]), text(m["max"]))
+}
+
+// longest is the longest wait of consul-template: where it is not set, four times the
+// shortest.
+func longest(low, high string) string {
+	if d, err := time.ParseDuration(low); err == nil && d > 0 && high == "" {
+		return (4 * d).String()
+	}
+	return high
 }
 
 // seconds is a number of seconds as a duration; a duration stays.

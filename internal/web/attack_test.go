@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/registry"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
@@ -146,11 +147,11 @@ func TestMostConnections(t *testing.T) {
 const secret = "hunter2"
 
 // leaky is an agent with a secret wherever a command may have put one.
-func leaky(show bool) *still {
+func leaky(whole bool) *still {
 	return &still{
-		http: &HTTPConfig{Listen: "127.0.0.1:0", ShowOutput: show},
-		status: Status{
-			Conditions: []Condition{
+		http: &HTTPConfig{Listen: "127.0.0.1:0", ShowOutput: whole},
+		status: show.Status{
+			Conditions: []show.Condition{
 				{Code: "template-failed", Subject: "web", Text: "check: nginx: exit status 3: " + secret, Exit: 3},
 				{Code: "reload-failed", Subject: "web", Text: secret},
 				{Code: "service-critical", Subject: "web", Text: secret},
@@ -160,10 +161,10 @@ func leaky(show bool) *still {
 				{Code: "zookeeper-unreachable", Text: "connection refused"},
 			},
 			Services: []registry.ServiceStatus{{Name: "web", Checks: []registry.CheckStatus{{Name: "exec", Results: 1, Output: secret}}}},
-			Templates: []TemplateStatus{{
-				Name: "web", State: "failed", Stage: "check", Error: secret, LastReload: &ReloadStatus{Code: 3, Error: secret},
+			Templates: []show.TemplateStatus{{
+				Name: "web", State: "failed", Stage: "check", Error: secret, LastReload: &show.ReloadStatus{Code: 3, Error: secret},
 			}},
-			Hooks: []HookStatus{{Name: "h", Command: "backup --password " + secret, Runs: []hook.Run{{Code: 3, State: "failed", Error: secret, Output: secret}}}},
+			Hooks: []show.HookStatus{{Name: "h", Command: "backup --password " + secret, Runs: []hook.Run{{Code: 3, State: "failed", Error: secret, Output: secret}}}},
 			Execs: []program.Status{{Name: "p", State: "exited", Code: 3, Error: secret}},
 		},
 		preview: func(string) ([]FileDiff, error) {
@@ -178,8 +179,8 @@ var leaks = []string{"/", "/services", "/templates", "/rollouts", "/locks", "/ti
 // serves, and finds no output, no argument and no pending diff. The admin socket,
 // and the page of `show_output = true`, have them.
 func TestAttack_OutputOfCommands(t *testing.T) {
-	for _, show := range []bool{false, true} {
-		src := leaky(show)
+	for _, whole := range []bool{false, true} {
+		src := leaky(whole)
 		s := newServer(src)
 		s.Socket = filepath.Join(testhelp.ShortDir(t), "s")
 		for _, e := range []event.Event{
@@ -196,7 +197,7 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 			_, body := get(t, fresh(t), "http://"+addr+path)
 			if strings.Contains(body, secret) {
 				found++
-				if !show {
+				if !whole {
 					t.Errorf("%s shows it:\n%s", path, body)
 				}
 			}
@@ -204,10 +205,10 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 				t.Errorf("%s hides what is for everybody: %s", path, body)
 			}
 		}
-		if show && found < 5 {
+		if whole && found < 5 {
 			t.Errorf("show_output: only %d documents have it", found)
 		}
-		var st Status
+		var st show.Status
 		if err := NewClient(s.Socket).Get(t.Context(), "/status", &st); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +218,7 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 		if src.status.Hooks[0].Runs[0].Output != secret || src.status.Templates[0].LastReload.Error != secret {
 			t.Error("what the agent keeps was changed")
 		}
-		if !show {
+		if !whole {
 			resp, err := http.Get("http://" + addr + "/events?follow=1")
 			if err != nil {
 				t.Fatal(err)
@@ -238,9 +239,9 @@ func TestAttack_OutputOfCommands(t *testing.T) {
 
 // TestCatalog_OutputIsHidden: every code whose text is hidden is known to be.
 func TestCatalog_OutputIsHidden(t *testing.T) {
-	for _, e := range condition.Catalog() {
-		c := Condition{Code: e.Code, Text: secret, Exit: 7}
-		if got := withoutOutput(c); c.HasOutput() == strings.Contains(got.Text, secret) {
+	for _, e := range condition.Kinds() {
+		c := show.Condition{Code: e.Code, Text: secret, Exit: 7}
+		if got := withoutOutput(c); e.Output == strings.Contains(got.Text, secret) {
 			t.Errorf("%s: got %q", e.Code, got.Text)
 		}
 	}

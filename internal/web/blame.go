@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/zkagent/zkagent/internal/blame"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // serveBlame answers `zkagent blame`, on the admin socket alone: it has the text of
@@ -56,7 +57,7 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the text of files is on the host: `zkagent blame FILE`; show_output = true shows it here", http.StatusForbidden)
 		return
 	}
-	s.servePage(w, pageSection{r.URL.EscapedPath(), "Template " + r.PathValue("name"), "blame"}, func(*Status) any {
+	s.servePage(w, pageSection{r.URL.EscapedPath(), "Template " + r.PathValue("name"), "blame"}, func(*show.Status) any {
 		ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
 		defer cancel()
 		files, err := s.Source.Blame(ctx, blame.Query{Name: r.PathValue("name"), To: maxBlamePage})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // Client talks to the agent of this host over its admin socket.
@@ -49,8 +50,8 @@ func (c *Client) Post(ctx context.Context, path string, args url.Values, v any) 
 }
 
 // Status asks for the status.
-func (c *Client) Status(ctx context.Context) (*Status, error) {
-	var s Status
+func (c *Client) Status(ctx context.Context) (*show.Status, error) {
+	var s show.Status
 	if err := c.Get(ctx, "/status", &s); err != nil {
 		return nil, err
 	}

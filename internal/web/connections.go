@@ -12,7 +12,8 @@ import (
 
 // How the connections of the listeners are bounded.
 const (
-	DefaultMaxConnections = 128              // of one listener, streams among them
+	DefaultMaxConnections = 1500             // of the HTTP listener, readers who wait among them
+	adminConnections      = 128              // of the admin socket
 	headerLimit           = 5 * time.Second  // for the header of a request
 	idleLimit             = 20 * time.Second // for a connection between two requests
 	filesKept             = 256              // file descriptors for the agent's own work
@@ -113,7 +114,7 @@ func mostConnections(settings int) int {
 	return max(min(settings, (int(limit.Cur)-filesKept)/2), fewestConnections)
 }
 
-// mostStreams leaves a quarter of the connections to those who ask for a page.
+// mostStreams leaves a quarter of the connections to those who do not wait.
 func (s *Server) mostStreams() int64 { return int64(s.mostHTTP() * 3 / 4) }
 
 // mostHTTP is the bound of the HTTP listener.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -14,6 +13,8 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -21,7 +22,7 @@ import (
 // How many rows the pages about rollouts and locks show.
 const (
 	rolloutsShown = 5
-	versionsShown = 10
+	versionsShown = 50
 	locksShown    = 200
 	waitersShown  = 50
 )
@@ -41,10 +42,10 @@ type cached[T any] struct {
 func (c *cached[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.at) < fleetFresh {
+	if time.Since(c.at) < cacheFresh {
 		return c.value, c.err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cacheWait)
 	defer cancel()
 	value, err := read(ctx)
 	c.at, c.err = time.Now(), err
@@ -74,7 +75,8 @@ type rolloutView struct {
 
 	Tree string // its name in the settings
 	Path string
-	Rows []rolloutRow // what needs a look first
+	Made config.Version // that is rolled out; the zero Version when it is not kept
+	Rows []rolloutRow   // what needs a look first
 	// Segments are the same hosts as a bar that fills from the left.
 	Segments []rolloutRow
 	Count    struct{ Done, Active, Failed, Waiting, Voted int }
@@ -104,7 +106,7 @@ type treeView struct {
 	key string // of what was read: another key means that there may be another version
 }
 
-func (s *Server) rolloutsPage(r *http.Request, _ *Status) any {
+func (s *Server) rolloutsPage(r *http.Request, _ *show.Status) any {
 	c, err := s.changes.get(r.Context(), s.readChanges)
 	if err != nil {
 		c.Error = err.Error()
@@ -130,6 +132,12 @@ func (s *Server) readChanges(ctx context.Context) (changes, error) {
 			failed = cmp.Or(failed, err)
 			continue
 		}
+		t := treeView{Name: c.Name, Path: c.Path, key: fmt.Sprint(c.Version, names)}
+		if err := t.read(ctx, zk, s.changes.value.Trees); err != nil {
+			failed = cmp.Or(failed, err)
+		} else if len(t.Versions) > 0 {
+			now.Trees = append(now.Trees, t)
+		}
 		slices.Reverse(names)
 		for _, name := range names[:min(len(names), rolloutsShown)] {
 			state, err := fleet.Read(ctx, zk, c.Path, name)
@@ -137,13 +145,9 @@ func (s *Server) readChanges(ctx context.Context) (changes, error) {
 				failed = cmp.Or(failed, err)
 				continue
 			}
-			now.Rollouts = append(now.Rollouts, viewRollout(c.Name, c.Path, state))
-		}
-		t := treeView{Name: c.Name, Path: c.Path, key: fmt.Sprint(c.Version, names)}
-		if err := t.read(ctx, zk, s.changes.value.Trees); err != nil {
-			failed = cmp.Or(failed, err)
-		} else if len(t.Versions) > 0 {
-			now.Trees = append(now.Trees, t)
+			v := viewRollout(c.Name, c.Path, state)
+			v.Made = t.version(state.Proposal.Version)
+			now.Rollouts = append(now.Rollouts, v)
 		}
 	}
 	if len(now.Rollouts)+len(now.Trees) > 0 {
@@ -179,7 +183,7 @@ func viewRollout(tree, path string, s *fleet.State) rolloutView {
 	}
 	for h := range hosts {
 		rec := s.Hosts[h]
-		row := rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.Vote(), "no vote yet"), Text: rec.Error}
+		row := rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.VoteText(), "no vote yet"), Text: rec.Error}
 		if rec.Vote() != "" {
 			v.Count.Voted++
 		}
@@ -225,12 +229,12 @@ type lineView struct {
 
 // contenderView is one znode in a line. The first holds a lock or leads.
 type contenderView struct {
-	ID, Node string
-	Fence    int64
-	Since    time.Time
+	ID    string // what it says of itself, or its znode
+	Fence int64
+	Since time.Time
 }
 
-func (s *Server) locksPage(r *http.Request, _ *Status) any {
+func (s *Server) locksPage(r *http.Request, _ *show.Status) any {
 	return newListing(s.lines.get(r.Context(), s.readLines))
 }
 
@@ -276,46 +280,24 @@ func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
 	return lines, err
 }
 
-// readLine reads who stands in line at a path, in the order of creation. The
-// leases of a semaphore stand below a child of their own.
+// readLine reads who stands in line at a path: at a lock or an election, or else at
+// a semaphore.
 func readLine(ctx context.Context, s *session.Session, kind, name, path string) lineView {
 	l := lineView{Kind: kind, Name: name, Path: path}
-	names, _, err := s.Children(ctx, path)
-	if err != nil {
-		if !errors.Is(err, session.ErrNoNode) {
-			l.Error = err.Error()
-		}
-		return l
-	}
-	if slices.Contains(names, "leases") {
-		l.Kind, path = kind+" (permits)", session.JoinPath(path, "leases")
-		if names, _, err = s.Children(ctx, path); err != nil {
-			return l
+	list, err := recipe.Contenders(ctx, s, path)
+	if err == nil && len(list) == 0 {
+		if list, err = recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path}).Participants(ctx); len(list) > 0 {
+			l.Kind += " (permits)"
 		}
 	}
-	paths := make([]string, len(names))
-	for i, n := range names {
-		paths[i] = session.JoinPath(path, n)
-	}
-	results, err := s.GetMany(ctx, paths)
 	if err != nil {
 		l.Error = err.Error()
-		return l
 	}
-	byFence := map[int64]contenderView{}
-	for i, r := range results {
-		if r.Err == nil && r.Stat.EphemeralOwner != 0 {
-			byFence[r.Stat.Czxid] = contenderView{
-				ID: fleet.Clip(string(r.Data), 200), Node: names[i], Fence: r.Stat.Czxid, Since: time.UnixMilli(r.Stat.Ctime),
-			}
-		}
-	}
-	for _, zxid := range slices.Sorted(maps.Keys(byFence)) {
-		if len(l.Contenders) == waitersShown {
-			l.More = len(byFence) - waitersShown
-			break
-		}
-		l.Contenders = append(l.Contenders, byFence[zxid])
+	shown := list[:min(len(list), waitersShown)]
+	l.More = len(list) - len(shown)
+	for _, c := range shown {
+		_, node := session.SplitPath(c.Path)
+		l.Contenders = append(l.Contenders, contenderView{cmp.Or(fleet.Clip(string(c.Data), 200), node), c.Czxid, c.Since})
 	}
 	return l
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
@@ -28,6 +30,67 @@ type groupDocument struct {
 	Index      string        `json:"index"`  // differs when the members do
 	Held       bool          `json:"held"`   // the guard keeps members that are gone
 	Members    []view.Member `json:"members"`
+}
+
+// groupAnswer is a document with its bytes.
+type groupAnswer struct {
+	groupDocument
+
+	group *view.Group // that it shows
+	data  []byte      // ends in a line break
+}
+
+func (a *groupAnswer) answer(w http.ResponseWriter) {
+	w.Header().Set("X-Zkagent-Index", a.Index)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(a.data) //nolint:gosec // JSON
+}
+
+// groupAnswers keeps the answers of groups that do not change, so that a thousand
+// readers who wait for one group cost one encoding. It is safe for concurrent use.
+type groupAnswers struct {
+	mu   sync.Mutex // mu guards kept, and is held while one encodes.
+	kept map[[2]string]*groupAnswer
+}
+
+// maxAnswers bounds the answers that are kept.
+const maxAnswers = 256
+
+// of returns the answer for a group and the status of the wanted members.
+func (c *groupAnswers) of(g *view.Group, name, status string) (*groupAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := [2]string{name, status}
+	if a := c.kept[key]; a != nil && a.group == g {
+		return a, nil
+	}
+	members, ok := view.WithStatus(g.Members, status)
+	if !ok {
+		return nil, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
+	}
+	a := &groupAnswer{group: g}
+	a.groupDocument = groupDocument{
+		APIVersion: "v1", Group: name, Status: cmp.Or(status, view.StatusUp), Held: !g.Holding.IsZero(), Members: members,
+	}
+	if a.Members == nil {
+		a.Members = []view.Member{}
+	}
+	data, err := json.Marshal(a.groupDocument)
+	if err != nil {
+		return nil, err
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(data)
+	a.Index = strconv.FormatUint(sum.Sum64(), 16)
+	if data, err = json.Marshal(a.groupDocument); err != nil {
+		return nil, err
+	}
+	a.data = slices.Concat(data, []byte{'\n'})
+	if c.kept == nil || len(c.kept) >= maxAnswers {
+		c.kept = map[[2]string]*groupAnswer{}
+	}
+	c.kept[key] = a
+	return a, nil
 }
 
 // targetGroup is one entry of Prometheus' HTTP service discovery.
@@ -69,8 +132,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 	}
 	stream := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 	if !stream && doc.Index != index {
-		w.Header().Set("X-Zkagent-Index", doc.Index)
-		answer(w, doc)
+		doc.answer(w)
 		return
 	}
 	done, ok := s.admit(w, r)
@@ -84,6 +146,8 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
+	// The limit of the listener counts from the request, which may wait for longer.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + writeLimit))
 	for err == nil && doc.Index == index && s.changed(ctx, next) {
 		doc, next, code, err = s.groupNow(name, status)
 	}
@@ -91,8 +155,7 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 		refuse(w, code, err)
 		return
 	}
-	w.Header().Set("X-Zkagent-Index", doc.Index)
-	answer(w, doc)
+	doc.answer(w)
 }
 
 // groupWait reads how long a query may wait: a duration, or seconds.
@@ -123,34 +186,17 @@ func (s *Server) changed(ctx context.Context, next <-chan struct{}) bool {
 
 // groupNow is a group as it is, and a channel that is closed at the next state
 // of the agent.
-func (s *Server) groupNow(name, status string) (groupDocument, <-chan struct{}, int, error) {
+func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, int, error) {
 	_, next := s.Source.State()
 	g, known := s.Source.Group(name)
 	switch {
 	case !known:
-		return groupDocument{}, nil, http.StatusNotFound, fmt.Errorf("there is no group %q", name)
+		return nil, nil, http.StatusNotFound, fmt.Errorf("there is no group %q", name)
 	case g == nil:
-		return groupDocument{}, nil, http.StatusServiceUnavailable, fmt.Errorf("group %q has not reported yet", name)
+		return nil, nil, http.StatusServiceUnavailable, fmt.Errorf("group %q has not reported yet", name)
 	}
-	members, ok := view.WithStatus(g.Members, status)
-	if !ok {
-		return groupDocument{}, nil, http.StatusBadRequest, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
-	}
-	doc := groupDocument{APIVersion: "v1", Group: name, Status: status, Held: !g.Holding.IsZero(), Members: members}
-	if status == "" {
-		doc.Status = view.StatusUp
-	}
-	if doc.Members == nil {
-		doc.Members = []view.Member{}
-	}
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return groupDocument{}, nil, http.StatusInternalServerError, err
-	}
-	sum := fnv.New64a()
-	_, _ = sum.Write(data)
-	doc.Index = strconv.FormatUint(sum.Sum64(), 16)
-	return doc, next, 0, nil
+	a, err := s.answers.of(g, name, status)
+	return a, next, http.StatusBadRequest, err
 }
 
 // streamGroup sends the group now and at each change.
@@ -162,8 +208,7 @@ func (s *Server) streamGroup(client sse, r *http.Request, name, status string) {
 			return "", next, err
 		}
 		sent = doc.Index
-		data, err := json.Marshal(doc)
-		return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n\n", doc.Index, data), next, err
+		return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n", doc.Index, doc.data), next, nil
 	})
 }
 

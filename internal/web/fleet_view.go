@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // tallyShown is how many words a card lists.
@@ -19,21 +21,18 @@ const tallyShown = 4
 type fleetView struct {
 	Fleet
 
+	Verdict                    show.Verdict
+	Problems                   []*show.Problem
 	Rows                       []fleetRow
-	Services                   []serviceRow
+	Services                   []*show.ServiceGroup
 	Rollouts                   []rolloutView // that are not over
+	Sparks                     []spark
 	Live, Held                 int
-	Healths                    []healthCount // that occur, the worst first
+	Healths                    []show.HealthCount // that occur, the worst first
 	FirstHeld                  string
 	Program, Versions, Leaders string
 
 	programs, versions, leads, holds tally
-}
-
-// healthCount is how many hosts are of one health.
-type healthCount struct {
-	Health fleet.Health
-	Count  int
 }
 
 // tally counts how often words occur.
@@ -47,7 +46,7 @@ func (t tally) String() string {
 	})
 	for i, w := range words[:min(len(words), tallyShown)] {
 		if len(t) > 1 {
-			words[i] = fmt.Sprintf("%s on %s", w, plural(t[w], "host"))
+			words[i] = fmt.Sprintf("%s on %s", w, term.Count(t[w], "host"))
 		}
 	}
 	if n := len(words) - tallyShown; n > 0 {
@@ -56,56 +55,46 @@ func (t tally) String() string {
 	return strings.Join(words, ", ")
 }
 
-// fleetRow is a host as texts: a fleet has many, and templates are slow.
+// fleetRow is a host as the page shows it. Its times are texts already: a fleet has
+// many hosts, and templates are slow.
 type fleetRow struct {
-	Key, ID, Page, Row, Class, State, Templates, Leads, Since, Age, Version, Detail, Holds string
+	show.Host
 
-	Gone bool // no agent runs there
+	Name, Row, Stamp, Age string
 }
 
-// serviceRow is one service of one host.
-type serviceRow struct {
-	Key, Service, Host, Page, Class, State, Detail string
-	Since                                          time.Time
-}
-
-func (s *Server) fleetPage(r *http.Request, _ *Status) any {
-	v := s.viewFleet(s.fleet.read(r.Context()), time.Now())
+func (s *Server) fleetPage(r *http.Request, _ *show.Status) any {
+	v := s.viewFleet(s.readFleet(r.Context()), time.Now())
 	now, _ := s.changes.get(r.Context(), s.readChanges) // its own page says what is wrong.
 	for _, one := range now.Rollouts {
 		if one.Open() {
 			v.Rollouts = append(v.Rollouts, one)
+			if one.Phase() == fleet.PhaseHalted {
+				v.Verdict.Cause = fmt.Sprintf("%s: %v", one.Tree, one.Err())
+			}
 		}
 	}
+	v.Sparks = s.sparks(now.Trees, time.Now())
 	return v
 }
 
 func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
-	v := fleetView{Fleet: f, programs: tally{}, versions: tally{}, leads: tally{}, holds: tally{}}
-	counts := map[fleet.Health]int{}
-	for _, h := range v.Hosts {
+	v := fleetView{
+		Fleet: f, Healths: show.Healths(f.Hosts), Services: show.ServiceGroups(show.Services(f.Hosts)), Problems: show.Problems(f.Hosts),
+		programs: tally{}, versions: tally{}, leads: tally{}, holds: tally{},
+	}
+	v.Verdict = show.VerdictOf(f.Hosts, v.Problems)
+	for i := range v.Hosts {
+		h := &v.Hosts[i]
 		v.Rows = append(v.Rows, rowOf(h, now, f.Error != "", h.ID == s.ID))
-		v.Services = append(v.Services, servicesOf(h)...)
-		counts[h.Health]++
-		if !hostGone(h) {
-			v.count(&h)
+		if !show.Gone(h.Health) {
+			v.count(h)
 		}
 	}
-	for _, word := range fleet.Healths {
-		if counts[word] > 0 {
-			v.Healths = append(v.Healths, healthCount{word, counts[word]})
-		}
-	}
-	slices.SortStableFunc(v.Services, func(a, b serviceRow) int {
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(serviceRank(a.State), serviceRank(b.State)), cmp.Compare(a.Host, b.Host))
-	})
 	v.FirstHeld = v.holds.String()
 	v.Program, v.Versions, v.Leaders = v.programs.String(), cmp.Or(v.versions.String(), "–"), cmp.Or(v.leaders(), "–")
 	return v
 }
-
-// hostGone reports whether a host has no agent that runs.
-func hostGone(h fleet.HostStatus) bool { return h.Health == fleet.Lost || h.Health == fleet.Stopped }
 
 // count takes a host into the numbers of the cards.
 func (v *fleetView) count(h *fleet.HostStatus) {
@@ -134,74 +123,19 @@ func (v *fleetView) leaders() string {
 	return strings.Join(list, ", ")
 }
 
-func rowOf(h fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
-	row := fleetRow{
-		Key: h.ID, ID: h.ID, Page: hostPage(h.ID), Gone: hostGone(h), Class: stateClass(string(h.Health)), State: string(h.Health), Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200),
-		Version: fleet.Clip(h.Version, 40), Detail: h.Detail, Templates: filesText(&h.Record),
+func rowOf(h *fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
+	row := fleetRow{Host: show.HostOf(h), Name: h.ID}
+	if !row.From.IsZero() {
+		row.Stamp, row.Age = row.From.UTC().Format(time.RFC3339), term.Short(now.Sub(row.From))
 	}
-	since := h.Since
-	if hostGone(h) {
-		since = h.At
-	}
-	if !since.IsZero() {
-		row.Since, row.Age = since.UTC().Format(time.RFC3339), ago(now.Sub(since))
-	}
-	if len(h.Holds) > 0 {
-		row.Holds = "holds " + fleet.Clip(strings.Join(h.Holds, ", "), 200)
-	}
-	if stale || hostGone(h) {
+	if stale || row.Gone() {
 		row.Row = "stale"
 	}
 	if self {
-		row.ID += " (this)"
+		row.Name += " (this)"
 	}
 	return row
 }
 
-// filesText is the state, and the version in use, of each template. Versions that
-// a host knows and does not use are said once for each config.
-func filesText(r *fleet.Record) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(r.Configs)) {
-		if use := r.Configs[name]; use.Known != use.Accepted {
-			parts = append(parts, fmt.Sprintf("%s v%d known, v%d accepted", name, use.Known, use.Accepted))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-		parts = append(parts, name+" "+r.Files[name])
-	}
-	if n := r.More["files"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", n))
-	}
-	return fleet.Clip(strings.Join(parts, ", "), 500)
-}
-
-// servicesOf are the services of a host; of one that is gone they are down.
-func servicesOf(h fleet.HostStatus) []serviceRow {
-	var rows []serviceRow
-	for _, name := range slices.Sorted(maps.Keys(h.Services)) {
-		s := h.Services[name]
-		row := serviceRow{
-			Key: name + " " + h.ID, Service: name, Host: h.ID, Page: hostPage(h.ID), State: s.State, Class: stateClass(s.State), Since: s.Since,
-		}
-		if s.Check != "" {
-			row.Detail = "check " + s.Check + " has failed"
-			if s.Exit != 0 {
-				row.Detail += fmt.Sprintf(" with exit status %d", s.Exit)
-			}
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// serviceRank puts what is down first.
-func serviceRank(state string) int {
-	switch stateClass(state) {
-	case "bad":
-		return 0
-	case "warn":
-		return 1
-	}
-	return 2
-}
+// Gone reports whether no agent runs there.
+func (r fleetRow) Gone() bool { return show.Gone(r.Health) }

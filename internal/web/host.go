@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // hostView is one host of the fleet as its record says.
@@ -19,7 +20,7 @@ type hostView struct {
 	Fleet    Fleet
 	Row      fleetRow
 	Files    []fileRow
-	Services []serviceRow
+	Services []show.Service
 	More     []string // what the record left out
 }
 
@@ -38,15 +39,15 @@ func hostPage(id string) string { return "/hosts/" + url.PathEscape(id) }
 // serveHost renders the page of a host from its record. What the record does not
 // have stays on that host.
 func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) {
-	f := s.fleet.read(r.Context())
+	f := s.readFleet(r.Context())
 	i := slices.IndexFunc(f.Hosts, func(h fleet.HostStatus) bool { return h.ID == r.PathValue("id") })
 	if i < 0 {
 		http.Error(w, "no host of the fleet has this id; the first page lists them all", http.StatusNotFound)
 		return
 	}
 	h := f.Hosts[i]
-	s.servePage(w, pageSection{r.URL.EscapedPath(), "Host " + fleet.Clip(h.ID, 100), "host"}, func(*Status) any {
-		v := hostView{HostStatus: h, Fleet: f, Row: rowOf(h, time.Now(), f.Error != "", false), Services: servicesOf(h)}
+	s.servePage(w, pageSection{r.URL.EscapedPath(), "Host " + fleet.Clip(h.ID, 100), "host"}, func(*show.Status) any {
+		v := hostView{HostStatus: h, Fleet: f, Row: rowOf(&h, time.Now(), f.Error != "", false), Services: show.Services(f.Hosts[i : i+1])}
 		for _, name := range slices.Sorted(maps.Keys(h.Files)) {
 			v.Files = append(v.Files, fileRow{name, h.Files[name]})
 		}

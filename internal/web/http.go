@@ -9,7 +9,7 @@ import (
 
 // contentPolicy lets the page use nothing but what the agent serves itself.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
-	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
 // Handler is what the TCP listener serves: reading only.
 func (s *Server) Handler() http.Handler {

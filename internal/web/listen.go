@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
 )
 
 // listeners are the open ends of a Server.
@@ -38,7 +40,7 @@ func (s *Server) Listen(ctx context.Context) (func(context.Context), func(), err
 			Handler: s.adminMux(), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 			ConnContext: withPeer,
 		}
-		l.serve(bounded(ln, admin, func() int { return mostConnections(0) }), admin)
+		l.serve(bounded(ln, admin, func() int { return mostConnections(adminConnections) }), admin)
 	}
 	l.page.apply(ctx)
 	return l.page.run, l.stop, nil
@@ -86,6 +88,9 @@ type pageServer struct {
 func (p *pageServer) run(ctx context.Context) {
 	timer := time.NewTimer(listenAgain)
 	defer timer.Stop()
+	sample := time.NewTicker(sampleEvery)
+	defer sample.Stop()
+	p.s.samples.take(p.s)
 	for {
 		timer.Stop()
 		if !p.apply(ctx) {
@@ -94,6 +99,10 @@ func (p *pageServer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-sample.C:
+			if p.server != nil {
+				p.s.samples.take(p.s)
+			}
 		case <-p.s.relisten:
 		case <-timer.C:
 		}
@@ -109,12 +118,12 @@ func (p *pageServer) apply(ctx context.Context) bool {
 	}
 	if want != p.listen {
 		if err := p.open(ctx, want); err != nil {
-			p.s.Conditions.Retain("http-not-listening", func(subject string) bool { return subject == want })
-			p.s.Conditions.Open("http-not-listening", want, err.Error())
+			p.s.Conditions.Retain(condition.HTTPNotListening, func(subject string) bool { return subject == want })
+			p.s.Conditions.Open(condition.HTTPNotListening, want, err.Error())
 			return false
 		}
 	}
-	p.s.Conditions.Retain("http-not-listening", func(string) bool { return false })
+	p.s.Conditions.Retain(condition.HTTPNotListening, func(string) bool { return false })
 	return true
 }
 
@@ -132,13 +141,18 @@ func (p *pageServer) open(ctx context.Context, listen string) error {
 		return nil
 	}
 	p.s.httpAddr.Store(ln.Addr().String())
-	p.server = &http.Server{
-		Handler: p.s.guarded(listen, p.s.Handler()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
-		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-	}
+	p.server = p.s.httpServer(listen)
 	server, ln := p.server, bounded(ln, p.server, p.s.mostHTTP)
 	p.wg.Go(func() { _ = server.Serve(ln) })
 	return nil
+}
+
+// httpServer is the server of the HTTP listener, with its limits.
+func (s *Server) httpServer(listen string) *http.Server {
+	return &http.Server{
+		Handler: s.guarded(listen, s.Handler()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	}
 }
 
 // stop ends the server, if there is one; requests that run may finish.

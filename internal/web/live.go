@@ -23,7 +23,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	// Browsers do not lock out the users of the admin socket.
 	n, most := &s.followers, s.mostStreams()
 	if _, local := peer(r.Context()); local {
-		n, most = &s.localFollowers, DefaultMaxConnections*3/4
+		n, most = &s.localFollowers, adminConnections*3/4
 	}
 	if n.Add(1) > most {
 		n.Add(-1)

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
@@ -35,6 +38,7 @@ var sections = []pageSection{
 	{"/", "Fleet", "fleet"},
 	{"/services", "Services", "services"},
 	{"/templates", "Templates", "templates"},
+	{"/configs", "Configs", "configs"},
 	{"/rollouts", "Rollouts", "rollouts"},
 	{"/locks", "Locks & leaders", "locks"},
 	{"/timeline", "Events", "timeline"},
@@ -49,16 +53,16 @@ type pageData struct {
 	Path     string
 	At       string // the state that is shown, as /live names it
 	Sections []pageSection
-	Status   Status
+	Status   show.Status
 	Now      time.Time
 	Body     any
 }
 
 // pageRoutes serves the page, its style and its script.
 func (s *Server) pageRoutes(mux *http.ServeMux) {
-	bodies := map[string]func(*http.Request, *Status) any{
+	bodies := map[string]func(*http.Request, *show.Status) any{
 		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "rollouts": s.rolloutsPage,
-		"locks": s.locksPage, "timeline": s.timelinePage, "agent": func(*http.Request, *Status) any { return nil },
+		"configs": s.configsPage, "locks": s.locksPage, "timeline": s.timelinePage, "agent": func(*http.Request, *show.Status) any { return nil },
 	}
 	for _, p := range sections {
 		pattern := p.Path
@@ -66,11 +70,12 @@ func (s *Server) pageRoutes(mux *http.ServeMux) {
 			pattern = "/{$}"
 		}
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
-			s.servePage(w, p, func(st *Status) any { return bodies[p.name](r, st) })
+			s.servePage(w, p, func(st *show.Status) any { return bodies[p.name](r, st) })
 		})
 	}
 	mux.HandleFunc("GET /hosts/{id}", s.serveHost)
 	mux.HandleFunc("GET /templates/{name}", s.serveBlamePage)
+	mux.HandleFunc("GET /configs/{name}", s.serveConfig)
 	mux.HandleFunc("GET /live", s.serveLive)
 	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +87,7 @@ func (s *Server) pageRoutes(mux *http.ServeMux) {
 }
 
 // servePage renders one section.
-func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Status) any) {
+func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show.Status) any) {
 	t, err := pageTemplates()
 	if err != nil {
 		http.Error(w, "the page cannot be parsed", http.StatusInternalServerError)
@@ -103,7 +108,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*Stat
 }
 
 // timelinePage lists the kept events, the newest first.
-func (s *Server) timelinePage(*http.Request, *Status) any {
+func (s *Server) timelinePage(*http.Request, *show.Status) any {
 	list, _ := s.public().events(0)
 	return fold(list)
 }
@@ -141,7 +146,7 @@ type groupView struct {
 }
 
 // servicesPage is the groups that this agent follows, those of sets too.
-func (s *Server) servicesPage(_ *http.Request, st *Status) any {
+func (s *Server) servicesPage(_ *http.Request, st *show.Status) any {
 	var groups []groupView
 	for _, g := range st.Groups {
 		groups = append(groups, groupView{g, g.Name})
@@ -158,46 +163,22 @@ func (s *Server) servicesPage(_ *http.Request, st *Status) any {
 
 // pageFuncs are what the templates of the page may call.
 var pageFuncs = template.FuncMap{
-	"since": func(t time.Time) string {
-		if t.IsZero() {
-			return "–"
+	"since": term.Age,
+	"clock": func(t time.Time) string {
+		if time.Since(t) < 12*time.Hour {
+			return t.UTC().Format("15:04 UTC")
 		}
-		return ago(time.Since(t))
+		return t.UTC().Format("2006-01-02 15:04 UTC")
 	},
-	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"class":    func(state any) string { return stateClass(fmt.Sprint(state)) },
-	"word":     stateWord,
-	"diffline": diffClass,
-	"plural":   plural,
-	"short":    short,
-	"advice":   adviceOn,
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// short is a duration as precise as people want it.
-func short(took view.Seconds) time.Duration {
-	d := time.Duration(took)
-	switch {
-	case d >= 10*time.Second:
-		return d.Round(time.Second)
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond)
-	case d >= 10*time.Millisecond:
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(10 * time.Microsecond)
-}
-
-// advice is what is in use while a condition is open, and what to do.
-type advice struct {
-	Use string
-	Do  []phrase
+	"stamp":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"class":      func(state any) string { return show.SeverityOf(fmt.Sprint(state)).Class() },
+	"word":       func(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") },
+	"diffline":   diffClass,
+	"plural":     term.Count,
+	"short":      func(took view.Seconds) string { return term.Short(time.Duration(took)) },
+	"phrases":    phrases,
+	"hostpage":   hostPage,
+	"configpage": func(name string) string { return "/configs/" + url.PathEscape(name) },
 }
 
 // phrase is a piece of a text; commands and settings are code.
@@ -206,52 +187,13 @@ type phrase struct {
 	Code bool
 }
 
-func adviceOn(c Condition) advice {
-	e, _ := c.About()
-	a := advice{Use: e.Use}
-	for i, text := range strings.Split(e.Do, "`") {
-		if text != "" {
-			a.Do = append(a.Do, phrase{text, i%2 == 1})
+// phrases splits a text at its backquotes.
+func phrases(text string) []phrase {
+	var list []phrase
+	for i, part := range strings.Split(text, "`") {
+		if part != "" {
+			list = append(list, phrase{part, i%2 == 1})
 		}
 	}
-	return a
+	return list
 }
-
-// ago is a duration as people read it, with at most two units.
-func ago(d time.Duration) string {
-	switch s := int(d.Seconds()); {
-	case s < 60:
-		return fmt.Sprintf("%d s", max(s, 0))
-	case s < 3600:
-		return fmt.Sprintf("%d m %d s", s/60, s%60)
-	case s < 48*3600:
-		return fmt.Sprintf("%d h %d m", s/3600, s/60%60)
-	default:
-		return fmt.Sprintf("%d d %d h", s/86400, s/3600%24)
-	}
-}
-
-// stateClass is the colour of a state; the word always stands beside it.
-func stateClass(state string) string {
-	switch state {
-	case "ok", "connected", "running", "done", "up", "passing", "leader", "registered":
-		return "ok"
-	case "lost", "failing", "failed", "expired", "closed", "down", "critical", "blocked", "halted", "aborted", "rolled back", "refused", "exited",
-		"reload-failed":
-		return "bad"
-	case "degraded", "drain", "draining", "maint", "maintenance", "suspended", "connecting", "cached", "paused", "waiting", "starting",
-		"stopping", "stopped", "held", "kept", "reloading", "baking":
-		return "warn"
-	case "started", "rolling", "voting", "granted":
-		return "acc"
-	}
-	if c := (Condition{Code: state}); c.Failing() {
-		return "bad"
-	} else if _, ok := c.About(); ok {
-		return "warn"
-	}
-	return "mut"
-}
-
-// stateWord is a state as the page spells it.
-func stateWord(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") }

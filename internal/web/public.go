@@ -8,6 +8,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // Every local user may open the page, and more when a proxy stands before it. What
@@ -15,7 +16,7 @@ import (
 // socket alone, unless the settings say `show_output = true`.
 
 // elsewhere stands where a text is left out.
-const elsewhere = "the text is on the host, in zkagent status"
+const elsewhere = "the text is on the host, in zkagent status, and here with show_output = true"
 
 // reader shows a status to somebody: all of it, or what everybody may read.
 type reader struct {
@@ -33,7 +34,7 @@ func (s *Server) public() reader {
 }
 
 // status is the status as the reader may see it.
-func (r reader) status() Status {
+func (r reader) status() show.Status {
 	st := r.s.Source.Status()
 	if r.all {
 		return st
@@ -95,7 +96,7 @@ func exitText(code int) string {
 
 // withoutOutput is a condition without the words of a command.
 func withoutOutput(c condition.Condition) condition.Condition {
-	if c.HasOutput() {
+	if c.Kind().Output {
 		c.Text = exitText(c.Exit)
 	}
 	return c
@@ -108,7 +109,7 @@ func (r reader) events(seq int64) ([]event.Event, <-chan struct{}) {
 	if !r.all {
 		for i, e := range list {
 			code, _, _ := strings.Cut(e.Subject, " ")
-			opened := strings.HasPrefix(e.Kind, "condition-") && condition.Condition{Code: code}.HasOutput()
+			opened := strings.HasPrefix(e.Kind, "condition-") && condition.Condition{Code: code}.Kind().Output
 			if opened || e.Kind == "apply-failed" || strings.HasPrefix(e.Kind, "hook-") {
 				list[i].Text = ""
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // shownToAll are the texts of a status that every local user may read. A new field
@@ -20,11 +22,13 @@ GroupSets.Groups.Members.RawLabels GroupSets.Groups.Members.RawLabels.key GroupS
 GroupSets.Groups.Name GroupSets.Groups.Path GroupSets.Groups.Rejected.Reason GroupSets.Groups.Rejected.Znode GroupSets.Name GroupSets.Path
 Groups.Error Groups.Flapping Groups.Members.Host Groups.Members.ID Groups.Members.Labels Groups.Members.Labels.key Groups.Members.Name
 Groups.Members.Node Groups.Members.Ports.key Groups.Members.RawLabels Groups.Members.RawLabels.key Groups.Members.Status
-Groups.Members.Znode Groups.Name Groups.Path Groups.Rejected.Reason Groups.Rejected.Znode Health Hooks.Leader Hooks.Name Hooks.Runs.Event
+Groups.Members.Znode Groups.Members.LabelsLeftOut Groups.Out.Address Groups.Out.ID Groups.Out.Node Groups.Out.State
+GroupSets.Groups.Members.LabelsLeftOut GroupSets.Groups.Out.Address GroupSets.Groups.Out.ID GroupSets.Groups.Out.Node GroupSets.Groups.Out.State
+Groups.Name Groups.Path Groups.Rejected.Reason Groups.Rejected.Znode Health Hooks.Leader Hooks.Name Hooks.Runs.Event
 Hooks.Runs.Signal Hooks.Runs.State Hooks.Schedule Hooks.Triggers Services.Address Services.Checks.Kind Services.Checks.Name Services.Error
 Services.Format Services.Group Services.Maintenance.Reason Services.Name Services.Node Services.State Settings.Error Settings.Files
 Settings.Hash Sources.Kind Sources.Name Sources.Path Sources.Version Summary Templates.Files Templates.Name Templates.Position
-Templates.Sources Templates.Stage Templates.State Templates.Version ZooKeeper.LastError ZooKeeper.Server ZooKeeper.SessionID ZooKeeper.State
+Elections.Leader.RawID Elections.Leader.Znode Templates.Check Templates.Sources Templates.Stage Templates.State Templates.Version ZooKeeper.LastError ZooKeeper.Server ZooKeeper.SessionID ZooKeeper.State
 ZooKeeper.Warning
 `
 
@@ -59,7 +63,7 @@ func planted(v reflect.Value, place string) {
 // TestPublic_EveryTextIsDecided: each text of a status either is for everybody, by
 // the list here, or is left out.
 func TestPublic_EveryTextIsDecided(t *testing.T) {
-	var st Status
+	var st show.Status
 	planted(reflect.ValueOf(&st).Elem(), "Status")
 	src := &still{http: &HTTPConfig{}, status: st}
 	data, err := json.Marshal(newServer(src).public().status())

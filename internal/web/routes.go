@@ -36,7 +36,7 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status()) })
 	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status().Hooks) })
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Source.Members()) })
-	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, s.fleet.read(r.Context())) })
+	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, s.readFleet(r.Context())) })
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) { s.serveEvents(w, r, to) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", s.serveHealth)

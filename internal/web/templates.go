@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -23,9 +24,9 @@ type FileDiff struct {
 
 // templateView is one template with what is pending or has failed.
 type templateView struct {
-	TemplateStatus
+	show.TemplateStatus
 
-	Age   []SourceStatus
+	Age   []show.SourceStatus
 	Diffs []FileDiff
 	Fault string // why nothing can be rendered
 	Lines bool   // there is a page of where its lines come from
@@ -33,10 +34,10 @@ type templateView struct {
 
 // templatesPage shows the templates, failed ones first, and for those that
 // are not well what would be written.
-func (s *Server) templatesPage(r *http.Request, st *Status) any {
+func (s *Server) templatesPage(r *http.Request, st *show.Status) any {
 	ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
 	defer cancel()
-	sources := map[string]SourceStatus{}
+	sources := map[string]show.SourceStatus{}
 	for _, src := range st.Sources {
 		sources[view.Source{Kind: view.Kind(src.Kind), Name: src.Name}.String()] = src
 	}

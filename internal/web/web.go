@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -41,8 +42,8 @@ type AdminConfig struct {
 
 // Source is what the server shows.
 type Source interface {
-	// Status is computed on demand.
-	Status() Status
+	// show.Status is computed on demand.
+	Status() show.Status
 	// Members returns the members of every group, as the templates see them.
 	Members() map[string][]view.Member
 	// GroupNames are the names of the groups: "web", or "SET/CHILD" in a set.
@@ -100,17 +101,18 @@ type Server struct {
 	// These are read when somebody opens the page.
 	followers      atomic.Int64 // open streams of the HTTP listener
 	localFollowers atomic.Int64 // open streams of the admin socket
-	fleet          fleetReader
+	fleet          cached[Fleet]
 	changes        cached[changes]
 	lines          cached[[]lineView]
 	previews       previews
+	answers        groupAnswers
+	configs        keyed[configView]
+	samples        samples
 }
 
 // New returns a Server; it listens nowhere yet.
 func New(c Config) *Server {
-	s := &Server{Config: c, relisten: make(chan struct{}, 1)}
-	s.fleet.session = c.Source.Session
-	return s
+	return &Server{Config: c, relisten: make(chan struct{}, 1)}
 }
 
 // Changed says that the http block in use may be another.

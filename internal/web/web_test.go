@@ -22,6 +22,7 @@ import (
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -38,7 +39,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // still is an agent of which nothing changes.
 type still struct {
-	status  Status
+	status  show.Status
 	http    *HTTPConfig
 	preview func(name string) ([]FileDiff, error)
 	group   func(name string) (*view.Group, bool)
@@ -46,7 +47,7 @@ type still struct {
 	blamed  []*blame.File
 }
 
-func (s *still) Status() Status                    { return s.status }
+func (s *still) Status() show.Status               { return s.status }
 func (s *still) Members() map[string][]view.Member { return nil }
 func (s *still) GroupSet(name string) bool         { return name == "all" }
 func (s *still) GroupNames() []string              { return []string{"web", "all/a", "all/b"} }

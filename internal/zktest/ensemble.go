@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest/raw"
 )
 
@@ -21,9 +22,10 @@ type Ensemble struct {
 }
 
 // StartEnsemble starts n servers that end with the test, and waits until all
-// of them serve.
+// of them serve. It skips a quick run.
 func StartEnsemble(tb testing.TB, n int, opts ...Options) *Ensemble {
 	tb.Helper()
+	testhelp.OnlyAll(tb, "it starts an ensemble of ZooKeepers")
 	o, dir := oneOption(opts), tb.TempDir()
 	e := &Ensemble{}
 	tb.Cleanup(func() { e.close(tb) })

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // Realm is the Kerberos realm of a [KDC].
@@ -23,9 +25,10 @@ type KDC struct {
 	proc *process
 }
 
-// StartKDC starts one that ends with the test.
+// StartKDC starts one that ends with the test. It skips a quick run.
 func StartKDC(tb testing.TB) *KDC {
 	tb.Helper()
+	testhelp.OnlyAll(tb, "it starts a Kerberos server")
 	k := &KDC{dir: tb.TempDir(), port: reserve(tb)}
 	tb.Cleanup(func() { k.port.release() })
 	k.write(tb, "krb5.conf", fmt.Sprintf(`[libdefaults]

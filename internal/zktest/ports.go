@@ -45,6 +45,15 @@ func reserve(tb testing.TB) *reservation {
 	return nil
 }
 
+// Port returns a port of 127.0.0.1 that no other test gets until this one has ended, and
+// that the kernel gives to no outgoing connection.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	r := reserve(tb)
+	tb.Cleanup(r.release)
+	return r.port
+}
+
 func (r *reservation) release() { _ = r.lock.Close() }
 
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

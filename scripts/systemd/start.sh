@@ -24,7 +24,6 @@ template "banner" {
   destination = "/etc/nginx/zkagent.d/banner.conf"
   check {
     command = ["zkagent-check", "nginx"]
-    at      = "swapped"
     timeout = "60s"
   }
   reload {
@@ -63,11 +62,16 @@ for field in '"PRIORITY":"6"' '"SYSLOG_IDENTIFIER":"zkagent"' '"ZKAGENT_EVENT":"
   grep -F -- "$field" "$WORK/entries.json" >/dev/null || fail "no entry has $field: $(tail -n 1 "$WORK/entries.json")"
 done
 
-step "a value that nginx refuses leaves the old file"
+step "a value that nginx refuses never comes into place"
+status_has 'before the swap, in a preview by the unit zkagent-check@nginx.service' || fail "the check has no preview"
+in_place() { inside stat -c '%i %Z' /etc/nginx/zkagent.d/banner.conf; }
+before=$(in_place)
 publish 'bad"; nonsense'
 eventually "a failed template" status_has template-failed
 serves first || fail "the refused value is served"
 status_has 'emerg.*banner.conf:1' || fail "the status does not have the text of nginx"
+[ "$(in_place)" = "$before" ] || fail "the refused file was in place: $(in_place), before $before"
+inside test ! -e /run/zkagent/preview/nginx/etc || fail "what was laid for the check is left"
 eventually "the status line to tell" status_line 'failed'
 publish second
 eventually "the corrected page" serves second

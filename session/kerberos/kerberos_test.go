@@ -251,7 +251,7 @@ func TestKerberos_CacheThatEnded(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the ticket does not end: %v", err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // between two looks: a renewal has no event
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"strings"
 
@@ -36,10 +37,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	fs := flag.NewFlagSet("zkbench", flag.ContinueOnError)
 	quick := fs.Bool("quick", false, "small sizes and few repetitions")
 	only := fs.String("only", "", "cases to run, comma separated")
-	jsonTo := fs.String("json", "bin/bench.json", "write the report as JSON here; empty: nowhere")
-	svgTo := fs.String("svg", "bin/bench.svg", "write the picture here; empty: nowhere")
+	jsonTo := fs.String("json", "../bin/bench.json", "write the report as JSON here; empty: nowhere")
+	svgTo := fs.String("svg", "../bin/bench.svg", "write the picture here; empty: nowhere")
 	statTo := fs.String("benchstat", "", "write the report for benchstat here")
-	baseline := fs.String("baseline", "bench/baseline.json", "print what is worse than in this report; empty: compare with nothing")
+	baseline := fs.String("baseline", "baseline.json", "print what is worse than in this report; empty: compare with nothing")
 	model := fs.Bool("model", false, "print the model of docs/scale.md and measure nothing")
 	profile := fs.String("cpuprofile", "", "write a profile of this process here")
 	agree := fs.Bool("compare", false, "measure nothing; report whether the two named reports have the same verdict, and fail when a limit is met in one and missed in the other")
@@ -88,10 +89,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil
 	}
-	if dir, _, ok := strings.Cut(path, "/"); ok && dir == "bin" {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
 	}
 	f, err := os.Create(path) //nolint:gosec // The user names it.
 	if err != nil {

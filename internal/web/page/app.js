@@ -8,10 +8,11 @@ let busy = false, again = false;
 
 function age(from) {
   const s = Math.max(0, Math.floor((Date.now() - from) / 1000));
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} m ${s % 60} s`;
-  if (s < 48 * 3600) return `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} m`;
-  return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
+  const two = (n) => String(Math.floor(n)).padStart(2, "0");
+  if (s < 60) return `${s}s`;
+  if (s < 3600) return `${Math.floor(s / 60)}m${two(s % 60)}s`;
+  if (s < 48 * 3600) return `${Math.floor(s / 3600)}h${two((s / 60) % 60)}m`;
+  return `${Math.floor(s / 86400)}d${two((s / 3600) % 24)}h`;
 }
 
 // text changes a text only where it differs, so that nothing is laid out, and
@@ -109,7 +110,7 @@ async function refresh() {
   busy = true;
   again = false;
   try {
-    const answer = await fetch(location.pathname, { cache: "no-store" });
+    const answer = await fetch(location.pathname + location.search, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.status);
     const doc = new DOMParser().parseFromString(await answer.text(), "text/html");
     const next = doc.getElementById("content");
@@ -143,6 +144,13 @@ function connect() {
   };
 }
 
+// A command is copied, or at least selected: only some pages may write the clipboard.
+document.addEventListener("click", (e) => {
+  const command = e.target.closest?.("code.copy");
+  if (!command) return;
+  getSelection().selectAllChildren(command);
+  navigator.clipboard?.writeText(command.textContent).then(() => say("copied", "ok"), () => {});
+});
 document.addEventListener("input", (e) => {
   if (e.target.id === "filter") filter(document);
 });

@@ -4,16 +4,16 @@ config "a" { path = "/a" }
 config "a" { path = "/b" }
 template "t" {
   contents    = "x"
-  destination = "/tmp/t"
+  destination = "/tmp/zkagent-test/t"
 }
 bundle "t" {
   template "one" {
     contents    = "x"
-    destination = "/tmp/t"
+    destination = "/tmp/zkagent-test/t"
   }
   template "one" {
     contents    = "x"
-    destination = "/tmp/t2"
+    destination = "/tmp/zkagent-test/t2"
   }
 }
 election "e1" { path = "/e" }

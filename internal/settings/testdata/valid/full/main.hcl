@@ -60,5 +60,5 @@ template "each" {
   contents    = "{{ .Key }}"
   destination = "out/${each.key}.conf"
   for_each    = config["web.v2"]
-  reload { command = ["echo", each.key, each.value] }
+  reload { command = ["echo", "--", each.key, each.value] }
 }

@@ -97,7 +97,7 @@ template "upstreams" {                            # a bundle of one
   error_on_missing_key = true
   check {
     command = ["nginx", "-t"]
-    at      = "swapped"                           # staged | swapped: an include cannot be tested alone
+                                                  # at = "preview" by default: it sees the new files in place
     timeout = "10s"
   }
   reload {

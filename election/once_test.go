@@ -1,0 +1,66 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// A term of a candidate that leads once ends with its session. In the next session the
+// server refuses to let it join: Run reports that.
+func TestOnce_RefusedAfterATermThatExpired(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		s := dialMem(t, w, "a")
+		c := New(Config{Name: "e", Path: "/e", ID: "a", Once: true, Lead: func(ctx context.Context, _ Term) {
+			w.ExpireSession(s.ID())
+			<-ctx.Done()
+		}})
+		if err := c.Run(t.Context(), s, nil); err == nil {
+			t.Error("the term ended with its session, and Run says nothing")
+		}
+		w.RefuseWith(jute.OpCreate2, jute.ErrCodeNoAuth)
+		if err := c.Run(t.Context(), dialMem(t, w, "b"), nil); !errors.Is(err, session.ErrNoAuth) {
+			t.Errorf("got %v, want ErrNoAuth", err)
+		}
+	})
+}
+
+// A candidate that keeps its znode resigns while the context of Run ends, in both
+// orders: its znode is deleted.
+func TestResign_WhileTheContextEnds(t *testing.T) {
+	for name, first := range map[string]string{"resign first": "resign", "stop first": "stop"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *memzk.Server) {
+				s := dialMem(t, w, "a")
+				leads := make(chan Term, 1)
+				c := New(Config{Name: "e", Path: "/e", ID: "a", Keep: true, Lead: func(ctx context.Context, term Term) {
+					leads <- term
+					<-ctx.Done()
+					time.Sleep(time.Second) // both happen
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ran, resigned := make(chan error, 1), make(chan error, 1)
+				go func() { ran <- c.Run(ctx, s, nil) }()
+				term := <-leads
+				if first == "stop" {
+					cancel()
+				}
+				go func() { resigned <- c.Resign(t.Context()) }()
+				synctest.Wait()
+				cancel()
+				must(t, <-ran)
+				must(t, <-resigned)
+				if w.Exists(term.Path) {
+					t.Error("the znode stays")
+				}
+			})
+		})
+	}
+}

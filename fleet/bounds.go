@@ -1,0 +1,70 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/view"
+)
+
+const (
+	// MaxRatio is how many times larger or smaller than the tree in use a new tree
+	// may be, unless forced.
+	MaxRatio = 5
+	// maxMessage bounds the message of a version in bytes.
+	maxMessage = 16 << 10
+	// ratioFloor is the size of a tree in bytes below which checkRatio does not
+	// apply: in a small tree, a value of one byte may become one of ten.
+	ratioFloor = 4096
+)
+
+// checkKeys reports all invalid keys at once.
+func checkKeys(c *PublishConfig) error {
+	var errs *multierror.Error
+	if len(c.Keys) > config.MaxKeys {
+		errs = multierror.Append(errs, fmt.Errorf("%d keys, at most %d are allowed: %w", len(c.Keys), config.MaxKeys, config.ErrBounds))
+	}
+	limit := config.MaxValue
+	if c.Force && c.Layout != config.LayoutFlat {
+		limit = trees.MaxForcedValue
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
+		if err := config.ValidateKey(key); err != nil {
+			errs = multierror.Append(errs, err)
+		}
+		if n := len(c.Keys[key]); n > limit {
+			errs = multierror.Append(errs, fmt.Errorf("key %q has %d bytes, at most %d are allowed: %w", key, n, limit, config.ErrBounds))
+		}
+	}
+	if err := trees.AllErrors(errs); err != nil {
+		return fmt.Errorf("config %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// checkRatio rejects a tree that is more than MaxRatio times larger or smaller than
+// the one in use. Such a change is usually a mistake.
+func checkRatio(old *view.Keys, keys map[string][]byte) error {
+	var was, now int64
+	for _, k := range old.All() {
+		was += int64(len(k.Value))
+	}
+	for _, v := range keys {
+		now += int64(len(v))
+	}
+	if n := int64(old.Len()); n > 0 && exceeds(n, int64(len(keys))) {
+		return fmt.Errorf("refusing to change the tree from %d to %d keys, more than a factor of %d: %w", n, len(keys), MaxRatio, config.ErrBounds)
+	}
+	if max(was, now) > ratioFloor && was > 0 && exceeds(was, now) {
+		return fmt.Errorf("refusing to change the tree from %d to %d bytes, more than a factor of %d: %w", was, now, MaxRatio, config.ErrBounds)
+	}
+	return nil
+}
+
+// exceeds reports whether one is more than MaxRatio times the other.
+func exceeds(a, b int64) bool { return a > MaxRatio*b || b > MaxRatio*a }

@@ -1,0 +1,43 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/session"
+)
+
+// A publisher goes back as it goes forward: by a new version.
+func ExamplePublisher_Rollback() {
+	server := memzk.New(memzk.Options{})
+	defer server.Close()
+	ctx := context.Background()
+	s, err := session.Dial(ctx, session.Config{Servers: []string{"localhost:2181"}, Dial: server.Dial})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	site := fleet.NewPublisher(config.In(s), fleet.PublisherConfig{Path: "/config/site", Author: "me"})
+	for _, color := range []string{"blue", "green"} {
+		if _, err = site.Publish(ctx, map[string][]byte{"color": []byte(color)}, "it is "+color); err != nil {
+			panic(err)
+		}
+	}
+	if _, err = site.Rollback(ctx, 0, "it was not the color"); err != nil {
+		panic(err)
+	}
+	versions, err := config.History(ctx, s, "/config/site")
+	if err != nil {
+		panic(err)
+	}
+	for _, v := range versions {
+		fmt.Printf("version %d, active %t, rollback of %d: %s\n", v.Number, v.Active, v.RollbackOf, v.Message)
+	}
+	// Output:
+	// version 3, active true, rollback of 1: it was not the color
+	// version 2, active false, rollback of 0: it is green
+	// version 1, active false, rollback of 0: it is blue
+}

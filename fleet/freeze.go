@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+)
+
+// A frozen config has <root>/freeze, whose data say why and who froze it. Every flip
+// of ready creates and deletes that znode in its own multi. So the flip fails when the
+// znode exists. A check before the multi would leave a race.
+//
+// The transaction that ends a freeze notes it in the data of <root>/rollouts. The list
+// of past freezes is bounded.
+
+// FrozenError says why a config is frozen. It matches [ErrFrozen].
+type FrozenError struct {
+	Path   string    `json:"path"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"`
+	Since  time.Time `json:"since"`
+}
+
+// Error implements error.
+func (e *FrozenError) Error() string {
+	by := ""
+	if e.By != "" {
+		by = " by " + e.By
+	}
+	return fmt.Sprintf("config %s is frozen%s since %s: %s", e.Path, by, e.Since.UTC().Format(time.RFC3339), e.Reason)
+}
+
+// Is makes the error match ErrFrozen.
+func (e *FrozenError) Is(target error) bool { return target == ErrFrozen }
+
+// PastFreeze is a freeze that is over, or whose reason was replaced.
+type PastFreeze struct {
+	By      string    `json:"by,omitempty"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	EndedBy string    `json:"ended_by,omitempty"`
+	// Replaced says that the config stayed frozen for another reason.
+	Replaced bool `json:"replaced,omitempty"`
+}
+
+// freezeRecord is the data of the freeze. Text that is no such record, which another
+// tool wrote, is the reason.
+type freezeRecord struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// pastRecord is the data of <root>/rollouts.
+type pastRecord struct {
+	Freezes []PastFreeze `json:"freezes,omitempty"` // oldest first
+}
+
+// Freeze forbids every publish, rollback and rollout of the config until
+// [Unfreeze]. It waits for the publishers' lock, so no publish is half done when it
+// returns. Freezing again replaces the reason.
+func Freeze(ctx context.Context, s *session.Session, root, by, reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return fmt.Errorf("freeze config %s: a reason is needed", root)
+	}
+	if len(reason) > maxMessage {
+		return fmt.Errorf("freeze config %s: the reason has %d bytes, at most %d are allowed: %w", root, len(reason), maxMessage, config.ErrBounds)
+	}
+	data, err := json.Marshal(freezeRecord{By: by, Reason: reason})
+	if err != nil {
+		return err
+	}
+	return withLock(ctx, s, root, cmp.Or(by, reason), nil, func(ctx context.Context, guard session.Op) error {
+		path := trees.FreezePath(root)
+		if err := s.CreateParents(ctx, path); err != nil {
+			return fmt.Errorf("freeze config %s: %w", root, err)
+		}
+		for range maxTries {
+			f, stat, err := readFreeze(ctx, s, root)
+			if err != nil {
+				return err
+			}
+			ops := []session.Op{guard, session.CreateOp(path, data, session.Persistent)}
+			if f != nil {
+				if f.By == by && f.Reason == reason {
+					return nil // as before, or its reply was lost
+				}
+				if ops, err = endFreeze(ctx, s, f, session.SetOp(path, data, stat.Version), by, true); err != nil {
+					return err
+				}
+				ops = append([]session.Op{guard}, ops...)
+			}
+			if _, err = s.Multi(ctx, ops...); err == nil {
+				return nil
+			}
+			if !raced(err) {
+				return fmt.Errorf("freeze config %s: %w", root, err)
+			}
+		}
+		return fmt.Errorf("freeze config %s: %w", root, session.ErrUnknown)
+	})
+}
+
+// Unfreeze allows publishes again. It reports whether the config was frozen.
+func Unfreeze(ctx context.Context, s *session.Session, root, by string) (bool, error) {
+	lost := false
+	for range maxTries {
+		f, stat, err := readFreeze(ctx, s, root)
+		if err != nil || f == nil {
+			return lost, err
+		}
+		ops, err := endFreeze(ctx, s, f, session.DeleteOp(trees.FreezePath(root), stat.Version), by, false)
+		if err != nil {
+			return false, err
+		}
+		_, err = s.Multi(ctx, ops...)
+		switch {
+		case err == nil:
+			return true, nil
+		case !raced(err):
+			return false, fmt.Errorf("unfreeze config %s: %w", root, err)
+		}
+		lost = lost || errors.Is(err, session.ErrUnknown)
+	}
+	return false, fmt.Errorf("unfreeze config %s: %w", root, session.ErrUnknown)
+}
+
+// endFreeze returns the operation that ends a freeze, with the note of it.
+func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, end session.Op, by string, replaced bool) ([]session.Op, error) {
+	past, stat, err := readPast(ctx, s, f.Path)
+	missing := errors.Is(err, session.ErrNoNode)
+	if err != nil && !missing {
+		return nil, err
+	}
+	past.Freezes = append(past.Freezes, PastFreeze{By: f.By, Reason: clipPast(f.Reason), Since: f.Since.UTC(), Until: time.Now().UTC(), EndedBy: by, Replaced: replaced})
+	past.Freezes = past.Freezes[max(0, len(past.Freezes)-maxPast):]
+	data, err := json.Marshal(past)
+	if missing {
+		return []session.Op{end, session.CreateOp(trees.RolloutsPath(f.Path), data, session.Persistent)}, err
+	}
+	return []session.Op{end, session.SetOp(trees.RolloutsPath(f.Path), data, stat.Version)}, err
+}
+
+// raced reports whether a write has to be tried again with what is there now.
+func raced(err error) bool {
+	return errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrBadVersion)
+}
+
+// readPast reads the past freezes. Data of another tool count as none.
+func readPast(ctx context.Context, s *session.Session, root string) (pastRecord, session.Stat, error) {
+	var r pastRecord
+	data, stat, err := s.Get(ctx, trees.RolloutsPath(root))
+	if err != nil {
+		return r, stat, fmt.Errorf("config %s: read past freezes: %w", root, err)
+	}
+	if json.Unmarshal(data, &r) != nil {
+		r = pastRecord{}
+	}
+	return r, stat, nil
+}
+
+// PastFreezes returns the latest freezes that are over, oldest first.
+func PastFreezes(ctx context.Context, s *session.Session, root string) ([]PastFreeze, error) {
+	r, _, err := readPast(ctx, s, root)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil
+	}
+	return r.Freezes, err
+}
+
+// Frozen returns why the config is frozen, nil when it is not.
+func Frozen(ctx context.Context, s *session.Session, root string) (*FrozenError, error) {
+	f, _, err := readFreeze(ctx, s, root)
+	return f, err
+}
+
+// readFreeze reads the freeze and its stat. Since is when its reason was written.
+func readFreeze(ctx context.Context, s *session.Session, root string) (*FrozenError, session.Stat, error) {
+	data, st, err := s.Get(ctx, trees.FreezePath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, st, nil
+	}
+	if err != nil {
+		return nil, st, fmt.Errorf("config %s: read freeze: %w", root, err)
+	}
+	r := freezeRecord{}
+	if json.Unmarshal(data, &r) != nil || r.Reason == "" {
+		r = freezeRecord{Reason: string(data)}
+	}
+	return &FrozenError{Path: root, Reason: r.Reason, By: r.By, Since: time.UnixMilli(st.Mtime)}, st, nil
+}
+
+// checkFreeze returns an error for a frozen config, before anything is written.
+func checkFreeze(ctx context.Context, s *session.Session, root string) error {
+	f, err := Frozen(ctx, s, root)
+	if err != nil || f == nil {
+		return err
+	}
+	return f
+}

@@ -1,0 +1,291 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+)
+
+// DefaultKeep is how many of the latest versions garbage collection keeps.
+const DefaultKeep = 20
+
+// Collected counts what a garbage collection deleted.
+type Collected struct {
+	Versions []int64 `json:"versions"`
+	Objects  int     `json:"objects"`
+}
+
+// GC deletes old versions, and the objects that only they referenced. It keeps the
+// latest keep versions (0: [DefaultKeep]), the version in use and the previous one,
+// the versions of the open rollout and of the rollout that brought the version in
+// use, and the versions of all subscribers.
+//
+// GC holds the publishers' lock, so no publisher relies on an object that GC
+// deletes. Rollouts do not take that lock. So each delete checks that two znodes
+// are unchanged: versions, which a proposal sets, and ready, which the end of a
+// rollout sets. If one has changed, GC starts over. A reader of a deleted version
+// finds a znode missing and reads ready again.
+func GC(ctx context.Context, s *session.Session, root string, keep int, log *slog.Logger) (Collected, error) {
+	var c Collected
+	if keep <= 0 {
+		keep = DefaultKeep
+	}
+	if err := mustHaveConfig(ctx, s, root); err != nil {
+		return c, err
+	}
+	err := withLock(ctx, s, root, "garbage collection", log, func(ctx context.Context, guard session.Op) error {
+		for range maxTries {
+			g := &collector{s: s, root: root, guards: []session.Op{guard}, done: &c}
+			if err := g.run(ctx, keep); !errors.Is(err, session.ErrBadVersion) {
+				return err
+			}
+		}
+		return fmt.Errorf("%d proposals or flips came in between", maxTries)
+	})
+	if err != nil {
+		return c, fmt.Errorf("collect garbage of config %s: %w", root, err)
+	}
+	return c, nil
+}
+
+// collector is one attempt.
+type collector struct {
+	s      *session.Session
+	root   string
+	guards []session.Op // of every delete: the lock, versions, ready
+	done   *Collected
+}
+
+func (g *collector) run(ctx context.Context, keep int) error {
+	numbers, err := g.epoch(ctx)
+	if err != nil {
+		return err
+	}
+	needed, err := g.needed(ctx)
+	if err != nil {
+		return err
+	}
+	dry, err := g.dry(ctx)
+	if err != nil {
+		return err
+	}
+	var kept, dead []int64
+	for _, n := range slices.Backward(numbers) {
+		switch {
+		case needed[n]:
+			kept = append(kept, n)
+		case keep > 0 && !dry[n]:
+			kept = append(kept, n)
+		default:
+			dead = append(dead, n)
+		}
+		if !dry[n] {
+			keep--
+		}
+	}
+	slices.Reverse(kept)
+	slices.Reverse(dead)
+	live, whole, err := liveObjects(ctx, g.s, g.root, kept)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(dead, multiOps) { // before their objects
+		paths := make([]string, len(chunk))
+		for i, n := range chunk {
+			paths[i] = trees.VersionPath(g.root, n)
+		}
+		if err = deleteAll(ctx, g.s, g.guards, paths); err != nil {
+			return err
+		}
+		g.done.Versions = append(g.done.Versions, chunk...)
+	}
+	if !whole {
+		return nil // a version is damaged, so its objects are unknown: delete none
+	}
+	return g.sweepObjects(ctx, live)
+}
+
+// epoch reads the znodes that the deletes check, and returns the existing versions.
+func (g *collector) epoch(ctx context.Context) ([]int64, error) {
+	if err := g.s.Sync(ctx, g.root); err != nil {
+		return nil, fmt.Errorf("sync: %w", err)
+	}
+	for _, path := range []string{trees.VersionsPath(g.root), trees.ReadyPath(g.root)} {
+		st, ok, err := g.s.Exists(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		if ok {
+			g.guards = append(g.guards, session.CheckOp(path, st.Version))
+		}
+	}
+	return trees.VersionNumbers(ctx, g.s, g.root)
+}
+
+// dry returns the versions of dry runs.
+func (g *collector) dry(ctx context.Context) (map[int64]bool, error) {
+	manifests, err := trees.ReadManifests(ctx, g.s, g.root)
+	dry := map[int64]bool{}
+	for _, m := range manifests {
+		dry[m.Number] = m.Dry
+	}
+	return dry, err
+}
+
+// needed returns the versions that are still referenced. The order of its reads
+// matters: a subscriber may switch to the version of a rollout that closes.
+func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
+	needed := map[int64]bool{}
+	r, _, err := trees.ReadReady(ctx, g.s, g.root)
+	if err != nil && !errors.Is(err, config.ErrNotReady) {
+		return nil, err
+	}
+	needed[r.Version], needed[r.Previous] = true, true
+	open, _, err := g.s.Get(ctx, currentPath(g.root))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, fmt.Errorf("read the open rollout: %w", err)
+	}
+	for _, name := range []string{string(open), r.Rollout} {
+		replaced, err := g.rollout(ctx, name, needed)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range replaced { // their hosts use these versions until their turn
+			if _, err := g.rollout(ctx, name, needed); err != nil {
+				return nil, err
+			}
+		}
+	}
+	deleted, err := InTrash(ctx, g.s, g.root)
+	if err != nil && !errors.Is(err, ErrNotDeleted) {
+		return nil, err
+	}
+	if time.Since(deleted.At) < TrashKept {
+		needed[deleted.Version] = true
+	}
+	agents, err := Subscribers(ctx, g.s, g.root)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range agents {
+		needed[a.Version] = true
+	}
+	return needed, nil
+}
+
+// rollout adds the versions of a rollout, and returns the rollouts that it replaces.
+func (g *collector) rollout(ctx context.Context, name string, needed map[int64]bool) ([]string, error) {
+	if name == "" || strings.Contains(name, "/") {
+		return nil, nil
+	}
+	proposal, err := readProposal(ctx, g.s, g.root, name)
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, nil // collected: it was closed long ago
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read rollout %s, nothing is deleted: %w", name, err)
+	}
+	needed[proposal.Version], needed[proposal.Previous] = true, true
+	return proposal.Replaces, nil
+}
+
+// liveObjects returns every object that one of the versions refers to, and whether
+// the list is complete. It is not when a version is damaged.
+func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[trees.Digest]bool, bool, error) {
+	live, whole := map[trees.Digest]bool{}, true
+	for _, n := range versions {
+		err := liveIn(ctx, s, root, n, live)
+		switch {
+		case err == nil, errors.Is(err, config.ErrNoVersion): // deleted meanwhile, with its dry run
+		case trees.IsDamage(err):
+			whole = false
+		default:
+			return nil, false, err
+		}
+	}
+	return live, whole, nil
+}
+
+// liveIn adds the objects of one version.
+func liveIn(ctx context.Context, s *session.Session, root string, version int64, live map[trees.Digest]bool) error {
+	m, err := trees.LoadManifest(ctx, s, root, version)
+	if err != nil {
+		return err
+	}
+	for i, sum := range m.Buckets {
+		if live[sum] {
+			continue
+		}
+		objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{sum})
+		if err != nil {
+			return err
+		}
+		entries, err := trees.DecodeBucket(objects[sum], i, m.Bits)
+		if err != nil {
+			return err
+		}
+		if err := liveEntries(ctx, s, root, entries, live); err != nil {
+			return err
+		}
+		live[sum] = true
+	}
+	return nil
+}
+
+// liveEntries adds the objects of a bucket's values.
+func liveEntries(ctx context.Context, s *session.Session, root string, entries []trees.Entry, live map[trees.Digest]bool) error {
+	for _, e := range entries {
+		live[e.Sum] = true
+		if e.Kind != trees.KindParts {
+			continue
+		}
+		objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum})
+		if err != nil {
+			return err
+		}
+		parts, err := trees.DecodeParts(objects[e.Sum])
+		if err != nil {
+			return err
+		}
+		for _, sum := range parts {
+			live[sum] = true
+		}
+	}
+	return nil
+}
+
+// sweepObjects deletes the objects that are not live.
+func (g *collector) sweepObjects(ctx context.Context, live map[trees.Digest]bool) error {
+	dir := trees.ObjectsPath(g.root)
+	shelves, _, err := g.s.Children(ctx, dir)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return fmt.Errorf("list objects: %w", err)
+	}
+	var paths []string
+	for _, shelf := range shelves {
+		names, _, err := g.s.Children(ctx, dir+"/"+shelf)
+		if err != nil {
+			return fmt.Errorf("list objects: %w", err)
+		}
+		for _, name := range names {
+			if sum, err := trees.ParseDigest(trees.DigestPrefix + name); err == nil && !live[sum] {
+				paths = append(paths, dir+"/"+shelf+"/"+name)
+			}
+		}
+	}
+	for chunk := range slices.Chunk(paths, multiOps) {
+		if err := deleteAll(ctx, g.s, g.guards, chunk); err != nil {
+			return err
+		}
+		g.done.Objects += len(chunk)
+	}
+	return nil
+}

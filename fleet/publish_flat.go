@@ -1,0 +1,225 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Publishing a flat tree: the ready rule, the writer's side (ZooKeeper paper,
+// 2.3).
+//
+// Steps, under the publishers' lock; every request is a multi that checks the
+// lock's znode. If all changes fit into one multi, that multi deletes ready, makes
+// the changes and creates ready, so no reader sees a state in between. Otherwise:
+// delete ready; make the changes; create ready.
+//
+// A publisher that dies in between leaves the tree without ready. All readers keep
+// the old tree, and the next publisher gets an error.
+//
+// After a lost reply the outcome of a step is unknown. Then the publisher reads the
+// tree again and computes the remaining changes. No other publisher writes while it
+// holds the lock, but tools without the lock may. So it sets and deletes keys only
+// at the versions that it read. If a key has changed, it computes the remaining
+// changes again. If it has changed nothing yet, and the publish expects a certain
+// tree, it returns an error instead.
+
+// flatSize is the size of an operation in a multi, besides path and data.
+const flatSize = 160
+
+// flat makes the keys the tree in use.
+func (p *publisher) flat(ctx context.Context, st *trees.State) (Result, error) {
+	res := Result{Layout: config.LayoutFlat, Count: len(p.cfg.Keys), Changes: changesOf(st, view.KeysOf(p.cfg.Keys))}
+	for key, v := range p.cfg.Keys {
+		res.Size += int64(len(v))
+		if len(v) == 0 && p.cfg.hasBelow(key) {
+			return Result{}, fmt.Errorf("config %s: key %q is empty and has keys below it, which a flat tree cannot tell from no key", p.cfg.Path, key)
+		}
+	}
+	if st.Exists && len(res.Changes) == 0 {
+		res.Unchanged, res.Generation = true, st.Generation()
+		return res, nil
+	}
+	if err := p.s.CreateParents(ctx, trees.ReadyPath(p.cfg.Path)); err != nil {
+		return Result{}, fmt.Errorf("config %s: %w", p.cfg.Path, err)
+	}
+	touched := !st.Exists && trees.HasKeys(st.Nodes)
+	for range maxTries {
+		err := p.flatOnce(ctx, st, &touched)
+		again := errors.Is(err, session.ErrUnknown) || p.otherTool(err) && (touched || p.cfg.Check == nil)
+		if err != nil && !again {
+			return Result{}, p.flatError(ctx, err, touched)
+		}
+		if st, err = trees.ReadState(ctx, p.s, p.cfg.Path); err != nil {
+			return Result{}, p.flatError(ctx, err, touched)
+		}
+		if st.Exists && len(changesOf(st, view.KeysOf(p.cfg.Keys))) == 0 {
+			res.Generation = st.Generation()
+			return res, nil
+		}
+	}
+	return Result{}, p.flatError(ctx, session.ErrUnknown, touched)
+}
+
+// flatError adds how to continue when ready was deleted already.
+func (p *publisher) flatError(ctx context.Context, err error, touched bool) error {
+	if touched {
+		return fmt.Errorf("%w: %w", unfinishedError(p.cfg.Path), err)
+	}
+	if p.otherTool(err) {
+		return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", p.cfg.Path, ErrConflict, err)
+	}
+	return flipError(ctx, p.s, p.cfg.Path, err)
+}
+
+// otherTool reports whether a multi failed because a key has changed since it was
+// read.
+func (p *publisher) otherTool(err error) bool {
+	var multi *session.MultiError
+	if !errors.As(err, &multi) {
+		return false
+	}
+	rel, below := strings.CutPrefix(multi.Path, p.cfg.Path+"/")
+	if !below || trees.IsReserved(rel) {
+		return false
+	}
+	for _, e := range []error{session.ErrBadVersion, session.ErrNoNode, session.ErrNodeExists, session.ErrNotEmpty} {
+		if errors.Is(multi.Err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// flatOnce turns the state st into the wanted tree. It sets touched before the
+// first request that can leave the tree without ready.
+func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool) error {
+	ready := trees.ReadyPath(p.cfg.Path)
+	begin := append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...)
+	if st.Exists {
+		// Flat publishers delete ready and create it again, so its version is
+		// nearly always 0 and says nothing about a writer without the lock. That is
+		// fine: keys are changed at the versions that were read, and the read after
+		// this finds what that writer did to the other keys. That read must show
+		// the wanted tree.
+		begin = append(begin, session.DeleteOp(ready, st.Stat.Version))
+	}
+	end := session.CreateOp(ready, nil, session.Persistent)
+	ops := p.flatOps(st)
+	if ops.head() == len(ops.ops) {
+		if err := p.cfg.at("all"); err != nil {
+			return err
+		}
+		_, err := p.s.Multi(ctx, append(append(begin, ops.ops...), end)...)
+		return err
+	}
+	if err := p.cfg.at("begin"); err != nil {
+		return err
+	}
+	if _, err := p.s.Multi(ctx, begin...); err != nil {
+		*touched = *touched || errors.Is(err, session.ErrUnknown)
+		return err
+	}
+	*touched = true
+	for len(ops.ops) > 0 {
+		n := ops.head()
+		if err := p.cfg.at("keys"); err != nil {
+			return err
+		}
+		if _, err := p.s.Multi(ctx, append([]session.Op{p.guard}, ops.ops[:n]...)...); err != nil {
+			return err
+		}
+		ops.ops, ops.sizes = ops.ops[n:], ops.sizes[n:]
+	}
+	if err := p.cfg.at("ready"); err != nil {
+		return err
+	}
+	_, err := p.s.Multi(ctx, append(append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...), end)...)
+	return err
+}
+
+// sizedOps are operations with the size of each in a request.
+type sizedOps struct {
+	ops   []session.Op
+	sizes []int
+}
+
+func (o *sizedOps) add(op session.Op, data int) {
+	o.ops = append(o.ops, op)
+	o.sizes = append(o.sizes, len(op.Path())+data+flatSize)
+}
+
+// head returns how many operations fit into one multi, with room for the operations
+// before and after them. It returns at least one.
+func (o *sizedOps) head() int {
+	size := 0
+	for i, n := range o.sizes {
+		if size += n; i > 0 && (size > multiBytes || i == 4*multiOps) {
+			return i
+		}
+	}
+	return len(o.ops)
+}
+
+// flatOps returns the operations that turn the znodes of st into the keys: deletes,
+// deepest first, then creates and sets, parents first.
+func (p *publisher) flatOps(st *trees.State) *sizedOps {
+	want := p.cfg.znodes()
+	var gone []string
+	for rel := range st.Nodes {
+		if _, ok := want[rel]; !ok && rel != "" {
+			gone = append(gone, rel)
+		}
+	}
+	deepestFirst(gone)
+	ops := &sizedOps{}
+	for _, rel := range gone {
+		ops.add(session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version), 0)
+	}
+	for _, rel := range slices.Sorted(maps.Keys(want)) {
+		row, path := st.Nodes[rel], p.cfg.Path+"/"+rel
+		switch {
+		case row == nil:
+			ops.add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
+		case !bytes.Equal(row.Data, want[rel]):
+			ops.add(session.SetOp(path, want[rel], row.Stat.Version), len(want[rel]))
+		}
+	}
+	return ops
+}
+
+// znodes returns the znodes of a flat tree: the keys and their parents.
+func (c *PublishConfig) znodes() map[string][]byte {
+	znodes := make(map[string][]byte, len(c.Keys))
+	for key, value := range c.Keys {
+		znodes[key] = value
+		for i := strings.LastIndexByte(key, '/'); i > 0; i = strings.LastIndexByte(key[:i], '/') {
+			if _, ok := c.Keys[key[:i]]; !ok {
+				znodes[key[:i]] = nil
+			}
+		}
+	}
+	return znodes
+}
+
+// hasBelow reports whether any key lies below key.
+func (c *PublishConfig) hasBelow(key string) bool {
+	for k := range c.Keys {
+		if strings.HasPrefix(k, key+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// depth is the number of slashes of a path.
+func depth(path string) int { return strings.Count(path, "/") }

@@ -1,0 +1,304 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Publishing a versioned tree.
+//
+// Steps, under the publishers' lock: write the values and buckets that are not
+// stored yet, each under its digest; write the version, an immutable sequential
+// znode; set ready to it at the version of ready that was read, in one multi
+// with the guard against a freeze.
+//
+// Guarantees: until the last step no reader sees a change. A publisher that dies
+// before it leaves only objects and a version, which garbage collection deletes. Of
+// two publishers one wins and the other gets an error.
+
+// versioned writes the keys as a version and, with flip, makes it the one in use.
+func (p *publisher) versioned(ctx context.Context, st *trees.State, flip bool) (Result, error) {
+	m, objects := buildVersion(p.cfg.Keys)
+	res := Result{
+		Layout: config.LayoutVersioned, Digest: m.Sum.String(), Count: m.Count, Size: m.Size,
+		Changes: changesOf(st, view.KeysOf(p.cfg.Keys)),
+	}
+	if st.Content != nil && st.Content.Sum == m.Sum && flip && !p.cfg.Emergency {
+		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.Ready.Version, st.Ready.Version, st.Ready.Previous
+		return res, nil
+	}
+	if st.Content != nil {
+		strike(objects, st.Content)
+	}
+	if err := p.writeObjects(ctx, objects); err != nil {
+		return Result{}, err
+	}
+	return p.finish(ctx, st, m, res, flip)
+}
+
+// finish writes the version and, with flip, makes it the one in use.
+func (p *publisher) finish(ctx context.Context, st *trees.State, m *trees.Manifest, res Result, flip bool) (Result, error) {
+	m.Parent, m.Author, m.Host, m.Message = st.Ready.Version, p.cfg.Author, p.cfg.Host, p.cfg.Message
+	m.Dry = p.cfg.Dry
+	m.Time = time.Now().UTC().Truncate(time.Millisecond)
+	n, err := p.writeVersion(ctx, st, m)
+	if err != nil {
+		return Result{}, err
+	}
+	res.Version, res.Generation, res.Previous = n, n, st.Ready.Version
+	if err = p.createShards(ctx); err != nil {
+		return Result{}, err
+	}
+	if st.Content != nil && !p.cfg.NoDelta && p.mayShow(ctx) {
+		res.Delta = deltaOf(st.Content.Sum, res.Changes)
+	}
+	if !flip {
+		return res, nil
+	}
+	ids, err := subscriberIDs(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	r := trees.Ready{Version: n, Digest: res.Digest, Previous: st.Ready.Version, Delta: res.Delta}
+	for _, list := range ids {
+		r.Hosts += len(list)
+	}
+	have := noReady
+	if st.Exists {
+		have = st.Stat.Version
+	}
+	return res, p.flip(ctx, r, have)
+}
+
+// buildVersion returns the version of the keys and the objects that it needs.
+func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]byte) {
+	bits := trees.BucketBits(len(keys))
+	lists := make([][]trees.Entry, 1<<bits)
+	objects := map[trees.Digest][]byte{}
+	m := &trees.Manifest{Header: trees.Header{Bits: bits, Count: len(keys)}}
+	for key, value := range keys {
+		e := trees.Entry{Key: key, Size: int64(len(value)), Sum: trees.DigestOf(value)}
+		if len(value) > trees.MaxObject {
+			e.Kind, e.Sum = trees.KindParts, addParts(objects, value)
+		} else {
+			objects[e.Sum] = value
+		}
+		m.Size += e.Size
+		n := trees.BucketOf(key, bits)
+		lists[n] = append(lists[n], e)
+	}
+	m.Buckets = make([]trees.Digest, len(lists))
+	for i, list := range lists {
+		data := trees.EncodeBucket(list)
+		m.Buckets[i] = trees.DigestOf(data)
+		objects[m.Buckets[i]] = data
+	}
+	delete(objects, trees.DigestOf(nil)) // The empty object is never stored.
+	m.Sum = trees.TreeDigest(bits, m.Buckets)
+	m.Digest = m.Sum.String()
+	return m, objects
+}
+
+// addParts adds the parts of a value that is larger than a request, and the
+// list of their digests, whose digest it returns.
+func addParts(objects map[trees.Digest][]byte, value []byte) trees.Digest {
+	var list []byte
+	for part := range slices.Chunk(value, trees.MaxObject) {
+		sum := trees.DigestOf(part)
+		objects[sum] = part
+		list = append(list, sum[:]...)
+	}
+	sum := trees.DigestOf(list)
+	objects[sum] = list
+	return sum
+}
+
+// strike removes the objects that a version refers to, because they are stored
+// already. It leaves the parts of split values; writing them finds that they exist.
+func strike(objects map[trees.Digest][]byte, c *trees.Content) {
+	for i, sum := range c.Buckets {
+		delete(objects, sum)
+		for _, e := range c.Lists[i] {
+			delete(objects, e.Sum)
+		}
+	}
+}
+
+// writeVersion writes the version's znode and returns its number, which is above every
+// number that the tree or an agent that follows it has seen. A lost reply is resolved
+// by looking for the header's id.
+func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.Manifest) (int64, error) {
+	dir := trees.VersionsPath(p.cfg.Path)
+	if err := p.s.CreateParents(ctx, dir+"/0"); err != nil {
+		return 0, fmt.Errorf("config %s: %w", p.cfg.Path, err)
+	}
+	m.ID = uuid.NewString()
+	data, err := m.Encode()
+	if err != nil {
+		return 0, err
+	}
+	if len(data) > trees.MaxObject {
+		return 0, fmt.Errorf("config %s: the version has %d bytes: %w", p.cfg.Path, len(data), config.ErrBounds)
+	}
+	if err := p.cfg.at("version"); err != nil {
+		return 0, err
+	}
+	seen, err := p.seen(ctx, st)
+	if err != nil {
+		return 0, err
+	}
+	for range maxTries {
+		n, err := p.writeNext(ctx, m.ID, data)
+		if err == nil && n > seen {
+			m.Number = n
+			return n, nil
+		}
+		if err == nil && n > 0 {
+			err = ignoreGone(p.s.Delete(ctx, trees.VersionPath(p.cfg.Path, n), -1))
+		}
+		var multi *session.MultiError
+		if errors.As(err, &multi) && multi.Index == 1 && errors.Is(err, session.ErrNodeExists) { // restored by its name
+			var numbers []int64
+			if numbers, err = trees.VersionNumbers(ctx, p.s, p.cfg.Path); len(numbers) > 0 {
+				seen = max(seen, numbers[len(numbers)-1])
+			}
+		}
+		if err == nil {
+			err = p.raise(ctx, seen)
+		}
+		if err != nil && !errors.Is(err, session.ErrUnknown) {
+			return 0, fmt.Errorf("config %s: write version: %w", p.cfg.Path, err)
+		}
+	}
+	return 0, fmt.Errorf("config %s: write version: %w", p.cfg.Path, session.ErrUnknown)
+}
+
+// writeNext writes the version under the next number of ZooKeeper's; 0: not written.
+func (p *publisher) writeNext(ctx context.Context, id string, data []byte) (int64, error) {
+	dir := trees.VersionsPath(p.cfg.Path)
+	results, err := p.s.Multi(ctx, p.guard, session.CreateOp(dir+"/", data, session.PersistentSequential))
+	path := ""
+	if err == nil {
+		path = results[1].Path
+	} else if errors.Is(err, session.ErrUnknown) {
+		path, err = findVersion(ctx, p.s, p.cfg.Path, id)
+	}
+	if err != nil || path == "" {
+		return 0, err
+	}
+	_, name := session.SplitPath(path)
+	if n, ok := trees.ParseVersionName(name); ok {
+		return n, nil
+	}
+	return 0, ignoreGone(p.s.Delete(ctx, path, -1)) // the first sequence is 0, which means "none" everywhere
+}
+
+// seen returns the highest version number that the tree or an agent knows. A tree that
+// was deleted and published again begins at 0, and its agents may know higher numbers.
+func (p *publisher) seen(ctx context.Context, st *trees.State) (int64, error) {
+	if st.Exists {
+		return st.Ready.Version, nil
+	}
+	seen := int64(0)
+	subscribers, err := Subscribers(ctx, p.s, p.cfg.Path)
+	for _, sub := range subscribers {
+		seen = max(seen, sub.Version)
+	}
+	return seen, err
+}
+
+// raise makes ZooKeeper give numbers above seen: each znode that is created below the
+// versions takes one.
+func (p *publisher) raise(ctx context.Context, seen int64) error {
+	for range maxRaises {
+		next, err := guessVersion(ctx, p.s, p.cfg.Path)
+		if err != nil || next > seen {
+			return err
+		}
+		ops, name := []session.Op{p.guard}, trees.VersionsPath(p.cfg.Path)+"/raise"
+		for range min(seen-next+1, multiOps/2) {
+			ops = append(ops, session.CreateOp(name, nil, session.Persistent), session.DeleteOp(name, -1))
+		}
+		if _, err := p.s.Multi(ctx, ops...); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("version %d is too high to continue from", seen)
+}
+
+// maxRaises bounds the requests that raise a number.
+const maxRaises = 1000
+
+// findVersion returns the path of the version with the id, or "".
+func findVersion(ctx context.Context, s *session.Session, root, id string) (string, error) {
+	dir := trees.VersionsPath(root)
+	if err := s.Sync(ctx, dir); err != nil {
+		return "", fmt.Errorf("config %s: %w", root, err)
+	}
+	names, _, err := s.Children(ctx, dir)
+	if err != nil {
+		return "", fmt.Errorf("config %s: list versions: %w", root, err)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Backward(names) {
+		data, _, err := s.Get(ctx, dir+"/"+name)
+		if errors.Is(err, session.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("config %s: %w", root, err)
+		}
+		if m, err := trees.DecodeManifest(0, data); err == nil && m.ID == id {
+			return dir + "/" + name, nil
+		}
+	}
+	return "", nil
+}
+
+// deltaOf returns the changes as a Delta, or nil when they are too large.
+func deltaOf(from trees.Digest, list []config.Change) *trees.Delta {
+	d := &trees.Delta{From: from.String(), Set: map[string][]byte{}}
+	for _, c := range list {
+		if c.Kind == config.Removed {
+			d.Del = append(d.Del, c.Key)
+		} else {
+			d.Set[c.Key] = slices.Concat([]byte{}, c.New) // never nil: null is no value
+		}
+	}
+	if !d.Fits(trees.MaxDelta) {
+		return nil
+	}
+	return d
+}
+
+// mayShow reports whether every identity that may read ready and the calls of
+// rollouts may also read the contents. Otherwise a difference would leak contents.
+func (p *publisher) mayShow(ctx context.Context) bool {
+	var first []string
+	for i, path := range []string{trees.ObjectsPath(p.cfg.Path), trees.ReadyPath(p.cfg.Path), shardPath(p.cfg.Path, shardNames()[0])} {
+		acl, _, err := p.s.GetACL(ctx, path)
+		if err != nil {
+			return false
+		}
+		words := make([]string, len(acl))
+		for j, a := range acl {
+			words[j] = session.FormatACL(a)
+		}
+		slices.Sort(words)
+		if i > 0 && !slices.Equal(first, words) {
+			return false
+		}
+		first = words
+	}
+	return true
+}

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+)
+
+// The znodes of rollouts that this package uses:
+//
+//	<root>/rollouts/current          the name of the open rollout
+//	<root>/rollouts/r-<S>            its proposal
+//	<root>/rollouts/r-<S>/gate       how far it is
+//	<root>/rollouts/shards/<h>       the call of a shard of the subscribers
+//	<root>/rollouts/shards/<h>/<id>  (E) a subscription
+//
+// h is the first six bits of the SHA-256 of the agent's id, in two hexadecimal
+// digits. Package fleet defines the other znodes.
+
+// Shards is the number of shards.
+const Shards = 64
+
+// Shard is the shard of an agent, "00" to "3f".
+func Shard(id string) string {
+	return fmt.Sprintf("%02x", sha256.Sum256([]byte(id))[0]>>2)
+}
+
+// currentPath names the open rollout of a tree.
+func currentPath(root string) string { return trees.RolloutsPath(root) + "/current" }
+
+// shardPath is a shard of the subscribers.
+func shardPath(root, shard string) string { return trees.RolloutsPath(root) + "/shards/" + shard }
+
+// SubscriptionPath is the subscription of an agent.
+func SubscriptionPath(root, id string) string { return shardPath(root, Shard(id)) + "/" + id }
+
+// absent makes a multi fail with NodeExists when the znode exists.
+func absent(path string) []session.Op {
+	return []session.Op{session.CreateOp(path, nil, session.Persistent), session.DeleteOp(path, -1)}
+}
+
+// closeOps returns operations that end the open rollout in the caller's
+// transaction. An emergency ends any rollout, another publish only a dry run. If no
+// rollout is open, the operations make the transaction fail when one is opened
+// meanwhile. If the open rollout must stay, the error matches [ErrOpen].
+func closeOps(ctx context.Context, s *session.Session, root, by string, emergency bool) ([]session.Op, error) {
+	open, err := findOpen(ctx, s, root)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("config %s: %w", root, err)
+	case open == nil:
+		return absent(currentPath(root)), nil
+	case open.proposal.Dry:
+		return open.close(root, ResultReplaced, by, false), nil
+	case emergency:
+		return open.close(root, ResultSuperseded, by, false), nil
+	}
+	return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.name)
+}
+
+// openRollout is the open rollout, as it was read.
+type openRollout struct {
+	name     string
+	proposal Proposal
+	gate     Gate
+	stat     session.Stat // of the gate
+}
+
+// findOpen reads the open rollout; nil: none is open. A rollout whose gate is closed is
+// not the open one any more.
+func findOpen(ctx context.Context, s *session.Session, root string) (*openRollout, error) {
+	for range maxTries {
+		name, err := Current(ctx, s, root)
+		if errors.Is(err, ErrNoRollout) {
+			return nil, nil //nolint:nilnil // no open rollout is no error
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the open rollout: %w", err)
+		}
+		proposal, err := readProposal(ctx, s, root, name)
+		if errors.Is(err, session.ErrNoNode) {
+			continue // a dry run, deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		gate, stat, err := readGate(ctx, s, root, name)
+		if err != nil || gate.State != GateClosed {
+			return &openRollout{name, proposal, gate, stat}, err
+		}
+	}
+	return nil, errors.New("rollouts are opened and closed too fast")
+}
+
+// close returns the operations that close the rollout.
+func (o *openRollout) close(root, result, by string, rolledBack bool) []session.Op {
+	gate := o.gate
+	gate.State, gate.Paused, gate.Result, gate.By, gate.RolledBack = GateClosed, false, result, by, rolledBack
+	data := encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime)))
+	return []session.Op{session.SetOp(gatePath(root, o.name), data, o.stat.Version), session.DeleteOp(currentPath(root), -1)}
+}
+
+// shardNames are the names of all shards, in order.
+func shardNames() []string {
+	names := make([]string, Shards)
+	for i := range names {
+		names[i] = fmt.Sprintf("%02x", i)
+	}
+	return names
+}
+
+// subscriberIDs are the ids of the subscribed agents by their shard, each list
+// sorted; a shard without any is left out.
+func subscriberIDs(ctx context.Context, s *session.Session, root string) (map[string][]string, error) {
+	names := shardNames()
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = shardPath(root, name)
+	}
+	lists, err := s.ChildrenMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: list subscribers: %w", root, err)
+	}
+	ids := map[string][]string{}
+	for i, l := range lists {
+		if l.Err != nil && !errors.Is(l.Err, session.ErrNoNode) {
+			return nil, fmt.Errorf("config %s: list subscribers: %w", root, l.Err)
+		}
+		if len(l.Names) > 0 {
+			ids[names[i]] = slices.Sorted(slices.Values(l.Names))
+		}
+	}
+	return ids, nil
+}
+
+// createShards creates the missing shards. An agent creates its own shard when it
+// is missing.
+func (p *publisher) createShards(ctx context.Context) error {
+	names := shardNames()
+	if _, ok, err := p.s.Exists(ctx, shardPath(p.cfg.Path, names[Shards-1])); err != nil || ok {
+		return err
+	}
+	if err := p.s.CreateParents(ctx, shardPath(p.cfg.Path, names[0])); err != nil {
+		return fmt.Errorf("config %s: %w", p.cfg.Path, err)
+	}
+	ops := []session.Op{p.guard}
+	for _, name := range names {
+		ops = append(ops, session.CreateOp(shardPath(p.cfg.Path, name), nil, session.Persistent))
+	}
+	return createAll(ctx, p.s, ops)
+}
+
+// createAll runs ops, a guard followed by creates, in one multi. It ignores znodes
+// that exist already.
+func createAll(ctx context.Context, s *session.Session, ops []session.Op) error {
+	for tries := 0; len(ops) > 1; {
+		_, err := s.Multi(ctx, ops...)
+		var multi *session.MultiError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &multi) && multi.Index > 0 && errors.Is(err, session.ErrNodeExists):
+			ops = slices.Delete(ops, multi.Index, multi.Index+1) // A lost reply of our own.
+		case errors.Is(err, session.ErrUnknown) && tries < maxTries:
+			tries++
+		default:
+			return fmt.Errorf("create %s: %w", ops[1].Path(), err)
+		}
+	}
+	return nil
+}

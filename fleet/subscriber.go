@@ -1,0 +1,243 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/recipe"
+	"github.com/zkagent/zkagent/session"
+)
+
+// States of a subscriber.
+const (
+	StateOK     = "ok"     // the version is in use
+	StateFailed = "failed" // the version was refused; the one before is in use
+	StateHeld   = "held"   // the agent waits before it uses a newer version
+	// StateMaintenance says that the host is in maintenance: no rollout waits
+	// for it, and it keeps its version.
+	StateMaintenance = "maintenance"
+)
+
+// Subscription is the data of a subscriber's znode: what one agent uses.
+type Subscription struct {
+	ID      string `json:"-"` // the name of the znode
+	Version int64  `json:"version"`
+	State   string `json:"state"`
+	Error   string `json:"error,omitempty"`
+}
+
+// SubscriberConfig describes one agent's subscription to a config.
+type SubscriberConfig struct {
+	Path   string // root znode of the config
+	ID     string // agent id
+	Logger *slog.Logger
+	// Problem, if not nil, is called when the znode cannot be written, and with nil
+	// when it is. It must not block.
+	Problem func(error)
+}
+
+const (
+	subscribeAgain = 5 * time.Second // after a write that failed
+	// maxError bounds the error of a subscription in bytes.
+	maxError = 1024
+	// maxSpread bounds the hosts for which reports are delayed: a number that ready
+	// gives by mistake must not delay them for years.
+	maxSpread = 1_000_000
+)
+
+// Subscriber publishes which version this agent uses:
+//
+//	<root>/rollouts/shards/<h>/<agent id>   (E)  {"version":N,"state":"ok|failed|held","error":"..."}
+//
+// Guarantees: while Run runs, the znode exists in this session and holds the last
+// report. If another client deletes it, Run creates it again. Run waits for a znode
+// of another session of the same agent and never deletes it.
+//
+// A report that a version is in use is written after a quarter of a second and a random
+// delay, up to a second or, in a large fleet, a millisecond per host. All other reports
+// are written at once. Nothing relies on a timely report.
+type Subscriber struct {
+	cfg    SubscriberConfig
+	log    *slog.Logger
+	signal chan struct{} // size 1: something was reported
+
+	mu    sync.Mutex // guards what follows
+	now   Subscription
+	hosts int
+	owned bool
+	moved chan struct{} // closed when owned changes
+}
+
+// NewSubscriber returns a Subscriber. It does no I/O.
+func NewSubscriber(cfg SubscriberConfig) *Subscriber {
+	return &Subscriber{
+		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("component", "subscriber", "path", cfg.Path),
+		signal: make(chan struct{}, 1), now: Subscription{State: StateOK}, moved: make(chan struct{}),
+	}
+}
+
+// Report notes the version that this agent uses now. It never blocks. If reports
+// come faster than Run writes them, Run writes only the latest.
+func (b *Subscriber) Report(version int64, state string, err error) {
+	now := Subscription{Version: version, State: state}
+	if err != nil {
+		now.Error = err.Error()
+		now.Error = now.Error[:min(len(now.Error), maxError)]
+	}
+	b.mu.Lock()
+	b.now = now
+	b.mu.Unlock()
+	select {
+	case b.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Spread sets the number of subscribed hosts, which determines the delay of
+// reports.
+func (b *Subscriber) Spread(hosts int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hosts = min(hosts, maxSpread)
+}
+
+// delay returns how long a report waits before it is written. A missing znode is
+// created at once with the newest report.
+func (b *Subscriber) delay() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.State != StateOK || !b.owned {
+		return 0
+	}
+	return pace.Late(max(time.Second, time.Duration(b.hosts)*time.Millisecond))
+}
+
+// Owned reports whether this session owns the znode. The channel is closed when
+// that changes. Of two agents with one id, only the owner takes part in rollouts.
+func (b *Subscriber) Owned() (bool, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owned, b.moved
+}
+
+func (b *Subscriber) problem(err error) {
+	if b.cfg.Problem != nil {
+		b.cfg.Problem(err)
+	}
+}
+
+func (b *Subscriber) own(mine bool) {
+	if mine {
+		b.problem(nil)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.owned != mine {
+		b.owned = mine
+		close(b.moved)
+		b.moved = make(chan struct{})
+	}
+}
+
+// data returns the data for the znode.
+func (b *Subscriber) data() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	data, err := json.Marshal(b.now)
+	if err != nil { // A struct of a number and strings always encodes.
+		panic(err)
+	}
+	return data
+}
+
+// Run keeps the znode until ctx ends, and deletes it then. It returns the cause
+// when the session ends.
+func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
+	path := SubscriptionPath(b.cfg.Path, b.cfg.ID)
+	if err := session.ValidatePath(path); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	node := recipe.NewNode(recipe.NodeConfig{Path: path, Data: b.data(), Owned: b.own, Logger: b.log})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	passing, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { b.pass(passing, node) })
+	for {
+		err := node.Run(ctx, s)
+		if ctx.Err() != nil || s.Context().Err() != nil {
+			return mirror.Ended(ctx, s, err)
+		}
+		b.log.Warn("subscription not written", "err", err)
+		b.problem(err)
+		_ = s.Sleep(ctx, subscribeAgain) // an ended context or session ends the next Run, which cleans up
+	}
+}
+
+// pass writes reports to the node. A report that comes during the delay of another
+// is written with it.
+func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
+	var due <-chan time.Time
+	for {
+		select {
+		case <-b.signal:
+			if d := b.delay(); d > 0 {
+				if due == nil {
+					due = time.NewTimer(d).C
+				}
+				continue
+			}
+		case <-due:
+		case <-ctx.Done():
+			return
+		}
+		due = nil
+		node.SetData(b.data())
+	}
+}
+
+// Subscribers returns the subscriptions to the config, sorted by agent id. An agent
+// whose data cannot be decoded has the state failed.
+func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscription, error) {
+	shards, err := subscriberIDs(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	var names, paths []string
+	for _, ids := range shards {
+		names = append(names, ids...)
+	}
+	slices.Sort(names)
+	for _, id := range names {
+		paths = append(paths, SubscriptionPath(root, id))
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: read subscribers: %w", root, err)
+	}
+	list := []Subscription{}
+	for i, r := range results {
+		if errors.Is(r.Err, session.ErrNoNode) {
+			continue
+		}
+		if r.Err != nil {
+			return nil, fmt.Errorf("config %s: read subscriber %s: %w", root, names[i], r.Err)
+		}
+		sub := Subscription{}
+		if err := json.Unmarshal(r.Data, &sub); err != nil {
+			sub = Subscription{State: StateFailed, Error: fmt.Sprintf("subscription cannot be decoded: %v", err)}
+		}
+		sub.ID = names[i]
+		list = append(list, sub)
+	}
+	return list, nil
+}

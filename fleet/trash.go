@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
+)
+
+// Deleting a config moves its ready to <root>-trash, in one transaction. The versions
+// and keys stay where they are, so a restore moves ready back, and version numbers
+// continue. Garbage collection keeps the version in the trash for TrashKept.
+
+// TrashKept is how long garbage collection keeps the version of a deleted config.
+const TrashKept = 7 * 24 * time.Hour
+
+// ErrNotDeleted says that no deleted config is kept at the path.
+var ErrNotDeleted = errors.New("no deleted config is kept")
+
+// Deleted is a config that was deleted and can be restored.
+type Deleted struct {
+	Path    string    `json:"path"`
+	Layout  string    `json:"layout"`
+	Version int64     `json:"version,omitempty"` // that was in use; 0 in a flat tree
+	By      string    `json:"by,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// trashRecord is the data of <root>-trash.
+type trashRecord struct {
+	Deleted
+
+	Ready []byte `json:"ready"` // its data
+}
+
+func trashPath(root string) string { return root + "-trash" }
+
+// Delete takes a flat or versioned config out of use and keeps what [Restore] needs.
+// Agents that follow it keep their last tree and open a condition. A frozen config, or
+// one with an open rollout, is refused.
+func Delete(ctx context.Context, s *session.Session, root, by, reason string) (Deleted, error) {
+	if err := mustHaveConfig(ctx, s, root); err != nil {
+		return Deleted{}, err
+	}
+	var r trashRecord
+	err := withLock(ctx, s, root, by, nil, func(ctx context.Context, guard session.Op) error {
+		for range maxTries {
+			data, stat, err := s.Get(ctx, trees.ReadyPath(root))
+			if errors.Is(err, session.ErrNoNode) {
+				return config.ErrNotReady
+			}
+			if err != nil {
+				return err
+			}
+			if err = CheckPublish(ctx, s, root, false); err != nil {
+				return err
+			}
+			ready, versioned, err := trees.ParseReady(data)
+			if err != nil {
+				return err
+			}
+			r = trashRecord{Deleted{Path: root, Layout: config.LayoutFlat, Version: ready.Version, By: by, Reason: clip(reason), At: time.Now().UTC()}, data}
+			if versioned {
+				r.Layout = config.LayoutVersioned
+			}
+			rollout, err := closeOps(ctx, s, root, by, false)
+			if err != nil {
+				return err
+			}
+			keep := session.CreateOp(trashPath(root), encode(r), session.Persistent)
+			if _, ok, err := s.Exists(ctx, trashPath(root)); err != nil {
+				return err
+			} else if ok {
+				keep = session.SetOp(trashPath(root), encode(r), -1)
+			}
+			_, err = s.Multi(ctx, slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)), rollout, []session.Op{session.DeleteOp(trees.ReadyPath(root), stat.Version), keep})...)
+			if err == nil || !raced(err) {
+				return err
+			}
+			if kept, _, readErr := readTrash(ctx, s, root); readErr == nil && kept.At.Equal(r.At) {
+				return nil // the reply was lost
+			}
+		}
+		return session.ErrUnknown
+	})
+	if err != nil {
+		return Deleted{}, fmt.Errorf("delete config %s: %w", root, err)
+	}
+	return r.Deleted, nil
+}
+
+// Restore puts a deleted config into use again, as it was. The error matches
+// [ErrNotDeleted] when none is kept, and [ErrConflict] when a config is in use at the
+// path.
+func Restore(ctx context.Context, s *session.Session, root, by string) (Deleted, error) {
+	var r trashRecord
+	err := withLock(ctx, s, root, by, nil, func(ctx context.Context, guard session.Op) error {
+		var stat session.Stat
+		var err error
+		if r, stat, err = readTrash(ctx, s, root); err != nil {
+			return err
+		}
+		if err := checkFreeze(ctx, s, root); err != nil {
+			return err
+		}
+		if r.Version > 0 {
+			if _, err := trees.LoadManifest(ctx, s, root, r.Version); err != nil {
+				return err
+			}
+		}
+		_, err = s.Multi(ctx, slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)),
+			[]session.Op{session.CreateOp(trees.ReadyPath(root), r.Ready, session.Persistent), session.DeleteOp(trashPath(root), stat.Version)})...)
+		if errors.Is(err, session.ErrUnknown) {
+			if data, _, readErr := s.Get(ctx, trees.ReadyPath(root)); readErr == nil && string(data) == string(r.Ready) {
+				return nil
+			}
+		}
+		var multi *session.MultiError
+		if errors.As(err, &multi) && multi.Path == trees.ReadyPath(root) && errors.Is(err, session.ErrNodeExists) {
+			return fmt.Errorf("a config is in use there: %w", ErrConflict)
+		}
+		return err
+	})
+	if err != nil {
+		return Deleted{}, fmt.Errorf("restore config %s: %w", root, err)
+	}
+	return r.Deleted, nil
+}
+
+// InTrash returns the deleted config that is kept for the path.
+func InTrash(ctx context.Context, s *session.Session, root string) (Deleted, error) {
+	r, _, err := readTrash(ctx, s, root)
+	return r.Deleted, err
+}
+
+func readTrash(ctx context.Context, s *session.Session, root string) (trashRecord, session.Stat, error) {
+	var r trashRecord
+	data, stat, err := s.Get(ctx, trashPath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return r, stat, fmt.Errorf("config %s: %w", root, ErrNotDeleted)
+	}
+	if err == nil && json.Unmarshal(data, &r) != nil {
+		err = fmt.Errorf("%s: %w", trashPath(root), ErrBadRecord)
+	}
+	r.Path = root
+	return r, stat, err
+}
+
+// mustHaveConfig returns an error that matches [config.ErrNotReady] when nothing is at
+// the root, before the publishers' lock leaves a znode beside it.
+func mustHaveConfig(ctx context.Context, s *session.Session, root string) error {
+	if err := session.ValidatePath(root); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if _, ok, err := s.Exists(ctx, root); err != nil || ok {
+		return err
+	}
+	return fmt.Errorf("there is no config at %s: %w", root, config.ErrNotReady)
+}
+
+// Followers returns the hosts that follow the configs at, below or above a path, by the
+// root of the config: those that are in use, as agents record it.
+func Followers(ctx context.Context, s *session.Session, path string) (map[string][]string, error) {
+	hosts, err := Agents(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	followers := map[string][]string{}
+	for _, h := range hosts {
+		for _, use := range h.Configs {
+			if use.Path != "" && (use.Path == path || strings.HasPrefix(use.Path, strings.TrimSuffix(path, "/")+"/") || strings.HasPrefix(path, use.Path+"/")) {
+				followers[use.Path] = append(followers[use.Path], h.ID)
+			}
+		}
+	}
+	for root := range followers {
+		if _, ok, err := s.Exists(ctx, trees.ReadyPath(root)); err != nil {
+			return nil, err
+		} else if !ok {
+			delete(followers, root)
+		}
+	}
+	return followers, nil
+}

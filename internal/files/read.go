@@ -1,0 +1,287 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Others can put anything at a name in a directory that they can write: a named pipe
+// that blocks its reader, a device that never ends, a sparse file of terabytes. So every
+// read of such a name goes through this file. It follows no link that [File.Symlink]
+// does not allow, opens regular files only, never waits for another process, and reads
+// a bounded number of bytes.
+
+// MaxSize is how many bytes of a file are read when the caller sets no other limit.
+const MaxSize = 64 << 20
+
+var (
+	// ErrNotRegular means that a directory, pipe, socket or device has the name of the file.
+	ErrNotRegular = errors.New("not a regular file")
+	// ErrTooLarge means that the file has more bytes than its reader takes.
+	ErrTooLarge = errors.New("the file is too large")
+	// ErrExposed means that another user can write one of the agent's own files or directories.
+	ErrExposed = errors.New("another user can write it")
+)
+
+// Read returns the bytes of the file that a destination names, and what the file is.
+// The error is [fs.ErrNotExist] without a file, [ErrNotRegular] or [ErrTooLarge].
+func Read(f File) ([]byte, fs.FileInfo, error) {
+	dir, base, err := locate(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dir.close()
+	return dir.read(base, f.maxSize())
+}
+
+// Look returns what stands at a destination, of whatever kind, without opening it.
+func Look(f File) (fs.FileInfo, error) {
+	dir, base, err := locate(f)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close()
+	return dir.lstat(base)
+}
+
+// Examine returns the error that staging a file would have because of what stands at its
+// destination or on the way there. shared reports whether another user can write its
+// directory, so that links there are refused.
+func Examine(f File) (shared bool, err error) { //nolint:nonamedreturns // says what the bool is.
+	dir, base, err := locate(f)
+	if err != nil {
+		return false, err
+	}
+	defer dir.close()
+	flag := os.O_RDONLY
+	if f.InPlace {
+		flag = os.O_WRONLY
+	}
+	file, _, err := dir.open(base, flag)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir.shared, nil
+	}
+	if err != nil {
+		return dir.shared, err
+	}
+	return dir.shared, file.Close()
+}
+
+// ReadNamed returns the bytes of a file that a user or an administrator names. It follows
+// links, and is otherwise as careful as [Read].
+func ReadNamed(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the caller's user names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err == nil {
+		err = regular(info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return (*FS)(nil).bytes(f, info, path, limit)
+}
+
+// readOwn returns the bytes of one of the agent's own files. A file that another user
+// owns or can write is refused: it decides what the agent writes.
+func readOwn(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // one of our own files
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err == nil {
+		err = regular(info)
+	}
+	if err == nil {
+		err = exposed(path, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return (*FS)(nil).bytes(f, info, path, MaxSize)
+}
+
+// CheckOwn returns an error that is [ErrExposed] when another user can change what is in
+// a directory of the agent, or in one directly below it. It ignores a missing directory.
+func CheckOwn(dir string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = exposed(dir, info)
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Lstat(path); err == nil && exposed(path, info) != nil {
+			return exposed(path, info)
+		}
+	}
+	return err
+}
+
+func exposed(path string, info fs.FileInfo) error {
+	switch {
+	case !trusted(info):
+		uid, _ := owner(info)
+		return fmt.Errorf("%s belongs to user %d, who could act as the agent: %w: chown -R %d %s", path, uid, ErrExposed, os.Geteuid(), path)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s has mode %04o, so others could act as the agent: %w: chmod go-w %s", path, info.Mode().Perm(), ErrExposed, path)
+	}
+	return nil
+}
+
+// maxSize is how many bytes of a present file are read.
+func (f File) maxSize() int64 { return max(MaxSize, f.MaxSize) }
+
+// regular returns an error that says what stands at a name instead of a file.
+func regular(info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return fmt.Errorf("%w but %s", ErrNotRegular, kindOf(info.Mode()))
+}
+
+// lstat says what stands at a name.
+func (d *directory) lstat(name string) (fs.FileInfo, error) {
+	var info fs.FileInfo
+	err := d.fs.look("stat", d.join(name), func() error {
+		var err error
+		info, err = d.root.Lstat(name)
+		return err
+	})
+	return info, err
+}
+
+// exchanges is how often a name may mean another file before open gives up: others may
+// rename files over it.
+const exchanges = 5
+
+// open opens a regular file. Lstat comes first, because to open a device can start it.
+// The comparison afterwards shows a link or another file that has come in between.
+func (d *directory) open(name string, flag int) (*os.File, fs.FileInfo, error) {
+	for range exchanges {
+		seen, err := d.lstat(name)
+		if err == nil {
+			err = regular(seen)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		var f *os.File
+		err = d.fs.look("open", d.join(name), func() error {
+			var err error
+			f, err = d.root.OpenFile(name, flag|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		info, err := f.Stat()
+		if err == nil && os.SameFile(seen, info) {
+			return f, info, nil
+		}
+		_ = f.Close()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("%s was exchanged %d times while it was opened", d.join(name), exchanges)
+}
+
+// read returns the bytes of a regular file of at most limit bytes.
+func (d *directory) read(name string, limit int64) ([]byte, fs.FileInfo, error) {
+	f, info, err := d.open(name, os.O_RDONLY)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := d.fs.bytes(f, info, d.join(name), limit)
+	return data, info, err
+}
+
+// bytes reads an open file. Its size is compared before memory is taken, and the file
+// may grow meanwhile.
+func (f *FS) bytes(file *os.File, info fs.FileInfo, path string, limit int64) ([]byte, error) {
+	tooLarge := func(size string) error {
+		return fmt.Errorf("%w: %s has %s bytes, and at most %d are read", ErrTooLarge, path, size, limit)
+	}
+	if info.Size() > limit {
+		return nil, tooLarge(strconv.FormatInt(info.Size(), 10))
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	err := f.look("read", path, func() error {
+		_, err := buf.ReadFrom(io.LimitReader(file, limit+1))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if int64(buf.Len()) > limit {
+		return nil, tooLarge("more")
+	}
+	if f != nil && f.Lie != nil {
+		return f.Lie(path, buf.Bytes()), nil
+	}
+	return buf.Bytes(), nil
+}
+
+// readlink returns the target of a link, and false for whatever is no link.
+func (d *directory) readlink(name string) (string, bool, error) {
+	link := ""
+	err := d.fs.look("readlink", d.join(name), func() error {
+		var err error
+		link, err = d.root.Readlink(name)
+		return err
+	})
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	return link, err == nil, err
+}
+
+// list calls fn with each name of the directory. It holds a few names at a time: another
+// user chooses how many there are.
+func (d *directory) list(fn func(fs.DirEntry)) error {
+	var f *os.File
+	err := d.fs.look("list", d.path, func() error {
+		var err error
+		f, err = d.root.Open(".")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	for {
+		entries, err := f.ReadDir(1000)
+		for _, e := range entries {
+			fn(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

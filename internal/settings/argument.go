@@ -1,0 +1,387 @@
+package settings
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// written is what is known of an argument beside its value.
+type written struct {
+	Set  bool      // it stands in the block, and is not null
+	At   hcl.Range // its value; the block, when it is not set
+	Name string
+}
+
+// argument is a field of a block: the value that decode has read under the rule of
+// the field's tags.
+type argument[T any] struct {
+	Value T // the default, when the argument is not set or wrong
+	written
+}
+
+type (
+	text     = argument[string]
+	number   = argument[int]
+	boolean  = argument[bool]
+	duration = argument[time.Duration]
+	size     = argument[int64]
+	share    = argument[float64] // 0.3 for 30%
+	fileMode = argument[fs.FileMode]
+	list     = argument[[]string]
+	textMap  = argument[map[string]string]
+	portMap  = argument[map[string]int]
+)
+
+// expression is an argument that is evaluated later: a reference, a command, a
+// destination.
+type expression struct {
+	hcl.Expression // nil when it is not set
+
+	written
+}
+
+// rule is what the tags of an argument say:
+//
+//	hcl:"name,optional"  its name; without ",optional" it is required
+//	is:"duration"        what it is, for the reference
+//	default:"10s"        what it is when it is absent
+//	min:"1s" max:"1h"    its limits, in its own notation
+//	enum:"a|b"           its allowed values
+//	check:"id"           the form of a text, by its name in forms; the default is that of "is"
+//	doc:"..."            what it means, for the reference
+type rule struct {
+	name     string
+	required bool
+	is       string
+	def      string
+	min, max string
+	enum     []string
+	check    string
+	doc      string
+}
+
+// ruleOf reads the rule of one field.
+func ruleOf(f reflect.StructField) rule {
+	name, option, _ := strings.Cut(f.Tag.Get("hcl"), ",")
+	r := rule{
+		name: name, required: option == "", is: f.Tag.Get("is"), def: f.Tag.Get("default"),
+		min: f.Tag.Get("min"), max: f.Tag.Get("max"), check: f.Tag.Get("check"), doc: f.Tag.Get("doc"),
+	}
+	if e := f.Tag.Get("enum"); e != "" {
+		r.enum = strings.Split(e, "|")
+	}
+	if r.check == "" {
+		r.check = r.is
+	}
+	return r
+}
+
+// forms are the texts that must not be empty and have a form.
+var forms = map[string]struct {
+	summary string // of the error
+	check   func(string) error
+}{
+	"nonempty":   {},
+	"secret":     {},
+	"path":       {"Invalid path", checkFileName},
+	"znode path": {"Invalid znode path", checkZnode},
+	"url":        {"Invalid URL", checkURL},
+	"host":       {"Invalid address", checkHost},
+	"address":    {"Invalid address", checkHostPort},
+	"listen":     {"Invalid address", checkListen},
+	"signal":     {"Unknown signal", checkSignal},
+	"id":         {"Invalid agent id", checkID},
+	"domain":     {"Invalid domain", checkDomain},
+	"permits":    {"Invalid permits", checkPermits},
+	"schedule":   {"Invalid schedule", checkSchedule},
+}
+
+// reader reads one argument under its rule, and reports what is wrong with it.
+type reader struct {
+	rule
+	written
+
+	s *Settings
+	v cty.Value // cty.NilVal when there is none
+}
+
+// readField reads the expression of an argument into its field; nil: it is absent.
+func (s *Settings) readField(field reflect.Value, ru rule, expr hcl.Expression, block hcl.Range) {
+	w := written{At: block, Name: ru.name}
+	if expr != nil && isNull(expr) {
+		expr = nil
+	}
+	if expr == nil && ru.required {
+		s.errorAt(block, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
+	}
+	if expr != nil {
+		w.Set, w.At = true, expr.Range()
+	}
+	switch p := field.Addr().Interface().(type) {
+	case *expression:
+		*p = expression{expr, w}
+	case interface{ read(r *reader) }:
+		r := &reader{rule: ru, written: w, s: s}
+		if expr != nil {
+			v, diags := s.evaluate(expr, s.context(w.At.Filename, nil))
+			switch r.Set = diags.HasErrors() || !v.IsNull(); {
+			case !r.Set && ru.required:
+				s.errorAt(block, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
+			case r.Set && !diags.HasErrors():
+				r.v = v
+			}
+		}
+		p.read(r)
+	}
+}
+
+// evaluate evaluates an expression of the settings, and reports what is wrong with it.
+func (s *Settings) evaluate(expr hcl.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	v, diags := expr.Value(ctx)
+	s.add(diags...)
+	for _, text := range s.missing {
+		s.warnAt(expr.Range(), "Credential missing on this host", "%s", text)
+	}
+	s.missing = nil
+	return v, diags
+}
+
+func (a *argument[T]) read(r *reader) {
+	a.written = r.written
+	switch p := any(&a.Value).(type) {
+	case *string:
+		*p = r.text()
+	case *int:
+		*p = r.integer()
+	case *bool:
+		*p = r.boolean()
+	case *time.Duration:
+		*p = limited(r, "Invalid duration", ParseDuration)
+	case *int64:
+		*p = limited(r, "Invalid size", ParseSize)
+	case *float64:
+		*p = limited(r, "Invalid share", ParsePercent)
+	case *fs.FileMode:
+		*p = limited(r, "Invalid file mode", ParseMode)
+	case *[]string:
+		*p = r.strings()
+	case *map[string]string:
+		*p = r.strmap()
+	case *map[string]int:
+		*p = r.ports()
+	}
+}
+
+// value converts the value to the wanted type. The second result is false when it
+// is absent or wrong; what is wrong is reported.
+func (r *reader) value(want cty.Type) (cty.Value, bool) {
+	if r.v == cty.NilVal {
+		return cty.NilVal, false
+	}
+	c, err := convert.Convert(r.v, want)
+	if err != nil || !c.IsWhollyKnown() {
+		r.s.errorAt(r.At, "Incorrect value type", "%q must be %s.", r.name, typeName(want))
+		return cty.NilVal, false
+	}
+	return c, true
+}
+
+// typeName says in words what an argument must be.
+func typeName(want cty.Type) string {
+	switch {
+	case want == cty.Bool:
+		return "true or false"
+	case want == cty.Number:
+		return "a number"
+	case want.IsListType():
+		return "a list of strings"
+	case want.IsMapType():
+		return "a map of strings"
+	}
+	return "a string"
+}
+
+// text reads a string, and checks its form and its enum. A file is relative to the
+// directory of the settings file.
+func (r *reader) text() string {
+	v, ok := r.value(cty.String)
+	if !ok {
+		return r.def
+	}
+	text := v.AsString()
+	if len(r.enum) > 0 && !slices.Contains(r.enum, text) {
+		r.s.errorAt(r.At, "Unknown value", "%q must be one of %s, not %q.%s", r.name, quoted(r.enum), text, didYouMean(text, r.enum))
+		return r.def
+	}
+	form, ok := forms[r.check]
+	if !ok {
+		return text
+	}
+	if text == "" {
+		r.s.errorAt(r.At, "Empty value", "%q must not be empty.", r.name)
+		return ""
+	}
+	if form.check != nil {
+		if err := form.check(text); err != nil {
+			r.s.errorAt(r.At, form.summary, "%s: %v.", r.name, err)
+			return r.def
+		}
+	}
+	if r.check == "path" {
+		return relative(r.At, text)
+	}
+	return text
+}
+
+// checkFileName checks the path of a file.
+func checkFileName(path string) error {
+	if strings.ContainsRune(path, 0) {
+		return fmt.Errorf("%q has a NUL byte", path)
+	}
+	return nil
+}
+
+// relative resolves a path against the directory of the file of the range.
+func relative(at hcl.Range, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	path = filepath.Join(filepath.Dir(at.Filename), path)
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// limited reads a value that is written as a string and has limits.
+func limited[T ~int64 | ~uint32 | ~float64](r *reader, summary string, parse func(string) (T, error)) T {
+	def := must(parse, r.def)
+	v, ok := r.value(cty.String)
+	if !ok {
+		return def
+	}
+	got, err := parse(v.AsString())
+	switch {
+	case err != nil:
+		r.s.errorAt(r.At, summary, "%s: %v.", r.name, err)
+	case r.min != "" && got < must(parse, r.min):
+		r.s.errorAt(r.At, summary, "%s: %s is less than the least allowed, %s.", r.name, v.AsString(), r.min)
+	case r.max != "" && got > must(parse, r.max):
+		r.s.errorAt(r.At, summary, "%s: %s is more than the most allowed, %s.", r.name, v.AsString(), r.max)
+	default:
+		return got
+	}
+	return def
+}
+
+// must parses the text of a tag; empty is the zero value.
+func must[T any](parse func(string) (T, error), text string) T {
+	var zero T
+	if text == "" {
+		return zero
+	}
+	v, err := parse(text)
+	if err != nil {
+		panic(fmt.Sprintf("settings: bad tag: %v", err))
+	}
+	return v
+}
+
+// integer reads a whole number within the limits of its rule.
+func (r *reader) integer() int {
+	def := must(strconv.Atoi, r.def)
+	v, ok := r.value(cty.Number)
+	if !ok {
+		return def
+	}
+	n64, accuracy := v.AsBigFloat().Int64()
+	n := int(n64)
+	switch {
+	case accuracy != 0:
+		r.s.errorAt(r.At, "Invalid number", "%q must be a whole number.", r.name)
+	case r.min != "" && n < must(strconv.Atoi, r.min):
+		r.s.errorAt(r.At, "Invalid number", "%s: %d is less than the least allowed, %s.", r.name, n, r.min)
+	case r.max != "" && n > must(strconv.Atoi, r.max):
+		r.s.errorAt(r.At, "Invalid number", "%s: %d is more than the most allowed, %s.", r.name, n, r.max)
+	default:
+		return n
+	}
+	return def
+}
+
+// boolean reads true or false.
+func (r *reader) boolean() bool {
+	v, ok := r.value(cty.Bool)
+	if !ok {
+		return r.def == "true"
+	}
+	return v.True()
+}
+
+// strings reads a list of strings; a null among them is an error.
+func (r *reader) strings() []string {
+	v, ok := r.value(cty.List(cty.String))
+	if !ok {
+		return nil
+	}
+	list := make([]string, 0, v.LengthInt())
+	for _, e := range v.AsValueSlice() {
+		switch {
+		case e.IsNull():
+			r.s.errorAt(r.At, "Incorrect value type", "%q has an element that is null.", r.name)
+		case len(r.enum) > 0 && !slices.Contains(r.enum, e.AsString()):
+			r.s.errorAt(r.At, "Unknown value", "The elements of %q must be among %s, not %q.%s",
+				r.name, quoted(r.enum), e.AsString(), didYouMean(e.AsString(), r.enum))
+		default:
+			list = append(list, e.AsString())
+		}
+	}
+	return list
+}
+
+// strmap reads a map of strings; a null value is an absent key.
+func (r *reader) strmap() map[string]string {
+	v, ok := r.value(cty.Map(cty.String))
+	if !ok {
+		return nil
+	}
+	m := map[string]string{}
+	for k, e := range v.AsValueMap() {
+		if !e.IsNull() {
+			m[k] = e.AsString()
+		}
+	}
+	return m
+}
+
+// ports reads a map of named ports.
+func (r *reader) ports() map[string]int {
+	v, ok := r.value(cty.Map(cty.Number))
+	if !ok {
+		return nil
+	}
+	m := map[string]int{}
+	values := v.AsValueMap()
+	for _, name := range sortedKeys(values) {
+		if values[name].IsNull() {
+			continue
+		}
+		n, accuracy := values[name].AsBigFloat().Int64()
+		if accuracy != 0 || n < 1 || n > 65535 {
+			r.s.errorAt(r.At, "Invalid port", "%s: %s is not a port from 1 to 65535.", name, values[name].AsBigFloat().String())
+			continue
+		}
+		m[name] = int(n)
+	}
+	return m
+}

@@ -1,0 +1,146 @@
+package show
+
+import (
+	"time"
+
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Condition is an open condition: a problem, and since when it exists.
+type Condition = condition.Condition
+
+// Status is the whole status document of the agent.
+type Status struct {
+	Agent      AgentStatus              `json:"agent"`
+	Health     fleet.Health             `json:"health"`
+	Summary    string                   `json:"summary"`
+	ZooKeeper  ZooKeeperStatus          `json:"zookeeper"`
+	Conditions []Condition              `json:"conditions"`
+	Sources    []SourceStatus           `json:"sources"`
+	Configs    []ConfigStatus           `json:"configs"`
+	Services   []registry.ServiceStatus `json:"services"`
+	Groups     []registry.GroupStatus   `json:"groups"`
+	GroupSets  []registry.GroupsStatus  `json:"group_sets"`
+	Elections  []ElectionStatus         `json:"elections"`
+	Templates  []TemplateStatus         `json:"templates"`
+	Hooks      []HookStatus             `json:"hooks"`
+	Execs      []program.Status         `json:"execs"`
+	Settings   SettingsStatus           `json:"settings"`
+}
+
+// AgentStatus is about the process.
+type AgentStatus struct {
+	ID       string    `json:"id"`
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	State    string    `json:"state"` // starting, cached, running or stopping
+	StateDir string    `json:"state_dir,omitempty"`
+	// Maintenance is that of the host as a whole; nil: it is in none.
+	Maintenance *registry.Maintenance `json:"maintenance,omitempty"`
+}
+
+// ZooKeeperStatus is about the session.
+type ZooKeeperStatus struct {
+	State       string       `json:"state"`
+	Server      string       `json:"server,omitempty"`
+	SessionID   string       `json:"session_id,omitempty"` // hexadecimal, as in the log
+	Timeout     view.Seconds `json:"timeout_seconds"`
+	Since       time.Time    `json:"since,omitzero"`
+	LastAnswer  time.Time    `json:"last_answer,omitzero"`
+	Expirations uint64       `json:"expirations"`
+	Reconnects  uint64       `json:"reconnects"`
+	Watches     int          `json:"watches"`
+	Resumed     bool         `json:"resumed"`
+	LastError   string       `json:"last_error,omitempty"`
+	Warning     string       `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
+}
+
+// SourceStatus is about one declared source.
+type SourceStatus struct {
+	Kind     string    `json:"kind"`
+	Name     string    `json:"name"`
+	Path     string    `json:"path"`
+	Reported bool      `json:"reported"` // in this process
+	Changed  time.Time `json:"changed,omitzero"`
+	Version  string    `json:"version,omitempty"`
+	Known    int64     `json:"known,omitempty"` // the newest version that was read, when Version is an older one
+	Zxid     int64     `json:"zxid,omitempty"`
+	Size     int       `json:"size"` // keys, members or groups
+}
+
+// ConfigStatus is the state of a config tree's watcher.
+type ConfigStatus struct {
+	config.Status
+
+	Error string `json:"error,omitempty"`
+}
+
+// ElectionStatus is about one election.
+type ElectionStatus struct {
+	view.Leader
+
+	Held bool `json:"held"` // this agent leads and its lease holds now
+}
+
+// TemplateStatus is about one template or bundle.
+type TemplateStatus struct {
+	Name       string        `json:"name"`
+	State      string        `json:"state"` // waiting, ok, kept (a group is empty) or failed
+	Stage      string        `json:"stage,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Files      []string      `json:"files"`
+	Sources    []string      `json:"sources"`
+	Version    string        `json:"version,omitempty"`
+	LastApply  time.Time     `json:"last_apply,omitzero"`
+	LastChange time.Time     `json:"last_change,omitzero"` // newest swap; of a former process: the files' time
+	Took       view.Seconds  `json:"took_seconds"`
+	Owed       bool          `json:"owed"` // a reload is owed
+	OwedSince  time.Time     `json:"owed_since,omitzero"`
+	LastReload *ReloadStatus `json:"last_reload,omitempty"` // in this process
+	Position   string        `json:"position,omitempty"`
+	Check      string        `json:"check,omitempty"` // when its check runs on this host
+}
+
+// ReloadStatus is the newest run of a reload command.
+type ReloadStatus struct {
+	At    time.Time    `json:"at"`
+	Took  view.Seconds `json:"took_seconds"`
+	Code  int          `json:"code"`
+	Error string       `json:"error,omitempty"`
+}
+
+// HookStatus is about one hook.
+type HookStatus struct {
+	Name     string     `json:"name"`
+	Leader   string     `json:"leader,omitempty"`
+	Command  string     `json:"command"`
+	Triggers []string   `json:"triggers"`
+	Schedule string     `json:"schedule,omitempty"`
+	Next     time.Time  `json:"next,omitzero"`
+	Here     bool       `json:"here"` // it runs on this host now
+	Runs     []hook.Run `json:"runs"` // the last ones, oldest first
+}
+
+// Last is the newest run; nil when there was none.
+func (h HookStatus) Last() *hook.Run {
+	if len(h.Runs) == 0 {
+		return nil
+	}
+	return &h.Runs[len(h.Runs)-1]
+}
+
+// SettingsStatus is about the settings in use.
+type SettingsStatus struct {
+	Hash   string    `json:"hash"`
+	Loaded time.Time `json:"loaded"`
+	Files  []string  `json:"files"`
+	Error  string    `json:"error,omitempty"` // of the newest reload
+}

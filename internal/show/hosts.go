@@ -1,0 +1,148 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/term"
+)
+
+// Gone reports whether a host of this health has no agent that runs.
+func Gone(h fleet.Health) bool { return h == fleet.Lost || h == fleet.Stopped }
+
+// Host is one host of the fleet as every view shows it.
+type Host struct {
+	*fleet.HostStatus
+
+	State Severity
+	From  time.Time // when its agent began, or when it went; zero: unknown
+	Files string    // how many, and those that have problems
+	Leads string
+	Holds string // groups whose members its guard keeps
+}
+
+// HostOf is the row of one host.
+func HostOf(h *fleet.HostStatus) Host {
+	row := Host{
+		HostStatus: h, State: SeverityOf(string(h.Health)), From: h.Since, Files: filesOf(&h.Record),
+		Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200), Holds: fleet.Clip(strings.Join(h.Holds, ", "), 200),
+	}
+	if h.Since.IsZero() || Gone(h.Health) {
+		row.From = h.At
+	}
+	return row
+}
+
+// filesOf counts the files of a host, and names those that are not ok.
+func filesOf(r *fleet.Record) string {
+	var bad []string
+	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
+		if state, version := r.File(name); state != "ok" {
+			text := name + " " + state
+			if version != 0 {
+				text += fmt.Sprintf(", v%d in use", version)
+			}
+			bad = append(bad, text)
+		}
+	}
+	total := strconv.Itoa(len(r.Files) + r.More["files"])
+	return fleet.Clip(Joined(": ", total, strings.Join(bad, "; ")), 500)
+}
+
+// Joined joins the texts that are not empty.
+func Joined(between string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), between)
+}
+
+// HealthCount is how many hosts have one health.
+type HealthCount struct {
+	Health fleet.Health
+	Count  int
+}
+
+// Healths counts the hosts by health, the worst first.
+func Healths(hosts []fleet.HostStatus) []HealthCount {
+	counts := map[fleet.Health]int{}
+	for _, h := range hosts {
+		counts[h.Health]++
+	}
+	var list []HealthCount
+	for _, word := range fleet.Healths {
+		if counts[word] > 0 {
+			list = append(list, HealthCount{word, counts[word]})
+		}
+	}
+	return list
+}
+
+// FleetSummary says in one line how many hosts there are, and how they are.
+func FleetSummary(hosts []fleet.HostStatus) string {
+	total, counts := term.Count(len(hosts), "host"), Healths(hosts)
+	if len(counts) == 0 || len(counts) == 1 && counts[0].Health == fleet.OK {
+		return total + ", all healthy"
+	}
+	parts := make([]string, len(counts))
+	for i, c := range counts {
+		parts[i] = fmt.Sprintf("%d %s", c.Count, c.Health)
+	}
+	return total + ": " + strings.Join(parts, ", ")
+}
+
+// Service is one service of one host.
+type Service struct {
+	Service string       `json:"service"`
+	Host    string       `json:"host"`
+	Health  fleet.Health `json:"health"` // of the host
+	fleet.ServiceUse
+
+	Faults []string `json:"faults,omitempty"` // of the service, without their texts
+}
+
+// Services lists the services of the hosts, those that need a look first. Without
+// names it lists all.
+func Services(hosts []fleet.HostStatus, names ...string) []Service {
+	var rows []Service
+	for i := range hosts {
+		h := &hosts[i]
+		for name, use := range h.Services {
+			if len(names) == 0 || slices.Contains(names, name) {
+				rows = append(rows, Service{name, h.ID, h.Health, use, serviceFaults(&h.Record, name)})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b Service) int {
+		return cmp.Or(cmp.Compare(b.Severity(), a.Severity()), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Host, b.Host))
+	})
+	return rows
+}
+
+// serviceFaults are the open faults of a service.
+func serviceFaults(r *fleet.Record, service string) []string {
+	var codes []string
+	for _, f := range r.Faults {
+		if f.Subject == service && strings.HasPrefix(f.Code, "service-") {
+			codes = append(codes, f.Code)
+		}
+	}
+	return codes
+}
+
+// Severity is the severity of the service's state.
+func (s *Service) Severity() Severity { return SeverityOf(s.State) }
+
+// Detail says why the service is not registered; "" when the record does not.
+func (s *Service) Detail() string {
+	switch {
+	case s.Check == "":
+		return strings.Join(s.Faults, ", ")
+	case s.Exit == 0:
+		return "check " + s.Check + " has failed"
+	}
+	return fmt.Sprintf("check %s has failed with exit status %d", s.Check, s.Exit)
+}

@@ -1,0 +1,251 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Row is one thing that the agent manages.
+type Row struct {
+	Kind, Name, State string
+	Since             time.Time
+	Detail            string // what is in use, and what is wrong
+	Parts             []Row  // such as the checks of a service
+}
+
+// Rows lists everything that the agent manages, with its parts.
+func (s *Status) Rows() []Row {
+	return slices.Concat(s.serviceRows(), s.templateRows(), s.sourceRows(), s.electionRows(), s.runRows())
+}
+
+func (s *Status) serviceRows() []Row {
+	rows := make([]Row, len(s.Services))
+	for i, v := range s.Services {
+		row := Row{Kind: "service", Name: v.Name, State: v.State, Since: v.Since}
+		details := []string{v.Address, MaintenanceText(v.Maintenance)}
+		for _, c := range v.Checks {
+			output := strings.TrimSpace(c.Output)
+			if c.State == registry.Critical {
+				details = append(details, "check "+c.Name+": "+output)
+			}
+			row.Parts = append(row.Parts, Row{Kind: "check", Name: c.Name, State: c.State.String(), Since: c.Since, Detail: output})
+		}
+		if v.Node != "" {
+			row.Parts = append(row.Parts, Row{Kind: "znode", Detail: v.Node})
+		}
+		row.Detail = Joined("; ", append(details, v.Error)...)
+		rows[i] = row
+	}
+	return rows
+}
+
+// MaintenanceText says why a host or service is in maintenance, and until when; ""
+// when it is in none.
+func MaintenanceText(m *registry.Maintenance) string {
+	switch {
+	case m == nil || !m.On:
+		return ""
+	case m.Until.IsZero():
+		return m.Reason
+	}
+	return Joined(", ", m.Reason, "until "+m.Until.UTC().Format(time.RFC3339))
+}
+
+func (s *Status) templateRows() []Row {
+	rows := make([]Row, len(s.Templates))
+	for i, v := range s.Templates {
+		row := Row{Kind: "template", Name: v.Name, State: v.State, Since: v.LastChange, Detail: v.Error}
+		explained := v.State == "failed" && s.has(condition.TemplateFailed, v.Name) || v.State == "kept" && s.has(condition.GroupEmpty, v.Name)
+		switch {
+		case explained:
+			row.Detail = ""
+		case v.Error == "" && v.Version != "":
+			row.Detail = "version " + v.Version
+		}
+		owed := ""
+		if v.Owed {
+			owed = "owed for " + term.Age(v.OwedSince)
+			row.Detail = Joined("; ", "reload "+owed, row.Detail)
+		}
+		for _, name := range v.Sources {
+			i := slices.IndexFunc(s.Sources, func(src SourceStatus) bool { return src.Kind+"."+src.Name == name })
+			if i >= 0 {
+				src := &s.Sources[i]
+				row.Parts = append(row.Parts, Row{Kind: "uses", Name: name, State: src.State(), Since: src.Changed, Detail: src.InUse()})
+			}
+		}
+		for _, f := range v.Files {
+			row.Parts = append(row.Parts, Row{Kind: "file", Since: v.LastChange, Detail: f})
+		}
+		switch r := v.LastReload; {
+		case r == nil && v.Owed:
+			row.Parts = append(row.Parts, Row{Kind: "reload", State: "owed", Since: v.OwedSince, Detail: "not tried in this process"})
+		case r != nil:
+			state := "done"
+			if r.Error != "" {
+				state = "failed"
+			}
+			row.Parts = append(row.Parts, Row{Kind: "reload", State: state, Since: r.At, Detail: Joined("; ", owed, "took "+term.Short(time.Duration(r.Took)), r.Error)})
+		}
+		rows[i] = row
+	}
+	return rows
+}
+
+func (s *Status) has(kind *condition.Kind, subject string) bool {
+	return slices.ContainsFunc(s.Conditions, func(c Condition) bool { return c.Code == kind.Code && c.Subject == subject })
+}
+
+// State is the state of the source in one word.
+func (s *SourceStatus) State() string {
+	if s.Reported {
+		return "ok"
+	}
+	return "waiting"
+}
+
+// InUse is what is in use of the source.
+func (s *SourceStatus) InUse() string {
+	switch s.Kind {
+	case "config":
+		if s.Version == "" {
+			return s.Path
+		}
+		version := s.Version
+		if s.Known != 0 {
+			version += fmt.Sprintf(" (knows v%d)", s.Known)
+		}
+		return fmt.Sprintf("%s, version %s, %s", s.Path, version, term.Count(s.Size, "key"))
+	case "group":
+		return fmt.Sprintf("%s, %s", s.Path, term.Count(s.Size, "member"))
+	case "groups":
+		return fmt.Sprintf("%s, %s", s.Path, term.Count(s.Size, "group"))
+	}
+	return s.Path
+}
+
+// sourceRows are the configs and groups, with what is wrong.
+func (s *Status) sourceRows() []Row {
+	var rows []Row
+	for _, v := range s.Sources {
+		row := Row{Kind: v.Kind, Name: v.Name, State: v.State(), Since: v.Changed}
+		fault, failed := "", false
+		switch v.Kind {
+		case "election":
+			continue
+		case "config":
+			fault, failed = s.configFault(v.Name)
+		case "group":
+			if i := slices.IndexFunc(s.Groups, func(g registry.GroupStatus) bool { return g.Name == v.Name }); i >= 0 {
+				fault, failed = GroupFault(&s.Groups[i]), s.Groups[i].Error != ""
+			}
+		}
+		if failed {
+			row.State = "failed"
+		}
+		row.Detail = Joined("; ", v.InUse(), fault)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// configFault is the problem of a config, and whether it has failed.
+func (s *Status) configFault(name string) (string, bool) {
+	i := slices.IndexFunc(s.Configs, func(c ConfigStatus) bool { return c.Name == name })
+	switch {
+	case i < 0:
+		return "", false
+	case s.Configs[i].Error == "" && s.Configs[i].Waiting != "":
+		return "waiting for " + strings.TrimPrefix(s.Configs[i].Waiting, "for "), false
+	}
+	return s.Configs[i].Error, s.Configs[i].Error != ""
+}
+
+// flappingShown is how many flapping members the row of a group explains.
+const flappingShown = 3
+
+// GroupFault says what is wrong with a group.
+func GroupFault(v *registry.GroupStatus) string {
+	var parts []string
+	if v.Missing {
+		parts = append(parts, "the znode does not exist")
+	}
+	if v.Held > 0 {
+		parts = append(parts, fmt.Sprintf("the guard holds %s for %s", term.Count(v.Held, "member"), term.Age(v.Holding)))
+	}
+	flapping := 0
+	for _, s := range v.Out {
+		if s.State != view.StandingFlapping && s.State != view.StandingSpared {
+			continue
+		}
+		if flapping++; flapping <= flappingShown {
+			parts = append(parts, s.ID+" "+s.String())
+		}
+	}
+	if more := flapping - flappingShown; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more are flapping", more))
+	}
+	if n := len(v.Rejected); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d not taken as members: %s: %s", n, v.Rejected[0].Znode, v.Rejected[0].Reason))
+	}
+	if i := slices.IndexFunc(v.Members, func(m view.Member) bool { return len(m.RawLabels) > 0 }); i >= 0 {
+		parts = append(parts, "label of "+RawLabels(v.Members[i].ID, v.Members[i].RawLabels))
+	}
+	if i := slices.IndexFunc(v.Members, func(m view.Member) bool { return m.LabelsLeftOut != "" }); i >= 0 {
+		parts = append(parts, "left out of "+v.Members[i].ID+": "+string(v.Members[i].LabelsLeftOut))
+	}
+	return Joined("; ", append(parts, v.Error)...)
+}
+
+// RawLabels says which labels of a member are no tokens, and what that means.
+func RawLabels(id string, labels map[string]string) string {
+	return fmt.Sprintf("%s: %s %s not made of letters, digits and ._:/@+-: a template that names it leaves the member out, and rawLabel gives it",
+		id, strings.Join(slices.Sorted(maps.Keys(labels)), ", "), map[bool]string{true: "is", false: "are"}[len(labels) == 1])
+}
+
+func (s *Status) electionRows() []Row {
+	rows := make([]Row, len(s.Elections))
+	for i, v := range s.Elections {
+		row := Row{Kind: "election", Name: v.Name, State: "follower", Detail: fmt.Sprintf("%s, term %d", cmp.Or(v.ID, "nobody"), v.Term)}
+		switch {
+		case v.Held:
+			row.State = "leader"
+		case v.Term == 0: // a candidate in line sees only its own turn.
+			row.State, row.Detail = "not leading", fmt.Sprintf("`zkagent elect --list %s` shows who leads", v.Name)
+		}
+		rows[i] = row
+	}
+	return rows
+}
+
+// runRows are the hooks and the supervised programs.
+func (s *Status) runRows() []Row {
+	var rows []Row
+	for _, v := range s.Hooks {
+		row := Row{Kind: "hook", Name: v.Name, State: "idle"}
+		if last := v.Last(); last != nil {
+			row.State, row.Since, row.Detail = last.State, last.Began, last.Error
+		}
+		if row.Detail == "" && !v.Next.IsZero() {
+			row.Detail = "next " + v.Next.UTC().Format(time.RFC3339)
+		}
+		rows = append(rows, row)
+	}
+	for _, v := range s.Execs {
+		pid := ""
+		if v.PID != 0 {
+			pid = fmt.Sprintf("pid %d", v.PID)
+		}
+		rows = append(rows, Row{Kind: "exec", Name: v.Name, State: v.State, Since: v.Since, Detail: Joined(" ", pid, v.Error)})
+	}
+	return rows
+}

@@ -1,0 +1,39 @@
+package testhelp
+
+import (
+	"os"
+	"testing"
+)
+
+// All reports whether this run is to be complete. The environment variable
+// TEST_ALL=1 decides, and `make test-all` sets it.
+func All() bool { return os.Getenv("TEST_ALL") == "1" }
+
+// OnlyAll skips what takes too long for `make test`. The reason says why it takes
+// long.
+func OnlyAll(tb testing.TB, why string) {
+	tb.Helper()
+	if !All() {
+		tb.Skipf("only in make test-all: %s", why)
+	}
+}
+
+// Rounds is how often a test repeats something: quick times in a quick run, and all
+// times in a complete one (see [All]).
+func Rounds(quick, all int) int {
+	if All() {
+		return all
+	}
+	return quick
+}
+
+// Steps returns the first step and the stride of a test that lets a fault strike at
+// every step, counted from 1. A complete run visits every step. A quick run visits
+// each fourth one, others every day.
+func Steps() (int, int) {
+	if All() {
+		return 1, 1
+	}
+	const stride = 4
+	return 1 + int(day()%stride), stride
+}

@@ -1,0 +1,362 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// Bounds on what one request reads. Servers and clients limit replies, like
+// requests, to about a megabyte.
+const (
+	readBytes   = 512 << 10
+	ReadBuckets = 64
+	readObjects = 512
+)
+
+// ErrGone says that a znode of a version does not exist. Garbage collection deleted
+// it, so ready names another version by now.
+var ErrGone = errors.New("version is gone")
+
+// NoVersionError is the number of a version that does not exist or was deleted.
+type NoVersionError int64
+
+// Error implements error.
+func (n NoVersionError) Error() string { return fmt.Sprintf("there is no version %d", int64(n)) }
+
+// Is makes the error match ErrNoVersion and errGone.
+func (n NoVersionError) Is(target error) bool { return target == ErrNoVersion || target == ErrGone }
+
+// Content is a verified version in memory. The next load compares with it.
+type Content struct {
+	Manifest
+	Lists [][]Entry // by bucket
+	Keys  *view.Keys
+}
+
+// values returns the values in the given buckets, by digest.
+func (c *Content) values(buckets []int) map[Digest][]byte {
+	have := map[Digest][]byte{}
+	if c == nil {
+		return have
+	}
+	for _, n := range buckets {
+		for _, e := range c.Lists[n] {
+			if k, ok := c.Keys.Get(e.Key); ok {
+				have[e.Sum] = k.Value
+			}
+		}
+	}
+	return have
+}
+
+// Tree returns the content as a tree.
+func (c *Content) Tree(name, root string, r Ready, last int64) *view.Tree {
+	return view.NewTree(view.Tree{
+		Name: name, Path: root, Layout: LayoutVersioned, Generation: c.Number, Digest: c.Sum.String(),
+		Previous: r.Previous, Rollout: r.Rollout, Last: last,
+	}, c.Keys)
+}
+
+// LoadManifest reads the list of a version's buckets.
+func LoadManifest(ctx context.Context, s *session.Session, root string, n int64) (*Manifest, error) {
+	data, _, err := s.Get(ctx, VersionPath(root, n))
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, NoVersionError(n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read version %d: %w", n, err)
+	}
+	return DecodeManifest(n, data)
+}
+
+// Load reads a version. With prev (may be nil) it reads only the buckets that
+// differ, and of those only the new values. It returns an error for more than limit
+// bytes; 0 means no limit.
+func Load(ctx context.Context, s *session.Session, root string, n int64, prev *Content, limit int64) (*Content, error) {
+	m, err := LoadManifest(ctx, s, root, n)
+	if err != nil {
+		return nil, err
+	}
+	if err = WithinLimit(n, m.Count, m.Size, limit); err != nil {
+		return nil, err
+	}
+	if prev != nil && prev.Sum == m.Sum {
+		m.Count, m.Size = prev.Count, prev.Size // which were counted
+		return &Content{Manifest: *m, Lists: prev.Lists, Keys: prev.Keys}, nil
+	}
+	l := &loader{s: s, root: root, prev: prev, next: &Content{Manifest: *m}}
+	if prev != nil && prev.Bits != m.Bits {
+		l.all = true
+	}
+	if err := l.run(ctx); err != nil {
+		return nil, fmt.Errorf("read version %d: %w", n, err)
+	}
+	return l.next, nil
+}
+
+// WithinLimit returns an error for a version with more than limit bytes.
+func WithinLimit(n int64, count int, size, limit int64) error {
+	if limit > 0 && size > limit {
+		return fmt.Errorf("version %d: %w", n, TooLarge(size, count, "keys", limit))
+	}
+	return nil
+}
+
+// loader reads one version.
+type loader struct {
+	s    *session.Session
+	root string
+	prev *Content // nil: none
+	all  bool     // the number of buckets differs from prev: read all of them
+	next *Content
+
+	differ []int // buckets to be read
+}
+
+func (l *loader) run(ctx context.Context) error {
+	l.next.Lists = make([][]Entry, len(l.next.Buckets))
+	for i, sum := range l.next.Buckets {
+		if l.prev != nil && !l.all && l.prev.Buckets[i] == sum {
+			l.next.Lists[i] = l.prev.Lists[i]
+			continue
+		}
+		l.differ = append(l.differ, i)
+	}
+	if err := l.readBuckets(ctx); err != nil {
+		return err
+	}
+	if err := l.next.checkHeader(); err != nil {
+		return err
+	}
+	values, err := l.readValues(ctx)
+	if err != nil {
+		return err
+	}
+	return l.build(values)
+}
+
+// checkHeader compares the header with the buckets before any value is read. So a
+// false header cannot make us allocate memory.
+func (c *Content) checkHeader() error {
+	count, size := 0, int64(0)
+	for _, list := range c.Lists {
+		count += len(list)
+		for _, e := range list {
+			size += e.Size
+		}
+	}
+	switch {
+	case count != c.Count || size != c.Size:
+		return fmt.Errorf("its buckets list %d keys of %d bytes, its header says %d of %d: %w", count, size, c.Count, c.Size, ErrManifest)
+	case count > MaxKeys:
+		return fmt.Errorf("has %d keys, at most %d are allowed: %w", count, MaxKeys, ErrBounds)
+	}
+	return nil
+}
+
+// readBuckets reads the lists of the buckets that differ.
+func (l *loader) readBuckets(ctx context.Context) error {
+	for chunk := range slices.Chunk(l.differ, ReadBuckets) {
+		sums := make([]Digest, len(chunk))
+		for i, n := range chunk {
+			sums[i] = l.next.Buckets[n]
+		}
+		objects, err := ReadObjectsOf(ctx, l.s, l.root, sums)
+		if err != nil {
+			return err
+		}
+		for i, n := range chunk {
+			if l.next.Lists[n], err = DecodeBucket(objects[sums[i]], n, l.next.Bits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readValues returns the values of the buckets that differ, by digest.
+func (l *loader) readValues(ctx context.Context) (map[Digest][]byte, error) {
+	old := l.differ
+	if l.all {
+		old = make([]int, len(l.prev.Lists))
+		for i := range old {
+			old[i] = i
+		}
+	}
+	have := l.prev.values(old)
+	var batch []Digest
+	size := int64(0)
+	flush := func() error {
+		objects, err := ReadObjectsOf(ctx, l.s, l.root, batch)
+		maps.Copy(have, objects)
+		batch, size = batch[:0], 0
+		return err
+	}
+	for _, n := range l.differ {
+		for _, e := range l.next.Lists[n] {
+			if _, ok := have[e.Sum]; ok {
+				continue
+			}
+			if e.Kind == KindParts {
+				value, err := ReadParts(ctx, l.s, l.root, e)
+				if err != nil {
+					return nil, err
+				}
+				have[e.Sum] = value
+				continue
+			}
+			if len(batch) > 0 && (size+e.Size > readBytes || len(batch) == readObjects) {
+				if err := flush(); err != nil {
+					return nil, err
+				}
+			}
+			have[e.Sum] = nil
+			batch = append(batch, e.Sum)
+			size += e.Size
+		}
+	}
+	return have, flush()
+}
+
+// ReadParts reads a value that is stored in parts, one request each.
+func ReadParts(ctx context.Context, s *session.Session, root string, e Entry) ([]byte, error) {
+	list, err := ReadObjectsOf(ctx, s, root, []Digest{e.Sum})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := DecodeParts(list[e.Sum])
+	if err != nil {
+		return nil, fmt.Errorf("value of %q: %w", e.Key, err)
+	}
+	value := make([]byte, 0, e.Size)
+	for _, sum := range parts {
+		part, err := ReadObjectsOf(ctx, s, root, []Digest{sum})
+		if err != nil {
+			return nil, err
+		}
+		value = append(value, part[sum]...)
+	}
+	return value, nil
+}
+
+// build makes the tree of keys. It shares unchanged parts with prev.
+func (l *loader) build(values map[Digest][]byte) error {
+	var keys *view.Keys
+	if l.prev != nil && !l.all {
+		keys = l.prev.Keys
+	}
+	edit := keys.Edit()
+	for _, n := range l.differ {
+		var old []Entry
+		if l.prev != nil && !l.all {
+			old = l.prev.Lists[n]
+		}
+		was := make(map[string]Digest, len(old))
+		for _, e := range old {
+			was[e.Key] = e.Sum
+		}
+		for _, e := range l.next.Lists[n] {
+			value := values[e.Sum]
+			if int64(len(value)) != e.Size {
+				return fmt.Errorf("value of %q has %d bytes, its bucket says %d: %w", e.Key, len(value), e.Size, ErrDigest)
+			}
+			if sum, ok := was[e.Key]; !ok || sum != e.Sum {
+				edit.Set(e.Key, view.Key{Value: value})
+			}
+			delete(was, e.Key)
+		}
+		for key := range was {
+			edit.Delete(key)
+		}
+	}
+	l.next.Keys = edit.Done()
+	return nil
+}
+
+// ReadObjectsOf reads and verifies objects. The empty object is never stored.
+func ReadObjectsOf(ctx context.Context, s *session.Session, root string, sums []Digest) (map[Digest][]byte, error) {
+	objects := make(map[Digest][]byte, len(sums))
+	var paths []string
+	var asked []Digest
+	for _, sum := range sums {
+		if _, ok := objects[sum]; ok {
+			continue
+		}
+		objects[sum] = nil
+		if sum != DigestOf(nil) {
+			paths = append(paths, ObjectPath(root, sum))
+			asked = append(asked, sum)
+		}
+	}
+	if len(paths) == 0 {
+		return objects, nil
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("read objects: %w", err)
+	}
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, session.ErrNoNode):
+			return nil, fmt.Errorf("object %s: %w", asked[i], ErrGone)
+		case r.Err != nil:
+			return nil, fmt.Errorf("read object %s: %w", asked[i], r.Err)
+		}
+		if err := Verify(asked[i], r.Data); err != nil {
+			return nil, err
+		}
+		objects[asked[i]] = slices.Clone(r.Data) // A slice of the reply would keep the whole buffer.
+	}
+	return objects, nil
+}
+
+// ReadManifests returns the versions that are there, oldest first.
+func ReadManifests(ctx context.Context, s *session.Session, root string) ([]*Manifest, error) {
+	numbers, err := VersionNumbers(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(numbers))
+	for i, n := range numbers {
+		paths[i] = VersionPath(root, n)
+	}
+	results, err := s.GetMany(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("config %s: read versions: %w", root, err)
+	}
+	var list []*Manifest
+	for i, r := range results {
+		if errors.Is(r.Err, session.ErrNoNode) {
+			continue
+		}
+		if r.Err != nil {
+			return nil, fmt.Errorf("config %s: read version %d: %w", root, numbers[i], r.Err)
+		}
+		if m, err := DecodeManifest(numbers[i], r.Data); err == nil {
+			list = append(list, m)
+		}
+	}
+	return list, nil
+}
+
+// VersionNumbers returns the numbers of the versions that are there, sorted.
+func VersionNumbers(ctx context.Context, s *session.Session, root string) ([]int64, error) {
+	names, _, err := s.Children(ctx, root+"/"+ElemVersions)
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, fmt.Errorf("config %s: list versions: %w", root, err)
+	}
+	var numbers []int64
+	for _, name := range names {
+		if n, ok := ParseVersionName(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}

@@ -1,0 +1,105 @@
+// Package trees has how a config tree is stored in ZooKeeper: its paths and records,
+// digests, versions, and reads of what is stored. Package config follows and reads with
+// it; package fleet publishes with it.
+package trees
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Layouts of a config tree.
+const (
+	LayoutAuto      = "auto"      // flat or versioned, as ready says; waits for ready
+	LayoutFlat      = "flat"      // keys are znodes beside ready
+	LayoutVersioned = "versioned" // ready names an immutable version
+	LayoutPlain     = "plain"     // keys are znodes, there is no ready rule
+)
+
+// First path elements that are never keys.
+const (
+	ElemReady       = "ready"
+	ElemVersions    = "versions"
+	elemObjects     = "objects"
+	elemSubscribers = "subscribers"
+	elemRollouts    = "rollouts"
+	ElemFreeze      = "freeze"
+)
+
+// Bounds on what may be published.
+const (
+	// MaxValue is the largest value of a key in bytes. A versioned tree takes
+	// a larger one when forced, and stores it in parts.
+	MaxValue = 900_000
+	// MaxKeys is the largest number of keys of a tree.
+	MaxKeys = 100_000
+	// MaxKeyLength is the longest key in bytes.
+	MaxKeyLength = 2048
+
+	// maxObject is the largest object in one znode: with path and header it
+	// must stay below the server's default limit of 1,048,575 bytes a request.
+	MaxObject = MaxValue
+	// maxForcedValue is the largest value in parts.
+	MaxForcedValue = 64 << 20
+)
+
+// TooLarge returns the error of a tree that exceeds the limit.
+func TooLarge(bytes int64, count int, what string, limit int64) error {
+	const mib = 1 << 20
+	return fmt.Errorf("the tree has %.1f MiB in %d %s, %.1f MiB more than max_bytes allows (%.1f MiB); the last good tree stays in use: %w",
+		float64(bytes)/mib, count, what, float64(bytes-limit)/mib, float64(limit)/mib, ErrBounds)
+}
+
+// Errors that callers branch on.
+var (
+	// ErrNotReady says that a flat tree has no ready, or that there is no tree.
+	ErrNotReady = errors.New("tree is not ready")
+	// ErrBounds says that a publish exceeds a bound.
+	ErrBounds = errors.New("exceeds a bound")
+	// ErrNoVersion says that the version does not exist, or that the tree has no
+	// history.
+	ErrNoVersion = errors.New("no such version")
+	// ErrDamaged says that the version in use does not match its digests or lacks
+	// parts. A forced publish or a rollback replaces it.
+	ErrDamaged = errors.New("what is stored is damaged")
+)
+
+// Reserved returns the first path elements that are never keys.
+func Reserved() []string {
+	return []string{ElemReady, ElemVersions, elemObjects, elemSubscribers, elemRollouts, ElemFreeze}
+}
+
+// IsReserved reports whether a path relative to the root belongs to the
+// protocol and not to the keys.
+func IsReserved(key string) bool {
+	first, _, _ := strings.Cut(key, "/")
+	return slices.Contains(Reserved(), first)
+}
+
+// ValidateKey returns an error for an invalid key. A key is a path relative to the
+// root, must be a valid znode path, and must not be reserved.
+func ValidateKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("key is empty")
+	case len(key) > MaxKeyLength:
+		return fmt.Errorf("key %.40q... has %d bytes, at most %d are allowed", key, len(key), MaxKeyLength)
+	case !utf8.ValidString(key):
+		return fmt.Errorf("key %q is not UTF-8", key)
+	case strings.HasPrefix(key, "/") || path.Clean(key) != key || key == "." || strings.HasPrefix(key, "../") || key == "..":
+		return fmt.Errorf("key %q is not a clean relative path", key)
+	case IsReserved(key):
+		first, _, _ := strings.Cut(key, "/")
+		return fmt.Errorf("key %q: %q is reserved", key, first)
+	}
+	if err := session.ValidatePath("/" + key); err != nil {
+		return fmt.Errorf("key %q: %s", key, err.Error()) // the caller did not type a path
+	}
+	return nil
+}

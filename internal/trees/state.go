@@ -1,0 +1,275 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
+)
+
+// maxTries bounds how often a read is repeated because the tree changed during it.
+const maxTries = 20
+
+// ReadReady reads the record of a versioned tree's ready and its stat. The version
+// in the stat guards a flip. The error matches [ErrNotReady] when there is no
+// ready, [ErrNoVersion] when it belongs to a flat tree.
+func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
+	data, st, err := s.Get(ctx, ReadyPath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return Ready{}, st, fmt.Errorf("config %s: %w", root, ErrNotReady)
+	}
+	if err != nil {
+		return Ready{}, st, fmt.Errorf("config %s: read ready: %w", root, err)
+	}
+	r, versioned, err := ParseReady(data)
+	if err != nil {
+		return Ready{}, st, fmt.Errorf("config %s: %w", root, err)
+	}
+	if !versioned {
+		return Ready{}, st, NoVersions(root)
+	}
+	return r, st, nil
+}
+
+// State is the tree below a root at one moment.
+type State struct {
+	Exists bool   // ready stands
+	Layout string // of the tree in use; empty without one
+	Ready  Ready  // versioned
+	Stat   session.Stat
+	last   int64
+
+	Content *Content            // versioned
+	Damaged error               // why content cannot be read
+	Nodes   map[string]*FlatRow // flat, or the keys of an unfinished publish
+}
+
+// FlatRow is one znode of a flat tree.
+type FlatRow struct {
+	Data     []byte
+	Stat     session.Stat
+	children []string
+}
+
+// isKey reports whether the znode is a key and not only the parent of keys.
+func (r *FlatRow) isKey() bool { return len(r.Data) > 0 || len(r.children) == 0 }
+
+// Generation returns the generation that Check is compared with.
+func (st *State) Generation() int64 {
+	switch {
+	case !st.Exists:
+		return 0
+	case st.Layout == LayoutVersioned:
+		return st.Ready.Version
+	}
+	return st.Stat.Czxid
+}
+
+// Tree returns the state as a tree.
+func (st *State) Tree(root string) *view.Tree {
+	if st.Layout == LayoutVersioned {
+		return st.Content.Tree("", root, st.Ready, st.last)
+	}
+	return view.NewTree(view.Tree{Path: root, Layout: LayoutFlat, Generation: st.Stat.Czxid, Last: st.last}, KeysOf(st.Nodes))
+}
+
+// ChangedRows returns the znodes of a flat tree that differ between two states, in
+// themselves and not only in their children; a versioned tree has none. The root is
+// no key.
+func (st *State) ChangedRows(o *State) []string {
+	var rels []string
+	for rel, row := range st.Nodes {
+		now, ok := o.Nodes[rel]
+		if rel != "" && (!ok || now.Stat.Czxid != row.Stat.Czxid || now.Stat.Version != row.Stat.Version) {
+			rels = append(rels, rel)
+		}
+	}
+	for rel := range o.Nodes {
+		if _, ok := st.Nodes[rel]; rel != "" && !ok {
+			rels = append(rels, rel)
+		}
+	}
+	return rels
+}
+
+// Keys returns the keys in use; empty when there are none.
+func (st *State) Keys() *view.Keys {
+	if st.Content != nil {
+		return st.Content.Keys
+	}
+	return KeysOf(st.Nodes)
+}
+
+// ReadState reads the tree as of one moment.
+func ReadState(ctx context.Context, s *session.Session, root string) (*State, error) {
+	st, err := LookState(ctx, s, root)
+	if err == nil && st.Damaged != nil {
+		return nil, fmt.Errorf("config %s: %w", root, st.Damaged)
+	}
+	return st, err
+}
+
+// LookState is readState for callers that replace the tree. A damaged tree is no
+// error and counts as empty.
+func LookState(ctx context.Context, s *session.Session, root string) (*State, error) {
+	if err := session.ValidatePath(root); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	if err := s.Sync(ctx, root); err != nil {
+		return nil, fmt.Errorf("config %s: sync: %w", root, err)
+	}
+	for range maxTries {
+		st, again, err := tryState(ctx, s, root)
+		if err != nil {
+			return nil, fmt.Errorf("config %s: %w", root, err)
+		}
+		if !again {
+			return st, nil
+		}
+	}
+	return nil, fmt.Errorf("config %s: %w: it changed during each of %d readings", root, ErrNotReady, maxTries)
+}
+
+// tryState reads once, and reports whether the tree changed meanwhile.
+func tryState(ctx context.Context, s *session.Session, root string) (*State, bool, error) {
+	data, stat, err := s.Get(ctx, ReadyPath(root))
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
+		return nil, false, fmt.Errorf("read ready: %w", err)
+	}
+	if err != nil {
+		nodes, last, walkErr := Walk(ctx, s, root)
+		return &State{Nodes: nodes, last: last}, false, walkErr
+	}
+	r, versioned, err := ParseReady(data)
+	if err != nil {
+		return nil, false, err
+	}
+	st := &State{Exists: true, Layout: LayoutFlat, Ready: r, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
+	if versioned {
+		st.Layout = LayoutVersioned
+		st.Content, err = Load(ctx, s, root, r.Version, nil, 0)
+		if errors.Is(err, ErrGone) {
+			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && (now.Version != r.Version || now.Digest != r.Digest) {
+				return st, true, nil
+			}
+			return st.orDamaged(err)
+		}
+		if err == nil && st.Content.Sum.String() != r.Digest {
+			err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, st.Content.Sum, r.Digest, ErrDigest)
+		}
+		return st.orDamaged(err)
+	}
+	nodes, last, err := Walk(ctx, s, root)
+	if err != nil {
+		return nil, false, err
+	}
+	st.Nodes, st.last = nodes, max(st.last, last)
+	after, ok, err := s.Exists(ctx, ReadyPath(root))
+	return st, !ok || after.Czxid != stat.Czxid || after.Mzxid != stat.Mzxid, err
+}
+
+// orDamaged ends a read with an error. It distinguishes a damaged tree from a
+// failed request.
+func (st *State) orDamaged(err error) (*State, bool, error) {
+	if IsDamage(err) {
+		st.Content, st.Damaged = nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return st, false, nil
+	}
+	return st, false, err
+}
+
+// IsDamage reports whether err says that what is stored lacks parts or does not
+// match its digests.
+func IsDamage(err error) bool {
+	return errors.Is(err, ErrDigest) || errors.Is(err, ErrManifest) || errors.Is(err, ErrBucket) || errors.Is(err, ErrGone)
+}
+
+// Unusable reports whether err says that a version cannot be used here: it is gone
+// or damaged, has a format that this program does not know, exceeds a bound, or this
+// identity may not read it. Another read finds the same. Other errors are those of a
+// request.
+func Unusable(err error) bool {
+	return IsDamage(err) || errors.Is(err, ErrNoVersion) || errors.Is(err, ErrFormat) || errors.Is(err, ErrBounds) || session.IsPermanent(err)
+}
+
+// Walk reads all znodes below the root, level by level, without watches. It returns
+// them by relative path (nil when the root does not exist) and the largest zxid.
+func Walk(ctx context.Context, s *session.Session, root string) (map[string]*FlatRow, int64, error) {
+	nodes, last := map[string]*FlatRow{}, int64(0)
+	level := []string{""}
+	for len(level) > 0 {
+		paths := make([]string, len(level))
+		for i, rel := range level {
+			paths[i] = session.JoinPath(root, rel)
+		}
+		results, err := s.GetMany(ctx, paths)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read tree: %w", err)
+		}
+		var next []string
+		for i, rel := range level {
+			r := results[i]
+			if errors.Is(r.Err, session.ErrNoNode) {
+				if rel == "" {
+					return nil, 0, nil
+				}
+				continue
+			}
+			if r.Err != nil {
+				return nil, 0, fmt.Errorf("read key %q: %w", rel, r.Err)
+			}
+			row := &FlatRow{Data: r.Data, Stat: r.Stat}
+			nodes[rel] = row
+			last = max(last, r.Stat.Czxid, r.Stat.Mzxid, r.Stat.Pzxid)
+			if r.Stat.NumChildren == 0 {
+				continue
+			}
+			names, _, err := s.Children(ctx, paths[i])
+			if err != nil && !errors.Is(err, session.ErrNoNode) {
+				return nil, 0, fmt.Errorf("list %q: %w", rel, err)
+			}
+			for _, name := range slices.Sorted(slices.Values(names)) {
+				child := name
+				if rel != "" {
+					child = rel + "/" + name
+				}
+				if !IsReserved(child) {
+					row.children = append(row.children, name)
+					next = append(next, child)
+				}
+			}
+		}
+		level = next
+	}
+	return nodes, last, nil
+}
+
+// KeysOf returns the keys of the znodes of a flat tree.
+func KeysOf(nodes map[string]*FlatRow) *view.Keys {
+	edit := (*view.Keys)(nil).Edit()
+	for _, rel := range slices.Sorted(maps.Keys(nodes)) {
+		if row := nodes[rel]; rel != "" && row.isKey() {
+			edit.Set(rel, view.Key{Value: row.Data, Mzxid: row.Stat.Mzxid, Mtime: row.Stat.Mtime})
+		}
+	}
+	return edit.Done()
+}
+
+// HasKeys reports whether a flat tree has any key.
+func HasKeys(nodes map[string]*FlatRow) bool {
+	for rel, row := range nodes {
+		if rel != "" && row.isKey() {
+			return true
+		}
+	}
+	return false
+}
+
+// NoVersions returns the error of an operation that needs a versioned tree.
+func NoVersions(root string) error {
+	return fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
+}

@@ -1,0 +1,519 @@
+package registry
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/zkagent/zkagent/view"
+)
+
+// Defaults of the guard.
+const (
+	DefaultMaxLoss    = 0.3
+	DefaultMinMembers = 3
+	DefaultWindow     = 30 * time.Second
+	DefaultHold       = 10 * time.Minute
+
+	sightings = 16 // at most so many sets are remembered in a window
+	// newFor is how long a new member can replace one that leaves, and how long a member
+	// that has left is remembered.
+	newFor = 10 * time.Minute
+)
+
+// Damping, as routers do it. Each absence of a member adds a penalty when the member is
+// back. The penalty decays by half in each half-life. When it exceeds the upper limit,
+// the member is flapping. That ends when the penalty falls below the lower limit or the
+// longest time is over.
+const (
+	penaltyAbsence  = 2000
+	penaltyOrdered  = 200 // for an absence that the member announced
+	penaltySuppress = 2500
+	penaltyReuse    = 1000
+	penaltyCeiling  = 4000 // upper bound, so that two minutes of quiet are always enough
+	penaltyForget   = 100
+	halfLife        = time.Minute
+	maxSuppress     = 10 * time.Minute
+)
+
+// GuardConfig says which loss of members the guard does not believe. The zero value
+// has the defaults.
+type GuardConfig struct {
+	Off        bool          // every loss is believed at once
+	MaxLoss    float64       // share of the group, 0..1; 0: 0.3
+	MinMembers int           // 0: 3
+	Window     time.Duration // 0: 30 s
+	Hold       time.Duration // after this time the loss is believed; 0: 10 min, negative: only Accept ends the hold
+	// Probe connects to the held members every 2 s. A member that fails three times
+	// in a row counts as lost.
+	Probe bool
+}
+
+func (c GuardConfig) withDefaults() GuardConfig {
+	if c.MaxLoss <= 0 {
+		c.MaxLoss = DefaultMaxLoss
+	}
+	if c.MinMembers <= 0 {
+		c.MinMembers = DefaultMinMembers
+	}
+	if c.Window <= 0 {
+		c.Window = DefaultWindow
+	}
+	if c.Hold == 0 {
+		c.Hold = DefaultHold
+	}
+	return c
+}
+
+// rule decides which members of a group may serve, from the record of each over time. It
+// is the only place that does. docs/concepts.md has it as a table.
+//
+//  1. A member whose registration says down, draining or maintenance does not serve.
+//  2. The guard keeps members that vanish together, because they are rarely all dead.
+//     Its base is the largest set within the window. When at least MaxLoss and at least
+//     MinMembers of the base are lost, all that are lost are held. The hold ends when
+//     the loss is below MaxLoss again, an operator accepts it, or the time is over. Two
+//     kinds of departure are no loss: a member that announced it, and one that a new
+//     member has replaced. A new member replaces one, once.
+//  3. Damping takes out a member that comes and goes. What the guard holds is never
+//     charged, nor what it would hold if the members of one window were away at the same
+//     time, nor a change of weight or data. Losses and damped members together stay below MaxLoss of the base, and at
+//     least MinMembers serve. The member that began to flap first goes first.
+//
+// It is a pure step function over (time, set). Only its owner touches it.
+type rule struct {
+	cfg       GuardConfig // with defaults
+	noDamping bool
+
+	started bool // the first set has been seen
+	now     members
+	records map[memberKey]*memberRecord // of those that are not just there
+	history []sighting                  // oldest first, each smaller than the one before it
+	base    members                     // while holding
+	since   time.Time                   // since when the guard holds; zero: it does not
+	damped  members                     // taken out now, as they are shown
+}
+
+// memberRecord is what the rule remembers of a member.
+type memberRecord struct {
+	member   *view.Member  // as it was registered last
+	joined   time.Time     // when it came as a new member; zero: it can replace no other one
+	out      time.Time     // since when it is gone or down; zero: it is up
+	gone     bool          // it is not registered
+	blink    time.Time     // when its znode was found to be another one: it was away unseen
+	replaced *memberRecord // the one that it has replaced, at paidAt
+	paidAt   time.Time
+	// What is known of its absence.
+	announced bool // it said so before
+	young     bool // it came as a new member and had replaced no other one
+	believed  bool // its loss counts no more: it was announced, or replaced, or confirmed
+	excused   bool // it is not charged: the guard has held the member, or it was never up
+
+	penalty float64
+	at      time.Time    // when penalty was computed
+	absent  []absence    // those of this window that were not announced
+	since   time.Time    // flapping since; zero: it is not
+	shown   *view.Member // while flapping: the member as it was then, marked
+}
+
+// absence is one that is over.
+type absence struct {
+	began   time.Time
+	charged bool
+}
+
+// sighting is a set that was there until some time ago.
+type sighting struct {
+	set   members
+	until time.Time
+}
+
+// step takes the registered members and returns the members to use, and when to call it
+// again even if nothing changes (zero: never).
+func (r *rule) step(now time.Time, actual members) (members, time.Time) {
+	if r.records == nil {
+		r.records = map[memberKey]*memberRecord{}
+	}
+	left := r.follow(now, actual)
+	if r.burst(now) {
+		r.excuse(now, burstAbsences)
+	}
+	held, next := r.guard(now, actual, left)
+	damped, again := r.damp(now, actual)
+	r.forget(now, held)
+	return actual.with(held).with(damped), earliest(next, again)
+}
+
+// follow takes in what changed since the last step, and returns the records of members
+// that have left.
+func (r *rule) follow(now time.Time, actual members) []*memberRecord {
+	var left []*memberRecord
+	r.now.changes(actual, func(was, is *view.Member) {
+		k := keyOf(cmp.Or(is, was))
+		rec := r.records[k]
+		switch {
+		case rec != nil:
+		case was == nil && (!r.started || r.knows(is)):
+			return
+		default:
+			rec = &memberRecord{at: now}
+			r.records[k] = rec
+			switch {
+			case was == nil:
+				rec.joined = now
+			case !was.MayServe():
+				rec.turn(now, was)
+			}
+			rec.excused = was == nil || !was.MayServe()
+		}
+		if was != nil && is != nil && was.Czxid != is.Czxid {
+			rec.blink = now
+		}
+		rec.member, rec.gone = cmp.Or(is, was), is == nil
+		if rec.gone {
+			rec.young, rec.joined = !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor, time.Time{}
+			left = append(left, rec)
+			if rec.replaced != nil && now.Sub(rec.paidAt) <= r.cfg.Window {
+				rec.replaced.believed = rec.replaced.announced // It replaces none when it goes as well.
+			}
+			rec.replaced = nil
+		}
+		rec.turn(now, is)
+	})
+	r.started = true
+	return left
+}
+
+// turn takes in that the member is registered in another way, or no longer (nil).
+func (rec *memberRecord) turn(now time.Time, is *view.Member) {
+	if is != nil && is.MayServe() {
+		switch {
+		case rec.out.IsZero():
+		case !rec.excused:
+			rec.charge(now)
+		case !rec.announced:
+			rec.absent = append(rec.absent, absence{began: rec.out})
+		}
+		rec.out, rec.announced, rec.believed, rec.excused = time.Time{}, false, false, false
+		return
+	}
+	if rec.out.IsZero() {
+		rec.out = now
+	}
+	if is != nil {
+		rec.announced = rec.announced || is.Status != view.StatusDown
+		rec.believed = true // it said that it does not serve
+	}
+}
+
+// charge adds the penalty for the absence that ends.
+func (rec *memberRecord) charge(now time.Time) {
+	rec.decay(now)
+	if rec.announced {
+		rec.penalty = min(rec.penalty+penaltyOrdered, penaltyCeiling)
+	} else {
+		rec.penalty = min(rec.penalty+penaltyAbsence, penaltyCeiling)
+		rec.absent = append(rec.absent, absence{rec.out, true})
+	}
+	if rec.since.IsZero() && rec.penalty > penaltySuppress {
+		rec.since = now
+		c := *rec.member
+		c.Status, c.Flapping = view.StatusDown, true
+		rec.shown = &c
+	}
+}
+
+// recent is how often the member was absent within the window, as far as it was not
+// announced.
+func (r *rule) recent(rec *memberRecord, now time.Time) int {
+	start := now.Add(-r.cfg.Window)
+	rec.absent = slices.DeleteFunc(rec.absent, func(a absence) bool { return a.began.Before(start) })
+	n := len(rec.absent)
+	if rec.gone && !rec.announced && !rec.out.Before(start) {
+		n++
+	}
+	return n
+}
+
+// burstAbsences is how often a member may be absent within a window and still be part of a
+// burst: more is its own fault.
+const burstAbsences = 3
+
+// burst reports whether so many members have left within the window that the guard would
+// have held them, if they had been away at the same time.
+//
+// It counts those, too, whose absence was so short that only their new znodes show it.
+func (r *rule) burst(now time.Time) bool {
+	n := 0
+	for _, rec := range r.records {
+		k := r.recent(rec, now)
+		if k > 0 && k <= burstAbsences || k == 0 && now.Sub(rec.blink) <= r.cfg.Window {
+			n++
+		}
+	}
+	return n >= r.cfg.MinMembers && float64(n) >= r.cfg.MaxLoss*float64(len(r.largest()))
+}
+
+// excuse takes back what was charged for absences within the window, from members that
+// have been absent at most so often.
+func (r *rule) excuse(now time.Time, most int) {
+	for _, rec := range r.records {
+		n := r.recent(rec, now)
+		if n == 0 || n > most {
+			continue
+		}
+		rec.decay(now)
+		for i := range rec.absent {
+			if rec.absent[i].charged {
+				rec.absent[i].charged = false
+				rec.penalty = max(rec.penalty-penaltyAbsence, 0)
+			}
+		}
+		rec.excused = rec.excused || rec.gone
+		if rec.penalty <= penaltySuppress {
+			rec.since, rec.shown = time.Time{}, nil
+		}
+	}
+}
+
+func (rec *memberRecord) decay(now time.Time) {
+	rec.penalty *= math.Exp2(-float64(now.Sub(rec.at)) / float64(halfLife))
+	rec.at = now
+}
+
+// until returns when the flapping ends if the member stays as it is.
+func (rec *memberRecord) until() time.Time {
+	quiet := rec.at.Add(time.Duration(math.Log2(rec.penalty/penaltyReuse) * float64(halfLife)))
+	if end := rec.since.Add(maxSuppress); end.Before(quiet) {
+		return end
+	}
+	return quiet
+}
+
+// knows reports whether the member existed before, within the window.
+func (r *rule) knows(m *view.Member) bool {
+	return r.base.has(m) || slices.ContainsFunc(r.history, func(s sighting) bool { return s.set.has(m) })
+}
+
+// guard returns the members that are held, and when the hold ends.
+func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (members, time.Time) {
+	if r.since.IsZero() {
+		r.remember(now, actual)
+		r.base = r.largest()
+	}
+	r.now = actual
+	r.replace(now, left)
+	lost := r.lost(actual)
+	if r.since.IsZero() {
+		if r.cfg.Off || !r.tooMany(len(lost)) || len(lost) < r.cfg.MinMembers {
+			return nil, time.Time{}
+		}
+		r.since = now
+		r.excuse(now, math.MaxInt)
+	}
+	if !r.tooMany(len(lost)) || r.cfg.Hold > 0 && now.Sub(r.since) >= r.cfg.Hold {
+		r.accept()
+		return nil, time.Time{}
+	}
+	for _, m := range lost {
+		r.records[keyOf(m)].excused = true
+	}
+	var next time.Time
+	if r.cfg.Hold > 0 {
+		next = r.since.Add(r.cfg.Hold)
+	}
+	return markHeld(lost), next
+}
+
+// replace lets new members pay for the members that have left: each for one, once, the
+// newest first. Where they do not pay for enough of them, they pay for none. Nobody pays
+// for the loss of a member that is new itself, unless it said that it goes.
+func (r *rule) replace(now time.Time, left []*memberRecord) {
+	var payers []*memberRecord
+	for _, rec := range r.records {
+		if !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor {
+			payers = append(payers, rec)
+		}
+	}
+	if len(payers) == 0 {
+		return
+	}
+	slices.SortFunc(payers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
+	var owed []*memberRecord
+	lost := r.lost(r.now)
+	for _, m := range lost {
+		if rec := r.records[keyOf(m)]; !rec.young {
+			owed = append(owed, rec)
+		}
+	}
+	open := len(lost) - min(len(owed), len(payers))
+	if r.tooMany(open) && len(lost) >= r.cfg.MinMembers {
+		return
+	}
+	for _, rec := range left {
+		if rec.believed {
+			owed = append(owed, rec)
+		}
+	}
+	for i, rec := range owed[:min(len(owed), len(payers))] {
+		rec.believed = true
+		payers[i].joined, payers[i].replaced, payers[i].paidAt = time.Time{}, rec, now
+	}
+}
+
+// lost returns the members of the base whose loss counts.
+func (r *rule) lost(actual members) members {
+	return slices.DeleteFunc(r.base.missing(actual), func(m *view.Member) bool {
+		rec := r.records[keyOf(m)]
+		return rec == nil || rec.believed
+	})
+}
+
+// size is the size of the base without those whose loss does not count.
+func (r *rule) size() int {
+	n := len(r.base)
+	for _, rec := range r.records {
+		if rec.gone && rec.believed && r.base.has(rec.member) {
+			n--
+		}
+	}
+	return n
+}
+
+// tooMany reports whether a loss is at least MaxLoss of the base.
+func (r *rule) tooMany(lost int) bool {
+	return lost > 0 && float64(lost) >= r.cfg.MaxLoss*float64(r.size())
+}
+
+// accept believes the current set.
+func (r *rule) accept() {
+	for _, m := range r.base.missing(r.now) {
+		if rec := r.records[keyOf(m)]; rec != nil {
+			rec.believed = true
+		}
+	}
+	r.base, r.since, r.history = nil, time.Time{}, nil
+}
+
+// confirm believes the loss of these members of the base.
+func (r *rule) confirm(lost members) {
+	for _, m := range lost {
+		if rec := r.records[keyOf(m)]; rec != nil {
+			rec.believed = true
+		}
+	}
+}
+
+// remember adds the set to the history. The history keeps only sets that can still
+// become the base. It drops a set that ended before the window, a set that is not
+// larger than a newer one, and a set that ended only shortly after a larger one.
+// The last rule bounds its length when members leave fast.
+func (r *rule) remember(now time.Time, actual members) {
+	if last := len(r.history) - 1; last < 0 || len(r.now) > len(r.history[last].set) ||
+		now.Sub(r.history[last].until) >= r.cfg.Window/sightings {
+		for ; last >= 0 && len(r.history[last].set) <= len(r.now); last-- {
+			r.history[last] = sighting{}
+		}
+		r.history = append(r.history[:last+1], sighting{r.now, now})
+	}
+	r.now = actual
+	start := now.Add(-r.cfg.Window)
+	drop := 0
+	for drop < len(r.history) && r.history[drop].until.Before(start) {
+		drop++
+	}
+	r.history = append(r.history[:0:0], r.history[drop:]...)
+}
+
+// largest returns the largest set of the window, the newest of equals.
+func (r *rule) largest() members {
+	if len(r.history) == 0 || len(r.now) >= len(r.history[0].set) {
+		return r.now
+	}
+	return r.history[0].set
+}
+
+// markHeld marks members that the guard holds.
+func markHeld(lost members) members {
+	list := make(members, len(lost))
+	for i, m := range lost {
+		c := *m
+		c.Held = true
+		list[i] = &c
+	}
+	return list
+}
+
+// damp returns the members that are taken out, as they are shown, and when that changes.
+// Of those that are registered it takes no more than the guard would let go.
+func (r *rule) damp(now time.Time, actual members) (members, time.Time) {
+	if r.noDamping {
+		return nil, time.Time{}
+	}
+	var flapping []*memberRecord
+	for _, rec := range r.records {
+		if !rec.since.IsZero() && !rec.until().After(now) {
+			rec.penalty, rec.at, rec.since, rec.shown = 0, now, time.Time{}, nil
+		}
+		if !rec.since.IsZero() {
+			flapping = append(flapping, rec)
+		}
+	}
+	slices.SortFunc(flapping, func(a, b *memberRecord) int {
+		return cmp.Or(a.since.Compare(b.since), compareKeys(a.member, b.member))
+	})
+	r.damped = nil
+	var next time.Time
+	room := 0
+	if len(flapping) > 0 {
+		room = r.room(actual)
+	}
+	for _, rec := range flapping {
+		if rec.out.IsZero() {
+			if room--; room < 0 {
+				continue
+			}
+		}
+		r.damped = append(r.damped, rec.shown)
+		next = earliest(next, rec.until())
+	}
+	slices.SortFunc(r.damped, compareKeys)
+	return r.damped, next
+}
+
+// room is how many members that are up damping may take out.
+func (r *rule) room(actual members) int {
+	if !r.since.IsZero() {
+		return 0
+	}
+	up := 0
+	for _, m := range actual {
+		if m.MayServe() {
+			up++
+		}
+	}
+	share := int(math.Ceil(r.cfg.MaxLoss*float64(r.size()))) - 1
+	return min(share-len(r.lost(actual)), up-r.cfg.MinMembers)
+}
+
+// forget drops the records that say nothing any more.
+func (r *rule) forget(now time.Time, held members) {
+	maps.DeleteFunc(r.records, func(_ memberKey, rec *memberRecord) bool {
+		rec.decay(now)
+		if now.Sub(rec.joined) > newFor {
+			rec.joined = time.Time{}
+		}
+		quiet := rec.since.IsZero() && now.Sub(rec.paidAt) > r.cfg.Window && r.recent(rec, now) == 0 && rec.penalty < penaltyForget && rec.joined.IsZero() && now.Sub(rec.blink) > r.cfg.Window
+		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !held.has(rec.member))
+	})
+}
+
+// earliest returns the earlier of two times; zero means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

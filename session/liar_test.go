@@ -1,0 +1,175 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/testhelp"
+)
+
+// liar is a connection whose server lies now and then: wrong lengths, giant counts, wrong
+// xids, replies to requests that nobody made, events without end, half frames, and
+// another session id.
+type liar struct {
+	net.Conn
+	rng    *rand.Rand // of one goroutine: the reader's
+	honest *atomic.Bool
+	left   []byte // to be read
+	frames int
+}
+
+// Read implements net.Conn.
+func (l *liar) Read(p []byte) (int, error) {
+	if len(l.left) == 0 {
+		frame := make([]byte, 4)
+		if _, err := io.ReadFull(l.Conn, frame); err != nil {
+			return 0, err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(frame))
+		if _, err := io.ReadFull(l.Conn, body); err != nil {
+			return 0, err
+		}
+		l.frames++
+		l.left = slices.Concat(frame, body)
+		if !l.honest.Load() && l.rng.IntN(4) == 0 {
+			l.left = l.lie(l.left)
+		}
+	}
+	n := copy(p, l.left)
+	l.left = l.left[n:]
+	return n, nil
+}
+
+func (l *liar) lie(f []byte) []byte {
+	number := func(at int, n uint32) {
+		if at+4 <= len(f) {
+			binary.BigEndian.PutUint32(f[at:], n)
+		}
+	}
+	unasked := func(xid uint32, body int) []byte {
+		g := make([]byte, 4+16+body)
+		binary.BigEndian.PutUint32(g, uint32(16+body))
+		binary.BigEndian.PutUint32(g[4:], xid)
+		return g
+	}
+	numbers := []uint32{0, 1, 7, 1 << 20, 1<<31 - 1, 1 << 31, 1<<32 - 1, l.rng.Uint32()}
+	n := numbers[l.rng.IntN(len(numbers))]
+	switch l.rng.IntN(8) {
+	case 0:
+		number(0, n) // a wrong length
+	case 1:
+		number(4*l.rng.IntN(max(len(f)/4, 1)), n) // a giant count, another error, another zxid
+	case 2:
+		number(4, n) // a wrong xid
+	case 3:
+		return append(unasked(n, l.rng.IntN(64)), f...)
+	case 4:
+		for range l.rng.IntN(200) { // events
+			e := unasked(1<<32-1, 4+4+4+2)
+			binary.BigEndian.PutUint32(e[20:], uint32(1+l.rng.IntN(5)))
+			binary.BigEndian.PutUint32(e[24:], 3)
+			binary.BigEndian.PutUint32(e[28:], 2)
+			copy(e[32:], "/w")
+			f = append(f, e...)
+		}
+	case 5:
+		return f[:l.rng.IntN(len(f))] // half a frame: what comes next is taken for its rest
+	case 6:
+		return append(f, f...)
+	case 7:
+		if l.frames == 1 && len(f) >= 20 {
+			binary.BigEndian.PutUint64(f[12:], l.rng.Uint64()) // another session
+		}
+	}
+	return f
+}
+
+// TestLiar: whatever a server says, memory and goroutines stay bounded, and once it is
+// honest again the client sees what there is and can write.
+func TestLiar(t *testing.T) {
+	budget := 2 * time.Second
+	if testhelp.All() {
+		budget = 2 * time.Minute // times ten: twenty minutes
+	}
+	testhelp.Seeds(t, budget, func(t *testing.T, seed uint64) {
+		before := runtime.NumGoroutine()
+		synctest.Test(t, func(t *testing.T) { lieTo(t, seed) })
+		if n := runtime.NumGoroutine(); n > before+20 {
+			t.Errorf("%d goroutines, %d before", n, before)
+		}
+	})
+}
+
+func lieTo(t *testing.T, seed uint64) {
+	srv := memzk.New(memzk.Options{TickTime: time.Second})
+	t.Cleanup(srv.Close)
+	for _, path := range []string{"/w", "/c/a", "/c/b"} {
+		if err := srv.Create(path, []byte("0")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rng := rand.New(rand.NewPCG(seed, 2))
+	var honest atomic.Bool
+	var mu sync.Mutex // guards rng
+	cfg := memConfig(srv)
+	dial := cfg.Dial
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return &liar{Conn: c, rng: rand.New(rand.NewPCG(rng.Uint64(), 3)), honest: &honest}, nil
+	}
+	mgr, stop := manage(t, cfg)
+	defer stop()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if s, err := mgr.Session(ctx); err == nil {
+			_, _, w, _ := s.GetW(ctx, "/w")
+			_, _, kids, _ := s.ChildrenW(ctx, "/c")
+			_, _ = s.Set(ctx, "/c/a", []byte("1"), -1)
+			_, _ = s.GetMany(ctx, []string{"/c/a", "/c/b"})
+			w.Stop()
+			kids.Stop()
+		}
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+	}
+	var mem runtime.MemStats
+	runtime.GC()
+	if runtime.ReadMemStats(&mem); mem.HeapAlloc > 256<<20 {
+		t.Errorf("%d MB are in use", mem.HeapAlloc>>20)
+	}
+	honest.Store(true)
+	if err := srv.Set("/w", []byte("the end")); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		s, err := mgr.Session(ctx)
+		if err == nil {
+			var data []byte
+			if data, _, err = s.Get(ctx, "/w"); err == nil && string(data) == "the end" {
+				_, err = s.Set(ctx, "/c/b", []byte("2"), -1)
+			}
+		}
+		cancel()
+		if err == nil && string(srv.Tree()["/c/b"].Data) == "2" {
+			return
+		}
+	}
+	t.Errorf("no recovery: %+v", mgr.Status())
+}
