@@ -49,17 +49,44 @@ func TestLock_CtrlC(t *testing.T) {
 // Ctrl-Z stops the command and zkagent, and fg goes on with both.
 func TestLock_CtrlZ(t *testing.T) {
 	t.Parallel()
+	x := onShell(t, `zkagent --session-timeout 10s lock x -- sh -c 'echo ready; read line; echo got $line'
+echo stopped with $?
+fg >/dev/null
+echo ended with $?`)
+	x.await("ready")
+	x.send("\x1a")
+	x.await("stopped with 148")
+	x.send("again\r")
+	shows(t, x.end(0), "got again", "ended with 0")
+}
+
+// A command that started in the background has the terminal after fg.
+func TestLock_FromTheBackground(t *testing.T) {
+	t.Parallel()
+	x := onShell(t, `zkagent --session-timeout 10s lock x -- sh -c 'echo ready; read line; echo got $line' &
+read go
+kill -STOP %1
+until jobs %1 | grep -q Stopped; do sleep 0.05; done
+echo asleep
+fg >/dev/null
+echo ended with $?`)
+	x.await("ready")
+	x.send("go\r")
+	x.await("asleep")
+	x.send("again\r")
+	shows(t, x.end(0), "got again", "ended with 0")
+}
+
+// onShell runs a script in a shell with job control, on a terminal and with a
+// ZooKeeper.
+func onShell(t *testing.T, script string) *terminal {
+	t.Helper()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Fatal(err)
 	}
 	_, zk := lockServer(t)
-	script := `set -m
-zkagent --session-timeout 10s lock x -- sh -c 'echo ready; read line; echo got $line'
-echo stopped with $?
-fg >/dev/null
-echo ended with $?`
 	master, slave := openPTY(t, 80)
-	x := &terminal{t: t, master: master, news: make(chan struct{}), cmd: exec.Command("bash", "-c", script)}
+	x := &terminal{t: t, master: master, news: make(chan struct{}), cmd: exec.Command("bash", "-c", "set -m\n"+script)}
 	x.cmd.Env = append(os.Environ(), "TERM=xterm", zk)
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -74,11 +101,7 @@ echo ended with $?`
 		x.read.Wait()
 		_ = master.Close()
 	})
-	x.await("ready")
-	x.send("\x1a")
-	x.await("stopped with 148")
-	x.send("again\r")
-	shows(t, x.end(0), "got again", "ended with 0")
+	return x
 }
 
 // Signals are passed on as they are. The lock is given back when the command has

@@ -19,9 +19,10 @@ type terminal struct {
 	stopped chan struct{}
 }
 
-// takeTerminal puts the group that pid leads into the foreground. It returns nil
-// when there is no terminal, or when the caller does not have it: a job in the
-// background takes nothing.
+// takeTerminal puts the group that pid leads into the foreground, if the caller has
+// the terminal. A job in the background takes it when its shell brings it to the
+// foreground: somebody may have stopped the caller since the command started.
+// Nil: there is no terminal.
 func takeTerminal(pid int) *terminal {
 	caller, err := unix.Getpgid(os.Getppid())
 	if err != nil {
@@ -32,14 +33,10 @@ func takeTerminal(pid int) *terminal {
 		return nil
 	}
 	t := &terminal{file: file, child: pid, caller: caller, stopped: make(chan struct{})}
-	if t.foreground() != caller {
-		_ = file.Close()
-		return nil
-	}
 	// A background process may change the foreground only while it ignores
 	// TTOU. The command has started already, so it does not inherit that.
 	signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN)
-	t.lend(pid)
+	t.resume()
 	go t.watch()
 	return t
 }
