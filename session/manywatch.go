@@ -79,7 +79,6 @@ func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limi
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	s.watches.reserve(len(paths))
 	out := make([]WatchedResult, len(paths))
 	var mu sync.Mutex // guards data, and orders the calls of took
 	var data int64
@@ -259,12 +258,6 @@ func (s *Session) watchEach(ctx context.Context, p watchedPart) error {
 		}
 		return nil
 	})
-}
-
-func (b *watchBook) reserve(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.t.reserve(n)
 }
 
 // settleAll notes that watches were armed over the connection from, after zxid.

@@ -34,13 +34,7 @@ func (b *watchBook) covered(c *RecursiveWatch, zxid int64) {
 func (b *watchBook) rearm(c *RecursiveWatch, zxid int64, of kinds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var batch watchBatch
-	if w := b.t.get(c.path); w != nil {
-		b.put(&batch, w, of)
-	}
-	if batch.size() > 0 {
-		c.w.send(b.setWatches(zxid, &batch))
-	}
+	b.set(zxid, []string{c.path}, of, c.w.send)
 }
 
 // coverAt returns the cover at exactly this path on w, or nil. The cover may not be live
@@ -94,18 +88,15 @@ func (b *watchBook) uncoverLocked(c *RecursiveWatch, zxid int64) {
 	if !relied {
 		return
 	}
-	var firsts []*Watch
-	for w := range b.t.all() {
-		if c.over(w.path) && (w.path == c.path || soft(w)) && b.coverOf(c.w, w.path) == nil {
-			firsts = append(firsts, w)
-		}
-	}
-	b.set(c.w, zxid, firsts)
+	paths := slices.DeleteFunc(b.t.paths(), func(path string) bool {
+		return !c.over(path) || path != c.path && !b.isSoft(path) || b.coverOf(c.w, path) != nil
+	})
+	b.set(zxid, paths, everyKind, c.w.send)
 }
 
-// soft reports whether a watch of the path of w relies on a cover. b.mu is held.
-func soft(w *Watch) bool {
-	for ; w != nil; w = w.next {
+// isSoft reports whether a watch of a path relies on a cover. b.mu is held.
+func (b *watchBook) isSoft(path string) bool {
+	for w := range b.t.at(path) {
 		if w.soft != 0 {
 			return true
 		}
@@ -113,57 +104,20 @@ func soft(w *Watch) bool {
 	return false
 }
 
-// set sets all armed watches of some paths, as of zxid. b.mu is held.
-func (b *watchBook) set(to *wire, zxid int64, firsts []*Watch) {
-	var batch watchBatch
-	for _, w := range firsts {
-		b.put(&batch, w, everyKind)
-		if batch.size() > setWatchesSize {
-			to.send(b.setWatches(zxid, &batch))
-			batch.reset()
-		}
-	}
-	if batch.size() > 0 {
-		to.send(b.setWatches(zxid, &batch))
-	}
-}
-
-// put adds the armed watches of one path to the batch. It does not add a data watch at
-// the path of a cover, which would replace the cover: it fires those watches instead.
-// b.mu is held.
-func (b *watchBook) put(batch *watchBatch, first *Watch, of kinds) {
-	const data = 1<<watchData | 1<<watchExists
-	path := first.path
-	if of&data != 0 && slices.ContainsFunc(b.covers, func(c *RecursiveWatch) bool { return c.path == path }) {
-		of &^= data
-		b.close(path, data, false)
-		if first = b.t.get(path); first == nil {
-			return
-		}
-	}
-	batch.add(first, of)
-	for w := first; w != nil; w = w.next {
-		if w.armed {
-			w.soft &^= of
-		}
-	}
-}
-
 // lists returns the requests for WatchChildren.
 func (b *watchBook) lists(zxid int64, watches []*Watch) []*call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var calls []*call
-	var batch watchBatch
-	for i, w := range watches {
+	var paths []string
+	for _, w := range watches {
 		if w.soft.has(watchChild) && w.live.has(watchChild) {
-			batch.put(watchChild.set(), w.path)
-			w.soft &^= watchChild.set()
-		}
-		if batch.size() > setWatchesSize || batch.size() > 0 && i == len(watches)-1 {
-			calls = append(calls, b.setWatches(zxid, &batch))
-			batch.reset()
+			paths = append(paths, w.path)
 		}
 	}
+	var calls []*call
+	b.set(zxid, paths, watchChild.set(), func(c *call) bool {
+		calls = append(calls, c)
+		return true
+	})
 	return calls
 }

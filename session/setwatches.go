@@ -1,6 +1,10 @@
 package session
 
-import "github.com/zkagent/zkagent/internal/jute"
+import (
+	"slices"
+
+	"github.com/zkagent/zkagent/internal/jute"
+)
 
 // setWatchesSize bounds one setWatches request. Servers refuse requests over
 // jute.maxbuffer, 1 MB unless configured smaller.
@@ -18,17 +22,42 @@ func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 		c.live = false
 	}
 	b.covers = nil
+	return b.set(zxid, b.t.paths(), everyKind, send)
+}
+
+// set sends the requests that set the armed watches of some paths, as of zxid, until send
+// returns false. b.mu is held.
+func (b *watchBook) set(zxid int64, paths []string, of kinds, send func(*call) bool) bool {
 	var batch watchBatch
-	for w := range b.t.all() {
-		b.put(&batch, w, everyKind)
-		if batch.size() > setWatchesSize {
+	for i, path := range paths {
+		b.put(&batch, path, of)
+		if size := batch.size(); size > setWatchesSize || size > 0 && i == len(paths)-1 {
 			if !send(b.setWatches(zxid, &batch)) {
 				return false
 			}
 			batch.reset()
 		}
 	}
-	return batch.size() == 0 || send(b.setWatches(zxid, &batch))
+	return true
+}
+
+// put adds the armed watches of one path to the batch. It does not add a data watch at
+// the path of a cover, which would replace the cover: it fires those watches instead.
+// b.mu is held.
+func (b *watchBook) put(batch *watchBatch, path string, of kinds) {
+	const data = 1<<watchData | 1<<watchExists
+	if of&data != 0 && slices.ContainsFunc(b.covers, func(c *RecursiveWatch) bool { return c.path == path }) {
+		of &^= data
+		b.close(path, data, false)
+	}
+	armed := kinds(0)
+	for w := range b.t.at(path) {
+		if w.armed {
+			armed |= w.live & of
+			w.soft &^= of
+		}
+	}
+	batch.put(armed, path)
 }
 
 // watchBatch is the content of a setWatches: for each kind the number of paths and the
@@ -44,17 +73,6 @@ func (t *watchBatch) size() int {
 		size += t.paths[i].Len()
 	}
 	return size
-}
-
-// add adds the armed watches of one path that are of the given kinds.
-func (t *watchBatch) add(w *Watch, of kinds) {
-	path, armed := w.path, kinds(0)
-	for ; w != nil; w = w.next {
-		if w.armed {
-			armed |= w.live & of
-		}
-	}
-	t.put(armed, path)
 }
 
 func (t *watchBatch) put(of kinds, path string) {

@@ -232,14 +232,14 @@ func (b *watchBook) settle(from *wire, w *Watch, code int32, zxid int64) {
 // settled checks watches that were armed over the connection from, after zxid. Their
 // cover may have ended meanwhile, or they may have replaced a cover. b.mu is held.
 func (b *watchBook) settled(from *wire, zxid int64, watches ...*Watch) {
-	var bare []*Watch
+	var bare []string
 	for _, w := range watches {
 		if w.live == 0 || !w.armed {
 			continue
 		}
 		if w.soft != 0 {
 			if b.coverOf(from, w.path) == nil {
-				bare = append(bare, w)
+				bare = append(bare, w.path)
 			}
 			continue
 		}
@@ -247,9 +247,7 @@ func (b *watchBook) settled(from *wire, zxid int64, watches ...*Watch) {
 			b.uncoverLocked(c, zxid)
 		}
 	}
-	if len(bare) > 0 {
-		b.set(from, zxid, bare)
-	}
+	b.set(zxid, bare, everyKind, from.send)
 }
 
 func (b *watchBook) drop(w *Watch, gone kinds) {
@@ -287,7 +285,7 @@ func (b *watchBook) fire(event int32, path string) {
 // list that have no server watch of their own. b.mu is held.
 func (b *watchBook) listChanged(path string) {
 	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
-	for w := b.t.get(parent); w != nil; w = w.next {
+	for w := range b.t.at(parent) {
 		if w.soft.has(watchChild) {
 			b.close(parent, watchChild.set(), false)
 			return
@@ -310,9 +308,7 @@ func (b *watchBook) doubt(frame []byte) {
 
 // close fires the watches on path that wait for some of hit. b.mu is held.
 func (b *watchBook) close(path string, hit kinds, gone bool) {
-	var next *Watch
-	for w := b.t.get(path); w != nil; w = next {
-		next = w.next
+	for w := range b.t.at(path) {
 		what := w.live & hit
 		if what == 0 {
 			continue
@@ -337,7 +333,7 @@ func (b *watchBook) close(path string, hit kinds, gone bool) {
 func (b *watchBook) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for w := range b.t.all() {
+	for _, w := range b.t.lists {
 		for ; w != nil; w = w.next {
 			w.live = 0
 		}

@@ -39,21 +39,17 @@ func TestWatchTable_AgainstMap(t *testing.T) {
 	for _, w := range list {
 		table.remove(w)
 	}
-	if table.used != 0 || len(table.slots) > 8*minSlots {
-		t.Errorf("empty table: %d used, %d slots", table.used, len(table.slots))
+	if paths := table.paths(); table.n != 0 || len(paths) != 0 {
+		t.Errorf("empty table: %d watches, paths %v", table.n, paths)
 	}
 }
 
 func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
 	t.Helper()
-	seen := 0
-	for w := range table.all() {
-		path := w.path
-		if table.get(path) != w {
-			t.Fatalf("%s is not found", path)
-		}
+	paths := table.paths()
+	for _, path := range paths {
 		n := 0
-		for ; w != nil; w = w.next {
+		for w := range table.at(path) {
 			if !want[path][w] {
 				t.Fatalf("%s: a watch that was removed", path)
 			}
@@ -62,10 +58,9 @@ func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
 		if n != len(want[path]) {
 			t.Fatalf("%s: %d watches, want %d", path, n, len(want[path]))
 		}
-		seen++
 	}
-	if seen != len(want) || table.used != seen {
-		t.Fatalf("%d paths, %d used, want %d", seen, table.used, len(want))
+	if len(paths) != len(want) {
+		t.Fatalf("%d paths, want %d", len(paths), len(want))
 	}
 }
 
