@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -138,11 +139,11 @@ func (e *Engine) Once(ctx context.Context, b *Bundle, v view.View) ([]string, er
 		return nil, err
 	}
 	if dir := filepath.Join(e.StateDir, renderDir); e.StateDir != "" && files.MakeOwn(dir) == nil {
-		unlock, err := lockFile(ctx, filepath.Join(dir, "lock"))
+		lock, err := proc.Lock(ctx, filepath.Join(dir, "lock"), nil)
 		if err != nil {
 			return nil, fmt.Errorf("wait for another render: %w", err)
 		}
-		defer unlock()
+		defer func() { _ = lock.Close() }()
 		o.StateDir = dir
 	}
 	own := New(o)

@@ -2,15 +2,13 @@ package apply
 
 import (
 	"context"
-	"errors"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
 )
 
 // swapLock keeps swap-and-check and reload apart: while files are in place
@@ -87,23 +85,9 @@ func (l *swapLock) host(ctx context.Context) func() {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
-	release, err := lockFile(ctx, l.path)
+	lock, err := proc.Lock(ctx, l.path, nil)
 	if err != nil {
 		return func() {}
 	}
-	return release
-}
-
-// lockFile takes a lock that ends with the process.
-func lockFile(ctx context.Context, path string) (func(), error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec,forbidigo // a lock file of ours.
-	if err != nil {
-		return nil, err
-	}
-	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		if !pace.Sleep(ctx, 10*time.Millisecond) {
-			return nil, errors.Join(context.Cause(ctx), f.Close())
-		}
-	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = lock.Close() }
 }

@@ -165,10 +165,8 @@ func (e *Engine) Wait() { e.deposing.Wait() }
 // guarded commands: what they do may not go on when the next process acts.
 func (e *Engine) HandOver(ctx context.Context) {
 	e.terms.end()
-	if lock := e.guardLock(); lock != "" {
-		if err := proc.WaitGuards(ctx, lock, nil); err != nil {
-			e.Log.Warn("leader-only commands may still run", "err", err)
-		}
+	if err := e.awaitGuards(ctx, nil); err != nil {
+		e.Log.Warn("leader-only commands may still run", "err", err)
 	}
 }
 
@@ -180,11 +178,10 @@ func (e *Engine) HandingOver() { e.handingOver.Store(true) }
 // process started in a term that this one resumed may still run. timeout is that
 // of the session.
 func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
-	lock := e.guardLock()
-	if lock == "" || e.guardsGone.Load() {
+	if e.guardsGone.Load() {
 		return nil
 	}
-	err := proc.WaitGuards(ctx, lock, func() {
+	err := e.awaitGuards(ctx, func() {
 		e.Conditions.Open(condition.GuardsRunning, "", "waiting for commands that a previous process of this agent started as leader")
 	})
 	e.Conditions.Close(condition.GuardsRunning, "")
@@ -201,6 +198,19 @@ func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {
 		e.guardsGone.Store(true)
 	}
 	return err
+}
+
+// awaitGuards waits until no guard of this agent runs.
+func (e *Engine) awaitGuards(ctx context.Context, waiting func()) error {
+	path := e.guardLock()
+	if path == "" {
+		return nil
+	}
+	lock, err := proc.Lock(ctx, path, waiting)
+	if err != nil {
+		return err
+	}
+	return lock.Close()
 }
 
 func (e *Engine) guardLock() string {

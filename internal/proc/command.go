@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Defaults of a [Command].
@@ -114,32 +116,10 @@ func program(args []string) string {
 	return filepath.Base(args[0])
 }
 
-// signalName is the conventional name of a signal.
-func signalName(s syscall.Signal) string {
-	if name := signalNames[s]; name != "" {
-		return name
-	}
-	return fmt.Sprintf("signal %d", int(s))
-}
-
-var signalNames = map[syscall.Signal]string{
-	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
-	syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL",
-	syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM",
-	syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGSTOP: "SIGSTOP", syscall.SIGCONT: "SIGCONT",
-	syscall.SIGWINCH: "SIGWINCH",
-}
-
 // ParseSignal returns the signal of a name such as "SIGHUP" or "HUP".
 func ParseSignal(name string) (syscall.Signal, error) {
-	want := strings.ToUpper(name)
-	if !strings.HasPrefix(want, "SIG") {
-		want = "SIG" + want
-	}
-	for s, n := range signalNames {
-		if n == want {
-			return s, nil
-		}
+	if s := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")); s != 0 {
+		return s, nil
 	}
 	return 0, fmt.Errorf("unknown signal %q", name)
 }

@@ -1,8 +1,8 @@
 package proc
 
 import (
-	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +25,7 @@ func killDescendants() {
 		if err != nil {
 			return // ECHILD: no child is left.
 		}
-		pause(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -42,18 +42,10 @@ func children() []int {
 			continue
 		}
 		for f := range strings.FieldsSeq(string(data)) {
-			var pid int
-			if n, _ := fmt.Sscan(f, &pid); n == 1 {
+			if pid, err := strconv.Atoi(f); err == nil {
 				pids = append(pids, pid)
 			}
 		}
 	}
 	return pids
-}
-
-// pause waits without being cancellable; only for loops that are bounded.
-func pause(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	<-t.C
 }

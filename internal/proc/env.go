@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -13,19 +14,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // process, then the given variables. Nothing else is passed on: no
 // NOTIFY_SOCKET, no credentials directory, no secrets.
 func CleanEnv(extra []string) []string {
-	path := os.Getenv("PATH")
-	if path == "" {
-		path = defaultPath
-	}
-	home := os.Getenv("HOME")
-	if home == "" {
-		home = "/"
-	}
-	lang := os.Getenv("LANG")
-	if lang == "" {
-		lang = "C.UTF-8"
-	}
-	return append([]string{"PATH=" + path, "HOME=" + home, "LANG=" + lang}, extra...)
+	return append([]string{
+		"PATH=" + cmp.Or(os.Getenv("PATH"), defaultPath), "HOME=" + cmp.Or(os.Getenv("HOME"), "/"), "LANG=" + cmp.Or(os.Getenv("LANG"), "C.UTF-8"),
+	}, extra...)
 }
 
 // codeVariables make a program run code, or trust another party: loaders, shells

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,47 +35,43 @@ type Guard struct {
 	// Every is how often a new deadline is passed on; 0 means 200 ms.
 	Every time.Duration
 	// LockFile, when set, is a file on which every running guard holds a
-	// shared lock; see [WaitGuards].
+	// shared lock; see [Lock].
 	LockFile string
 	// Executable is the program to execute; empty means this one.
 	Executable string
 }
 
+// Streams connect an attached command with a person or a script.
+type Streams struct {
+	In, Out, Err *os.File
+	// Terminal gives the command the terminal, if this program has it: the
+	// command's group is in the foreground. When somebody stops it there, this
+	// program's group is stopped, too; SIGCONT on Signals continues it.
+	Terminal bool
+	// Signals are passed on to the command's group; nil: none.
+	Signals <-chan os.Signal
+	// KillAfter is the time between a passed-on INT, TERM, HUP or QUIT and KILL;
+	// 0: no KILL.
+	KillAfter time.Duration
+}
+
 // guardSpec is the first line on the control pipe. Arguments are bytes, for they
 // need not be UTF-8.
 type guardSpec struct {
-	Args     [][]byte       `json:"args"`
-	Env      [][]byte       `json:"env"`
-	Dir      []byte         `json:"dir"`
-	Stop     syscall.Signal `json:"stop,omitempty"`
-	Grace    time.Duration  `json:"grace"`
-	Deadline int64          `json:"deadline"`
-	Terminal bool           `json:"terminal,omitempty"` // the command owns the terminal
-	// KillAfter is the time between a signal that asks for the end and KILL.
-	KillAfter time.Duration `json:"kill_after,omitempty"`
+	Args      [][]byte       `json:"args"`
+	Env       [][]byte       `json:"env"`
+	Dir       []byte         `json:"dir"`
+	Stop      syscall.Signal `json:"stop,omitempty"`
+	Grace     time.Duration  `json:"grace"`
+	Deadline  int64          `json:"deadline"`
+	Terminal  bool           `json:"terminal,omitempty"`   // the command owns the terminal
+	KillAfter time.Duration  `json:"kill_after,omitempty"` // between a signal that asks for the end and KILL
 }
 
 // guardOrder is every further line on the control pipe.
 type guardOrder struct {
 	Deadline int64          `json:"deadline,omitempty"`
 	Signal   syscall.Signal `json:"signal,omitempty"` // for the command
-}
-
-// rawBytes and rawText carry texts over JSON as they are.
-func rawBytes(list []string) [][]byte {
-	raw := make([][]byte, len(list))
-	for i, s := range list {
-		raw[i] = []byte(s)
-	}
-	return raw
-}
-
-func rawText(raw [][]byte) []string {
-	list := make([]string, len(raw))
-	for i, b := range raw {
-		list[i] = string(b)
-	}
-	return list
 }
 
 // guardReport is a line on the status pipe: first the process id, at the end
@@ -89,90 +86,79 @@ type guardReport struct {
 // Run runs the command under a guard, as [Run] does without one. Command.Grace
 // must fit between the end of the lease and the moment at which another host
 // may take over.
-func (g Guard) Run(ctx context.Context, c Command) (Result, error) {
-	if len(c.Args) == 0 {
-		return Result{Code: -1}, errors.New("run command: empty argument list")
+func (g Guard) Run(ctx context.Context, c Command) (Result, error) { return g.run(ctx, c, nil) }
+
+// RunAttached is [Guard.Run] for a command of a person or a script: it reads
+// and writes the given files itself, so that nothing is kept of its output,
+// and it is given c.Env as its whole environment. Args[0] is looked up in
+// PATH first, so that a missing program differs from one that failed: the
+// error then is an [exec.Error] or a path error.
+func (g Guard) RunAttached(ctx context.Context, c Command, files Streams) (Result, error) {
+	if len(c.Args) > 0 {
+		if _, err := exec.LookPath(c.Args[0]); err != nil && !errors.Is(err, exec.ErrDot) {
+			return Result{Code: -1}, err
+		}
 	}
-	if !time.Now().Before(g.Lease()) {
-		return Result{Code: -1}, fmt.Errorf("run %s: %w", program(c.Args), ErrLease)
+	return g.run(ctx, c, &files)
+}
+
+// run runs the command; attached to files unless that is nil.
+func (g Guard) run(ctx context.Context, c Command, files *Streams) (Result, error) {
+	err := c.refused(ctx)
+	if err == nil && !time.Now().Before(g.Lease()) {
+		err = fmt.Errorf("run %s: %w", program(c.Args), ErrLease)
 	}
-	if err := context.Cause(ctx); err != nil {
-		return Result{Code: -1}, fmt.Errorf("run %s: %w", program(c.Args), err)
+	if err != nil {
+		return Result{Code: -1}, err
 	}
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	began := time.Now()
-	run, err := g.start(c)
+	run, err := g.start(c, files)
 	if err != nil {
 		return Result{Code: -1, Took: time.Since(began)}, fmt.Errorf("start guard of %s: %w", program(c.Args), plain(err))
 	}
-	cause := run.supervise(ctx, g, c.grace())
-	r, err := run.end(c, &cause)
+	r, err := run.end(c, run.supervise(ctx, g, c.grace()))
 	r.Took = time.Since(began)
-	r.Output, r.Truncated = run.out.tail.text()
-	if err != nil {
-		return r, err
-	}
-	return r, verdict(c, &r, cause)
+	return r, err
 }
 
 // guarded is one guard process as its starter sees it.
 type guarded struct {
-	cmd     *exec.Cmd
-	out     *output
-	control *os.File
-	status  *os.File
-	wg      sync.WaitGroup
-
+	*child
+	out     *output          // nil: of an attached command
 	signals <-chan os.Signal // to be passed on; nil: none
 
 	mu     sync.Mutex // mu guards report, which the status reader fills.
 	report guardReport
-	onPID  func(int)
 }
 
 // start executes this program as a guard and sends it the command.
-func (g Guard) start(c Command) (*guarded, error) {
-	if !supported {
-		return nil, ErrUnsupported
-	}
-	exe := g.Executable
-	if exe == "" {
-		exe = "/proc/self/exe"
-	}
-	cmd := &exec.Cmd{Path: exe, Args: []string{"zkagent", guardArg}, Dir: "/", Env: CleanEnv(nil), SysProcAttr: groupAttr()}
-	controlR, controlW, err := os.Pipe()
+func (g Guard) start(c Command, files *Streams) (*guarded, error) {
+	made, err := newChild(g.Executable, guardArg, groupAttr())
 	if err != nil {
 		return nil, err
 	}
-	defer controlR.Close()
-	statusR, statusW, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, controlW.Close())
-	}
-	defer statusW.Close()
-	cmd.ExtraFiles = []*os.File{controlR, statusW}
 	if g.LockFile != "" {
-		lock, lockErr := lockShared(g.LockFile)
-		if lockErr != nil {
-			return nil, errors.Join(lockErr, controlW.Close(), statusR.Close())
+		lock, err := lockShared(g.LockFile)
+		if err != nil {
+			return nil, made.started(err)
 		}
-		defer lock.Close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, lock)
+		made.cmd.ExtraFiles = append(made.cmd.ExtraFiles, lock)
 	}
-	run := &guarded{cmd: cmd, control: controlW, status: statusR, onPID: c.Started}
-	dir := c.Dir
-	if dir == "" {
-		dir = "/"
+	run := &guarded{child: made}
+	spec := guardSpec{Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(c.Dir), Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	if files == nil {
+		run.out, err = start(made.cmd, c)
+	} else {
+		spec.Env, spec.Terminal, spec.KillAfter, run.signals = rawBytes(c.Env), files.Terminal, files.KillAfter, files.Signals
+		made.cmd.Stdin, made.cmd.Stdout, made.cmd.Stderr = files.In, files.Out, files.Err
+		err = made.cmd.Start()
 	}
-	spec := guardSpec{Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(dir), Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
-	if run.out, err = start(cmd, c); err != nil {
-		return nil, errors.Join(err, controlW.Close(), statusR.Close())
+	if err := made.started(err); err != nil {
+		return nil, err
 	}
-	run.wg.Go(run.readStatus)
+	run.wg.Go(func() { run.readStatus(c.Started) })
 	// A specification larger than the pipe is read as it is written.
 	_ = run.send(spec, 10*time.Second)
 	return run, nil
@@ -190,23 +176,19 @@ func (r *guarded) send(v any, patience time.Duration) error {
 }
 
 // readStatus follows the status pipe to its end.
-func (r *guarded) readStatus() {
+func (r *guarded) readStatus(started func(pid int)) {
 	dec := json.NewDecoder(r.status)
 	for {
 		var rep guardReport
 		if dec.Decode(&rep) != nil {
 			return
 		}
-		if rep.PID != 0 && r.onPID != nil {
-			r.onPID(rep.PID)
+		if rep.PID != 0 && started != nil {
+			started(rep.PID)
 		}
 		r.mu.Lock()
-		if rep.PID != 0 {
-			r.report.PID = rep.PID
-		} else {
-			rep.PID = r.report.PID
-			r.report = rep
-		}
+		rep.PID = cmp.Or(rep.PID, r.report.PID)
+		r.report = rep
 		r.mu.Unlock()
 	}
 }
@@ -214,16 +196,8 @@ func (r *guarded) readStatus() {
 // supervise passes on the lease until the guard has ended; when ctx ends it
 // closes the pipe and gives the guard its grace.
 func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) error {
-	exited := make(chan struct{})
-	pid := r.cmd.Process.Pid
-	r.wg.Go(func() {
-		waitExited(pid)
-		close(exited)
-	})
-	every := g.Every
-	if every <= 0 {
-		every = 200 * time.Millisecond
-	}
+	exited := exitOf(r.cmd.Process.Pid)
+	every := cmp.Or(max(g.Every, 0), 200*time.Millisecond)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	last := g.Lease()
@@ -267,31 +241,29 @@ func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
 	<-exited
 }
 
-// end reaps the guard and reads its report.
-func (r *guarded) end(c Command, cause *error) (Result, error) {
+// end reaps the guard and reads its report. cause is why the command was ended.
+func (r *guarded) end(c Command, cause error) (Result, error) {
 	signalGroup(r.cmd.Process.Pid, syscall.SIGKILL)
 	_ = r.cmd.Wait()
-	_ = r.control.Close()
-	_ = r.status.SetReadDeadline(time.Now().Add(pipeWait))
-	r.wg.Wait()
-	_ = r.status.Close()
-	r.out.finish()
+	r.close()
+	result := Result{Code: -1}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rep := r.report
+	if rep.Result != nil {
+		result = *rep.Result
+	}
+	r.out.finish(&result)
 	switch {
 	case rep.Error != "":
-		return Result{Code: -1}, fmt.Errorf("start %s: %s", program(c.Args), rep.Error)
+		return result, fmt.Errorf("start %s: %s", program(c.Args), rep.Error)
 	case rep.Lease:
-		*cause = ErrLease
-	case rep.Result == nil && *cause == nil:
+		cause = ErrLease
+	case rep.Result == nil && cause == nil:
 		if rep.PID > 0 {
 			signalGroup(rep.PID, syscall.SIGKILL)
 		}
-		return Result{Code: -1}, fmt.Errorf("run %s: its guard died", program(c.Args))
+		return result, fmt.Errorf("run %s: its guard died", program(c.Args))
 	}
-	if rep.Result == nil {
-		return Result{Code: -1}, nil
-	}
-	return *rep.Result, nil
+	return result, verdict(c, &result, cause)
 }

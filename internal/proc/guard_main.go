@@ -84,7 +84,7 @@ func (m *guardMain) run() int {
 	signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	_ = cmd.Wait()
 	killDescendants()
-	m.tty.giveBack()
+	m.tty.release()
 	r := result(cmd.ProcessState)
 	_ = m.status.Encode(guardReport{Result: &r, Lease: lease})
 	return 0
@@ -115,11 +115,7 @@ func (m *guardMain) extended(orders <-chan guardOrder) int64 {
 // signal, or when the deadline has passed; the last is reported as true.
 func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan guardOrder, gone <-chan struct{}, signals <-chan os.Signal) bool {
 	pid := cmd.Process.Pid
-	exited := make(chan struct{})
-	go func() {
-		waitExited(pid)
-		close(exited)
-	}()
+	exited := exitOf(pid)
 	timer := time.NewTimer(untilBoot(deadline))
 	defer timer.Stop()
 	var kill <-chan time.Time // after a signal that asks for the end
@@ -133,10 +129,8 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan guardOrde
 			signalGroup(pid, syscall.SIGKILL)
 		case <-gone:
 			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
-			return false
 		case <-signals:
 			endGroup(pid, m.spec.Stop, m.spec.Grace, exited)
-			return false
 		case o := <-orders:
 			if o.Signal != 0 {
 				kill = m.pass(pid, o.Signal, kill)

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -97,23 +95,13 @@ var reexecuted atomic.Bool
 
 // FindPreview finds out, once, how this program makes previews. The error says what is in
 // the way of one.
-func FindPreview() (PreviewWay, error) {
-	f := findPreview()
-	return f.way, f.why
-}
-
-type foundPreview struct {
-	way PreviewWay
-	why error
-}
-
-var findPreview = sync.OnceValue(func() foundPreview {
+var FindPreview = sync.OnceValues(func() (PreviewWay, error) {
 	if !supported || !reexecuted.Load() {
-		return foundPreview{NoPreview, ErrUnsupported}
+		return NoPreview, ErrUnsupported
 	}
 	dir, err := os.MkdirTemp("", "zkagent-preview-")
 	if err != nil {
-		return foundPreview{NoPreview, err}
+		return NoPreview, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	probe := Preview{Files: []PreviewFile{{Path: filepath.Join(dir, "probe"), Data: []byte("x"), Mode: 0o600, UID: -1, GID: -1}}}
@@ -123,96 +111,42 @@ var findPreview = sync.OnceValue(func() foundPreview {
 		_, err := runPreview(ctx, Command{Preview: &probe}, way)
 		cancel()
 		if err == nil {
-			return foundPreview{way, nil}
+			return way, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", way, err))
 	}
-	return foundPreview{NoPreview, errors.Join(append(errs, previewHint())...)}
+	return NoPreview, errors.Join(append(errs, previewHint())...)
 })
-
-// previewRun is the process in the namespace, seen from outside.
-type previewRun struct {
-	control, status *os.File // our ends
-	inner           []*os.File
-	report          previewReport
-	wg              sync.WaitGroup
-}
 
 // runPreview is Run in a preview of the given way.
 func runPreview(ctx context.Context, c Command, way PreviewWay) (Result, error) {
 	began := time.Now()
 	spec := previewSpec{Preview: *c.Preview, Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(c.Dir), User: way == PreviewUser}
-	run, cmd, err := newPreviewRun(way)
+	run, err := newChild("", previewArg, previewAttr(way))
 	if err != nil {
 		return Result{Code: -1}, err
 	}
-	out, err := start(cmd, c)
-	run.started(spec, err == nil)
-	if err != nil {
+	out, err := start(run.cmd, c)
+	if err := run.started(err); err != nil {
 		return Result{Code: -1, Took: time.Since(began)}, &PreviewError{plain(err).Error()}
 	}
-	if c.Started != nil {
-		c.Started(cmd.Process.Pid)
-	}
-	cause := supervise(ctx, cmd, c.Stop, c.grace())
-	_ = cmd.Wait()
-	run.end()
-	out.finish()
-	r := result(cmd.ProcessState)
-	if run.report.Result != nil {
-		r = *run.report.Result
+	var report previewReport
+	run.wg.Go(func() { _ = json.NewEncoder(run.control).Encode(spec) })
+	run.wg.Go(func() { _ = json.NewDecoder(io.LimitReader(run.status, 1<<20)).Decode(&report) })
+	r, cause := c.wait(ctx, run.cmd)
+	run.close()
+	if report.Result != nil {
+		r = *report.Result
 	}
 	r.Took = time.Since(began)
-	r.Output, r.Truncated = out.tail.text()
+	out.finish(&r)
 	switch {
-	case cause != nil || run.report.Result != nil:
+	case cause != nil || report.Result != nil:
 		return r, verdict(c, &r, cause)
-	case run.report.Error != "":
-		return r, &PreviewError{run.report.Error}
-	case run.report.Start != "":
-		return r, fmt.Errorf("start %s: %s", program(c.Args), run.report.Start)
+	case report.Error != "":
+		return r, &PreviewError{report.Error}
+	case report.Start != "":
+		return r, fmt.Errorf("start %s: %s", program(c.Args), report.Start)
 	}
 	return r, &PreviewError{"its process died"}
-}
-
-// newPreviewRun makes the command that is executed in new namespaces.
-func newPreviewRun(way PreviewWay) (*previewRun, *exec.Cmd, error) {
-	controlR, controlW, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	statusR, statusW, err := os.Pipe()
-	if err != nil {
-		return nil, nil, errors.Join(err, controlR.Close(), controlW.Close())
-	}
-	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{"zkagent", previewArg}, Dir: "/", Env: CleanEnv(nil),
-		SysProcAttr: previewAttr(way), ExtraFiles: []*os.File{controlR, statusW},
-	}
-	return &previewRun{control: controlW, status: statusR, inner: []*os.File{controlR, statusW}}, cmd, nil
-}
-
-// started sends what the process is to do. The control pipe stays open: when it ends, the
-// process and all of its namespace end.
-func (r *previewRun) started(spec previewSpec, ok bool) {
-	for _, f := range r.inner {
-		_ = f.Close()
-	}
-	if !ok {
-		_, _ = r.control.Close(), r.status.Close()
-		return
-	}
-	r.wg.Go(func() { _ = json.NewEncoder(r.control).Encode(spec) })
-	r.wg.Go(func() {
-		dec := json.NewDecoder(bufio.NewReader(io.LimitReader(r.status, 1<<20)))
-		_ = dec.Decode(&r.report)
-	})
-}
-
-// end waits for the report of a process that has ended.
-func (r *previewRun) end() {
-	_ = r.control.Close()
-	_ = r.status.SetReadDeadline(time.Now().Add(pipeWait))
-	r.wg.Wait()
-	_ = r.status.Close()
 }

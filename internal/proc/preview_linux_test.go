@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -288,30 +289,33 @@ func TestPreview_UserAndRights(t *testing.T) {
 // A process that is killed takes its preview along: the command, and what it started.
 func TestPreview_EndsWithTheProcessThatMadeIt(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b previewBed) {
-		run, cmd, err := newPreviewRun(b.way)
+		run, err := newChild("", previewArg, previewAttr(b.way))
 		if err != nil {
 			t.Fatal(err)
 		}
 		mark := filepath.Join(t.TempDir(), "pid")
 		c := Command{Args: sh("sleep 1000 & echo >" + mark + "; wait")}
-		out, err := start(cmd, c)
+		out, err := start(run.cmd, c)
+		if err := run.started(err); err != nil {
+			t.Fatal(err)
+		}
+		err = json.NewEncoder(run.control).Encode(previewSpec{
+			Preview: Preview{Files: []PreviewFile{b.file("f", "x")}}, Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(nil)), User: b.way == PreviewUser,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		run.started(previewSpec{
-			Preview: Preview{Files: []PreviewFile{b.file("f", "x")}}, Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(nil)), User: b.way == PreviewUser,
-		}, true)
 		eventually(t, "the command to run", func() bool { _, err := os.Stat(mark); return err == nil })
 		// What the kernel does for a killed process: its end of the pipe is closed.
 		if err := run.control.Close(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // the first process of the namespace: no other one outlives it
+		_ = run.cmd.Wait() // the first process of the namespace: no other one outlives it
 		if _, err := out.r.Read(make([]byte, 1)); err == nil {
 			t.Error("somebody still holds the output")
 		}
-		out.finish()
-		run.wg.Wait()
+		out.finish(&Result{})
+		run.close()
 	})
 }
 

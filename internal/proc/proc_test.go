@@ -273,7 +273,7 @@ func TestGuard_KilledOwner(t *testing.T) {
 	pid := readPID(t, file)
 	_ = cmd.Process.Kill()
 	gone(t, pid)
-	if err := WaitGuards(t.Context(), file+".lock", nil); err != nil {
+	if err := waitGuards(t.Context(), file+".lock", nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -284,7 +284,7 @@ func TestGuard_StoppedOwner(t *testing.T) {
 	pid := readPID(t, file)
 	reported := make(chan struct{})
 	done := make(chan error, 1)
-	go func() { done <- WaitGuards(t.Context(), file+".lock", func() { close(reported) }) }()
+	go func() { done <- waitGuards(t.Context(), file+".lock", func() { close(reported) }) }()
 	select {
 	case <-reported:
 	case err := <-done:
@@ -297,4 +297,19 @@ func TestGuard_StoppedOwner(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+}
+
+func waitGuards(ctx context.Context, path string, waiting func()) error {
+	f, err := Lock(ctx, path, waiting)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// pause is for loops that look at something which has no event.
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }

@@ -1,15 +1,18 @@
 package proc
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrTimeout is the cause of a command that was ended by its timeout.
@@ -25,14 +28,8 @@ var ErrUnsupported = errors.New("zkagent runs commands on Linux alone")
 // the grace period KILL. Whatever remains of the group when the command
 // itself has ended is killed.
 func Run(ctx context.Context, c Command) (Result, error) {
-	if len(c.Args) == 0 {
-		return Result{Code: -1}, errors.New("run command: empty argument list")
-	}
-	if !supported {
-		return Result{Code: -1}, ErrUnsupported
-	}
-	if err := context.Cause(ctx); err != nil {
-		return Result{Code: -1}, fmt.Errorf("run %s: %w", program(c.Args), err)
+	if err := c.refused(ctx); err != nil {
+		return Result{Code: -1}, err
 	}
 	way := NoPreview
 	if c.Preview != nil {
@@ -46,11 +43,8 @@ func Run(ctx context.Context, c Command) (Result, error) {
 
 // runIn is Run in a preview of the given way, or in none.
 func runIn(ctx context.Context, c Command, way PreviewWay) (Result, error) {
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	if way != NoPreview {
 		return runPreview(ctx, c, way)
 	}
@@ -60,16 +54,32 @@ func runIn(ctx context.Context, c Command, way PreviewWay) (Result, error) {
 	if err != nil {
 		return Result{Code: -1, Took: time.Since(began)}, fmt.Errorf("start %s: %w", program(c.Args), plain(err))
 	}
-	if c.Started != nil {
-		c.Started(cmd.Process.Pid)
-	}
-	cause := supervise(ctx, cmd, c.Stop, c.grace())
-	_ = cmd.Wait()
-	out.finish()
-	r := result(cmd.ProcessState)
+	r, cause := c.wait(ctx, cmd)
 	r.Took = time.Since(began)
-	r.Output, r.Truncated = out.tail.text()
+	out.finish(&r)
 	return r, verdict(c, &r, cause)
+}
+
+// refused says why the command is not started; nil: it may be.
+func (c Command) refused(ctx context.Context) error {
+	if len(c.Args) == 0 {
+		return errors.New("run command: empty argument list")
+	}
+	if !supported {
+		return ErrUnsupported
+	}
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("run %s: %w", program(c.Args), err)
+	}
+	return nil
+}
+
+// limited is a context that also ends with the timeout of the command.
+func (c Command) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 }
 
 // verdict makes the error of a run that did not succeed.
@@ -81,20 +91,12 @@ func verdict(c Command, r *Result, cause error) error {
 	return &ExitError{Program: program(c.Args), Result: *r, Cause: cause}
 }
 
-func (c Command) grace() time.Duration {
-	if c.Grace > 0 {
-		return c.Grace
-	}
-	return DefaultGrace
-}
+func (c Command) grace() time.Duration { return cmp.Or(max(c.Grace, 0), DefaultGrace) }
 
 // build makes the exec.Cmd. The context is not given to it: it would kill the
 // leader alone, and we end the group.
 func build(c Command) *exec.Cmd {
-	cmd := &exec.Cmd{Path: c.Args[0], Args: c.Args, Env: CleanEnv(c.Env), Dir: c.Dir, SysProcAttr: groupAttr()}
-	if cmd.Dir == "" {
-		cmd.Dir = "/"
-	}
+	cmd := &exec.Cmd{Path: c.Args[0], Args: c.Args, Env: CleanEnv(c.Env), Dir: cmp.Or(c.Dir, "/"), SysProcAttr: groupAttr()}
 	if p, err := exec.LookPath(c.Args[0]); err == nil {
 		cmd.Path = p
 	} else if !errors.Is(err, exec.ErrDot) {
@@ -105,9 +107,9 @@ func build(c Command) *exec.Cmd {
 
 // output reads what a command writes.
 type output struct {
-	tail *tail
-	r    *os.File
-	wg   sync.WaitGroup
+	*tail
+	r  *os.File
+	wg sync.WaitGroup
 }
 
 // start starts the command with its output going through one pipe of ours,
@@ -128,17 +130,21 @@ func start(cmd *exec.Cmd, c Command) (*output, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	o := &output{tail: newTail(c.OutputLimit), r: r}
-	o.tail.tee = c.Tee
-	o.wg.Go(func() { o.tail.copyAll(r) })
+	o.tee = c.Tee
+	o.wg.Go(func() { _, _ = io.Copy(o.tail, r) })
 	return o, nil
 }
 
-// finish waits for the end of the output, but not for a process that left the
-// group and still holds the pipe.
-func (o *output) finish() {
+// finish takes the output into the result. It waits for its end, but not for a process
+// that left the group and still holds the pipe.
+func (o *output) finish(into *Result) {
+	if o == nil {
+		return
+	}
 	_ = o.r.SetReadDeadline(time.Now().Add(pipeWait))
 	o.wg.Wait()
 	_ = o.r.Close()
+	into.Output, into.Truncated = o.text()
 }
 
 // stdin is a file with the data: an unlinked memory file, so that a command
@@ -147,27 +153,44 @@ func stdin(data []byte) (*os.File, error) {
 	if len(data) == 0 {
 		return os.Open(os.DevNull)
 	}
-	return memFile(data)
+	f, err := newMemFile("zkagent-stdin")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
-// supervise waits for the command's end or ends it; it returns the cause when
-// it ended it. The group is gone afterwards, the leader not yet reaped.
-func supervise(ctx context.Context, cmd *exec.Cmd, stop syscall.Signal, grace time.Duration) error {
+// wait waits for the command's end or ends it; it returns the cause when it ended it. The
+// group is gone before the leader is reaped.
+func (c Command) wait(ctx context.Context, cmd *exec.Cmd) (Result, error) {
 	pid := cmd.Process.Pid
-	exited := make(chan struct{})
-	go func() {
-		waitExited(pid)
-		close(exited)
-	}()
+	if c.Started != nil {
+		c.Started(pid)
+	}
+	exited := exitOf(pid)
 	var cause error
 	select {
 	case <-exited:
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
-		endGroup(pid, stop, grace, exited)
+		endGroup(pid, c.Stop, c.grace(), exited)
 	}
 	signalGroup(pid, syscall.SIGKILL)
-	return cause
+	_ = cmd.Wait()
+	return result(cmd.ProcessState), cause
+}
+
+// exitOf returns a channel that is closed when the process has ended. It is not reaped.
+func exitOf(pid int) <-chan struct{} {
+	exited := make(chan struct{})
+	go func() {
+		waitExited(pid)
+		close(exited)
+	}()
+	return exited
 }
 
 // result takes exit code and signal from the process state.
@@ -177,7 +200,7 @@ func result(ps *os.ProcessState) Result {
 	}
 	r := Result{Code: ps.ExitCode()}
 	if ws, ok := ps.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		r.Signal = signalName(ws.Signal())
+		r.Signal = cmp.Or(unix.SignalName(ws.Signal()), fmt.Sprintf("signal %d", ws.Signal()))
 	}
 	return r
 }
@@ -191,19 +214,4 @@ func plain(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// memFile returns a file with the data, positioned at its beginning.
-func memFile(data []byte) (*os.File, error) {
-	f, err := newMemFile("zkagent-stdin")
-	if err != nil {
-		return nil, err
-	}
-	if _, err := bytes.NewReader(data).WriteTo(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if _, err := f.Seek(0, 0); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }

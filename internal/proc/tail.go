@@ -58,8 +58,3 @@ func (t *tail) text() (string, int64) {
 	}
 	return fmt.Sprintf("[%d bytes cut]\n%s", t.lost, t.buf), t.lost
 }
-
-// copyAll reads until the end; it returns when the reader is closed.
-func (t *tail) copyAll(r io.Reader) {
-	_, _ = io.Copy(t, r)
-}

@@ -74,7 +74,7 @@ func (t *terminal) stops() <-chan struct{} {
 	return t.stopped
 }
 
-// suspend stops the caller, too, so that its shell goes on.
+// suspend stops the caller, too, so that its shell continues.
 func (t *terminal) suspend() {
 	if t.foreground() != t.child {
 		return // not by the terminal, or it was only looking for input
@@ -90,8 +90,8 @@ func (t *terminal) resume() {
 	}
 }
 
-// giveBack returns the terminal to the caller.
-func (t *terminal) giveBack() {
+// release returns the terminal to the caller.
+func (t *terminal) release() {
 	if t == nil {
 		return
 	}
