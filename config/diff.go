@@ -102,8 +102,7 @@ func lines(data []byte) []byte {
 func Unified(list []Change, from, to string) string {
 	var b strings.Builder
 	for _, c := range list {
-		text := c.Unified(from, to)
-		b.WriteString(text)
+		b.WriteString(c.Unified(from, to))
 	}
 	return b.String()
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
@@ -45,21 +43,16 @@ import (
 
 // flat follows a flat tree in one session.
 type flat struct {
-	w *Watcher
-	s *session.Session
-	m *mirror.Mirror
+	*treeCopy
 
-	keys    flatKeys
-	ready   session.Stat        // as of step 1
-	touched map[string]struct{} // read, but not yet passed on
+	ready session.Stat // as of step 1
 }
 
 // followFlat follows a flat tree until the context or the session ends, or, in
 // layout auto, ready announces a versioned tree.
 func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
-	f := &flat{w: w, s: s, m: mirror.New(s, w.cfg.Path, w.options())}
+	f := &flat{treeCopy: w.newCopy(s)}
 	defer f.m.Close()
-	f.touched = map[string]struct{}{}
 	for {
 		conn := s.Connection()
 		st, ok, watch, err := s.ExistsW(ctx, w.readyPath())
@@ -89,12 +82,9 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 	defer look.Stop()
 	had := 0 // znodes of the last read
 	for {
-		snap, changed, err := f.m.Refresh(ctx)
+		snap, err := f.refresh(ctx)
 		if err != nil {
-			return fmt.Errorf("read tree %s: %w", f.w.cfg.Path, err)
-		}
-		for _, rel := range changed {
-			f.touched[rel] = struct{}{}
+			return err
 		}
 		if snap.Len() < had { // no writer deletes keys while ready exists
 			now, _, err := f.s.Exists(ctx, f.w.readyPath())
@@ -111,7 +101,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 			f.w.torn()
 			return nil
 		}
-		f.pass(snap)
+		f.pass(snap, view.Tree{Layout: LayoutFlat, Generation: st.Czxid, Last: max(snap.Last, st.Czxid, st.Mzxid, st.Pzxid)})
 		select {
 		case <-f.m.Dirty():
 		case <-watch.C():
@@ -158,44 +148,4 @@ func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.
 	f.w.setErr(errors.New("ready names a version of a versioned tree, the settings say flat"))
 	f.w.wait("for a flat tree")
 	return false, f.w.await(ctx, f.s, watch, now)
-}
-
-// pass passes on a consistent copy.
-func (f *flat) pass(snap *mirror.Snapshot) {
-	if err := f.w.unreadable(snap); err != nil {
-		// An incomplete tree is never passed on: the last one stays.
-		f.w.setErr(err)
-		f.w.wait(waitFor(snap))
-		return
-	}
-	keys := f.keys.update(snap, f.touched)
-	f.touched = map[string]struct{}{} // Release it: it held every path of the first read.
-	f.w.pass(view.NewTree(view.Tree{
-		Name: f.w.cfg.Name, Path: f.w.cfg.Path, Layout: LayoutFlat,
-		Generation: f.ready.Czxid, Last: max(snap.Last, f.ready.Czxid, f.ready.Mzxid, f.ready.Pzxid),
-	}, keys))
-}
-
-// waitFor says what the watcher waits for when a copy is unusable.
-func waitFor(snap *mirror.Snapshot) string {
-	if snap.TooLarge {
-		return "for a smaller tree"
-	}
-	return "for every key to be readable"
-}
-
-// unreadable returns an error for the parts of a copy that cannot be read, or nil.
-func (w *Watcher) unreadable(snap *mirror.Snapshot) error {
-	if snap.TooLarge {
-		return trees.TooLarge(snap.Bytes, snap.Len(), "znodes", w.cfg.maxBytes())
-	}
-	errs := snap.Errors()
-	if len(errs) == 0 {
-		return nil
-	}
-	rels := slices.Sorted(maps.Keys(errs))
-	if len(rels) == 1 {
-		return fmt.Errorf("read key %q: %w", rels[0], errs[rels[0]])
-	}
-	return fmt.Errorf("read key %q and %d more: %w", rels[0], len(rels)-1, errs[rels[0]])
 }

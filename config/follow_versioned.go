@@ -35,13 +35,7 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			continue
 		}
 		if err != nil {
-			if err = w.failedRead(ctx, s, fmt.Errorf("read ready: %w", err)); err != nil {
-				return err
-			}
-			if err = s.Sleep(ctx, retryPause); err != nil {
-				return err
-			}
-			continue
+			return fmt.Errorf("read ready: %w", err)
 		}
 		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid))
 		switch {
@@ -52,21 +46,13 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 			err = w.await(ctx, s, watch, st)
 		}
 		watch.Stop()
-		if err == nil && !retry {
-			err = w.spread(ctx, s)
+		if err == nil && !retry && w.cfg.Splay > 0 {
+			err = s.Sleep(ctx, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 		}
 		if err != nil {
 			return err
 		}
 	}
-}
-
-// spread waits for a random part of the splay.
-func (w *Watcher) spread(ctx context.Context, s *session.Session) error {
-	if w.cfg.Splay <= 0 {
-		return nil
-	}
-	return s.Sleep(ctx, rand.N(w.cfg.Splay)) //nolint:gosec // It spreads load and is no secret.
 }
 
 // use loads the version that ready names and passes it on. The first result is true
@@ -107,11 +93,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 // only its changes. It may be called at any time.
 func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) (*view.Tree, error) {
 	c, err := trees.Load(ctx, s, w.cfg.Path, n, w.nearest(n), w.cfg.maxBytes())
-	if err != nil {
-		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
-	}
-	w.ahead.Store(c)
-	return c.Tree(w.cfg.Name, w.cfg.Path, trees.Ready{Previous: c.Parent}, 0), nil
+	return w.readAhead(c, err)
 }
 
 // ReadProposed is like [Watcher.ReadVersion] when the caller knows the digest of
@@ -119,6 +101,11 @@ func (w *Watcher) ReadVersion(ctx context.Context, s *session.Session, n int64) 
 // the digest is in memory or the difference applies.
 func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64, sum string, d *trees.Delta) (*view.Tree, error) {
 	c, err := w.version(ctx, s, n, sum, d)
+	return w.readAhead(c, err)
+}
+
+// readAhead keeps a version that was read before it is in use.
+func (w *Watcher) readAhead(c *trees.Content, err error) (*view.Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
 	}
@@ -133,22 +120,23 @@ func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum 
 	if err != nil {
 		return nil, err
 	}
-	for _, have := range w.held() {
-		if have.Sum == want {
+	held := []*trees.Content{w.inUse.Load(), w.ahead.Load()}
+	for _, have := range held {
+		if have != nil && have.Sum == want {
 			c := &trees.Content{Manifest: have.Manifest, Lists: have.Lists, Keys: have.Keys}
 			c.Number = n
 			return c, nil
 		}
 	}
-	for _, have := range w.held() {
-		if d == nil || w.cfg.NoDelta || d.From != have.Sum.String() {
+	for _, have := range held {
+		if have == nil || d == nil || w.cfg.NoDelta || d.From != have.Sum.String() {
 			continue
 		}
 		c, err := have.Apply(d, n, want)
 		if err == nil {
 			return c, trees.WithinLimit(c.Number, c.Count, c.Size, w.cfg.maxBytes())
 		}
-		w.cfg.Metrics.badDelta(w.cfg.Name)
+		w.cfg.Metrics.deltas.WithLabelValues(w.cfg.Name).Inc()
 		if w.badDelta.Swap(n) != n {
 			w.log.Warn("difference not used, the version is read", "path", w.cfg.Path, "version", n, "err", err)
 		}
@@ -158,17 +146,6 @@ func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum 
 		err = fmt.Errorf("version %d is %s, %s is wanted: %w", n, c.Sum, want, ErrDigest)
 	}
 	return c, err
-}
-
-// held returns the versions in memory.
-func (w *Watcher) held() []*trees.Content {
-	var list []*trees.Content
-	for _, c := range []*trees.Content{w.inUse.Load(), w.ahead.Load()} {
-		if c != nil {
-			list = append(list, c)
-		}
-	}
-	return list
 }
 
 // nearest returns the base for loading a version: the version itself if it is in

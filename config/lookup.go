@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
-
-// lookupTries bounds how often a lookup is repeated because the tree changed during it.
-const lookupTries = 20
 
 // Lookup reads one key of the tree in use, and the generation of that tree. It
 // costs a few requests for a tree of any size, so it can serve as a name service. A
@@ -21,83 +16,53 @@ func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, 
 	if err := ValidateKey(key); err != nil {
 		return nil, 0, fmt.Errorf("look up: %w", err)
 	}
-	for range lookupTries {
-		value, generation, again, err := lookup(ctx, s, root, key)
-		if err != nil {
-			return nil, generation, fmt.Errorf("look up %s in config %s: %w", key, root, err)
+	var value []byte
+	found := false
+	st, err := trees.Steady(ctx, s, root, func(st *trees.State) error {
+		var err error
+		switch {
+		case !st.Exists:
+			return ErrNotReady
+		case st.Layout == LayoutVersioned:
+			value, found, err = lookupVersion(ctx, s, root, st.Ready.Version, key)
+			return err
 		}
-		if !again {
-			return value, generation, nil
+		var stat session.Stat
+		value, stat, err = s.Get(ctx, root+"/"+key)
+		found = err == nil && (len(value) > 0 || stat.NumChildren == 0)
+		if errors.Is(err, session.ErrNoNode) {
+			return nil
 		}
-	}
-	return nil, 0, fmt.Errorf("look up %s in config %s: %w: it changed during each of %d readings", key, root, ErrNotReady, lookupTries)
-}
-
-// lookup reads the value and its generation once, and reports whether the tree
-// changed meanwhile.
-func lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, bool, error) {
-	data, st, err := s.Get(ctx, trees.ReadyPath(root))
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, 0, false, ErrNotReady
+		return err
+	})
+	if err == nil && !found {
+		err = ErrNoKey
 	}
 	if err != nil {
-		return nil, 0, false, err
+		return nil, st.Generation(), fmt.Errorf("look up %s in config %s: %w", key, root, err)
 	}
-	r, versioned, err := trees.ParseReady(data)
-	if err != nil {
-		return nil, 0, false, err
-	}
-	if versioned {
-		value, keyErr := lookupVersion(ctx, s, root, r.Version, key)
-		if errors.Is(keyErr, trees.ErrGone) {
-			now, _, readErr := trees.ReadReady(ctx, s, root)
-			if readErr == nil && now.Version != r.Version {
-				return nil, 0, true, nil
-			}
-		}
-		return value, r.Version, false, keyErr
-	}
-	value, kst, err := s.Get(ctx, root+"/"+key)
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return nil, 0, false, err
-	}
-	after, ok, existsErr := s.Exists(ctx, trees.ReadyPath(root))
-	switch {
-	case existsErr != nil:
-		return nil, 0, false, existsErr
-	case !ok || after.Czxid != st.Czxid:
-		return nil, 0, true, nil
-	case err != nil || len(value) == 0 && kst.NumChildren > 0:
-		return nil, st.Czxid, false, ErrNoKey
-	}
-	return value, st.Czxid, false, nil
+	return value, st.Generation(), nil
 }
 
 // lookupVersion reads one key of a version: the version, one bucket, the value.
-func lookupVersion(ctx context.Context, s *session.Session, root string, n int64, key string) ([]byte, error) {
+func lookupVersion(ctx context.Context, s *session.Session, root string, n int64, key string) ([]byte, bool, error) {
 	m, err := trees.LoadManifest(ctx, s, root, n)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	b := trees.BucketOf(key, m.Bits)
-	objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{m.Buckets[b]})
+	lists, err := trees.ReadBuckets(ctx, s, root, []trees.Bucket{m.BucketOf(key)})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	entries, err := trees.DecodeBucket(objects[m.Buckets[b]], b, m.Bits)
-	if err != nil {
-		return nil, err
-	}
-	i, ok := slices.BinarySearchFunc(entries, key, func(e trees.Entry, k string) int { return strings.Compare(e.Key, k) })
+	i, ok := trees.FindEntry(lists[0], key)
 	if !ok {
-		return nil, ErrNoKey
+		return nil, false, nil
 	}
-	e := entries[i]
+	e := lists[0][i]
 	if e.Kind == trees.KindParts {
-		return trees.ReadParts(ctx, s, root, e)
+		value, err := trees.ReadParts(ctx, s, root, e)
+		return value, true, err
 	}
-	if objects, err = trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum}); err != nil {
-		return nil, err
-	}
-	return objects[e.Sum], nil
+	objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum})
+	return objects[e.Sum], true, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -81,40 +80,30 @@ type bucketLists map[trees.Digest][]trees.Entry
 
 // readBucketsOf reads the buckets of the keys in all versions.
 func readBucketsOf(ctx context.Context, s *session.Session, root string, line []*trees.Manifest, keys []string) (bucketLists, error) {
-	type at struct{ n, bits int }
-	wanted := map[trees.Digest]at{}
-	var sums []trees.Digest
+	lists := bucketLists{}
+	var buckets []trees.Bucket
 	for _, m := range line {
 		for _, key := range keys {
-			n := trees.BucketOf(key, m.Bits)
-			if _, ok := wanted[m.Buckets[n]]; !ok {
-				wanted[m.Buckets[n]] = at{n, m.Bits}
-				sums = append(sums, m.Buckets[n])
+			b := m.BucketOf(key)
+			if _, ok := lists[b.Sum]; !ok {
+				lists[b.Sum] = nil
+				buckets = append(buckets, b)
 			}
 		}
 	}
-	lists := bucketLists{}
-	for chunk := range slices.Chunk(sums, trees.ReadBuckets) {
-		objects, err := trees.ReadObjectsOf(ctx, s, root, chunk)
-		if err != nil {
-			return nil, err
-		}
-		for _, sum := range chunk {
-			if lists[sum], err = trees.DecodeBucket(objects[sum], wanted[sum].n, wanted[sum].bits); err != nil {
-				return nil, err
-			}
-		}
+	read, err := trees.ReadBuckets(ctx, s, root, buckets)
+	for i, list := range read {
+		lists[buckets[i].Sum] = list
 	}
-	return lists, nil
+	return lists, err
 }
 
 // find returns the digest of a key's value in a version, or the zero value if the
 // key is missing.
 func (b bucketLists) find(m *trees.Manifest, key string) trees.Digest {
-	list := b[m.Buckets[trees.BucketOf(key, m.Bits)]]
-	i, ok := slices.BinarySearchFunc(list, key, func(e trees.Entry, k string) int { return strings.Compare(e.Key, k) })
-	if !ok {
-		return trees.Digest{}
+	list := b[m.BucketOf(key).Sum]
+	if i, ok := trees.FindEntry(list, key); ok {
+		return list[i].Sum
 	}
-	return list[i].Sum
+	return trees.Digest{}
 }

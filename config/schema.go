@@ -60,19 +60,6 @@ func (b *schemaBudget) step() {
 	}
 }
 
-// budgeted runs a check and ends it when its budget is used up.
-func budgeted(keys int, check func(*schemaBudget) error) (err error) {
-	b := &schemaBudget{limit: schemaSteps + schemaKeySteps*keys, until: time.Now().Add(maxSchemaTime)}
-	defer func() {
-		if p := recover(); p == ErrSchemaBudget { //nolint:errorlint // The value that step panics with.
-			err = fmt.Errorf("schema: %w: more than %d steps or %s", ErrSchemaBudget, b.limit, maxSchemaTime)
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	return check(b)
-}
-
 // CheckSchema validates a tree against a JSON Schema (draft 2020-12 unless it says
 // otherwise). If schema is nil, it uses the tree's own schema, and without that it
 // checks nothing.
@@ -81,7 +68,7 @@ func budgeted(keys int, check func(*schemaBudget) error) (err error) {
 // that is valid JSON (a number, true, an object, ...) counts as JSON, any other
 // value as a string. The key .schema.json is left out. References to other
 // documents are refused.
-func CheckSchema(schema []byte, t *view.Tree) error {
+func CheckSchema(schema []byte, t *view.Tree) (err error) {
 	if schema == nil {
 		own, ok := t.Get(SchemaKey)
 		if !ok {
@@ -89,25 +76,27 @@ func CheckSchema(schema []byte, t *view.Tree) error {
 		}
 		schema = own.Value
 	}
-	return budgeted(t.Len(), func(b *schemaBudget) error { return checkSchemaOf(schema, t, b) })
-}
-
-// checkSchemaOf is CheckSchema within a budget.
-func checkSchemaOf(schema []byte, t *view.Tree, budget *schemaBudget) error {
+	budget := &schemaBudget{limit: schemaSteps + schemaKeySteps*t.Len(), until: time.Now().Add(maxSchemaTime)}
+	defer func() {
+		if p := recover(); p == ErrSchemaBudget { //nolint:errorlint // The value that step panics with.
+			err = fmt.Errorf("schema: %w: more than %d steps or %s", ErrSchemaBudget, budget.limit, maxSchemaTime)
+		} else if p != nil {
+			panic(p)
+		}
+	}()
 	compiled, err := compileSchema(schema, budget)
 	if err != nil {
-		return err
+		return fmt.Errorf("schema: %w", err)
 	}
 	doc := map[string]any{}
-	var clash error
 	t.Walk("", func(key string, k view.Key) bool {
 		if key != SchemaKey {
-			clash = put(doc, key, k.Value)
+			err = put(doc, key, k.Value)
 		}
-		return clash == nil
+		return err == nil
 	})
-	if clash != nil {
-		return clash
+	if err != nil {
+		return err
 	}
 	if err := compiled.Validate(doc); err != nil {
 		return &schemaError{err}
@@ -141,11 +130,11 @@ func (noLoader) Load(url string) (any, error) {
 
 func compileSchema(schema []byte, budget *schemaBudget) (*jsonschema.Schema, error) {
 	if len(schema) > maxSchema {
-		return nil, fmt.Errorf("schema: %w: %d bytes, the limit is %d", ErrSchemaBudget, len(schema), maxSchema)
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrSchemaBudget, len(schema), maxSchema)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
@@ -153,32 +142,25 @@ func compileSchema(schema []byte, budget *schemaBudget) (*jsonschema.Schema, err
 	c.AssertVocabs()
 	const name = "zkagent:schema"
 	if err = c.AddResource(name, doc); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return nil, err
 	}
-	compiled, err := c.Compile(name)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	return compiled, nil
+	return c.Compile(name)
 }
 
 // put sets the property at a key's path.
 func put(doc map[string]any, key string, value []byte) error {
-	dir, last := "", key
-	if i := strings.LastIndexByte(key, '/'); i >= 0 {
-		dir, last = key[:i], key[i+1:]
-	}
-	for dir != "" {
-		first, rest, _ := strings.Cut(dir, "/")
-		next, ok := doc[first].(map[string]any)
-		if doc[first] != nil && !ok {
+	elems := strings.Split(key, "/")
+	last := elems[len(elems)-1]
+	for _, elem := range elems[:len(elems)-1] {
+		next, ok := doc[elem].(map[string]any)
+		if doc[elem] != nil && !ok {
 			return fmt.Errorf("%w: key %q lies below a key with a value", ErrSchema, key)
 		}
 		if !ok {
 			next = map[string]any{}
-			doc[first] = next
+			doc[elem] = next
 		}
-		doc, dir = next, rest
+		doc = next
 	}
 	doc[last] = typed(value)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +17,37 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
+// Status is the state of a config: the tree in use, and what the watcher waits for.
+type Status struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Layout string `json:"layout"` // as found: flat, versioned or plain; empty until known
+	// Following says that a session is being used.
+	Following bool `json:"following"`
+	// Waiting says in words what the watcher waits for. It is empty when the latest
+	// state of the tree is in use.
+	Waiting string `json:"waiting,omitempty"`
+	// Since is when Waiting or the tree in use last changed.
+	Since time.Time `json:"since"`
+	// Generation, Digest and Keys describe the tree in use. They are zero before
+	// the first tree.
+	Generation int64  `json:"generation"`
+	Digest     string `json:"digest,omitempty"`
+	Keys       int    `json:"keys"`
+	// Torn counts reads that were discarded because the tree changed meanwhile.
+	Torn uint64 `json:"torn"`
+	// Err is the current problem or nil. The last good tree stays in use.
+	Err error `json:"-"`
+}
+
 // Watcher follows one config tree. It keeps the last good tree over sessions;
 // Run must not be called again before it has returned.
 type Watcher struct {
-	cfg   Config
-	log   *slog.Logger
-	board board
+	cfg Config
+	log *slog.Logger
+
+	mu     sync.Mutex // guards status
+	status Status
 
 	last *view.Tree // as passed on; only Run touches it
 	up   func(view.Update)
@@ -36,15 +62,37 @@ type Watcher struct {
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
 func NewWatcher(cfg Config) *Watcher {
-	w := &Watcher{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("component", "config", "tree", cfg.Name)}
-	w.board.edit(func(s *Status) {
-		s.Name, s.Path, s.Waiting, s.Since = cfg.Name, cfg.Path, "a session", time.Now()
-	})
-	return w
+	if cfg.Metrics == nil {
+		cfg.Metrics = newMetrics()
+	}
+	return &Watcher{
+		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("component", "config", "tree", cfg.Name),
+		status: Status{Name: cfg.Name, Path: cfg.Path, Waiting: "a session", Since: time.Now()},
+	}
 }
 
 // Status returns the current status. It may be called at any time.
-func (w *Watcher) Status() Status { return w.board.load() }
+func (w *Watcher) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// edit changes the status.
+func (w *Watcher) edit(fn func(*Status)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fn(&w.status)
+}
+
+// setWaiting keeps the start time of a wait that continues.
+func (w *Watcher) setWaiting(what string) {
+	w.edit(func(s *Status) {
+		if s.Waiting != what {
+			s.Waiting, s.Since = what, time.Now()
+		}
+	})
+}
 
 // Hosts returns how many agents subscribed when the version in use was published.
 func (w *Watcher) Hosts() int { return int(w.hosts.Load()) }
@@ -61,10 +109,10 @@ var errSettings = errors.New("layout is unknown")
 // a person can fix (a refused ACL, a wrong digest) in Status, and continues.
 func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	w.up = up
-	w.board.edit(func(st *Status) { st.Following = true })
+	w.edit(func(st *Status) { st.Following = true })
 	defer func() {
-		w.board.edit(func(st *Status) { st.Following = false })
-		w.board.wait("a session")
+		w.edit(func(st *Status) { st.Following = false })
+		w.setWaiting("a session")
 	}()
 	if err := session.ValidatePath(w.cfg.Path); err != nil {
 		return fmt.Errorf("config %s: %w", w.cfg.Name, err)
@@ -103,49 +151,17 @@ func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	case LayoutVersioned:
 		return w.followVersioned(ctx, s)
 	case "", LayoutAuto:
-		versioned, err := w.detect(ctx, s)
-		if err != nil {
-			return err
+		err := w.followVersioned(ctx, s)
+		if errors.Is(err, errLayout) {
+			err = w.within(ctx, s, w.followFlat)
 		}
-		if versioned {
-			return w.followVersioned(ctx, s)
-		}
-		return w.within(ctx, s, w.followFlat)
+		return err
 	}
 	return fmt.Errorf("config %s: %w: %q", w.cfg.Name, errSettings, w.cfg.Layout)
 }
 
 // auto reports whether the layout may change while the tree is followed.
 func (w *Watcher) auto() bool { return w.cfg.Layout == "" || w.cfg.Layout == LayoutAuto }
-
-// detect waits for ready and reports whether it announces a versioned tree.
-func (w *Watcher) detect(ctx context.Context, s *session.Session) (bool, error) {
-	for {
-		data, _, err := s.Get(ctx, w.readyPath())
-		switch {
-		case err == nil:
-			r, versioned, bad := trees.ParseReady(data)
-			w.log.Debug("layout found", "versioned", versioned, "version", r.Version)
-			return versioned || bad != nil, nil // followVersioned reports the error
-		case errors.Is(err, session.ErrNoNode):
-			w.wait("for " + w.readyPath() + ", which does not exist")
-		default:
-			if err = w.failedRead(ctx, s, err); err != nil {
-				return false, err
-			}
-		}
-		_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
-		if err == nil && ok { // Unreadable, or created in between.
-			_, err = watch.WaitFor(ctx, retryPause)
-			watch.Stop()
-		} else if err == nil {
-			err = w.await(ctx, s, watch, session.Stat{})
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-}
 
 // await waits until the watch of ready fires, and stops it. Servers filter events
 // by ACL, so await also checks periodically and returns when ready differs from
@@ -218,7 +234,7 @@ func (w *Watcher) missing(ctx context.Context, s *session.Session, late bool) {
 // for that to change.
 func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, n int64) *session.Watch {
 	_, ok, watch, err := s.ExistsW(ctx, trees.VersionPath(w.cfg.Path, n))
-	switch now := w.board.load().Err; {
+	switch now := w.Status().Err; {
 	case err != nil:
 	case !ok:
 		w.setErr(fmt.Errorf("version %d, which ready names, does not exist any more: %w; hosts that hold it keep it, others cannot read it", n, ErrGone))
@@ -249,12 +265,16 @@ func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error)
 
 // setErr sets the current problem; nil: none.
 func (w *Watcher) setErr(err error) {
-	old := w.board.load().Err
+	old := w.Status().Err
 	if err != nil && (old == nil || old.Error() != err.Error()) {
 		w.log.Error("tree cannot be used", "path", w.cfg.Path, "err", err)
 	}
-	w.cfg.Metrics.setFailed(w.cfg.Name, err)
-	w.board.edit(func(s *Status) { s.Err = err })
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	}
+	w.cfg.Metrics.failed.WithLabelValues(w.cfg.Name).Set(failed)
+	w.edit(func(s *Status) { s.Err = err })
 	if w.cfg.Problem != nil && (err != nil || old != nil) {
 		w.cfg.Problem(err)
 	}
@@ -262,16 +282,16 @@ func (w *Watcher) setErr(err error) {
 
 // wait notes what the watcher waits for.
 func (w *Watcher) wait(what string) {
-	if w.board.load().Waiting != what {
+	if w.Status().Waiting != what {
 		w.log.Info("tree not ready", "path", w.cfg.Path, "waiting", what)
 	}
-	w.board.wait(what)
+	w.setWaiting(what)
 }
 
 // torn counts a discarded read.
 func (w *Watcher) torn() {
-	w.cfg.Metrics.tornRead(w.cfg.Name)
-	w.board.edit(func(s *Status) { s.Torn++ })
+	w.cfg.Metrics.torn.WithLabelValues(w.cfg.Name).Inc()
+	w.edit(func(s *Status) { s.Torn++ })
 }
 
 // pass passes a good tree on, unless it equals the last one or has too many keys.
@@ -283,43 +303,21 @@ func (w *Watcher) pass(t *view.Tree) {
 	}
 	w.setErr(nil)
 	if w.last != nil && w.last.Equal(t) {
-		w.board.wait("")
+		w.setWaiting("")
 		return
 	}
 	w.last = t
-	w.board.edit(func(s *Status) {
+	w.edit(func(s *Status) {
 		s.Layout, s.Generation, s.Digest, s.Keys = t.Layout, t.Generation, t.Digest, t.Len()
 		s.Waiting, s.Since = "", time.Now()
 	})
-	w.cfg.Metrics.passed(t)
+	m, name := w.cfg.Metrics, w.cfg.Name
+	m.generation.WithLabelValues(name).Set(float64(t.Generation))
+	m.changed.WithLabelValues(name).SetToCurrentTime()
+	m.keys.WithLabelValues(name).Set(float64(t.Len()))
 	w.log.Info("tree ready", "path", w.cfg.Path, "layout", t.Layout, "generation", t.Generation, "keys", t.Len())
 	w.up(t)
 }
-
-// within calls follow again and again while the tree has too many znodes to be copied.
-// The last good tree stays in use. follow holds no copy meanwhile.
-func (w *Watcher) within(ctx context.Context, s *session.Session, follow func(context.Context, *session.Session) error) error {
-	for {
-		err := follow(ctx, s)
-		if !errors.Is(err, mirror.ErrTooMany) {
-			return err
-		}
-		w.setErr(fmt.Errorf("%w: %w; the last good tree stays in use", err, ErrBounds))
-		w.wait("for a smaller tree")
-		if err := s.Sleep(ctx, session.RecheckAfter()); err != nil {
-			return err
-		}
-	}
-}
-
-// options returns the mirror options for a flat or plain tree.
-func (w *Watcher) options() mirror.Options {
-	return mirror.Options{Skip: trees.IsReserved, Quiet: isQuiet, Concurrency: w.cfg.Concurrency, MaxBytes: w.cfg.maxBytes(), MaxZnodes: 2 * MaxKeys, Logger: w.log}
-}
-
-// isQuiet reports whether a reserved key is safe to watch: many hosts write below
-// the other ones.
-func isQuiet(key string) bool { return key == trees.ElemReady || key == trees.ElemFreeze }
 
 // readyPath is the path of ready.
 func (w *Watcher) readyPath() string { return trees.ReadyPath(w.cfg.Path) }

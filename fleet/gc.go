@@ -220,44 +220,31 @@ func liveIn(ctx context.Context, s *session.Session, root string, version int64,
 	if err != nil {
 		return err
 	}
-	for i, sum := range m.Buckets {
-		if live[sum] {
-			continue
+	var buckets []trees.Bucket
+	for n, sum := range m.Buckets {
+		if !live[sum] {
+			buckets = append(buckets, m.Bucket(n))
 		}
-		objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{sum})
-		if err != nil {
-			return err
-		}
-		entries, err := trees.DecodeBucket(objects[sum], i, m.Bits)
-		if err != nil {
-			return err
-		}
-		if err := liveEntries(ctx, s, root, entries, live); err != nil {
-			return err
-		}
-		live[sum] = true
 	}
-	return nil
-}
-
-// liveEntries adds the objects of a bucket's values.
-func liveEntries(ctx context.Context, s *session.Session, root string, entries []trees.Entry, live map[trees.Digest]bool) error {
-	for _, e := range entries {
+	lists, err := trees.ReadBuckets(ctx, s, root, buckets)
+	if err != nil {
+		return err
+	}
+	for _, e := range slices.Concat(lists...) {
 		live[e.Sum] = true
 		if e.Kind != trees.KindParts {
 			continue
 		}
-		objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum})
-		if err != nil {
-			return err
-		}
-		parts, err := trees.DecodeParts(objects[e.Sum])
+		parts, err := trees.ReadPartList(ctx, s, root, e)
 		if err != nil {
 			return err
 		}
 		for _, sum := range parts {
 			live[sum] = true
 		}
+	}
+	for _, b := range buckets {
+		live[b.Sum] = true
 	}
 	return nil
 }

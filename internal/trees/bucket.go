@@ -1,12 +1,15 @@
 package trees
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/zkagent/zkagent/session"
 )
 
 // keysPerBucket is the average size up to which buckets are filled.
@@ -29,6 +32,40 @@ type Entry struct {
 
 // ErrBucket means that an object is no bucket of a version.
 var ErrBucket = errors.New("malformed bucket")
+
+// FindEntry finds a key in the list of its bucket.
+func FindEntry(entries []Entry, key string) (int, bool) {
+	return slices.BinarySearchFunc(entries, key, func(e Entry, key string) int { return strings.Compare(e.Key, key) })
+}
+
+// Bucket is one bucket of a version with 2^Bits buckets.
+type Bucket struct {
+	Sum     Digest
+	N, Bits int
+}
+
+// ReadBuckets reads the lists of buckets.
+func ReadBuckets(ctx context.Context, s *session.Session, root string, buckets []Bucket) ([][]Entry, error) {
+	var lists [][]Entry
+	for chunk := range slices.Chunk(buckets, bucketsOnce) {
+		sums := make([]Digest, len(chunk))
+		for i, b := range chunk {
+			sums[i] = b.Sum
+		}
+		objects, err := ReadObjectsOf(ctx, s, root, sums)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range chunk {
+			list, err := DecodeBucket(objects[b.Sum], b.N, b.Bits)
+			if err != nil {
+				return nil, err
+			}
+			lists = append(lists, list)
+		}
+	}
+	return lists, nil
+}
 
 // EncodeBucket returns the object of a bucket. For each key, in bytewise order:
 // length of the key (uvarint), key, size of the value (uvarint), kind (a byte),
@@ -112,11 +149,16 @@ func decodeEntry(data []byte) (Entry, []byte, error) {
 	return e, data[w+1+len(e.Sum):], nil
 }
 
-// DecodeParts decodes the list of the digests of a split value.
-func DecodeParts(data []byte) ([]Digest, error) {
+// ReadPartList reads the digests of the parts of a split value.
+func ReadPartList(ctx context.Context, s *session.Session, root string, e Entry) ([]Digest, error) {
 	const size = len(Digest{})
+	objects, err := ReadObjectsOf(ctx, s, root, []Digest{e.Sum})
+	if err != nil {
+		return nil, err
+	}
+	data := objects[e.Sum]
 	if len(data) == 0 || len(data)%size != 0 || len(data)/size > MaxForcedValue/MaxObject+1 {
-		return nil, fmt.Errorf("list of parts has %d bytes: %w", len(data), ErrBucket)
+		return nil, fmt.Errorf("value of %q: list of parts has %d bytes: %w", e.Key, len(data), ErrBucket)
 	}
 	parts := make([]Digest, 0, len(data)/size)
 	for chunk := range slices.Chunk(data, size) {

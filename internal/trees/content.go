@@ -15,7 +15,7 @@ import (
 // requests, to about a megabyte.
 const (
 	readBytes   = 512 << 10
-	ReadBuckets = 64
+	bucketsOnce = 64
 	readObjects = 512
 )
 
@@ -91,9 +91,7 @@ func Load(ctx context.Context, s *session.Session, root string, n int64, prev *C
 		return &Content{Manifest: *m, Lists: prev.Lists, Keys: prev.Keys}, nil
 	}
 	l := &loader{s: s, root: root, prev: prev, next: &Content{Manifest: *m}}
-	if prev != nil && prev.Bits != m.Bits {
-		l.all = true
-	}
+	l.all = prev != nil && prev.Bits != m.Bits
 	if err := l.run(ctx); err != nil {
 		return nil, fmt.Errorf("read version %d: %w", n, err)
 	}
@@ -128,8 +126,16 @@ func (l *loader) run(ctx context.Context) error {
 		}
 		l.differ = append(l.differ, i)
 	}
-	if err := l.readBuckets(ctx); err != nil {
+	buckets := make([]Bucket, len(l.differ))
+	for i, n := range l.differ {
+		buckets[i] = l.next.Bucket(n)
+	}
+	lists, err := ReadBuckets(ctx, l.s, l.root, buckets)
+	if err != nil {
 		return err
+	}
+	for i, n := range l.differ {
+		l.next.Lists[n] = lists[i]
 	}
 	if err := l.next.checkHeader(); err != nil {
 		return err
@@ -156,26 +162,6 @@ func (c *Content) checkHeader() error {
 		return fmt.Errorf("its buckets list %d keys of %d bytes, its header says %d of %d: %w", count, size, c.Count, c.Size, ErrManifest)
 	case count > MaxKeys:
 		return fmt.Errorf("has %d keys, at most %d are allowed: %w", count, MaxKeys, ErrBounds)
-	}
-	return nil
-}
-
-// readBuckets reads the lists of the buckets that differ.
-func (l *loader) readBuckets(ctx context.Context) error {
-	for chunk := range slices.Chunk(l.differ, ReadBuckets) {
-		sums := make([]Digest, len(chunk))
-		for i, n := range chunk {
-			sums[i] = l.next.Buckets[n]
-		}
-		objects, err := ReadObjectsOf(ctx, l.s, l.root, sums)
-		if err != nil {
-			return err
-		}
-		for i, n := range chunk {
-			if l.next.Lists[n], err = DecodeBucket(objects[sums[i]], n, l.next.Bits); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -226,13 +212,9 @@ func (l *loader) readValues(ctx context.Context) (map[Digest][]byte, error) {
 
 // ReadParts reads a value that is stored in parts, one request each.
 func ReadParts(ctx context.Context, s *session.Session, root string, e Entry) ([]byte, error) {
-	list, err := ReadObjectsOf(ctx, s, root, []Digest{e.Sum})
+	parts, err := ReadPartList(ctx, s, root, e)
 	if err != nil {
 		return nil, err
-	}
-	parts, err := DecodeParts(list[e.Sum])
-	if err != nil {
-		return nil, fmt.Errorf("value of %q: %w", e.Key, err)
 	}
 	value := make([]byte, 0, e.Size)
 	for _, sum := range parts {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -105,7 +104,7 @@ func (c *Content) rebuild(prev *Content, touched map[string]*Entry) {
 			dirty[n] = true
 			c.Lists[n] = append(make([]Entry, 0, len(c.Lists[n])+1), c.Lists[n]...)
 		}
-		i, ok := slices.BinarySearchFunc(c.Lists[n], key, func(e Entry, key string) int { return strings.Compare(e.Key, key) })
+		i, ok := FindEntry(c.Lists[n], key)
 		if ok {
 			c.Size -= c.Lists[n][i].Size
 		}

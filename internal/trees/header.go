@@ -38,6 +38,12 @@ type Manifest struct {
 	Buckets []Digest
 }
 
+// Bucket returns bucket n of the version.
+func (m *Manifest) Bucket(n int) Bucket { return Bucket{m.Buckets[n], n, m.Bits} }
+
+// BucketOf returns the bucket of a key.
+func (m *Manifest) BucketOf(key string) Bucket { return m.Bucket(BucketOf(key, m.Bits)) }
+
 // ErrManifest means that a version's znode is no record of a version.
 var ErrManifest = errors.New("malformed version")
 

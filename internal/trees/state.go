@@ -113,7 +113,7 @@ func ReadState(ctx context.Context, s *session.Session, root string) (*State, er
 	return st, err
 }
 
-// LookState is readState for callers that replace the tree. A damaged tree is no
+// LookState is ReadState for callers that replace the tree. A damaged tree is no
 // error and counts as empty.
 func LookState(ctx context.Context, s *session.Session, root string) (*State, error) {
 	if err := session.ValidatePath(root); err != nil {
@@ -122,64 +122,67 @@ func LookState(ctx context.Context, s *session.Session, root string) (*State, er
 	if err := s.Sync(ctx, root); err != nil {
 		return nil, fmt.Errorf("config %s: sync: %w", root, err)
 	}
-	for range maxTries {
-		st, again, err := tryState(ctx, s, root)
-		if err != nil {
-			return nil, fmt.Errorf("config %s: %w", root, err)
+	st, err := Steady(ctx, s, root, func(st *State) error {
+		if st.Layout == LayoutVersioned {
+			return st.load(ctx, s, root)
 		}
-		if !again {
-			return st, nil
-		}
-	}
-	return nil, fmt.Errorf("config %s: %w: it changed during each of %d readings", root, ErrNotReady, maxTries)
-}
-
-// tryState reads once, and reports whether the tree changed meanwhile.
-func tryState(ctx context.Context, s *session.Session, root string) (*State, bool, error) {
-	data, stat, err := s.Get(ctx, ReadyPath(root))
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return nil, false, fmt.Errorf("read ready: %w", err)
-	}
-	if err != nil {
-		nodes, last, walkErr := Walk(ctx, s, root)
-		return &State{Nodes: nodes, last: last}, false, walkErr
-	}
-	r, versioned, err := ParseReady(data)
-	if err != nil {
-		return nil, false, err
-	}
-	st := &State{Exists: true, Layout: LayoutFlat, Ready: r, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
-	if versioned {
-		st.Layout = LayoutVersioned
-		st.Content, err = Load(ctx, s, root, r.Version, nil, 0)
-		if errors.Is(err, ErrGone) {
-			if now, _, readErr := ReadReady(ctx, s, root); readErr == nil && (now.Version != r.Version || now.Digest != r.Digest) {
-				return st, true, nil
-			}
-			return st.orDamaged(err)
-		}
-		if err == nil && st.Content.Sum.String() != r.Digest {
-			err = fmt.Errorf("version %d is %s, ready says %s: %w", r.Version, st.Content.Sum, r.Digest, ErrDigest)
-		}
-		return st.orDamaged(err)
-	}
-	nodes, last, err := Walk(ctx, s, root)
-	if err != nil {
-		return nil, false, err
-	}
-	st.Nodes, st.last = nodes, max(st.last, last)
-	after, ok, err := s.Exists(ctx, ReadyPath(root))
-	return st, !ok || after.Czxid != stat.Czxid || after.Mzxid != stat.Mzxid, err
-}
-
-// orDamaged ends a read with an error. It distinguishes a damaged tree from a
-// failed request.
-func (st *State) orDamaged(err error) (*State, bool, error) {
+		nodes, last, err := Walk(ctx, s, root)
+		st.Nodes, st.last = nodes, max(st.last, last)
+		return err
+	})
 	if IsDamage(err) {
-		st.Content, st.Damaged = nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-		return st, false, nil
+		st.Content, st.Damaged, err = nil, fmt.Errorf("%w: %w", ErrDamaged, err), nil
 	}
-	return st, false, err
+	if err != nil {
+		return nil, fmt.Errorf("config %s: %w", root, err)
+	}
+	return st, nil
+}
+
+// load reads the version that ready names.
+func (st *State) load(ctx context.Context, s *session.Session, root string) error {
+	var err error
+	st.Content, err = Load(ctx, s, root, st.Ready.Version, nil, 0)
+	if err == nil && st.Content.Sum.String() != st.Ready.Digest {
+		err = fmt.Errorf("version %d is %s, ready says %s: %w", st.Ready.Version, st.Content.Sum, st.Ready.Digest, ErrDigest)
+	}
+	return err
+}
+
+// Steady reads ready and calls read with it. It does both again when ready has changed
+// before read returned, so what read finds is from one moment. It returns the state
+// that ready describes also with the error of read.
+func Steady(ctx context.Context, s *session.Session, root string, read func(*State) error) (*State, error) {
+	for range maxTries {
+		st := &State{}
+		data, stat, err := s.Get(ctx, ReadyPath(root))
+		if errors.Is(err, session.ErrNoNode) {
+			return st, read(st)
+		}
+		if err != nil {
+			return st, fmt.Errorf("read ready: %w", err)
+		}
+		*st = State{Exists: true, Layout: LayoutFlat, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
+		var versioned bool
+		if st.Ready, versioned, err = ParseReady(data); err != nil {
+			return st, err
+		}
+		if versioned {
+			st.Layout = LayoutVersioned
+		}
+		err = read(st)
+		if err != nil && !errors.Is(err, ErrGone) || err == nil && versioned {
+			return st, err // nobody changes a version
+		}
+		now, ok, existsErr := s.Exists(ctx, ReadyPath(root))
+		if existsErr != nil {
+			return st, existsErr
+		}
+		if ok && now.Czxid == stat.Czxid && now.Mzxid == stat.Mzxid {
+			return st, err
+		}
+	}
+	return &State{}, fmt.Errorf("%w: it changed during each of %d readings", ErrNotReady, maxTries)
 }
 
 // IsDamage reports whether err says that what is stored lacks parts or does not
