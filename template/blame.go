@@ -159,7 +159,6 @@ func (t *Template) Blame(ctx context.Context, v *view.View, o BlameOptions) (*Bl
 		return nil, err
 	}
 	e.st.begin(v)
-	e.st.memo = nil
 	done := make(chan result, 1) // Buffered: an abandoned execution still ends.
 	go func() {
 		done <- tr.run(e, o.Each)

@@ -2,7 +2,6 @@ package template
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"text/template/parse"
 
@@ -10,45 +9,27 @@ import (
 )
 
 // A loop over all keys or members is where large files spend their time:
-// text/template looks each field up by its name, and prints it by reflection. It
-// becomes one call that does the same in another way:
+// text/template looks each field up by its name, and prints it by reflection. A loop
+// whose body has only texts and plain fields becomes one call that prints the same:
 //
-//	{{range tree "app"}}{{.Key}}={{.Value}};{{end}}  ->  {{__tree "app" | __each 0}}
+//	{{range tree "app"}}{{.Key}}={{.Value}};{{end}}  ->  {{tree "app" | __fields 0}}
 //
-// A body of texts and plain fields that are printed as they are is printed
-// directly. Another body of a loop over keys whose text depends on its key alone
-// (pure.go) is a template of its own. What a loop over keys prints is kept for
-// each chunk of keys (memo.go), so the next execution does it for those chunks
-// only that have changed since.
-//
-// A loop is taken only where the parse tree leaves no doubt: one call of a
-// function whose result is known, and no else. Labels are not among the plain
-// fields: they are checked.
-const directFunc = "__each"
+// At 10,000 keys or members it takes a twentieth of the time. Labels are not among the
+// plain fields: they are checked.
+const directFunc = "__fields"
 
-// keyLoops are the functions that a loop over keys may call, and what stands for
-// them: it returns a keyRange instead of a list.
-var keyLoops = map[string]string{"tree": "__tree", "ls": "__ls", "safeTree": "__safeTree", "safeLs": "__safeLs"}
-
-// directBody is the body of such a loop: texts and what stands between them, or
-// the name of the template that prints a part of the keys.
+// directBody is the body of such a loop: texts, and the fields between them.
 type directBody struct {
-	texts []string // one more than fields
-	pairs []pairField
-	of    []func(*view.Member) string
-	tmpl  string
+	texts   []string // one more than fields
+	pairs   []func(*Pair) string
+	members []func(*view.Member) string
 }
 
-// pairField is a field of a Pair.
-type pairField int
-
-const (
-	fieldPath pairField = iota
-	fieldKey
-	fieldValue
-)
-
-var pairFields = map[string]pairField{"Path": fieldPath, "Key": fieldKey, "Value": fieldValue}
+var pairFields = map[string]func(*Pair) string{
+	"Path":  func(p *Pair) string { return p.Path },
+	"Key":   func(p *Pair) string { return p.Key },
+	"Value": func(p *Pair) string { return p.Value },
+}
 
 var memberFields = map[string]func(*view.Member) string{
 	"ID":      func(m *view.Member) string { return m.ID },
@@ -62,75 +43,56 @@ var memberFields = map[string]func(*view.Member) string{
 	"Weight":  func(m *view.Member) string { return strconv.Itoa(m.Weight) },
 }
 
-// makeDirect replaces the loops of a list that can be.
-func (t *Template) makeDirect(list *parse.ListNode) {
+// replaceLoops replaces the loops of a list that can be printed directly, or chunk by
+// chunk (memo.go). The parse tree must leave no doubt: one call of a function whose
+// result is known, and no else.
+func (t *Template) replaceLoops(tree *parse.Tree, list *parse.ListNode) {
 	for i, n := range list.Nodes {
 		r, ok := n.(*parse.RangeNode)
-		if !ok {
+		if !ok || r.ElseList != nil || len(r.Pipe.Cmds) != 1 {
 			continue
 		}
-		body, ok := direct(&r.BranchNode)
-		if !ok {
-			if body, ok = t.pureBody(r); !ok {
-				continue
-			}
+		if body, ok := direct(r); ok {
+			t.direct = append(t.direct, body)
+			call := snippet(fmt.Sprintf("{{\"\" | %s %d}}", directFunc, len(t.direct)-1))
+			r.Pipe.Cmds = append(r.Pipe.Cmds, call.Pipe.Cmds[1])
+		} else if !t.byChunks(tree, r) {
+			continue
 		}
-		t.direct, t.loops = append(t.direct, body), append(t.loops, t.at(n))
-		call := snippet(fmt.Sprintf("{{\"\" | %s %d}}", directFunc, len(t.direct)-1))
-		if id, ok := r.Pipe.Cmds[0].Args[0].(*parse.IdentifierNode); ok && keyLoops[id.Ident] != "" {
-			id.Ident = keyLoops[id.Ident]
-		}
-		r.Pipe.Cmds, r.Pipe.Decl = append(r.Pipe.Cmds, call.Pipe.Cmds[1]), nil
-		call.Pipe, call.Pos, call.Line = r.Pipe, r.Pos, r.Line
-		list.Nodes[i] = call
+		r.Pipe.Decl = nil
+		t.loops = append(t.loops, t.at(n))
+		list.Nodes[i] = &parse.ActionNode{NodeType: parse.NodeAction, Pos: r.Pos, Line: r.Line, Pipe: r.Pipe}
 	}
-}
-
-// overKeys reports whether a loop is one over keys without doubt.
-func overKeys(b *parse.BranchNode) bool {
-	if b.ElseList != nil || len(b.Pipe.Cmds) != 1 || len(b.Pipe.Cmds[0].Args) != 2 {
-		return false
-	}
-	id, ok := b.Pipe.Cmds[0].Args[0].(*parse.IdentifierNode)
-	return ok && keyLoops[id.Ident] != ""
 }
 
 // direct returns the body of a loop that can be printed directly.
-func direct(b *parse.BranchNode) (directBody, bool) {
+func direct(r *parse.RangeNode) (directBody, bool) {
 	var d directBody
-	if b.ElseList != nil || len(b.Pipe.Decl) > 0 || len(b.Pipe.Cmds) != 1 {
-		return d, false
-	}
-	pairs := overKeys(b)
-	if !pairs && !callsFunc(b.Pipe, "members", "service") {
+	overKeys := callsFunc(r.Pipe, "tree", "ls", "safeTree", "safeLs")
+	if len(r.Pipe.Decl) > 0 || !overKeys && !callsFunc(r.Pipe, "members", "service") {
 		return d, false
 	}
 	text := ""
-	for _, n := range b.List.Nodes {
+	for _, n := range r.List.Nodes {
 		if t, ok := n.(*parse.TextNode); ok {
 			text += string(t.Text)
 			continue
 		}
 		name, ok := plainField(n)
-		if !ok || !d.add(name, pairs) {
+		if overKeys {
+			d.pairs = append(d.pairs, pairFields[name])
+			ok = ok && pairFields[name] != nil
+		} else {
+			d.members = append(d.members, memberFields[name])
+			ok = ok && memberFields[name] != nil
+		}
+		if !ok {
 			return d, false
 		}
 		d.texts, text = append(d.texts, text), ""
 	}
 	d.texts = append(d.texts, text)
 	return d, true
-}
-
-// add adds a field; false when there is no such field.
-func (d *directBody) add(name string, pairs bool) bool {
-	if pairs {
-		f, ok := pairFields[name]
-		d.pairs = append(d.pairs, f)
-		return ok
-	}
-	f := memberFields[name]
-	d.of = append(d.of, f)
-	return f != nil
 }
 
 // plainField returns the name of the field that an action prints, if it is
@@ -148,46 +110,36 @@ func plainField(n parse.Node) (string, bool) {
 	return f.Ident[0], true
 }
 
-// each prints what the loop that it stands for does, straight to the writer: the
+// printFields prints what the loop that it stands for does, straight to the writer: the
 // text of a loop over all keys can be nearly all of the file. It returns the empty
 // text, and lets the writer say why it has ended too early.
-func (st *state) each(body int, list any) (string, error) {
+func (st *state) printFields(body int, list any) (string, error) {
 	d := &st.t.direct[body]
 	switch list := list.(type) {
-	case keyRange:
-		return "", st.eachKey(body, d, list)
+	case []Pair:
+		printEach(st.out, d.texts, d.pairs, list)
 	case []view.Member:
-		st.eachMember(d, list)
-		return "", nil
+		printEach(st.out, d.texts, d.members, list)
+	default:
+		return "", fmt.Errorf("a list of %T cannot be printed", list)
 	}
-	return "", fmt.Errorf("a list of %T cannot be printed", list)
+	return "", nil
 }
 
-func (st *state) eachMember(d *directBody, list []view.Member) {
-	out := st.out.buf
+func printEach[T any](w *limited, texts []string, fields []func(*T) string, list []T) {
+	out := w.buf
 	for i := range list {
-		if st.out.ended(0) != nil {
+		if w.ended(0) != nil {
 			return
 		}
 		before := out.Len()
-		for j, field := range d.of {
-			out.WriteString(d.texts[j])
+		for j, field := range fields {
+			out.WriteString(texts[j])
 			out.WriteString(field(&list[i]))
 		}
-		out.WriteString(d.texts[len(d.of)])
+		out.WriteString(texts[len(fields)])
 		if i == 0 {
-			out.Grow(min((out.Len()-before)*len(list), int(st.out.max)) + 64)
+			out.Grow(min((out.Len()-before)*len(list), int(w.max)) + 64)
 		}
 	}
-}
-
-// lists returns all lists of nodes in a tree.
-func lists(root *parse.ListNode) []*parse.ListNode {
-	var all []*parse.ListNode
-	inspect(root, func(n parse.Node) {
-		if l, ok := n.(*parse.ListNode); ok {
-			all = append(all, l)
-		}
-	})
-	return slices.Clip(all)
 }

@@ -2,6 +2,7 @@ package template
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,10 +82,8 @@ func TestDirect_OnlyWithoutDoubt(t *testing.T) {
 		`{{range tree "web"}}{{sockaddr .Key}}{{end}}`:                               "",
 		`{{range tree "web"}}{{spew_sdump .Key}}{{end}}`:                             "",
 	} {
-		var got []string
-		for _, d := range parsed(t, text).direct {
-			got = append(got, map[bool]string{true: "fields", false: "template"}[d.tmpl == ""])
-		}
+		tmpl := parsed(t, text)
+		got := slices.Concat(slices.Repeat([]string{"fields"}, len(tmpl.direct)), slices.Repeat([]string{"template"}, len(tmpl.chunks)))
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: direct loops %q, want %q", text, got, want)
 		}

@@ -2,6 +2,7 @@ package template
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -110,33 +111,43 @@ func (st *state) pairs(path string, deep bool) ([]Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := strings.Trim(path, "/")
-	name, _, _ = strings.Cut(name, "/")
-	each := func(fn func(p, below string, value []byte)) {
-		t.Walk(prefix, func(p string, k view.Key) bool {
-			below := strings.TrimPrefix(strings.TrimPrefix(p, prefix), "/")
-			if below != "" && (deep || !strings.Contains(below, "/")) {
-				fn(p, below, k.Value)
-			}
-			return true
-		})
+	return pairsOf(t.Name, prefix, deep, func(yield func(string, view.Key) bool) { t.Walk(prefix, yield) }), nil
+}
+
+// pairsOf returns the keys below a prefix, all or the direct ones. Their texts are one
+// piece of memory: for a tree of 1,000 keys they would else be 2,000.
+func pairsOf(name, prefix string, deep bool, keys iter.Seq2[string, view.Key]) []Pair {
+	below := func(path string) string {
+		rest := strings.TrimPrefix(strings.TrimPrefix(path, prefix), "/")
+		if !deep && strings.Contains(rest, "/") {
+			return ""
+		}
+		return rest
 	}
 	n, size := 0, 0
-	each(func(p, _ string, value []byte) { n, size = n+1, size+len(name)+1+len(p)+len(value) })
-	var text strings.Builder // One piece of memory, for a tree of 1,000 keys would else be 2,000.
+	for path, k := range keys {
+		if below(path) != "" {
+			n, size = n+1, size+len(name)+1+len(path)+len(k.Value)
+		}
+	}
+	var text strings.Builder
 	text.Grow(size)
 	pairs := make([]Pair, 0, n)
-	each(func(p, below string, value []byte) {
+	for path, k := range keys {
+		key := below(path)
+		if key == "" {
+			continue
+		}
 		from := text.Len()
 		text.WriteString(name)
 		text.WriteByte('/')
-		text.WriteString(p)
-		key := text.Len()
-		text.Write(value)
+		text.WriteString(path)
+		value := text.Len()
+		text.Write(k.Value)
 		all := text.String()
-		pairs = append(pairs, Pair{Path: all[from:key], Key: all[key-len(below) : key], Value: all[key:]})
-	})
-	return pairs, nil
+		pairs = append(pairs, Pair{Path: all[from:value], Key: all[value-len(key) : value], Value: all[value:]})
+	}
+	return pairs
 }
 
 func (st *state) ls(path string) ([]Pair, error) { return st.pairs(path, false) }

@@ -13,7 +13,8 @@ import (
 //     call of __guard, and every template that may be called is wrapped in
 //     __enter and __leave: an execution that has lost its time, or that nests
 //     too deeply, ends at the next of them, or when it writes;
-//   - a loop that only prints fields of its elements becomes one call (direct.go).
+//   - a loop that only prints fields of its elements becomes one call (direct.go), and so does
+//     one over keys whose text can be kept from the execution before (memo.go).
 const (
 	guardFunc = "__guard"
 	enterFunc = "__enter"
@@ -38,9 +39,11 @@ func (t *Template) instrument() {
 		})
 	}
 	for _, tree := range t.sortedTrees() {
-		for _, list := range lists(tree.Root) {
-			t.makeDirect(list)
-		}
+		inspect(tree.Root, func(n parse.Node) {
+			if list, ok := n.(*parse.ListNode); ok {
+				t.replaceLoops(tree, list)
+			}
+		})
 		t.guardLoops(tree)
 		if calls {
 			root := tree.Root

@@ -237,21 +237,23 @@ func TestMemo_Allocations(t *testing.T) {
 // What is kept is bounded, and goes when nothing is printed by a loop any more.
 func TestMemo_Bounds(t *testing.T) {
 	t.Parallel()
+	const loops = maxPieces + 100
 	keys := map[string]string{"on": "1"}
-	for i := range 2 * maxMemoLoops {
+	for i := range loops {
 		keys[fmt.Sprintf("d%d/k", i)] = "v"
 	}
 	v := view.View{}.With(view.TreeOf("web", "/web", keys))
-	tmpl, err := Parse(Config{Name: "t", Timeout: time.Hour, Source: `{{if keyExists "web/on"}}{{range $i := loop 128}}{{range tree (printf "web/d%d" $i)}}{{.Key}}{{end}}{{end}}{{end}}`})
+	source := fmt.Sprintf(`{{if keyExists "web/on"}}{{range $i := loop %d}}{{range tree (printf "web/d%%d" $i)}}{{.Value | toLower}}{{end}}{{end}}{{end}}`, loops)
+	tmpl, err := Parse(Config{Name: "t", Timeout: time.Hour, Source: source})
 	if err != nil {
 		t.Fatal(err)
 	}
 	data, err := tmpl.Render(t.Context(), &v, nil)
-	if err != nil || len(data) != 2*maxMemoLoops {
+	if err != nil || len(data) != loops {
 		t.Fatalf("got %d bytes, %v", len(data), err)
 	}
-	if m := tmpl.memo.Load(); m == nil || len(m.loops) > maxMemoLoops || &m.data[0] != &data[0] {
-		t.Error("more is kept than the output and the pieces of some loops")
+	if m := tmpl.memo.Load(); m == nil || len(m.pieces) > maxPieces || &m.data[0] != &data[0] {
+		t.Error("more is kept than the output and a bounded number of pieces")
 	}
 	delete(keys, "on")
 	v = v.With(view.TreeOf("web", "/web", keys))

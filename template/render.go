@@ -2,12 +2,12 @@ package template
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	texttemplate "text/template"
 	"time"
@@ -35,8 +35,8 @@ type state struct {
 	scratch *Scratch
 	reads   []read   // what was read, to keep it out of errors
 	out     *limited // what is written to now
-	memo    *memo    // of the execution before; nil: none
-	printed map[loopID][]piece
+	memo    *memo    // of the execution before
+	printed map[pieceID]piece
 	stop    atomic.Pointer[error]
 }
 
@@ -45,16 +45,13 @@ func (t *Template) newExecutor() (*executor, error) {
 	st := &state{t: t}
 	table := functionTable()
 	funcs := texttemplate.FuncMap{
-		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.each, coverFunc: st.cover,
+		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.printFields, chunksFunc: st.printChunks, coverFunc: st.cover,
 	}
 	maps.Copy(funcs, st.printers())
 	for _, name := range t.names {
 		if f, ok := table[name]; ok {
 			funcs[name] = f.bind(st)
 		}
-	}
-	for name, standIn := range keyLoops {
-		funcs[standIn] = keysOf(strings.HasSuffix(strings.ToLower(name), "tree"), strings.HasPrefix(name, "safe"))(st)
 	}
 	missing := "missingkey=zero"
 	if !t.cfg.MissingKeyOK {
@@ -189,7 +186,7 @@ func (st *state) begin(v *view.View) {
 	st.stop.Store(nil)
 	st.texts, st.large = 0, 0
 	st.depth, st.last, st.scratch, st.reads = 0, -1, nil, st.reads[:0]
-	st.memo, st.printed = st.t.memo.Load(), nil
+	st.memo, st.printed = cmp.Or(st.t.memo.Load(), &memo{}), map[pieceID]piece{}
 }
 
 // end lets go of what the execution held.

@@ -62,12 +62,13 @@ type Config struct {
 type Template struct {
 	cfg      Config
 	trees    map[string]*parse.Tree
-	places   []place  // what guards and label checks refer to by index
-	loops    []place  // where the ranges are
-	covered  []func() // reports to Coverage, by index
-	labels   []string // that the text names as fields: .Labels.zone
-	direct   []directBody
-	bodies   []*parse.Tree // of those loops whose body is a template of its own
+	places   []place       // what guards and label checks refer to by index
+	loops    []place       // where the ranges are
+	covered  []func()      // reports to Coverage, by index
+	labels   []string      // that the text names as fields: .Labels.zone
+	direct   []directBody  // loops that are printed directly
+	chunks   []chunkLoop   // loops that are executed by chunks of keys
+	bodies   []*parse.Tree // of the chunks
 	names    []string
 	uses     Deps
 	elses    elses

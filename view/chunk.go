@@ -14,18 +14,15 @@ type Chunk struct {
 	from, to int
 }
 
-// Len returns the number of keys, at most 128.
-func (c Chunk) Len() int { return c.to - c.from }
-
-// At returns the key at place i, from 0.
-func (c Chunk) At(i int) (string, Key) {
-	e := &c.c.entries[c.from+i]
-	return e.path, e.key
-}
-
-// Before reports whether the first path of c is less than that of o.
-func (c Chunk) Before(o Chunk) bool {
-	return c.c.entries[c.from].path < o.c.entries[o.from].path
+// Keys yields the keys of the chunk, at most 128, in order.
+func (c Chunk) Keys() iter.Seq2[string, Key] {
+	return func(yield func(string, Key) bool) {
+		for _, e := range c.c.entries[c.from:c.to] {
+			if !yield(e.path, e.key) {
+				return
+			}
+		}
+	}
 }
 
 // Chunks yields all keys below a path ("": all) in order. They come in chunks; successive
