@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/history"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/history"
 	"github.com/zkagent/zkagent/session"
 )
 

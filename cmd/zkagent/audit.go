@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -44,8 +45,6 @@ the list of lifted halts or the events of the agent. The latest ones are kept.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var deeds []deed
 			err := g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				targets, err := auditTargets(conf, args)
 				if err != nil {
 					return err
@@ -77,7 +76,9 @@ the list of lifted halts or the events of the agent. The latest ones are kept.`,
 			}
 			slices.Reverse(deeds) // deeds of one moment, too
 			slices.SortStableFunc(deeds, func(a, b deed) int { return b.Time.Compare(a.Time) })
-			return printAudit(&g.Console, deeds)
+			return term.PrintRows(&g.Console, "deeds", deeds, []string{"WHEN", "WHERE", "WHO", "WHAT", "WHY"}, func(d deed) []string {
+				return []string{d.Time.Format(time.RFC3339), d.Where, cmp.Or(d.Who, "-"), d.What, cmp.Or(d.Why, "-")}
+			})
 		},
 	}
 }
@@ -114,7 +115,7 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 		if v.Active {
 			what += ", in use"
 		}
-		deeds = append(deeds, deed{v.Time, t.name, auditWho(v.Author, v.Host), what, v.Message})
+		deeds = append(deeds, deed{v.Time, t.name, show.Joined("@", v.Author, v.Host), what, v.Message})
 	}
 	past, err := fleet.PastFreezes(ctx, s, t.path)
 	if err != nil {
@@ -147,13 +148,6 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 		deeds = append(deeds, deed{frozen.Since.UTC(), t.name, frozen.By, "froze it", frozen.Reason})
 	}
 	return deeds, err
-}
-
-func auditWho(author, host string) string {
-	if author == "" || host == "" {
-		return cmp.Or(author, host)
-	}
-	return author + "@" + host
 }
 
 // auditHalts returns which hosts halted their rolling reloads, and who lifted the
@@ -194,15 +188,4 @@ func localDeeds(ctx context.Context, g *globals) []deed {
 		return true
 	})
 	return deeds
-}
-
-func printAudit(console *term.Console, deeds []deed) error {
-	if console.IsJSON() {
-		return term.PrintList(console, "deeds", deeds)
-	}
-	t := &term.Table{Header: []string{"WHEN", "WHERE", "WHO", "WHAT", "WHY"}}
-	for _, d := range deeds {
-		t.Add(d.Time.Format(time.RFC3339), d.Where, orWord(d.Who, "-"), d.What, orWord(d.Why, "-"))
-	}
-	return console.PrintTable(t)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,16 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	return target{name: name, path: strings.TrimSuffix(name, "/")}, nil
 }
 
+// configFunc is what a command does with a config.
+type configFunc func(ctx context.Context, s *session.Session, t target, args []string) error
+
+// onConfig makes a command whose first argument is a config run fn with it.
+func onConfig(g *globals, fn configFunc) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error { return fn(ctx, s, t, args) })
+	}
+}
+
 // withConfig runs fn with a session and the config of the name.
 func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
@@ -64,8 +75,6 @@ func withConfig(ctx context.Context, g *globals, name string, fn func(context.Co
 		if err != nil {
 			return err
 		}
-		ctx, cancel := g.patience(ctx, 0)
-		defer cancel()
 		err = fn(ctx, s, t)
 		if errors.Is(err, config.ErrNotReady) && !errors.Is(err, fleet.ErrUnfinished) {
 			if _, kept := fleet.InTrash(ctx, s, t.path); kept == nil {
@@ -169,15 +178,11 @@ func exists(path string) bool {
 
 // printPublished prints the result of a publish.
 func printPublished(console *term.Console, verb string, t target, r fleet.Result) error {
-	if console.IsJSON() {
-		return console.PrintJSON("result", r)
-	}
-	if r.Unchanged {
+	if r.Unchanged && !console.IsJSON() {
 		console.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
 		return nil
 	}
-	_, err := fmt.Fprintf(console.Out, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), term.Count(r.Count, "key"), term.Count(len(r.Changes), "change"))
-	return err
+	return console.PrintResult("result", r, "%s: %s %s, %s, %s\n", t.name, verb, generation(r.Layout, r.Generation), term.Count(r.Count, "key"), term.Count(len(r.Changes), "change"))
 }
 
 // generation names a state of a tree: a version, or the czxid of ready.
@@ -186,4 +191,45 @@ func generation(layout string, n int64) string {
 		return fmt.Sprintf("v%d", n)
 	}
 	return fmt.Sprintf("generation %d", n)
+}
+
+func newConfigSchemaCommand(g *globals) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "schema NAME|PATH", Short: "Show the JSON Schema of a config, and check the tree in use against it or another",
+		Long: `Show the JSON Schema of a config, and check the tree in use against it. The
+schema is the key .schema.json of the tree itself, so that plan, publish and
+every vote check against the same one. --schema checks against a file instead,
+before it is published. Exit 1 when the tree violates the schema.`,
+		Args: cobra.ExactArgs(1),
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			return checkSchema(ctx, &g.Console, s, t, file)
+		}),
+	}
+	c.Flags().StringVar(&file, "schema", "", "check against this file")
+	return c
+}
+
+func checkSchema(ctx context.Context, console *term.Console, s *session.Session, t target, file string) error {
+	keys, _, err := keysInUse(ctx, s, t)
+	if err != nil {
+		return err
+	}
+	schema, own := keys[config.SchemaKey]
+	switch {
+	case file != "":
+		if schema, err = os.ReadFile(file); err != nil {
+			return err
+		}
+	case !own:
+		return fail(exitFailed, fmt.Errorf("%s has no schema", t.name), "a key "+config.SchemaKey+" in the tree is one")
+	}
+	if err := config.CheckSchema(schema, treeOf(t, keys)); err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	if file == "" {
+		console.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
+	}
+	console.Say("%s: the tree in use satisfies the schema", t.name)
+	return nil
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,26 +29,24 @@ was. Its versions stay in ZooKeeper; "zkagent config gc" keeps the deleted one f
 seven days. "zkagent zk rm" removes the rest.`,
 		Example: "  zkagent config delete /config/site --reason \"moved to /config/web\"",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				followers, err := fleet.Followers(ctx, s, t.path)
-				if err != nil {
-					return err
-				}
-				question := "delete the config " + t.path + "?"
-				if hosts := followers[t.path]; len(hosts) > 0 {
-					question = fmt.Sprintf("delete the config %s, which %s use?", t.path, someHosts(hosts))
-				}
-				if err := g.mustConfirm(ctx, question); err != nil {
-					return err
-				}
-				d, err := fleet.Delete(ctx, s, t.path, userName(), reason)
-				if err != nil {
-					return explainRollout(ctx, s, t, err)
-				}
-				return printDeleted(&g.Console, "deleted", t, d)
-			})
-		},
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			followers, err := fleet.Followers(ctx, s, t.path)
+			if err != nil {
+				return err
+			}
+			question := "delete the config " + t.path + "?"
+			if hosts := followers[t.path]; len(hosts) > 0 {
+				question = fmt.Sprintf("delete the config %s, which %s use?", t.path, someHosts(hosts))
+			}
+			if err := g.mustConfirm(ctx, question); err != nil {
+				return err
+			}
+			d, err := fleet.Delete(ctx, s, t.path, userName(), reason)
+			if err != nil {
+				return explainRollout(ctx, s, t, err)
+			}
+			return printDeleted(&g.Console, "deleted", t, d)
+		}),
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why; it is kept with the deleted config")
 	return c
@@ -67,18 +65,14 @@ as root or as the user of the agent.`,
 		Example: "  zkagent config restore /config/site\n  zkagent config restore site --from web-07",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
-					return listDeleted(ctx, &g.Console, s, conf)
-				})
-			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				if len(args) == 0 {
+					return listDeleted(ctx, &g.Console, s, conf)
+				}
 				t, err := targetOf(conf, args[0])
 				if err != nil {
 					return err
 				}
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				if from != "" {
 					return restoreFrom(ctx, g, s, conf, t, from)
 				}
@@ -112,23 +106,22 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 	if saved == nil {
 		return failf(exitFailed, "%s has no saved view in %s", host, conf.StateDir)
 	}
-	updates := saved.Updates()
-	i := slices.IndexFunc(updates, func(u view.Update) bool { tree, ok := u.(*view.Tree); return ok && tree.Path == t.path })
-	if i < 0 {
-		return failf(exitFailed, "the saved view of %s has no config %s", host, t.path)
+	var tree *view.Tree
+	for _, u := range saved.Updates() {
+		if found, ok := u.(*view.Tree); ok && found.Path == t.path {
+			tree = found
+		}
 	}
-	tree := updates[i].(*view.Tree) //nolint:forcetypeassert // as just looked
-	if tree.Layout == config.LayoutPlain {
+	switch {
+	case tree == nil:
+		return failf(exitFailed, "the saved view of %s has no config %s", host, t.path)
+	case tree.Layout == config.LayoutPlain:
 		return failf(exitFailed, "%s has the layout plain: other tools write it", t.path)
 	}
 	cfg := fleet.PublishConfig{
-		Path: t.path, Layout: tree.Layout, Keys: map[string][]byte{}, Check: new(int64), Logger: g.logger(),
+		Path: t.path, Layout: tree.Layout, Keys: valuesOf(tree), Check: new(int64), Logger: g.logger(),
 		Message: fmt.Sprintf("restored from %s, which used %s", host, generation(tree.Layout, tree.Generation)),
 	}
-	tree.Walk("", func(key string, k view.Key) bool {
-		cfg.Keys[key] = k.Value
-		return true
-	})
 	if err := g.mustConfirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, saved.Saved.Format(time.RFC3339))); err != nil {
 		return err
 	}
@@ -145,8 +138,7 @@ func listDeleted(ctx context.Context, console *term.Console, s *session.Session,
 	if err != nil {
 		return err
 	}
-	list := []fleet.Deleted{}
-	rows := &term.Table{Header: []string{"CONFIG", "DELETED", "BY", "IN USE", "REASON"}}
+	var list []fleet.Deleted
 	for _, t := range targets {
 		d, err := fleet.InTrash(ctx, s, t.path)
 		if errors.Is(err, fleet.ErrNotDeleted) {
@@ -156,12 +148,10 @@ func listDeleted(ctx context.Context, console *term.Console, s *session.Session,
 			return err
 		}
 		list = append(list, d)
-		rows.Add(d.Path, d.At.Format(time.RFC3339), orWord(d.By, "-"), deletedVersion(d), d.Reason)
 	}
-	if console.IsJSON() {
-		return term.PrintList(console, "deleted", list)
-	}
-	return console.PrintTable(rows)
+	return term.PrintRows(console, "deleted", list, []string{"CONFIG", "DELETED", "BY", "IN USE", "REASON"}, func(d fleet.Deleted) []string {
+		return []string{d.Path, d.At.Format(time.RFC3339), cmp.Or(d.By, "-"), deletedVersion(d), d.Reason}
+	})
 }
 
 // deletedVersion names what was in use.
@@ -178,4 +168,71 @@ func printDeleted(console *term.Console, verb string, t target, d fleet.Deleted)
 	}
 	console.Say("%s: %s (%s)", t.name, verb, strings.TrimSpace(deletedVersion(d)))
 	return nil
+}
+
+func newConfigFreezeCommand(g *globals) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "freeze NAME|PATH --reason TEXT", Short: "Forbid every change of a config until it is unfrozen", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return usagef("freeze needs --reason: others will ask")
+			}
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				if err := mustExist(ctx, s, t.path); err != nil {
+					return err
+				}
+				if err := fleet.Freeze(ctx, s, t.path, userName(), reason); err != nil {
+					return err
+				}
+				g.Say("%s is frozen", t.name)
+				return nil
+			})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why; it is shown to everybody who tries")
+	return c
+}
+
+func newConfigUnfreezeCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			was, err := fleet.Unfreeze(ctx, s, t.path, userName())
+			switch {
+			case err != nil:
+				return err
+			case was:
+				g.Say("%s can be changed again", t.name)
+			default:
+				g.Say("%s was not frozen", t.name)
+			}
+			return nil
+		}),
+	}
+}
+
+func newConfigGCCommand(g *globals) *cobra.Command {
+	var keep int
+	c := &cobra.Command{
+		Use: "gc NAME|PATH", Short: "Delete old versions, and contents that only they use", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if keep < 1 {
+				return fail(exitUsage, errors.New("--keep must be at least 1"))
+			}
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				question := fmt.Sprintf("delete all versions of %s but the latest %d and those in use?", t.path, keep)
+				if err := g.mustConfirm(ctx, question); err != nil {
+					return err
+				}
+				done, err := fleet.GC(ctx, s, t.path, keep, g.logger())
+				if err != nil {
+					return err
+				}
+				return g.PrintResult("collected", done, "%s: deleted %s, %s\n", t.name, term.Count(len(done.Versions), "version"), term.Count(done.Objects, "object"))
+			})
+		},
+	}
+	c.Flags().IntVar(&keep, "keep", fleet.DefaultKeep, "how many of the latest versions stay")
+	return c
 }

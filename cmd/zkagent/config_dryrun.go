@@ -37,7 +37,7 @@ func outcome(p *fleet.Answers) error {
 }
 
 // printFleetPlan shows the table.
-func printFleetPlan(console *term.Console, p *fleet.Answers) error {
+func printFleetPlan(console *term.Console, p *fleet.Answers) {
 	changing := map[string]bool{}
 	for _, c := range p.Changes {
 		for _, id := range c.Hosts {
@@ -59,17 +59,13 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) error {
 			}
 			t.Add(c.Path, lines, strconv.Itoa(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts))
 		}
-		if err := console.PrintTable(t); err != nil {
-			return err
-		}
+		_ = console.PrintTable(t)
 	}
-	for _, list := range []struct {
-		word  string
-		words []fleet.HostAnswer
-	}{{"refuses", p.Refused}, {"is in maintenance", p.Skipped}} {
-		for _, w := range list.words {
-			console.Printf("%s %s: %s\n", w.Host, list.word, term.Printable(w.Reason))
-		}
+	for _, w := range p.Refused {
+		console.Printf("%s refuses: %s\n", w.Host, term.Printable(w.Reason))
+	}
+	for _, w := range p.Skipped {
+		console.Printf("%s is in maintenance: %s\n", w.Host, term.Printable(w.Reason))
 	}
 	if len(p.Silent) > 0 {
 		console.Printf("no answer: %s\n", someHosts(p.Silent))
@@ -79,11 +75,8 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) error {
 			continue
 		}
 		console.Printf("%s on %s:\n", c.Path, someHosts(c.Hosts))
-		if err := console.PrintDiff(c.Diff + "\n"); err != nil {
-			return err
-		}
+		_ = console.PrintDiff(c.Diff + "\n")
 	}
-	return nil
 }
 
 // someHosts are the first of the hosts.

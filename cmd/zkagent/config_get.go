@@ -1,10 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -66,12 +68,17 @@ func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]
 	if err != nil {
 		return nil, nil, err
 	}
+	return valuesOf(tree), tree, nil
+}
+
+// valuesOf returns the values of a tree by key.
+func valuesOf(tree *view.Tree) map[string][]byte {
 	keys := map[string][]byte{}
 	tree.Walk("", func(path string, k view.Key) bool {
 		keys[path] = k.Value
 		return true
 	})
-	return keys, tree, nil
+	return keys
 }
 
 func newConfigGetCommand(g *globals) *cobra.Command {
@@ -79,31 +86,29 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 	var plain, keysOnly bool
 	c := &cobra.Command{
 		Use: "get NAME|PATH [KEY]", Short: "Print one key of a config, or all of them", Args: cobra.RangeArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				if plain {
-					t.layout = config.LayoutPlain
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, args []string) error {
+			if plain {
+				t.layout = config.LayoutPlain
+			}
+			if version == 0 && t.layout != config.LayoutPlain {
+				if text, err := bringing(ctx, s, t); err == nil && text != "" {
+					g.Say("%s: %s", t.name, text) // what cannot be read says so below
 				}
-				if version == 0 && t.layout != config.LayoutPlain {
-					if text, err := bringing(ctx, s, t); err == nil && text != "" {
-						g.Say("%s: %s", t.name, text) // what cannot be read says so below
-					}
+			}
+			if len(args) == 2 {
+				key := strings.TrimPrefix(args[1], "/")
+				err := printKey(ctx, &g.Console, s, t, int64(version), key)
+				if errors.Is(err, config.ErrNoKey) {
+					return noKey(ctx, s, t, int64(version), key, err)
 				}
-				if len(args) == 2 {
-					key := strings.TrimPrefix(args[1], "/")
-					err := printKey(ctx, &g.Console, s, t, int64(version), key)
-					if errors.Is(err, config.ErrNoKey) {
-						return noKey(ctx, s, t, int64(version), key, err)
-					}
-					return err
-				}
-				tree, err := readTree(ctx, s, t, int64(version))
-				if err != nil {
-					return err
-				}
-				return printTree(&g.Console, tree, keysOnly)
-			})
-		},
+				return err
+			}
+			tree, err := readTree(ctx, s, t, int64(version))
+			if err != nil {
+				return err
+			}
+			return printTree(&g.Console, tree, keysOnly)
+		}),
 	}
 	rawFlag(g, c)
 	c.Flags().Var(&version, "version", "an older version instead of the one in use")
@@ -142,12 +147,7 @@ func noKey(ctx context.Context, s *session.Session, t target, version int64, key
 	if err != nil {
 		return missing
 	}
-	var names []string
-	tree.Walk("", func(path string, _ view.Key) bool {
-		names = append(names, path)
-		return true
-	})
-	return fail(exitFailed, missing, t.name+" has "+listed(key, names))
+	return fail(exitFailed, missing, t.name+" has "+listed(key, slices.Collect(maps.Keys(valuesOf(tree)))))
 }
 
 func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
@@ -164,11 +164,11 @@ func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
 		return term.PrintList(console, "keys", list)
 	}
 	for _, p := range list {
-		if keysOnly {
-			_ = console.Data([]byte(p.Key + "\n"))
-			continue
+		line := p.Key
+		if !keysOnly {
+			line += " = " + strings.TrimSuffix(p.Value, "\n")
 		}
-		_ = console.Data([]byte(p.Key + " = " + strings.TrimSuffix(p.Value, "\n") + "\n"))
+		_ = console.Data([]byte(line + "\n"))
 	}
 	return nil
 }
@@ -188,10 +188,14 @@ the one in use). A or B may be a directory or file.`,
 					return err
 				}
 				differs = len(changes) > 0
-				if g.IsJSON() {
-					return term.PrintList(&g.Console, "changes", withDiffs(changes, from, to))
+				if !g.IsJSON() {
+					return g.PrintDiff(config.Unified(changes, from, to))
 				}
-				return g.PrintDiff(config.Unified(changes, from, to))
+				list := make([]changeJSON, len(changes))
+				for i, c := range changes {
+					list[i] = changeJSON{c, c.Unified(from, to)}
+				}
+				return term.PrintList(&g.Console, "changes", list)
 			})
 			return withExitCode(err, exitCode, differs)
 		},
@@ -206,41 +210,28 @@ type changeJSON struct {
 	Diff string `json:"diff"`
 }
 
-func withDiffs(changes []config.Change, from, to string) []changeJSON {
-	list := make([]changeJSON, len(changes))
-	for i, c := range changes {
-		list[i] = changeJSON{c, c.Unified(from, to)}
-	}
-	return list
-}
-
 // diffOf reads both sides.
 func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([]config.Change, string, string, error) {
 	now, err := readTree(ctx, s, t, 0)
 	if err != nil {
 		return nil, "", "", err
 	}
-	a, b := "", ""
-	if len(args) > 0 {
-		a = args[0]
-	} else {
-		r, _, rerr := trees.ReadReady(ctx, s, t.path)
-		if rerr != nil {
-			return nil, "", "", rerr
+	sides := []string{"", ""}
+	if copy(sides, args) == 0 {
+		r, _, err := trees.ReadReady(ctx, s, t.path)
+		if err != nil {
+			return nil, "", "", err
 		}
 		if r.Previous == 0 {
 			return config.Diff(nil, now), "nothing", generation(now.Layout, now.Generation), nil
 		}
-		a = "v" + strconv.FormatInt(r.Previous, 10)
+		sides[0] = "v" + strconv.FormatInt(r.Previous, 10)
 	}
-	if len(args) > 1 {
-		b = args[1]
-	}
-	left, from, err := sideOf(ctx, s, t, a, now)
+	left, from, err := sideOf(ctx, s, t, sides[0], now)
 	if err != nil {
 		return nil, "", "", err
 	}
-	right, to, err := sideOf(ctx, s, t, b, now)
+	right, to, err := sideOf(ctx, s, t, sides[1], now)
 	return config.Diff(left, right), from, to, err
 }
 
@@ -258,11 +249,16 @@ func sideOf(ctx context.Context, s *session.Session, t target, text string, now 
 	if err != nil {
 		return nil, "", err
 	}
-	strs := make(map[string]string, len(keys))
+	return treeOf(t, keys), text, nil
+}
+
+// treeOf returns the tree that keys would be.
+func treeOf(t target, keys map[string][]byte) *view.Tree {
+	values := make(map[string]string, len(keys))
 	for k, v := range keys {
-		strs[k] = string(v)
+		values[k] = string(v)
 	}
-	return view.TreeOf(t.name, t.path, strs), text, nil
+	return view.TreeOf(t.name, t.path, values)
 }
 
 func newConfigHistoryCommand(g *globals) *cobra.Command {
@@ -270,34 +266,32 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	var patch bool
 	c := &cobra.Command{
 		Use: "history NAME|PATH", Short: "List the versions, latest first", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				list, err := config.History(ctx, s, t.path)
-				if err != nil {
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			list, err := config.History(ctx, s, t.path)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				if err := mustExist(ctx, s, t.path); err != nil {
 					return err
 				}
-				if len(list) == 0 {
-					if _, ok, err := s.Exists(ctx, t.path); err != nil || !ok {
-						return cmp.Or(err, noConfig(ctx, s, t.path))
-					}
-					g.Say("%s has no versions", t.name)
-				}
-				if frozen, err := fleet.Frozen(ctx, s, t.path); err == nil && frozen != nil {
-					g.Say("%s", frozen)
-				}
-				if limit > 0 {
-					list = list[:min(limit, len(list))]
-				}
-				rollouts, err := rolloutsOf(ctx, s, t)
-				if err != nil {
-					return err
-				}
-				if g.IsJSON() {
-					return term.PrintList(&g.Console, "versions", withRollouts(list, rollouts))
-				}
-				return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
-			})
-		},
+				g.Say("%s has no versions", t.name)
+			}
+			if frozen, err := fleet.Frozen(ctx, s, t.path); err == nil && frozen != nil {
+				g.Say("%s", frozen)
+			}
+			if limit > 0 {
+				list = list[:min(limit, len(list))]
+			}
+			rollouts, err := rolloutsOf(ctx, s, t)
+			if err != nil {
+				return err
+			}
+			if g.IsJSON() {
+				return term.PrintList(&g.Console, "versions", withRollouts(list, rollouts))
+			}
+			return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
+		}),
 	}
 	c.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this number of versions (0: all)")
 	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference of each version")
@@ -318,18 +312,16 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 		case v.RollbackOf > 0:
 			state = fmt.Sprintf("of v%d", v.RollbackOf)
 		}
-		by := v.Author
-		if v.Host != "" {
-			by += "@" + v.Host
-		}
-		row := []string{fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), rollouts[v.Number].String(), by, v.Message}
+		tab.Add(
+			fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), rollouts[v.Number].String(),
+			show.Joined("@", v.Author, v.Host), v.Message,
+		)
 		if !patch {
-			tab.Add(row...)
 			continue
 		}
-		if err := console.PrintTable(&term.Table{Rows: [][]string{row}}); err != nil {
-			return err
-		}
+		tab.Header = nil
+		_ = console.PrintTable(tab)
+		tab.Rows = nil
 		if err := printPatch(ctx, console, s, t, v); err != nil {
 			return err
 		}

@@ -165,13 +165,9 @@ func printPlan(g *globals, p *planned, t target) error {
 	}
 	g.Printf("%s: %s -> %s (%s, %d changed), %s would change%s\n",
 		t.name, p.from(), p.next(), term.Count(p.Count, "key"), len(p.Changes), term.Count(changing, "agent"), besides(len(p.Maintenance)))
-	if err := g.PrintDiff(diff); err != nil {
-		return err
-	}
+	_ = g.PrintDiff(diff)
 	if p.fleet != nil {
-		if err := printFleetPlan(&g.Console, p.fleet); err != nil {
-			return err
-		}
+		printFleetPlan(&g.Console, p.fleet)
 	}
 	warnPlan(&g.Console, p, t, size)
 	switch {

@@ -195,17 +195,16 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
 }
 
-// withSession runs fn with a session and closes it afterwards.
+// withSession runs fn with a session and closes it afterwards. The context of fn has
+// the time limit of the command; the one outside has none.
 func (g *globals) withSession(ctx context.Context, fn func(context.Context, *session.Session, *agent.Config) error) error {
 	s, conf, err := g.connect(ctx)
 	if err != nil {
 		return err
 	}
-	err = fn(ctx, s, conf)
-	if cerr := s.Close(); err == nil && cerr != nil {
-		err = cerr
-	}
-	return err
+	ctx, cancel := g.patience(ctx, 0)
+	defer cancel()
+	return cmp.Or(fn(ctx, s, conf), s.Close())
 }
 
 // oneShot bounds a command that does not wait for others. It ends the command when
@@ -252,8 +251,36 @@ func (g *globals) logger() *slog.Logger {
 
 // readInput reads a file, or standard input for "-".
 func (g *globals) readInput(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(g.In)
+	f, err := g.openInput(name)
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(name)
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// openInput opens a file, or standard input for "-".
+func (g *globals) openInput(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(g.In), nil
+	}
+	return os.Open(name)
+}
+
+// unitCredentials is where systemd keeps the credentials of the agent's unit
+// while it runs. The user of the agent and root can read them.
+const unitCredentials = "/run/credentials/zkagent.service"
+
+// unitEnv is [os.LookupEnv], but a command outside of the unit also sees the
+// credentials of the unit, if its user may read them. So "zkagent doctor" and the
+// fleet commands work with the settings of the agent.
+func unitEnv(name string) (string, bool) {
+	v, ok := os.LookupEnv(name)
+	if ok || name != "CREDENTIALS_DIRECTORY" {
+		return v, ok
+	}
+	if _, err := os.ReadDir(unitCredentials); err != nil {
+		return "", false
+	}
+	return unitCredentials, true
 }

@@ -119,7 +119,7 @@ func listHosts(ctx context.Context, console *term.Console, s *session.Session) e
 	tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
 	for _, h := range hosts {
 		row := show.HostOf(&h)
-		tab.Add(h.ID, stateWord(console, h.Health), orWord(h.Version, "-"), term.Age(row.From), row.Files, orWord(row.Leads, "-"), h.Detail)
+		tab.Add(h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail)
 	}
 	if err := console.PrintTable(tab); err != nil {
 		return err
@@ -154,7 +154,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 	}
 	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
 	for _, r := range rows {
-		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), orWord(r.Detail(), "-"))
+		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), cmp.Or(r.Detail(), "-"))
 	}
 	if err := console.PrintTable(tab); err != nil {
 		return err
@@ -191,7 +191,7 @@ func usesWord(r *fleet.Record) string {
 	if n := r.More["files"]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d not in the record", n))
 	}
-	return orWord(strings.Join(parts, "; "), "-")
+	return cmp.Or(strings.Join(parts, "; "), "-")
 }
 
 // subscriberRow is one agent's use of one config.
@@ -255,7 +255,7 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		if r.Known > r.Version {
 			detail = show.Joined("; ", fmt.Sprintf("knows v%d", r.Known), detail)
 		}
-		tab.Add(r.Config, r.Agent, version, stateWord(console, r.State), stateWord(console, cmp.Or(r.Health, "-")), orWord(detail, "-"), usesWord(&r.record))
+		tab.Add(r.Config, r.Agent, version, stateWord(console, r.State), stateWord(console, cmp.Or(r.Health, "-")), cmp.Or(detail, "-"), usesWord(&r.record))
 	}
 	return console.PrintTable(tab)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func printPast(console *term.Console, rows []historyRow) error {
 		case r.Reload != "":
 			result = "reload " + r.Reload
 		}
-		t.Add(name, r.Time.UTC().Format(time.RFC3339), orWord(r.Version, "-"), size, orWord(strings.Join(r.Changes, "; "), "-"), result)
+		t.Add(name, r.Time.UTC().Format(time.RFC3339), cmp.Or(r.Version, "-"), size, cmp.Or(strings.Join(r.Changes, "; "), "-"), result)
 	}
 	return console.PrintTable(t)
 }
@@ -355,7 +356,7 @@ func (s *story) take(status *show.Status) {
 
 // printStory prints the state first, then the past.
 func printStory(console *term.Console, s *story) error {
-	name := orWord(s.Path, s.Bundle)
+	name := cmp.Or(s.Path, s.Bundle)
 	if st := s.Status; st != nil {
 		text := st.State
 		if st.Version != "" {

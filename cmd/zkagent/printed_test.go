@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,5 +182,21 @@ func TestPrintedCommands_Run(t *testing.T) {
 		if code == exitUsage || wrong.MatchString(out) {
 			t.Errorf("%s prints %q, which ends with %d:\n%s", where, command, code, out)
 		}
+	}
+}
+
+// brokenWriter is standard output on a full disk.
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestOutput_CannotBeWritten: a command whose output is lost does not end with 0.
+func TestOutput_CannotBeWritten(t *testing.T) {
+	var errOut bytes.Buffer
+	if code := run([]string{"options"}, strings.NewReader(""), brokenWriter{}, &errOut); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+	if got := errOut.String(); !strings.Contains(got, "no space left") {
+		t.Errorf("standard error %q does not name the reason", got)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 	}
 	p := state.Proposal
 	_, _ = fmt.Fprintf(g.Out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
-	_, _ = fmt.Fprintf(g.Out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), term.Printable(orWord(p.Who, "somebody")), term.Printable(orWord(p.Why, "no reason given")))
+	_, _ = fmt.Fprintf(g.Out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), term.Printable(cmp.Or(p.Who, "somebody")), term.Printable(cmp.Or(p.Why, "no reason given")))
 	_, _ = fmt.Fprintf(g.Out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), term.Count(p.Strategy.MaxFailures, "failure"))
 	if err := state.Err(); err != nil {
 		_, _ = fmt.Fprintf(g.Out, "%s\n", printableLines(err.Error()))
@@ -92,7 +93,7 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
 	for _, id := range state.All() {
 		host := state.Hosts[id]
-		rows.Add(id, orWord(host.VoteText(), "-"), orWord(state.Turn(id), "-"), host.Error)
+		rows.Add(id, cmp.Or(host.VoteText(), "-"), cmp.Or(state.Turn(id), "-"), host.Error)
 	}
 	if err := g.PrintTable(rows); err != nil {
 		return err
@@ -327,13 +328,6 @@ func userName() string {
 		return u.Username
 	}
 	return "unknown"
-}
-
-func orWord(s, word string) string {
-	if s == "" {
-		return word
-	}
-	return s
 }
 
 // printableLines is printable for texts of several lines.

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -162,5 +166,71 @@ func addWords(root *cobra.Command) {
 	}
 	for path, list := range triedFor {
 		find(root, path).SuggestFor = list
+	}
+}
+
+// next is the version that is being worked on, as the file VERSION has it.
+const next = "0.1.0"
+
+// buildVersion is the version that a release was linked with, or that of the module;
+// of any other build it is the next one, marked as not yet released.
+func buildVersion() string {
+	if version != "" {
+		return strings.TrimPrefix(version, "v")
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return next + "-dev"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" && !strings.HasPrefix(v, "v0.0.0-") {
+		return strings.TrimPrefix(v, "v")
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return next + "-dev+" + s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return next + "-dev"
+}
+
+func newVersionCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if g.IsJSON() {
+				return g.PrintJSON("version", map[string]string{
+					"version": buildVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				})
+			}
+			_, err := fmt.Fprintf(g.Out, "zkagent %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// linuxOnly lists the commands that run an agent, ask this host's agent, or run
+// another program. Only Linux can keep a program from outliving its lease. All
+// other commands work from any system.
+var linuxOnly = []string{
+	"run", "dev", "reload", "status", "events", "doctor", "debug", "hooks", "check", "maint", "leave", "upgrade", "blame", "explain", "history", "diff",
+	"lock", "elect", "resign", "exec",
+}
+
+// elsewhere makes a Linux command, which has no parent yet, fail on another system
+// with a message that says so.
+func elsewhere(c *cobra.Command, system string) {
+	if system != "linux" && slices.Contains(linuxOnly, c.Name()) {
+		refuseSystem(c)
+	}
+}
+
+func refuseSystem(c *cobra.Command) {
+	c.Hidden, c.Args = true, cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return fail(exitUsage, fmt.Errorf("%s works on Linux only, where the agent runs", c.CommandPath()),
+			"\"zkagent --help\" lists the commands that look after a fleet from here")
+	}
+	for _, child := range c.Commands() {
+		refuseSystem(child)
 	}
 }

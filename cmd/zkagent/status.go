@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 )
@@ -83,4 +87,103 @@ func redrawScreen(console *term.Console, draw func() error) error {
 		}
 	}
 	return draw()
+}
+
+// printStatus prints a status: a summary, the problems, and a row for each thing
+// that the agent manages.
+func printStatus(console *term.Console, s *show.Status) error {
+	if console.IsJSON() {
+		return console.PrintJSON("status", s)
+	}
+	console.Printf("%s: %s; %s\n", s.Agent.ID, stateWord(console, s.Health), term.Printable(s.Summary))
+	if m := s.Agent.Maintenance; m != nil && m.On {
+		console.Printf("maintenance: %s\n", term.Printable(show.MaintenanceText(m)))
+	}
+	console.Printf("zookeeper: %s\n", zookeeperLine(console, &s.ZooKeeper))
+	for _, c := range s.Conditions {
+		console.Printf("%s: %s (for %s)\n", colored(console, show.SeverityOf(c.Code), term.Printable(c.Name())), term.Printable(c.Text), term.Age(c.Since))
+		if about := c.Kind(); about.Use != "" && isWide(console) {
+			console.Printf("  in use: %s\n  do: %s\n", about.Use, term.Printable(about.Do))
+		}
+	}
+	t := &term.Table{Header: []string{"KIND", "NAME", "STATE", "SINCE", "DETAIL"}}
+	add := func(indent string, r show.Row) {
+		t.Add(indent+r.Kind, cmp.Or(r.Name, "-"), stateWord(console, cmp.Or(r.State, "-")), term.Age(r.Since), r.Detail)
+	}
+	for _, row := range s.Rows() {
+		add("", row)
+		for _, part := range row.Parts {
+			if isWide(console) {
+				add("  ", part)
+			}
+		}
+	}
+	return console.PrintTable(t)
+}
+
+// zookeeperLine describes the connection, or why it is missing.
+func zookeeperLine(console *term.Console, z *show.ZooKeeperStatus) string {
+	line := stateWord(console, z.State)
+	if z.Server != "" {
+		line += " " + z.Server
+	}
+	if z.SessionID != "" {
+		line += fmt.Sprintf(", session %s, timeout %s", z.SessionID, z.Timeout)
+	}
+	if !z.Since.IsZero() {
+		line += ", for " + term.Age(z.Since)
+	}
+	if z.State != "connected" && z.LastError != "" {
+		line += ": " + term.Printable(z.LastError)
+	}
+	if z.Warning != "" {
+		line += "; " + colored(console, show.Warning, term.Printable(z.Warning))
+	}
+	if isWide(console) {
+		line += fmt.Sprintf("; watches %d, reconnections %d, expired sessions %d", z.Watches, z.Reconnects, z.Expirations)
+		if z.Resumed {
+			line += ", resumed from the previous process"
+		}
+	}
+	return line
+}
+
+func isWide(console *term.Console) bool { return console.Format == "wide" }
+
+func colored(console *term.Console, s show.Severity, word string) string {
+	return console.Colored(console.Out, s.Color(), word)
+}
+
+// stateWord colours the word of a state.
+func stateWord[S ~string](console *term.Console, state S) string {
+	return colored(console, show.SeverityOf(string(state)), string(state))
+}
+
+// checkStatus is status for a monitoring system.
+func checkStatus(ctx context.Context, g *globals) error {
+	var s *show.Status
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	err := g.withAgent(bounded, func(ctx context.Context, client *web.Client) error {
+		var err error
+		s, err = client.Status(ctx)
+		return err
+	})
+	code, word, text := show.CheckUnknown, "UNKNOWN", ""
+	if err != nil {
+		text = "no answer: " + err.Error()
+	} else {
+		code, word, text = s.Check()
+	}
+	if g.IsJSON() {
+		if err := g.Line(map[string]any{"state": strings.ToLower(word), "text": text}); err != nil {
+			return err
+		}
+	} else {
+		_, _ = fmt.Fprintf(g.Out, "ZKAGENT %s - %s\n", word, term.Printable(text))
+	}
+	if code == show.CheckOK {
+		return nil
+	}
+	return codeError(code)
 }

@@ -3,11 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
+	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -90,4 +97,112 @@ func usageError(c *cobra.Command, err error) error {
 		hint = strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint
 	}
 	return fail(exitUsage, err, hint)
+}
+
+// newOptionsCommand shows the common flags, so that no other help has to.
+func newOptionsCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "options", Short: "List the flags that every command takes",
+		Example: `  zkagent options`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			g.Printf("Flags of every command:\n%s", c.Root().PersistentFlags().FlagUsages())
+			return nil
+		},
+	}
+}
+
+// usageTemplate is cobra's, without the flags that every command takes.
+const usageTemplate = `Usage:{{if and .Runnable (not (index .Annotations "parent"))}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{if eq (len .Groups) 0}}
+
+Commands:{{range $cmds}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{else}}{{range $group := .Groups}}
+
+{{.Title}}{{if eq .ID "first"}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{else}}
+ {{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}} {{.Name}}{{end}}{{end}}{{end}}{{end}}{{end}}{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}
+
+Flags:
+{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+
+"zkagent options" lists the flags that every command takes.{{if .HasAvailableSubCommands}}
+"{{.CommandPath}} [command] --help" explains a command.{{end}}
+`
+
+var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z-]+)`)
+
+// meantFlag names the flag that was perhaps meant.
+func meantFlag(c *cobra.Command, err error) error {
+	m := unknownFlag.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	best := template.Nearest(m[1], names)
+	if best == "" {
+		return err
+	}
+	return fmt.Errorf("%w; did you mean %q?", err, "--"+best)
+}
+
+func newManCommand(g *globals) *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use: "man", Short: "Write the man pages", Args: cobra.NoArgs,
+		Long: "Write a man page for each command and zkagent.hcl(5), the page of the\nsettings, into a directory; or the page of zkagent itself to standard output.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			root, header := c.Root(), &doc.GenManHeader{Section: "1", Source: "zkagent", Manual: "zkagent"}
+			root.DisableAutoGenTag = true
+			root.Long += manExit()
+			if dir == "" {
+				return doc.GenMan(root, header, g.Out)
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl.5"), manSettings(), 0o644); err != nil { //nolint:gosec // man pages are for everybody
+				return err
+			}
+			return doc.GenManTree(root, header, dir)
+		},
+	}
+	c.Flags().StringVar(&dir, "directory", "", "where the pages are written")
+	return c
+}
+
+// manExit is the section of the exit codes, in Markdown.
+func manExit() string {
+	var b strings.Builder
+	b.WriteString("\n\n# EXIT STATUS\n\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "**%d**\n: %s\n\n", e.code, e.text)
+	}
+	b.WriteString("**126, 127, 128+n**\n: lock, elect and their kind: as a shell; otherwise the command's own code\n")
+	return b.String()
+}
+
+// Rows of the tables in the reference of the settings: an argument, its type, default
+// and meaning. A terminal is too narrow for a table.
+var (
+	argumentRow = regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| +(.*?) *\| (.*) \|$`)
+	tableHead   = regexp.MustCompile(`(?m)^\| (argument|block) .*\n\|-.*\n`)
+)
+
+// manSettings is zkagent.hcl(5), made of the reference of the settings.
+func manSettings() []byte {
+	_, text, _ := strings.Cut(settings.Reference(), "-->\n")
+	text = argumentRow.ReplaceAllString(tableHead.ReplaceAllString(text, ""), "**$1** ($2; default: $3)\n: $4\n")
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "; default: )", ")"), "\n## ", "\n# ")
+	head := "% \"ZKAGENT.HCL\" \"5\" \"\" \"zkagent\" \"zkagent\"\n\n# NAME\n\nzkagent.hcl - settings of zkagent\n\n# DESCRIPTION\n"
+	return md2man.Render([]byte(head + text + "\n# SEE ALSO\n\n**zkagent(1)**\n"))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
@@ -173,4 +174,22 @@ func (d *doctor) agent(ctx context.Context) {
 	for _, c := range s.Conditions {
 		d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
 	}
+}
+
+// dns queries the agent's DNS listener over UDP and TCP. A client uses TCP when an
+// answer does not fit into UDP.
+func (d *doctor) dns(ctx context.Context) {
+	if !d.running || d.cfg.DNS == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.wait())
+	defer cancel()
+	for _, network := range []string{"udp", "tcp"} {
+		if err := dns.Ask(ctx, network, d.cfg.DNS.Listen, d.cfg.DNS.Domain); err != nil {
+			d.add(LevelFail, "dns", d.cfg.DNS.Listen, err.Error())
+			d.hint("the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
+			return
+		}
+	}
+	d.add(LevelOK, "dns", d.cfg.DNS.Listen, "it answers for "+d.cfg.DNS.Domain+" over UDP and TCP")
 }

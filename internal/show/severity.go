@@ -1,6 +1,16 @@
+// Package show is the one way to show the state of an agent and of a fleet: the
+// documents, the severity of each state, and the rows that the commands, the page,
+// the monitoring check and the metrics have in common.
+//
+// Not here: how a row looks on a terminal (internal/term) or on the page
+// (internal/web).
 package show
 
 import (
+	"fmt"
+	"strings"
+
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 )
 
@@ -52,3 +62,35 @@ func (s Severity) Class() string { return [...]string{"mut", "ok", "acc", "warn"
 
 // Color is the number of the severity's colour on a terminal; "": none.
 func (s Severity) Color() string { return [...]string{"", "32", "", "33", "31"}[s] }
+
+// States of a monitoring system, as its plugins exit.
+const (
+	CheckOK = iota
+	CheckWarning
+	CheckCritical
+	CheckUnknown
+)
+
+// Check makes the health of the host a state of a monitoring system, with its word
+// and a text. Maintenance is on purpose: it alarms nobody, and is not called ok.
+func (s *Status) Check() (code int, word, text string) { //nolint:nonamedreturns // two of them are texts
+	texts := make([]string, len(s.Conditions))
+	for i, c := range s.Conditions {
+		texts[i] = c.Name() + ": " + c.Text
+	}
+	if text = strings.Join(texts, "; "); text == "" {
+		text = s.Summary
+	}
+	switch s.Health {
+	case fleet.OK:
+		return CheckOK, "OK", text
+	case fleet.Maintenance:
+		return CheckOK, "MAINTENANCE", text
+	case fleet.Degraded:
+		return CheckWarning, "WARNING", text
+	case fleet.Failing:
+		return CheckCritical, "CRITICAL", text
+	case fleet.Lost, fleet.Stopped: // an agent that answers is not.
+	}
+	return CheckUnknown, "UNKNOWN", fmt.Sprintf("unknown health %q, probably of another version; %s", s.Health, text)
+}

@@ -31,7 +31,20 @@ type Console struct {
 	// command has found; nil: they are complete.
 	Here func(text string) string
 
-	documents int // written so far, with yaml
+	documents int   // written so far, with yaml
+	failed    error // the first error of writing to Out
+}
+
+// Failed returns the first error of writing data. Nothing is written after it, so
+// that a command may check for it once, at its end.
+func (c *Console) Failed() error { return c.failed }
+
+// write writes data to Out, or to Out without its guard.
+func (c *Console) write(out io.Writer, p []byte) error {
+	if c.failed == nil {
+		_, c.failed = out.Write(p)
+	}
+	return c.failed
 }
 
 // IsTerminal reports whether the stream is a terminal.
@@ -74,8 +87,10 @@ func (c *Console) Say(format string, args ...any) {
 	_, _ = fmt.Fprintln(c.Err, text)
 }
 
-// Printf prints data. That a reader has gone away is seen by the signal of it.
-func (c *Console) Printf(format string, args ...any) { _, _ = fmt.Fprintf(c.Out, format, args...) }
+// Printf prints data.
+func (c *Console) Printf(format string, args ...any) {
+	_ = c.write(c.Out, fmt.Appendf(nil, format, args...))
+}
 
 // Errorf prints an error line.
 func (c *Console) Errorf(format string, args ...any) {

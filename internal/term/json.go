@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"unicode"
 	"unicode/utf16"
 
@@ -27,6 +26,28 @@ func (c *Console) PrintJSON(key string, v any) error {
 // PrintObject is PrintJSON with several keys.
 func (c *Console) PrintObject(fields map[string]any) error {
 	return c.document(fields, c.Format == "json")
+}
+
+// PrintResult writes an object for machines, and a text for people.
+func (c *Console) PrintResult(key string, v any, format string, args ...any) error {
+	if c.IsJSON() {
+		return c.PrintJSON(key, v)
+	}
+	c.Printf(format, args...)
+	return c.failed
+}
+
+// PrintRows writes a list for machines, and a table for people with a row of cells
+// for each element.
+func PrintRows[T any](c *Console, key string, list []T, header []string, cells func(T) []string) error {
+	if c.IsJSON() {
+		return PrintList(c, key, list)
+	}
+	t := &Table{Header: header}
+	for _, e := range list {
+		t.Add(cells(e)...)
+	}
+	return c.PrintTable(t)
 }
 
 // PrintList writes a list: with ndjson one line an element.
@@ -73,8 +94,7 @@ func (c *Console) document(v any, indent bool) error {
 	default:
 		out.Write(append(data, '\n'))
 	}
-	_, err = io.Copy(c.Out, &out)
-	return err
+	return c.write(c.Out, out.Bytes())
 }
 
 // Document is v as a JSON object that begins with the version of the format. What

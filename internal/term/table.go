@@ -1,9 +1,11 @@
 package term
 
 import (
-	"io"
+	"bytes"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 // Table is rows in aligned columns, without boxes, below a header.
@@ -38,8 +40,7 @@ func (c *Console) PrintTable(t *Table) error {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	_, err := io.WriteString(c.Out, b.String())
-	return err
+	return c.write(c.Out, []byte(b.String()))
 }
 
 // cell is a cell as it is printed: what others have written without controls.
@@ -65,4 +66,49 @@ func (c *Console) width(s string) int {
 		s = word
 	}
 	return utf8.RuneCountInString(Printable(s))
+}
+
+// Diff is the difference of one file.
+func Diff(path string, before []byte, existed bool, after []byte) string {
+	from := path
+	if !existed {
+		from = "/dev/null"
+	}
+	return string(diff.Diff(from, before, path+" (rendered)", after))
+}
+
+// PrintDiff writes a unified diff, coloured on a terminal. What others have
+// written cannot reach the terminal's controls.
+func (c *Console) PrintDiff(text string) error {
+	var b bytes.Buffer
+	color := c.UseColor(c.Out)
+	for line := range strings.Lines(text) {
+		body := strings.TrimSuffix(line, "\n")
+		if IsTerminal(c.Out) {
+			body = printableLine(body)
+		}
+		code := ""
+		switch {
+		case !color:
+		case strings.HasPrefix(body, "+++"), strings.HasPrefix(body, "---"):
+			code = "1"
+		case strings.HasPrefix(body, "@@"):
+			code = "36"
+		case strings.HasPrefix(body, "+"):
+			code = "32"
+		case strings.HasPrefix(body, "-"):
+			code = "31"
+		}
+		b.WriteString(c.Colored(c.Out, code, body) + "\n")
+	}
+	return c.write(c.Out, b.Bytes())
+}
+
+// printableLine is Printable, with tabs left alone.
+func printableLine(s string) string {
+	parts := strings.Split(s, "\t")
+	for i := range parts {
+		parts[i] = Printable(parts[i])
+	}
+	return strings.Join(parts, "\t")
 }

@@ -1,10 +1,20 @@
 package web
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // Bounds of what is read for the page.
@@ -34,4 +44,175 @@ func (s *Server) readFleet(ctx context.Context) Fleet {
 		f.Error = err.Error()
 	}
 	return f
+}
+
+// tallyShown is how many words a card lists.
+const tallyShown = 4
+
+// fleetView is the fleet with what its cards show.
+type fleetView struct {
+	Fleet
+
+	Verdict                    show.Verdict
+	Problems                   []*show.Problem
+	Rows                       []fleetRow
+	Services                   []*show.ServiceGroup
+	Rollouts                   []rolloutView // that are not over
+	Sparks                     []spark
+	Live, Held                 int
+	Healths                    []show.HealthCount // that occur, the worst first
+	FirstHeld                  string
+	Program, Versions, Leaders string
+
+	programs, versions, leads, holds tally
+}
+
+// tally counts how often words occur.
+type tally map[string]int
+
+// String lists the words, the most frequent first, with how often they occur
+// where they differ.
+func (t tally) String() string {
+	words := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t[b], t[a]), cmp.Compare(a, b))
+	})
+	for i, w := range words[:min(len(words), tallyShown)] {
+		if len(t) > 1 {
+			words[i] = fmt.Sprintf("%s on %s", w, term.Count(t[w], "host"))
+		}
+	}
+	if n := len(words) - tallyShown; n > 0 {
+		words = append(words[:tallyShown], fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(words, ", ")
+}
+
+// fleetRow is a host as the page shows it. Its times are texts already: a fleet has
+// many hosts, and templates are slow.
+type fleetRow struct {
+	show.Host
+
+	Name, Row, Stamp, Age string
+}
+
+func (s *Server) fleetPage(r *http.Request, _ *show.Status) any {
+	v := s.viewFleet(s.readFleet(r.Context()), time.Now())
+	now, _ := s.changes.get(r.Context(), s.readChanges) // its own page says what is wrong.
+	for _, one := range now.Rollouts {
+		if one.Open() {
+			v.Rollouts = append(v.Rollouts, one)
+			if one.Phase() == fleet.PhaseHalted {
+				v.Verdict.Cause = fmt.Sprintf("%s: %v", one.Tree, one.Err())
+			}
+		}
+	}
+	v.Sparks = s.sparks(now.Trees, time.Now())
+	return v
+}
+
+func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
+	v := fleetView{
+		Fleet: f, Healths: show.Healths(f.Hosts), Services: show.ServiceGroups(show.Services(f.Hosts)), Problems: show.Problems(f.Hosts),
+		programs: tally{}, versions: tally{}, leads: tally{}, holds: tally{},
+	}
+	v.Verdict = show.VerdictOf(f.Hosts, v.Problems)
+	for i := range v.Hosts {
+		h := &v.Hosts[i]
+		v.Rows = append(v.Rows, rowOf(h, now, f.Error != "", h.ID == s.ID))
+		if !show.Gone(h.Health) {
+			v.count(h)
+		}
+	}
+	v.FirstHeld = v.holds.String()
+	v.Program, v.Versions, v.Leaders = v.programs.String(), cmp.Or(v.versions.String(), "–"), cmp.Or(v.leaders(), "–")
+	return v
+}
+
+// count takes a host into the numbers of the cards.
+func (v *fleetView) count(h *fleet.HostStatus) {
+	v.Live++
+	v.Held += len(h.Holds)
+	for _, name := range h.Holds {
+		v.holds[fleet.Clip(name, 40)]++
+	}
+	if h.Version != "" {
+		v.programs[fleet.Clip(h.Version, 40)]++
+	}
+	for name, use := range h.Configs {
+		v.versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
+	}
+	for _, name := range h.Leads {
+		v.leads[fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60)]++
+	}
+}
+
+// leaders lists who leads which election.
+func (v *fleetView) leaders() string {
+	list := slices.Sorted(maps.Keys(v.leads))
+	if n := len(list) - tallyShown; n > 0 {
+		list = append(list[:tallyShown], fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(list, ", ")
+}
+
+func rowOf(h *fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
+	row := fleetRow{Host: show.HostOf(h), Name: h.ID}
+	if !row.From.IsZero() {
+		row.Stamp, row.Age = row.From.UTC().Format(time.RFC3339), term.Short(now.Sub(row.From))
+	}
+	if stale || row.Gone() {
+		row.Row = "stale"
+	}
+	if self {
+		row.Name += " (this)"
+	}
+	return row
+}
+
+// Gone reports whether no agent runs there.
+func (r fleetRow) Gone() bool { return show.Gone(r.Health) }
+
+// hostView is one host of the fleet as its record says.
+type hostView struct {
+	fleet.HostStatus
+
+	Fleet    Fleet
+	Row      fleetRow
+	Files    []fileRow
+	Services []show.Service
+	More     []string // what the record left out
+}
+
+// plainID is an id that a shell takes as one word.
+var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
+
+// Plain reports whether the id can stand in a command that people copy.
+func (v hostView) Plain() bool { return plainID.MatchString(v.ID) }
+
+// fileRow is the state of one template.
+type fileRow struct{ Name, State string }
+
+// hostPage is the address of a host's page.
+func hostPage(id string) string { return "/hosts/" + url.PathEscape(id) }
+
+// serveHost renders the page of a host from its record. What the record does not
+// have stays on that host.
+func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) {
+	f := s.readFleet(r.Context())
+	i := slices.IndexFunc(f.Hosts, func(h fleet.HostStatus) bool { return h.ID == r.PathValue("id") })
+	if i < 0 {
+		http.Error(w, "no host of the fleet has this id; the first page lists them all", http.StatusNotFound)
+		return
+	}
+	h := f.Hosts[i]
+	s.servePage(w, pageSection{r.URL.EscapedPath(), "Host " + fleet.Clip(h.ID, 100), "host"}, func(*show.Status) any {
+		v := hostView{HostStatus: h, Fleet: f, Row: rowOf(&h, time.Now(), f.Error != "", false), Services: show.Services(f.Hosts[i : i+1])}
+		for _, name := range slices.Sorted(maps.Keys(h.Files)) {
+			v.Files = append(v.Files, fileRow{name, h.Files[name]})
+		}
+		for _, field := range slices.Sorted(maps.Keys(h.More)) {
+			v.More = append(v.More, fmt.Sprintf("%d %s", h.More[field], fleet.Clip(field, 20)))
+		}
+		return v
+	})
 }
