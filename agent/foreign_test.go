@@ -135,7 +135,7 @@ func TestAgent_HungRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx := files.Begin(files.TxConfig{Bundle: "bad", StateDir: filepath.Join(dir, "state", "journal"), Durable: true})
-	_, err := tx.Stage(files.File{Destination: filepath.Join(dir, "bad", "dest")}, []byte("0"))
+	_, err := tx.StageAll([]files.Content{{File: files.File{Destination: filepath.Join(dir, "bad", "dest")}, Data: []byte("0")}})
 	if err = errors.Join(err, tx.Swap()); err != nil {
 		t.Fatal(err)
 	}

@@ -36,9 +36,9 @@ func TestRun_StopInAReloadKeepsTheJournal(t *testing.T) {
 	if !files.Pending(b.journalDir(), "web") || !b.pending.has("web") {
 		t.Error("the unfinished change is forgotten")
 	}
-	list, err := files.Recover(files.TxConfig{StateDir: b.journalDir()})
-	if err != nil || len(list) != 1 || !list[0].New || !list[0].Reload {
-		t.Errorf("the next process finds %+v, %v", list, err)
+	r, found, err := files.Recover(files.TxConfig{StateDir: b.journalDir(), Bundle: "web"})
+	if err != nil || !found || !r.New || !r.Reload {
+		t.Errorf("the next process finds %+v, %v", r, err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestRecover_InARestoreOwesTheReload(t *testing.T) {
 	c.Reload = &ReloadConfig{Command: argv("reload"), OnFailure: "restore"}
 	b.good(b.bundle(c))
 	tx := files.Begin(files.TxConfig{Bundle: "web", StateDir: b.journalDir(), Durable: true})
-	_, err := tx.Stage(files.File{Destination: b.path("web")}, []byte("2"))
+	_, err := tx.StageAll([]files.Content{{File: files.File{Destination: b.path("web")}, Data: []byte("2")}})
 	if err = errors.Join(err, tx.Swap(), tx.Restore()); err != nil {
 		t.Fatal(err)
 	}

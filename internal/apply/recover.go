@@ -85,7 +85,7 @@ const recoverPatience = time.Second
 // recoverOne keeps a recovered change for the first apply of its bundle. With an error
 // the journal stays, and the first apply tries again.
 func (e *Engine) recoverOne(name string) {
-	r, ok := e.recoverJournal(name, files.Name(name))
+	r, ok, _ := e.recoverJournal(name, files.Name(name))
 	if !ok {
 		return
 	}
@@ -101,7 +101,7 @@ func (e *Engine) recoverOne(name string) {
 
 // recoverDropped ends the change of a bundle that the settings no longer have.
 func (e *Engine) recoverDropped(bundle string) {
-	r, ok := e.recoverJournal(bundle, bundle)
+	r, ok, _ := e.recoverJournal(bundle, bundle)
 	if !ok {
 		return
 	}
@@ -113,13 +113,10 @@ func (e *Engine) recoverDropped(bundle string) {
 
 // recoverJournal makes the files of one journal all new or all old. A condition has the
 // error.
-func (e *Engine) recoverJournal(name, bundle string) (files.Recovered, bool) {
-	list, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), Bundle: bundle, FS: e.FS})
+func (e *Engine) recoverJournal(name, bundle string) (files.Recovered, bool, error) {
+	r, found, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), Bundle: bundle, FS: e.FS})
 	e.Conds.Set(condition.RecoverFailed, name, err)
-	if err != nil || len(list) == 0 {
-		return files.Recovered{}, false
-	}
-	return list[0], true
+	return r, found, err
 }
 
 // recovery waits until the recovery of a bundle has ended.
@@ -213,13 +210,11 @@ func (t *applying) former(ctx context.Context) (files.Recovered, bool, error) {
 	if ok || t.atomic() || !files.Pending(t.journalDir(), files.Name(t.name)) {
 		return r, ok, nil
 	}
-	list, err := files.Recover(files.TxConfig{StateDir: t.journalDir(), Bundle: files.Name(t.name), FS: t.FS})
-	t.Conds.Set(condition.RecoverFailed, t.name, err)
-	if err != nil || len(list) == 0 {
-		return files.Recovered{}, false, err
+	r, ok, err := t.recoverJournal(t.name, files.Name(t.name))
+	if ok {
+		t.Conds.Close(condition.RestoreFailed, t.name)
 	}
-	t.Conds.Close(condition.RestoreFailed, t.name)
-	return list[0], true, nil
+	return r, ok, err
 }
 
 // finishPrevious ends a change that was left unfinished. An error means that this

@@ -92,7 +92,7 @@ func (f *FS) dressDir(dir *os.File, path string, attr attributes) error {
 		return err
 	}
 	_, err = dir.ReadDir(1)
-	if uid, ok := owner(info); !errors.Is(err, io.EOF) || ok && uid != os.Geteuid() {
+	if !errors.Is(err, io.EOF) || int(statOf(info).Uid) != os.Geteuid() {
 		return fmt.Errorf("%s was exchanged while it was made", path)
 	}
 	if err := (&directory{fs: f, path: filepath.Dir(path)}).chown(dir, filepath.Base(path), attr); err != nil {

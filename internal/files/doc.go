@@ -1,8 +1,8 @@
 // Package files replaces files so that a reader sees the old one or the new
 // one, and a crash leaves one of the two.
 //
-// [Begin] starts a change of several files. [Tx.Stage] writes a new file
-// beside its destination, [Tx.Swap] renames all of them into place, and
+// [Begin] starts a change of several files. [Tx.StageAll] writes new files
+// beside their destinations, [Tx.Swap] renames all of them into place, and
 // [Tx.Restore] puts the old ones back. From a journal in the state directory
 // [Recover] learns what a killed process left. [Written] is the record of a file in
 // place; [Written.Drift] says how the file differs from it.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"syscall"
 )
 
 // Written is what a file was when it was put in place, to notice later that
@@ -71,21 +70,19 @@ func (s *Staged) Written() (Written, error) {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, fs.ErrNotExist)
 	}
 	info, err := s.dir.lstat(s.base)
-	if err != nil {
-		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
+	ours := false
+	if err == nil {
+		ours, err = s.holds(info)
 	}
-	ours, err := s.holds(info)
 	if err != nil {
 		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
 	}
 	if ours {
 		w.see(info)
-		w.extended, w.changed = s.attr.extended, changed(info)
+		w.extended, w.changed = s.attr.extended, changeTime(statOf(info))
 	}
-	w.Mode = permissions(info.Mode())
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		w.UID, w.GID = int(st.Uid), int(st.Gid)
-	}
+	now := attributesOf(info)
+	w.Mode, w.UID, w.GID = now.mode, now.uid, now.gid
 	return w, nil
 }
 
@@ -103,28 +100,12 @@ func (s *Staged) holds(info fs.FileInfo) (bool, error) {
 }
 
 func (w *Written) see(info fs.FileInfo) {
-	w.Size, w.ModTime, w.Inode = info.Size(), info.ModTime().UnixNano(), inode(info)
+	w.Size, w.ModTime, w.Inode = info.Size(), info.ModTime().UnixNano(), statOf(info).Ino
 }
 
 // seen reports whether the file is as it was last seen.
 func (w *Written) seen(info fs.FileInfo) bool {
-	return w.Size == info.Size() && w.ModTime == info.ModTime().UnixNano() && w.Inode == inode(info)
-}
-
-// changed is when the bytes, names or attributes of a file changed last, in
-// nanoseconds since 1970; 0: unknown.
-func changed(info fs.FileInfo) int64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return changeTime(st)
-	}
-	return 0
-}
-
-func inode(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
+	return w.Size == info.Size() && w.ModTime == info.ModTime().UnixNano() && w.Inode == statOf(info).Ino
 }
 
 // Drift compares the file with the record. f says how the file is reached. The bytes are
@@ -168,10 +149,11 @@ func (w *Written) drift(f File) (Drift, error) {
 		return DriftKind, nil
 	case err != nil:
 		return DriftNone, err
-	case permissions(info.Mode()) != w.Mode:
-		return DriftMode, nil
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != w.UID || int(st.Gid) != w.GID) {
+	switch now := attributesOf(info); {
+	case now.mode != w.Mode:
+		return DriftMode, nil
+	case now.uid != w.UID || now.gid != w.GID:
 		return DriftOwner, nil
 	}
 	return DriftNone, nil

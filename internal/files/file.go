@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // The values of File.Symlink. By default the file that a link names is replaced,
@@ -154,8 +153,8 @@ func (s *Staged) recognize() bool {
 		return false
 	}
 	s.old, s.oldSum = w.data, w.Digest
-	s.noteOld(info)
-	if w.changed == changed(info) {
+	s.existed, s.oldAttr = true, attributesOf(info)
+	if w.changed == changeTime(statOf(info)) {
 		s.oldAttr.extended = w.extended
 	}
 	return true
@@ -176,22 +175,13 @@ func (s *Staged) readOld() error {
 		return err
 	}
 	s.old = old
-	s.noteOld(info)
+	s.existed, s.oldAttr = true, attributesOf(info)
 	return nil
 }
 
-// noteOld notes that there is a file, and its attributes.
-func (s *Staged) noteOld(info fs.FileInfo) {
-	s.existed = true
-	s.oldAttr = attributesOf(info)
-}
-
 func attributesOf(info fs.FileInfo) attributes {
-	a := attributes{mode: permissions(info.Mode()), uid: -1, gid: -1}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		a.uid, a.gid = int(st.Uid), int(st.Gid)
-	}
-	return a
+	st := statOf(info)
+	return attributes{mode: permissions(info.Mode()), uid: int(st.Uid), gid: int(st.Gid)}
 }
 
 func permissions(m fs.FileMode) fs.FileMode {
@@ -334,9 +324,6 @@ func (s *Staged) Data() []byte { return s.data }
 
 // Existed reports whether there was a file at the destination.
 func (s *Staged) Existed() bool { return s.existed }
-
-// Old returns the bytes of the file before the swap, and whether there was one.
-func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }
 
 // Sweep removes what killed processes left of changes to these files: staged
 // files and links to old ones. Call it after [Recover], while none of the

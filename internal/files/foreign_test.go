@@ -185,20 +185,18 @@ func TestForeign_Recover(t *testing.T) {
 				}
 				o.put(t, at)
 				soon(t, func() {
-					list, err := files.Recover(files.TxConfig{StateDir: state, FS: o.fs})
+					list, err := files.RecoverAll(files.TxConfig{StateDir: state, FS: o.fs})
 					if killed != "with the kept file exchanged" && err == nil {
 						t.Errorf("no error: %+v", list)
 					}
 					for _, r := range list {
-						if r.Err == nil {
-							r.Tx.Keep()
-						}
+						r.Tx.Keep()
 					}
 				})
 				if err := os.RemoveAll(at); err != nil {
 					t.Fatal(err)
 				}
-				list, err := files.Recover(files.TxConfig{StateDir: state})
+				list, err := files.RecoverAll(files.TxConfig{StateDir: state})
 				if err != nil || len(list) != 1 {
 					t.Fatalf("afterwards: %+v, %v", list, err)
 				}
@@ -292,7 +290,7 @@ func TestOwn_ExposedIsRefused(t *testing.T) {
 		}
 	}
 	recovered := func() error {
-		list, err := files.Recover(files.TxConfig{StateDir: sub})
+		list, err := files.RecoverAll(files.TxConfig{StateDir: sub})
 		if err == nil || len(list) > 0 {
 			t.Errorf("an exposed journal was used: %v, %v", list, err)
 		}

@@ -29,16 +29,15 @@ type FS struct {
 	Watch func(op, path string) (end func())
 }
 
-func (f *FS) look(op, path string, fn func() error) error {
-	if f == nil {
-		return fn()
-	}
-	if f.Watch != nil {
+// look is a call that reads.
+func look[T any](f *FS, op, path string, fn func() (T, error)) (T, error) {
+	if f != nil && f.Watch != nil {
 		defer f.Watch(op, path)()
 	}
-	if f.Look != nil {
+	if f != nil && f.Look != nil {
 		if err := f.Look(op, path); err != nil {
-			return &fs.PathError{Op: op, Path: path, Err: err}
+			var none T
+			return none, &fs.PathError{Op: op, Path: path, Err: err}
 		}
 	}
 	return fn()
@@ -78,12 +77,7 @@ type directory struct {
 // openDirectory opens the directory that a path leads to under the policy of
 // symlink (see walk).
 func openDirectory(fsys *FS, path, symlink string) (*directory, error) {
-	var w walked
-	err := fsys.look("opendir", path, func() error {
-		var err error
-		w, err = walk(path, symlink)
-		return err
-	})
+	w, err := look(fsys, "opendir", path, func() (walked, error) { return walk(path, symlink) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %s does not exist: create it, or correct the destination: %w", path, err)
 	}
@@ -250,26 +244,16 @@ func (f *FS) makeOwn(path string) error {
 	return f.do("mkdir", path, func() error { return os.MkdirAll(path, 0o700) })
 }
 
-// owner returns the number of the user who owns a file.
-func owner(info fs.FileInfo) (int, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return -1, false
+// statOf is what the system says about a file.
+func statOf(info fs.FileInfo) *syscall.Stat_t {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st
 	}
-	return int(st.Uid), true
+	return &syscall.Stat_t{} // Of no file of a Unix system.
 }
 
 // trusted reports whether a file belongs to root or to our own user.
 func trusted(info fs.FileInfo) bool {
-	uid, ok := owner(info)
-	return !ok || uid == 0 || uid == os.Geteuid()
-}
-
-// links returns how many names a file has.
-func links(info fs.FileInfo) uint64 {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
-	}
-	return uint64(st.Nlink) //nolint:unconvert // Its type differs between systems.
+	uid := int(statOf(info).Uid)
+	return uid == 0 || uid == os.Geteuid()
 }

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,10 +124,10 @@ func (tx *Tx) forget() error {
 	}
 	name := filepath.Join(tx.cfg.StateDir, journalName(tx.cfg.Bundle))
 	err := tx.cfg.FS.do("remove", name, func() error { return os.Remove(name) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the journal of bundle %s: %w", tx.cfg.Bundle, err)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = tx.settleForget()
 	}
-	if err := tx.settleForget(); err != nil {
+	if err != nil {
 		return fmt.Errorf("remove the journal of bundle %s: %w", tx.cfg.Bundle, err)
 	}
 	tx.phase = ""
@@ -163,19 +164,26 @@ func readJournals(stateDir string) (map[string]journalFile, map[string]error) {
 		if filepath.Ext(name) != journalExt {
 			continue
 		}
-		var j journalFile
-		data, err := readOwn(name)
+		j, err := readJournal(name)
 		if err != nil {
 			failed[name] = err
-			continue
-		}
-		if err := json.Unmarshal(data, &j); err != nil {
-			failed[name] = fmt.Errorf("%w: %w", errDamaged, err)
 			continue
 		}
 		journals[name] = j
 	}
 	return journals, failed
+}
+
+func readJournal(name string) (journalFile, error) {
+	var j journalFile
+	data, err := readOwn(name)
+	if err != nil {
+		return j, err
+	}
+	if err := json.Unmarshal(data, &j); err != nil {
+		return j, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return j, nil
 }
 
 // journaled returns the paths of the files that journals need.
@@ -187,20 +195,9 @@ func journaled(stateDir string) map[string]bool {
 	journals, _ := readJournals(stateDir)
 	for _, j := range journals {
 		for _, e := range j.Files {
-			if e.Prev != "" {
-				needed[filepath.Join(e.prevDir(), e.Prev)] = true
-			}
-			if e.Temp != "" {
-				needed[filepath.Join(e.Dir, e.Temp)] = true
-			}
+			needed[filepath.Join(cmp.Or(e.PrevDir, e.Dir), e.Prev)] = true // Without a name it is the directory, which is no file.
+			needed[filepath.Join(e.Dir, e.Temp)] = true
 		}
 	}
 	return needed
-}
-
-func (e entry) prevDir() string {
-	if e.PrevDir != "" {
-		return e.PrevDir
-	}
-	return e.Dir
 }

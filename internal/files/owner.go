@@ -9,30 +9,27 @@ import (
 // ids returns the numbers of a user and a group given by name or number; -1
 // for an empty name.
 func ids(owner, group string) (int, int, error) {
-	uid, err := id(owner, func(name string) (string, error) {
-		u, lookupErr := user.Lookup(name)
-		if lookupErr != nil {
-			return "", lookupErr
+	uid, err := id("owner", owner, func(name string) (string, error) {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", err
 		}
 		return u.Uid, nil
 	})
 	if err != nil {
-		return -1, -1, fmt.Errorf("owner %q: %w", owner, err)
+		return -1, -1, err
 	}
-	gid, err := id(group, func(name string) (string, error) {
-		g, lookupErr := user.LookupGroup(name)
-		if lookupErr != nil {
-			return "", lookupErr
+	gid, err := id("group", group, func(name string) (string, error) {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
 		}
 		return g.Gid, nil
 	})
-	if err != nil {
-		return -1, -1, fmt.Errorf("group %q: %w", group, err)
-	}
-	return uid, gid, nil
+	return uid, gid, err
 }
 
-func id(name string, lookup func(string) (string, error)) (int, error) {
+func id(what, name string, lookup func(string) (string, error)) (int, error) {
 	if name == "" {
 		return -1, nil
 	}
@@ -41,7 +38,7 @@ func id(name string, lookup func(string) (string, error)) (int, error) {
 	}
 	number, err := lookup(name)
 	if err != nil {
-		return -1, err
+		return -1, fmt.Errorf("%s %q: %w", what, name, err)
 	}
 	return strconv.Atoi(number)
 }

@@ -129,7 +129,7 @@ func (h *host) start(when string, restore bool) {
 	h.t.Helper()
 	cfg := h.cfg
 	cfg.Bundle = "" // Of all bundles.
-	list, err := files.Recover(cfg)
+	list, err := files.RecoverAll(cfg)
 	if err != nil {
 		h.t.Fatalf("%s: %v", when, err)
 	}
@@ -188,11 +188,9 @@ func cutPower(t *testing.T, n int, seed uint64, restore bool) bool {
 		}
 		if cut == 0 {
 			h.disk.KillAt(1 + random.IntN(12))
-			list, _ := files.Recover(h.cfg)
+			list, _ := files.RecoverAll(h.cfg)
 			for _, r := range list {
-				if r.Tx != nil {
-					_ = r.Tx.Commit()
-				}
+				_ = r.Tx.Commit()
 			}
 			h.disk.KillAt(0)
 			if !h.disk.Killed() {
@@ -257,8 +255,8 @@ func TestTx_FailedRestoreKeepsEverything(t *testing.T) {
 					t.Errorf("another change: got %v", err)
 				}
 				_ = again.Discard()
-				if list, err := files.Recover(h.cfg); err == nil || len(list) != 1 || list[0].Err == nil {
-					t.Errorf("recovered %+v, error %v on a disk that does not work", list, err)
+				if r, found, err := files.Recover(h.cfg); err == nil || found {
+					t.Errorf("recovered %+v, error %v on a disk that does not work", r, err)
 				}
 				h.disk.Fail(nil)
 				again, err = h.stage("newer")
@@ -267,9 +265,9 @@ func TestTx_FailedRestoreKeepsEverything(t *testing.T) {
 					t.Errorf("another change: got %v", err)
 				}
 				h.check(again.Discard())
-				list, err := files.Recover(files.TxConfig{Bundle: "site", StateDir: h.state, FS: h.cfg.FS})
+				r, _, err := files.Recover(files.TxConfig{Bundle: "site", StateDir: h.state, FS: h.cfg.FS})
 				h.check(err)
-				h.check(errors.Join(list[0].Tx.Restore(), list[0].Tx.Commit()))
+				h.check(errors.Join(r.Tx.Restore(), r.Tx.Commit()))
 				if h.isNew("at the end") {
 					t.Error("the files are new")
 				}
@@ -287,7 +285,7 @@ func TestTx_EndedJournalStaysAway(t *testing.T) {
 		h.check(h.change(false))
 		h.check(os.WriteFile(h.path("a/inplace"), []byte("edited by hand"), 0o644))
 		h.disk.PowerOff(rand.New(rand.NewPCG(seed, 1)))
-		_, err := files.Recover(files.TxConfig{StateDir: h.state, FS: h.cfg.FS})
+		_, err := files.RecoverAll(files.TxConfig{StateDir: h.state, FS: h.cfg.FS})
 		h.check(err)
 		if got, _ := os.ReadFile(h.path("a/inplace")); string(got) != "edited by hand" {
 			t.Fatalf("seed %d: the file became %q", seed, got)

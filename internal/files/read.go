@@ -76,8 +76,14 @@ func Examine(f File) (shared bool, err error) { //nolint:nonamedreturns // says 
 
 // ReadNamed returns the bytes of a file that a user or an administrator names. It follows
 // links, and is otherwise as careful as [Read].
-func ReadNamed(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the caller's user names it
+func ReadNamed(path string, limit int64) ([]byte, error) { return readNamed(path, 0, limit) }
+
+// readOwn returns the bytes of one of the agent's own files. A file that another user
+// owns or can write is refused: it decides what the agent writes.
+func readOwn(path string) ([]byte, error) { return readNamed(path, syscall.O_NOFOLLOW, MaxSize) }
+
+func readNamed(path string, flag int, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0) //nolint:gosec // the caller's user names it
 	if err != nil {
 		return nil, err
 	}
@@ -89,28 +95,12 @@ func ReadNamed(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if flag == syscall.O_NOFOLLOW {
+		if err := exposed(path, info); err != nil {
+			return nil, err
+		}
+	}
 	return (*FS)(nil).bytes(f, info, path, limit)
-}
-
-// readOwn returns the bytes of one of the agent's own files. A file that another user
-// owns or can write is refused: it decides what the agent writes.
-func readOwn(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // one of our own files
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err == nil {
-		err = regular(info)
-	}
-	if err == nil {
-		err = exposed(path, info)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return (*FS)(nil).bytes(f, info, path, MaxSize)
 }
 
 // CheckOwn returns an error that is [ErrExposed] when another user can change what is in
@@ -142,8 +132,7 @@ func CheckOwn(dir string) error {
 func exposed(path string, info fs.FileInfo) error {
 	switch {
 	case !trusted(info):
-		uid, _ := owner(info)
-		return fmt.Errorf("%s belongs to user %d, who could act as the agent: %w: chown -R %d %s", path, uid, ErrExposed, os.Geteuid(), path)
+		return fmt.Errorf("%s belongs to user %d, who could act as the agent: %w: chown -R %d %s", path, statOf(info).Uid, ErrExposed, os.Geteuid(), path)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s has mode %04o, so others could act as the agent: %w: chmod go-w %s", path, info.Mode().Perm(), ErrExposed, path)
 	}
@@ -163,13 +152,7 @@ func regular(info fs.FileInfo) error {
 
 // lstat says what stands at a name.
 func (d *directory) lstat(name string) (fs.FileInfo, error) {
-	var info fs.FileInfo
-	err := d.fs.look("stat", d.join(name), func() error {
-		var err error
-		info, err = d.root.Lstat(name)
-		return err
-	})
-	return info, err
+	return look(d.fs, "stat", d.join(name), func() (fs.FileInfo, error) { return d.root.Lstat(name) })
 }
 
 // exchanges is how often a name may mean another file before open gives up: others may
@@ -187,11 +170,8 @@ func (d *directory) open(name string, flag int) (*os.File, fs.FileInfo, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		var f *os.File
-		err = d.fs.look("open", d.join(name), func() error {
-			var err error
-			f, err = d.root.OpenFile(name, flag|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-			return err
+		f, err := look(d.fs, "open", d.join(name), func() (*os.File, error) {
+			return d.root.OpenFile(name, flag|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -229,10 +209,7 @@ func (f *FS) bytes(file *os.File, info fs.FileInfo, path string, limit int64) ([
 		return nil, tooLarge(strconv.FormatInt(info.Size(), 10))
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	err := f.look("read", path, func() error {
-		_, err := buf.ReadFrom(io.LimitReader(file, limit+1))
-		return err
-	})
+	_, err := look(f, "read", path, func() (int64, error) { return buf.ReadFrom(io.LimitReader(file, limit+1)) })
 	if err != nil {
 		return nil, err
 	}
@@ -247,12 +224,7 @@ func (f *FS) bytes(file *os.File, info fs.FileInfo, path string, limit int64) ([
 
 // readlink returns the target of a link, and false for whatever is no link.
 func (d *directory) readlink(name string) (string, bool, error) {
-	link := ""
-	err := d.fs.look("readlink", d.join(name), func() error {
-		var err error
-		link, err = d.root.Readlink(name)
-		return err
-	})
+	link, err := look(d.fs, "readlink", d.join(name), func() (string, error) { return d.root.Readlink(name) })
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
@@ -262,12 +234,7 @@ func (d *directory) readlink(name string) (string, bool, error) {
 // list calls fn with each name of the directory. It holds a few names at a time: another
 // user chooses how many there are.
 func (d *directory) list(fn func(fs.DirEntry)) error {
-	var f *os.File
-	err := d.fs.look("list", d.path, func() error {
-		var err error
-		f, err = d.root.Open(".")
-		return err
-	})
+	f, err := look(d.fs, "list", d.path, func() (*os.File, error) { return d.root.Open(".") })
 	if err != nil {
 		return err
 	}

@@ -22,44 +22,38 @@ import (
 // A caller that cannot do this now calls Tx.Keep: the next Recover returns the
 // change again.
 type Recovered struct {
-	Bundle string
 	New    bool // the new files are in place; no check of them in place is known to have passed
 	Reload bool // a program may have read the new files
-	Tx     *Tx  // nil with Err
-	// Err says why the change cannot be put right now (a full disk). Its
-	// journal and its kept files stay; Recover tries again.
-	Err error
+	Tx     *Tx
 }
 
 // errDamaged: a journal that is no JSON.
 var errDamaged = errors.New("the journal is damaged")
 
-// Recover finishes the transactions of the journals in the state directory: of all
-// bundles, or of the one that cfg names. Call it before anything is staged, and
-// for a bundle whose Swap failed with [ErrPending]. The error joins those of the
-// bundles and of unreadable journals; the others are returned all the same.
-func Recover(cfg TxConfig) ([]Recovered, error) {
-	if cfg.StateDir == "" {
-		return nil, nil
+// Recover finishes the change of a bundle that has a journal in the state directory;
+// false: it has none. Call it before anything of the bundle is staged, and after a Swap
+// that failed with [ErrPending]. With an error (a full disk) the journal and the kept files
+// stay, and Recover can be called again.
+func Recover(cfg TxConfig) (Recovered, bool, error) {
+	if !Pending(cfg.StateDir, cfg.Bundle) {
+		return Recovered{}, false, nil
 	}
-	journals, failed := readJournals(cfg.StateDir)
-	var list []Recovered
-	var errs []error
-	if cfg.Bundle == "" {
-		errs = append(errs, sweepJournals(cfg, failed))
+	name := filepath.Join(cfg.StateDir, journalName(cfg.Bundle))
+	j, err := readJournal(name)
+	if err != nil {
+		return Recovered{}, false, journalError(name, err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(journals)) {
-		j := journals[name]
-		if cfg.Bundle != "" && j.Bundle != cfg.Bundle {
-			continue
-		}
-		r := recoverOne(cfg, j)
-		if r.Err != nil {
-			errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, r.Err))
-		}
-		list = append(list, r)
+	tx := &Tx{cfg: cfg, phase: j.Phase, durable: true}
+	r, err := tx.recover(j)
+	if err != nil {
+		tx.Keep()
+		return Recovered{}, false, journalError(name, err)
 	}
-	return list, errors.Join(errs...)
+	return r, true, nil
+}
+
+func journalError(name string, err error) error {
+	return fmt.Errorf("recover by journal %s: %w", name, err)
 }
 
 // Unfinished returns the bundles that have a journal in the state directory. It moves
@@ -68,14 +62,10 @@ func Recover(cfg TxConfig) ([]Recovered, error) {
 func Unfinished(cfg TxConfig) ([]string, error) {
 	journals, failed := readJournals(cfg.StateDir)
 	var list []string
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(journals)) {
 		list = append(list, journals[name].Bundle)
 	}
-	return list, sweepJournals(cfg, failed)
-}
-
-func sweepJournals(cfg TxConfig, failed map[string]error) error {
-	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[name]
 		if errors.Is(err, errDamaged) {
@@ -83,9 +73,9 @@ func sweepJournals(cfg TxConfig, failed map[string]error) error {
 			// It cannot help any more, and must not stop the agent.
 			err = errors.Join(err, os.Rename(name, name+".damaged"))
 		}
-		errs = append(errs, fmt.Errorf("recover by journal %s: %w", name, err))
+		errs = append(errs, journalError(name, err))
 	}
-	return errors.Join(append(errs, sweepCopies(cfg))...)
+	return list, errors.Join(append(errs, sweepCopies(cfg))...)
 }
 
 // sweepCopies removes copies of old files that no journal needs.
@@ -101,38 +91,31 @@ func sweepCopies(cfg TxConfig) error {
 	return d.sweep(func(string) bool { return true }, journaled(cfg.StateDir))
 }
 
-func recoverOne(cfg TxConfig, j journalFile) Recovered {
-	cfg.Bundle = j.Bundle
-	tx := &Tx{cfg: cfg, phase: j.Phase, durable: true}
-	r := Recovered{Bundle: j.Bundle}
+// recover makes the files all new or all old.
+func (tx *Tx) recover(j journalFile) (Recovered, error) {
 	allNew := true
 	for _, e := range j.Files {
-		s, state, err := reopen(cfg.FS, e)
+		s, state, err := reopen(tx.cfg.FS, e)
 		if err != nil {
-			tx.Keep()
-			r.Err = err
-			return r
+			return Recovered{}, err
 		}
 		tx.staged = append(tx.staged, s)
 		allNew = allNew && state != stateOld
 	}
-	r.New = allNew && j.Phase == phaseSwap
+	r := Recovered{New: allNew && j.Phase == phaseSwap, Tx: tx}
 	r.Reload = r.New || j.Phase == phaseRestore
 	if r.New {
-		r.Err = settleAll(tx.changed())
-	} else if r.Err = restoreAll(tx.staged); r.Err == nil {
-		for _, s := range tx.staged {
-			if s.temp != "" && s.dir != nil {
-				_ = s.dir.remove(s.temp) // A power loss may have brought it back.
-			}
+		return r, settleAll(tx.changed())
+	}
+	if err := tx.restoreAll(tx.staged); err != nil {
+		return r, err
+	}
+	for _, s := range tx.staged {
+		if s.temp != "" && s.dir != nil {
+			_ = s.dir.remove(s.temp) // A power loss may have brought it back.
 		}
 	}
-	if r.Err != nil {
-		tx.Keep()
-		return r
-	}
-	r.Tx = tx
-	return r
+	return r, nil
 }
 
 // fileState is what a file of a journal is now.

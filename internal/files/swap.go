@@ -251,7 +251,7 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	if links(info) > 1 && s.dir.shared {
+	if statOf(info).Nlink > 1 && s.dir.shared {
 		return errors.New("the file has several names and another user can write to its directory: it could be any file of the host")
 	}
 	fsys := s.file.FS

@@ -38,9 +38,9 @@ var (
 
 // Tx is a change of several files that happens wholly or not at all:
 //
-//	Begin -> Stage, Remove ... -> Swap -> (check, reload) -> Commit
-//	                                  \-> Restore -> (reload) -> Commit
-//	                  \-> Discard
+//	Begin -> StageAll, Remove ... -> Swap -> (check, reload) -> Commit
+//	                                     \-> Restore -> (reload) -> Commit
+//	                     \-> Discard
 //
 // It is used by one goroutine at a time.
 type Tx struct {
@@ -61,15 +61,6 @@ func Begin(cfg TxConfig) *Tx { return &Tx{cfg: cfg} }
 type Content struct {
 	File File
 	Data []byte
-}
-
-// Stage stages one file of the bundle.
-func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
-	list, err := tx.StageAll([]Content{{f, data}})
-	if err != nil {
-		return nil, err
-	}
-	return list[0], nil
 }
 
 // Files of one change that are written at the same time. Each must be durable before
@@ -182,13 +173,7 @@ func (tx *Tx) Changed() bool {
 }
 
 func (tx *Tx) changed() []*Staged {
-	var list []*Staged
-	for _, s := range tx.staged {
-		if s.changed {
-			list = append(list, s)
-		}
-	}
-	return list
+	return slices.DeleteFunc(tx.Files(), func(s *Staged) bool { return !s.changed })
 }
 
 // Swap puts all files in place, or none: after an error the old ones are
@@ -215,13 +200,14 @@ func (tx *Tx) Swap() error {
 	if err := tx.journal(phaseSwap); err != nil {
 		return err
 	}
-	if err := swapAll(list); err != nil {
-		if back := tx.restoreAll(list); back != nil {
-			return errors.Join(err, back)
-		}
-		return errors.Join(err, tx.forget())
+	err := swapAll(list)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if back := tx.restoreAll(list); back != nil {
+		return errors.Join(err, back)
+	}
+	return errors.Join(err, tx.forget())
 }
 
 func swapAll(list []*Staged) error {
@@ -250,22 +236,17 @@ func settleAll(list []*Staged) error {
 	return nil
 }
 
-// restoreAll goes on after an error: as many old files as possible.
-func restoreAll(list []*Staged) error {
+// restoreAll continues after an error: as many old files as possible.
+func (tx *Tx) restoreAll(list []*Staged) error {
 	var errs []error
 	for _, s := range slices.Backward(list) {
 		errs = append(errs, s.back())
 	}
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if tx.stuck = err != nil; tx.stuck {
 		return fmt.Errorf("%w: %w", ErrNotRestored, err)
 	}
 	return nil
-}
-
-func (tx *Tx) restoreAll(list []*Staged) error {
-	err := restoreAll(list)
-	tx.stuck = err != nil
-	return err
 }
 
 // Restore puts the old files back after a check or reload that failed. The

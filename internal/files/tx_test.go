@@ -244,13 +244,13 @@ func killedChild(t *testing.T, spec string) {
 
 func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	t.Helper()
-	list, err := Recover(TxConfig{StateDir: b.state})
+	list, err := RecoverAll(TxConfig{StateDir: b.state})
 	if err != nil {
 		t.Fatalf("call %d: %v", n, err)
 	}
 	isNew := b.is(t)
 	for _, r := range list {
-		if r.Bundle != "site/a" || r.New != isNew {
+		if r.Tx.cfg.Bundle != "site/a" || r.New != isNew {
 			t.Errorf("call %d: recovered %+v, files new %v", n, r, isNew)
 		}
 		if isNew && !r.Reload {
@@ -264,7 +264,7 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 	if isNew && len(list) == 0 && restore {
 		t.Errorf("call %d: the files are new and nothing is known of it", n)
 	}
-	if again, err := Recover(TxConfig{StateDir: b.state}); err != nil || len(again) != 0 {
+	if again, err := RecoverAll(TxConfig{StateDir: b.state}); err != nil || len(again) != 0 {
 		t.Errorf("call %d: recovered again: %v %v", n, again, err)
 	}
 	if err := Sweep(nil, b.state, filepath.Join(b.dir, "changed"), filepath.Join(b.dir, "created"), filepath.Join(b.dir, "removed")); err != nil {
@@ -290,7 +290,7 @@ func TestRecover_EditThroughTheKeptLink(t *testing.T) {
 	}
 	tx.Keep() // The process is killed here.
 	put(t, filepath.Join(b.dir, "changed"), "hand")
-	list, err := Recover(TxConfig{StateDir: b.state})
+	list, err := RecoverAll(TxConfig{StateDir: b.state})
 	if err != nil || len(list) != 1 || list[0].New {
 		t.Fatalf("recovered %+v: %v", list, err)
 	}
@@ -323,7 +323,7 @@ func TestRecover_EditBetweenTheLinkAndTheSwap(t *testing.T) {
 			t.Fatalf("edited: %v, %v", edited, err)
 		}
 		tx.Keep() // The process is killed here.
-		list, err := Recover(TxConfig{StateDir: b.state})
+		list, err := RecoverAll(TxConfig{StateDir: b.state})
 		if err != nil || len(list) != 1 || !list[0].New {
 			t.Fatalf("recovered %+v: %v", list, err)
 		}
@@ -345,10 +345,10 @@ func TestRecover_EditBetweenTheLinkAndTheSwap(t *testing.T) {
 func TestRecover_DamagedJournal(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "x.journal"), "{")
-	if _, err := Recover(TxConfig{StateDir: dir}); err == nil {
+	if _, err := RecoverAll(TxConfig{StateDir: dir}); err == nil {
 		t.Error("no error")
 	}
-	if list, err := Recover(TxConfig{StateDir: dir}); err != nil || len(list) != 0 || len(damaged(dir)) != 1 {
+	if list, err := RecoverAll(TxConfig{StateDir: dir}); err != nil || len(list) != 0 || len(damaged(dir)) != 1 {
 		t.Errorf("got %v %v, damaged %v", list, err, damaged(dir))
 	}
 }
