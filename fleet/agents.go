@@ -402,27 +402,35 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 
 // readLive reads the records of running agents.
 func readLive(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
-	paths := make([]string, len(list))
-	for i, id := range list {
-		paths[i] = AgentPath(id)
+	hosts := make([]HostStatus, 0, len(list))
+	err := getEach(ctx, s, list, AgentPath, func(id string, r session.Result) error {
+		h := HostStatus{ID: id, Record: Record{Health: Failing}}
+		if r.Err != nil {
+			h.Detail = "its record cannot be read: " + r.Err.Error()
+		} else {
+			h = decodeHost(id, r.Data)
+			h.Asof = time.UnixMilli(r.Stat.Mtime)
+		}
+		hosts = append(hosts, h)
+		return nil
+	})
+	return hosts, err
+}
+
+// getEach reads the znodes of ids together, and calls use for each that exists, in their
+// order.
+func getEach(ctx context.Context, s *session.Session, ids []string, path func(id string) string, use func(id string, r session.Result) error) error {
+	paths := make([]string, len(ids))
+	for i, id := range ids {
+		paths[i] = path(id)
 	}
 	results, err := s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	hosts := make([]HostStatus, 0, len(list))
 	for i, r := range results {
-		switch {
-		case errors.Is(r.Err, session.ErrNoNode): // it went meanwhile.
-		case r.Err != nil:
-			hosts = append(hosts, HostStatus{ID: list[i], Record: Record{Health: Failing}, Detail: "its record cannot be read: " + r.Err.Error()})
-		default:
-			h := decodeHost(list[i], r.Data)
-			h.Asof = time.UnixMilli(r.Stat.Mtime)
-			hosts = append(hosts, h)
+		if err == nil && !errors.Is(r.Err, session.ErrNoNode) {
+			err = use(ids[i], r)
 		}
 	}
-	return hosts, nil
+	return err
 }
 
 // ErrLive says that a host cannot be forgotten, because its agent runs.

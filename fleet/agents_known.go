@@ -29,47 +29,57 @@ func (k *knownHost) gone() time.Time {
 	return k.Lost
 }
 
+// editKnown changes the znode of a known host. edit returns false when nothing is to be
+// written; found is false for a host that is not known, which is created.
+func editKnown(ctx context.Context, s *session.Session, id string, edit func(k *knownHost, found bool) bool) error {
+	path := knownAs(id)
+	return transact(ctx, s, path, func(bool) ([]session.Op, error) {
+		var k knownHost
+		data, st, err := s.Get(ctx, path)
+		found := !errors.Is(err, session.ErrNoNode)
+		if err != nil && found {
+			return nil, err
+		}
+		_ = json.Unmarshal(data, &k) // garbage: without its past
+		switch {
+		case !edit(&k, found):
+			return nil, nil
+		case found:
+			return []session.Op{session.SetOp(path, encode(k), st.Version)}, nil
+		}
+		return []session.Op{session.CreateOp(path, encode(k), session.Persistent)}, s.CreateParents(ctx, path)
+	})
+}
+
+// missed notes that a host is missing that did not stop. It ignores errors: the reader
+// may have no right to write.
+func missed(ctx context.Context, s *session.Session, id string, now time.Time) time.Time {
+	at := now.UTC().Truncate(time.Second)
+	_ = editKnown(ctx, s, id, func(k *knownHost, found bool) bool {
+		k.Lost = at
+		return found && k.Stopped.IsZero()
+	})
+	return at
+}
+
 // readGone reads the known hosts that have no record. It notes the current time for
 // each host that no reader has missed before.
 func readGone(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
-	paths := make([]string, len(list))
-	for i, id := range list {
-		paths[i] = knownAs(id)
-	}
-	results, err := s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
 	var hosts []HostStatus
-	for i, r := range results {
-		if errors.Is(r.Err, session.ErrNoNode) {
-			continue // forgotten meanwhile
-		}
+	err := getEach(ctx, s, list, knownAs, func(id string, r session.Result) error {
 		var k knownHost
 		_ = json.Unmarshal(r.Data, &k) // on garbage, show the host without its past
-		h := HostStatus{ID: list[i], Record: Record{Health: Stopped, At: k.Stopped}, Detail: "its agent was stopped"}
+		h := HostStatus{ID: id, Record: Record{Health: Stopped, At: k.Stopped}, Detail: "its agent was stopped"}
 		if k.Stopped.IsZero() {
-			h.Health, h.Detail = Lost, "its session has ended without a stop"
+			h.Health, h.Detail, h.At = Lost, "its session has ended without a stop", k.Lost
 			if k.Lost.IsZero() && r.Err == nil {
-				k.Lost = time.Now().UTC().Truncate(time.Second)
-				note(ctx, s, paths[i], k, r.Stat.Version)
+				h.At = missed(ctx, s, id, time.Now())
 			}
-			h.At = k.Lost
 		}
 		hosts = append(hosts, h)
-	}
-	return hosts, nil
-}
-
-// note stores the time at which a host was first missed. It ignores errors: the
-// reader may have no right to write, or another reader was first.
-func note(ctx context.Context, s *session.Session, path string, k knownHost, version int32) {
-	if data, err := json.Marshal(k); err == nil {
-		_, _ = s.Set(ctx, path, data, version)
-	}
+		return nil
+	})
+	return hosts, err
 }
 
 // Forget removes a stopped or lost host from the known hosts.
@@ -121,8 +131,7 @@ func forgetOld(ctx context.Context, s *session.Session, list []string, now time.
 		var k knownHost
 		_ = json.Unmarshal(data, &k)
 		if k.gone().IsZero() {
-			k.Lost = now.UTC().Truncate(time.Second)
-			note(ctx, s, knownAs(id), k, st.Version)
+			missed(ctx, s, id, now)
 			continue
 		}
 		if now.Sub(k.gone()) < ForgetAfter {

@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -143,43 +141,28 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 
 // remember records that the host exists and that its agent runs.
 func (a *Announcer) remember(ctx context.Context, s *session.Session) error {
-	path := knownAs(a.cfg.ID)
-	for {
-		data, st, err := s.Get(ctx, path)
-		if errors.Is(err, session.ErrNoNode) {
-			data, _ = json.Marshal(knownHost{First: time.Now().UTC().Truncate(time.Second)})
-			if err = s.CreateParents(ctx, path); err == nil {
-				_, _, err = s.Create(ctx, path, data, session.Persistent)
-			}
-		} else if err == nil {
-			var k knownHost
-			if json.Unmarshal(data, &k) == nil && k.gone().IsZero() {
-				return nil
-			}
-			data, _ = json.Marshal(knownHost{First: k.First})
-			_, err = s.Set(ctx, path, data, st.Version)
+	return editKnown(ctx, s, a.cfg.ID, func(k *knownHost, found bool) bool {
+		if found && k.gone().IsZero() {
+			return false
 		}
-		again := errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrBadVersion)
-		if !again {
-			return err
+		if !found {
+			k.First = time.Now().UTC().Truncate(time.Second)
 		}
-	}
+		k.Stopped, k.Lost = time.Time{}, time.Time{}
+		return true
+	})
 }
 
 // farewell notes a clean stop.
 func (a *Announcer) farewell(s *session.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
 	defer cancel()
-	path := knownAs(a.cfg.ID)
-	data, _, err := s.Get(ctx, path)
-	if err == nil {
-		var k knownHost
-		_ = json.Unmarshal(data, &k)
-		data, _ = json.Marshal(knownHost{First: k.First, Stopped: time.Now().UTC().Truncate(time.Second)})
-		_, err = s.Set(ctx, path, data, -1)
-	}
+	err := editKnown(ctx, s, a.cfg.ID, func(k *knownHost, found bool) bool {
+		k.Stopped, k.Lost = time.Now().UTC().Truncate(time.Second), time.Time{}
+		return found
+	})
 	if err != nil {
-		a.cfg.Logger.Warn("stop not noted in ZooKeeper: the fleet will show this host as lost", "path", path, "err", err)
+		a.cfg.Logger.Warn("stop not noted in ZooKeeper: the fleet will show this host as lost", "path", knownAs(a.cfg.ID), "err", err)
 	}
 }
 

@@ -39,15 +39,13 @@ func (c *coordinator) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	needed := []string{ready.Rollout}
-	if open, err := Current(ctx, c.s, c.root); err == nil {
-		proposal, err := readProposal(ctx, c.s, c.root, open)
-		if err != nil {
-			return err
-		}
-		needed = append(append(needed, open), proposal.Replaces...)
-	} else if !errors.Is(err, ErrNoRollout) {
+	open, err := findOpen(ctx, c.s, c.root)
+	if err != nil {
 		return err
+	}
+	needed := []string{ready.Rollout}
+	if open != nil {
+		needed = append(append(needed, open.Name), open.Proposal.Replaces...)
 	}
 	for i, name := range names {
 		old := i < len(names)-keepRollouts

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -20,44 +21,28 @@ import (
 // change and the flat key stays. Convert uses the path, the description of the
 // version and Check from cfg.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
-	cfg.Keys = nil
-	if err := mustHaveConfig(ctx, s, cfg.Path); err != nil {
-		return Result{}, err
-	}
-	return alone(ctx, s, cfg, "convert", func(ctx context.Context, p *publisher) (Result, error) { return p.convert(ctx, keep) })
-}
-
-func (p *publisher) convert(ctx context.Context, keep bool) (Result, error) {
-	root := p.cfg.Path
-	if err := p.mayPublish(ctx, true); err != nil {
-		return Result{}, err
-	}
-	st, err := trees.ReadState(ctx, p.s, root)
-	switch {
-	case err != nil:
-		return Result{}, err
-	case !st.Exists:
-		return Result{}, fmt.Errorf("config %s: %w", root, config.ErrNotReady)
-	case st.Layout == config.LayoutVersioned:
-		return Result{}, fmt.Errorf("config %s is versioned already: %w", root, ErrUnchanged)
-	case p.cfg.Check != nil && *p.cfg.Check != st.Generation():
-		return Result{}, &ConflictError{Path: root, Want: *p.cfg.Check, Have: st.Generation()}
-	}
-	keys := map[string][]byte{}
-	for key, k := range st.Keys().All() {
-		keys[key] = k.Value
-	}
-	p.cfg.Keys = keys
-	m, objects := buildVersion(keys)
-	if err = p.writeObjects(ctx, objects); err != nil {
-		return Result{}, err
-	}
-	res := Result{Layout: config.LayoutVersioned, Digest: m.Sum.String(), Count: m.Count, Size: m.Size, Changes: []config.Change{}}
-	p.steady = st
-	if res, err = p.finish(ctx, st, m, res, true); err != nil {
-		return Result{}, err
-	}
-	return res, p.afterFlip(ctx, st, keep)
+	return change(ctx, s, cfg, "convert", func(ctx context.Context, p *publisher) (Result, error) {
+		st, err := p.begin(ctx, true)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case !st.Exists:
+			return Result{}, fmt.Errorf("config %s: %w", cfg.Path, config.ErrNotReady)
+		case st.Layout == config.LayoutVersioned:
+			return Result{}, fmt.Errorf("config %s is versioned already: %w", cfg.Path, ErrUnchanged)
+		}
+		keys := map[string][]byte{}
+		for key, k := range st.Keys().All() {
+			keys[key] = k.Value
+		}
+		m, objects := buildVersion(keys)
+		p.steady = st
+		res, err := p.put(ctx, st, m, objects, []config.Change{}, true)
+		if err != nil {
+			return Result{}, err
+		}
+		return res, p.afterFlip(ctx, st, keep)
+	})
 }
 
 // afterFlip deletes the flat keys, unless keep is set. It returns an error with the
@@ -102,7 +87,7 @@ func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	}
 	if len(p.steady.ChangedRows(&trees.State{Nodes: nodes})) > 0 {
-		return nil, fmt.Errorf("config %s: another tool changed a key at the same time: %w", root, ErrConflict)
+		return nil, p.cfg.otherTool(nil)
 	}
 	var ops []session.Op
 	for rel, row := range nodes {
@@ -123,28 +108,18 @@ func (p *publisher) deleteRows(ctx context.Context, st *trees.State) ([]string, 
 		}
 	}
 	deepestFirst(rels)
-	for len(rels) > 0 {
-		ops := []session.Op{p.guard}
-		for _, rel := range rels[:min(len(rels), multiOps)] {
-			ops = append(ops, session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version))
+	ops := make([]session.Op, len(rels))
+	for i, rel := range rels {
+		ops[i] = session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version)
+	}
+	err := applyAll(ctx, p.s, []session.Op{p.guard}, ops, func(e *session.MultiError) bool {
+		if p.otherTool(e) && !errors.Is(e, session.ErrNoNode) {
+			kept = append(kept, strings.TrimPrefix(e.Path, p.cfg.Path+"/"))
 		}
-		_, err := p.s.Multi(ctx, ops...)
-		var multi *session.MultiError
-		switch {
-		case err == nil:
-			rels = rels[len(ops)-1:]
-		case errors.Is(err, session.ErrUnknown): // the next attempt ignores what is already gone
-			if err = p.s.Sync(ctx, p.cfg.Path); err != nil {
-				return nil, fmt.Errorf("delete flat keys: %w", err)
-			}
-		case errors.As(err, &multi) && multi.Index > 0 && p.otherTool(err):
-			if !errors.Is(err, session.ErrNoNode) {
-				kept = append(kept, rels[multi.Index-1])
-			}
-			rels = slices.Delete(rels, multi.Index-1, multi.Index)
-		default:
-			return nil, fmt.Errorf("delete flat keys: %w", err)
-		}
+		return p.otherTool(e)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete flat keys: %w", err)
 	}
 	return kept, nil
 }

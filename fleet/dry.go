@@ -97,18 +97,10 @@ func (c *coordinator) linger(ctx context.Context) error {
 		return err
 	}
 	defer watch.Stop()
-	timer := time.NewTimer(dryLinger)
-	defer timer.Stop()
-	select {
-	case <-watch.C():
-		return nil // by the proposer
-	case <-timer.C:
-		return forgetDry(ctx, c.s, c.root, c.name, c.proposal.Version)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.s.Done():
-		return context.Cause(c.s.Context())
+	if deleted, err := watch.WaitFor(ctx, dryLinger); err != nil || deleted {
+		return err
 	}
+	return forgetDry(ctx, c.s, c.root, c.name, c.proposal.Version)
 }
 
 // collectDry deletes finished dry runs that their proposers left behind.

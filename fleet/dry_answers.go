@@ -61,7 +61,7 @@ func DryRun(ctx context.Context, s *session.Session, cfg PublishConfig, timeout 
 	case err != nil:
 		return nil, err
 	case open != nil:
-		return nil, fmt.Errorf("%w: %s", ErrOpen, open.name)
+		return nil, fmt.Errorf("%w: %s", ErrOpen, open.Name)
 	}
 	cfg.Dry = true
 	r, err := Prepare(ctx, s, cfg)

@@ -34,12 +34,12 @@ func (p *publisher) flip(ctx context.Context, r trees.Ready, have int32) error {
 		if have == noReady {
 			ready = session.CreateOp(trees.ReadyPath(root), r.Encode(), session.Persistent)
 		}
-		_, err = p.s.Multi(ctx, slices.Concat([]session.Op{p.guard}, absent(trees.FreezePath(root)), rollout, []session.Op{ready}, checks)...)
+		_, err = p.s.Multi(ctx, slices.Concat(p.unlessFrozen(), rollout, []session.Op{ready}, checks)...)
 		switch {
 		case err == nil:
 			return nil
 		case p.otherTool(err):
-			return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", root, ErrConflict, err)
+			return p.cfg.otherTool(err)
 		}
 		var multi *session.MultiError
 		if errors.As(err, &multi) && multi.Index > 2 && multi.Path != trees.ReadyPath(root) {

@@ -74,67 +74,50 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 	if len(reason) > maxMessage {
 		return fmt.Errorf("freeze config %s: the reason has %d bytes, at most %d are allowed: %w", root, len(reason), maxMessage, config.ErrBounds)
 	}
-	data, err := json.Marshal(freezeRecord{By: by, Reason: reason})
-	if err != nil {
-		return err
-	}
-	return withLock(ctx, s, root, cmp.Or(by, reason), nil, func(ctx context.Context, guard session.Op) error {
-		path := trees.FreezePath(root)
+	data := encode(freezeRecord{By: by, Reason: reason})
+	path := trees.FreezePath(root)
+	err := withLock(ctx, s, root, cmp.Or(by, reason), nil, func(ctx context.Context, guard session.Op) error {
 		if err := s.CreateParents(ctx, path); err != nil {
-			return fmt.Errorf("freeze config %s: %w", root, err)
+			return err
 		}
-		for range maxTries {
+		return transact(ctx, s, root, func(bool) ([]session.Op, error) {
 			f, stat, err := readFreeze(ctx, s, root)
-			if err != nil {
-				return err
+			switch {
+			case err != nil:
+				return nil, err
+			case f == nil:
+				return []session.Op{guard, session.CreateOp(path, data, session.Persistent)}, nil
+			case f.By == by && f.Reason == reason:
+				return nil, nil // as before, or its reply was lost
 			}
-			ops := []session.Op{guard, session.CreateOp(path, data, session.Persistent)}
-			if f != nil {
-				if f.By == by && f.Reason == reason {
-					return nil // as before, or its reply was lost
-				}
-				if ops, err = endFreeze(ctx, s, f, session.SetOp(path, data, stat.Version), by, true); err != nil {
-					return err
-				}
-				ops = append([]session.Op{guard}, ops...)
-			}
-			if _, err = s.Multi(ctx, ops...); err == nil {
-				return nil
-			}
-			if !raced(err) {
-				return fmt.Errorf("freeze config %s: %w", root, err)
-			}
-		}
-		return fmt.Errorf("freeze config %s: %w", root, session.ErrUnknown)
+			return endFreeze(ctx, s, f, by, true, guard, session.SetOp(path, data, stat.Version))
+		})
 	})
+	if err != nil {
+		return fmt.Errorf("freeze config %s: %w", root, err)
+	}
+	return nil
 }
 
 // Unfreeze allows publishes again. It reports whether the config was frozen.
 func Unfreeze(ctx context.Context, s *session.Session, root, by string) (bool, error) {
-	lost := false
-	for range maxTries {
+	frozen := false
+	err := transact(ctx, s, root, func(lost bool) ([]session.Op, error) {
 		f, stat, err := readFreeze(ctx, s, root)
+		frozen = f != nil || lost
 		if err != nil || f == nil {
-			return lost, err
+			return nil, err
 		}
-		ops, err := endFreeze(ctx, s, f, session.DeleteOp(trees.FreezePath(root), stat.Version), by, false)
-		if err != nil {
-			return false, err
-		}
-		_, err = s.Multi(ctx, ops...)
-		switch {
-		case err == nil:
-			return true, nil
-		case !raced(err):
-			return false, fmt.Errorf("unfreeze config %s: %w", root, err)
-		}
-		lost = lost || errors.Is(err, session.ErrUnknown)
+		return endFreeze(ctx, s, f, by, false, session.DeleteOp(trees.FreezePath(root), stat.Version))
+	})
+	if err != nil {
+		return false, fmt.Errorf("unfreeze config %s: %w", root, err)
 	}
-	return false, fmt.Errorf("unfreeze config %s: %w", root, session.ErrUnknown)
+	return frozen, nil
 }
 
-// endFreeze returns the operation that ends a freeze, with the note of it.
-func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, end session.Op, by string, replaced bool) ([]session.Op, error) {
+// endFreeze returns the operations that end a freeze, with the note of it.
+func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, by string, replaced bool, end ...session.Op) ([]session.Op, error) {
 	past, stat, err := readPast(ctx, s, f.Path)
 	missing := errors.Is(err, session.ErrNoNode)
 	if err != nil && !missing {
@@ -142,16 +125,11 @@ func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, end sess
 	}
 	past.Freezes = append(past.Freezes, PastFreeze{By: f.By, Reason: clipPast(f.Reason), Since: f.Since.UTC(), Until: time.Now().UTC(), EndedBy: by, Replaced: replaced})
 	past.Freezes = past.Freezes[max(0, len(past.Freezes)-maxPast):]
-	data, err := json.Marshal(past)
+	note := session.SetOp(trees.RolloutsPath(f.Path), encode(past), stat.Version)
 	if missing {
-		return []session.Op{end, session.CreateOp(trees.RolloutsPath(f.Path), data, session.Persistent)}, err
+		note = session.CreateOp(trees.RolloutsPath(f.Path), encode(past), session.Persistent)
 	}
-	return []session.Op{end, session.SetOp(trees.RolloutsPath(f.Path), data, stat.Version)}, err
-}
-
-// raced reports whether a write has to be tried again with what is there now.
-func raced(err error) bool {
-	return errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrBadVersion)
+	return append(end, note), nil
 }
 
 // readPast reads the past freezes. Data of another tool count as none.

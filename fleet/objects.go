@@ -13,12 +13,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Bounds of one multi: bytes of data, and number of operations.
-const (
-	multiBytes = 600 << 10
-	multiOps   = 256
-)
-
 // object is one content to be stored.
 type object struct {
 	sum  trees.Digest
@@ -65,21 +59,14 @@ func (p *publisher) objectParents(ctx context.Context, objects []object) error {
 	if err != nil {
 		return fmt.Errorf("config %s: list objects: %w", p.cfg.Path, err)
 	}
-	have := map[string]bool{}
-	for _, name := range names {
-		have[name] = true
-	}
-	ops := []session.Op{p.guard}
+	var missing []string
 	for _, o := range objects {
-		if name := hex.EncodeToString(o.sum[:1]); !have[name] {
-			have[name] = true
-			ops = append(ops, session.CreateOp(dir+"/"+name, nil, session.Persistent))
+		if name := hex.EncodeToString(o.sum[:1]); !slices.Contains(names, name) {
+			names = append(names, name)
+			missing = append(missing, dir+"/"+name)
 		}
 	}
-	if err := createAll(ctx, p.s, ops); err != nil {
-		return fmt.Errorf("config %s: %w", p.cfg.Path, err)
-	}
-	return nil
+	return p.createAll(ctx, missing)
 }
 
 // writeBatch creates objects in one multi. Some may exist already, from a publisher
@@ -134,33 +121,6 @@ func (p *publisher) missing(ctx context.Context, objects []object) ([]object, er
 		}
 	}
 	return missing, nil
-}
-
-// deleteAll deletes znodes in a few multis, each with the guards. It ignores znodes
-// that are gone.
-func deleteAll(ctx context.Context, s *session.Session, guards []session.Op, paths []string) error {
-	for chunk := range slices.Chunk(paths, multiOps) {
-		ops := slices.Clone(guards)
-		for _, path := range chunk {
-			ops = append(ops, session.DeleteOp(path, -1))
-		}
-		for tries := 0; len(ops) > len(guards); {
-			_, err := s.Multi(ctx, ops...)
-			var multi *session.MultiError
-			if err == nil {
-				break
-			}
-			switch {
-			case errors.As(err, &multi) && multi.Index >= len(guards) && (errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNotEmpty)):
-				ops = slices.Delete(ops, multi.Index, multi.Index+1)
-			case errors.Is(err, session.ErrUnknown) && tries < maxTries:
-				tries++
-			default:
-				return fmt.Errorf("delete: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // deepestFirst orders paths so that children come before their parents.

@@ -35,24 +35,22 @@ func Orders(phase string) []string {
 
 // Pause stops new starts and decisions until Resume.
 func Pause(ctx context.Context, s *session.Session, root, name string, o Order) error {
-	return operate(ctx, s, root, name, "pause", func(st *State) ([]session.Op, error) {
-		if st.Gate.State == GateHalted || st.Gate.State == GateRefused {
-			return nil, st.Err()
-		}
-		g := st.Gate
-		g.Paused, g.By, g.Reason, g.IgnoreGate = true, o.By, clip(o.Reason), false
-		return st.set(g), nil
-	})
+	o.IgnoreGate = false
+	return setPaused(ctx, s, root, name, "pause", true, o)
 }
 
 // Resume continues a paused rollout.
 func Resume(ctx context.Context, s *session.Session, root, name string, o Order) error {
-	return operate(ctx, s, root, name, "resume", func(st *State) ([]session.Op, error) {
+	return setPaused(ctx, s, root, name, "resume", false, o)
+}
+
+func setPaused(ctx context.Context, s *session.Session, root, name, what string, paused bool, o Order) error {
+	return operate(ctx, s, root, name, what, func(st *State) ([]session.Op, error) {
 		if st.Gate.State == GateHalted || st.Gate.State == GateRefused {
 			return nil, st.Err()
 		}
 		g := st.Gate
-		g.Paused, g.By, g.Reason, g.IgnoreGate = false, o.By, clip(o.Reason), o.IgnoreGate
+		g.Paused, g.By, g.Reason, g.IgnoreGate = paused, o.By, clip(o.Reason), o.IgnoreGate
 		return st.set(g), nil
 	})
 }
@@ -104,39 +102,22 @@ func Abort(ctx context.Context, s *session.Session, root, name string, o Order) 
 // operate changes the gate of an open rollout at the version that it read. If
 // change returns no operations, the gate is right already.
 func operate(ctx context.Context, s *session.Session, root, name, what string, change func(*State) ([]session.Op, error)) error {
-	lost := false
-	for range maxTries {
+	err := transact(ctx, s, gatePath(root, name), func(lost bool) ([]session.Op, error) {
 		state, err := Head(ctx, s, root, name)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", what, name, err)
-		}
-		if !state.Open() {
-			if lost {
-				return nil // already done, or closed meanwhile
-			}
-			return closedError(name)
-		}
-		ops, err := change(state)
-		if err != nil || len(ops) == 0 {
-			if err != nil {
-				err = fmt.Errorf("%s %s: %w", what, name, err)
-			}
-			return err
-		}
-		_, err = s.Multi(ctx, ops...)
 		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, session.ErrUnknown):
-			lost = true
-			if err := s.Sync(ctx, gatePath(root, name)); err != nil {
-				return fmt.Errorf("%s %s: %w", what, name, err)
-			}
-		case !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNoNode):
-			return fmt.Errorf("%s %s: %w", what, name, err)
+		case err != nil:
+			return nil, err
+		case state.Open():
+			return change(state)
+		case lost:
+			return nil, nil // already done, or closed meanwhile
 		}
+		return nil, closedError(name)
+	})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", what, name, err)
 	}
-	return fmt.Errorf("%s %s: the rollout changes too fast", what, name)
+	return nil
 }
 
 // set returns the operation that changes the gate at the version that was read.

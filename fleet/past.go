@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -38,9 +37,4 @@ func addPast(past []GateState, was GateState) []GateState {
 	return past[max(0, len(past)-maxPast):]
 }
 
-func clipPast(reason string) string {
-	if len(reason) <= maxPastReason {
-		return reason
-	}
-	return strings.ToValidUTF8(reason[:maxPastReason], "") + " ..."
-}
+func clipPast(reason string) string { return shorten(reason, maxPastReason) }

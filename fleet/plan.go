@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if p.Layout, err = cfg.layoutFor(st); err != nil {
 		refused = append(refused, err)
 	}
-	if bad := cfg.check(st); bad != nil {
+	if bad := cmp.Or(cfg.checkGeneration(st), cfg.check(st)); bad != nil {
 		refused = append(refused, bad)
 	}
 	if p.Frozen, err = Frozen(ctx, s, cfg.Path); err != nil {

@@ -107,33 +107,29 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 // this one replaces; 0: no record.
 func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 	for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {
-		paths := make([]string, len(chunk))
-		for i, name := range chunk {
-			paths[i] = recordPath(h.p.cfg.Root, name, h.p.cfg.Agent)
-		}
-		results, err := h.s.GetMany(ctx, paths)
-		if err != nil {
-			return 0, fmt.Errorf("read own records: %w", err)
-		}
-		for i, r := range results {
-			if errors.Is(r.Err, session.ErrNoNode) {
-				continue
-			}
+		version, found := int64(0), false
+		path := func(rollout string) string { return recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent) }
+		err := getEach(ctx, h.s, chunk, path, func(rollout string, r session.Result) error {
 			if r.Err != nil {
-				return 0, fmt.Errorf("read own record: %w", r.Err)
+				return r.Err
 			}
-			own, err := decode[HostRecord](paths[i], r.Data)
-			if err != nil {
-				return 0, err
-			}
+			own, err := decode[HostRecord](path(rollout), r.Data)
 			switch {
+			case err != nil || found:
 			case own.State == HostDone:
-				return own.Version, nil
+				version, found = own.Version, true
 			case own.State == HostSkipped && h.away == "":
 				// as without a record: in maintenance the host may have missed a version
 			default:
-				return own.From, nil
+				version, found = own.From, true
 			}
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("read own records: %w", err)
+		}
+		if found {
+			return version, nil
 		}
 	}
 	return 0, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,9 +33,6 @@ type Request struct {
 	// Dry asks every host what the version would change. No host ever uses it.
 	Dry bool
 }
-
-// maxTries bounds the retries after races with other proposers.
-const maxTries = 16
 
 const (
 	// maxCalls bounds the proposal, with the calls that it makes itself and the
@@ -70,7 +68,7 @@ type proposer struct {
 	r        Request
 	name     string
 	proposal Proposal
-	old      *openRollout // which is closed; nil: none
+	old      *State       // which is closed; nil: none
 	closing  []session.Op // closes the open rollout
 	size     int          // of the gate that closes it, in bytes
 }
@@ -142,9 +140,9 @@ func (p *proposer) giveName(ctx context.Context) error {
 func (p *proposer) findOpen(ctx context.Context) error {
 	open, err := findOpen(ctx, p.s, p.r.Root)
 	switch {
-	case err != nil || open == nil || open.proposal.Dry && !p.r.Dry:
-	case open.name != p.r.Replace:
-		return fmt.Errorf("%w: %s", ErrOpen, open.name)
+	case err != nil || open == nil || open.Proposal.Dry && !p.r.Dry:
+	case open.Name != p.r.Replace:
+		return fmt.Errorf("%w: %s", ErrOpen, open.Name)
 	default:
 		err = open.replaceable()
 	}
@@ -162,14 +160,14 @@ func (p *proposer) close() {
 	}
 	result := ResultReplaced
 	switch {
-	case o.proposal.Dry:
-	case o.proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
+	case o.Proposal.Dry:
+	case o.Proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
 		result = ResultSuperseded
 	default:
-		p.proposal.Replaces = append([]string{o.name}, o.proposal.Replaces...)
+		p.proposal.Replaces = append([]string{o.Name}, o.Proposal.Replaces...)
 	}
-	p.closing = o.close(p.r.Root, result, p.r.Who, p.r.RollbackOf != 0)
-	p.size = len(encode(o.gate))
+	p.closing = o.close(result, p.r.Who, p.r.RollbackOf != 0)
+	p.size = len(encode(o.Gate))
 }
 
 // prepare builds the proposal from the current state.
@@ -290,11 +288,4 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 }
 
 // sortedKeys returns the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -146,6 +146,15 @@ func alone(ctx context.Context, s *session.Session, cfg PublishConfig, what stri
 	return res, nil
 }
 
+// change is alone for a tree that must exist, and whose new keys are not those of cfg.
+func change(ctx context.Context, s *session.Session, cfg PublishConfig, what string, do func(context.Context, *publisher) (Result, error)) (Result, error) {
+	cfg.Keys = nil
+	if err := mustHaveConfig(ctx, s, cfg.Path); err != nil {
+		return Result{}, err
+	}
+	return alone(ctx, s, cfg, what, do)
+}
+
 // fill checks the keys and sets defaults.
 func (c *PublishConfig) fill() error {
 	switch c.Layout {
@@ -190,7 +199,7 @@ type publisher struct {
 }
 
 func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
-	st, err := trees.LookState(ctx, p.s, p.cfg.Path)
+	st, err := p.begin(ctx, flip)
 	if err != nil {
 		return Result{}, err
 	}
@@ -201,28 +210,41 @@ func (p *publisher) run(ctx context.Context, flip bool) (Result, error) {
 	if err := p.cfg.check(st); err != nil {
 		return Result{}, err
 	}
-	if err := p.mayPublish(ctx, flip); err != nil {
-		return Result{}, err
-	}
-	if layout == config.LayoutFlat && !flip {
+	switch {
+	case layout == config.LayoutVersioned:
+		m, objects := buildVersion(p.cfg.Keys)
+		return p.put(ctx, st, m, objects, changesOf(st, view.KeysOf(p.cfg.Keys)), flip)
+	case !flip:
 		return Result{}, trees.NoVersions(p.cfg.Path)
 	}
-	if layout == config.LayoutFlat {
-		return p.flat(ctx, st)
-	}
-	return p.versioned(ctx, st, flip)
+	return p.flat(ctx, st)
 }
 
-// mayPublish refuses what a freeze or an open rollout would refuse later, before
-// anything is written.
-func (p *publisher) mayPublish(ctx context.Context, flip bool) error {
+// begin reads the tree. It refuses what the generation in use, a freeze or an open
+// rollout would refuse later, before anything is written.
+func (p *publisher) begin(ctx context.Context, flip bool) (*trees.State, error) {
+	st, err := trees.LookState(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cfg.checkGeneration(st); err != nil {
+		return nil, err
+	}
 	switch {
 	case flip && !p.cfg.Emergency:
-		return CheckPublish(ctx, p.s, p.cfg.Path, false)
-	case p.cfg.Dry:
-		return nil
+		err = CheckPublish(ctx, p.s, p.cfg.Path, false)
+	case flip || !p.cfg.Dry:
+		err = checkFreeze(ctx, p.s, p.cfg.Path)
 	}
-	return checkFreeze(ctx, p.s, p.cfg.Path)
+	return st, err
+}
+
+// checkGeneration compares the tree in use with the expected one.
+func (c *PublishConfig) checkGeneration(st *trees.State) error {
+	if c.Check != nil && *c.Check != st.Generation() {
+		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.Generation()}
+	}
+	return nil
 }
 
 // layoutFor returns the layout to write the tree in.
@@ -254,66 +276,61 @@ func unfinishedError(root string) error {
 		"readers keep the tree from before. To finish, publish the whole tree again, or declare what is there complete", root, ErrUnfinished)
 }
 
-// check compares the state with the expected one, and the new size with the old
-// one.
+// check looks for reasons to refuse the keys for the tree in use.
 func (c *PublishConfig) check(st *trees.State) error {
-	if c.Check != nil && *c.Check != st.Generation() {
-		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.Generation()}
-	}
 	if c.base != nil && len(c.base.ChangedRows(st)) > 0 {
+		return c.otherTool(nil)
+	}
+	err := error(nil)
+	if !c.Force {
+		err = st.Damaged
+	}
+	if err == nil && st.Exists && !c.Force {
+		err = checkRatio(st.Keys(), c.Keys)
+	}
+	if err == nil {
+		err = config.CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))
+	}
+	if err != nil {
+		return fmt.Errorf("config %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// otherTool is the error of a publish that a tool without the publishers' lock spoiled.
+func (c *PublishConfig) otherTool(err error) error {
+	if err == nil {
 		return fmt.Errorf("config %s: another tool changed a key at the same time: %w", c.Path, ErrConflict)
 	}
-	if st.Damaged != nil && !c.Force {
-		return fmt.Errorf("config %s: %w", c.Path, st.Damaged)
-	}
-	if st.Exists && !c.Force {
-		if err := checkRatio(st.Keys(), c.Keys); err != nil {
-			return fmt.Errorf("config %s: %w", c.Path, err)
-		}
-	}
-	return checkSchema(c)
+	return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", c.Path, ErrConflict, err)
 }
 
 // Finish completes an unfinished publish of a flat tree with the keys that are
 // there: it creates ready. The result describes the tree in use now.
 func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
-	cfg.Keys = nil
-	if err := cfg.fill(); err != nil {
-		return Result{}, err
-	}
-	if err := mustHaveConfig(ctx, s, cfg.Path); err != nil {
-		return Result{}, err
-	}
-	var res Result
-	err := withLock(ctx, s, cfg.Path, cfg.who(), cfg.Logger, func(ctx context.Context, guard session.Op) error {
+	return change(ctx, s, cfg, "finish", func(ctx context.Context, p *publisher) (Result, error) {
 		st, err := trees.ReadState(ctx, s, cfg.Path)
 		if err != nil {
-			return err
+			return Result{}, err
 		}
 		if st.Exists || !trees.HasKeys(st.Nodes) {
-			return fmt.Errorf("config %s: there is nothing to finish: %w", cfg.Path, ErrUnchanged)
+			return Result{}, fmt.Errorf("config %s: there is nothing to finish: %w", cfg.Path, ErrUnchanged)
 		}
-		_, err = s.Multi(ctx, append(append([]session.Op{guard}, absent(trees.FreezePath(cfg.Path))...), session.CreateOp(trees.ReadyPath(cfg.Path), nil, session.Persistent))...)
+		_, err = s.Multi(ctx, append(p.unlessFrozen(), session.CreateOp(trees.ReadyPath(cfg.Path), nil, session.Persistent))...)
 		if err != nil && !errors.Is(err, session.ErrUnknown) {
-			return flipError(ctx, s, cfg.Path, err)
+			return Result{}, flipError(ctx, s, cfg.Path, err)
 		}
 		if st, err = trees.ReadState(ctx, s, cfg.Path); err != nil {
-			return err
+			return Result{}, err
 		}
 		if !st.Exists {
-			return unfinishedError(cfg.Path)
+			return Result{}, unfinishedError(cfg.Path)
 		}
-		res = Result{Layout: config.LayoutFlat, Generation: st.Generation(), Count: st.Keys().Len(), Changes: []config.Change{}}
-		return nil
+		return Result{Layout: config.LayoutFlat, Generation: st.Generation(), Count: st.Keys().Len(), Changes: []config.Change{}}, nil
 	})
-	return res, err
 }
 
-// checkSchema validates the keys of a publish.
-func checkSchema(c *PublishConfig) error {
-	err := config.CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))
-	if err != nil {
-		return fmt.Errorf("config %s: %w", c.Path, err)
-	}
-	return nil
+// unlessFrozen begins a multi that needs the lock and fails while the config is frozen.
+func (p *publisher) unlessFrozen() []session.Op {
+	return append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...)
 }

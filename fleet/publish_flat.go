@@ -76,7 +76,7 @@ func (p *publisher) flatError(ctx context.Context, err error, touched bool) erro
 		return fmt.Errorf("%w: %w", unfinishedError(p.cfg.Path), err)
 	}
 	if p.otherTool(err) {
-		return fmt.Errorf("config %s: another tool changed a key at the same time: %w: %w", p.cfg.Path, ErrConflict, err)
+		return p.cfg.otherTool(err)
 	}
 	return flipError(ctx, p.s, p.cfg.Path, err)
 }
@@ -104,7 +104,7 @@ func (p *publisher) otherTool(err error) bool {
 // first request that can leave the tree without ready.
 func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool) error {
 	ready := trees.ReadyPath(p.cfg.Path)
-	begin := append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...)
+	begin := p.unlessFrozen()
 	if st.Exists {
 		// Flat publishers delete ready and create it again, so its version is
 		// nearly always 0 and says nothing about a writer without the lock. That is
@@ -143,7 +143,7 @@ func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool
 	if err := p.cfg.at("ready"); err != nil {
 		return err
 	}
-	_, err := p.s.Multi(ctx, append(append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...), end)...)
+	_, err := p.s.Multi(ctx, append(p.unlessFrozen(), end)...)
 	return err
 }
 

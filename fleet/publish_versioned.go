@@ -12,7 +12,6 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // Publishing a versioned tree.
@@ -26,28 +25,20 @@ import (
 // before it leaves only objects and a version, which garbage collection deletes. Of
 // two publishers one wins and the other gets an error.
 
-// versioned writes the keys as a version and, with flip, makes it the one in use.
-func (p *publisher) versioned(ctx context.Context, st *trees.State, flip bool) (Result, error) {
-	m, objects := buildVersion(p.cfg.Keys)
-	res := Result{
-		Layout: config.LayoutVersioned, Digest: m.Sum.String(), Count: m.Count, Size: m.Size,
-		Changes: changesOf(st, view.KeysOf(p.cfg.Keys)),
-	}
-	if st.Content != nil && st.Content.Sum == m.Sum && flip && !p.cfg.Emergency {
-		res.Unchanged, res.Generation, res.Version, res.Previous = true, st.Ready.Version, st.Ready.Version, st.Ready.Previous
-		return res, nil
-	}
+// put writes a version and, with flip, makes it the one in use. objects are those that
+// may not be stored yet.
+func (p *publisher) put(ctx context.Context, st *trees.State, m *trees.Manifest, objects map[trees.Digest][]byte, changes []config.Change, flip bool) (Result, error) {
+	res := Result{Layout: config.LayoutVersioned, Digest: m.Sum.String(), Count: m.Count, Size: m.Size, Changes: changes}
 	if st.Content != nil {
+		if st.Content.Sum == m.Sum && flip && !p.cfg.Emergency {
+			res.Unchanged, res.Generation, res.Version, res.Previous = true, st.Ready.Version, st.Ready.Version, st.Ready.Previous
+			return res, nil
+		}
 		strike(objects, st.Content)
 	}
 	if err := p.writeObjects(ctx, objects); err != nil {
 		return Result{}, err
 	}
-	return p.finish(ctx, st, m, res, flip)
-}
-
-// finish writes the version and, with flip, makes it the one in use.
-func (p *publisher) finish(ctx context.Context, st *trees.State, m *trees.Manifest, res Result, flip bool) (Result, error) {
 	m.Parent, m.Author, m.Host, m.Message = st.Ready.Version, p.cfg.Author, p.cfg.Host, p.cfg.Message
 	m.Dry = p.cfg.Dry
 	m.Time = time.Now().UTC().Truncate(time.Millisecond)

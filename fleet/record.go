@@ -354,11 +354,14 @@ const DigestGone = "gone"
 const maxReason = 1024
 
 // clip shortens the words of one host.
-func clip(s string) string {
-	if len(s) <= maxReason {
+func clip(s string) string { return shorten(s, maxReason) }
+
+// shorten cuts a text between two characters.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxReason], "") + " ..."
+	return strings.ToValidUTF8(s[:limit], "") + " ..."
 }
 
 // encode returns the JSON of a record. Encoding cannot fail for our record types.

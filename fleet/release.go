@@ -89,11 +89,11 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 	if request.Why == "" {
 		request.Why = "rollback"
 	}
-	if open != nil && !open.proposal.Dry {
-		if open.gate.State == GateVoting && len(open.proposal.Replaces) == 0 {
-			return Proposed{}, fmt.Errorf("%s: %w", open.name, ErrVoting)
+	if open != nil && !open.Proposal.Dry {
+		if open.Gate.State == GateVoting && len(open.Proposal.Replaces) == 0 {
+			return Proposed{}, fmt.Errorf("%s: %w", open.Name, ErrVoting)
 		}
-		if err := Abort(ctx, s, cfg.Path, open.name, Order{Reason: "rolled back", By: cfg.Author}); err != nil && !errors.Is(err, ErrNoRollout) {
+		if err := Abort(ctx, s, cfg.Path, open.Name, Order{Reason: "rolled back", By: cfg.Author}); err != nil && !errors.Is(err, ErrNoRollout) {
 			return Proposed{}, err
 		}
 		if to == 0 {
@@ -105,7 +105,7 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 
 // release proposes the version that prepare writes. It writes nothing when nobody
 // could vote.
-func release(ctx context.Context, s *session.Session, cfg PublishConfig, roll RolloutConfig, r Request, replaced *openRollout, prepare func() (Result, error)) (Proposed, error) {
+func release(ctx context.Context, s *session.Session, cfg PublishConfig, roll RolloutConfig, r Request, replaced *State, prepare func() (Result, error)) (Proposed, error) {
 	if err := cfg.fill(); err != nil {
 		return Proposed{}, err
 	}
@@ -123,7 +123,7 @@ func release(ctx context.Context, s *session.Session, cfg PublishConfig, roll Ro
 	}
 	r.Version, r.Digest, r.Delta, r.Base = p.Version, p.Digest, p.Delta, p.Previous
 	if replaced != nil {
-		r.Replace = replaced.name
+		r.Replace = replaced.Name
 	}
 	p.Rollout, err = Propose(ctx, s, r)
 	return p, err
@@ -167,7 +167,7 @@ func CheckPublish(ctx context.Context, s *session.Session, root string, replace 
 }
 
 // mayPublish returns the open rollout that a new one replaces; nil: none is open.
-func mayPublish(ctx context.Context, s *session.Session, root string, replace bool) (*openRollout, error) {
+func mayPublish(ctx context.Context, s *session.Session, root string, replace bool) (*State, error) {
 	if err := checkFreeze(ctx, s, root); err != nil {
 		return nil, err
 	}
@@ -175,18 +175,18 @@ func mayPublish(ctx context.Context, s *session.Session, root string, replace bo
 	switch {
 	case err != nil:
 		return nil, err
-	case open == nil || open.proposal.Dry:
+	case open == nil || open.Proposal.Dry:
 		return nil, nil //nolint:nilnil // no open rollout is no error
 	case !replace:
-		return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.name)
+		return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.Name)
 	}
 	return open, open.replaceable()
 }
 
 // replaceable returns an error for a rollout that still changes hosts.
-func (o *openRollout) replaceable() error {
-	if o.gate.State != GateHalted && o.gate.State != GateRefused {
-		return fmt.Errorf("%w: %s has not halted", ErrOpen, o.name)
+func (s *State) replaceable() error {
+	if s.Gate.State != GateHalted && s.Gate.State != GateRefused {
+		return fmt.Errorf("%w: %s has not halted", ErrOpen, s.Name)
 	}
 	return nil
 }

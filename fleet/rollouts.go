@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -40,11 +39,6 @@ func shardPath(root, shard string) string { return trees.RolloutsPath(root) + "/
 // SubscriptionPath is the subscription of an agent.
 func SubscriptionPath(root, id string) string { return shardPath(root, Shard(id)) + "/" + id }
 
-// absent makes a multi fail with NodeExists when the znode exists.
-func absent(path string) []session.Op {
-	return []session.Op{session.CreateOp(path, nil, session.Persistent), session.DeleteOp(path, -1)}
-}
-
 // closeOps returns operations that end the open rollout in the caller's
 // transaction. An emergency ends any rollout, another publish only a dry run. If no
 // rollout is open, the operations make the transaction fail when one is opened
@@ -56,25 +50,17 @@ func closeOps(ctx context.Context, s *session.Session, root, by string, emergenc
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	case open == nil:
 		return absent(currentPath(root)), nil
-	case open.proposal.Dry:
-		return open.close(root, ResultReplaced, by, false), nil
+	case open.Proposal.Dry:
+		return open.close(ResultReplaced, by, false), nil
 	case emergency:
-		return open.close(root, ResultSuperseded, by, false), nil
+		return open.close(ResultSuperseded, by, false), nil
 	}
-	return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.name)
+	return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.Name)
 }
 
-// openRollout is the open rollout, as it was read.
-type openRollout struct {
-	name     string
-	proposal Proposal
-	gate     Gate
-	stat     session.Stat // of the gate
-}
-
-// findOpen reads the open rollout; nil: none is open. A rollout whose gate is closed is
-// not the open one any more.
-func findOpen(ctx context.Context, s *session.Session, root string) (*openRollout, error) {
+// findOpen reads the open rollout without its hosts; nil: none is open. A rollout whose
+// gate is closed is not the open one any more.
+func findOpen(ctx context.Context, s *session.Session, root string) (*State, error) {
 	for range maxTries {
 		name, err := Current(ctx, s, root)
 		if errors.Is(err, ErrNoRollout) {
@@ -83,27 +69,22 @@ func findOpen(ctx context.Context, s *session.Session, root string) (*openRollou
 		if err != nil {
 			return nil, fmt.Errorf("read the open rollout: %w", err)
 		}
-		proposal, err := readProposal(ctx, s, root, name)
-		if errors.Is(err, session.ErrNoNode) {
+		state, err := Head(ctx, s, root, name)
+		if errors.Is(err, ErrNoRollout) {
 			continue // a dry run, deleted meanwhile
 		}
-		if err != nil {
-			return nil, err
-		}
-		gate, stat, err := readGate(ctx, s, root, name)
-		if err != nil || gate.State != GateClosed {
-			return &openRollout{name, proposal, gate, stat}, err
+		if err != nil || state.Open() {
+			return state, err
 		}
 	}
 	return nil, errors.New("rollouts are opened and closed too fast")
 }
 
 // close returns the operations that close the rollout.
-func (o *openRollout) close(root, result, by string, rolledBack bool) []session.Op {
-	gate := o.gate
-	gate.State, gate.Paused, gate.Result, gate.By, gate.RolledBack = GateClosed, false, result, by, rolledBack
-	data := encode(gate.after(o.gate, time.UnixMilli(o.stat.Mtime)))
-	return []session.Op{session.SetOp(gatePath(root, o.name), data, o.stat.Version), session.DeleteOp(currentPath(root), -1)}
+func (s *State) close(result, by string, rolledBack bool) []session.Op {
+	g := s.Gate
+	g.State, g.Paused, g.Result, g.By, g.RolledBack = GateClosed, false, result, by, rolledBack
+	return append(s.set(g), session.DeleteOp(currentPath(s.Root), -1))
 }
 
 // shardNames are the names of all shards, in order.
@@ -149,29 +130,9 @@ func (p *publisher) createShards(ctx context.Context) error {
 	if err := p.s.CreateParents(ctx, shardPath(p.cfg.Path, names[0])); err != nil {
 		return fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
-	ops := []session.Op{p.guard}
-	for _, name := range names {
-		ops = append(ops, session.CreateOp(shardPath(p.cfg.Path, name), nil, session.Persistent))
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = shardPath(p.cfg.Path, name)
 	}
-	return createAll(ctx, p.s, ops)
-}
-
-// createAll runs ops, a guard followed by creates, in one multi. It ignores znodes
-// that exist already.
-func createAll(ctx context.Context, s *session.Session, ops []session.Op) error {
-	for tries := 0; len(ops) > 1; {
-		_, err := s.Multi(ctx, ops...)
-		var multi *session.MultiError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &multi) && multi.Index > 0 && errors.Is(err, session.ErrNodeExists):
-			ops = slices.Delete(ops, multi.Index, multi.Index+1) // A lost reply of our own.
-		case errors.Is(err, session.ErrUnknown) && tries < maxTries:
-			tries++
-		default:
-			return fmt.Errorf("create %s: %w", ops[1].Path(), err)
-		}
-	}
-	return nil
+	return p.createAll(ctx, paths)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -47,8 +46,6 @@ type SubscriberConfig struct {
 
 const (
 	subscribeAgain = 5 * time.Second // after a write that failed
-	// maxError bounds the error of a subscription in bytes.
-	maxError = 1024
 	// maxSpread bounds the hosts for which reports are delayed: a number that ready
 	// gives by mistake must not delay them for years.
 	maxSpread = 1_000_000
@@ -90,8 +87,7 @@ func NewSubscriber(cfg SubscriberConfig) *Subscriber {
 func (b *Subscriber) Report(version int64, state string, err error) {
 	now := Subscription{Version: version, State: state}
 	if err != nil {
-		now.Error = err.Error()
-		now.Error = now.Error[:min(len(now.Error), maxError)]
+		now.Error = clip(err.Error())
 	}
 	b.mu.Lock()
 	b.now = now
@@ -152,11 +148,7 @@ func (b *Subscriber) own(mine bool) {
 func (b *Subscriber) data() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	data, err := json.Marshal(b.now)
-	if err != nil { // A struct of a number and strings always encodes.
-		panic(err)
-	}
-	return data
+	return encode(b.now)
 }
 
 // Run keeps the znode until ctx ends, and deletes it then. It returns the cause
@@ -212,32 +204,27 @@ func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscr
 	if err != nil {
 		return nil, err
 	}
-	var names, paths []string
+	var names []string
 	for _, ids := range shards {
 		names = append(names, ids...)
 	}
 	slices.Sort(names)
-	for _, id := range names {
-		paths = append(paths, SubscriptionPath(root, id))
-	}
-	results, err := s.GetMany(ctx, paths)
-	if err != nil {
-		return nil, fmt.Errorf("config %s: read subscribers: %w", root, err)
-	}
 	list := []Subscription{}
-	for i, r := range results {
-		if errors.Is(r.Err, session.ErrNoNode) {
-			continue
-		}
+	path := func(id string) string { return SubscriptionPath(root, id) }
+	err = getEach(ctx, s, names, path, func(id string, r session.Result) error {
 		if r.Err != nil {
-			return nil, fmt.Errorf("config %s: read subscriber %s: %w", root, names[i], r.Err)
+			return fmt.Errorf("subscriber %s: %w", id, r.Err)
 		}
 		sub := Subscription{}
 		if err := json.Unmarshal(r.Data, &sub); err != nil {
 			sub = Subscription{State: StateFailed, Error: fmt.Sprintf("subscription cannot be decoded: %v", err)}
 		}
-		sub.ID = names[i]
+		sub.ID = id
 		list = append(list, sub)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("config %s: read subscribers: %w", root, err)
 	}
 	return list, nil
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,20 +53,24 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 	}
 	var r trashRecord
 	err := withLock(ctx, s, root, by, nil, func(ctx context.Context, guard session.Op) error {
-		for range maxTries {
+		return transact(ctx, s, root, func(lost bool) ([]session.Op, error) {
+			kept, _, noTrash := readTrash(ctx, s, root)
+			if lost && kept.At.Equal(r.At) {
+				return nil, nil
+			}
 			data, stat, err := s.Get(ctx, trees.ReadyPath(root))
 			if errors.Is(err, session.ErrNoNode) {
-				return config.ErrNotReady
+				return nil, config.ErrNotReady
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if err = CheckPublish(ctx, s, root, false); err != nil {
-				return err
+				return nil, err
 			}
 			ready, versioned, err := trees.ParseReady(data)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			r = trashRecord{Deleted{Path: root, Layout: config.LayoutFlat, Version: ready.Version, By: by, Reason: clip(reason), At: time.Now().UTC()}, data}
 			if versioned {
@@ -73,23 +78,14 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 			}
 			rollout, err := closeOps(ctx, s, root, by, false)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			keep := session.CreateOp(trashPath(root), encode(r), session.Persistent)
-			if _, ok, err := s.Exists(ctx, trashPath(root)); err != nil {
-				return err
-			} else if ok {
-				keep = session.SetOp(trashPath(root), encode(r), -1)
+			keep := session.SetOp(trashPath(root), encode(r), -1)
+			if errors.Is(noTrash, ErrNotDeleted) {
+				keep = session.CreateOp(trashPath(root), encode(r), session.Persistent)
 			}
-			_, err = s.Multi(ctx, slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)), rollout, []session.Op{session.DeleteOp(trees.ReadyPath(root), stat.Version), keep})...)
-			if err == nil || !raced(err) {
-				return err
-			}
-			if kept, _, readErr := readTrash(ctx, s, root); readErr == nil && kept.At.Equal(r.At) {
-				return nil // the reply was lost
-			}
-		}
-		return session.ErrUnknown
+			return slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)), rollout, []session.Op{session.DeleteOp(trees.ReadyPath(root), stat.Version), keep}), nil
+		})
 	})
 	if err != nil {
 		return Deleted{}, fmt.Errorf("delete config %s: %w", root, err)
@@ -103,31 +99,29 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 func Restore(ctx context.Context, s *session.Session, root, by string) (Deleted, error) {
 	var r trashRecord
 	err := withLock(ctx, s, root, by, nil, func(ctx context.Context, guard session.Op) error {
-		var stat session.Stat
-		var err error
-		if r, stat, err = readTrash(ctx, s, root); err != nil {
-			return err
-		}
-		if err := checkFreeze(ctx, s, root); err != nil {
-			return err
-		}
-		if r.Version > 0 {
-			if _, err := trees.LoadManifest(ctx, s, root, r.Version); err != nil {
-				return err
+		return transact(ctx, s, root, func(lost bool) ([]session.Op, error) {
+			kept, stat, err := readTrash(ctx, s, root)
+			if lost && errors.Is(err, ErrNotDeleted) {
+				return nil, nil
 			}
-		}
-		_, err = s.Multi(ctx, slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)),
-			[]session.Op{session.CreateOp(trees.ReadyPath(root), r.Ready, session.Persistent), session.DeleteOp(trashPath(root), stat.Version)})...)
-		if errors.Is(err, session.ErrUnknown) {
-			if data, _, readErr := s.Get(ctx, trees.ReadyPath(root)); readErr == nil && string(data) == string(r.Ready) {
-				return nil
+			if err != nil {
+				return nil, err
 			}
-		}
-		var multi *session.MultiError
-		if errors.As(err, &multi) && multi.Path == trees.ReadyPath(root) && errors.Is(err, session.ErrNodeExists) {
-			return fmt.Errorf("a config is in use there: %w", ErrConflict)
-		}
-		return err
+			r = kept
+			if err := checkFreeze(ctx, s, root); err != nil {
+				return nil, err
+			}
+			if r.Version > 0 {
+				if _, err := trees.LoadManifest(ctx, s, root, r.Version); err != nil {
+					return nil, err
+				}
+			}
+			if _, ok, err := s.Exists(ctx, trees.ReadyPath(root)); err != nil || ok {
+				return nil, cmp.Or(err, fmt.Errorf("a config is in use there: %w", ErrConflict))
+			}
+			return append(append([]session.Op{guard}, absent(trees.FreezePath(root))...),
+				session.CreateOp(trees.ReadyPath(root), r.Ready, session.Persistent), session.DeleteOp(trashPath(root), stat.Version)), nil
+		})
 	})
 	if err != nil {
 		return Deleted{}, fmt.Errorf("restore config %s: %w", root, err)

@@ -1,0 +1,102 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+const (
+	// multiBytes and multiOps bound the data and the operations of one multi.
+	multiBytes = 600 << 10
+	multiOps   = 256
+	// maxTries bounds the retries after races with other writers.
+	maxTries = 16
+)
+
+// absent makes a multi fail with NodeExists when the znode exists.
+func absent(path string) []session.Op {
+	return []session.Op{session.CreateOp(path, nil, session.Persistent), session.DeleteOp(path, -1)}
+}
+
+// raced reports whether a write has to be tried again with what is there now.
+func raced(err error) bool {
+	return errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrBadVersion)
+}
+
+// transact runs the operations that prepare returns in one transaction. When another
+// writer was faster, or the reply was lost, it calls prepare again, which reads what is
+// there now. lost says that an earlier transaction may have happened. No operations mean
+// that nothing is left to do.
+func transact(ctx context.Context, s *session.Session, path string, prepare func(lost bool) ([]session.Op, error)) error {
+	lost := false
+	for range maxTries {
+		ops, err := prepare(lost)
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		if _, err = s.Multi(ctx, ops...); err == nil || !raced(err) {
+			return err
+		}
+		if errors.Is(err, session.ErrUnknown) {
+			lost = true
+			if err := s.Sync(ctx, path); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%s changes too fast", path)
+}
+
+// applyAll runs operations in a few multis, each with the guards. It leaves out an
+// operation that fails when skip is true for its error.
+func applyAll(ctx context.Context, s *session.Session, guards, ops []session.Op, skip func(*session.MultiError) bool) error {
+	for chunk := range slices.Chunk(ops, multiOps) {
+		for tries := 0; len(chunk) > 0; {
+			_, err := s.Multi(ctx, slices.Concat(guards, chunk)...)
+			var multi *session.MultiError
+			switch {
+			case err == nil:
+				chunk = nil
+			case errors.As(err, &multi) && multi.Index >= len(guards) && skip(multi):
+				chunk = slices.Concat(chunk[:multi.Index-len(guards)], chunk[multi.Index-len(guards)+1:])
+			case errors.Is(err, session.ErrUnknown) && tries < maxTries:
+				tries++
+			default:
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// createAll creates empty znodes. It ignores those that exist already.
+func (p *publisher) createAll(ctx context.Context, paths []string) error {
+	ops := make([]session.Op, len(paths))
+	for i, path := range paths {
+		ops[i] = session.CreateOp(path, nil, session.Persistent)
+	}
+	err := applyAll(ctx, p.s, []session.Op{p.guard}, ops, func(e *session.MultiError) bool { return errors.Is(e, session.ErrNodeExists) })
+	if err != nil {
+		return fmt.Errorf("config %s: create znodes: %w", p.cfg.Path, err)
+	}
+	return nil
+}
+
+// deleteAll deletes znodes. It ignores those that are gone or have children.
+func deleteAll(ctx context.Context, s *session.Session, guards []session.Op, paths []string) error {
+	ops := make([]session.Op, len(paths))
+	for i, path := range paths {
+		ops[i] = session.DeleteOp(path, -1)
+	}
+	err := applyAll(ctx, s, guards, ops, func(e *session.MultiError) bool {
+		return errors.Is(e, session.ErrNoNode) || errors.Is(e, session.ErrNotEmpty)
+	})
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return nil
+}
