@@ -151,7 +151,7 @@ func readLeaves(c *raw.Conn, leaves []string) error {
 	nodes := make(map[string]*node, len(leaves))
 	return multiRead(c, jute.OpGetData, leaves, func(i int, d *jute.Decoder) {
 		n := &node{data: d.Buffer()}
-		n.stat.Decode(d)
+		_ = d.Get(&n.stat)
 		nodes[leaves[i]] = n
 	})
 }
@@ -189,11 +189,11 @@ func multiRead(c *raw.Conn, op int32, paths []string, decode func(int, *jute.Dec
 			room <- struct{}{}
 			var e jute.Encoder
 			for _, p := range chunk {
-				(&jute.MultiHeader{Type: op, Err: -1}).Encode(&e)
+				e.Put(jute.MultiHeader{Type: op, Err: -1})
 				e.String(p)
 				e.Bool(false)
 			}
-			(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(&e)
+			e.Put(jute.MultiHeader{Type: -1, Done: true, Err: -1})
 			if err := c.Send(int32(i+1), jute.OpMultiRead, e.Bytes()); err != nil {
 				sendErr <- err
 				return
@@ -210,7 +210,7 @@ func multiRead(c *raw.Conn, op int32, paths []string, decode func(int, *jute.Dec
 		d := jute.NewDecoder(r.Body)
 		for j := range chunk {
 			var h jute.MultiHeader
-			if h.Decode(d); h.Type != op {
+			if _ = d.Get(&h); h.Type != op {
 				return errors.New("floor: a znode went while it was read")
 			}
 			decode(i*batch+j, d)

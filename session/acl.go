@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // ACL grants permissions on a znode to one identity.
@@ -26,21 +24,6 @@ const (
 	PermAdmin  int32 = 16
 	PermAll    int32 = 31
 )
-
-func encodeACLs(e *jute.Encoder, acl []ACL) {
-	e.Count(len(acl))
-	for _, a := range acl {
-		(*jute.ACL)(&a).Encode(e)
-	}
-}
-
-func decodeACLs(d *jute.Decoder) []ACL {
-	var acl []ACL
-	for _, a := range jute.DecodeACLs(d) {
-		acl = append(acl, ACL(a))
-	}
-	return acl
-}
 
 const permLetters = "rwcda" // by bit
 

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -52,14 +54,17 @@ func (c *call) owed() bool {
 	return (c.sent || c.partly) && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
 }
 
-// newFrame encodes a request with room for its length and xid.
-func newFrame(op int32, size int, encode func(*jute.Encoder)) []byte {
-	e := jute.NewEncoder(make([]byte, 8, 12+size))
-	e.Int32(op)
-	if encode != nil {
-		encode(e)
-	}
-	b := e.Bytes()
+// newFrame encodes a request with room for its xid, which is zero.
+func newFrame(op int32, args ...any) []byte { return packet(int32(0), op, args) }
+
+// packet encodes values with their length before them.
+func packet(values ...any) []byte {
+	buf := getFrame(4)
+	e := jute.NewEncoder(*buf)
+	e.Put(values...)
+	b := bytes.Clone(e.Bytes())
+	*buf = e.Bytes()
+	putFrame(buf)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	return b
 }
@@ -84,9 +89,8 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 		putFrame(buf)
 		return fmt.Errorf("server answered a request that was not made, xid %d", xid)
 	}
-	d := jute.NewDecoder(*buf)
 	var h jute.ReplyHeader
-	h.Decode(d)
+	_ = jute.NewDecoder(*buf).Get(&h) // receive has checked the length
 	if h.Err == jute.ErrCodeSessionMoved {
 		putFrame(buf)
 		c.finish(w, errLost)
@@ -120,12 +124,9 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 
 // event handles a notification.
 func (w *wire) event(frame []byte) error {
-	d := jute.NewDecoder(frame)
 	var h jute.ReplyHeader
 	var e jute.WatcherEvent
-	h.Decode(d)
-	e.Decode(d)
-	if err := d.Err(); err != nil {
+	if err := jute.NewDecoder(frame).Get(&h, &e); err != nil {
 		return fmt.Errorf("notification: %w", err)
 	}
 	w.s.log.Debug("watch event", "type", e.Type, "path", strip(w.s.cfg.Chroot, e.Path))
@@ -140,9 +141,40 @@ type request struct {
 	frame  []byte
 	write  bool // it must not be applied twice
 	kind   watchKind
-	watch  string // the server's path to watch, in a request that ends with whether to; "": none
-	decode func(*jute.Decoder) error
-	zxid   int64 // of the reply
+	watch  string                    // the server's path to watch, in a request that ends with whether to; "": none
+	result []any                     // what the reply holds, for Decoder.Get
+	decode func(*jute.Decoder) error // instead of result; nil: none
+	zxid   int64                     // of the reply
+}
+
+// newRequest returns a request about one path, or why that cannot be sent. args stand
+// behind the path. What the reply holds is put into result.
+func (s *Session) newRequest(op int32, path string, args []any, result ...any) (*request, error) {
+	r := &request{op: op, path: path, result: result}
+	if err := ValidatePath(path); err != nil {
+		return nil, r.fail(err)
+	}
+	r.frame = newFrame(op, full(s.cfg.Chroot, path), args)
+	return r, nil
+}
+
+// write sends a write about one path, see newRequest.
+func (s *Session) write(ctx context.Context, op int32, path string, args []any, result ...any) error {
+	r, err := s.newRequest(op, path, args, result...)
+	if err == nil {
+		r.write = true
+		_, err = s.exchange(ctx, r)
+	}
+	return err
+}
+
+// ask sends a request about one path that changes nothing, see newRequest.
+func (s *Session) ask(ctx context.Context, op int32, path string, args []any, result ...any) error {
+	r, err := s.newRequest(op, path, args, result...)
+	if err == nil {
+		_, err = s.exchange(ctx, r)
+	}
+	return err
 }
 
 // exchange sends r, as often as it takes, and decodes its reply. It repeats a read when
@@ -253,16 +285,14 @@ func (r *request) finish(c *call) (*Watch, error) {
 		}
 		return c.watch, err
 	}
+	d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
+	err := d.Get(r.result...)
 	if r.decode != nil {
-		d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
-		err := r.decode(d)
-		if err == nil {
-			err = d.Err()
-		}
-		if err != nil {
-			c.watch.Stop()
-			return nil, fmt.Errorf("reply: %w", err)
-		}
+		err = cmp.Or(r.decode(d), d.Err())
+	}
+	if err != nil {
+		c.watch.Stop()
+		return nil, fmt.Errorf("reply: %w", err)
 	}
 	return c.watch, nil
 }

@@ -19,8 +19,7 @@ func (s *Session) connectRequest() jute.ConnectRequest {
 		Timeout:      int32(s.cfg.Timeout / time.Millisecond),
 		SessionID:    s.id,
 		Password:     s.password,
-		ReadOnly:     readOnly,
-		HasReadOnly:  true,
+		ReadOnly:     &readOnly,
 	}
 }
 
@@ -31,14 +30,13 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	if refusedReadOnly(frame) {
 		return nil, errors.New("handshake: the server is read-only and may make no session (it has no localSessionsEnabled)")
 	}
-	d := jute.NewDecoder(frame)
 	var r jute.ConnectResponse
-	r.Decode(d)
-	if err := d.Err(); err != nil {
+	if err := jute.NewDecoder(frame).Get(&r); err != nil {
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
+	readOnly := r.ReadOnly != nil && *r.ReadOnly
 	switch {
-	case r.ReadOnly && (r.SessionID == 0 || r.Timeout <= 0 || w.wantID != 0 && r.SessionID != w.wantID):
+	case readOnly && (r.SessionID == 0 || r.Timeout <= 0 || w.wantID != 0 && r.SessionID != w.wantID):
 		return nil, errors.New("handshake: the server is read-only and does not know the session")
 	case r.SessionID == 0 || r.Timeout <= 0:
 		if w.wantID == 0 {
@@ -50,8 +48,8 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
 		return nil, nil
 	}
-	if w.s.reader.Load() && !r.ReadOnly {
-		frame := newFrame(jute.OpClose, 0, nil) // of the session that was just made
+	if w.s.reader.Load() && !readOnly {
+		frame := newFrame(jute.OpClose) // of the session that was just made
 		putXid(frame, firstXid)
 		_, _ = w.conn.Write(frame)
 		return nil, w.s.leaveReader(w.server)
@@ -59,7 +57,7 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	if err := w.prove(); err != nil {
 		return nil, w.s.unproven(w.server, err)
 	}
-	if !w.s.attach(w, r) {
+	if w.readOnly.Store(readOnly); !w.s.attach(w, r) {
 		return nil, nil
 	}
 	return withLength(frame), nil
@@ -68,9 +66,8 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 // refusedReadOnly reports whether a server refused the handshake because it has no
 // majority.
 func refusedReadOnly(frame []byte) bool {
-	d := jute.NewDecoder(frame)
 	var h jute.ReplyHeader
-	h.Decode(d)
+	_ = jute.NewDecoder(frame).Get(&h)
 	return len(frame) == jute.ReplyHeaderSize && h.Err == jute.ErrCodeNotReadOnly
 }
 

@@ -343,10 +343,8 @@ func (h *hosts) welcomes(server string) bool {
 		return false
 	}
 	defer conn.Close()
-	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16), HasReadOnly: true}
-	e := jute.NewEncoder(nil)
-	req.Encode(e)
-	if _, err := conn.Write(withLength(e.Bytes())); err != nil {
+	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16), ReadOnly: new(false)}
+	if _, err := conn.Write(packet(req)); err != nil {
 		return false
 	}
 	head := make([]byte, 4+jute.ReplyHeaderSize) // as much as is needed of the response
@@ -357,7 +355,7 @@ func (h *hosts) welcomes(server string) bool {
 	if timeout, id := d.Int32(), d.Int64(); timeout <= 0 || id == 0 {
 		return false
 	}
-	frame := newFrame(jute.OpClose, 0, nil)
+	frame := newFrame(jute.OpClose)
 	frame[7] = 1 // any xid
 	_, _ = conn.Write(frame)
 	return true

@@ -21,13 +21,7 @@ func (i Identity) String() string { return i.Scheme + ":" + i.ID }
 // the error matches ErrUnimplemented.
 func (s *Session) WhoAmI(ctx context.Context) ([]Identity, error) {
 	var ids []Identity
-	r := &request{op: jute.OpWhoAmI, frame: newFrame(jute.OpWhoAmI, 0, nil), decode: func(d *jute.Decoder) error {
-		for range d.Count(8) {
-			ids = append(ids, Identity{d.String(), d.String()})
-		}
-		return d.Err()
-	}}
-	_, err := s.exchange(ctx, r)
+	_, err := s.exchange(ctx, &request{op: jute.OpWhoAmI, frame: newFrame(jute.OpWhoAmI), result: []any{&ids}})
 	return ids, err
 }
 

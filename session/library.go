@@ -45,7 +45,7 @@ func (s *Session) shutdown(handOver bool) error {
 
 // sayGoodbye asks the server to end the session, and waits briefly for the reply.
 func (s *Session) sayGoodbye(w *wire) {
-	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose, 0, nil), done: make(chan struct{})}
+	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose), done: make(chan struct{})}
 	if !w.send(c) {
 		return
 	}

@@ -39,11 +39,8 @@ type ListResult struct {
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
 	out := make([]Result, len(paths))
 	err := s.many(ctx, paths, reader{
-		op: jute.OpGetData,
-		decode: func(i int, d *jute.Decoder) {
-			out[i].Data = d.Buffer()
-			out[i].Stat.decode(d)
-		},
+		op:     jute.OpGetData,
+		decode: func(i int, d *jute.Decoder) { _ = d.Get(&out[i].Data, &out[i].Stat) },
 		failed: func(i int, err error) { out[i] = Result{Err: err} },
 		single: func(ctx context.Context, i int) (int, error) {
 			out[i].Data, out[i].Stat, out[i].Err = s.Get(ctx, paths[i])
@@ -217,23 +214,20 @@ func (s *Session) part(ctx context.Context, paths []string, ids []int, r reader,
 
 // multiRead returns the request for the paths with these indexes.
 func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *request {
-	req := &request{op: jute.OpMultiRead}
-	req.frame = newFrame(req.op, manyBytes, func(e *jute.Encoder) {
-		for _, i := range ids {
-			(&jute.MultiHeader{Type: r.op, Err: -1}).Encode(e)
-			e.String(full(s.cfg.Chroot, paths[i]))
-			e.Bool(false)
-		}
-		(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(e)
-	})
+	var args []any
+	header := &jute.MultiHeader{Type: r.op, Err: -1}
+	for _, i := range ids {
+		args = append(args, header, full(s.cfg.Chroot, paths[i]), false)
+	}
+	req := &request{op: jute.OpMultiRead, frame: newFrame(jute.OpMultiRead, args, endOfMulti)}
 	req.decode = func(d *jute.Decoder) error {
 		var sizes tally
 		for n, i := range ids {
 			var h jute.MultiHeader
 			rest := d.Len()
-			switch h.Decode(d); {
-			case d.Err() != nil:
-				return d.Err()
+			switch err := d.Get(&h); {
+			case err != nil:
+				return err
 			case h.Done:
 				return fmt.Errorf("multi-read of %d znodes has %d results", len(ids), n)
 			case h.Type == jute.OpError:

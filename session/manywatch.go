@@ -240,8 +240,7 @@ func (s *Session) watchedReader(p watchedPart) reader {
 		op: jute.OpGetData,
 		decode: func(i int, d *jute.Decoder) {
 			p.out[i].Err = nil
-			p.out[i].Data = d.Buffer()
-			p.out[i].Stat.decode(d)
+			_ = d.Get(&p.out[i].Data, &p.out[i].Stat)
 		},
 		failed: func(i int, err error) { p.out[i].Result = Result{Err: err} },
 	}

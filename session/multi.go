@@ -70,9 +70,8 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	size := 0
+	var args []any
 	for i := range ops {
-		size += len(ops[i].path) + len(ops[i].data) + len(s.cfg.Chroot) + 128
 		err := ValidatePath(ops[i].path)
 		if isCreate(ops[i].op) {
 			err = validateCreate(ops[i].path, ops[i].mode)
@@ -80,13 +79,9 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 		if err != nil {
 			return nil, r.fail(&MultiError{Index: i, Path: ops[i].path, Err: err})
 		}
+		args = append(args, s.opArgs(&ops[i]))
 	}
-	r.frame = newFrame(r.op, size, func(e *jute.Encoder) {
-		for i := range ops {
-			s.encodeOp(e, &ops[i])
-		}
-		(&jute.MultiHeader{Type: -1, Done: true, Err: -1}).Encode(e)
-	})
+	r.frame = newFrame(r.op, args, endOfMulti)
 	var results []OpResult
 	r.decode = func(d *jute.Decoder) error {
 		var err error
@@ -107,21 +102,19 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 	return results, nil
 }
 
-func (s *Session) encodeOp(e *jute.Encoder, o *Op) {
-	(&jute.MultiHeader{Type: o.op, Err: -1}).Encode(e)
-	path := full(s.cfg.Chroot, o.path)
-	switch {
+// endOfMulti stands behind the last operation of a multi or multiRead.
+var endOfMulti = &jute.MultiHeader{Type: -1, Done: true, Err: -1}
+
+// opArgs returns what the request of an operation consists of.
+func (s *Session) opArgs(o *Op) []any {
+	args := []any{jute.MultiHeader{Type: o.op, Err: -1}}
+	switch path := full(s.cfg.Chroot, o.path); {
 	case isCreate(o.op):
-		acl := o.acl
-		if len(acl) == 0 {
-			acl = s.cfg.ACL
-		}
-		encodeCreate(e, path, o.data, acl, o.mode)
+		return append(args, s.createArgs(o.path, o.data, o.acl, o.mode)...)
 	case o.op == jute.OpSetData:
-		encodeSet(e, path, o.data, o.version)
+		return append(args, path, present(o.data), o.version)
 	default: // delete, check
-		e.String(path)
-		e.Int32(o.version)
+		return append(args, path, o.version)
 	}
 }
 
@@ -132,8 +125,7 @@ func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 	var failed *MultiError
 	for i := range ops {
 		var h jute.MultiHeader
-		h.Decode(d)
-		if h.Done || d.Err() != nil {
+		if err := d.Get(&h); h.Done || err != nil {
 			if failed != nil {
 				return nil, failed
 			}
@@ -149,9 +141,9 @@ func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 			results[i].Path = strip(s.cfg.Chroot, d.String())
 		case jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
 			results[i].Path = strip(s.cfg.Chroot, d.String())
-			results[i].Stat.decode(d)
+			_ = d.Get(&results[i].Stat)
 		case jute.OpSetData:
-			results[i].Stat.decode(d)
+			_ = d.Get(&results[i].Stat)
 		case jute.OpDelete, jute.OpCheck:
 		default:
 			return nil, fmt.Errorf("result of type %d", h.Type)

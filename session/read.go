@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -24,12 +25,6 @@ type Stat struct {
 	Pzxid          int64 // zxid of the last creation or deletion of a child
 }
 
-func (s *Stat) decode(d *jute.Decoder) {
-	var j jute.Stat
-	j.Decode(d)
-	*s = Stat(j)
-}
-
 // Get reads the data of a znode.
 func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {
 	data, st, _, err := s.get(ctx, path, false)
@@ -44,11 +39,7 @@ func (s *Session) GetW(ctx context.Context, path string) ([]byte, Stat, *Watch, 
 func (s *Session) get(ctx context.Context, path string, watch bool) ([]byte, Stat, *Watch, error) {
 	var data []byte
 	var st Stat
-	w, err := s.read(ctx, jute.OpGetData, path, watchData, watch, func(d *jute.Decoder) error {
-		data = d.Buffer()
-		st.decode(d)
-		return nil
-	})
+	w, err := s.read(ctx, jute.OpGetData, path, watchData, watch, &data, &st)
 	return data, st, w, err
 }
 
@@ -66,10 +57,7 @@ func (s *Session) ExistsW(ctx context.Context, path string) (Stat, bool, *Watch,
 
 func (s *Session) exists(ctx context.Context, path string, watch bool) (Stat, bool, *Watch, error) {
 	var st Stat
-	w, err := s.read(ctx, jute.OpExists, path, watchExists, watch, func(d *jute.Decoder) error {
-		st.decode(d)
-		return nil
-	})
+	w, err := s.read(ctx, jute.OpExists, path, watchExists, watch, &st)
 	if errors.Is(err, ErrNoNode) {
 		return Stat{}, false, w, nil
 	}
@@ -92,11 +80,7 @@ func (s *Session) ChildrenW(ctx context.Context, path string) ([]string, Stat, *
 func (s *Session) children(ctx context.Context, path string, watch bool) ([]string, Stat, *Watch, error) {
 	var names []string
 	var st Stat
-	w, err := s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, func(d *jute.Decoder) error {
-		names = d.Strings()
-		st.decode(d)
-		return nil
-	})
+	w, err := s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, &names, &st)
 	return names, st, w, err
 }
 
@@ -158,53 +142,34 @@ func (s *Session) GetChildren(ctx context.Context, path string) ([]Child, error)
 }
 
 // read sends a request that consists of a path and whether to watch it.
-func (s *Session) read(ctx context.Context, op int32, path string, kind watchKind, watch bool, decode func(*jute.Decoder) error) (*Watch, error) {
-	r := &request{op: op, path: path, kind: kind, decode: decode}
-	if err := ValidatePath(path); err != nil {
-		return nil, r.fail(err)
+func (s *Session) read(ctx context.Context, op int32, path string, kind watchKind, watch bool, result ...any) (*Watch, error) {
+	r, err := s.newRequest(op, path, []any{watch}, result...)
+	if err != nil {
+		return nil, err
 	}
-	p := full(s.cfg.Chroot, path)
-	if watch {
-		r.watch = p
+	if r.kind = kind; watch {
+		r.watch = full(s.cfg.Chroot, path)
 	}
-	r.frame = newFrame(op, len(p)+5, func(e *jute.Encoder) {
-		e.String(p)
-		e.Bool(watch)
-	})
 	return s.exchange(ctx, r)
 }
 
 // Sync waits until the server has caught up with the leader. Reads after it see all
 // changes that were finished before it.
 func (s *Session) Sync(ctx context.Context, path string) error {
-	r := &request{op: jute.OpSync, path: path}
-	if err := ValidatePath(path); err != nil {
-		return r.fail(err)
-	}
-	r.frame = newFrame(r.op, len(path)+64, func(e *jute.Encoder) { e.String(full(s.cfg.Chroot, path)) })
-	_, err := s.exchange(ctx, r)
-	return err
+	return s.ask(ctx, jute.OpSync, path, nil)
 }
 
 // Ephemerals lists the znodes that this session owns at and below prefix.
 func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, error) {
-	r := &request{op: jute.OpGetEphemerals, path: prefix}
-	if err := ValidatePath(prefix); err != nil {
-		return nil, r.fail(err)
-	}
+	var found, paths []string
+	err := s.ask(ctx, jute.OpGetEphemerals, prefix, nil, &found)
 	p := full(s.cfg.Chroot, prefix)
-	var paths []string
-	r.frame = newFrame(r.op, len(p)+4, func(e *jute.Encoder) { e.String(p) })
-	r.decode = func(d *jute.Decoder) error {
+	for _, e := range found {
 		// The server compares text: /a finds /ab too.
-		for _, e := range d.Strings() {
-			if p == "/" || e == p || len(e) > len(p) && e[:len(p)] == p && e[len(p)] == '/' {
-				paths = append(paths, strip(s.cfg.Chroot, e))
-			}
+		if p == "/" || e == p || strings.HasPrefix(e, p+"/") {
+			paths = append(paths, strip(s.cfg.Chroot, e))
 		}
-		return nil
 	}
-	_, err := s.exchange(ctx, r)
 	return paths, err
 }
 
@@ -212,16 +177,6 @@ func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, erro
 func (s *Session) GetACL(ctx context.Context, path string) ([]ACL, Stat, error) {
 	var acl []ACL
 	var st Stat
-	r := &request{op: jute.OpGetACL, path: path}
-	if err := ValidatePath(path); err != nil {
-		return nil, st, r.fail(err)
-	}
-	r.frame = newFrame(r.op, len(path)+64, func(e *jute.Encoder) { e.String(full(s.cfg.Chroot, path)) })
-	r.decode = func(d *jute.Decoder) error {
-		acl = decodeACLs(d)
-		st.decode(d)
-		return nil
-	}
-	_, err := s.exchange(ctx, r)
+	err := s.ask(ctx, jute.OpGetACL, path, nil, &acl, &st)
 	return acl, st, err
 }

@@ -284,7 +284,7 @@ func TestReal_Handoff(t *testing.T) {
 func TestReal_Unimplemented(t *testing.T) {
 	t.Parallel()
 	s := dialReal(t, Config{})
-	r := &request{op: 99, path: "/", frame: newFrame(99, 0, nil)}
+	r := &request{op: 99, path: "/", frame: newFrame(99)}
 	if _, err := s.exchange(soon(t), r); !errors.Is(err, ErrUnimplemented) {
 		t.Errorf("got %v, want ErrUnimplemented", err)
 	}

@@ -93,18 +93,12 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 
 // members reads and watches the client addresses. Their znode is outside of the chroot.
 func (s *Session) members(ctx context.Context) ([]string, *Watch, error) {
-	var servers []string
-	r := &request{op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath}
-	r.frame = newFrame(r.op, len(configPath)+5, func(e *jute.Encoder) {
-		e.String(configPath)
-		e.Bool(true)
+	var data []byte
+	w, err := s.exchange(ctx, &request{
+		op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath,
+		frame: newFrame(jute.OpGetData, configPath, true), result: []any{&data},
 	})
-	r.decode = func(d *jute.Decoder) error {
-		servers = parseMembers(string(d.Buffer()))
-		return nil
-	}
-	w, err := s.exchange(ctx, r)
-	return servers, w, err
+	return parseMembers(string(data)), w, err
 }
 
 // parseMembers finds the client addresses in lines such as

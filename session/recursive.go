@@ -41,15 +41,10 @@ type RecursiveWatch struct {
 // its cover. If the server does not know addWatch, or refuses it, the error matches
 // ErrUnimplemented. Each server is asked only once.
 func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWatch, error) {
-	r := &request{op: jute.OpAddWatch, path: path}
-	if err := ValidatePath(path); err != nil {
-		return nil, r.fail(err)
+	r, err := s.newRequest(jute.OpAddWatch, path, []any{jute.AddWatchPersistentRecursive})
+	if err != nil {
+		return nil, err
 	}
-	p := full(s.cfg.Chroot, path)
-	r.frame = newFrame(r.op, len(p)+8, func(e *jute.Encoder) {
-		e.String(p)
-		e.Int32(jute.AddWatchPersistentRecursive)
-	})
 	for losses := 0; ; losses++ {
 		if losses > 3 {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
@@ -61,11 +56,11 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 		if w.able.refuses(jute.OpAddWatch) || w.able.refuses(jute.OpMultiRead) {
 			return nil, r.fail(ErrUnimplemented)
 		}
-		c, first := s.watches.cover(s, w, p)
+		c, first := s.watches.cover(s, w, full(s.cfg.Chroot, path))
 		if !first {
 			return c, nil
 		}
-		switch err = s.ask(ctx, r, c); {
+		switch err = s.addCover(ctx, r, c); {
 		case err == nil:
 			return c, nil
 		case !errors.Is(err, errLost):
@@ -74,8 +69,8 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 	}
 }
 
-// ask sends the request for a cover and waits for its reply.
-func (s *Session) ask(ctx context.Context, r *request, c *RecursiveWatch) error {
+// addCover sends the request for a cover and waits for its reply.
+func (s *Session) addCover(ctx context.Context, r *request, c *RecursiveWatch) error {
 	zxid := s.zxid.Load() // What the server has applied, or the connection has ended.
 	q := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 	q.after = func(code int32) {
@@ -139,10 +134,7 @@ func (c *RecursiveWatch) Release() {
 	b.uncoverLocked(c, zxid)
 	c.w.send(&call{
 		op: jute.OpRemoveWatches, done: make(chan struct{}),
-		frame: newFrame(jute.OpRemoveWatches, len(c.path)+8, func(e *jute.Encoder) {
-			e.String(c.path)
-			e.Int32(jute.WatcherAny)
-		}),
+		frame: newFrame(jute.OpRemoveWatches, c.path, jute.WatcherAny),
 		// The removal also removed all watches that were set at the path before.
 		after: func(int32) { b.rearm(c, zxid, everyKind) },
 	})

@@ -213,10 +213,7 @@ func TestRecursiveWatch_Replaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		late, ask := s.watches.begin(nil, "/many", watchData.set()) // as without the cover
-		q := &call{op: jute.OpGetData, watch: late, done: make(chan struct{}), frame: newFrame(jute.OpGetData, 32, func(e *jute.Encoder) {
-			e.String("/many")
-			e.Bool(ask)
-		})}
+		q := &call{op: jute.OpGetData, watch: late, done: make(chan struct{}), frame: newFrame(jute.OpGetData, "/many", ask)}
 		if !ask || !conn.send(q) {
 			t.Fatal("not sent")
 		}

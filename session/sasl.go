@@ -146,12 +146,7 @@ func (h *hosts) prepare(server string) error {
 
 // saslRound sends one token and returns the server's token, or nil if it sent none.
 func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
-	frame := newFrame(jute.OpSASL, len(token)+4, func(e *jute.Encoder) {
-		if token == nil {
-			token = []byte{}
-		}
-		e.Buffer(token)
-	})
+	frame := newFrame(jute.OpSASL, present(token))
 	putXid(frame, xid)
 	w.s.counts[opIndex(jute.OpSASL)].Add(1)
 	if _, err := w.conn.Write(frame); err != nil {
@@ -164,8 +159,7 @@ func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
 	defer putFrame(buf)
 	d := jute.NewDecoder(*buf)
 	var h jute.ReplyHeader
-	h.Decode(d)
-	if err := d.Err(); err != nil {
+	if err := d.Get(&h); err != nil {
 		return nil, err
 	}
 	if h.Xid != xid {

@@ -108,7 +108,6 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	timeout := time.Duration(r.Timeout) * time.Millisecond
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
-	w.readOnly.Store(r.ReadOnly)
 	w.heard(w.asked, 0)
 	for _, c := range s.authCalls() {
 		w.setUp(c)
@@ -148,14 +147,8 @@ func (s *Session) authCalls() []*call {
 	calls := make([]*call, 0, len(s.cfg.Auth))
 	for _, a := range s.cfg.Auth {
 		calls = append(calls, &call{
-			op:   jute.OpAuth,
-			xid:  jute.XidAuth,
-			done: make(chan struct{}),
-			frame: newFrame(jute.OpAuth, len(a.Scheme)+len(a.Data)+16, func(e *jute.Encoder) {
-				e.Int32(0)
-				e.String(a.Scheme)
-				e.Buffer(a.Data)
-			}),
+			op: jute.OpAuth, xid: jute.XidAuth, done: make(chan struct{}),
+			frame: newFrame(jute.OpAuth, int32(0), a.Scheme, a.Data),
 			after: func(code int32) {
 				if err := codeError(code); err != nil {
 					s.log.Error("authentication failed", "scheme", a.Scheme, "err", err)

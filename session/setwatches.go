@@ -63,7 +63,7 @@ func (b *watchBook) put(batch *watchBatch, path string, of kinds) {
 // watchBatch is the content of a setWatches: for each kind the number of paths and the
 // encoded paths.
 type watchBatch struct {
-	n     [watchChild + 1]int
+	n     [watchChild + 1]int32
 	paths [watchChild + 1]jute.Encoder
 }
 
@@ -95,13 +95,11 @@ func (t *watchBatch) reset() {
 // setWatches returns the request that sets the watches of a batch. If the server refuses
 // it, those watches fire.
 func (b *watchBook) setWatches(zxid int64, t *watchBatch) *call {
-	frame := newFrame(jute.OpSetWatches, t.size()+20, func(e *jute.Encoder) {
-		e.Int64(zxid)
-		for k := range t.paths {
-			e.Count(t.n[k])
-			e.Raw(t.paths[k].Bytes())
-		}
-	})
+	args := append(make([]any, 0, 3+2*len(t.paths)), int32(0), jute.OpSetWatches, zxid)
+	for k := range t.paths {
+		args = append(args, &t.n[k], jute.Raw(t.paths[k].Bytes()))
+	}
+	frame := packet(args...)
 	return &call{
 		op: jute.OpSetWatches, frame: frame, done: make(chan struct{}),
 		after: func(code int32) {

@@ -132,12 +132,7 @@ func (s *Session) kicked(w *wire, owed bool, err error) {
 
 // probe sends a request whose answer shows that w is served.
 func (s *Session) probe(w *wire) {
-	c := &call{op: jute.OpExists, probe: true, done: make(chan struct{}), after: func(int32) {}}
-	c.frame = newFrame(c.op, 8, func(e *jute.Encoder) {
-		e.String("/")
-		e.Bool(false)
-	})
-	w.send(c)
+	w.send(&call{op: jute.OpExists, frame: newFrame(jute.OpExists, "/", false), probe: true, done: make(chan struct{}), after: func(int32) {}})
 }
 
 // stolen reports, when w has connected, whether another process has the session. s.mu is

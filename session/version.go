@@ -37,13 +37,7 @@ func (s *Session) CheckServer(ctx context.Context) error {
 	if w.able.known() {
 		return w.able.warning()
 	}
-	r := &request{op: jute.OpCheckWatches, path: "/"}
-	path := full(s.cfg.Chroot, "/")
-	r.frame = newFrame(r.op, len(path)+8, func(e *jute.Encoder) {
-		e.String(path)
-		e.Int32(jute.WatcherAny)
-	})
-	_, err = s.exchange(ctx, r)
+	err = s.ask(ctx, jute.OpCheckWatches, "/", []any{jute.WatcherAny})
 	if errors.Is(err, CodeError(jute.ErrCodeNoWatcher)) || errors.Is(err, ErrNoAuth) {
 		return nil
 	}

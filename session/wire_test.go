@@ -265,7 +265,7 @@ func openWire(t testing.TB) (*Session, *wire, net.Conn) {
 		_, _ = io.ReadFull(server, make([]byte, 48))
 		r := jute.ConnectResponse{Timeout: 30_000, SessionID: 7, Password: make([]byte, 16)}
 		e := jute.NewEncoder(nil)
-		r.Encode(e)
+		e.Put(r)
 		_, _ = server.Write(withLength(e.Bytes()))
 	}()
 	_, _ = w.Write(libraryConnect(44))
@@ -292,7 +292,7 @@ func FuzzReplies(f *testing.F) {
 			_ = server.Close()
 		}()
 		watch, _ := s.watches.begin(nil, "/x", watchData.set())
-		c := &call{op: op, frame: newFrame(op, 0, nil), done: make(chan struct{}), watch: watch}
+		c := &call{op: op, frame: newFrame(op), done: make(chan struct{}), watch: watch}
 		w.send(c)
 		go func() { // the library, when it is done
 			<-done
@@ -324,7 +324,7 @@ func decodeAny(s *Session, op int32, c *call) {
 		_ = d.Buffer()
 	}
 	var st Stat
-	st.decode(d)
+	_ = d.Get(&st)
 }
 
 func TestHandoff_StateFileIsPrivate(t *testing.T) {

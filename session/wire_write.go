@@ -42,7 +42,7 @@ func (w *wire) fromLibrary(b []byte) error {
 	switch {
 	case op == jute.OpClose:
 		// Ours to send or not: a hand-over ends the connection but not the session.
-		w.answerLocally(closeReply(xid))
+		w.answerLocally(packet(jute.ReplyHeader{Xid: xid}))
 	case xid == jute.XidPing && w.phase == phaseOpen:
 		w.out = append(w.out, b...)
 		w.hasPing = true
@@ -61,11 +61,7 @@ func (w *wire) ask(req jute.ConnectRequest) {
 		return
 	}
 	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, w.s.clock()
-	e := jute.NewEncoder(make([]byte, 4, 64))
-	req.Encode(e)
-	frame := e.Bytes()
-	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
-	w.out = append(w.out, frame...)
+	w.out = append(w.out, packet(req)...)
 	w.wake()
 }
 
@@ -79,17 +75,7 @@ func (w *wire) answerLocally(frame []byte) {
 
 // peaceful returns a ConnectResponse that satisfies the library while we end it.
 func peaceful() []byte {
-	r := jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)}
-	e := jute.NewEncoder(nil)
-	r.Encode(e)
-	return withLength(e.Bytes())
-}
-
-func closeReply(xid int32) []byte {
-	h := jute.ReplyHeader{Xid: xid}
-	e := jute.NewEncoder(nil)
-	h.Encode(e)
-	return withLength(e.Bytes())
+	return packet(jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)})
 }
 
 // wake wakes the writer. w.mu is held.

@@ -83,38 +83,36 @@ func isCreate(op int32) bool {
 func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
 	var created string
 	var st Stat
-	r := &request{op: mode.op(), path: path, write: true}
+	r := &request{op: mode.op(), path: path, write: true, result: []any{&created, &st}}
 	if err := validateCreate(path, mode); err != nil {
 		return "", st, r.fail(err)
 	}
-	if len(acl) == 0 {
-		acl = s.cfg.ACL
-	}
-	r.frame = newFrame(r.op, len(path)+len(data)+128, func(e *jute.Encoder) {
-		encodeCreate(e, full(s.cfg.Chroot, path), data, acl, mode)
-	})
-	r.decode = func(d *jute.Decoder) error {
-		created = strip(s.cfg.Chroot, d.String())
-		st.decode(d)
-		return nil
-	}
+	r.frame = newFrame(r.op, s.createArgs(path, data, acl, mode)...)
 	if _, err := s.exchange(ctx, r); err != nil {
 		return "", Stat{}, err
 	}
-	return created, st, nil
+	return strip(s.cfg.Chroot, created), st, nil
 }
 
-func encodeCreate(e *jute.Encoder, path string, data []byte, acl []ACL, mode Mode) {
-	if data == nil {
-		data = []byte{} // no data and empty data are different znodes to other clients
+// createArgs returns what the request of a create consists of.
+func (s *Session) createArgs(path string, data []byte, acl []ACL, mode Mode) []any {
+	if len(acl) == 0 {
+		acl = s.cfg.ACL
 	}
-	e.String(path)
-	e.Buffer(data)
-	encodeACLs(e, acl)
-	e.Int32(mode.flags())
+	args := []any{full(s.cfg.Chroot, path), present(data), acl, mode.flags()}
 	if mode.TTL() > 0 {
-		e.Int64(mode.TTL().Milliseconds())
+		args = append(args, mode.TTL().Milliseconds())
 	}
+	return args
+}
+
+// present returns data that is not nil: no data and empty data are different znodes to
+// other clients.
+func present(data []byte) []byte {
+	if data == nil {
+		return []byte{}
+	}
+	return data
 }
 
 // validateCreate also accepts the path of a sequential znode whose name is only the
@@ -135,60 +133,18 @@ func validateCreate(path string, mode Mode) error {
 // Set replaces the data of a znode if it is at version; -1 is any.
 func (s *Session) Set(ctx context.Context, path string, data []byte, version int32) (Stat, error) {
 	var st Stat
-	r := &request{op: jute.OpSetData, path: path, write: true}
-	if err := ValidatePath(path); err != nil {
-		return st, r.fail(err)
-	}
-	r.frame = newFrame(r.op, len(path)+len(data)+128, func(e *jute.Encoder) {
-		encodeSet(e, full(s.cfg.Chroot, path), data, version)
-	})
-	r.decode = func(d *jute.Decoder) error {
-		st.decode(d)
-		return nil
-	}
-	_, err := s.exchange(ctx, r)
+	err := s.write(ctx, jute.OpSetData, path, []any{present(data), version}, &st)
 	return st, err
-}
-
-func encodeSet(e *jute.Encoder, path string, data []byte, version int32) {
-	if data == nil {
-		data = []byte{}
-	}
-	e.String(path)
-	e.Buffer(data)
-	e.Int32(version)
 }
 
 // Delete deletes a znode that has no children if it is at version; -1 is any.
 func (s *Session) Delete(ctx context.Context, path string, version int32) error {
-	r := &request{op: jute.OpDelete, path: path, write: true}
-	if err := ValidatePath(path); err != nil {
-		return r.fail(err)
-	}
-	r.frame = newFrame(r.op, len(path)+128, func(e *jute.Encoder) {
-		e.String(full(s.cfg.Chroot, path))
-		e.Int32(version)
-	})
-	_, err := s.exchange(ctx, r)
-	return err
+	return s.write(ctx, jute.OpDelete, path, []any{version})
 }
 
 // SetACL replaces the ACL of a znode if it is at aversion; -1 is any.
 func (s *Session) SetACL(ctx context.Context, path string, acl []ACL, aversion int32) (Stat, error) {
 	var st Stat
-	r := &request{op: jute.OpSetACL, path: path, write: true}
-	if err := ValidatePath(path); err != nil {
-		return st, r.fail(err)
-	}
-	r.frame = newFrame(r.op, len(path)+256, func(e *jute.Encoder) {
-		e.String(full(s.cfg.Chroot, path))
-		encodeACLs(e, acl)
-		e.Int32(aversion)
-	})
-	r.decode = func(d *jute.Decoder) error {
-		st.decode(d)
-		return nil
-	}
-	_, err := s.exchange(ctx, r)
+	err := s.write(ctx, jute.OpSetACL, path, []any{acl, aversion}, &st)
 	return st, err
 }

@@ -18,11 +18,11 @@ func TestRoundTrip(t *testing.T) {
 	e.Strings([]string{"x", ""})
 	stat := Stat{Czxid: 1, Mzxid: 2, Ctime: 3, Mtime: 4, Version: 5, Cversion: 6, Aversion: 7, EphemeralOwner: 8, DataLength: 9, NumChildren: 10, Pzxid: 11}
 	before := e.Len()
-	stat.Encode(e)
+	e.Put(stat)
 	if got, want := e.Len()-before, StatSize; got != want {
 		t.Errorf("size of a Stat: got %d, want %d", got, want)
 	}
-	EncodeACLs(e, []ACL{{PermAll, "world", "anyone"}})
+	e.Put([]ACL{{PermAll, "world", "anyone"}})
 
 	d := NewDecoder(e.Bytes())
 	if got := d.Bool(); !got {
@@ -50,11 +50,12 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("strings: got %q, want %q", got, want)
 	}
 	var got Stat
-	got.Decode(d)
-	if got != stat {
+	if err := d.Get(&got); err != nil || got != stat {
 		t.Errorf("stat: got %+v, want %+v", got, stat)
 	}
-	if got, want := DecodeACLs(d), []ACL{{31, "world", "anyone"}}; !reflect.DeepEqual(got, want) {
+	var acls []ACL
+	_ = d.Get(&acls)
+	if got, want := acls, []ACL{{31, "world", "anyone"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("ACLs: got %v, want %v", got, want)
 	}
 	if d.Err() != nil || d.Len() != 0 {
@@ -76,7 +77,7 @@ func TestDecoderErrorsAreKept(t *testing.T) {
 		{"negative string", []byte{0xff, 0xff, 0xff, 0xfe}, func(d *Decoder) { _ = d.String() }, ErrLength},
 		{"negative buffer", []byte{0x80, 0, 0, 0}, func(d *Decoder) { d.Buffer() }, ErrLength},
 		{"vector longer than the rest", []byte{0x7f, 0xff, 0xff, 0xff}, func(d *Decoder) { d.Strings() }, ErrShort},
-		{"ACLs longer than the rest", []byte{0, 0, 0, 9, 1, 2}, func(d *Decoder) { DecodeACLs(d) }, ErrShort},
+		{"ACLs longer than the rest", []byte{0, 0, 0, 9, 1, 2}, func(d *Decoder) { _ = d.Get(new([]ACL)) }, ErrShort},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,9 +99,12 @@ func TestDecoderErrorsAreKept(t *testing.T) {
 
 func TestConnectRecordsWithAndWithoutReadOnly(t *testing.T) {
 	for _, has := range []bool{false, true} {
-		in := ConnectRequest{LastZxidSeen: 3, Timeout: 4000, SessionID: 5, Password: make([]byte, 16), ReadOnly: has, HasReadOnly: has}
+		in := ConnectRequest{LastZxidSeen: 3, Timeout: 4000, SessionID: 5, Password: make([]byte, 16)}
+		if has {
+			in.ReadOnly = new(true)
+		}
 		e := NewEncoder(nil)
-		in.Encode(e)
+		e.Put(in)
 		want := 44
 		if has {
 			want = 45
@@ -109,8 +113,7 @@ func TestConnectRecordsWithAndWithoutReadOnly(t *testing.T) {
 			t.Errorf("length: got %d, want %d", e.Len(), want)
 		}
 		var out ConnectRequest
-		out.Decode(NewDecoder(e.Bytes()))
-		if !reflect.DeepEqual(in, out) {
+		if err := NewDecoder(e.Bytes()).Get(&out); err != nil || !reflect.DeepEqual(in, out) {
 			t.Errorf("got %+v, want %+v", out, in)
 		}
 	}

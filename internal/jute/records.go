@@ -1,5 +1,56 @@
 package jute
 
+// RequestHeader begins every request after the handshake.
+type RequestHeader struct {
+	Xid int32 // chosen by the client; comes back in the reply
+	Op  int32 // an Op constant
+}
+
+// ReplyHeader begins every reply and every notification.
+type ReplyHeader struct {
+	Xid  int32 // the request's xid, or XidNotification
+	Zxid int64 // the server's last transaction; -1 in a notification
+	Err  int32 // an ErrCode constant
+}
+
+// ReplyHeaderSize is the number of bytes that an encoded ReplyHeader takes.
+const ReplyHeaderSize = 16
+
+// MultiHeader stands before each operation and each result of a multi, and
+// after the last one with Type -1 and Done set.
+type MultiHeader struct {
+	Type int32 // the operation; OpError for a failed one
+	Done bool  // nothing follows
+	Err  int32 // in requests -1
+}
+
+// ConnectRequest is the first packet of a connection.
+type ConnectRequest struct {
+	ProtocolVersion int32
+	LastZxidSeen    int64  // a server that is behind it refuses the connection
+	Timeout         int32  // wanted session timeout in milliseconds
+	SessionID       int64  // 0 asks for a new session
+	Password        []byte // 16 bytes
+	ReadOnly        *bool  // old clients leave it out
+}
+
+// ConnectResponse answers a ConnectRequest. Timeout 0 and SessionID 0 mean that
+// the session is gone.
+type ConnectResponse struct {
+	ProtocolVersion int32
+	Timeout         int32 // granted session timeout in milliseconds
+	SessionID       int64
+	Password        []byte // 16 bytes
+	ReadOnly        *bool  // as in the request
+}
+
+// WatcherEvent is the body of a notification.
+type WatcherEvent struct {
+	Type  int32 // an Event constant
+	State int32 // a State constant
+	Path  string
+}
+
 // Stat is what ZooKeeper knows about a znode besides its data. Zxids count the
 // server's transactions; times are milliseconds since 1970.
 type Stat struct {
@@ -19,77 +70,9 @@ type Stat struct {
 // StatSize is the number of bytes that an encoded Stat takes.
 const StatSize = 68
 
-// Encode appends s to e.
-func (s *Stat) Encode(e *Encoder) {
-	e.Int64(s.Czxid)
-	e.Int64(s.Mzxid)
-	e.Int64(s.Ctime)
-	e.Int64(s.Mtime)
-	e.Int32(s.Version)
-	e.Int32(s.Cversion)
-	e.Int32(s.Aversion)
-	e.Int64(s.EphemeralOwner)
-	e.Int32(s.DataLength)
-	e.Int32(s.NumChildren)
-	e.Int64(s.Pzxid)
-}
-
-// Decode reads s from d; the error is d's.
-func (s *Stat) Decode(d *Decoder) {
-	s.Czxid = d.Int64()
-	s.Mzxid = d.Int64()
-	s.Ctime = d.Int64()
-	s.Mtime = d.Int64()
-	s.Version = d.Int32()
-	s.Cversion = d.Int32()
-	s.Aversion = d.Int32()
-	s.EphemeralOwner = d.Int64()
-	s.DataLength = d.Int32()
-	s.NumChildren = d.Int32()
-	s.Pzxid = d.Int64()
-}
-
 // ACL grants permissions on one znode to one identity.
 type ACL struct {
 	Perms  int32  // a sum of Perm constants
 	Scheme string // "world", "auth", "digest", "ip", "x509", ...
 	ID     string // who, in the words of the scheme
-}
-
-// Encode appends a to e.
-func (a *ACL) Encode(e *Encoder) {
-	e.Int32(a.Perms)
-	e.String(a.Scheme)
-	e.String(a.ID)
-}
-
-// Decode reads a from d; the error is d's.
-func (a *ACL) Decode(d *Decoder) {
-	a.Perms = d.Int32()
-	a.Scheme = d.String()
-	a.ID = d.String()
-}
-
-// EncodeACLs appends a vector of ACLs to e.
-func EncodeACLs(e *Encoder, acls []ACL) {
-	e.Count(len(acls))
-	for i := range acls {
-		acls[i].Encode(e)
-	}
-}
-
-// DecodeACLs reads a vector of ACLs from d; nil when it is empty or wrong.
-func DecodeACLs(d *Decoder) []ACL {
-	n := d.Count(12)
-	if n == 0 {
-		return nil
-	}
-	acls := make([]ACL, n)
-	for i := range acls {
-		acls[i].Decode(d)
-	}
-	if d.Err() != nil {
-		return nil
-	}
-	return acls
 }

@@ -19,7 +19,7 @@ func (r *runner) attempt(what string, o raw.Options) *raw.Conn {
 		r.logf("%s: connection ended\n", what)
 	default:
 		r.logf("%s: timeout %d, read-only byte %v, password of %d\n",
-			what, c.Session.Timeout, c.Session.HasReadOnly, len(c.Session.Password))
+			what, c.Session.Timeout, c.Session.ReadOnly != nil, len(c.Session.Password))
 	}
 	return c
 }

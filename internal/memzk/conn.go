@@ -175,11 +175,10 @@ func (c *conn) push(body []byte, at time.Time) {
 	if c.isEnded {
 		return
 	}
-	e := jute.NewEncoder(make([]byte, 0, len(body)+4))
-	e.Buffer(body)
+	frame := encoded(body)
 	c.sent++
-	c.out.push(answer{frame: e.Bytes(), at: at})
-	c.account(e.Len())
+	c.out.push(answer{frame: frame, at: at})
+	c.account(len(frame))
 }
 
 // notify queues a watch event. It needs Server.mu.
@@ -187,8 +186,12 @@ func (c *conn) notify(event int32, path string) {
 	if c.s.faults.loseEvents[c.addr] || c.s.faults.loseEvents[allAddrs] {
 		return
 	}
-	e := jute.NewEncoder(nil)
-	(&jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}).Encode(e)
-	(&jute.WatcherEvent{Type: event, State: jute.StateSyncConnected, Path: path}).Encode(e)
-	c.push(e.Bytes(), time.Time{})
+	header := jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}
+	c.push(encoded(header, jute.WatcherEvent{Type: event, State: jute.StateSyncConnected, Path: path}), time.Time{})
+}
+
+func encoded(values ...any) []byte {
+	var e jute.Encoder
+	e.Put(values...)
+	return e.Bytes()
 }

@@ -198,7 +198,7 @@ func (g *generator) pipeline(who string) {
 			continue
 		}
 		var ev jute.WatcherEvent
-		ev.Decode(jute.NewDecoder(reply.Body))
+		_ = jute.NewDecoder(reply.Body).Get(&ev)
 		g.logf(" event %d %s", ev.Type, g.strip(ev.Path))
 	}
 	g.logf("\n")

@@ -19,8 +19,7 @@ func (c *conn) handle(p packet) bool {
 	}
 	d := jute.NewDecoder(p.frame)
 	var h jute.RequestHeader
-	h.Decode(d)
-	if d.Err() != nil {
+	if d.Get(&h) != nil {
 		return false
 	}
 	s := c.s
@@ -31,47 +30,39 @@ func (c *conn) handle(p packet) bool {
 	case f.loseBefore, s.faults.hangUp[h.Op], s.faults.hangUp[AnyOp] && h.Op != jute.OpPing:
 		return false
 	case f.refused && f.code == jute.ErrCodeUnimplemented || !s.knows(h.Op):
-		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, nil, f.until())
+		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, f.until())
 		return false
 	case s.refusesWrites(h.Op):
-		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeNotReadOnly, nil, f.until())
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeNotReadOnly, f.until())
 		return h.Op != jute.OpClose
 	case f.refused:
-		c.reply(h.Xid, c.replica.tree.zxid, f.code, nil, f.until())
+		c.reply(h.Xid, c.replica.tree.zxid, f.code, f.until())
 		return true
 	case h.Op == jute.OpAuth:
 		return c.auth(h.Xid, d)
 	case h.Op == jute.OpSASL:
 		return c.sasl(h.Xid, d)
 	case c.unproved(h.Op):
-		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeSessionClosedRequiresAuth, nil, f.until())
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeSessionClosedRequiresAuth, f.until())
 		return false
 	}
-	e, err := c.do(h.Op, d)
+	body, err := c.do(h.Op, d)
 	if f.loseAfter {
 		return false
 	}
-	var body []byte
-	if err == nil && e != nil {
-		body = e.Bytes()
+	if err != nil {
+		body = nil
 	}
-	xid := h.Xid
 	if h.Op == jute.OpPing {
-		xid = jute.XidPing
+		h.Xid = jute.XidPing
 	}
-	c.reply(xid, c.replica.tree.zxid, codeOf(err), body, f.until())
+	c.reply(h.Xid, c.replica.tree.zxid, codeOf(err), f.until(), body...)
 	return h.Op != jute.OpClose
 }
 
-// noToken is the answer to a SASL token, an absent buffer.
-var noToken = []byte{0xff, 0xff, 0xff, 0xff}
-
 // reply queues one reply. It needs Server.mu.
-func (c *conn) reply(xid int32, zxid int64, code int32, body []byte, at time.Time) {
-	e := jute.NewEncoder(make([]byte, 0, jute.ReplyHeaderSize+len(body)))
-	(&jute.ReplyHeader{Xid: xid, Zxid: zxid, Err: code}).Encode(e)
-	e.Raw(body)
-	c.push(e.Bytes(), at)
+func (c *conn) reply(xid int32, zxid int64, code int32, at time.Time, body ...any) {
+	c.push(encoded(jute.ReplyHeader{Xid: xid, Zxid: zxid, Err: code}, body), at)
 }
 
 // added is the version that an operation came with, where that is after 3.4.
@@ -92,43 +83,45 @@ func (s *Server) knows(op int32) bool {
 	return jute.OpName(op) != "unknown" && (!later || s.opts.since(version))
 }
 
-// do carries a request out. An error is answered by its code.
-func (c *conn) do(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+// do carries a request out and returns the body of its reply. An error is answered by its
+// code.
+func (c *conn) do(op int32, d *jute.Decoder) ([]any, error) {
 	switch op {
 	case jute.OpPing:
 		return nil, nil
-	case jute.OpExists:
-		return c.exists(d)
-	case jute.OpGetData:
-		return c.getData(d, true)
-	case jute.OpGetACL:
-		return c.getACL(d)
-	case jute.OpGetChildren:
-		return c.getChildren(d, true, false)
-	case jute.OpGetChildren2:
-		return c.getChildren(d, true, true)
-	case jute.OpSync:
-		return c.sync(d)
 	case jute.OpMultiRead:
 		return c.multiRead(d)
-	case jute.OpGetEphemerals:
-		return c.getEphemerals(d)
-	case jute.OpGetAllChildrenNumber:
-		return c.getAllChildrenNumber(d)
 	case jute.OpWhoAmI:
 		return c.whoAmI(), nil
 	case jute.OpSetWatches, jute.OpSetWatches2:
-		return c.setWatches(op, d)
-	case jute.OpAddWatch:
-		return c.addWatch(d)
-	case jute.OpCheckWatches, jute.OpRemoveWatches:
-		return c.checkOrRemoveWatches(op, d)
+		return nil, c.setWatches(op, d)
+	case jute.OpExists, jute.OpGetData, jute.OpGetChildren, jute.OpGetChildren2:
+		path, watch := d.String(), d.Bool()
+		if d.Err() != nil {
+			return nil, d.Err()
+		}
+		return c.readZnode(op, path, watch)
+	case jute.OpAddWatch, jute.OpCheckWatches, jute.OpRemoveWatches:
+		path, kind := d.String(), d.Int32()
+		switch {
+		case d.Err() != nil:
+			return nil, d.Err()
+		case op == jute.OpAddWatch:
+			return c.addWatch(path, kind)
+		}
+		return nil, c.checkOrRemoveWatches(op, path, kind)
+	case jute.OpGetACL, jute.OpSync, jute.OpGetEphemerals, jute.OpGetAllChildrenNumber:
+		path := d.String()
+		if d.Err() != nil {
+			return nil, d.Err()
+		}
+		return c.ask(op, path)
 	}
 	return c.change(op, d)
 }
 
 // change carries a write request out.
-func (c *conn) change(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+func (c *conn) change(op int32, d *jute.Decoder) ([]any, error) {
 	switch op {
 	case jute.OpMulti:
 		return c.multi(d)
@@ -137,11 +130,16 @@ func (c *conn) change(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 		c.catchUp()
 		return nil, nil
 	case jute.OpReconfig:
-		c.s.commit(nil)
-		c.catchUp()
-		return nil, Error(jute.ErrCodeReconfigDisabled)
+		return nil, c.refuse(jute.ErrCodeReconfigDisabled)
 	case jute.OpCheck: // stands only inside a multi
 		return nil, Error(jute.ErrCodeUnimplemented)
 	}
 	return c.write(op, d)
+}
+
+// refuse returns the error of a write that failed. It uses up a zxid, too.
+func (c *conn) refuse(code int32) error {
+	c.s.commit(nil)
+	c.catchUp()
+	return Error(code)
 }

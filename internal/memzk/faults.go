@@ -146,10 +146,8 @@ func (c *conn) wait(p packet) bool {
 	if hold == nil || !known {
 		return true
 	}
-	d := jute.NewDecoder(p.frame)
 	var h jute.RequestHeader
-	h.Decode(d)
-	if d.Err() != nil || h.Op == jute.OpPing {
+	if err := jute.NewDecoder(p.frame).Get(&h); err != nil || h.Op == jute.OpPing {
 		return true
 	}
 	free := hold(Held{Addr: c.addr, Op: h.Op, Body: p.frame[8:]})

@@ -26,7 +26,7 @@ func frame(b []byte) []byte {
 
 func handshakeFrame() []byte {
 	e := jute.NewEncoder(nil)
-	(&jute.ConnectRequest{Timeout: 30_000, Password: make([]byte, 16), HasReadOnly: true}).Encode(e)
+	e.Put(jute.ConnectRequest{Timeout: 30_000, Password: make([]byte, 16), ReadOnly: new(false)})
 	return frame(e.Bytes())
 }
 

@@ -12,17 +12,15 @@ import (
 func (c *conn) handshake(frame []byte) bool {
 	s := c.s
 	s.requests[jute.OpCreateSession]++
-	d := jute.NewDecoder(frame)
 	var req jute.ConnectRequest
-	req.Decode(d)
-	if d.Err() != nil {
+	if jute.NewDecoder(frame).Get(&req) != nil {
 		return false
 	}
 	if req.LastZxidSeen > c.replica.tree.zxid {
 		s.opts.Logger.Info("client has seen a later zxid", "zxid", req.LastZxidSeen)
 		return false
 	}
-	if s.readOnly && (!req.ReadOnly || req.SessionID != 0) {
+	if s.readOnly && (req.ReadOnly == nil || !*req.ReadOnly || req.SessionID != 0) {
 		return false
 	}
 	f := s.faults.take(jute.OpCreateSession)
@@ -38,7 +36,7 @@ func (c *conn) handshake(frame []byte) bool {
 	if f.loseAfter {
 		return false
 	}
-	c.push(connectResponse(sess, req.HasReadOnly, s.readOnly), f.until())
+	c.push(connectResponse(sess, req.ReadOnly != nil, s.readOnly), f.until())
 	return sess != nil && !s.faults.hangUp[jute.OpCreateSession]
 }
 
@@ -75,22 +73,24 @@ func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration) *ses
 
 // connectResponse encodes the answer; nil stands for a session that is gone.
 func connectResponse(sess *session, withReadOnly, readOnly bool) []byte {
-	r := jute.ConnectResponse{Password: make([]byte, 16), HasReadOnly: withReadOnly, ReadOnly: readOnly}
+	r := jute.ConnectResponse{Password: make([]byte, 16)}
+	if withReadOnly {
+		r.ReadOnly = &readOnly
+	}
 	if sess != nil {
 		r.Timeout = int32(sess.timeout.Milliseconds()) //nolint:gosec // It came as 32 bits.
 		r.SessionID = sess.id
 		r.Password = sess.password
 	}
-	e := jute.NewEncoder(nil)
-	r.Encode(e)
-	return e.Bytes()
+	return encoded(r)
 }
 
 // auth checks a credential; a wrong one ends the connection after the reply.
 func (c *conn) auth(xid int32, d *jute.Decoder) bool {
-	_ = d.Int32() // the type, which is not used
-	scheme, credential := d.String(), d.Buffer()
-	if d.Err() != nil {
+	var kind int32 // is not used
+	var scheme string
+	var credential []byte
+	if d.Get(&kind, &scheme, &credential) != nil {
 		return false
 	}
 	code := jute.ErrCodeOK
@@ -106,7 +106,7 @@ func (c *conn) auth(xid int32, d *jute.Decoder) bool {
 	default:
 		code = jute.ErrCodeAuthFailed
 	}
-	c.reply(xid, 0, code, nil, time.Time{})
+	c.reply(xid, 0, code, time.Time{})
 	return code == jute.ErrCodeOK
 }
 

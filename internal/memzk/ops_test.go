@@ -35,7 +35,7 @@ func (r *runner) createACL(name string, op int32, path, data string, flags int32
 
 func (r *runner) decodeStat(d *jute.Decoder) jute.Stat {
 	var s jute.Stat
-	s.Decode(d)
+	_ = d.Get(&s)
 	return s
 }
 
@@ -96,7 +96,9 @@ func (r *runner) getACL(name, path string) {
 	r.t.Helper()
 	d := r.call(name, jute.OpGetACL, r.path(path))
 	if d != nil {
-		r.logf(" %v", jute.DecodeACLs(d))
+		var acl []jute.ACL
+		_ = d.Get(&acl)
+		r.logf(" %v", acl)
 	}
 	r.statReply(d)
 }
@@ -203,7 +205,7 @@ func (r *runner) multi(name string, op int32, parts ...multiPart) {
 func (r *runner) multiResult(d *jute.Decoder) bool {
 	r.t.Helper()
 	var h jute.MultiHeader
-	h.Decode(d)
+	_ = d.Get(&h)
 	r.logf(" [%d %v %d", h.Type, h.Done, h.Err)
 	if h.Done {
 		r.logf("]")

@@ -17,12 +17,33 @@ func (c *conn) readable(path string, perms int32) (*node, error) {
 	return n, checkACL(n.acl, perms, c.ids)
 }
 
-// exists sets its watch whether the znode is there or not.
-func (c *conn) exists(d *jute.Decoder) (*jute.Encoder, error) {
-	path, watch := d.String(), d.Bool()
-	if d.Err() != nil {
-		return nil, d.Err()
+// readZnode carries out a read that may set a watch. exists sets it whether the znode is there
+// or not, the others only if they can read the znode.
+func (c *conn) readZnode(op int32, path string, watch bool) ([]any, error) {
+	if op == jute.OpExists {
+		return c.exists(path, watch)
 	}
+	n, err := c.readable(path, jute.PermRead)
+	if err != nil {
+		return nil, err
+	}
+	watches := c.replica.childWatches
+	if op == jute.OpGetData {
+		watches = c.replica.dataWatches
+	}
+	if watch {
+		watches.add(path, c, oneShot)
+	}
+	switch op {
+	case jute.OpGetData:
+		return []any{n.data, n.stat()}, nil
+	case jute.OpGetChildren:
+		return []any{n.childNames()}, nil
+	}
+	return []any{n.childNames(), n.stat()}, nil
+}
+
+func (c *conn) exists(path string, watch bool) ([]any, error) {
 	if hasNull(path) {
 		return nil, Error(jute.ErrCodeBadArguments)
 	}
@@ -38,50 +59,22 @@ func (c *conn) exists(d *jute.Decoder) (*jute.Encoder, error) {
 	if n == nil {
 		return nil, Error(jute.ErrCodeNoNode)
 	}
-	return encodeStat(jute.NewEncoder(nil), n), nil
+	return []any{n.stat()}, nil
 }
 
-// watchable reads the path and the watch flag of a request. It sets the watch in watches
-// only if the znode can be read.
-func (c *conn) watchable(d *jute.Decoder, watch bool, watches *watchTable) (*node, error) {
-	path, wanted := d.String(), d.Bool()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	n, err := c.readable(path, jute.PermRead)
-	if err == nil && watch && wanted {
-		watches.add(path, c, oneShot)
-	}
-	return n, err
-}
-
-func (c *conn) getData(d *jute.Decoder, watch bool) (*jute.Encoder, error) {
-	n, err := c.watchable(d, watch, c.replica.dataWatches)
-	if err != nil {
-		return nil, err
-	}
-	e := jute.NewEncoder(nil)
-	e.Buffer(n.data)
-	return encodeStat(e, n), nil
-}
-
-func (c *conn) getChildren(d *jute.Decoder, watch, withStat bool) (*jute.Encoder, error) {
-	n, err := c.watchable(d, watch, c.replica.childWatches)
-	if err != nil {
-		return nil, err
-	}
-	e := jute.NewEncoder(nil)
-	e.Strings(n.childNames())
-	if withStat {
-		encodeStat(e, n)
-	}
-	return e, nil
-}
-
-func (c *conn) getACL(d *jute.Decoder) (*jute.Encoder, error) {
-	path := d.String()
-	if d.Err() != nil {
-		return nil, d.Err()
+// ask carries out a read of a path that sets no watch.
+func (c *conn) ask(op int32, path string) ([]any, error) {
+	switch op {
+	case jute.OpSync:
+		c.catchUp()
+		return []any{path}, nil
+	case jute.OpGetEphemerals:
+		prefix := strings.TrimSpace(path)
+		paths := slices.Sorted(maps.Keys(c.replica.tree.ephemerals[c.session.id]))
+		return []any{slices.DeleteFunc(paths, func(p string) bool { return prefix != rootPath && !strings.HasPrefix(p, prefix) })}, nil
+	case jute.OpGetAllChildrenNumber:
+		_, err := c.readable(path, jute.PermRead)
+		return []any{int32(c.replica.tree.descendants(path))}, err //nolint:gosec // a tree in memory
 	}
 	n, err := c.readable(path, jute.PermRead|jute.PermAdmin)
 	if err != nil {
@@ -91,107 +84,42 @@ func (c *conn) getACL(d *jute.Decoder) (*jute.Encoder, error) {
 	if !allowed(acl, jute.PermAdmin, c.ids) {
 		acl = maskDigests(acl)
 	}
-	e := jute.NewEncoder(nil)
-	jute.EncodeACLs(e, acl)
-	return encodeStat(e, n), nil
-}
-
-// sync lets a view that lags catch up.
-func (c *conn) sync(d *jute.Decoder) (*jute.Encoder, error) {
-	path := d.String()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	c.catchUp()
-	e := jute.NewEncoder(nil)
-	e.String(path)
-	return e, nil
-}
-
-func (c *conn) getEphemerals(d *jute.Decoder) (*jute.Encoder, error) {
-	prefix := d.String()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	if strings.TrimSpace(prefix) == rootPath {
-		prefix = ""
-	}
-	paths := []string{}
-	for _, path := range slices.Sorted(maps.Keys(c.replica.tree.ephemerals[c.session.id])) {
-		if strings.HasPrefix(path, strings.TrimSpace(prefix)) {
-			paths = append(paths, path)
-		}
-	}
-	e := jute.NewEncoder(nil)
-	e.Strings(paths)
-	return e, nil
-}
-
-func (c *conn) getAllChildrenNumber(d *jute.Decoder) (*jute.Encoder, error) {
-	path := d.String()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
-	if _, err := c.readable(path, jute.PermRead); err != nil {
-		return nil, err
-	}
-	e := jute.NewEncoder(nil)
-	e.Count(c.replica.tree.descendants(path))
-	return e, nil
+	return []any{acl, n.stat()}, nil
 }
 
 // multiRead answers many reads at once. Its watch flags are ignored.
-func (c *conn) multiRead(d *jute.Decoder) (*jute.Encoder, error) {
-	e := jute.NewEncoder(nil)
+func (c *conn) multiRead(d *jute.Decoder) ([]any, error) {
+	var body []any
 	for {
 		var h jute.MultiHeader
-		h.Decode(d)
-		if d.Err() != nil {
-			return nil, d.Err()
+		if err := d.Get(&h); err != nil {
+			return nil, err
 		}
 		if h.Done {
-			endMulti(e)
-			return e, nil
+			return append(body, endOfMulti), nil
 		}
-		var result *jute.Encoder
-		var err error
-		switch h.Type {
-		case jute.OpGetData:
-			result, err = c.getData(d, false)
-		case jute.OpGetChildren:
-			result, err = c.getChildren(d, false, false)
-		default:
+		if h.Type != jute.OpGetData && h.Type != jute.OpGetChildren {
 			return nil, Error(jute.ErrCodeMarshallingError)
 		}
+		path, _ := d.String(), d.Bool()
 		if d.Err() != nil {
 			return nil, d.Err()
 		}
-		if err != nil {
-			(&jute.MultiHeader{Type: jute.OpError, Err: codeOf(err)}).Encode(e)
-			e.Int32(codeOf(err))
-			continue
+		if result, err := c.readZnode(h.Type, path, false); err != nil {
+			body = append(body, jute.MultiHeader{Type: jute.OpError, Err: codeOf(err)}, codeOf(err))
+		} else {
+			body = append(body, jute.MultiHeader{Type: h.Type}, result)
 		}
-		(&jute.MultiHeader{Type: h.Type}).Encode(e)
-		e.Raw(result.Bytes())
 	}
 }
 
-func (c *conn) whoAmI() *jute.Encoder {
-	e := jute.NewEncoder(nil)
-	e.Count(len(c.ids))
+func (c *conn) whoAmI() []any {
+	shown := []identity{}
 	for _, i := range c.ids {
-		e.String(i.scheme)
-		user, _, _ := strings.Cut(i.id, ":")
-		if i.scheme != "digest" {
-			user = i.id
+		if i.scheme == "digest" {
+			i.id, _, _ = strings.Cut(i.id, ":")
 		}
-		e.String(user)
+		shown = append(shown, i)
 	}
-	return e
-}
-
-func encodeStat(e *jute.Encoder, n *node) *jute.Encoder {
-	stat := n.stat()
-	stat.Encode(e)
-	return e
+	return []any{shown}
 }

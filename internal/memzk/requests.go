@@ -12,7 +12,8 @@ type createRequest struct {
 }
 
 func decodeCreate(op int32, d *jute.Decoder) createRequest {
-	r := createRequest{path: d.String(), data: d.Buffer(), acl: jute.DecodeACLs(d), flags: d.Int32(), ttl: -1}
+	r := createRequest{ttl: -1}
+	_ = d.Get(&r.path, &r.data, &r.acl, &r.flags) // the caller looks at Err
 	if op == jute.OpCreateTTL {
 		r.ttl = d.Int64()
 	}
@@ -67,7 +68,8 @@ func (p *preparer) one(op int32, d *jute.Decoder) error {
 		path, data, version := d.String(), d.Buffer(), d.Int32()
 		prepare = func() error { return p.setData(path, data, version) }
 	case jute.OpSetACL:
-		path, acls, version := d.String(), jute.DecodeACLs(d), d.Int32()
+		var acls []jute.ACL
+		path, _, version := d.String(), d.Get(&acls), d.Int32()
 		prepare = func() error { return p.setACL(path, acls, version) }
 	case jute.OpCheck:
 		path, version := d.String(), d.Int32()

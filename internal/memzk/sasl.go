@@ -26,29 +26,23 @@ func (c *conn) sasl(xid int32, d *jute.Decoder) bool {
 	switch users := c.s.opts.SASLUsers; {
 	case users == nil:
 		// As a server without SASL: no token, and the client is on its own.
-		c.reply(xid, 0, jute.ErrCodeOK, noToken, time.Time{})
+		c.reply(xid, 0, jute.ErrCodeOK, time.Time{}, []byte(nil))
 		return true
 	case c.nonce == "":
 		c.nonce = rand.Text()
-		c.saslReply(xid, fmt.Sprintf(`realm="%s",nonce="%s",charset=utf-8,algorithm=md5-sess`, saslRealm, c.nonce))
+		c.reply(xid, 0, jute.ErrCodeOK, time.Time{}, fmt.Sprintf(`realm="%s",nonce="%s",charset=utf-8,algorithm=md5-sess`, saslRealm, c.nonce))
 		return true
 	default:
 		said := directives(string(token))
 		password, ok := users[said["username"]]
 		if !ok || said["nonce"] != c.nonce || said["digest-uri"] != saslURI || said["response"] != c.saslDigest("AUTHENTICATE", password, said) {
-			c.reply(xid, 0, jute.ErrCodeAuthFailed, nil, time.Time{})
+			c.reply(xid, 0, jute.ErrCodeAuthFailed, time.Time{})
 			return false
 		}
-		c.saslReply(xid, "rspauth="+c.saslDigest("", password, said))
+		c.reply(xid, 0, jute.ErrCodeOK, time.Time{}, "rspauth="+c.saslDigest("", password, said))
 		c.addIdentity(identity{"sasl", said["username"]})
 		return true
 	}
-}
-
-func (c *conn) saslReply(xid int32, token string) {
-	e := jute.NewEncoder(nil)
-	e.Buffer([]byte(token))
-	c.reply(xid, 0, jute.ErrCodeOK, e.Bytes(), time.Time{})
 }
 
 // saslDigest is response-value of RFC 2831, 2.1.2.1.

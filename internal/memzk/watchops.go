@@ -4,7 +4,7 @@ import "github.com/zkagent/zkagent/internal/jute"
 
 // setWatches takes up the watches of a former connection. What changed since
 // the zxid that the client names gives an event at once instead.
-func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+func (c *conn) setWatches(op int32, d *jute.Decoder) error {
 	since := d.Int64()
 	data, exist, child := d.Strings(), d.Strings(), d.Strings()
 	var kept, deep []string
@@ -12,7 +12,7 @@ func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 		kept, deep = d.Strings(), d.Strings()
 	}
 	if d.Err() != nil {
-		return nil, d.Err()
+		return d.Err()
 	}
 	r := c.replica
 	for _, path := range data {
@@ -34,7 +34,7 @@ func (c *conn) setWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
 	for _, path := range deep {
 		c.addPersistent(path, recursive)
 	}
-	return nil, nil
+	return nil
 }
 
 // takeUp sets one watch, or sends the event of what happened to its znode.
@@ -66,11 +66,7 @@ func (c *conn) missed(n *node, event int32, path string) {
 	}
 }
 
-func (c *conn) addWatch(d *jute.Decoder) (*jute.Encoder, error) {
-	path, mode := d.String(), d.Int32()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
+func (c *conn) addWatch(path string, mode int32) ([]any, error) {
 	switch mode {
 	case jute.AddWatchPersistent:
 		c.addPersistent(path, persistent)
@@ -79,18 +75,12 @@ func (c *conn) addWatch(d *jute.Decoder) (*jute.Encoder, error) {
 	default:
 		return nil, Error(jute.ErrCodeMarshallingError)
 	}
-	e := jute.NewEncoder(nil)
-	e.Int32(jute.ErrCodeOK)
-	return e, nil
+	return []any{jute.ErrCodeOK}, nil
 }
 
 // checkOrRemoveWatches answers whether there is such a watch, and for
 // removeWatches takes it away.
-func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, error) {
-	path, kind := d.String(), d.Int32()
-	if d.Err() != nil {
-		return nil, d.Err()
-	}
+func (c *conn) checkOrRemoveWatches(op int32, path string, kind int32) error {
 	var tables []*watchTable
 	modes := oneShot
 	both := []*watchTable{c.replica.childWatches, c.replica.dataWatches}
@@ -106,7 +96,7 @@ func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, e
 	case kind == jute.WatcherPersistentRecursive && recent:
 		tables, modes = both, recursive
 	default:
-		return nil, Error(jute.ErrCodeMarshallingError)
+		return Error(jute.ErrCodeMarshallingError)
 	}
 	found := false
 	for _, w := range tables {
@@ -117,7 +107,7 @@ func (c *conn) checkOrRemoveWatches(op int32, d *jute.Decoder) (*jute.Encoder, e
 		}
 	}
 	if !found {
-		return nil, Error(jute.ErrCodeNoWatcher)
+		return Error(jute.ErrCodeNoWatcher)
 	}
-	return nil, nil
+	return nil
 }

@@ -35,41 +35,39 @@ func (s *Server) report(steps []step) {
 }
 
 // write handles a write request of one operation.
-func (c *conn) write(op int32, d *jute.Decoder) (*jute.Encoder, error) {
+func (c *conn) write(op int32, d *jute.Decoder) ([]any, error) {
 	p := c.s.preparer(c.session.id, c.ids)
 	if err := p.one(op, d); err != nil {
-		c.s.commit(nil)
-		c.catchUp()
-		return nil, err
+		return nil, c.refuse(codeOf(err))
 	}
 	stats := c.s.commit(p.steps)
 	c.catchUp()
-	e := jute.NewEncoder(nil)
+	return writeResult(op, &p.steps[0], stats[0]), nil
+}
+
+// writeResult is what a write of one operation answers.
+func writeResult(op int32, st *step, stat jute.Stat) []any {
 	switch op {
 	case jute.OpCreate:
-		e.String(p.steps[0].path)
+		return []any{st.path}
 	case jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
-		e.String(p.steps[0].path)
-		stats[0].Encode(e)
+		return []any{st.path, stat}
 	case jute.OpSetData, jute.OpSetACL:
-		stats[0].Encode(e)
+		return []any{stat}
 	}
-	return e, nil
+	return nil
 }
 
 // multi handles a transaction of many operations: all or none.
-func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
+func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 	p := c.s.preparer(c.session.id, c.ids)
 	var ops []int32
 	var failed error
 	failedAt := -1
 	for {
 		var h jute.MultiHeader
-		h.Decode(d)
-		if d.Err() != nil || !h.Done && (!multiOp(h.Type) || !c.s.knows(h.Type)) {
-			c.s.commit(nil)
-			c.catchUp()
-			return nil, Error(jute.ErrCodeMarshallingError)
+		if err := d.Get(&h); err != nil || !h.Done && (!multiOp(h.Type) || !c.s.knows(h.Type)) {
+			return nil, c.refuse(jute.ErrCodeMarshallingError)
 		}
 		if h.Done {
 			break
@@ -81,9 +79,7 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 		}
 		switch {
 		case isCreate(op) && !p.readable(op, &r, failed != nil):
-			c.s.commit(nil)
-			c.catchUp()
-			return nil, Error(jute.ErrCodeMarshallingError)
+			return nil, c.refuse(jute.ErrCodeMarshallingError)
 		case failed != nil:
 			skipOp(op, d)
 		case isCreate(op):
@@ -97,8 +93,7 @@ func (c *conn) multi(d *jute.Decoder) (*jute.Encoder, error) {
 		ops = append(ops, op)
 	}
 	if failed != nil {
-		c.s.commit(nil)
-		c.catchUp()
+		_ = c.refuse(codeOf(failed))
 		return multiFailure(len(ops), failedAt, codeOf(failed)), nil
 	}
 	stats := c.s.commit(p.steps)
@@ -126,10 +121,10 @@ func skipOp(op int32, d *jute.Decoder) {
 	}
 }
 
-// multiFailure encodes what a failed multi answers: code 0 for what stands
-// before the failure, and "inconsistency" for what was not looked at.
-func multiFailure(n, at int, code int32) *jute.Encoder {
-	e := jute.NewEncoder(nil)
+// multiFailure is what a failed multi answers: code 0 for what stands before the failure,
+// and "inconsistency" for what was not looked at.
+func multiFailure(n, at int, code int32) []any {
+	var body []any
 	for i := range n {
 		result := jute.ErrCodeOK
 		switch {
@@ -138,34 +133,20 @@ func multiFailure(n, at int, code int32) *jute.Encoder {
 		case i > at:
 			result = jute.ErrCodeRuntimeInconsistency
 		}
-		(&jute.MultiHeader{Type: jute.OpError, Err: result}).Encode(e)
-		e.Int32(result)
+		body = append(body, jute.MultiHeader{Type: jute.OpError, Err: result}, result)
 	}
-	endMulti(e)
-	return e
+	return append(body, endOfMulti)
 }
 
-func multiSuccess(ops []int32, steps []step, stats []jute.Stat) *jute.Encoder {
-	e := jute.NewEncoder(nil)
+func multiSuccess(ops []int32, steps []step, stats []jute.Stat) []any {
+	var body []any
 	for i, op := range ops {
 		if op == jute.OpCreateContainer || op == jute.OpCreateTTL {
 			op = jute.OpCreate2
 		}
-		(&jute.MultiHeader{Type: op}).Encode(e)
-		switch op {
-		case jute.OpCreate:
-			e.String(steps[i].path)
-		case jute.OpCreate2:
-			e.String(steps[i].path)
-			stats[i].Encode(e)
-		case jute.OpSetData:
-			stats[i].Encode(e)
-		}
+		body = append(body, jute.MultiHeader{Type: op}, writeResult(op, &steps[i], stats[i]))
 	}
-	endMulti(e)
-	return e
+	return append(body, endOfMulti)
 }
 
-func endMulti(e *jute.Encoder) {
-	(&jute.MultiHeader{Type: jute.OpError, Done: true, Err: -1}).Encode(e)
-}
+var endOfMulti = jute.MultiHeader{Type: jute.OpError, Done: true, Err: -1}

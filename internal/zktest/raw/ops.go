@@ -29,7 +29,7 @@ func Body(fields ...any) []byte {
 		case []string:
 			e.Strings(v)
 		case []jute.ACL:
-			jute.EncodeACLs(e, v)
+			e.Put(v)
 		default:
 			panic("raw.Body: field of unknown type")
 		}
@@ -53,7 +53,7 @@ func (c *Conn) Delete(path string, version int32) (int32, error) {
 func (c *Conn) Set(path string, data []byte, version int32) (jute.Stat, int32, error) {
 	r, err := c.Call(jute.OpSetData, Body(path, data, version))
 	var st jute.Stat
-	st.Decode(jute.NewDecoder(r.Body))
+	_ = jute.NewDecoder(r.Body).Get(&st)
 	return st, r.Err, err
 }
 
@@ -63,6 +63,6 @@ func (c *Conn) Get(path string, watch bool) ([]byte, jute.Stat, int32, error) {
 	d := jute.NewDecoder(r.Body)
 	data := d.Buffer()
 	var st jute.Stat
-	st.Decode(d)
+	_ = d.Get(&st)
 	return data, st, r.Err, err
 }

@@ -74,10 +74,13 @@ func Open(nc net.Conn, opts ...Options) (*Conn, error) {
 	req := jute.ConnectRequest{
 		Timeout:   int32(o.Timeout.Milliseconds()), //nolint:gosec // A test's timeout fits.
 		SessionID: o.SessionID, Password: o.Password,
-		LastZxidSeen: o.LastZxidSeen, HasReadOnly: !o.OldClient,
+		LastZxidSeen: o.LastZxidSeen,
+	}
+	if !o.OldClient {
+		req.ReadOnly = new(false)
 	}
 	e := jute.NewEncoder(nil)
-	req.Encode(e)
+	e.Put(req)
 	if err := c.WriteFrame(e.Bytes()); err != nil {
 		c.Drop()
 		return nil, err
@@ -87,9 +90,7 @@ func Open(nc net.Conn, opts ...Options) (*Conn, error) {
 		c.Drop()
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
-	d := jute.NewDecoder(b)
-	c.Session.Decode(d)
-	if err := d.Err(); err != nil {
+	if err := jute.NewDecoder(b).Get(&c.Session); err != nil {
 		c.Drop()
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
@@ -132,7 +133,7 @@ func (c *Conn) ReadFrame() ([]byte, error) {
 // Send sends a request and does not wait.
 func (c *Conn) Send(xid, op int32, body []byte) error {
 	e := jute.NewEncoder(make([]byte, 0, len(body)+8))
-	(&jute.RequestHeader{Xid: xid, Op: op}).Encode(e)
+	e.Put(jute.RequestHeader{Xid: xid, Op: op})
 	return c.WriteFrame(append(e.Bytes(), body...))
 }
 
@@ -143,9 +144,7 @@ func (c *Conn) Receive() (Reply, error) {
 		return Reply{}, err
 	}
 	var r Reply
-	d := jute.NewDecoder(b)
-	r.Decode(d)
-	if err := d.Err(); err != nil {
+	if err := jute.NewDecoder(b).Get(&r.ReplyHeader); err != nil {
 		return Reply{}, err
 	}
 	r.Body = b[jute.ReplyHeaderSize:]
@@ -171,7 +170,7 @@ func (c *Conn) CallXid(xid, op int32, body []byte) (Reply, error) {
 		}
 		if r.Xid == jute.XidNotification {
 			var ev jute.WatcherEvent
-			ev.Decode(jute.NewDecoder(r.Body))
+			_ = jute.NewDecoder(r.Body).Get(&ev)
 			c.Events = append(c.Events, ev)
 			continue
 		}
