@@ -153,37 +153,18 @@ func (t *Template) Blame(ctx context.Context, v *view.View, o BlameOptions) (*Bl
 	if err := o.Each.empty(t.elses.each); err != nil {
 		return nil, &Error{Template: t.cfg.Name, Err: err}
 	}
-	tr := newTracer(t, o)
-	e, err := tr.executor()
+	tr, err := newTracer(t, o)
 	if err != nil {
 		return nil, err
 	}
-	e.st.begin(v)
+	tr.st.begin(v)
 	done := make(chan result, 1) // Buffered: an abandoned execution still ends.
-	go func() {
-		done <- tr.run(e, o.Each)
-	}()
-	data, err := t.wait(ctx, e, done)
+	go func() { done <- tr.st.run(o.Each) }()
+	data, err := t.wait(ctx, tr.st, done)
 	if err != nil {
 		return nil, err
 	}
 	return &Blame{Data: data, Parts: tr.parts, Read: tr.all, Unmet: tr.unmet, Literals: tr.literals}, nil
-}
-
-// run executes and closes the last part.
-func (tr *tracer) run(e *executor, each *Each) result {
-	var out bytes.Buffer
-	var dot any
-	if each != nil {
-		dot = map[string]any{"Key": each.Key, "Value": each.Value}
-	}
-	e.st.out = &limited{st: e.st, buf: &out, max: tr.t.cfg.MaxOutput, root: true}
-	tr.st = e.st
-	if err := e.execute(e.st.out, dot); err != nil {
-		return result{err: e.st.explain(err)}
-	}
-	tr.closeText()
-	return result{data: out.Bytes()}
 }
 
 // Line is one line of an output with the parts that reach into it.

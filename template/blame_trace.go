@@ -2,7 +2,6 @@ package template
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,13 +18,25 @@ const maxUnmet = 200
 // tracer follows one execution of a template: what each pipeline read, where
 // each value went, and what was written when.
 type tracer struct {
-	t    *Template
-	o    BlameOptions
-	m    mapper
-	st   *state
-	open []opened // pipelines that are being evaluated, outermost first
-	ctl  []block  // ifs, withs and loops around the present place
-	call []frame  // templates that are being executed
+	t       *Template
+	o       BlameOptions
+	st      *state
+	trees   map[string]*parse.Tree
+	mutates bool // some template may change a map
+
+	pipes *texttemplate.Template // has a template for each pipeline that was evaluated
+	names map[parse.Node]string  // of those templates, by the node of the pipeline
+	words map[*parse.PipeNode]*words
+	facts map[parse.Node]*facts
+	value reflect.Value                   // of the pipeline that was evaluated last
+	turn  func(elem []reflect.Value) bool // of the innermost loop; true ends it
+
+	vars  []variable // of the template that is executed, innermost last
+	block *block     // the innermost if, with or loop; nil outside of them
+	loop  *block     // the innermost loop of the template that is executed
+	why   *reasons
+	depth int // of templates
+	open  []opened
 
 	log      []Value // what was read since the outermost pipeline began
 	all      []Value
@@ -34,90 +45,135 @@ type tracer struct {
 	memberOf map[string]string // group of a member, by znode and czxid
 
 	parts    []Part
-	text     int // site of the literal text being written; -1: none
 	unmet    []Unmet
 	literals []int
 }
 
 // opened is a pipeline whose evaluation has begun.
 type opened struct {
-	site int
-	log  int // length of the log at the beginning
-	at   int // of the output
+	*words
+
+	dot variable
+	log int // length of the log at the beginning
 }
 
-// block is an if, with or loop that was entered.
-type block struct {
-	site   int
-	values []Value // of the pipeline
-	dot    cell    // around it
-	why    *reasons
-	broken *Reason // of a loop: what may have ended it early, for all further turns
-	passed []Value // of a loop: what may have ended this turn early
-	left   []Value // and all turns
-	wanted bool    // its element is the one that is looked for
-	inside bool    // that of a loop around it is
-	of     []Value // its element
+// words are what a pipeline mentions.
+type words struct {
+	vars []string
+	dot  bool
+	heap bool // it may change a map, or uses the scratch
 }
 
-// frame is one execution of a template.
-type frame struct {
-	vars   map[int]cell
-	dot    cell
-	dollar cell
-	ctl    int // controls of the caller
-	why    *reasons
-}
-
-// cell is where a value came from.
-type cell struct {
-	values []Value
-	shared bool // a map or list, which others may change
-}
-
-func newTracer(t *Template, o BlameOptions) *tracer {
-	return &tracer{
-		t: t, o: o, m: mapper{source: t.cfg.Source, missing: o.Missing, mutates: slices.ContainsFunc(t.names, mutates)}, text: -1,
-		seen: map[Value]bool{}, memberOf: map[string]string{},
-	}
-}
-
-// executor makes an executor with a marked parse tree of its own.
-func (tr *tracer) executor() (*executor, error) {
-	trees, err := parseTrees(tr.t.cfg)
+func newTracer(t *Template, o BlameOptions) (*tracer, error) {
+	trees, err := parseTrees(t.cfg)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{t: tr.t}
-	table := functionTable()
-	funcs := texttemplate.FuncMap{
-		markText: tr.onText, markBegin: tr.onBegin, markEnd: tr.onEnd, markThen: tr.onThen, markTurn: tr.onTurn,
-		markElse: tr.onElse, markDone: tr.onDone, markEnter: tr.onEnter, markLeave: tr.onLeave,
+	tr := &tracer{
+		t: t, o: o, trees: trees, mutates: slices.ContainsFunc(t.names, mutates), seen: map[Value]bool{}, memberOf: map[string]string{},
+		names: map[parse.Node]string{}, words: map[*parse.PipeNode]*words{}, facts: map[parse.Node]*facts{},
 	}
-	maps.Copy(funcs, st.printers())
-	for _, name := range tr.t.names {
-		if f, ok := table[name]; ok {
-			funcs[name] = tr.listen(name, f.bind(st))
+	tr.st = &state{t: t, tmpl: tr}
+	funcs := tr.st.functions()
+	for name, fn := range funcs {
+		funcs[name] = tr.listen(name, fn)
+	}
+	funcs[variableFunc] = func(name string) reflect.Value { return tr.lookup(name).value }
+	funcs[valueFunc] = func(v reflect.Value) reflect.Value { tr.value = v; return v }
+	funcs[turnFunc] = func(elem ...reflect.Value) bool { return tr.turn(elem) }
+	tr.pipes = t.newTemplate(funcs)
+	for _, tree := range t.sortedTrees() {
+		tr.findLiterals(trees[tree.Name])
+	}
+	return tr, nil
+}
+
+// The functions of the templates that evaluate a pipeline.
+const (
+	variableFunc = "__variable" // a variable of the template
+	valueFunc    = "__value"    // notes the value
+	turnFunc     = "__turn"     // walks a turn of a loop
+)
+
+// evaluate evaluates the pipeline of a node. An action that declares nothing prints it.
+func (tr *tracer) evaluate(n parse.Node, p *parse.PipeNode, dot variable) (variable, error) {
+	err := tr.run(n, p, dot)
+	return tr.close(tr.value), err
+}
+
+// run begins the evaluation of a pipeline, which close ends.
+func (tr *tracer) run(n parse.Node, p *parse.PipeNode, dot variable) error {
+	tr.value = reflect.Value{}
+	if p == nil {
+		tr.open = append(tr.open, opened{words: &words{}, log: len(tr.log)})
+		return nil
+	}
+	tr.open = append(tr.open, opened{tr.wordsOf(p), dot, len(tr.log)})
+	if tr.names[n] == "" {
+		tr.names[n] = fmt.Sprintf("pipeline %d", len(tr.names))
+		tree := &parse.Tree{Name: tr.names[n], ParseName: tr.t.cfg.Name, Root: tr.around(n, p)}
+		if _, err := tr.pipes.AddParseTree(tree.Name, tree); err != nil {
+			return fmt.Errorf("add template %s: %w", tree.Name, err)
 		}
 	}
-	missing := "missingkey=zero"
-	if !tr.t.cfg.MissingKeyOK {
-		missing = "missingkey=error"
+	return tr.pipes.ExecuteTemplate(tr.st.out, tr.names[n], dot.value)
+}
+
+// around is a template that evaluates the pipeline of a node: it declares the variables
+// that the pipeline mentions, prints what an action prints, notes the value of others, and
+// calls for each turn of a range.
+func (tr *tracer) around(n parse.Node, p *parse.PipeNode) *parse.ListNode {
+	list := &parse.ListNode{NodeType: parse.NodeList}
+	for _, name := range tr.wordsOf(p).vars {
+		declare := snippet(fmt.Sprintf("{{$__zkagent := %s %q}}", variableFunc, name))
+		declare.Pipe.Decl[0].Ident[0] = name
+		list.Nodes = append(list.Nodes, declare)
 	}
-	root := texttemplate.New(tr.t.cfg.Name).Funcs(funcs).Option(missing)
-	for _, name := range slices.Sorted(maps.Keys(trees)) {
-		tree := trees[name]
-		if tree.Root == nil {
-			continue
+	pipe := *p
+	pipe.Decl = nil
+	switch n := n.(type) {
+	case *parse.ActionNode:
+		if len(p.Decl) == 0 {
+			list.Nodes = append(list.Nodes, n)
+			return list
 		}
-		tr.findLiterals(tree)
-		tr.m.template(tree)
-		if _, err := root.AddParseTree(tree.Name, tree); err != nil {
-			return nil, fmt.Errorf("add template %s: %w", tree.Name, err)
+	case *parse.RangeNode:
+		text := "{{range $v := %s (1)}}{{if %s $v}}{{break}}{{end}}{{end}}"
+		if len(p.Decl) == 2 {
+			text = "{{range $k, $v := %s (1)}}{{if %s $k $v}}{{break}}{{end}}{{end}}"
 		}
+		r, loop := parseNode(fmt.Sprintf(text, valueFunc, turnFunc)).(*parse.RangeNode), *n
+		r.Pipe.Cmds[0].Args[1] = &pipe
+		loop.Pipe, loop.List, loop.ElseList = r.Pipe, r.List, nil
+		list.Nodes = append(list.Nodes, &loop)
+		return list
 	}
-	st.tmpl = root
-	return &executor{root, st}, nil
+	note := snippet(fmt.Sprintf("{{$__zkagent := %s (1)}}", valueFunc))
+	note.Pipe.Cmds[0].Args[1] = &pipe
+	list.Nodes = append(list.Nodes, note)
+	return list
+}
+
+// wordsOf reads what a pipeline mentions, once.
+func (tr *tracer) wordsOf(p *parse.PipeNode) *words {
+	if w := tr.words[p]; w != nil {
+		return w
+	}
+	w := &words{}
+	inspect(p, func(n parse.Node) {
+		switch n := n.(type) {
+		case *parse.DotNode, *parse.FieldNode:
+			w.dot = true
+		case *parse.VariableNode:
+			if !slices.Contains(w.vars, n.Ident[0]) {
+				w.vars = append(w.vars, n.Ident[0])
+			}
+		case *parse.PipeNode:
+			w.heap = w.heap || tr.changes(n)
+		}
+	})
+	tr.words[p] = w
+	return w
 }
 
 // findLiterals finds the lines with the text that is looked for.
@@ -219,8 +275,8 @@ func (tr *tracer) note(v Value) {
 
 // identify returns the source that a value of a loop is itself; nil when it is
 // a part of something larger.
-func (tr *tracer) identify(v any) []Value {
-	switch v := v.(type) {
+func (tr *tracer) identify(v reflect.Value) []Value {
+	switch v := anyOf(v).(type) {
 	case Pair:
 		config, key, _ := strings.Cut(v.Path, "/")
 		return []Value{{ValueKey, config, key}}
@@ -229,7 +285,7 @@ func (tr *tracer) identify(v any) []Value {
 			return []Value{{ValueMember, group, v.Znode}}
 		}
 	case *view.Member:
-		return tr.identify(*v)
+		return tr.identify(reflect.ValueOf(*v))
 	case Group:
 		for _, m := range v.Members {
 			if group, ok := tr.memberOf[memberID(&m)]; ok {
@@ -241,14 +297,14 @@ func (tr *tracer) identify(v any) []Value {
 }
 
 // wanted reports whether an element is the one that is looked for.
-func (tr *tracer) wanted(v any) bool {
+func (tr *tracer) wanted(v reflect.Value) bool {
 	has := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, tr.o.Missing) })
 	}
 	if tr.o.Missing == "" {
 		return false
 	}
-	switch v := v.(type) {
+	switch v := anyOf(v).(type) {
 	case Pair:
 		return has(v.Path, v.Value)
 	case view.Member:
@@ -261,56 +317,65 @@ func (tr *tracer) wanted(v any) bool {
 	return false
 }
 
-func shared(v any) bool {
-	switch reflect.ValueOf(v).Kind() {
-	case reflect.Map, reflect.Slice, reflect.Pointer:
-		return true
-	default:
-		return false
+func shared(v reflect.Value) bool {
+	for v.Kind() == reflect.Interface {
+		v = v.Elem()
 	}
+	return v.Kind() == reflect.Map || v.Kind() == reflect.Slice || v.Kind() == reflect.Pointer
 }
 
-func (tr *tracer) frame() *frame { return &tr.call[len(tr.call)-1] }
+// anyOf is the value, nil when it is none.
+func anyOf(v reflect.Value) any {
+	if !v.IsValid() {
+		return nil
+	}
+	return v.Interface()
+}
 
-// mentions are the values that a pipeline takes from variables and the dot.
-func (tr *tracer) mentions(s *site) []Value {
-	var list []Value
-	heap := false
+func truth(v reflect.Value) bool {
+	held, _ := texttemplate.IsTrue(anyOf(v))
+	return held
+}
+
+// present are the values of the newest pipeline: what was read, and what came from
+// variables and the dot.
+func (tr *tracer) present() []Value {
+	o := tr.open[len(tr.open)-1]
+	list, heap := union(nil, tr.log[o.log:]), o.heap
 	take := func(c cell) {
 		list = union(list, c.values)
 		heap = heap || c.shared
 	}
-	f := tr.frame()
-	for _, id := range s.vars {
-		take(f.vars[id])
+	for _, name := range o.vars {
+		if v := tr.lookup(name); v != nil {
+			take(v.cell)
+		}
 	}
-	if s.dot {
-		take(f.dot)
+	if o.words.dot {
+		take(o.dot.cell)
 	}
-	if s.dollar {
-		take(f.dollar)
-	}
-	if heap || s.heap {
+	if heap {
 		list = union(list, tr.heap)
 	}
 	return list
 }
 
-// close ends the evaluation of the newest pipeline and returns its values.
-func (tr *tracer) close() []Value {
-	o := tr.open[len(tr.open)-1]
+// close ends the evaluation of the newest pipeline.
+func (tr *tracer) close(value reflect.Value) variable {
+	o, values := tr.open[len(tr.open)-1], tr.present()
 	tr.open = tr.open[:len(tr.open)-1]
-	s := &tr.m.sites[o.site]
-	values := union(union(nil, tr.log[o.log:]), tr.mentions(s))
 	tr.log = tr.log[:o.log]
-	if len(tr.open) > 0 { // A template inside of a pipeline, or called by one.
+	if len(tr.open) > 0 { // A template inside of a pipeline.
 		tr.log = append(tr.log, values...)
 		tr.fold()
 	}
-	if s.heap {
-		tr.heap = union(union(tr.heap, values), tr.reasonValues())
+	if o.heap {
+		tr.heap = union(tr.heap, values)
+		for r := tr.why; r != nil; r = r.outer {
+			tr.heap = union(tr.heap, r.Values)
+		}
 	}
-	return values
+	return variable{value: value, cell: cell{values, shared(value)}}
 }
 
 // fold keeps the log of a long execution short.
@@ -321,42 +386,14 @@ func (tr *tracer) fold() {
 	}
 }
 
-// reasonValues are the values of all conditions around the present place.
-func (tr *tracer) reasonValues() []Value {
-	var list []Value
-	for r := tr.why(); r != nil; r = r.outer {
-		list = union(list, r.Values)
-	}
-	return list
-}
-
-func (tr *tracer) why() *reasons {
-	if len(tr.call) == 0 {
-		return nil
-	}
-	return tr.frame().why
-}
-
-// add adds a part of the output.
-func (tr *tracer) add(s *site, from, to int, literal bool, values []Value) {
-	if from == to {
+// add adds a part of the output that a node has made.
+func (tr *tracer) add(n parse.Node, from int, literal bool, values []Value) {
+	to := tr.st.out.buf.Len()
+	if from == to || !tr.st.out.root {
 		return
 	}
-	tr.parts = append(tr.parts, Part{
-		From: from, To: to, Line: s.place.line, Column: s.place.column, Literal: literal, Values: values, why: tr.why(),
-	})
+	p := tr.place(n)
+	tr.parts = append(tr.parts, Part{From: from, To: to, Line: p.line, Column: p.column, Literal: literal, Values: values, why: tr.why})
 }
 
-// closeText ends the literal text that was being written.
-func (tr *tracer) closeText() {
-	if tr.text < 0 || !tr.st.out.root {
-		return
-	}
-	from := 0
-	if n := len(tr.parts); n > 0 {
-		from = tr.parts[n-1].To
-	}
-	s := &tr.m.sites[tr.text]
-	tr.text = -1
-	tr.add(s, from, tr.st.out.buf.Len(), true, nil)
-}
+func (tr *tracer) place(n parse.Node) place { return tr.t.at(n) }

@@ -145,7 +145,7 @@ func (st *state) executeTemplate(name string, data ...any) (string, error) {
 	default:
 		return "", fmt.Errorf("executeTemplate takes a name and one value, not %d", len(data))
 	}
-	if st.tmpl.Lookup(name) == nil {
+	if tree := st.t.trees[name]; tree == nil || tree.Root == nil {
 		return "", fmt.Errorf("template %q is not defined", name)
 	}
 	var out bytes.Buffer

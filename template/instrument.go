@@ -118,17 +118,22 @@ func (t *Template) call(name string, n parse.Node) parse.Node {
 	return snippet(fmt.Sprintf("{{$__zkagent := %s %d}}", name, t.mark(n)))
 }
 
+// snippet parses an action.
 func snippet(text string) *parse.ActionNode {
-	tree := parse.New("zkagent")
-	tree.Mode = parse.SkipFuncCheck
-	if _, err := tree.Parse(text, "", "", map[string]*parse.Tree{}); err != nil {
-		panic(err) // The text is a constant of this file.
-	}
-	action, ok := tree.Root.Nodes[0].(*parse.ActionNode)
+	action, ok := parseNode(text).(*parse.ActionNode)
 	if !ok {
 		panic("template: snippet is no action")
 	}
 	return action
+}
+
+func parseNode(text string) parse.Node {
+	tree := parse.New("zkagent")
+	tree.Mode = parse.SkipFuncCheck
+	if _, err := tree.Parse(text, "", "", map[string]*parse.Tree{}); err != nil {
+		panic(err) // The text is a constant of this package.
+	}
+	return tree.Root.Nodes[0]
 }
 
 // single returns the first word of a pipeline of one command.

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,13 +108,18 @@ func declarations(n parse.Node) map[string]int {
 	return count
 }
 
-// keep makes the memo of an execution that has succeeded.
-func (st *state) keep(data []byte) {
+// keep keeps the text of an execution that has succeeded, and makes its memo.
+func (st *state) keep(data []byte) []byte {
+	if cap(data) > len(data)+len(data)/8+512 {
+		data = bytes.Clone(data) // It may be kept for long.
+	}
+	st.t.size.Store(int64(len(data)))
 	var m *memo
 	if len(st.printed) > 0 {
 		m = &memo{data, st.printed}
 	}
 	st.t.memo.Store(m)
+	return data
 }
 
 // printChunks prints a loop over the keys below a path.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	texttemplate "text/template"
+	"text/template/parse"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
@@ -26,7 +27,10 @@ func plainly(tb testing.TB, source string, v *view.View) (string, error) {
 	if err != nil {
 		tb.Fatalf("%s: %v", source, err)
 	}
-	st.tmpl = tmpl
+	st.tmpl, st.t.trees = tmpl, map[string]*parse.Tree{}
+	for _, t := range tmpl.Templates() {
+		st.t.trees[t.Name()] = t.Tree
+	}
 	var out bytes.Buffer
 	st.out = &limited{st: st, buf: &out, max: DefaultMaxOutput}
 	err = tmpl.Execute(&out, nil)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -15,18 +16,13 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// executor is one instance of a template with the state that its functions
-// are bound to. It executes one view at a time.
-type executor struct {
-	tmpl *texttemplate.Template
-	st   *state
-}
-
-// state is what the functions of one execution share. But for stop it is
-// touched by the executing goroutine alone.
+// state is one instance of a template: what its functions share. It executes one view at
+// a time. But for stop it is touched by the executing goroutine alone.
 type state struct {
-	t       *Template
-	tmpl    *texttemplate.Template
+	t    *Template
+	tmpl interface {
+		ExecuteTemplate(w io.Writer, name string, data any) error
+	}
 	view    *view.View
 	depth   int
 	texts   int // bytes that functions have made
@@ -40,34 +36,40 @@ type state struct {
 	stop    atomic.Pointer[error]
 }
 
-// newExecutor binds the functions that the template uses to a new state.
-func (t *Template) newExecutor() (*executor, error) {
+// newState makes a state whose template calls the functions that are bound to it.
+func (t *Template) newState() (*state, error) {
 	st := &state{t: t}
-	table := functionTable()
-	funcs := texttemplate.FuncMap{
+	funcs := st.functions()
+	maps.Copy(funcs, texttemplate.FuncMap{
 		guardFunc: st.guard, enterFunc: st.enter, leaveFunc: st.leave, directFunc: st.printFields, chunksFunc: st.printChunks, coverFunc: st.cover,
-	}
-	maps.Copy(funcs, st.printers())
-	for _, name := range t.names {
-		if f, ok := table[name]; ok {
-			funcs[name] = f.bind(st)
-		}
-	}
-	missing := "missingkey=zero"
-	if !t.cfg.MissingKeyOK {
-		missing = "missingkey=error"
-	}
-	root := texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)
-	for _, tree := range slices.Concat(slices.Collect(maps.Values(t.trees)), t.bodies) {
-		if tree.Root == nil {
-			continue
-		}
+	})
+	root := t.newTemplate(funcs)
+	for _, tree := range slices.Concat(t.sortedTrees(), t.bodies) {
 		if _, err := root.AddParseTree(tree.Name, tree); err != nil {
 			return nil, fmt.Errorf("add template %s: %w", tree.Name, err)
 		}
 	}
 	st.tmpl = root
-	return &executor{root, st}, nil
+	return st, nil
+}
+
+// functions are those that the template calls, bound to the state.
+func (st *state) functions() texttemplate.FuncMap {
+	funcs, table := texttemplate.FuncMap(st.printers()), functionTable()
+	for _, name := range st.t.names {
+		if f, ok := table[name]; ok {
+			funcs[name] = f.bind(st)
+		}
+	}
+	return funcs
+}
+
+func (t *Template) newTemplate(funcs texttemplate.FuncMap) *texttemplate.Template {
+	missing := "missingkey=zero"
+	if !t.cfg.MissingKeyOK {
+		missing = "missingkey=error"
+	}
+	return texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)
 }
 
 // result is how an execution ended.
@@ -88,18 +90,21 @@ func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte
 	if err := each.empty(t.elses.each); err != nil {
 		return nil, &Error{Template: t.cfg.Name, Err: err}
 	}
-	e, err := t.take()
+	st, err := t.take()
 	if err != nil {
 		return nil, err
 	}
-	e.st.begin(v)
+	st.begin(v)
 	done := make(chan result, 1) // Buffered: an abandoned execution still ends.
 	go func() {
-		r := e.run(each)
-		t.give(e)
+		r := st.run(each)
+		if r.err == nil {
+			r.data = st.keep(r.data)
+		}
+		t.give(st)
 		done <- r
 	}()
-	data, err := t.wait(ctx, e, done)
+	data, err := t.wait(ctx, st, done)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +116,8 @@ func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte
 	return data, nil
 }
 
-// take returns an idle executor, or a new one while all are in use.
-func (t *Template) take() (*executor, error) {
+// take returns an idle state, or a new one while all are in use.
+func (t *Template) take() (*state, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.abandoned >= maxAbandoned {
@@ -120,26 +125,26 @@ func (t *Template) take() (*executor, error) {
 		return nil, &Error{Template: t.cfg.Name, Err: err}
 	}
 	if n := len(t.free); n > 0 {
-		e := t.free[n-1]
+		st := t.free[n-1]
 		t.free = t.free[:n-1]
-		return e, nil
+		return st, nil
 	}
-	return t.newExecutor()
+	return t.newState()
 }
 
-// give puts an executor back, and ends an abandonment.
-func (t *Template) give(e *executor) {
-	e.st.end()
+// give puts a state back.
+func (t *Template) give(st *state) {
+	st.end()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.free) < 2 {
-		t.free = append(t.free, e)
+		t.free = append(t.free, st)
 	}
 }
 
 // wait waits for the end of an execution; the limit of time and ctx ask it to
 // end, and a second limit after that gives it up.
-func (t *Template) wait(ctx context.Context, e *executor, done chan result) ([]byte, error) {
+func (t *Template) wait(ctx context.Context, st *state, done chan result) ([]byte, error) {
 	limit := time.NewTimer(t.cfg.Timeout)
 	defer limit.Stop()
 	var reason error
@@ -151,7 +156,7 @@ func (t *Template) wait(ctx context.Context, e *executor, done chan result) ([]b
 	case <-limit.C:
 		reason = fmt.Errorf("%w (limit %s)", ErrTimeout, t.cfg.Timeout)
 	}
-	e.st.stop.Store(&reason)
+	st.stop.Store(&reason)
 	limit.Reset(t.grace)
 	select {
 	case r := <-done:
@@ -197,38 +202,31 @@ func (st *state) end() {
 }
 
 // run executes and returns the text, or an error without secrets.
-func (e *executor) run(each *Each) result {
+func (st *state) run(each *Each) result {
 	var out bytes.Buffer
 	var dot any
 	if each != nil {
 		dot = map[string]any{"Key": each.Key, "Value": each.Value}
 	}
-	if last := int(e.st.t.size.Load()); last > 0 {
+	if last := int(st.t.size.Load()); last > 0 {
 		out.Grow(last + last/64 + 64) // Outputs of one template are alike.
 	}
-	e.st.out = &limited{st: e.st, buf: &out, max: e.st.t.cfg.MaxOutput, root: true}
-	err := e.execute(e.st.out, dot)
-	if err != nil {
-		return result{err: e.st.explain(err)}
+	st.out = &limited{st: st, buf: &out, max: st.t.cfg.MaxOutput, root: true}
+	if err := st.execute(dot); err != nil {
+		return result{err: st.explain(err)}
 	}
-	data := out.Bytes()
-	if cap(data) > len(data)+len(data)/8+512 {
-		data = bytes.Clone(data) // It may be kept for long.
-	}
-	e.st.t.size.Store(int64(len(data)))
-	e.st.keep(data)
-	return result{data: data}
+	return result{data: out.Bytes()}
 }
 
 // execute makes an error of a panic: a bug of text/template or of ours must
 // not end the agent.
-func (e *executor) execute(w *limited, dot any) (err error) {
+func (st *state) execute(dot any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return e.tmpl.Execute(w, dot)
+	return st.tmpl.ExecuteTemplate(st.out, st.t.cfg.Name, dot)
 }
 
 // limited is the writer of an execution: it bounds the output and ends an

@@ -79,7 +79,7 @@ type Template struct {
 	size      atomic.Int64         // bytes of the last output
 	grace     time.Duration        // how long an execution may take to notice its end
 	mu        sync.Mutex           // mu guards free and abandoned
-	free      []*executor          // idle executors
+	free      []*state             // idle ones
 	abandoned int                  // executions that ignored their limit and still run
 }
 
@@ -121,11 +121,11 @@ func Parse(cfg Config) (*Template, error) {
 	t.uses, t.elses = findUses(t), findElses(t)
 	t.otherLanguage()
 	t.instrument()
-	e, err := t.newExecutor()
+	st, err := t.newState()
 	if err != nil {
 		return nil, err
 	}
-	t.free = append(t.free, e)
+	t.free = append(t.free, st)
 	return t, nil
 }
 
