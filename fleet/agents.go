@@ -221,11 +221,12 @@ func (r Record) encode() []byte {
 	base := r
 	base.Configs, base.Files, base.Services, base.Leads, base.Holds, base.Faults, base.More = nil, nil, nil, nil, nil, nil, nil
 	base.Version, base.Maintenance = Clip(r.Version, 60), Clip(r.Maintenance, 100)
-	out, more := base, map[string]int{}
+	out := base
+	out.Configs, out.Files, out.Services, out.More = map[string]ConfigUse{}, map[string]string{}, map[string]ServiceUse{}, map[string]int{}
 	room := recordMax - size(base) - 160 // for the names of the fields and the counts
 	add := func(field string, bytes int, put func()) {
 		if bytes+1 > room {
-			more[field]++
+			out.More[field]++
 			return
 		}
 		room -= bytes + 1
@@ -241,13 +242,13 @@ func (r Record) encode() []byte {
 	service := func(well bool) {
 		for _, name := range slices.Sorted(maps.Keys(r.Services)) {
 			if use := r.Services[name]; (use.State == "registered") == well {
-				add("services", size(name)+1+size(use), func() { out.Services = with(out.Services, name, use) })
+				add("services", size(name)+1+size(use), func() { out.Services[name] = use })
 			}
 		}
 	}
 	service(false)
 	for _, name := range slices.Sorted(maps.Keys(r.Configs)) {
-		add("configs", size(name)+1+size(r.Configs[name]), func() { out.Configs = with(out.Configs, name, r.Configs[name]) })
+		add("configs", size(name)+1+size(r.Configs[name]), func() { out.Configs[name] = r.Configs[name] })
 	}
 	for _, name := range r.Leads {
 		add("leads", size(name), func() { out.Leads = append(out.Leads, name) })
@@ -262,28 +263,17 @@ func (r Record) encode() []byte {
 	file := func(well bool) {
 		for _, name := range slices.Sorted(maps.Keys(r.Files)) {
 			if word, _ := r.File(name); (word == "ok") == well {
-				add("files", size(name)+1+size(r.Files[name]), func() { out.Files = with(out.Files, name, r.Files[name]) })
+				add("files", size(name)+1+size(r.Files[name]), func() { out.Files[name] = r.Files[name] })
 			}
 		}
 	}
 	file(false)
 	file(true)
-	if len(more) > 0 {
-		out.More = more
-	}
 	data, err := json.Marshal(out)
 	if err != nil || len(data) > recordMax {
 		data, _ = json.Marshal(base)
 	}
 	return data
-}
-
-func with[V any](m map[string]V, name string, v V) map[string]V {
-	if m == nil {
-		m = map[string]V{}
-	}
-	m[name] = v
-	return m
 }
 
 func size(v any) int {
@@ -334,39 +324,41 @@ func decodeHost(id string, data []byte) HostStatus {
 
 var shardName = regexp.MustCompile(`^[0-3][0-9a-f]$`)
 
-// namesBelow lists the children of all shards of a root.
+// namesBelow lists the children of the shards of a root; without shards, of all that it
+// has.
 func namesBelow(ctx context.Context, s *session.Session, root string, shards ...string) ([]string, error) {
 	if len(shards) == 0 {
 		names, _, err := s.Children(ctx, root)
-		if errors.Is(err, session.ErrNoNode) {
-			return nil, nil
-		}
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", root, err)
+			return nil, ignore(err, session.ErrNoNode)
 		}
-		if shards = slices.DeleteFunc(names, func(n string) bool { return !shardName.MatchString(n) }); len(shards) == 0 {
-			return nil, nil
-		}
+		shards = slices.DeleteFunc(names, func(n string) bool { return !shardName.MatchString(n) })
 	}
+	ids, err := listShards(ctx, s, root, shards)
+	return slices.Concat(slices.Collect(maps.Values(ids))...), err
+}
+
+// listShards lists the children of shards, by shard, each list sorted. A shard without
+// any is left out.
+func listShards(ctx context.Context, s *session.Session, root string, shards []string) (map[string][]string, error) {
 	paths := make([]string, len(shards))
-	for i, h := range shards {
-		paths[i] = root + "/" + h
+	for i, shard := range shards {
+		paths[i] = root + "/" + shard
 	}
 	lists, err := s.ChildrenMany(ctx, paths)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list %s: %w", root, err)
 	}
-	var all []string
+	ids := map[string][]string{}
 	for i, l := range lists {
-		switch {
-		case errors.Is(l.Err, session.ErrNoNode):
-		case l.Err != nil:
-			return nil, fmt.Errorf("read %s: %w", paths[i], l.Err)
-		default:
-			all = append(all, l.Names...)
+		if l.Err != nil && !errors.Is(l.Err, session.ErrNoNode) {
+			return nil, fmt.Errorf("list %s: %w", paths[i], l.Err)
+		}
+		if len(l.Names) > 0 {
+			ids[shards[i]] = slices.Sorted(slices.Values(l.Names))
 		}
 	}
-	return all, nil
+	return ids, nil
 }
 
 // Agents reads every host of the fleet, the worst first. It includes known hosts
@@ -384,12 +376,11 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	runs := map[string]bool{}
 	for _, h := range hosts {
-		if i := slices.Index(known, h.ID); i >= 0 {
-			known = slices.Delete(known, i, i+1)
-		}
+		runs[h.ID] = true
 	}
-	gone, err := readGone(ctx, s, known)
+	gone, err := readGone(ctx, s, slices.DeleteFunc(known, func(id string) bool { return runs[id] }))
 	if err != nil {
 		return nil, err
 	}

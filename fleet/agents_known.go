@@ -112,33 +112,21 @@ func sweep(ctx context.Context, s *session.Session, id string, now time.Time) er
 			return err
 		}
 		known = slices.DeleteFunc(known, func(n string) bool { return slices.Contains(live, n) })
-		if err := forgetOld(ctx, s, known, now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func forgetOld(ctx context.Context, s *session.Session, list []string, now time.Time) error {
-	for _, id := range list {
-		data, st, err := s.Get(ctx, knownAs(id))
-		if errors.Is(err, session.ErrNoNode) {
-			continue
-		}
+		err = getEach(ctx, s, known, knownAs, func(id string, r session.Result) error {
+			var k knownHost
+			_ = json.Unmarshal(r.Data, &k)
+			switch {
+			case r.Err != nil:
+				return r.Err
+			case k.gone().IsZero():
+				missed(ctx, s, id, now)
+			case now.Sub(k.gone()) >= ForgetAfter:
+				err := s.Delete(ctx, knownAs(id), r.Stat.Version)
+				return ignore(ignore(err, session.ErrNoNode), session.ErrBadVersion)
+			}
+			return nil
+		})
 		if err != nil {
-			return err
-		}
-		var k knownHost
-		_ = json.Unmarshal(data, &k)
-		if k.gone().IsZero() {
-			missed(ctx, s, id, now)
-			continue
-		}
-		if now.Sub(k.gone()) < ForgetAfter {
-			continue
-		}
-		err = s.Delete(ctx, knownAs(id), st.Version)
-		if err != nil && !errors.Is(err, session.ErrNoNode) && !errors.Is(err, session.ErrBadVersion) {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -47,9 +48,7 @@ type Announcer struct {
 
 // NewAnnouncer returns an Announcer; it does no I/O.
 func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Announcer{cfg: cfg}
 }
 

@@ -64,7 +64,7 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 		}
 		names, _, err := s.Children(ctx, coordinatorPath(p.cfg.Root, call.Rollout))
 		if err != nil {
-			return ignoreGone(err)
+			return ignore(err, session.ErrNoNode)
 		}
 		at = len(names) < fewCandidates
 	}
@@ -115,7 +115,7 @@ func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name 
 	for {
 		data, _, watch, err := s.GetW(ctx, gatePath(p.cfg.Root, name))
 		if err != nil {
-			return ignoreGone(err)
+			return ignore(err, session.ErrNoNode)
 		}
 		if gate, err := decode[Gate](gatePath(p.cfg.Root, name), data); err != nil || gate.State == GateClosed {
 			watch.Stop()
@@ -146,9 +146,9 @@ func (p *Participant) coordinate(ctx context.Context, s *session.Session, name s
 	}
 }
 
-// ignoreGone drops the error of a rollout that was collected meanwhile.
-func ignoreGone(err error) error {
-	if errors.Is(err, session.ErrNoNode) {
+// ignore drops an error that matches target.
+func ignore(err, target error) error {
+	if errors.Is(err, target) {
 		return nil
 	}
 	return err

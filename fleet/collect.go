@@ -73,20 +73,13 @@ func (c *coordinator) collect(ctx context.Context) error {
 	return nil
 }
 
-func ignoreNoRollout(err error) error {
-	if errors.Is(err, ErrNoRollout) {
-		return nil
-	}
-	return err
-}
-
 // compact deletes the snapshots and records of a closed rollout. It keeps the
 // records of failed hosts, which those hosts read again, and some records that say
 // why the version was refused.
 func (c *coordinator) compact(ctx context.Context, name string) error {
 	state, err := Read(ctx, c.s, c.root, name)
 	if err != nil {
-		return ignoreNoRollout(err)
+		return ignore(err, ErrNoRollout)
 	}
 	aborts := 0
 	stays := map[string]bool{}
@@ -130,7 +123,7 @@ func forgetRollout(ctx context.Context, s *session.Session, root, name string) e
 func deepest(ctx context.Context, s *session.Session, path string) ([]string, error) {
 	names, _, err := s.Children(ctx, path)
 	if err != nil {
-		return nil, ignoreGone(err)
+		return nil, ignore(err, session.ErrNoNode)
 	}
 	slices.Sort(names)
 	var paths []string

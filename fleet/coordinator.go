@@ -96,7 +96,7 @@ func (c *coordinator) stop() {
 func (c *coordinator) run(ctx context.Context) error {
 	proposal, err := readProposal(ctx, c.s, c.root, c.name)
 	if err != nil {
-		return ignoreGone(err)
+		return ignore(err, session.ErrNoNode)
 	}
 	c.proposal = proposal
 	if err := c.readClock(ctx); err != nil {

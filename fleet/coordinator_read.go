@@ -45,9 +45,6 @@ func (c *coordinator) look(ctx context.Context, first bool) error {
 	return c.readHosts(ctx, first)
 }
 
-// watched reports whether the path has a watch already.
-func (c *coordinator) watched(path string) bool { return c.watches[path] != nil }
-
 func (c *coordinator) arm(path string, w *session.Watch) {
 	if w != nil {
 		c.watches[path] = w
@@ -63,7 +60,7 @@ func (c *coordinator) forget(path string) {
 
 func (c *coordinator) readGate(ctx context.Context) error {
 	path := gatePath(c.root, c.name)
-	if c.watched(path) {
+	if c.watches[path] != nil {
 		return nil
 	}
 	data, stat, w, err := c.s.GetW(ctx, path)
@@ -85,7 +82,7 @@ func (c *coordinator) readGate(ctx context.Context) error {
 // readReady checks that ready is still the one that the rollout builds on.
 func (c *coordinator) readReady(ctx context.Context) error {
 	path := trees.ReadyPath(c.root)
-	if c.watched(path) {
+	if c.watches[path] != nil {
 		return nil
 	}
 	_, stat, w, err := c.s.GetW(ctx, path)
@@ -106,7 +103,7 @@ func (c *coordinator) readReady(ctx context.Context) error {
 // readGroup counts the members of the strategy's group.
 func (c *coordinator) readGroup(ctx context.Context) error {
 	path := c.proposal.Strategy.Gate
-	if path == "" || c.watched(path) {
+	if path == "" || c.watches[path] != nil {
 		return nil
 	}
 	list, w, err := c.s.ListW(ctx, path)
@@ -123,7 +120,7 @@ func (c *coordinator) readShards(ctx context.Context) error {
 	changed := false
 	for _, shard := range shardNames() {
 		path := shardPath(c.root, shard)
-		if c.watched(path) {
+		if c.watches[path] != nil {
 			continue
 		}
 		if left := listPause - c.now.Sub(c.listed[shard]); left > 0 && !c.listed[shard].IsZero() {
@@ -140,25 +137,20 @@ func (c *coordinator) readShards(ctx context.Context) error {
 		c.shards[shard] = list.Names
 		changed = true
 	}
-	if changed {
-		c.countLive()
+	if !changed {
+		return nil
 	}
-	return nil
-}
-
-// countLive updates the set of subscribed hosts.
-func (c *coordinator) countLive() {
-	live := map[string]bool{}
+	c.live = map[string]bool{}
 	for _, ids := range c.shards {
 		for _, id := range ids {
-			live[id] = true
+			c.live[id] = true
 			if c.seen[id].IsZero() {
 				c.seen[id] = c.now
 			}
 		}
 	}
-	c.live = live
-	maps.DeleteFunc(c.seen, func(id string, _ time.Time) bool { return !live[id] })
+	maps.DeleteFunc(c.seen, func(id string, _ time.Time) bool { return !c.live[id] })
+	return nil
 }
 
 // readHosts reads the changed snapshots and records.

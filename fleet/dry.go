@@ -107,7 +107,7 @@ func (c *coordinator) linger(ctx context.Context) error {
 func (c *coordinator) collectDry(ctx context.Context) error {
 	names, _, err := c.s.Children(ctx, trees.RolloutsPath(c.root))
 	if err != nil {
-		return ignoreGone(err)
+		return ignore(err, session.ErrNoNode)
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, dryPrefix) || name == c.name {
@@ -120,7 +120,7 @@ func (c *coordinator) collectDry(ctx context.Context) error {
 		case err == nil && !state.Open():
 			err = forgetDry(ctx, c.s, c.root, name, state.Proposal.Version)
 		}
-		if err := ignoreNoRollout(err); err != nil {
+		if err := ignore(err, ErrNoRollout); err != nil {
 			return err
 		}
 	}

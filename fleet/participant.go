@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -99,10 +100,6 @@ type ending struct {
 
 // New returns a participant. It does no I/O.
 func New(cfg Config) *Participant {
-	log := cfg.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	if cfg.Life == "" {
 		cfg.Life = rand.Text()
 	}
@@ -112,7 +109,7 @@ func New(cfg Config) *Participant {
 	if cfg.Owned == nil {
 		cfg.Owned = func() (bool, <-chan struct{}) { return true, nil }
 	}
-	return &Participant{cfg: cfg, log: log, window: VoteWindow, keep: keepRecords, offers: make(chan *view.Tree, 1)}
+	return &Participant{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), window: VoteWindow, keep: keepRecords, offers: make(chan *view.Tree, 1)}
 }
 
 // Offer passes the tree that ready names now, as config.Watcher sends it. It does

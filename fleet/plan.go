@@ -46,7 +46,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	p := &Plan{From: st.Generation(), Count: len(cfg.Keys), Changes: changesOf(st, view.KeysOf(cfg.Keys))}
+	p := &Plan{From: st.Generation(), Count: len(cfg.Keys), Changes: changesOf(st, view.KeysOf(cfg.Keys)), Subscribers: []string{}}
 	for _, v := range cfg.Keys {
 		p.Size += int64(len(v))
 	}
@@ -69,8 +69,15 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 	}
-	if err = p.readSubscribers(ctx, s, cfg.Path); err != nil {
+	list, err := Subscribers(ctx, s, cfg.Path)
+	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
+	}
+	for _, sub := range list {
+		p.Subscribers = append(p.Subscribers, sub.ID)
+		if sub.State == StateMaintenance {
+			p.Maintenance = append(p.Maintenance, sub.ID)
+		}
 	}
 	p.Refused = errors.Join(refused...)
 	return p, nil
@@ -88,16 +95,4 @@ func guessVersion(ctx context.Context, s *session.Session, root string) (int64, 
 		return 0, fmt.Errorf("config %s: list versions: %w", root, err)
 	}
 	return max(1, (int64(st.Cversion)+int64(st.NumChildren))/2), nil
-}
-
-func (p *Plan) readSubscribers(ctx context.Context, s *session.Session, root string) error {
-	list, err := Subscribers(ctx, s, root)
-	p.Subscribers = []string{}
-	for _, sub := range list {
-		p.Subscribers = append(p.Subscribers, sub.ID)
-		if sub.State == StateMaintenance {
-			p.Maintenance = append(p.Maintenance, sub.ID)
-		}
-	}
-	return err
 }

@@ -51,7 +51,15 @@ func Propose(ctx context.Context, s *session.Session, r Request) (string, error)
 	}
 	for range maxTries {
 		p := &proposer{s: s, r: r}
-		again, err := p.try(ctx)
+		err := p.look(ctx)
+		var shards map[string][]string
+		if err == nil {
+			shards, err = subscriberIDs(ctx, s, r.Root)
+		}
+		again := false
+		if err == nil {
+			again, err = p.open(ctx, shards)
+		}
 		if err != nil {
 			return "", fmt.Errorf("propose: %w", err)
 		}
@@ -71,17 +79,6 @@ type proposer struct {
 	old      *State       // which is closed; nil: none
 	closing  []session.Op // closes the open rollout
 	size     int          // of the gate that closes it, in bytes
-}
-
-func (p *proposer) try(ctx context.Context) (bool, error) {
-	if err := p.look(ctx); err != nil {
-		return false, err
-	}
-	shards, err := subscriberIDs(ctx, p.s, p.r.Root)
-	if err != nil {
-		return false, err
-	}
-	return p.open(ctx, shards)
 }
 
 // look reads the current state and prepares what follows from it.

@@ -249,7 +249,7 @@ func (c *PublishConfig) checkGeneration(st *trees.State) error {
 
 // layoutFor returns the layout to write the tree in.
 func (c *PublishConfig) layoutFor(st *trees.State) (string, error) {
-	unfinished := !st.Exists && trees.HasKeys(st.Nodes)
+	unfinished := !st.Exists && st.Keys().Len() > 0
 	switch {
 	case st.Exists && c.Layout != config.LayoutAuto && c.Layout != st.Layout:
 		return "", fmt.Errorf("config %s is %s, not %s; it can be converted", c.Path, st.Layout, c.Layout)
@@ -313,7 +313,7 @@ func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result,
 		if err != nil {
 			return Result{}, err
 		}
-		if st.Exists || !trees.HasKeys(st.Nodes) {
+		if st.Exists || st.Keys().Len() == 0 {
 			return Result{}, fmt.Errorf("config %s: there is nothing to finish: %w", cfg.Path, ErrUnchanged)
 		}
 		_, err = s.Multi(ctx, append(p.unlessFrozen(), session.CreateOp(trees.ReadyPath(cfg.Path), nil, session.Persistent))...)

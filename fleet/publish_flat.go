@@ -52,7 +52,7 @@ func (p *publisher) flat(ctx context.Context, st *trees.State) (Result, error) {
 	if err := p.s.CreateParents(ctx, trees.ReadyPath(p.cfg.Path)); err != nil {
 		return Result{}, fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
-	touched := !st.Exists && trees.HasKeys(st.Nodes)
+	touched := !st.Exists && st.Keys().Len() > 0
 	for range maxTries {
 		err := p.flatOnce(ctx, st, &touched)
 		again := errors.Is(err, session.ErrUnknown) || p.otherTool(err) && (touched || p.cfg.Check == nil)

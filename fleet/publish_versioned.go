@@ -155,7 +155,7 @@ func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.
 			return n, nil
 		}
 		if err == nil && n > 0 {
-			err = ignoreGone(p.s.Delete(ctx, trees.VersionPath(p.cfg.Path, n), -1))
+			err = ignore(p.s.Delete(ctx, trees.VersionPath(p.cfg.Path, n), -1), session.ErrNoNode)
 		}
 		var multi *session.MultiError
 		if errors.As(err, &multi) && multi.Index == 1 && errors.Is(err, session.ErrNodeExists) { // restored by its name
@@ -191,7 +191,7 @@ func (p *publisher) writeNext(ctx context.Context, id string, data []byte) (int6
 	if n, ok := trees.ParseVersionName(name); ok {
 		return n, nil
 	}
-	return 0, ignoreGone(p.s.Delete(ctx, path, -1)) // the first sequence is 0, which means "none" everywhere
+	return 0, ignore(p.s.Delete(ctx, path, -1), session.ErrNoNode) // the first sequence is 0, which means "none" everywhere
 }
 
 // seen returns the highest version number that the tree or an agent knows. A tree that

@@ -4,28 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
 )
 
-// PublisherConfig describes a [Publisher]. Only Path is required.
-type PublisherConfig struct {
-	Path string // root znode
-	// Layout is auto (that of the tree in use, versioned for a new one), flat
-	// or versioned.
-	Layout string
-	// Schema is a JSON Schema that every tree must satisfy, see [CheckSchema]. nil:
-	// the tree's own schema, if any.
-	Schema []byte
-	// Force allows to exceed [MaxRatio], and to store values over [MaxValue] in a
-	// versioned tree.
-	Force  bool
-	Author string       // who; default: the user
-	Host   string       // where; default: the host name
-	Logger *slog.Logger // nil: discard
-}
+// PublisherConfig describes a [Publisher]. Only Path is required. Each call sets Keys and
+// Message.
+type PublisherConfig = PublishConfig
 
 // Publisher publishes one config tree from a program, any number of times. It has
 // no state besides its configuration, and holds nothing in ZooKeeper between two
@@ -41,14 +27,6 @@ func NewPublisher(sessions config.Sessions, cfg PublisherConfig) *Publisher {
 	return &Publisher{sessions: sessions, cfg: cfg}
 }
 
-// request returns the configuration of one publish.
-func (p *Publisher) request(message string) PublishConfig {
-	return PublishConfig{
-		Path: p.cfg.Path, Layout: p.cfg.Layout, Schema: p.cfg.Schema, Message: message, Force: p.cfg.Force,
-		Author: p.cfg.Author, Host: p.cfg.Host, Logger: p.cfg.Logger,
-	}
-}
-
 // Publish makes keys the tree in use. It removes all other keys. It is [Publish]
 // with the publisher's configuration.
 func (p *Publisher) Publish(ctx context.Context, keys map[string][]byte, message string) (Result, error) {
@@ -56,8 +34,8 @@ func (p *Publisher) Publish(ctx context.Context, keys map[string][]byte, message
 	if err != nil {
 		return Result{}, fmt.Errorf("publish: %w", err)
 	}
-	cfg := p.request(message)
-	cfg.Keys = keys
+	cfg := p.cfg
+	cfg.Keys, cfg.Message = keys, message
 	return Publish(ctx, s, cfg)
 }
 
@@ -75,12 +53,12 @@ func (p *Publisher) Edit(ctx context.Context, message string, edit func(keys map
 		if err != nil {
 			return Result{}, fmt.Errorf("edit: %w", err)
 		}
-		cfg := p.request(message)
+		cfg := p.cfg
 		if cfg.base, err = trees.ReadState(ctx, s, p.cfg.Path); err != nil {
 			return Result{}, fmt.Errorf("edit: %w", err)
 		}
 		generation := cfg.base.Generation()
-		cfg.Check, cfg.Keys = &generation, map[string][]byte{}
+		cfg.Check, cfg.Keys, cfg.Message = &generation, map[string][]byte{}, message
 		if cfg.base.Exists {
 			for key, k := range cfg.base.Keys().All() {
 				cfg.Keys[key] = append([]byte{}, k.Value...)
@@ -104,5 +82,7 @@ func (p *Publisher) Rollback(ctx context.Context, to int64, message string) (Res
 	if err != nil {
 		return Result{}, fmt.Errorf("rollback: %w", err)
 	}
-	return Rollback(ctx, s, p.request(message), to)
+	cfg := p.cfg
+	cfg.Message = message
+	return Rollback(ctx, s, cfg, to)
 }

@@ -156,18 +156,11 @@ func (s *State) retried(r HostRecord) bool {
 
 // Counts returns the number of hosts in each state.
 func (s *State) Counts() Counts {
-	c := countOf(s.Hosts, len(s.Called))
+	c := Counts{Called: len(s.Called)}
 	for _, r := range s.Hosts {
 		if s.retried(r) {
-			c.Failed, c.Wait = c.Failed-1, c.Wait+1
+			r.State = HostWait
 		}
-	}
-	return c
-}
-
-func countOf(hosts map[string]HostRecord, called int) Counts {
-	c := Counts{Called: called}
-	for _, r := range hosts {
 		c.add(r)
 	}
 	return c

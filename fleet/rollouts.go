@@ -5,22 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
-
-// The znodes of rollouts that this package uses:
-//
-//	<root>/rollouts/current          the name of the open rollout
-//	<root>/rollouts/r-<S>            its proposal
-//	<root>/rollouts/r-<S>/gate       how far it is
-//	<root>/rollouts/shards/<h>       the call of a shard of the subscribers
-//	<root>/rollouts/shards/<h>/<id>  (E) a subscription
-//
-// h is the first six bits of the SHA-256 of the agent's id, in two hexadecimal
-// digits. Package fleet defines the other znodes.
 
 // Shards is the number of shards.
 const Shards = 64
@@ -99,25 +87,7 @@ func shardNames() []string {
 // subscriberIDs are the ids of the subscribed agents by their shard, each list
 // sorted; a shard without any is left out.
 func subscriberIDs(ctx context.Context, s *session.Session, root string) (map[string][]string, error) {
-	names := shardNames()
-	paths := make([]string, len(names))
-	for i, name := range names {
-		paths[i] = shardPath(root, name)
-	}
-	lists, err := s.ChildrenMany(ctx, paths)
-	if err != nil {
-		return nil, fmt.Errorf("config %s: list subscribers: %w", root, err)
-	}
-	ids := map[string][]string{}
-	for i, l := range lists {
-		if l.Err != nil && !errors.Is(l.Err, session.ErrNoNode) {
-			return nil, fmt.Errorf("config %s: list subscribers: %w", root, l.Err)
-		}
-		if len(l.Names) > 0 {
-			ids[names[i]] = slices.Sorted(slices.Values(l.Names))
-		}
-	}
-	return ids, nil
+	return listShards(ctx, s, trees.RolloutsPath(root)+"/shards", shardNames())
 }
 
 // createShards creates the missing shards. An agent creates its own shard when it

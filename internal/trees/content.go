@@ -39,22 +39,6 @@ type Content struct {
 	Keys  *view.Keys
 }
 
-// values returns the values in the given buckets, by digest.
-func (c *Content) values(buckets []int) map[Digest][]byte {
-	have := map[Digest][]byte{}
-	if c == nil {
-		return have
-	}
-	for _, n := range buckets {
-		for _, e := range c.Lists[n] {
-			if k, ok := c.Keys.Get(e.Key); ok {
-				have[e.Sum] = k.Value
-			}
-		}
-	}
-	return have
-}
-
 // Tree returns the content as a tree.
 func (c *Content) Tree(name, root string, r Ready, last int64) *view.Tree {
 	return view.NewTree(view.Tree{
@@ -90,12 +74,11 @@ func Load(ctx context.Context, s *session.Session, root string, n int64, prev *C
 		m.Count, m.Size = prev.Count, prev.Size // which were counted
 		return &Content{Manifest: *m, Lists: prev.Lists, Keys: prev.Keys}, nil
 	}
-	l := &loader{s: s, root: root, prev: prev, next: &Content{Manifest: *m}}
-	l.all = prev != nil && prev.Bits != m.Bits
-	if err := l.run(ctx); err != nil {
+	c := &Content{Manifest: *m, Lists: make([][]Entry, len(m.Buckets))}
+	if err := c.load(ctx, s, root, prev); err != nil {
 		return nil, fmt.Errorf("read version %d: %w", n, err)
 	}
-	return l.next, nil
+	return c, nil
 }
 
 // WithinLimit returns an error for a version with more than limit bytes.
@@ -106,45 +89,47 @@ func WithinLimit(n int64, count int, size, limit int64) error {
 	return nil
 }
 
-// loader reads one version.
-type loader struct {
-	s    *session.Session
-	root string
-	prev *Content // nil: none
-	all  bool     // the number of buckets differs from prev: read all of them
-	next *Content
-
-	differ []int // buckets to be read
-}
-
-func (l *loader) run(ctx context.Context) error {
-	l.next.Lists = make([][]Entry, len(l.next.Buckets))
-	for i, sum := range l.next.Buckets {
-		if l.prev != nil && !l.all && l.prev.Buckets[i] == sum {
-			l.next.Lists[i] = l.prev.Lists[i]
+// load reads the lists and values that prev (may be nil) does not have.
+func (c *Content) load(ctx context.Context, s *session.Session, root string, prev *Content) error {
+	base, have := prev, map[Digest][]byte{}
+	if prev == nil || prev.Bits != c.Bits { // no bucket equals one of prev
+		base = &Content{Manifest: Manifest{Buckets: make([]Digest, len(c.Buckets))}, Lists: make([][]Entry, len(c.Buckets))}
+		for n := 0; prev != nil && n < len(prev.Lists); n++ {
+			prev.addValues(have, n)
+		}
+	}
+	var differ []Bucket
+	for n, sum := range c.Buckets {
+		if base == prev && base.Buckets[n] == sum {
+			c.Lists[n] = base.Lists[n]
 			continue
 		}
-		l.differ = append(l.differ, i)
+		differ = append(differ, c.Bucket(n))
+		base.addValues(have, n)
 	}
-	buckets := make([]Bucket, len(l.differ))
-	for i, n := range l.differ {
-		buckets[i] = l.next.Bucket(n)
-	}
-	lists, err := ReadBuckets(ctx, l.s, l.root, buckets)
+	lists, err := ReadBuckets(ctx, s, root, differ)
 	if err != nil {
 		return err
 	}
-	for i, n := range l.differ {
-		l.next.Lists[n] = lists[i]
+	for i, b := range differ {
+		c.Lists[b.N] = lists[i]
 	}
-	if err := l.next.checkHeader(); err != nil {
+	if err := c.checkHeader(); err != nil {
 		return err
 	}
-	values, err := l.readValues(ctx)
-	if err != nil {
+	if err := readValues(ctx, s, root, slices.Concat(lists...), have); err != nil {
 		return err
 	}
-	return l.build(values)
+	return c.build(base, differ, have)
+}
+
+// addValues adds the values of a bucket by their digest.
+func (c *Content) addValues(values map[Digest][]byte, n int) {
+	for _, e := range c.Lists[n] {
+		if k, ok := c.Keys.Get(e.Key); ok {
+			values[e.Sum] = k.Value
+		}
+	}
 }
 
 // checkHeader compares the header with the buckets before any value is read. So a
@@ -166,48 +151,38 @@ func (c *Content) checkHeader() error {
 	return nil
 }
 
-// readValues returns the values of the buckets that differ, by digest.
-func (l *loader) readValues(ctx context.Context) (map[Digest][]byte, error) {
-	old := l.differ
-	if l.all {
-		old = make([]int, len(l.prev.Lists))
-		for i := range old {
-			old[i] = i
-		}
-	}
-	have := l.prev.values(old)
+// readValues adds the values of entries to those that are there already.
+func readValues(ctx context.Context, s *session.Session, root string, entries []Entry, have map[Digest][]byte) error {
 	var batch []Digest
 	size := int64(0)
 	flush := func() error {
-		objects, err := ReadObjectsOf(ctx, l.s, l.root, batch)
+		objects, err := ReadObjectsOf(ctx, s, root, batch)
 		maps.Copy(have, objects)
 		batch, size = batch[:0], 0
 		return err
 	}
-	for _, n := range l.differ {
-		for _, e := range l.next.Lists[n] {
-			if _, ok := have[e.Sum]; ok {
-				continue
-			}
-			if e.Kind == KindParts {
-				value, err := ReadParts(ctx, l.s, l.root, e)
-				if err != nil {
-					return nil, err
-				}
-				have[e.Sum] = value
-				continue
-			}
-			if len(batch) > 0 && (size+e.Size > readBytes || len(batch) == readObjects) {
-				if err := flush(); err != nil {
-					return nil, err
-				}
-			}
-			have[e.Sum] = nil
-			batch = append(batch, e.Sum)
-			size += e.Size
+	for _, e := range entries {
+		if _, ok := have[e.Sum]; ok {
+			continue
 		}
+		if e.Kind == KindParts {
+			value, err := ReadParts(ctx, s, root, e)
+			if err != nil {
+				return err
+			}
+			have[e.Sum] = value
+			continue
+		}
+		if len(batch) > 0 && (size+e.Size > readBytes || len(batch) == readObjects) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		have[e.Sum] = nil
+		batch = append(batch, e.Sum)
+		size += e.Size
 	}
-	return have, flush()
+	return flush()
 }
 
 // ReadParts reads a value that is stored in parts, one request each.
@@ -227,23 +202,15 @@ func ReadParts(ctx context.Context, s *session.Session, root string, e Entry) ([
 	return value, nil
 }
 
-// build makes the tree of keys. It shares unchanged parts with prev.
-func (l *loader) build(values map[Digest][]byte) error {
-	var keys *view.Keys
-	if l.prev != nil && !l.all {
-		keys = l.prev.Keys
-	}
-	edit := keys.Edit()
-	for _, n := range l.differ {
-		var old []Entry
-		if l.prev != nil && !l.all {
-			old = l.prev.Lists[n]
-		}
-		was := make(map[string]Digest, len(old))
-		for _, e := range old {
+// build makes the tree of keys. It shares unchanged parts with base.
+func (c *Content) build(base *Content, differ []Bucket, values map[Digest][]byte) error {
+	edit := base.Keys.Edit()
+	for _, b := range differ {
+		was := make(map[string]Digest, len(base.Lists[b.N]))
+		for _, e := range base.Lists[b.N] {
 			was[e.Key] = e.Sum
 		}
-		for _, e := range l.next.Lists[n] {
+		for _, e := range c.Lists[b.N] {
 			value := values[e.Sum]
 			if int64(len(value)) != e.Size {
 				return fmt.Errorf("value of %q has %d bytes, its bucket says %d: %w", e.Key, len(value), e.Size, ErrDigest)
@@ -257,7 +224,7 @@ func (l *loader) build(values map[Digest][]byte) error {
 			edit.Delete(key)
 		}
 	}
-	l.next.Keys = edit.Done()
+	c.Keys = edit.Done()
 	return nil
 }
 

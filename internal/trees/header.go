@@ -95,10 +95,8 @@ func DecodeManifest(number int64, data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// versionName is the name of a version's znode.
-func versionName(n int64) string { return fmt.Sprintf("%010d", n) }
-
-// ParseVersionName is the inverse of versionName; false for any other name.
+// ParseVersionName returns the number in the name of a version's znode; false for any
+// other name.
 func ParseVersionName(name string) (int64, bool) {
 	if len(name) != 10 || strings.Trim(name, "0123456789") != "" {
 		return 0, false

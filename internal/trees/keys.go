@@ -16,10 +16,10 @@ import (
 
 // Layouts of a config tree.
 const (
-	LayoutAuto      = "auto"      // flat or versioned, as ready says; waits for ready
-	LayoutFlat      = "flat"      // keys are znodes beside ready
-	LayoutVersioned = "versioned" // ready names an immutable version
-	LayoutPlain     = "plain"     // keys are znodes, there is no ready rule
+	LayoutAuto      = "auto"
+	LayoutFlat      = "flat"
+	LayoutVersioned = "versioned"
+	LayoutPlain     = "plain"
 )
 
 // First path elements that are never keys.
@@ -32,20 +32,16 @@ const (
 	ElemFreeze      = "freeze"
 )
 
-// Bounds on what may be published.
+// Bounds on what may be published. Package config exports the first three.
 const (
-	// MaxValue is the largest value of a key in bytes. A versioned tree takes
-	// a larger one when forced, and stores it in parts.
-	MaxValue = 900_000
-	// MaxKeys is the largest number of keys of a tree.
-	MaxKeys = 100_000
-	// MaxKeyLength is the longest key in bytes.
+	MaxValue     = 900_000
+	MaxKeys      = 100_000
 	MaxKeyLength = 2048
 
-	// maxObject is the largest object in one znode: with path and header it
+	// MaxObject is the largest object in one znode: with path and header it
 	// must stay below the server's default limit of 1,048,575 bytes a request.
 	MaxObject = MaxValue
-	// maxForcedValue is the largest value in parts.
+	// MaxForcedValue is the largest value in parts.
 	MaxForcedValue = 64 << 20
 )
 
@@ -56,18 +52,12 @@ func TooLarge(bytes int64, count int, what string, limit int64) error {
 		float64(bytes)/mib, count, what, float64(bytes-limit)/mib, float64(limit)/mib, ErrBounds)
 }
 
-// Errors that callers branch on.
+// Errors that package config exports, with their meaning.
 var (
-	// ErrNotReady says that a flat tree has no ready, or that there is no tree.
-	ErrNotReady = errors.New("tree is not ready")
-	// ErrBounds says that a publish exceeds a bound.
-	ErrBounds = errors.New("exceeds a bound")
-	// ErrNoVersion says that the version does not exist, or that the tree has no
-	// history.
+	ErrNotReady  = errors.New("tree is not ready")
+	ErrBounds    = errors.New("exceeds a bound")
 	ErrNoVersion = errors.New("no such version")
-	// ErrDamaged says that the version in use does not match its digests or lacks
-	// parts. A forced publish or a rollback replaces it.
-	ErrDamaged = errors.New("what is stored is damaged")
+	ErrDamaged   = errors.New("what is stored is damaged")
 )
 
 // Reserved returns the first path elements that are never keys.

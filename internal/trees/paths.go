@@ -1,6 +1,10 @@
 package trees
 
-import "github.com/zkagent/zkagent/session"
+import (
+	"fmt"
+
+	"github.com/zkagent/zkagent/session"
+)
 
 // ReadyPath is the znode that names the version in use.
 func ReadyPath(root string) string { return session.JoinPath(root, ElemReady) }
@@ -9,7 +13,7 @@ func ReadyPath(root string) string { return session.JoinPath(root, ElemReady) }
 func VersionsPath(root string) string { return root + "/" + ElemVersions }
 
 // VersionPath is the znode of a version.
-func VersionPath(root string, n int64) string { return VersionsPath(root) + "/" + versionName(n) }
+func VersionPath(root string, n int64) string { return VersionsPath(root) + fmt.Sprintf("/%010d", n) }
 
 // ObjectsPath is where the contents of versions are.
 func ObjectsPath(root string) string { return root + "/" + elemObjects }

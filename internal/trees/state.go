@@ -262,16 +262,6 @@ func KeysOf(nodes map[string]*FlatRow) *view.Keys {
 	return edit.Done()
 }
 
-// HasKeys reports whether a flat tree has any key.
-func HasKeys(nodes map[string]*FlatRow) bool {
-	for rel, row := range nodes {
-		if rel != "" && row.isKey() {
-			return true
-		}
-	}
-	return false
-}
-
 // NoVersions returns the error of an operation that needs a versioned tree.
 func NoVersions(root string) error {
 	return fmt.Errorf("config %s: a flat tree has no versions: %w", root, ErrNoVersion)
