@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -50,26 +51,12 @@ type adminBlock struct {
 	Socket text      `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
 }
 
-// onlyBlock returns the only block of its kind, or an empty one; more are reported.
-func onlyBlock[T any](s *Settings, kind string, blocks []*T, at func(*T) hcl.Range) (*T, bool) {
-	if len(blocks) == 0 {
-		return absent[T](s), false
-	}
-	for _, b := range blocks[1:] {
-		s.errorAt(at(b), "Duplicate "+kind+" block", "Only one %s block is allowed. Another was defined at %s.", kind, place(at(blocks[0])))
-	}
-	return blocks[0], true
-}
-
 // resolveAgent resolves the blocks about the agent itself.
 func (s *Settings) resolveAgent(all *root) {
 	c := &s.Config
 	c.Host, _ = s.opts.Hostname()
-	b, _ := onlyBlock(s, "agent", all.Agent, func(b *agentBlock) hcl.Range { return b.At })
-	c.ID = b.ID.Value
-	if c.ID == "" {
-		c.ID = c.Host
-	}
+	b := orAbsent(s, all.Agent)
+	c.ID = cmp.Or(b.ID.Value, c.Host)
 	c.StateDir = b.StateDir.Value
 	if c.StateDir == "" {
 		// systemd gives a list when the unit names several directories.
@@ -83,16 +70,17 @@ func (s *Settings) resolveAgent(all *root) {
 	c.HistorySize = b.History.Value
 	c.ShareDiffs = b.Diffs.Value
 
-	l, _ := onlyBlock(s, "log", all.Log, func(b *logBlock) hcl.Range { return b.At })
+	l := orAbsent(s, all.Log)
 	c.Log = agent.LogConfig{Level: l.Level.Value, Format: l.Format.Value}
 
-	if h, ok := onlyBlock(s, "http", all.HTTP, func(b *httpBlock) hcl.Range { return b.At }); ok {
-		c.HTTP = s.resolveHTTP(h)
+	if h := all.HTTP; h != nil {
+		c.HTTP = &web.HTTPConfig{Hosts: h.Hosts.Value, ShowOutput: h.Output.Value, MaxConnections: h.Most.Value, Listen: h.Listen.Value}
+		s.exposed(h.Listen.At, c.HTTP.Listen, h.Remote.Value, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
 	}
-	if d, ok := onlyBlock(s, "dns", all.DNS, func(b *dnsBlock) hcl.Range { return b.At }); ok {
-		c.DNS = s.resolveDNS(d, all)
+	if all.DNS != nil {
+		c.DNS = s.resolveDNS(all.DNS)
 	}
-	a, _ := onlyBlock(s, "admin", all.Admin, func(b *adminBlock) hcl.Range { return b.At })
+	a := orAbsent(s, all.Admin)
 	c.Admin.Socket = a.Socket.Value
 	if len(c.Admin.Socket) > maxSocketPath {
 		s.errorAt(a.Socket.At, "Socket path too long", "The path has %d bytes; a unix socket's may have at most %d.", len(c.Admin.Socket), maxSocketPath)
@@ -117,15 +105,6 @@ func DefaultSocket(stateDir string, env func(string) (string, bool)) string {
 		return filepath.Join(stateDir, "zkagent.sock")
 	}
 	return ""
-}
-
-func (s *Settings) resolveHTTP(b *httpBlock) *web.HTTPConfig {
-	c := &web.HTTPConfig{Hosts: b.Hosts.Value}
-	remote := b.Remote.Value
-	c.ShowOutput, c.MaxConnections = b.Output.Value, b.Most.Value
-	c.Listen = b.Listen.Value
-	s.exposed(b.Listen.At, c.Listen, remote, "without TLS", "Listen on 127.0.0.1 and put a proxy with TLS before it")
-	return c
 }
 
 // exposed reports an address that other hosts reach although the settings do

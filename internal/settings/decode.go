@@ -50,18 +50,8 @@ func (s *Settings) decode(body hcl.Body, at hcl.Range, raw reflect.Value) {
 // decodeBlocks decodes the blocks of one type into a field: a slice of pointers, or
 // a pointer for a block that stands once.
 func (s *Settings) decodeBlocks(blocks hcl.Blocks, field reflect.Value) {
-	for i, block := range blocks {
-		raw := reflect.New(blockType(field.Type()))
-		switch {
-		case field.Kind() == reflect.Slice:
-			field.Set(reflect.Append(field, raw))
-		case i == 0:
-			field.Set(raw)
-		default:
-			s.errorAt(block.DefRange, fmt.Sprintf("Duplicate %s block", block.Type), "Only one %s block is allowed. Another was defined at %s.", block.Type, blocks[0].DefRange)
-			return
-		}
-		errs := len(s.Diagnostics.Errs())
+	for _, block := range blocks {
+		raw, errs := reflect.New(blockType(field.Type())), len(s.Diagnostics.Errs())
 		s.decode(block.Body, block.DefRange, raw.Elem())
 		label := 0
 		for f, kind := range tagged(raw.Elem().Type()) {
@@ -78,13 +68,25 @@ func (s *Settings) decodeBlocks(blocks hcl.Blocks, field reflect.Value) {
 				set(block.LabelRanges[0])
 			}
 		}
+		switch {
+		case field.Kind() == reflect.Slice:
+			field.Set(reflect.Append(field, raw))
+		case field.IsNil():
+			field.Set(raw)
+		default:
+			first, _ := field.Elem().FieldByName("At").Interface().(hcl.Range)
+			s.errorAt(block.DefRange, fmt.Sprintf("Duplicate %s block", block.Type), "Only one %s block is allowed. Another was defined at %s.", block.Type, place(first))
+		}
 	}
 }
 
-// absent is a block that does not stand in the settings: its arguments have their
-// defaults.
-func absent[T any](s *Settings) *T {
-	b := new(T)
+// orAbsent is a block, or one whose arguments have their defaults when it does not stand
+// in the settings.
+func orAbsent[T any](s *Settings, b *T) *T {
+	if b != nil {
+		return b
+	}
+	b = new(T)
 	raw := reflect.ValueOf(b).Elem()
 	for f := range tagged(raw.Type()) {
 		ru := ruleOf(f)

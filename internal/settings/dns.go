@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -20,7 +21,7 @@ type dnsBlock struct {
 	Remote    boolean   `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. They get a bounded rate of answers."`
 }
 
-func (s *Settings) resolveDNS(b *dnsBlock, all *root) *dns.Config {
+func (s *Settings) resolveDNS(b *dnsBlock) *dns.Config {
 	c := &dns.Config{TTL: b.TTL.Value, AllowRemote: b.Remote.Value}
 	c.Listen = b.Listen.Value
 	s.exposed(b.Listen.At, c.Listen, c.AllowRemote, "to everybody who can send a packet", "Listen on 127.0.0.1")
@@ -35,23 +36,12 @@ func (s *Settings) resolveDNS(b *dnsBlock, all *root) *dns.Config {
 		}
 		c.Recursors = append(c.Recursors, address)
 	}
-	for _, g := range all.Groups {
-		s.dnsLabel("group", g.Name, g.At)
-	}
-	for _, g := range all.GroupSets {
-		s.dnsLabel("groups", g.Name, g.At)
-	}
-	for _, e := range all.Elections {
-		s.dnsLabel("election", e.Name, e.At)
+	for _, b := range s.blocks {
+		if slices.Contains([]string{"group", "groups", "election"}, b.kind) && !dns.IsLabel(b.name) {
+			s.warnAt(b.at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and does not begin or end with -.", b.kind, b.name)
+		}
 	}
 	return c
-}
-
-// dnsLabel warns of a block whose name is no DNS label.
-func (s *Settings) dnsLabel(kind, name string, at hcl.Range) {
-	if !dns.IsLabel(name) {
-		s.warnAt(at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and does not begin or end with -.", kind, name)
-	}
 }
 
 func checkDomain(text string) error {

@@ -138,9 +138,7 @@ func (s *Settings) prefixes(allow list) []netip.Prefix {
 }
 
 func (s *Settings) guard(b *guardBlock) registry.GuardConfig {
-	if b == nil {
-		b = absent[guardBlock](s)
-	}
+	b = orAbsent(s, b)
 	c := registry.GuardConfig{
 		Off: !b.Enabled.Value, MaxLoss: b.MaxLoss.Value, MinMembers: b.MinMembers.Value,
 		Window: b.Window.Value, Hold: b.Hold.Value, Probe: b.Probe.Value,

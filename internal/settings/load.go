@@ -43,6 +43,7 @@ type Settings struct {
 	opts    Options
 	secrets secrets
 	names   index
+	blocks  []declared
 	evals   map[string]*hcl.EvalContext
 	missing []string                      // what the expression being evaluated lacks on this host
 	claims  map[string]claimed            // by destination: the template that writes it
@@ -53,12 +54,12 @@ type Settings struct {
 
 // root is the schema of the settings as a whole.
 type root struct {
-	Agent     []*agentBlock     `hcl:"agent,block" doc:"This agent."`
-	Log       []*logBlock       `hcl:"log,block" doc:"Where and how it logs."`
-	HTTP      []*httpBlock      `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
-	DNS       []*dnsBlock       `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
-	Admin     []*adminBlock     `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
-	ZooKeeper []*zookeeperBlock `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
+	Agent     *agentBlock     `hcl:"agent,block" doc:"This agent."`
+	Log       *logBlock       `hcl:"log,block" doc:"Where and how it logs."`
+	HTTP      *httpBlock      `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
+	DNS       *dnsBlock       `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
+	Admin     *adminBlock     `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
+	ZooKeeper *zookeeperBlock `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
 	Services  []*serviceBlock   `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
 	Configs   []*configBlock    `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
 	Groups    []*groupBlock     `hcl:"group,block" doc:"A group whose members templates and hooks use."`

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,62 +16,44 @@ import (
 // index knows every labelled block by kind and label, and where it stands.
 type index map[string]map[string]hcl.Range
 
-// index collects the names of all blocks; a label that is used twice within
-// one kind, or by two kinds that share their names, is reported.
-func (s *Settings) index(r *root) {
+// declared is a labelled block.
+type declared struct {
+	kind, name string
+	at         hcl.Range
+}
+
+// index collects the names of all blocks.
+func (s *Settings) index(all *root) {
 	s.names = index{}
-	for _, b := range r.Services {
-		s.declare("service", b.Name, b.At)
-	}
-	for _, b := range r.Configs {
-		s.declare("config", b.Name, b.At)
-	}
-	for _, b := range r.Groups {
-		s.declare("group", b.Name, b.At)
-	}
-	for _, b := range r.GroupSets {
-		s.declare("groups", b.Name, b.At)
-	}
-	for _, b := range r.Formats {
-		s.declare("format", b.Name, b.At)
-	}
-	for _, b := range r.Elections {
-		s.declare("election", b.Name, b.At)
-	}
-	for _, b := range r.Templates {
-		s.declare("template", b.Name, b.At)
-	}
-	for _, b := range r.Bundles {
-		s.declare("bundle", b.Name, b.At)
-		s.clash("bundle", "template", b.Name, b.At)
-	}
-	for _, b := range r.Hooks {
-		s.declare("hook", b.Name, b.At)
-	}
-	for _, b := range r.Execs {
-		s.declare("exec", b.Name, b.At)
+	for f := range tagged(reflect.TypeFor[root]()) {
+		if len(labels(blockType(f.Type))) == 0 {
+			continue
+		}
+		for _, b := range reflect.ValueOf(all).Elem().FieldByIndex(f.Index).Seq2() {
+			at, _ := b.Elem().FieldByName("At").Interface().(hcl.Range)
+			s.declare(declared{tagName(f), b.Elem().FieldByName("Name").String(), at})
+		}
 	}
 }
 
-// declare adds one block to the index.
-func (s *Settings) declare(kind, name string, at hcl.Range) {
-	if s.names[kind] == nil {
-		s.names[kind] = map[string]hcl.Range{}
+// declare adds one block to the index. It reports a label that is used twice within
+// one kind, or by two kinds that share their names.
+func (s *Settings) declare(b declared) {
+	s.blocks = append(s.blocks, b)
+	if s.names[b.kind] == nil {
+		s.names[b.kind] = map[string]hcl.Range{}
 	}
-	if first, ok := s.names[kind][name]; ok {
-		s.errorAt(at, "Duplicate "+kind, "A %s named %q was already declared at %s. Labels must be unique.", kind, name, place(first))
-		return
+	first, twice := s.names[b.kind][b.name]
+	if twice {
+		s.errorAt(b.at, "Duplicate "+b.kind, "A %s named %q was already declared at %s. Labels must be unique.", b.kind, b.name, place(first))
+	} else if err := checkLabel(b.name); err != nil {
+		s.errorAt(b.at, "Invalid label", "%s %q: %v.", b.kind, b.name, err)
 	}
-	if err := checkLabel(name); err != nil {
-		s.errorAt(at, "Invalid label", "%s %q: %v.", kind, name, err)
+	if first, ok := s.names["template"][b.name]; ok && b.kind == "bundle" {
+		s.errorAt(b.at, "Duplicate bundle", "A template named %q was already declared at %s; a template is a bundle of one, so they share their names.", b.name, place(first))
 	}
-	s.names[kind][name] = at
-}
-
-// clash reports a label that two kinds of blocks use which share their names.
-func (s *Settings) clash(kind, other, name string, at hcl.Range) {
-	if first, ok := s.names[other][name]; ok {
-		s.errorAt(at, "Duplicate "+kind, "A %s named %q was already declared at %s; a template is a bundle of one, so they share their names.", other, name, place(first))
+	if !twice {
+		s.names[b.kind][b.name] = b.at
 	}
 }
 

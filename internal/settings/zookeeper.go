@@ -58,9 +58,9 @@ type tlsBlock struct {
 }
 
 func (s *Settings) resolveZooKeeper(all *root) {
-	b, ok := onlyBlock(s, "zookeeper", all.ZooKeeper, func(b *zookeeperBlock) hcl.Range { return b.At })
-	if !ok {
-		if at, kind := all.needsServer(); kind != "" {
+	b := all.ZooKeeper
+	if b == nil {
+		if at, kind := s.needsServer(); kind != "" {
 			s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block that says where it is.", kind)
 		} else if s.opts.NeedZooKeeper {
 			s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Missing zookeeper block", Detail: "There is no zookeeper block that says where ZooKeeper is."})
@@ -115,19 +115,12 @@ func beyondLoopback(server string) bool {
 	return host != "localhost" && (err != nil || !addr.IsLoopback())
 }
 
-// needsServer returns the first block that needs ZooKeeper.
-func (r *root) needsServer() (hcl.Range, string) {
-	switch {
-	case len(r.Services) > 0:
-		return r.Services[0].At, "service"
-	case len(r.Configs) > 0:
-		return r.Configs[0].At, "config"
-	case len(r.Groups) > 0:
-		return r.Groups[0].At, "group"
-	case len(r.GroupSets) > 0:
-		return r.GroupSets[0].At, "set of groups"
-	case len(r.Elections) > 0:
-		return r.Elections[0].At, "election"
+// needsServer returns the first block that needs ZooKeeper, and what it is called.
+func (s *Settings) needsServer() (hcl.Range, string) {
+	for _, kind := range []string{"service", "config", "group", "groups", "election"} {
+		if i := slices.IndexFunc(s.blocks, func(b declared) bool { return b.kind == kind }); i >= 0 {
+			return s.blocks[i].at, strings.ReplaceAll(kind, "groups", "set of groups")
+		}
 	}
 	return hcl.Range{}, ""
 }
