@@ -194,27 +194,18 @@ func (tr *tracer) findLiterals(tree *parse.Tree) {
 func (tr *tracer) listen(name string, fn any) any {
 	a, reads := accesses[name]
 	_, outside := outsideFunctions()[name]
-	if !reads && !outside && name != "agent" {
+	if !reads && !outside && name != "agent" || name == "executeTemplate" { // What that executes reports for itself.
 		return fn
 	}
-	v := reflect.ValueOf(fn)
-	t := v.Type()
-	return reflect.MakeFunc(t, func(args []reflect.Value) []reflect.Value {
-		call := v.Call
-		if t.IsVariadic() {
-			call = v.CallSlice
-		}
-		if name == "executeTemplate" { // What it executes reports for itself.
-			return call(args)
-		}
+	return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
 		arg := ""
 		if len(args) > 0 && args[0].Kind() == reflect.String {
 			arg = args[0].String()
 		}
-		out := call(args)
+		out := fn(args)
 		tr.read(name, a, reads, arg, out[0])
 		return out
-	}).Interface()
+	})
 }
 
 // read notes that a function read something.

@@ -44,49 +44,37 @@ func (st *state) charge(n int) {
 	}
 }
 
+// around returns a function of the type of fn that calls it through call.
+func around(fn any, call func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value) any {
+	v := reflect.ValueOf(fn)
+	inner := v.Call
+	if v.Type().IsVariadic() {
+		inner = v.CallSlice
+	}
+	return reflect.MakeFunc(v.Type(), func(args []reflect.Value) []reflect.Value { return call(inner, args) }).Interface()
+}
+
 // bounded wraps a function so that a text it returns is not longer than
-// maxValue, and counts for the execution. The common shapes are wrapped without
-// reflection.
+// maxValue, and counts for the execution. What a parser makes of a text counts, too.
 func bounded(fn any) func(*state) any {
 	return func(st *state) any {
 		switch f := fn.(type) {
-		case func(string) string:
+		case func(string) string: // The most frequent shape needs no reflection.
 			return func(a string) string { return st.spend(f(a)) }
-		case func(string) (string, error):
-			return func(a string) (string, error) { s, err := f(a); return st.spend(s), err }
-		case func(string, string) string:
-			return func(a, b string) string { return st.spend(f(a, b)) }
-		case func(string, string) (string, error):
-			return func(a, b string) (string, error) { s, err := f(a, b); return st.spend(s), err }
-		case func(any) string:
-			return func(a any) string { return st.spend(f(a)) }
-		case func(any) (string, error):
-			return func(a any) (string, error) { s, err := f(a); return st.spend(s), err }
+		case func(string) (any, error):
+			return func(a string) (any, error) { st.charge(parsedFactor * len(a)); return f(a) }
 		case func(...any) string:
 			return func(a ...any) string { short2(argsLen(a)); return st.spend(f(a...)) }
-		case func(string) (any, error): // A parser.
-			return func(a string) (any, error) { st.charge(parsedFactor * len(a)); return f(a) }
 		}
-		return st.boundedValue(fn)
-	}
-}
-
-// boundedValue wraps a function of another shape.
-func (st *state) boundedValue(fn any) any {
-	t := reflect.TypeOf(fn)
-	if t.NumOut() == 0 || t.Out(0) != reflect.TypeFor[string]() {
-		return fn
-	}
-	v := reflect.ValueOf(fn)
-	return reflect.MakeFunc(t, func(args []reflect.Value) []reflect.Value {
-		call := v.Call
-		if t.IsVariadic() {
-			call = v.CallSlice
+		if t := reflect.TypeOf(fn); t.NumOut() == 0 || t.Out(0).Kind() != reflect.String {
+			return fn
 		}
-		out := call(args)
-		st.spend(out[0].String())
-		return out
-	}).Interface()
+		return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
+			out := fn(args)
+			st.spend(out[0].String())
+			return out
+		})
+	}
 }
 
 // short2 panics when a text is too long.
@@ -163,49 +151,30 @@ func weighValue(v reflect.Value, budget *int, depth int) error {
 
 // weighed wraps a function that makes or changes lists and maps.
 func weighed(fn any) any {
-	t, v := reflect.TypeOf(fn), reflect.ValueOf(fn)
-	return reflect.MakeFunc(t, func(args []reflect.Value) []reflect.Value {
-		call := v.Call
-		if t.IsVariadic() {
-			call = v.CallSlice
-		}
-		out := call(args)
-		budget := maxSteps
-		if err := weighValue(out[0], &budget, 0); err != nil {
+	return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
+		out := fn(args)
+		if err := weigh(anyOf(out[0])); err != nil {
 			panic(err)
 		}
 		return out
-	}).Interface()
+	})
 }
 
-// print, printf and println replace those of text/template: the same, with
-// bounds. A format such as "%999999d" that comes from data could otherwise
-// make any amount of text in one call.
 // printers are the functions of text/template itself that make texts, with the
-// bounds of ours.
+// bounds of ours. A format such as "%999999d" that comes from data could otherwise
+// make any amount of text in one call.
 func (st *state) printers() map[string]any {
-	escape := func(fn func(...any) string) func(...any) string {
+	limit := func(fn func(...any) string) func(...any) string {
 		return func(args ...any) string { short2(argsLen(args)); return st.spend(fn(args...)) }
 	}
 	return map[string]any{
-		"print": st.print, "printf": st.printf, "println": st.println,
-		"html": escape(texttemplate.HTMLEscaper), "js": escape(texttemplate.JSEscaper), "urlquery": escape(texttemplate.URLQueryEscaper),
+		"print": limit(fmt.Sprint), "println": limit(fmt.Sprintln),
+		"html": limit(texttemplate.HTMLEscaper), "js": limit(texttemplate.JSEscaper), "urlquery": limit(texttemplate.URLQueryEscaper),
+		"printf": func(format string, args ...any) string {
+			short2(formatWidth(format, args))
+			return st.spend(fmt.Sprintf(format, args...))
+		},
 	}
-}
-
-func (st *state) print(args ...any) string {
-	short2(argsLen(args))
-	return st.spend(fmt.Sprint(args...))
-}
-
-func (st *state) println(args ...any) string {
-	short2(argsLen(args))
-	return st.spend(fmt.Sprintln(args...))
-}
-
-func (st *state) printf(format string, args ...any) string {
-	short2(formatWidth(format, args))
-	return st.spend(fmt.Sprintf(format, args...))
 }
 
 // formatWidth is an upper bound of the padding that a format asks for,

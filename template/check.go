@@ -67,7 +67,7 @@ func (c *checker) list(list *parse.ListNode, e *env) {
 			continue
 		}
 		value := c.pipe(b.Pipe, e)
-		inner := &env{dot: e.dot, vars: mapsClone(e.vars)}
+		inner := &env{dot: e.dot, vars: maps.Clone(e.vars)}
 		if _, isWith := n.(*parse.WithNode); isWith {
 			inner.dot = value
 		}
@@ -84,17 +84,11 @@ func (c *checker) list(list *parse.ListNode, e *env) {
 			c.declare(b.Pipe, value, inner)
 		}
 		c.list(b.List, inner)
-		c.list(b.ElseList, &env{dot: e.dot, vars: mapsClone(e.vars)})
+		c.list(b.ElseList, &env{dot: e.dot, vars: maps.Clone(e.vars)})
 		for _, d := range assigned(b.List) {
 			delete(e.vars, d)
 		}
 	}
-}
-
-func mapsClone(m map[string]reflect.Type) map[string]reflect.Type {
-	out := make(map[string]reflect.Type, len(m))
-	maps.Copy(out, m)
-	return out
 }
 
 // assigned are the variables that a list gives new values to: what they are

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/agext/levenshtein"
 )
 
 // Errors of [Parse] and [Template.Render] that callers branch on.
@@ -88,7 +90,7 @@ func Nearest(name string, candidates []string) string {
 	}
 	best, bestDistance := "", len(name)/3+1
 	for _, c := range candidates {
-		if d := distance(name, c); d <= bestDistance && d < max(len(name), 1) && (best == "" || d < bestDistance) {
+		if d := levenshtein.Distance(name, c, nil); d <= bestDistance && d < max(len(name), 1) && (best == "" || d < bestDistance) {
 			best, bestDistance = c, d
 		}
 	}
@@ -100,25 +102,4 @@ func meant(name string, candidates []string) string {
 		return fmt.Sprintf("; did you mean %q?", n)
 	}
 	return ""
-}
-
-// distance is the number of edits between two names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
 }

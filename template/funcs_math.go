@@ -9,75 +9,58 @@ import (
 // mathFunctions calculate. In a pipe the piped number is the left one:
 // "5 | subtract 2" is 3. Integers stay integers; a fraction makes both floats.
 func mathFunctions() map[string]any {
-	return map[string]any{
-		"add":      func(b, a any) (any, error) { return calculate(a, b, adding) },
-		"subtract": func(b, a any) (any, error) { return calculate(a, b, subtracting) },
-		"multiply": func(b, a any) (any, error) { return calculate(a, b, multiplying) },
-		"divide":   func(b, a any) (any, error) { return calculate(a, b, dividing) },
-		"modulo":   func(b, a any) (any, error) { return calculate(a, b, remaining) },
-		"minimum":  func(b, a any) (any, error) { return choose(a, b, true) },
-		"maximum":  func(b, a any) (any, error) { return choose(a, b, false) },
+	funcs := map[string]any{
+		"minimum": func(b, a any) (any, error) { return choose(a, b, true) },
+		"maximum": func(b, a any) (any, error) { return choose(a, b, false) },
 	}
+	for name, operator := range map[string]byte{"add": '+', "subtract": '-', "multiply": '*', "divide": '/', "modulo": '%'} {
+		funcs[name] = func(b, a any) (any, error) { return calculate(a, operator, b) }
+	}
+	return funcs
 }
 
-// operation is one calculation for each kind of number.
-type operation struct {
-	ints   func(a, b int64) (int64, error)
-	uints  func(a, b uint64) (uint64, error)
-	floats func(a, b float64) float64 // nil: not for fractions
-}
-
-var errDivideByZero = errors.New("division by zero")
-
-var (
-	adding = operation{
-		func(a, b int64) (int64, error) { return a + b, nil },
-		func(a, b uint64) (uint64, error) { return a + b, nil },
-		func(a, b float64) float64 { return a + b },
-	}
-	subtracting = operation{
-		func(a, b int64) (int64, error) { return a - b, nil },
-		func(a, b uint64) (uint64, error) { return a - b, nil },
-		func(a, b float64) float64 { return a - b },
-	}
-	multiplying = operation{
-		func(a, b int64) (int64, error) { return a * b, nil },
-		func(a, b uint64) (uint64, error) { return a * b, nil },
-		func(a, b float64) float64 { return a * b },
-	}
-	dividing = operation{
-		func(a, b int64) (int64, error) { return whole(a, b, func() int64 { return a / b }) },
-		func(a, b uint64) (uint64, error) { return whole(a, b, func() uint64 { return a / b }) },
-		func(a, b float64) float64 { return a / b },
-	}
-	remaining = operation{
-		ints:  func(a, b int64) (int64, error) { return whole(a, b, func() int64 { return a % b }) },
-		uints: func(a, b uint64) (uint64, error) { return whole(a, b, func() uint64 { return a % b }) },
-	}
-)
-
-func whole[T int64 | uint64](_, b T, fn func() T) (T, error) {
-	if b == 0 {
-		return 0, errDivideByZero
-	}
-	return fn(), nil
-}
-
-func calculate(a, b any, op operation) (any, error) {
+func calculate(a any, operator byte, b any) (any, error) {
 	av, bv := reflect.ValueOf(a), reflect.ValueOf(b)
 	if err := numbers(av, bv); err != nil {
 		return nil, err
 	}
 	switch {
+	case !av.CanFloat() && !bv.CanFloat() && operator == '%':
+		return remainder(av, bv)
+	case operator == '%':
+		return nil, errors.New("modulo is for integers only")
 	case av.CanFloat() || bv.CanFloat():
-		if op.floats == nil {
-			return nil, errors.New("modulo is for integers only")
-		}
-		return op.floats(toFloat(av), toFloat(bv)), nil
+		return operate(toFloat(av), operator, toFloat(bv)), nil
+	case operator == '/' && bv.IsZero():
+		return nil, errDivideByZero
 	case av.CanUint() && bv.CanUint():
-		return op.uints(av.Uint(), bv.Uint())
+		return operate(av.Uint(), operator, bv.Uint()), nil
 	}
-	return op.ints(toInt(av), toInt(bv))
+	return operate(toInt(av), operator, toInt(bv)), nil
+}
+
+var errDivideByZero = errors.New("division by zero")
+
+func operate[T int64 | uint64 | float64](a T, operator byte, b T) T {
+	switch operator {
+	case '+':
+		return a + b
+	case '-':
+		return a - b
+	case '*':
+		return a * b
+	}
+	return a / b
+}
+
+func remainder(a, b reflect.Value) (any, error) {
+	switch {
+	case b.IsZero():
+		return nil, errDivideByZero
+	case a.CanUint() && b.CanUint():
+		return a.Uint() % b.Uint(), nil
+	}
+	return toInt(a) % toInt(b), nil
 }
 
 // choose returns the smaller or the larger number, in its own kind.

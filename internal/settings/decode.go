@@ -74,7 +74,7 @@ func (s *Settings) decodeBlocks(blocks hcl.Blocks, field reflect.Value) {
 		case field.IsNil():
 			field.Set(raw)
 		default:
-			first, _ := field.Elem().FieldByName("At").Interface().(hcl.Range)
+			first, _ := reflect.TypeAssert[hcl.Range](field.Elem().FieldByName("At"))
 			s.errorAt(block.DefRange, fmt.Sprintf("Duplicate %s block", block.Type), "Only one %s block is allowed. Another was defined at %s.", block.Type, place(first))
 		}
 	}

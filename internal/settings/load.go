@@ -54,22 +54,22 @@ type Settings struct {
 
 // root is the schema of the settings as a whole.
 type root struct {
-	Agent     *agentBlock     `hcl:"agent,block" doc:"This agent."`
-	Log       *logBlock       `hcl:"log,block" doc:"Where and how it logs."`
-	HTTP      *httpBlock      `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
-	DNS       *dnsBlock       `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
-	Admin     *adminBlock     `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
-	ZooKeeper *zookeeperBlock `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
-	Services  []*serviceBlock   `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
-	Configs   []*configBlock    `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
-	Groups    []*groupBlock     `hcl:"group,block" doc:"A group whose members templates and hooks use."`
-	GroupSets []*groupsBlock    `hcl:"groups,block" doc:"Every child of a znode as a group."`
-	Formats   []*formatBlock    `hcl:"format,block" doc:"A member format of one's own, for programs whose members no other format reads."`
-	Elections []*electionBlock  `hcl:"election,block" doc:"An election in which this agent is a candidate."`
-	Templates []*templateBlock  `hcl:"template,block" doc:"A file that is rendered: a bundle of one."`
-	Bundles   []*bundleBlock    `hcl:"bundle,block" doc:"Files that change together or not at all."`
-	Hooks     []*hookBlock      `hcl:"hook,block" doc:"A command that runs on a change, on a schedule, or with leadership."`
-	Execs     []*execBlock      `hcl:"exec,block" doc:"A program that the agent starts once its files are rendered, and supervises."`
+	Agent     *agentBlock      `hcl:"agent,block" doc:"This agent."`
+	Log       *logBlock        `hcl:"log,block" doc:"Where and how it logs."`
+	HTTP      *httpBlock       `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
+	DNS       *dnsBlock        `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
+	Admin     *adminBlock      `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
+	ZooKeeper *zookeeperBlock  `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
+	Services  []*serviceBlock  `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
+	Configs   []*configBlock   `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
+	Groups    []*groupBlock    `hcl:"group,block" doc:"A group whose members templates and hooks use."`
+	GroupSets []*groupsBlock   `hcl:"groups,block" doc:"Every child of a znode as a group."`
+	Formats   []*formatBlock   `hcl:"format,block" doc:"A member format of one's own, for programs whose members no other format reads."`
+	Elections []*electionBlock `hcl:"election,block" doc:"An election in which this agent is a candidate."`
+	Templates []*templateBlock `hcl:"template,block" doc:"A file that is rendered: a bundle of one."`
+	Bundles   []*bundleBlock   `hcl:"bundle,block" doc:"Files that change together or not at all."`
+	Hooks     []*hookBlock     `hcl:"hook,block" doc:"A command that runs on a change, on a schedule, or with leadership."`
+	Execs     []*execBlock     `hcl:"exec,block" doc:"A program that the agent starts once its files are rendered, and supervises."`
 }
 
 // Load reads, checks and resolves the settings at the paths: files and

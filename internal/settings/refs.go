@@ -30,7 +30,7 @@ func (s *Settings) index(all *root) {
 			continue
 		}
 		for _, b := range reflect.ValueOf(all).Elem().FieldByIndex(f.Index).Seq2() {
-			at, _ := b.Elem().FieldByName("At").Interface().(hcl.Range)
+			at, _ := reflect.TypeAssert[hcl.Range](b.Elem().FieldByName("At"))
 			s.declare(declared{tagName(f), b.Elem().FieldByName("Name").String(), at})
 		}
 	}
