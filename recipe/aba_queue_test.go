@@ -75,6 +75,36 @@ func TestSequence_EndIsRefused(t *testing.T) {
 	}
 }
 
+// The reply of a Put that got the last number is lost, and so is that of its removal. Put
+// says what happened: the item was refused, or another client has taken it.
+func TestQueue_LastNumberWithALostReply(t *testing.T) {
+	for _, removal := range []bool{false, true} {
+		for _, taken := range []bool{false, true} {
+			bubble(t, func(t *testing.T, w *world) {
+				ctx, s, other := t.Context(), w.dial("a"), NewQueue(w.dial("b"), QueueConfig{Path: "/q"})
+				q := NewQueue(s, QueueConfig{Path: "/q"})
+				must(t, q.Put(ctx, []byte("first")))
+				must(t, second(q.TryTake(ctx)))
+				must(t, w.SetSequence("/q", math.MaxInt32))
+				w.LoseReply(jute.OpMulti, 1, false)
+				if removal {
+					w.LoseReply(jute.OpMulti, 2, false)
+				}
+				if taken {
+					w.between("a", jute.OpExists, "/q/qn-", func() { must(t, second(other.TryTake(ctx))) })
+				}
+				err := q.Put(ctx, []byte("last"))
+				if taken && err != nil || !taken && !errors.Is(err, ErrSequence) {
+					t.Errorf("removal lost %v, taken %v: got %v", removal, taken, err)
+				}
+				if names, err := w.Children("/q"); err != nil || len(names) > 0 {
+					t.Errorf("left behind: %v, %v", names, err)
+				}
+			})
+		}
+	}
+}
+
 func semaphoreKind(dialect string) func(s *session.Session) func(context.Context) (anyHold, error) {
 	return func(s *session.Session) func(context.Context) (anyHold, error) {
 		return holding(NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 2, Dialect: dialect}).Acquire)

@@ -3,7 +3,6 @@ package recipe
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -21,13 +20,11 @@ import (
 // the default), four (Curator's SharedCount, and kazoo's Counter with
 // support_curator), or decimal text (kazoo's Counter).
 //
-// Steps: read; set at the version that was read, in one multi with our marker;
-// when another client was first, read again.
+// Steps: those of [Value]; when another client was first, read again.
 //
 // Guarantees: every Add is applied exactly once, or returns an error. The error
 // matches session.ErrUnknown when the Add may have been applied; that happens only
-// when the session ended. Not guaranteed: anything when another client deletes the
-// znode and makes it again meanwhile.
+// when the session ended. The limits are those of [Value].
 
 // Layouts of a counter, for CounterConfig.Dialect.
 const (
@@ -48,87 +45,59 @@ type CounterConfig struct {
 // Counter is a number that many clients change. It may be used by many
 // goroutines at once.
 type Counter struct {
-	s   *session.Session
-	cfg CounterConfig
-	ops operations
+	cfg   CounterConfig
+	value *Value
 }
 
 // NewCounter returns a counter of the session. It does no I/O. A path without a
 // znode counts as zero; the first Add creates it.
 func NewCounter(s *session.Session, cfg CounterConfig) *Counter {
-	return &Counter{s: s, cfg: cfg, ops: newOperations(s, cfg.Path)}
+	return &Counter{cfg, NewValue(s, cfg.Path)}
 }
 
 // Value returns the current value.
 func (c *Counter) Value(ctx context.Context) (int64, error) {
-	n, _, _, err := c.read(ctx)
-	return n, err
+	now, err := c.value.Get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return c.decode(now.Data)
 }
 
 // Add adds delta and returns the new value.
 func (c *Counter) Add(ctx context.Context, delta int64) (int64, error) {
-	for {
-		n, version, exists, err := c.read(ctx)
-		if err != nil {
-			return 0, err
+	var sum int64
+	_, err := c.change(ctx, func(n int64) (int64, bool, error) {
+		if sum = n + delta; (sum > n) != (delta > 0) && delta != 0 {
+			return 0, false, fmt.Errorf("counter %s: %d + %d: %w", c.cfg.Path, n, delta, ErrRange)
 		}
-		sum := n + delta
-		if (sum > n) != (delta > 0) && delta != 0 {
-			return 0, fmt.Errorf("counter %s: %d + %d: %w", c.cfg.Path, n, delta, ErrRange)
-		}
-		done, err := c.write(ctx, sum, version, exists)
-		if done || err != nil {
-			return sum, err
-		}
+		return sum, true, nil
+	})
+	if err != nil {
+		return 0, err
 	}
+	return sum, nil
 }
 
 // CompareAndSet sets the counter to next if it is old, and reports whether it did.
 func (c *Counter) CompareAndSet(ctx context.Context, old, next int64) (bool, error) {
-	for {
-		n, version, exists, err := c.read(ctx)
-		if err != nil || n != old {
-			return false, err
-		}
-		done, err := c.write(ctx, next, version, exists)
-		if done || err != nil {
-			return done, err
-		}
-	}
+	return c.change(ctx, func(n int64) (int64, bool, error) { return next, n == old, nil })
 }
 
-// write makes one attempt. It returns false when another client was first.
-func (c *Counter) write(ctx context.Context, n int64, version int32, exists bool) (bool, error) {
-	data, err := c.encode(n)
-	if err != nil {
-		return false, err
-	}
-	op := session.SetOp(c.cfg.Path, data, version)
-	if !exists {
-		op = session.CreateOp(c.cfg.Path, data, session.Persistent)
-	}
-	err = withParents(ctx, c.s, c.cfg.Path, func() error { return c.ops.do(ctx, op) })
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
-		return false, nil
-	}
-	return false, fmt.Errorf("counter %s: %w", c.cfg.Path, err)
-}
-
-func (c *Counter) read(ctx context.Context) (n int64, version int32, exists bool, err error) { //nolint:nonamedreturns // four values
-	data, stat, err := c.s.Get(ctx, c.cfg.Path)
-	if errors.Is(err, session.ErrNoNode) {
-		return 0, 0, false, nil
-	}
-	if err == nil {
-		n, err = c.decode(data)
-	}
-	if err != nil {
-		return 0, 0, false, fmt.Errorf("counter %s: %w", c.cfg.Path, err)
-	}
-	return n, stat.Version, true, nil
+// change sets what next returns for the current number. It returns false when next does.
+func (c *Counter) change(ctx context.Context, next func(int64) (int64, bool, error)) (bool, error) {
+	return c.value.change(ctx, func(now Versioned) ([]byte, bool, error) {
+		n, err := c.decode(now.Data)
+		if err != nil {
+			return nil, false, err
+		}
+		n, wanted, err := next(n)
+		if !wanted || err != nil {
+			return nil, false, err
+		}
+		data, err := c.encode(n)
+		return data, true, err
+	})
 }
 
 func (c *Counter) encode(n int64) ([]byte, error) {
@@ -148,14 +117,13 @@ func (c *Counter) encode(n int64) ([]byte, error) {
 
 // decode reads the value. An empty znode counts as zero.
 func (c *Counter) decode(data []byte) (int64, error) {
-	if len(data) == 0 {
-		return 0, nil
-	}
 	switch {
+	case len(data) == 0:
+		return 0, nil
 	case c.cfg.Dialect == CounterText:
 		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrFormat, err)
+			return 0, fmt.Errorf("counter %s: %w: %w", c.cfg.Path, ErrFormat, err)
 		}
 		return n, nil
 	case c.cfg.Dialect == CounterShared && len(data) == 4:
@@ -163,5 +131,21 @@ func (c *Counter) decode(data []byte) (int64, error) {
 	case c.cfg.Dialect != CounterShared && len(data) == 8:
 		return int64(binary.BigEndian.Uint64(data)), nil //nolint:gosec // two's complement is the format
 	}
-	return 0, fmt.Errorf("%w: %d bytes", ErrFormat, len(data))
+	return 0, fmt.Errorf("counter %s: %w: %d bytes", c.cfg.Path, ErrFormat, len(data))
+}
+
+// Follow calls up with the counter's value, at once and after each change, until ctx or
+// the session ends. It returns the cause. It returns an error for a value that it cannot
+// decode.
+func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return c.value.Follow(ctx, func(v Versioned) {
+		n, err := c.decode(v.Data)
+		if err != nil {
+			cancel(err)
+			return
+		}
+		up(n)
+	})
 }

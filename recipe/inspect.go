@@ -89,11 +89,11 @@ func (q *items) peek(ctx context.Context) ([]byte, error) {
 func (q *items) bury(ctx context.Context, it item, body []byte, version int32) error {
 	dir := q.path + "-dead"
 	err := withDirs(ctx, dir, func() error {
-		return q.ops.do(ctx, q.sameEra(it.era),
+		return q.ops.do(ctx, q.ops.sameEra(it.era),
 			session.DeleteOp(child(q.dir, it.name), version),
 			session.CreateOp(child(dir, fifoPrefix), body, session.PersistentSequential))
-	}, func(ctx context.Context, _ string) error { return newEra(ctx, q.s, dir, dir+"-ops") })
-	switch err = q.unlessEra(err); {
+	}, func(ctx context.Context, _ string) error { return newEra(ctx, newOperations(q.s, dir), dir) })
+	switch {
 	case err == nil:
 		if q.logger != nil {
 			q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", dir)

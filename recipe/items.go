@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,24 @@ type item struct {
 	// the era of that list.
 	listed int64
 	era    int32
+}
+
+// isListed reports whether an item is the one that was listed, by its creation. A server
+// does not note the creation of an item with the last number.
+func (i item) isListed(stat session.Stat) bool { return stat.Czxid <= i.listed || i.seq.spent() }
+
+// newEra makes the directory of a queue's items, and with it a new era. The server removes
+// the directory some time after the last item, and its numbers then start at 0 again.
+func newEra(ctx context.Context, ops *operations, dir string) error {
+	if err := createContainers(ctx, ops.s, dir); err != nil {
+		return err
+	}
+	_, err := ops.s.Multi(ctx, session.CreateOp(dir, nil, session.Container), ops.newEra())
+	if err == nil || errors.Is(err, session.ErrNodeExists) {
+		return nil
+	}
+	// Without markers there is no consumer. Without containers there is one era.
+	return createContainers(ctx, ops.s, child(dir, "x"))
 }
 
 // ready reports whether the item may be taken now.
@@ -66,7 +85,7 @@ type items struct {
 	// the data is the body.
 	pack   func(body []byte) []byte
 	unpack func(data []byte) ([]byte, error)
-	ops    operations
+	ops    *operations
 
 	// fresh makes every take begin with a new list. It is for queues in which a new
 	// item can precede the known ones.
@@ -75,7 +94,6 @@ type items struct {
 	logger *slog.Logger // nil: discard
 
 	mu      sync.Mutex      // mu guards what follows
-	era     int32           // see items.currentEra; 0: unknown
 	list    []item          // what is left of the last list, in order
 	skipped map[string]bool // items that cannot be used
 }
@@ -121,16 +139,20 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 	if q.pack != nil {
 		body = q.pack(body)
 	}
-	path := child(q.dir, prefix)
-	var results []session.OpResult
+	path, name := child(q.dir, prefix), ""
 	err := withDirs(ctx, path, func() error {
-		var err error
-		results, err = q.ops.results(ctx, session.CreateOp(path, body, session.PersistentSequential))
+		results, zxid, err := q.ops.results(ctx, session.CreateOp(path, body, session.PersistentSequential))
+		switch {
+		case err == nil && len(results) == 0:
+			name, err = q.findLast(ctx, prefix, zxid)
+		case err == nil:
+			name = base(results[0].Path)
+		}
 		return err
-	}, func(ctx context.Context, _ string) error { return newEra(ctx, q.s, q.dir, q.ops.dir()) })
+	}, func(ctx context.Context, _ string) error { return newEra(ctx, q.ops, q.dir) })
 	switch {
-	case err == nil && len(results) > 0:
-		err = q.refuseLast(ctx, base(results[0].Path))
+	case err == nil:
+		err = q.refuseLast(ctx, name)
 	case errors.Is(err, session.ErrNodeExists):
 		err = ErrSequence
 	}
@@ -138,6 +160,22 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		return fmt.Errorf("put into %s: %w", q.dir, err)
 	}
 	return nil
+}
+
+// findLast looks, after a lost reply, for the item of the multi zxid among those without a
+// number of their own. It returns no name when the item has a number, or is taken.
+func (q *items) findLast(ctx context.Context, prefix string, zxid int64) (string, error) {
+	for _, seq := range []Sequence{math.MaxInt32, math.MinInt32} {
+		name := fmt.Sprintf("%s%010d", prefix, seq)
+		stat, exists, err := q.s.Exists(ctx, child(q.dir, name))
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", session.ErrUnknown, err) // it was put, and may be refused
+		}
+		if exists && stat.Czxid == zxid {
+			return name, nil
+		}
+	}
+	return "", nil
 }
 
 // refuseLast takes an item back whose number the server may give out again. An item that

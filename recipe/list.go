@@ -22,7 +22,7 @@ func (w watches) stop() {
 func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 	var set watches
 	var lists [2]session.Listing
-	era, err := q.currentEra(ctx) // before the list: then it is not newer
+	era, err := q.ops.era(ctx) // before the list: then it is not newer
 	if err != nil {
 		return nil, watches{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -16,34 +17,48 @@ import (
 //
 // and the version of the marker shows it. A marker serves one multi at a time. Idle
 // markers are kept.
+//
+// Eras. Somebody may delete a znode, and the next client makes it again. A new znode has
+// the version, and an item of a queue the name, of an old one. So whoever makes the znode
+// also sets the directory of the markers. A client's own marker keeps that one from being
+// removed, so its version never comes back: it is the era. A multi that relies on what was
+// read checks the era of the read. Other programs make the znode without a new era. Against
+// them a client only compares the creation that it reads, before the multi.
 type operations struct {
 	s    *session.Session
 	path string
 	idle chan *session.ProtectedMulti
+
+	mu  sync.Mutex // mu guards what follows
+	age int32      // the era, as it was last read; 0: unknown
 }
+
+// errEra means that a znode is not the one that was read.
+var errEra = errors.New("made anew since it was read")
 
 // idleMarkers bounds how many idle markers are kept. More may be in use.
 const idleMarkers = 64
 
-func newOperations(s *session.Session, path string) operations {
-	return operations{s: s, path: path, idle: make(chan *session.ProtectedMulti, idleMarkers)}
+func newOperations(s *session.Session, path string) *operations {
+	return &operations{s: s, path: path, idle: make(chan *session.ProtectedMulti, idleMarkers)}
 }
 
 // do sends ops, and returns nil when they were applied, exactly once. It returns an
 // error that matches session.ErrUnknown when the outcome is unknown: ctx or the
 // session ended, or another client deleted the marker. Such an error matches no other
-// error of a server.
-func (o operations) do(ctx context.Context, ops ...session.Op) error {
-	_, err := o.results(ctx, ops...)
+// error of a server. It returns errEra when the check of the era has failed.
+func (o *operations) do(ctx context.Context, ops ...session.Op) error {
+	_, _, err := o.results(ctx, ops...)
 	return err
 }
 
-// results is do with the results, which are nil after a lost reply.
-func (o operations) results(ctx context.Context, ops ...session.Op) ([]session.OpResult, error) {
+// results is do with the results. After a lost reply there are none, but the zxid of the
+// multi.
+func (o *operations) results(ctx context.Context, ops ...session.Op) ([]session.OpResult, int64, error) {
 	for {
 		marker, err := o.marker(ctx)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		results, applied, err := marker.Multi(ctx, ops...)
 		if applied {
@@ -53,15 +68,16 @@ func (o operations) results(ctx context.Context, ops ...session.Op) ([]session.O
 			continue // nothing was applied; another marker will do
 		}
 		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
-			return nil, fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
+			return nil, 0, fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
 		}
+		zxid := marker.Found()
 		o.keep(marker)
-		return results, err
+		return results, zxid, o.unlessEra(err)
 	}
 }
 
 // keep keeps a marker for the next multi.
-func (o operations) keep(marker *session.ProtectedMulti) {
+func (o *operations) keep(marker *session.ProtectedMulti) {
 	select {
 	case o.idle <- marker:
 	default:
@@ -70,21 +86,51 @@ func (o operations) keep(marker *session.ProtectedMulti) {
 }
 
 // dir returns the directory of the markers.
-func (o operations) dir() string { return o.path + "-ops" }
+func (o *operations) dir() string { return o.path + "-ops" }
 
-// version returns the data version of the directory of the markers. Our marker keeps
-// the server from removing the directory, so the version never comes back.
-func (o operations) version(ctx context.Context) (int32, error) {
-	marker, err := o.marker(ctx)
-	if err != nil {
-		return 0, err
+// era returns the era, as it was last read. Call it before the read that relies on it.
+func (o *operations) era(ctx context.Context) (int32, error) {
+	o.mu.Lock()
+	age := o.age
+	o.mu.Unlock()
+	if age != 0 {
+		return age, nil
 	}
-	o.keep(marker)
-	stat, _, err := o.s.Exists(ctx, o.dir())
-	return stat.Version, err
+	marker, err := o.marker(ctx)
+	var stat session.Stat
+	if err == nil {
+		o.keep(marker)
+		stat, _, err = o.s.Exists(ctx, o.dir())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the era of %s: %w", o.path, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age = stat.Version + 1
+	return o.age, nil
 }
 
-func (o operations) marker(ctx context.Context) (*session.ProtectedMulti, error) {
+// sameEra makes a multi fail when the era has ended.
+func (o *operations) sameEra(era int32) session.Op { return session.CheckOp(o.dir(), era-1) }
+
+// newEra begins an era. It belongs into the multi that makes the znode.
+func (o *operations) newEra() session.Op { return session.SetOp(o.dir(), nil, -1) }
+
+// unlessEra returns errEra for a multi that failed because of its era, and forgets that
+// era. It returns any other error as it is.
+func (o *operations) unlessEra(err error) error {
+	failed, ok := errors.AsType[*session.MultiError](err)
+	if !ok || failed.Path != o.dir() {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age = 0
+	return errEra
+}
+
+func (o *operations) marker(ctx context.Context) (*session.ProtectedMulti, error) {
 	select {
 	case m := <-o.idle:
 		return m, nil

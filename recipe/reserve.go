@@ -82,7 +82,7 @@ func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) 
 func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
 	token := []byte(newHex())
 	for {
-		results, err := q.s.Multi(ctx, q.sameEra(r.era),
+		results, err := q.s.Multi(ctx, q.ops.sameEra(r.era),
 			session.SetOp(r.item, r.data, r.version-1),
 			session.CreateOp(r.claim, token, session.Ephemeral))
 		switch {
@@ -94,7 +94,7 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 			}
 			continue
 		case !errors.Is(err, session.ErrUnknown):
-			return session.Stat{}, q.unlessEra(err)
+			return session.Stat{}, q.ops.unlessEra(err)
 		}
 		stat, ours, err := q.isOurs(ctx, r.claim, token)
 		if err != nil {
@@ -154,8 +154,8 @@ func (r *Reservation) ack(ctx context.Context, cause error) error {
 	if !exists || stat.Czxid != r.hold.fence {
 		return ErrNotHeld
 	}
-	err = r.q.ops.do(ctx, r.q.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
-	if isTaken(err) || !errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrBadVersion) {
+	err = r.q.ops.do(ctx, r.q.ops.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
+	if isTaken(err) || errors.Is(err, errEra) || !errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrBadVersion) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}
 	return err
@@ -187,7 +187,7 @@ func (r *Reservation) Keep() { r.hold.Keep() }
 func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
 	var err error
-	if r.era, err = q.currentEra(ctx); err != nil {
+	if r.era, err = q.ops.era(ctx); err != nil {
 		return nil, fmt.Errorf("take over %s: %w", r.item, err)
 	}
 	stat, ours, err := lookAgain(ctx, q.s, r.claim)

@@ -400,11 +400,10 @@ func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	data, _, watch, err := m.s.GetW(ctx, m.cfg.Counter)
 	var k int64
 	if err == nil {
-		if k, err = c.decode(data); err != nil {
-			watch.Stop()
-		}
+		k, err = c.decode(data)
 	}
 	if err != nil {
+		watch.Stop()
 		return 0, nil, fmt.Errorf("permits of the counter %s: %w", m.cfg.Counter, err)
 	}
 	return int(k), watch, nil

@@ -67,7 +67,7 @@ func (q *items) unlessSkipped(path string, err error) error {
 // remove deletes items of one list. It makes the directory of claims when that is
 // missing.
 func (q *items) remove(ctx context.Context, its ...item) error {
-	ops := []session.Op{q.sameEra(its[0].era)}
+	ops := []session.Op{q.ops.sameEra(its[0].era)}
 	for _, it := range its {
 		ops = append(ops, q.removal(it.name)...)
 	}
@@ -78,7 +78,7 @@ func (q *items) remove(ctx context.Context, its ...item) error {
 		}
 		err = q.ops.do(ctx, ops...)
 	}
-	return q.unlessEra(err)
+	return err
 }
 
 // noClaimDir reports whether the create of a claim found no parent.

@@ -13,26 +13,28 @@ import (
 //	<path>                  data = the value as it is (Apache Curator's SharedValue)
 //	<path>-ops/_c_<uuid>    ephemeral, our marker (rule of lost replies)
 //
-// Steps: read; set with the version that was read, in one multi with our marker.
+// Steps: read; set with the version that was read, in one multi with our marker and a
+// check of the era (see operations).
 //
 // Guarantees: a CompareAndSet that returns true was applied once; one that returns
-// false was not applied. Follow reports the newest value, and none twice in a row. Not
-// guaranteed: that Follow sees every value; that a CompareAndSet notices a znode that
-// was deleted and made again meanwhile and has the same version.
+// false was not applied. It returns false also when the znode was deleted and a client of
+// this package made it again with the same version. Follow reports the newest value, and
+// none twice in a row. Not guaranteed: that Follow sees every value; that a CompareAndSet
+// notices a znode that another program makes again between its read and its multi.
 
 // Value is data that many clients change. Many goroutines may use it at once.
 type Value struct {
 	s    *session.Session
 	path string
-	ops  operations
+	ops  *operations
 }
 
 // Versioned is a value as it was read at one moment.
 type Versioned struct {
 	Data    []byte // nil where there is no znode
-	Version int32  // for CompareAndSet
+	Version int32  // of the data
 	Exists  bool   // false: there is no znode
-	mzxid   int64  // of the write that made it
+	mzxid   int64  // of the write that made it; 0: there is no znode
 }
 
 // NewValue returns the value at path. It does no I/O. A path without a znode has the
@@ -44,31 +46,46 @@ func NewValue(s *session.Session, path string) *Value {
 // Get returns the current value.
 func (v *Value) Get(ctx context.Context) (Versioned, error) {
 	data, stat, err := v.s.Get(ctx, v.path)
-	switch {
-	case errors.Is(err, session.ErrNoNode):
-		return Versioned{}, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return Versioned{}, fmt.Errorf("value %s: %w", v.path, err)
 	}
-	return Versioned{Data: data, Version: stat.Version, Exists: true, mzxid: stat.Mzxid}, nil
+	return Versioned{Data: data, Version: stat.Version, Exists: err == nil, mzxid: stat.Mzxid}, nil
 }
 
 // CompareAndSet sets the value if it is still old, and reports whether it did. old comes
 // from Get or Follow.
 func (v *Value) CompareAndSet(ctx context.Context, old Versioned, data []byte) (bool, error) {
-	op := session.SetOp(v.path, data, old.Version)
-	if !old.Exists {
-		op = session.CreateOp(v.path, data, session.Persistent)
+	return v.change(ctx, func(now Versioned) ([]byte, bool, error) { return data, now.mzxid == old.mzxid, nil })
+}
+
+// change sets what next returns for the current value. It returns false when next does. It
+// reads again when another client was first.
+func (v *Value) change(ctx context.Context, next func(Versioned) ([]byte, bool, error)) (bool, error) {
+	for {
+		era, err := v.ops.era(ctx)
+		if err != nil {
+			return false, err
+		}
+		now, err := v.Get(ctx)
+		if err != nil {
+			return false, err
+		}
+		data, wanted, err := next(now)
+		if !wanted || err != nil {
+			return false, err
+		}
+		ops := []session.Op{v.ops.sameEra(era), session.SetOp(v.path, data, now.Version)}
+		if !now.Exists {
+			ops = []session.Op{session.CreateOp(v.path, data, session.Persistent), v.ops.newEra()}
+		}
+		err = v.ops.do(ctx, ops...)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, session.ErrUnknown), !errors.Is(err, errEra) && !isRace(err):
+			return false, fmt.Errorf("value %s: %w", v.path, err)
+		}
 	}
-	err := withParents(ctx, v.s, v.path, func() error { return v.ops.do(ctx, op) })
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, session.ErrUnknown):
-	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
-		return false, nil
-	}
-	return false, fmt.Errorf("value %s: %w", v.path, err)
 }
 
 // Follow calls up with the value, at once and after each change, until ctx or the
@@ -103,20 +120,4 @@ func (v *Value) getW(ctx context.Context) (Versioned, *session.Watch, error) {
 		}
 		watch.Stop() // it was created in between
 	}
-}
-
-// Follow calls up with the counter's value, at once and after each change, until ctx or
-// the session ends. It returns the cause. It returns an error for a value that it cannot
-// decode.
-func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	return NewValue(c.s, c.cfg.Path).Follow(ctx, func(v Versioned) {
-		n, err := c.decode(v.Data)
-		if err != nil {
-			cancel(fmt.Errorf("counter %s: %w", c.cfg.Path, err))
-			return
-		}
-		up(n)
-	})
 }

@@ -21,6 +21,7 @@ type ProtectedMulti struct {
 	mu      sync.Mutex // one multi at a time: its version is the next one's
 	version int32
 	lost    bool // the version is unknown, see recover
+	found   int64
 }
 
 // ErrProtection means that a multi was not applied because another client deleted or set
@@ -46,6 +47,14 @@ func NewProtectedMulti(ctx context.Context, s *Session, path string) (*Protected
 
 // Path returns the path of the marker's znode.
 func (m *ProtectedMulti) Path() string { return m.path }
+
+// Found returns the zxid of the last multi whose reply was lost and that was applied, as
+// the marker showed it. The znodes of that multi have it too.
+func (m *ProtectedMulti) Found() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.found
+}
 
 // Multi applies all operations or none, together with a set of the marker, and reports
 // whether they were applied. It returns the results only if the reply was not lost. If
@@ -98,7 +107,7 @@ func (m *ProtectedMulti) read(ctx context.Context) (int32, error) {
 	if !ok {
 		return 0, fmt.Errorf("marker %s is gone", m.path)
 	}
-	m.version, m.lost = st.Version, false
+	m.version, m.lost, m.found = st.Version, false, st.Mzxid
 	return st.Version, nil
 }
 
