@@ -83,7 +83,6 @@ the list of lifted halts or the events of the agent. The latest ones are kept.`,
 	}
 }
 
-// auditTargets returns the configs to audit.
 func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	if len(args) > 0 {
 		t, err := targetOf(conf, args[0])

@@ -56,7 +56,6 @@ text is not in the file. --version N shows a version that is not in use.`,
 	return c
 }
 
-// runBlame prints what the options ask about a file.
 func runBlame(ctx context.Context, g *globals, name string, o blameOptions) error {
 	q, err := o.query(name)
 	if err != nil {
@@ -72,7 +71,6 @@ func runBlame(ctx context.Context, g *globals, name string, o blameOptions) erro
 	return printBlame(&g.Console, files)
 }
 
-// query converts the flags.
 func (o *blameOptions) query(name string) (blame.Query, error) {
 	q := blame.Query{Name: name, Path: absolute(name), Missing: o.missing, Version: o.version}
 	if o.lastGood && o.data != "" {
@@ -150,7 +148,6 @@ func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
 	return slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err == nil && !slices.Contains(wanted, b) })
 }
 
-// printBlame prints the reports of files.
 func printBlame(console *term.Console, files []*blame.File) error {
 	if console.IsJSON() {
 		return term.PrintList(console, "files", files)
@@ -186,7 +183,6 @@ func printBlamed(console *term.Console, f *blame.File) {
 	}
 }
 
-// printMissing prints why a text is missing.
 func printMissing(console *term.Console, f *blame.File) {
 	m := f.Missing
 	name := fmt.Sprintf("%q", term.Printable(m.Text))

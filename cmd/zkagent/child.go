@@ -134,7 +134,6 @@ func childStreams(console *term.Console, signals <-chan os.Signal, killAfter tim
 	}
 }
 
-// childError converts the result of a command into our exit code.
 func childError(ctx context.Context, g *globals, h heldCommand, args []string, r proc.Result, err error) error {
 	cause := context.Cause(ctx)
 	switch {

@@ -58,7 +58,6 @@ var (
 	}
 )
 
-// flagWords maps commands and flags to names from the settings.
 var flagWords = map[[2]string]func(*agent.Config) []string{
 	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
 	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames,
@@ -132,7 +131,6 @@ func asked(g *globals, list func(context.Context, *session.Session, *agent.Confi
 	return found
 }
 
-// goneHosts lists the hosts that can be forgotten.
 func goneHosts(g *globals) []string {
 	return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
 		var list []string
@@ -146,7 +144,6 @@ func goneHosts(g *globals) []string {
 	})
 }
 
-// completedMost bounds the names that a shell gets.
 const completedMost = 1000
 
 // znodes completes a path by one name.
@@ -163,7 +160,6 @@ func znodes(g *globals, begun string) ([]string, cobra.ShellCompDirective) {
 	return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// keysOf lists the keys of a config.
 func keysOf(g *globals, name string) []string {
 	return asked(g, func(ctx context.Context, s *session.Session, conf *agent.Config) ([]string, error) {
 		t, err := targetOf(conf, name)

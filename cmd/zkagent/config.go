@@ -58,7 +58,6 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	return target{name: name, path: strings.TrimSuffix(name, "/")}, nil
 }
 
-// configFunc is what a command does with a config.
 type configFunc func(ctx context.Context, s *session.Session, t target, args []string) error
 
 // onConfig makes a command whose first argument is a config run fn with it.
@@ -68,7 +67,6 @@ func onConfig(g *globals, fn configFunc) func(*cobra.Command, []string) error {
 	}
 }
 
-// withConfig runs fn with a session and the config of the name.
 func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		t, err := targetOf(conf, name)
@@ -88,7 +86,6 @@ func withConfig(ctx context.Context, g *globals, name string, fn func(context.Co
 	})
 }
 
-// explain adds hints to the errors of package config.
 func explain(err error, t target) error {
 	switch {
 	case err == nil:
@@ -114,7 +111,6 @@ func explain(err error, t target) error {
 	return err
 }
 
-// publishFlags are the flags of what publishes.
 type publishFlags struct {
 	message string
 	check   int64
@@ -176,7 +172,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// printPublished prints the result of a publish.
 func printPublished(console *term.Console, verb string, t target, r fleet.Result) error {
 	if r.Unchanged && !console.IsJSON() {
 		console.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))

@@ -154,7 +154,6 @@ func listDeleted(ctx context.Context, console *term.Console, s *session.Session,
 	})
 }
 
-// deletedVersion names what was in use.
 func deletedVersion(d fleet.Deleted) string {
 	if d.Version == 0 {
 		return d.Layout

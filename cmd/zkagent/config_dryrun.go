@@ -36,7 +36,6 @@ func outcome(p *fleet.Answers) error {
 	return nil
 }
 
-// printFleetPlan shows the table.
 func printFleetPlan(console *term.Console, p *fleet.Answers) {
 	changing := map[string]bool{}
 	for _, c := range p.Changes {

@@ -81,7 +81,6 @@ func editConfig(ctx context.Context, g *globals, s *session.Session, t target, c
 	return keepEdit(&g.Console, err, change.Key, change.New)
 }
 
-// editValue lets the user edit one of the keys.
 func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []string) (config.Change, error) {
 	key, err := keyToEdit(keys, args)
 	if err != nil {
@@ -133,7 +132,6 @@ func keepEdit(console *term.Console, err error, key string, value []byte) error 
 	return err
 }
 
-// editor lets the user edit a value.
 func editor(ctx context.Context, console *term.Console, key string, value []byte) ([]byte, error) {
 	editor := os.Getenv("VISUAL")
 	if editor == "" {

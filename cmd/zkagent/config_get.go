@@ -71,7 +71,6 @@ func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]
 	return valuesOf(tree), tree, nil
 }
 
-// valuesOf returns the values of a tree by key.
 func valuesOf(tree *view.Tree) map[string][]byte {
 	keys := map[string][]byte{}
 	tree.Walk("", func(path string, k view.Key) bool {
@@ -204,7 +203,6 @@ the one in use). A or B may be a directory or file.`,
 	return c
 }
 
-// changeJSON is one change for machines.
 type changeJSON struct {
 	config.Change
 	Diff string `json:"diff"`

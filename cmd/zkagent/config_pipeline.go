@@ -113,7 +113,6 @@ func openError(ctx context.Context, s *session.Session, err error, t target) err
 	return fail(exitTemporary, err, append(hints, "a publish with --emergency goes past it on all hosts at once")...)
 }
 
-// confirmName asks for the name of the config.
 func confirmName(ctx context.Context, g *globals, s *session.Session, t target) error {
 	if g.yes {
 		return nil
@@ -136,7 +135,6 @@ func confirmName(ctx context.Context, g *globals, s *session.Session, t target) 
 	return nil
 }
 
-// publishByRollout writes a version and proposes it, and follows the rollout.
 func publishByRollout(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, roll *strategyFlags, replace bool) error {
 	how, err := roll.rolloutConfig()
 	if err != nil {
@@ -191,7 +189,6 @@ func (r *strategyFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&r.detach, "detach", false, "propose the version and exit; \"zkagent rollout watch NAME\" shows the progress")
 }
 
-// rolloutConfig returns what the flags say.
 func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {
 	s := fleet.Strategy{
 		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures, Canary: fleet.CanaryDefault,

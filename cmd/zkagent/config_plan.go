@@ -125,7 +125,6 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	return &planned{Plan: plan, dir: dir, flags: p, rollout: open, brings: brings, cfg: cfg}, nil
 }
 
-// planJSON is a plan for machines.
 type planJSON struct {
 	*fleet.Plan
 	Diff     string         `json:"diff"`
@@ -192,7 +191,6 @@ func (p *planned) refused(t target) error {
 	return outcome(p.fleet)
 }
 
-// warnPlan warns about reasons to refuse the publish that may go away later.
 func warnPlan(console *term.Console, p *planned, t target, size int) {
 	if p.rollout != "" {
 		if p.brings != "" {

@@ -62,7 +62,6 @@ func bringing(ctx context.Context, s *session.Session, t target) (string, error)
 	return fmt.Sprintf("v%d is in use, %s brings v%d (%s)", state.Proposal.Previous, name, state.Proposal.Version, state.Phase()), nil
 }
 
-// historyEntry is a version with its rollout, for machines.
 type historyEntry struct {
 	config.Version
 	Rollout *versionRollout `json:"rollout,omitempty"`

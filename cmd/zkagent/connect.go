@@ -21,7 +21,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// defaultConfig is the default location of the settings.
 const defaultConfig = "/etc/zkagent"
 
 // connectTimeout bounds the first connection of commands that need one.
@@ -41,7 +40,6 @@ func (g *globals) configPaths() []string {
 // configNamed reports whether the user named settings.
 func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
 
-// loadSettings loads the settings and prints errors and warnings.
 func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error) {
 	return g.load(opts, !g.Quiet)
 }
@@ -124,7 +122,6 @@ func (g *globals) zkConfigOf(conf *agent.Config) (session.Config, error) {
 	return c, nil
 }
 
-// overrideZK applies what the command line and the environment say.
 func (g *globals) overrideZK(c *session.Config) error {
 	zk := g.zk
 	if zk == "" && len(c.Servers) == 0 || zk == "" && len(g.config) == 0 && os.Getenv("ZKAGENT_ZK") != "" {

@@ -28,10 +28,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// askLimit bounds one question to the agent.
 const askLimit = 5 * time.Second
 
-// maxDebugFile bounds one file of the bundle.
 const maxDebugFile = 8 << 20
 
 func newDebugCommand(g *globals) *cobra.Command {
@@ -50,7 +48,6 @@ at the archive before you give it away.`,
 	return c
 }
 
-// bundleFile is one file of the archive.
 type bundleFile struct {
 	name string
 	data []byte
@@ -173,7 +170,6 @@ func debugFiles(ctx context.Context, g *globals, list []doctor.Finding, conf *ag
 	return files
 }
 
-// pack creates the archive.
 func pack(dir string, at time.Time, files []bundleFile) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)

@@ -15,7 +15,6 @@ import (
 	"github.com/zkagent/zkagent/internal/settings"
 )
 
-// devListen is the default address of dev's server.
 const devListen = "127.0.0.1:2181"
 
 // devFlags are the raw flags of dev, before parse turns them into options.
@@ -73,7 +72,6 @@ Without an argument a built-in example is run, and explained.`,
 	return c
 }
 
-// runDev runs the settings with a server in memory.
 func runDev(ctx context.Context, g *globals, o *dev.Options) error {
 	o.Console, o.Version, o.Verbose = &g.Console, buildVersion(), g.verbose
 	o.Load = func(paths []string, opts settings.Options) (*settings.Settings, error) {
@@ -83,7 +81,6 @@ func runDev(ctx context.Context, g *globals, o *dev.Options) error {
 	return dev.Run(ctx, o)
 }
 
-// parse checks the flags.
 func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	o.Paths = args
 	if len(args) == 0 {
@@ -122,7 +119,6 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseMembers reads NAME=COUNT flags.
 func parseMembers(list []string) ([]dev.Members, error) {
 	specs := make([]dev.Members, 0, len(list))
 	for _, text := range list {
@@ -136,7 +132,6 @@ func parseMembers(list []string) ([]dev.Members, error) {
 	return specs, nil
 }
 
-// parseOutage reads DOWN/EVERY.
 func parseOutage(text string) (down, every time.Duration, err error) { //nolint:nonamedreturns // two durations need names.
 	if text == "" {
 		return 0, 0, nil

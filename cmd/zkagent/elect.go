@@ -100,7 +100,6 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 	})
 }
 
-// electList prints the leader and the candidates in line.
 func electList(ctx context.Context, g *globals, name string, o electOptions) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		path, _, err := electionOf(conf, name, o.dialect)
@@ -189,7 +188,6 @@ func resignElection(ctx context.Context, console *term.Console, c *election.Cand
 	}
 }
 
-// observeElection prints the leader at each change.
 func observeElection(ctx context.Context, console *term.Console, s *session.Session, name, path, dialect string, once bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -143,7 +143,6 @@ zkagent watch /config --recursive -o ndjson`,
 	"zk tree":   "\nzkagent zk tree /services\nzkagent zk tree /config --depth 2 --data",
 }
 
-// addExamples gives the commands below root their examples.
 func addExamples(c *cobra.Command) {
 	if text, ok := examples[strings.TrimPrefix(c.CommandPath(), "zkagent ")]; ok {
 		c.Example = "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")

@@ -61,7 +61,6 @@ settings restarts its program on a change, or sends it a signal.`,
 	return c
 }
 
-// execCommand reads the keys and becomes the command.
 func execCommand(ctx context.Context, g *globals, command []string, o execOptions) error {
 	env := []string{}
 	if !o.pristine {

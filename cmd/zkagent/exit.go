@@ -32,7 +32,6 @@ const (
 	exitSignal      = 128
 )
 
-// cliError is an error with its exit code and hints.
 type cliError struct {
 	code  int
 	err   error
@@ -55,7 +54,6 @@ func failf(code int, format string, args ...any) error {
 	return &cliError{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// usagef is an error of the command line.
 func usagef(format string, args ...any) error { return failf(exitUsage, format, args...) }
 
 // codeError ends the program with a code and prints nothing, because the message

@@ -84,7 +84,6 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 	return c
 }
 
-// watchFleet redraws the fleet until ctx ends.
 func watchFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
@@ -194,7 +193,6 @@ func usesWord(r *fleet.Record) string {
 	return cmp.Or(strings.Join(parts, "; "), "-")
 }
 
-// subscriberRow is one agent's use of one config.
 type subscriberRow struct {
 	Config string `json:"config"`
 	Agent  string `json:"agent"`

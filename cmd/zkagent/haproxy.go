@@ -111,7 +111,6 @@ func newest(lists chan []view.Member) func(*view.Group) {
 	}
 }
 
-// haproxyOnce applies the members once.
 func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
@@ -132,7 +131,6 @@ func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-cha
 	}
 }
 
-// haproxyDone reports the result.
 func haproxyDone(console *term.Console, b *haproxy.Backend) func(haproxy.Result, error) {
 	return func(r haproxy.Result, err error) {
 		if err != nil {
@@ -146,7 +144,6 @@ func haproxyDone(console *term.Console, b *haproxy.Backend) func(haproxy.Result,
 	}
 }
 
-// firstFew lists a few of many.
 func firstFew(list []string) string {
 	const most = 10
 	if len(list) <= most {

@@ -115,7 +115,6 @@ func (k *past) written(path string, n int) (renderlog.File, error) {
 	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history "+path+"\" shows what is kept; history_size says how much")
 }
 
-// historyRow is one line of history.
 type historyRow struct {
 	N       int       `json:"n,omitempty"` // as in FILE@N; 0: an apply that failed
 	Path    string    `json:"path,omitempty"`
@@ -269,7 +268,6 @@ func cutLast(s, sep string) (string, string, bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// story is the output of explain for a file.
 type story struct {
 	Path       string                `json:"path,omitempty"`
 	Bundle     string                `json:"bundle"`
@@ -354,7 +352,6 @@ func (s *story) take(status *show.Status) {
 	}
 }
 
-// printStory prints the state first, then the past.
 func printStory(console *term.Console, s *story) error {
 	name := cmp.Or(s.Path, s.Bundle)
 	if st := s.Status; st != nil {
@@ -384,7 +381,6 @@ func printStory(console *term.Console, s *story) error {
 	return printPast(console, s.Renders)
 }
 
-// printDiffs prints the last differences of each file.
 func printDiffs(console *term.Console, k *past, n int) error {
 	paths := k.paths()
 	if k.path != "" {

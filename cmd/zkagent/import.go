@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/internal/translate"
 )
 
-// importKinds maps the programs that import supports to the names of their files.
 var importKinds = map[string][]string{
 	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json"}, "synapse": {".json"},
 }
@@ -59,7 +58,6 @@ consul-template are given by --template, and need no file.`,
 	return c
 }
 
-// importFrom translates all files of an import and writes the result.
 func importFrom(console *term.Console, kind string, paths, templates []string, dir string) error {
 	r, err := translated(kind, paths, templates)
 	if err != nil {
@@ -92,7 +90,6 @@ func importFrom(console *term.Console, kind string, paths, templates []string, d
 	return err
 }
 
-// translated returns the translation of all files.
 func translated(kind string, paths, templates []string) (*translate.Result, error) {
 	var r *translate.Result
 	for _, path := range paths {
@@ -165,7 +162,6 @@ func readBeside(name, src string) ([]byte, error) {
 	return readImport(src)
 }
 
-// readImport reads one file of another program.
 func readImport(name string) ([]byte, error) { return files.ReadNamed(name, files.MaxSize) }
 
 // importFiles returns the files to read. Of a directory it returns the files of the

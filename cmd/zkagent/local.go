@@ -46,7 +46,6 @@ func (g *globals) socket() (string, error) {
 	return "/run/zkagent/zkagent.sock", nil
 }
 
-// withAgent runs fn with a client of the agent on this host.
 func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.Client) error) error {
 	path, err := g.socket()
 	if err != nil {

@@ -77,7 +77,6 @@ holds and who waits.`,
 	return c
 }
 
-// lockList prints the holder of the lock and the waiters.
 func lockList(ctx context.Context, g *globals, name string, o lockOptions) error {
 	path, err := pathOf(locksRoot, name)
 	if err != nil {

@@ -22,7 +22,6 @@ type lateHandler struct {
 	wrap   []func(slog.Handler) slog.Handler
 }
 
-// late gives the loggers their handler.
 func late(l *slog.Logger, h slog.Handler) {
 	if lh, ok := l.Handler().(*lateHandler); ok {
 		lh.shared.Store(&h)

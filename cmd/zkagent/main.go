@@ -109,7 +109,6 @@ func newGlobals(in io.Reader, out, errOut io.Writer) *globals {
 	return g
 }
 
-// flags adds the common flags to the root command.
 func (g *globals) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringArrayVarP(&g.config, "config", "c", nil, "settings file or directory; may be given more than once (default $ZKAGENT_CONFIG, /etc/zkagent)")

@@ -57,7 +57,6 @@ func newMaintCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// setMaint switches one service or all of them.
 func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
 	if d, err := time.ParseDuration(o.drain); !on || err == nil && d == 0 {
 		o.drain = ""
@@ -113,7 +112,6 @@ func maintSubject(service string) string {
 	return "service " + service
 }
 
-// maintRow is one line of the list.
 func maintRow(name string, m *registry.Maintenance) []string {
 	if m == nil || !m.On {
 		return []string{name, "off", "-", "-", ""}

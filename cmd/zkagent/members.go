@@ -165,7 +165,6 @@ func raw(c registry.GroupConfig, format string) registry.GroupConfig {
 	return c
 }
 
-// warnLabels warns about labels of members that templates do not get.
 func warnLabels(console *term.Console, rows []memberRow) {
 	for _, m := range rows {
 		if len(m.Raw) > 0 {

@@ -20,7 +20,6 @@ import (
 // agent's guard keeps.
 const statusHeld = "held"
 
-// memberRow is one member as data.
 type memberRow struct {
 	Group   string            `json:"group"`
 	ID      string            `json:"id"`
@@ -86,7 +85,6 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 	return rows, rejected
 }
 
-// printMembersJSON writes one object with both lists.
 func printMembersJSON(console *term.Console, rows []memberRow, rejected []rejectedRow) error {
 	return console.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
 }

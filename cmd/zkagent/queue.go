@@ -147,7 +147,6 @@ func queuePut(ctx context.Context, g *globals, args []string, o queueOptions, or
 	})
 }
 
-// queueBody is the item: an argument, a file, or standard input.
 func queueBody(g *globals, args []string, o queueOptions) ([]byte, error) {
 	switch {
 	case len(args) == 2 && o.file != "":
@@ -160,7 +159,6 @@ func queueBody(g *globals, args []string, o queueOptions) ([]byte, error) {
 	return io.ReadAll(g.In)
 }
 
-// empty returns the error of an empty queue.
 func empty(err error, path string, gaveUp bool) error {
 	if errors.Is(err, recipe.ErrEmpty) || gaveUp {
 		return fail(exitTemporary, fmt.Errorf("queue %s: nothing came in time: %w", path, recipe.ErrEmpty))
@@ -203,7 +201,6 @@ func queueReserve(ctx context.Context, g *globals, name string, command []string
 	})
 }
 
-// queueAwait reserves the first item.
 func queueAwait(ctx, wait context.Context, g *globals, s *session.Session, path string, o queueOptions) (*recipe.Reservation, error) {
 	reserve := o.open(s, path).Reserve
 	if o.nonblock {
@@ -275,7 +272,6 @@ func writeBack(f *os.File, body []byte) error {
 	return err
 }
 
-// queueList prints the items.
 func queueList(ctx context.Context, g *globals, name string, o queueOptions) error {
 	type row struct {
 		Name     string    `json:"name"`
@@ -309,7 +305,6 @@ func queueList(ctx context.Context, g *globals, name string, o queueOptions) err
 	})
 }
 
-// queuePeek prints the first item.
 func queuePeek(ctx context.Context, g *globals, name string, o queueOptions) error {
 	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
 		body, err := o.open(s, path).Peek(ctx)

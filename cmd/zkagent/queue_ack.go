@@ -171,7 +171,6 @@ func queueKeep(ctx context.Context, g *globals, path string, o queueOptions) (er
 	return nil
 }
 
-// printReservation prints the id, and the item behind it or into a file.
 func printReservation(console *term.Console, id string, r *recipe.Reservation, o queueOptions, lasts time.Duration) error {
 	console.Say("reserved for %s; \"zkagent queue ack %s\" removes the item, otherwise it comes back", lasts, id)
 	if o.file != "" {

@@ -13,7 +13,6 @@ import (
 	"strings"
 )
 
-// redacted replaces a secret.
 const redacted = "(secret)"
 
 // redactor removes secrets from texts: known secrets anywhere, and text that looks
@@ -114,7 +113,6 @@ var patterns = []*regexp.Regexp{
 // heredoc is a text of several lines in settings whose name looks secret.
 var heredoc = regexp.MustCompile(`(?ims)((?:passw(?:or)?d|secret|token|credential|private_key|key_pem)[a-z0-9_]*\s*=\s*<<[-~]?\s*)([A-Z0-9_]+)\n.*?\n\s*\b[A-Z0-9_]+\b`)
 
-// text returns s without secrets.
 func (r *redactor) text(s string) string {
 	for _, k := range r.known {
 		s = strings.ReplaceAll(s, k, redacted)

@@ -69,7 +69,6 @@ func newRolloutStatusCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// printRollout shows one rollout in full.
 func printRollout(g *globals, t target, state *fleet.State) error {
 	if g.IsJSON() {
 		return g.PrintJSON("rollout", rolloutJSON(state))
@@ -126,7 +125,6 @@ func hostsWords(state *fleet.State) string {
 	return strings.Join(words, ", ")
 }
 
-// proposalJSON is a proposal for machines.
 func proposalJSON(p fleet.Proposal) any {
 	return struct {
 		fleet.Proposal
@@ -169,7 +167,6 @@ func waitingJSON(state *fleet.State) any {
 	return fields
 }
 
-// rolloutJSON is the rollout for machines.
 func rolloutJSON(state *fleet.State) map[string]any {
 	return map[string]any{
 		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": proposalJSON(state.Proposal), "gate": state.Gate,
@@ -217,7 +214,6 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 	return c
 }
 
-// printControl prints the result of an order.
 func printControl(ctx context.Context, g *globals, s *session.Session, t target, name string) error {
 	state, err := fleet.Head(ctx, s, t.path, name)
 	if err != nil {
@@ -330,7 +326,6 @@ func userName() string {
 	return "unknown"
 }
 
-// printableLines is printable for texts of several lines.
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {

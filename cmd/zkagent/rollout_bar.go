@@ -12,7 +12,6 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 )
 
-// barWidth is the width of a bar in cells.
 const barWidth = 24
 
 // bar draws one line of a terminal again and again. It is not safe for
@@ -130,7 +129,6 @@ func voted(c fleet.Counts) int {
 	return c.Commit + c.Abort + c.Skipped + c.Granted + c.Started + c.Done + c.Failed
 }
 
-// votesFrame is the bar of the votes.
 func votesFrame(state *fleet.State) string {
 	c := countsOf(state)
 	words := ""

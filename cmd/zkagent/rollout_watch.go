@@ -112,7 +112,6 @@ func newRolloutFollower(g *globals, t target, terminal bool) *rolloutFollower {
 	}
 }
 
-// rolloutEvent is one event of a rollout.
 type rolloutEvent struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"` // phase, vote, decision, host, waiting or end
@@ -208,7 +207,6 @@ func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 	return inOrder(events)
 }
 
-// seeDecision prints the decision.
 func (f *rolloutFollower) seeDecision(state *fleet.State) {
 	refused := state.Gate.State == fleet.GateRefused || !state.Open() && !decided(state) && state.Gate.Result != fleet.ResultPlanned
 	if f.decided || !decided(state) && !refused {

@@ -67,7 +67,6 @@ var commands = []struct {
 	{groupOther, newVersionCommand},
 }
 
-// newRoot builds the command tree.
 func newRoot(g *globals) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "zkagent",
@@ -159,7 +158,6 @@ var (
 	}
 )
 
-// addWords gives the commands their other names.
 func addWords(root *cobra.Command) {
 	for path, list := range aliases {
 		find(root, path).Aliases = list

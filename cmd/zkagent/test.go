@@ -55,7 +55,6 @@ Templates of the settings that no test names are listed, too.`,
 	return c
 }
 
-// runTests runs the tests of the files and reports them.
 func runTests(ctx context.Context, g *globals, args []string, o testOptions) error {
 	match, err := regexp.Compile(o.run)
 	if err != nil {
@@ -74,7 +73,6 @@ func runTests(ctx context.Context, g *globals, args []string, o testOptions) err
 	return runTestsOnce(ctx, &g.Console, files, match, o)
 }
 
-// runTestsOnce runs the tests of the files, and prints the results.
 func runTestsOnce(ctx context.Context, console *term.Console, files []string, match *regexp.Regexp, o testOptions) error {
 	options := tmpltest.Options{Match: match, Update: o.update}
 	if o.cover {
@@ -199,7 +197,6 @@ func printTests(console *term.Console, results []tmpltest.Result, cover *tmpltes
 	return printCover(console, cover.Report())
 }
 
-// printCover prints what no test renders.
 func printCover(console *term.Console, report []tmpltest.TemplateCover) error {
 	for _, c := range report {
 		if _, err := fmt.Fprintf(console.Out, "cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches); err != nil {

@@ -136,7 +136,6 @@ Flags:
 
 var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z-]+)`)
 
-// meantFlag names the flag that was perhaps meant.
 func meantFlag(c *cobra.Command, err error) error {
 	m := unknownFlag.FindStringSubmatch(err.Error())
 	if m == nil {

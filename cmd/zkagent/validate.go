@@ -71,7 +71,6 @@ keep the file, write it without members, or fail.`,
 // whileEmpty is what the words of on_empty mean.
 var whileEmpty = map[string]string{"keep": "the file stays as it is", "render": "the file is written without members", "fail": "an error"}
 
-// diagnosticJSON is one error or warning.
 type diagnosticJSON struct {
 	Severity string `json:"severity"`
 	File     string `json:"file,omitempty"`

@@ -184,7 +184,6 @@ func standing(ctx context.Context, s *session.Session, path string, permits bool
 	return append(list, wait...), err
 }
 
-// printStanding prints who holds and who waits.
 func printStanding(console *term.Console, name string, list []recipe.Contender) error {
 	type row struct {
 		State  string    `json:"state"`

@@ -181,7 +181,6 @@ func watchChanged(ctx context.Context, console *term.Console, now watched, comma
 	return console.Data([]byte(data))
 }
 
-// onChange runs the command with the state on its standard input.
 func onChange(ctx context.Context, console *term.Console, now any, command []string, env ...string) error {
 	in, err := term.Document(now)
 	if err != nil {
@@ -239,7 +238,6 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 	return err
 }
 
-// eachState prints each state, or runs the command for it.
 func eachState(ctx context.Context, console *term.Console, news <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
 	for seen := 0; !o.once || seen < 2; seen++ {
 		select {

@@ -81,7 +81,6 @@ func zkLS(ctx context.Context, console *term.Console, s *session.Session, path s
 	return nil
 }
 
-// treeOptions is how much of a tree is shown.
 type treeOptions struct {
 	depth int  // levels below the root; 0: all
 	data  bool // with the data

@@ -145,7 +145,6 @@ type report struct {
 	index map[template.Value]int
 }
 
-// refs adds values to the report and returns their indexes.
 func (r *report) refs(values []template.Value) []int {
 	var list []int
 	for _, v := range values {
@@ -258,7 +257,6 @@ func (r *report) member(v *Value) {
 	}
 }
 
-// versions describes the keys of one versioned tree.
 func (r *report) versions(ctx context.Context, name string, list []int, origins Origins) {
 	tree, _ := r.view.Tree(name)
 	if origins == nil {

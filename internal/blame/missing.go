@@ -43,7 +43,6 @@ type Found struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// missing explains the absence of a text.
 func (r *report) missing(b *apply.Blamed, text string) *Missing {
 	m := &Missing{Text: text, TemplateLines: b.Literals}
 	for at := 0; len(m.Lines) < maxFound; {

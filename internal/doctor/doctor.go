@@ -109,7 +109,6 @@ func (d *doctor) examine(ctx context.Context) {
 	d.systemd(ctx)
 }
 
-// settings loads the settings, if any are named.
 func (d *doctor) settings() {
 	if len(d.o.Paths) == 0 {
 		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at")
@@ -141,7 +140,6 @@ func (d *doctor) settings() {
 	d.add(LevelOK, "settings", strings.Join(s.Config.Files, " "), "valid")
 }
 
-// agent asks the agent of this host.
 func (d *doctor) agent(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()

@@ -201,7 +201,6 @@ func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr
 	}
 }
 
-// firstLine is the first line of a text.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return s

@@ -70,7 +70,6 @@ func PrintList[T any](c *Console, key string, list []T) error {
 // is a document.
 func (c *Console) Line(v any) error { return c.document(v, false) }
 
-// document writes one document in the format of the console.
 func (c *Console) document(v any, indent bool) error {
 	data, err := Document(v)
 	if err != nil {

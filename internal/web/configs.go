@@ -50,7 +50,6 @@ func (k *keyed[T]) get(ctx context.Context, name string, read func(context.Conte
 	return c.get(ctx, read)
 }
 
-// configView is the page of one config.
 type configView struct {
 	treeView
 
@@ -62,7 +61,6 @@ type configView struct {
 	Error    string
 }
 
-// keyView is one key with its last change.
 type keyView struct {
 	Key, Value string
 	Size       int
@@ -117,7 +115,6 @@ func versionOf(text string) int64 {
 	return max(n, 0)
 }
 
-// read reads the versions, the keys with who set them, and the difference.
 func (v *configView) read(ctx context.Context, zk *session.Session, values bool) error {
 	if err := v.treeView.read(ctx, zk, nil); err != nil {
 		return err
@@ -152,7 +149,6 @@ func (v *configView) read(ctx context.Context, zk *session.Session, values bool)
 	return v.readDiff(ctx, zk, values)
 }
 
-// readDiff compares the two versions that were asked for.
 func (v *configView) readDiff(ctx context.Context, zk *session.Session, values bool) error {
 	var trees [2]*view.Tree
 	for i, n := range []int64{v.From, v.To} {

@@ -55,7 +55,6 @@ func (c *cached[T]) get(ctx context.Context, read func(context.Context) (T, erro
 	return c.value, err
 }
 
-// listing is what a page shows of a reading that may have failed.
 type listing[T any] struct {
 	List  []T
 	Error string
@@ -88,10 +87,8 @@ func (v rolloutView) Waits() string { return v.Waiting(time.Now()).Text }
 // Orders are the commands that the rollout takes now.
 func (v rolloutView) Orders() []string { return fleet.Orders(v.Phase()) }
 
-// rolloutRow is one participant.
 type rolloutRow struct{ Host, State, Vote, Text string }
 
-// changes is what the page of rollouts shows.
 type changes struct {
 	Rollouts []rolloutView
 	Trees    []treeView

@@ -22,7 +22,6 @@ const (
 	maxGroupWait     = 10 * time.Minute
 )
 
-// groupDocument is one group for programs.
 type groupDocument struct {
 	APIVersion string        `json:"apiVersion"`
 	Group      string        `json:"group"`
@@ -32,7 +31,6 @@ type groupDocument struct {
 	Members    []view.Member `json:"members"`
 }
 
-// groupAnswer is a document with its bytes.
 type groupAnswer struct {
 	groupDocument
 
@@ -53,7 +51,6 @@ type groupAnswers struct {
 	kept map[[2]string]*groupAnswer
 }
 
-// maxAnswers bounds the answers that are kept.
 const maxAnswers = 256
 
 // of returns the answer for a group and the status of the wanted members.
@@ -106,7 +103,6 @@ func (s *Server) discoveryRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
 }
 
-// serveGroups lists the names of the groups.
 func (s *Server) serveGroups(w http.ResponseWriter, _ *http.Request) {
 	names := s.Source.GroupNames()
 	if names == nil {
@@ -199,7 +195,6 @@ func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, i
 	return a, next, http.StatusBadRequest, err
 }
 
-// streamGroup sends the group now and at each change.
 func (s *Server) streamGroup(client sse, r *http.Request, name, status string) {
 	sent := ""
 	s.follow(client, r, func() (string, <-chan struct{}, error) {
@@ -238,7 +233,6 @@ func (s *Server) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	answer(w, list)
 }
 
-// targetsOf are the groups that a request names.
 func (s *Server) targetsOf(r *http.Request) ([]string, error) {
 	q := r.URL.Query()
 	switch {
@@ -254,7 +248,6 @@ func (s *Server) targetsOf(r *http.Request) ([]string, error) {
 	return slices.DeleteFunc(s.Source.GroupNames(), func(n string) bool { return !strings.HasPrefix(n, set+"/") }), nil
 }
 
-// target is one member as Prometheus sees it.
 func target(group string, m view.Member) targetGroup {
 	labels := map[string]string{
 		"__meta_zkagent_group": group, "__meta_zkagent_id": m.ID, "__meta_zkagent_status": m.Status,

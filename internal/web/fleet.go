@@ -128,7 +128,6 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 	return v
 }
 
-// count takes a host into the numbers of the cards.
 func (v *fleetView) count(h *fleet.HostStatus) {
 	v.Live++
 	v.Held += len(h.Holds)
@@ -146,7 +145,6 @@ func (v *fleetView) count(h *fleet.HostStatus) {
 	}
 }
 
-// leaders lists who leads which election.
 func (v *fleetView) leaders() string {
 	list := slices.Sorted(maps.Keys(v.leads))
 	if n := len(list) - tallyShown; n > 0 {

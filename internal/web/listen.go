@@ -129,7 +129,6 @@ func (p *pageServer) apply(ctx context.Context) bool {
 	return true
 }
 
-// open replaces the listener.
 func (p *pageServer) open(ctx context.Context, listen string) error {
 	var ln net.Listener
 	if listen != "" {
@@ -243,7 +242,6 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 	})
 }
 
-// hostAllowed reports whether the settings in use name the host.
 func (s *Server) hostAllowed(host string) bool {
 	c := s.Source.HTTP()
 	return c != nil && slices.ContainsFunc(c.Hosts, func(h string) bool { return strings.EqualFold(h, host) })

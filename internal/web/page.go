@@ -86,7 +86,6 @@ func (s *Server) pageRoutes(mux *http.ServeMux) {
 	}
 }
 
-// servePage renders one section.
 func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show.Status) any) {
 	t, err := pageTemplates()
 	if err != nil {

@@ -2,7 +2,6 @@ package web
 
 import "golang.org/x/sys/unix"
 
-// peerOf returns who is at the other end of a unix socket.
 func peerOf(fd int) (peerID, bool) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -33,7 +33,6 @@ func (s *Server) public() reader {
 	return reader{s, c != nil && c.ShowOutput}
 }
 
-// status is the status as the reader may see it.
 func (r reader) status() show.Status {
 	st := r.s.Source.Status()
 	if r.all {

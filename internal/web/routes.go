@@ -45,7 +45,6 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	s.discoveryRoutes(mux)
 }
 
-// post serves one order.
 func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Content-Type") != "application/json" {

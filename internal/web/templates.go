@@ -15,7 +15,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// previewLimit bounds the previews of one page.
 const previewLimit = 5 * time.Second
 
 // FileDiff is what an apply would change in one file now.
@@ -125,7 +124,6 @@ func (s *Server) serveBlame(w http.ResponseWriter, r *http.Request) {
 	answer(w, files)
 }
 
-// maxBlamePage bounds the lines of a file that the page shows.
 const maxBlamePage = 2000
 
 // blamePage is the body of the page of one template: its files, each line with where
