@@ -121,7 +121,7 @@ func TestAdmin_Orders(t *testing.T) {
 	client := web.NewClient(c.Admin.Socket)
 	ctx := t.Context()
 
-	if err := client.Post(ctx, "/hooks/run", url.Values{"name": {"h"}}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+	if err := client.Post(ctx, "/hooks/run", url.Values{"name": {"h"}}); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v", err)
 	}
 	var in struct{ Event, Agent, Name string }
@@ -129,14 +129,14 @@ func TestAdmin_Orders(t *testing.T) {
 		t.Errorf("the hook read %+v, %v", in, err)
 	}
 	for _, bad := range []string{"/resign", "/maint", "/accept", "/check", "/hooks/run"} {
-		if err := client.Post(ctx, bad, url.Values{"name": {"nobody"}}, nil); err == nil || !strings.Contains(err.Error(), "nobody") {
+		if err := client.Post(ctx, bad, url.Values{"name": {"nobody"}}); err == nil || !strings.Contains(err.Error(), "nobody") {
 			t.Errorf("%s: got %v", bad, err)
 		}
 	}
 	if err := os.WriteFile(b.path("broken"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Post(ctx, "/reload", nil, nil); err == nil || !strings.Contains(err.Error(), "zkagent.hcl:3,4") {
+	if err := client.Post(ctx, "/reload", nil); err == nil || !strings.Contains(err.Error(), "zkagent.hcl:3,4") {
 		t.Errorf("got %v", err)
 	}
 	a.condition(condition.SettingsInvalid, "", true)
@@ -146,7 +146,7 @@ func TestAdmin_Orders(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := a.Status().ZooKeeper.SessionID
-	if err := client.Post(ctx, "/reload", nil, nil); err != nil {
+	if err := client.Post(ctx, "/reload", nil); err != nil {
 		t.Fatal(err)
 	}
 	a.condition(condition.SettingsInvalid, "", false)
@@ -158,7 +158,7 @@ func TestAdmin_Orders(t *testing.T) {
 	if s.ZooKeeper.SessionID != id || s.Settings.Hash != "second" || len(s.Hooks) != 1 || len(s.Hooks[0].Runs) != 1 || s.Hooks[0].Runs[0].Code != 3 {
 		t.Errorf("got %+v", s)
 	}
-	if err := client.Post(ctx, "/leave", nil, nil); err != nil {
+	if err := client.Post(ctx, "/leave", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-a.done; err != nil {

@@ -270,7 +270,7 @@ func TestBrowser_NoOutputByDefault(t *testing.T) {
 			a := b.start(c)
 			a.ready()
 			// It fails, and its run is kept.
-			_ = web.NewClient(c.Admin.Socket).Post(t.Context(), "/hooks/run", url.Values{"name": {"h"}}, nil)
+			_ = web.NewClient(c.Admin.Socket).Post(t.Context(), "/hooks/run", url.Values{"name": {"h"}})
 			a.condition(condition.TemplateFailed, "broken.conf", true)
 			w := newBrowser(t, a.HTTPAddr())
 			shown := map[string]bool{}

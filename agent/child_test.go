@@ -298,7 +298,7 @@ func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
 	a := b.child(childConfig{ID: "a", Reload: "true"})
 	fileIs(t, b.path("a.conf"), "80")
 	before := await(t, a.client(), "a running agent", func(s *show.Status) bool { return s.Agent.State == "running" })
-	if err := a.client().Post(t.Context(), "/upgrade", nil, nil); err != nil {
+	if err := a.client().Post(t.Context(), "/upgrade", nil); err != nil {
 		t.Fatal(err)
 	}
 	after := await(t, a.client(), "the next program", func(s *show.Status) bool {

@@ -50,7 +50,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	}
 	client := web.NewClient(c.Admin.Socket)
 	next.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
-	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
+	if err := client.Post(t.Context(), "/reload", nil); err != nil {
 		t.Fatal(err)
 	}
 	a.condition(condition.HTTPNotListening, other.Addr().String(), false)
@@ -59,7 +59,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	// A reload to a port that is taken leaves the listener that is there, and
 	// names that the settings add are answered at once.
 	next.HTTP = &web.HTTPConfig{Listen: other.Addr().String(), Hosts: []string{"Agent.Example"}}
-	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
+	if err := client.Post(t.Context(), "/reload", nil); err != nil {
 		t.Fatal(err)
 	}
 	a.condition(condition.HTTPNotListening, other.Addr().String(), true)
@@ -70,7 +70,7 @@ func TestHTTP_PortTaken(t *testing.T) {
 	}
 
 	next.HTTP = nil
-	if err := client.Post(t.Context(), "/reload", nil, nil); err != nil {
+	if err := client.Post(t.Context(), "/reload", nil); err != nil {
 		t.Fatal(err)
 	}
 	a.condition(condition.HTTPNotListening, other.Addr().String(), false)

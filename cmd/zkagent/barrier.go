@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +27,14 @@ func newBarrierCommand(g *globals) *cobra.Command {
 		}
 	}
 	waitCmd := simple("wait NAME", "Wait until the barrier is open", func(ctx context.Context, s *session.Session, path string) error {
-		if wait.nonblock {
-			_, closed, err := s.Exists(ctx, path)
-			if err == nil && closed {
-				err = fail(exitTemporary, fmt.Errorf("barrier %s: it is closed", path))
-			}
-			return err
+		if !wait.nonblock {
+			return recipe.NewBarrier(s, path).Wait(ctx)
 		}
-		return recipe.NewBarrier(s, path).Wait(ctx)
+		_, closed, err := s.Exists(ctx, path)
+		if err == nil && closed {
+			err = failf(exitTemporary, "barrier %s: it is closed", path)
+		}
+		return err
 	})
 	closeCmd := simple("close NAME", "Close the barrier: processes that wait for it stay held back", func(ctx context.Context, s *session.Session, path string) error {
 		return recipe.NewBarrier(s, path).Close(ctx)
@@ -54,7 +55,14 @@ usable again.`,
 				return usagef("enter takes one name and --count N")
 			}
 			return waitBarrier(c.Context(), g, names[0], wait, func(ctx context.Context, s *session.Session, path string) error {
-				return enterBarrier(c.Context(), ctx, g, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()}, command)
+				b := recipe.NewDoubleBarrier(s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()})
+				h, err := b.Enter(ctx)
+				if err != nil || len(command) == 0 {
+					return err
+				}
+				// Only the waiting is bounded.
+				held := heldCommand{what: "barrier " + path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + path}}
+				return cmp.Or(runHeld(c.Context(), g, held, command), b.Leave(c.Context(), h))
 			})
 		},
 	}
@@ -97,21 +105,6 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 		}
 		return err
 	})
-}
-
-// enterBarrier waits for the others; a command then runs until all leave together.
-// Only the waiting is bounded.
-func enterBarrier(whole, bounded context.Context, g *globals, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
-	b := recipe.NewDoubleBarrier(s, cfg)
-	h, err := b.Enter(bounded)
-	if err != nil || len(command) == 0 {
-		return err
-	}
-	err = runHeld(whole, g, heldCommand{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}, command)
-	if lerr := b.Leave(whole, h); err == nil {
-		err = lerr
-	}
-	return err
 }
 
 // leaveBarrier lets processes leave together when other processes entered for them.

@@ -112,18 +112,11 @@ func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) 
 	if err != nil {
 		return nil, err
 	}
-	var all, wanted []*apply.Bundle
-	all = s.Config.Parse()
-	for _, b := range all {
-		if b.Err == nil && b.Makes(q.Name, q.Path) {
-			wanted = append(wanted, b)
-		}
-	}
+	all := s.Config.Parse()
+	wanted := slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err != nil || !b.Makes(q.Name, q.Path) })
 	if len(wanted) == 0 { // Perhaps a file of a for_each: only the data says which files exist.
 		wanted = slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err != nil || b.Config.ForEach == nil })
 	}
-	ctx, cancel := g.patience(ctx, 0)
-	defer cancel()
 	list := followers(&s.Config, used(wanted))
 	if o.data != "" || o.lastGood || len(list) == 0 {
 		v, err := renderView(ctx, g, &s.Config, nil, o.renderOptions)
@@ -202,7 +195,8 @@ func printMissing(console *term.Console, f *blame.File) {
 		if u.Held {
 			verb = "held, and its else has it"
 		}
-		console.Printf("  %s: %s\n", verb, term.Printable(f.Reason(blame.Reason{Line: u.Line, Text: u.Text, Held: true, Values: u.Values})))
+		u.Held = true // the verb says whether it did
+		console.Printf("  %s: %s\n", verb, term.Printable(f.Reason(u.Reason)))
 		for _, n := range u.Of {
 			console.Printf("    for %s\n", term.Printable(f.Values[n].Words()))
 		}
@@ -216,9 +210,5 @@ func printMissing(console *term.Console, f *blame.File) {
 }
 
 func numbers(list []int) string {
-	var words []string
-	for _, n := range list {
-		words = append(words, strconv.Itoa(n))
-	}
-	return strings.Join(words, ", ")
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
 }

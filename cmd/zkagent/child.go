@@ -144,13 +144,9 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitNotExecutable, fmt.Errorf("%s: cannot be executed", args[0]))
 	case errors.Is(err, proc.ErrLease) || h.ctx.Err() != nil && cause != nil:
-		why := context.Cause(h.ctx)
-		if why == nil {
-			why = err
-		}
 		// Print it before the release, which may take a while.
 		return codeError(g.notify(&cliError{
-			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], why),
+			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], cmp.Or(context.Cause(h.ctx), err)),
 			hints: []string{"another may hold it now; what the command had done stays"},
 		}))
 	}
@@ -195,9 +191,9 @@ func become(args, env []string) error {
 	path, err := exec.LookPath(args[0])
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fail(exitNotExecutable, fmt.Errorf("%s: cannot be executed", args[0]))
+		return failf(exitNotExecutable, "%s: cannot be executed", args[0])
 	case err != nil:
-		return fail(exitNotFound, fmt.Errorf("%s: command not found", args[0]))
+		return failf(exitNotFound, "%s: command not found", args[0])
 	}
 	if err := syscall.Exec(path, args, env); err != nil { //nolint:gosec // the command of the command line.
 		return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 // completeTime bounds how long a completion from the settings may take, and
@@ -119,11 +119,9 @@ func must(err error) {
 
 // asked lists what ZooKeeper knows, silently and in bounded time.
 func asked(g *globals, list func(context.Context, *session.Session, *agent.Config) ([]string, error)) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), completeHosts)
-	defer cancel()
 	g.Err, g.timeout = io.Discard, completeHosts
 	var found []string
-	_ = g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+	_ = g.withSession(context.Background(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 		var err error
 		found, err = list(ctx, s, conf)
 		return err
@@ -133,14 +131,9 @@ func asked(g *globals, list func(context.Context, *session.Session, *agent.Confi
 
 func goneHosts(g *globals) []string {
 	return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
-		var list []string
 		hosts, err := fleet.Agents(ctx, s)
-		for _, h := range hosts {
-			if show.Gone(h.Health) {
-				list = append(list, h.ID)
-			}
-		}
-		return list, err
+		hosts = slices.DeleteFunc(hosts, func(h fleet.HostStatus) bool { return !show.Gone(h.Health) })
+		return namesOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
 	})
 }
 
@@ -166,16 +159,9 @@ func keysOf(g *globals, name string) []string {
 		if err != nil {
 			return nil, err
 		}
-		tree, err := config.Read(ctx, s, t.path)
-		if err != nil {
-			return nil, err
-		}
-		var keys []string
-		tree.Walk("", func(path string, _ view.Key) bool {
-			keys = append(keys, path)
-			return len(keys) < completedMost
-		})
-		return keys, nil
+		keys, _, err := keysInUse(ctx, s, t)
+		names := slices.Sorted(maps.Keys(keys))
+		return names[:min(len(names), completedMost)], err
 	})
 }
 
@@ -194,24 +180,15 @@ func find(root *cobra.Command, path string) *cobra.Command {
 
 // knownNames lists names from the settings, silently and in bounded time.
 func knownNames(g *globals, names func(*agent.Config) []string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
-	defer cancel()
-	found := make(chan []string, 1) // size 1: the loader may come late
+	g.Err = io.Discard
+	found := make(chan []string, 2) // size 2: the loader may come late
+	late := time.AfterFunc(completeTime, func() { found <- nil })
+	defer late.Stop()
 	go func() {
-		s, err := settings.Load(g.configPaths(), settings.Options{Offline: true})
-		if err != nil && s == nil {
-			found <- nil
-			return
-		}
+		s, _ := settings.Load(g.configPaths(), settings.Options{Offline: true}) // an error leaves what could be read
 		found <- names(&s.Config)
 	}()
-	g.Err = io.Discard
-	select {
-	case list := <-found:
-		return list
-	case <-ctx.Done():
-		return nil
-	}
+	return <-found
 }
 
 // namesOf makes the names of the elements of a list.

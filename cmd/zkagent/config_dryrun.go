@@ -79,10 +79,12 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) {
 }
 
 // someHosts are the first of the hosts.
-func someHosts(ids []string) string {
-	const most = 5
-	if len(ids) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(ids[:most], ", "), len(ids)-most)
+func someHosts(ids []string) string { return firstOf(ids, 5) }
+
+// firstOf lists at most so many of the words.
+func firstOf(words []string, most int) string {
+	if len(words) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
 	}
-	return strings.Join(ids, ", ")
+	return strings.Join(words, ", ")
 }

@@ -49,7 +49,13 @@ below ` + electionsRoot + `.`,
 			case len(names) != 1:
 				return usagef("elect takes one name")
 			case o.list && len(command) == 0:
-				return electList(c.Context(), g, names[0], o)
+				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+					path, _, err := electionOf(conf, names[0], o.dialect)
+					if err != nil {
+						return err
+					}
+					return listStanding(ctx, &g.Console, s, path, false)
+				})
 			case o.id != "" && o.describe != "":
 				return usagef("--id and --describe exclude each other")
 			case o.observe && len(command) > 0:
@@ -100,20 +106,6 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 	})
 }
 
-func electList(ctx context.Context, g *globals, name string, o electOptions) error {
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
-		path, _, err := electionOf(conf, name, o.dialect)
-		if err != nil {
-			return err
-		}
-		list, err := recipe.Contenders(ctx, s, path)
-		if err != nil {
-			return err
-		}
-		return printStanding(&g.Console, path, list)
-	})
-}
-
 // electionOf finds the path and the layout of an election by its name.
 func electionOf(conf *agent.Config, name, dialect string) (string, string, error) {
 	if conf != nil {
@@ -129,6 +121,11 @@ func electionOf(conf *agent.Config, name, dialect string) (string, string, error
 
 // leadElection campaigns until the command has run for one term.
 func leadElection(ctx, wait context.Context, g *globals, s *session.Session, path, dialect string, command []string, o electOptions) error {
+	// leading is one term of this process as leader.
+	type leading struct {
+		ctx  context.Context //nolint:containedctx // a term is a context
+		term election.Term
+	}
 	terms := make(chan leading)
 	// A signal goes to the command. It must not end the term under it.
 	campaign, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -160,7 +157,11 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,
 			env: []string{"ZKAGENT_ELECTION=" + path}, killAfter: o.killAfter,
 		}, command)
-		resignElection(ctx, &g.Console, c)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := c.Resign(end); err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
+			g.Warnf("resign: %v; the candidate is gone with the session", err)
+		}
 		return err
 	case err := <-failed:
 		return err
@@ -171,20 +172,6 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 			return context.Cause(ctx)
 		}
 		return fail(exitTemporary, fmt.Errorf("election %s: not elected in time", path), "\"zkagent elect --once "+path+"\" shows who leads")
-	}
-}
-
-// leading is one term of this process as leader.
-type leading struct {
-	ctx  context.Context //nolint:containedctx // a term is a context
-	term election.Term
-}
-
-func resignElection(ctx context.Context, console *term.Console, c *election.Candidate) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := c.Resign(ctx); err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
-		console.Warnf("resign: %v; the candidate is gone with the session", err)
 	}
 }
 
@@ -232,6 +219,6 @@ func printLeader(console *term.Console, l view.Leader) error {
 	if l.Term == 0 {
 		id = "-"
 	}
-	_, err := fmt.Fprintf(console.Out, "%s\t%d\n", term.Printable(id), l.Term)
-	return err
+	console.Printf("%s\t%d\n", term.Printable(id), l.Term)
+	return console.Failed()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -75,13 +74,17 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lists := make(chan []view.Member, 1) // size 1: the newest
+	lists := make(chan []view.Member, 1)
 	follower := registry.NewGroup(group)
 	ended := make(chan error, 1)
 	go func() {
 		defer close(lists)
 		ended <- session.Each(ctx, zk, func(ctx context.Context, s *session.Session) error {
-			return follower.Run(ctx, s, newest(lists))
+			return follower.Run(ctx, s, func(grp *view.Group) {
+				if !grp.Missing { // without the group's znode its members are unknown
+					latest(lists, grp.Members)
+				}
+			})
 		})
 	}()
 	if o.once {
@@ -95,20 +98,6 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 		err = e
 	}
 	return err
-}
-
-// newest keeps the newest list of members in a channel of size 1.
-func newest(lists chan []view.Member) func(*view.Group) {
-	return func(grp *view.Group) {
-		if grp.Missing {
-			return // without the group's znode its members are unknown
-		}
-		select {
-		case <-lists:
-		default:
-		}
-		lists <- grp.Members
-	}
 }
 
 func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
@@ -139,15 +128,7 @@ func haproxyDone(console *term.Console, b *haproxy.Backend) func(haproxy.Result,
 		}
 		console.Say("backend %s: %d servers take traffic, %d commands", b.Name, r.Ready, r.Commands)
 		if len(r.Left) > 0 {
-			console.Say("%d members have no slot or no address: %s", len(r.Left), firstFew(r.Left))
+			console.Say("%d members have no slot or no address: %s", len(r.Left), firstOf(r.Left, 10))
 		}
 	}
-}
-
-func firstFew(list []string) string {
-	const most = 10
-	if len(list) <= most {
-		return strings.Join(list, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,17 +34,14 @@ func (g *globals) socket() (string, error) {
 		// The settings of a running agent may have an error by now. Find the socket
 		// all the same.
 		s, err := settings.Load(g.configPaths(), settings.Options{Offline: true})
-		if s != nil && s.Config.Admin.Socket != "" {
+		if s.Config.Admin.Socket != "" {
 			return s.Config.Admin.Socket, nil
 		}
 		if err != nil && g.configNamed() {
 			return "", fail(exitConfig, err)
 		}
 	}
-	if path := settings.DefaultSocket("", os.LookupEnv); path != "" {
-		return path, nil
-	}
-	return "/run/zkagent/zkagent.sock", nil
+	return cmp.Or(settings.DefaultSocket("", os.LookupEnv), "/run/zkagent/zkagent.sock"), nil
 }
 
 func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.Client) error) error {
@@ -67,41 +65,34 @@ func agentError(err error) error {
 	return err
 }
 
-// orderCommand makes a command that gives the agent one order.
-func orderCommand(g *globals, use, short, long, path, done string, args cobra.PositionalArgs, values func([]string) url.Values) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, Long: long, Args: args,
-		RunE: func(c *cobra.Command, a []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				if err := client.Post(ctx, path, values(a), nil); err != nil {
-					return err
-				}
-				g.Say("%s", done)
-				return nil
-			})
-		},
-	}
+// order gives the agent of this host one order, and says what it has done.
+func (g *globals) order(ctx context.Context, path string, args url.Values, done string) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+		if err := client.Post(ctx, path, args); err != nil {
+			return err
+		}
+		g.Say("%s", done)
+		return nil
+	})
 }
 
-func nothing([]string) url.Values { return nil }
-
 func newReloadCommand(g *globals) *cobra.Command {
-	c := orderCommand(g, "reload", "Make the agent load its settings again",
-		"Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and exits with 78, and the old settings stay in use.",
-		"/reload", "settings are loaded", cobra.NoArgs, nothing)
-	run := c.RunE
 	var halted string
-	c.Flags().StringVar(&halted, "clear-halt", "", "lift the halt of this template's rolling reload on all hosts, and do nothing else")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if halted != "" {
-			return clearHalt(c.Context(), g, halted)
-		}
-		err := run(c, args)
-		if e := classify(err); err != nil && e.code == exitFailed {
-			return fail(exitConfig, fmt.Errorf("the settings were refused, the old ones stay in use: %w", err), "\"zkagent validate\" shows every error")
-		}
-		return err
+	c := &cobra.Command{
+		Use: "reload", Short: "Make the agent load its settings again", Args: cobra.NoArgs,
+		Long: "Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and exits with 78, and the old settings stay in use.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if halted != "" {
+				return clearHalt(c.Context(), g, halted)
+			}
+			err := g.order(c.Context(), "/reload", nil, "settings are loaded")
+			if e := classify(err); err != nil && e.code == exitFailed {
+				return fail(exitConfig, fmt.Errorf("the settings were refused, the old ones stay in use: %w", err), "\"zkagent validate\" shows every error")
+			}
+			return err
+		},
 	}
+	c.Flags().StringVar(&halted, "clear-halt", "", "lift the halt of this template's rolling reload on all hosts, and do nothing else")
 	c.Flags().Bool("wait", true, "wait for the result (always)")
 	_ = c.Flags().MarkHidden("wait")
 	return c
@@ -110,8 +101,6 @@ func newReloadCommand(g *globals) *cobra.Command {
 // clearHalt lets the hosts continue a halted rolling reload.
 func clearHalt(ctx context.Context, g *globals, bundle string) error {
 	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		ctx, cancel := g.patience(ctx, 0)
-		defer cancel()
 		err := rolling.Clear(ctx, s, bundle, userName())
 		if errors.Is(err, session.ErrNoNode) {
 			return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", bundle), "\"zkagent fleet\" shows every halt")
@@ -124,21 +113,11 @@ func clearHalt(ctx context.Context, g *globals, bundle string) error {
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {
-	return goneCommand(g, "leave", "Stop the agent: drain, remove its members, resign, end", "/leave", "the agent has left")
-}
-
-func newUpgradeCommand(g *globals) *cobra.Command {
-	return orderCommand(g, "upgrade", "Restart the agent's program, and keep its session",
-		"Make the agent execute its program file again and hand its session over: no member\ndisappears meanwhile, and no leader changes.", "/upgrade", "the agent executes its program again", cobra.NoArgs, nothing)
-}
-
-// goneCommand makes a command that ends the agent and waits for its end.
-func goneCommand(g *globals, use, short, path, done string) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.NoArgs,
+		Use: "leave", Short: "Stop the agent: drain, remove its members, resign, end", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				if err := client.Post(ctx, path, nil, nil); err != nil {
+				if err := client.Post(ctx, "/leave", nil); err != nil {
 					return err
 				}
 				notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the agent to end") })
@@ -146,17 +125,30 @@ func goneCommand(g *globals, use, short, path, done string) *cobra.Command {
 				if err := client.WaitGone(ctx); err != nil {
 					return err
 				}
-				g.Say("%s", done)
+				g.Say("the agent has left")
 				return nil
 			})
 		},
 	}
 }
 
+func newUpgradeCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "upgrade", Short: "Restart the agent's program, and keep its session", Args: cobra.NoArgs,
+		Long: "Make the agent execute its program file again and hand its session over: no member\ndisappears meanwhile, and no leader changes.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return g.order(c.Context(), "/upgrade", nil, "the agent executes its program again")
+		},
+	}
+}
+
 func newResignCommand(g *globals) *cobra.Command {
-	c := orderCommand(g, "resign ELECTION", "Give up a leadership, or the place in the line",
-		"", "/resign", "resigned", cobra.ExactArgs(1), func(a []string) url.Values { return url.Values{"name": {a[0]}} })
-	return c
+	return &cobra.Command{
+		Use: "resign ELECTION", Short: "Give up a leadership, or the place in the line", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.order(c.Context(), "/resign", url.Values{"name": {args[0]}}, "resigned")
+		},
+	}
 }
 
 func newCheckCommand(g *globals) *cobra.Command {
@@ -175,7 +167,7 @@ good and is shown.`,
 			}
 			service, check, _ := strings.Cut(args[1], "/")
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				return client.Post(ctx, "/check", url.Values{"name": {service}, "check": {check}, "state": {args[0]}, "output": {message}}, nil)
+				return client.Post(ctx, "/check", url.Values{"name": {service}, "check": {check}, "state": {args[0]}, "output": {message}})
 			})
 		},
 	}

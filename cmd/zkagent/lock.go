@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -87,15 +89,8 @@ func lockList(ctx context.Context, g *globals, name string, o lockOptions) error
 		if err != nil && !errors.Is(err, session.ErrNoNode) {
 			return err
 		}
-		permits := o.permits > 0
-		for _, n := range names {
-			permits = permits || n == "leases"
-		}
-		list, err := standing(ctx, s, path, permits)
-		if err != nil {
-			return err
-		}
-		return printStanding(&g.Console, path, list)
+		permits := o.permits > 0 || slices.Contains(names, "leases")
+		return listStanding(ctx, &g.Console, s, path, permits)
 	})
 }
 
@@ -127,11 +122,8 @@ func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Se
 	notice := time.AfterFunc(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })
 	defer notice.Stop()
 	h, err := o.acquire(wait, s, path)
-	hints := func() []string {
-		if by := holders(ctx, s, path, o.permits > 0); by != "" {
-			return []string{by}
-		}
-		return []string{"\"zkagent lock --list " + path + "\" shows who is in line"}
+	hint := func() string {
+		return cmp.Or(holders(ctx, s, path, o.permits > 0), "\"zkagent lock --list "+path+"\" shows who is in line")
 	}
 	switch {
 	case err == nil:
@@ -139,9 +131,9 @@ func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Se
 	case errors.Is(err, recipe.ErrKind):
 		return nil, fail(exitFailed, err, "--shared and --write are for read-write locks, --permits for semaphores, none of them for plain locks")
 	case errors.Is(err, recipe.ErrHeld):
-		return nil, fail(o.conflict, fmt.Errorf("lock %s: %w", path, recipe.ErrHeld), hints()...)
+		return nil, fail(o.conflict, fmt.Errorf("lock %s: %w", path, recipe.ErrHeld), hint())
 	case wait.Err() != nil && ctx.Err() == nil:
-		return nil, fail(o.conflict, fmt.Errorf("lock %s: not obtained in time", path), hints()...)
+		return nil, fail(o.conflict, fmt.Errorf("lock %s: not obtained in time", path), hint())
 	case errors.Is(err, recipe.ErrPermits):
 		return nil, fail(exitFailed, err, "all contenders must use the same --permits")
 	case errors.Is(err, recipe.ErrInTheWay):

@@ -47,14 +47,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	for _, c := range []*cobra.Command{on, off} {
 		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host, and the host's part in rollouts)")
 	}
-	c := parent("maint", "List, begin or end maintenance of this host's services", on, off)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("maint has no command %q", args[0])
-		}
-		return listMaint(c.Context(), g)
-	}
-	return c
+	return listing(g, "maint", "List, begin or end maintenance of this host's services", listMaint, on, off)
 }
 
 func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
@@ -83,10 +76,14 @@ func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
 			if o.length > 0 {
 				args.Set("for", o.length.String())
 			}
-			if err := client.Post(ctx, "/maint", args, nil); err != nil {
+			if err := client.Post(ctx, "/maint", args); err != nil {
 				return err
 			}
-			g.Say("%s: maintenance %s", maintSubject(name), map[bool]string{true: "on", false: "off"}[on])
+			subject := "service " + name
+			if name == "" {
+				subject = "rollouts on this host"
+			}
+			g.Say("%s: maintenance %s", subject, map[bool]string{true: "on", false: "off"}[on])
 		}
 		return nil
 	})
@@ -103,15 +100,6 @@ func inMaintenance(s *show.Status, name string) bool {
 	return m != nil && m.On
 }
 
-// maintSubject names what is in maintenance: a service, or for "" the host's
-// part in rollouts.
-func maintSubject(service string) string {
-	if service == "" {
-		return "rollouts on this host"
-	}
-	return "service " + service
-}
-
 func maintRow(name string, m *registry.Maintenance) []string {
 	if m == nil || !m.On {
 		return []string{name, "off", "-", "-", ""}
@@ -123,20 +111,18 @@ func maintRow(name string, m *registry.Maintenance) []string {
 	return []string{name, "on", term.Age(m.Since), until, m.Reason}
 }
 
-func listMaint(ctx context.Context, g *globals) error {
-	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
-		s, err := client.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if g.IsJSON() {
-			return term.PrintList(&g.Console, "services", s.Services)
-		}
-		t := &term.Table{Header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
-		t.Add(maintRow("(rollouts)", s.Agent.Maintenance)...)
-		for _, v := range s.Services {
-			t.Add(maintRow(v.Name, v.Maintenance)...)
-		}
-		return g.PrintTable(t)
-	})
+func listMaint(ctx context.Context, console *term.Console, client *web.Client) error {
+	s, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if console.IsJSON() {
+		return term.PrintList(console, "services", s.Services)
+	}
+	t := &term.Table{Header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
+	t.Add(maintRow("(rollouts)", s.Agent.Maintenance)...)
+	for _, v := range s.Services {
+		t.Add(maintRow(v.Name, v.Maintenance)...)
+	}
+	return console.PrintTable(t)
 }

@@ -59,17 +59,8 @@ func newAcceptCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "accept GROUP [CHILD]", Short: "Accept the loss of members that the guard holds", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				name, child := args[0], ""
-				if len(args) == 2 {
-					child = args[1]
-				}
-				if err := client.Post(ctx, "/accept", url.Values{"name": {name}, "group": {child}}, nil); err != nil {
-					return err
-				}
-				g.Say("group %s: its present members are used again", name)
-				return nil
-			})
+			order := url.Values{"name": args[:1], "group": args[1:]}
+			return g.order(c.Context(), "/accept", order, "group "+args[0]+": its present members are used again")
 		},
 	}
 }
@@ -107,14 +98,12 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 		if err != nil {
 			return err
 		}
-		wait, cancel := g.patience(ctx, 0)
-		defer cancel()
 		if len(args) == 1 && strings.HasPrefix(args[0], "/") {
-			if _, ok, err := s.Exists(wait, args[0]); err != nil || !ok {
-				return cmp.Or(err, noZnode(wait, s, args[0]))
+			if _, ok, err := s.Exists(ctx, args[0]); err != nil || !ok {
+				return cmp.Or(err, noZnode(ctx, s, args[0]))
 			}
 		}
-		v, err := gatherSources(wait, g, s, view.View{}, list)
+		v, err := gatherSources(ctx, g, s, view.View{}, list)
 		if err != nil {
 			return err
 		}
@@ -186,15 +175,15 @@ func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	case "ndjson":
 		return term.PrintList(console, "members", rows)
 	case "json", "yaml":
-		return printMembersJSON(console, rows, rejected)
+		return console.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
 	}
 	t := &term.Table{Header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
-	if console.Format == "wide" {
+	if isWide(console) {
 		t.Header = append(t.Header, "LABELS", "NODE", "ZNODE")
 	}
 	for _, m := range rows {
 		row := []string{term.Printable(m.Group), m.ID, m.address, stateWord(console, m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
-		if console.Format == "wide" {
+		if isWide(console) {
 			row = append(row, m.labels(), m.Node, m.Znode)
 		}
 		t.Add(row...)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/show"
@@ -40,7 +39,7 @@ type memberRow struct {
 
 func (m memberRow) labels() string {
 	var list []string
-	for _, k := range sortedNames(m.Labels) {
+	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
 		list = append(list, k+"="+m.Labels[k])
 	}
 	return strings.Join(list, ",")
@@ -85,10 +84,6 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 	return rows, rejected
 }
 
-func printMembersJSON(console *term.Console, rows []memberRow, rejected []rejectedRow) error {
-	return console.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
-}
-
 // notNil encodes a nil list as [] in JSON instead of null.
 func notNil[T any](list []T) []T {
 	if list == nil {
@@ -125,55 +120,21 @@ func usedMembers(s *show.Status, args []string) (view.View, error) {
 	return v, nil
 }
 
-// sortedNames are the keys of a map in order.
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
 // watchMembers prints the members now and at each change, until the session or
 // the context ends.
 func watchMembers(ctx context.Context, console *term.Console, s *session.Session, list []follower, o membersOptions) error {
-	if err := readable(ctx, s, list); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	updates := make(chan view.Update)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel(nil)
-	for _, f := range list {
-		wg.Go(func() {
-			err := f.run(ctx, s, func(u view.Update) {
-				select {
-				case updates <- u:
-				case <-ctx.Done():
-				}
-			})
-			if err != nil && ctx.Err() == nil {
-				cancel(fmt.Errorf("%s: %w", f.source, err))
-			}
-		})
-	}
 	var v view.View
 	var sources []view.Source
 	for _, f := range list {
 		sources = append(sources, f.source)
 	}
-	for {
-		select {
-		case u := <-updates:
-			v = v.With(u)
-			if !v.Has(sources...) {
-				continue
-			}
-			if err := printMembers(console, v, o); err != nil {
-				return err
-			}
-			if !console.IsJSON() {
-				_, _ = fmt.Fprintln(console.Out)
-			}
-		case <-s.Done():
-			return context.Cause(s.Context())
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	return followSources(ctx, s, list, func(u view.Update) bool {
+		if v = v.With(u); !v.Has(sources...) {
+			return true
 		}
-	}
+		if err := printMembers(console, v, o); err == nil && !console.IsJSON() {
+			console.Printf("\n")
+		}
+		return console.Failed() == nil
+	})
 }

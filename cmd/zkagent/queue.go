@@ -56,6 +56,22 @@ func newQueueCommand(g *globals) *cobra.Command {
 	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
 	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when the queue has about this number of items (0: no bound)")
 	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
+	use := func(fn func(context.Context, aQueue, string) error) func(*cobra.Command, []string) error {
+		return func(c *cobra.Command, args []string) error {
+			return withQueue(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, path string) error {
+				return fn(ctx, o.open(s, path), path)
+			})
+		}
+	}
+	number := func(count func(aQueue, context.Context) (int, error)) func(*cobra.Command, []string) error {
+		return use(func(ctx context.Context, q aQueue, _ string) error {
+			n, err := count(q, ctx)
+			if err != nil {
+				return err
+			}
+			return g.PrintResult("items", n, "%d\n", n)
+		})
+	}
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return queueTake(c.Context(), g, args[0], o)
 	})
@@ -81,21 +97,23 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 	for _, c := range []*cobra.Command{take, reserve} {
 		o.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
 	}
-	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return queueNumber(c.Context(), g, args[0], o, aQueue.Len)
-	})
 	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
-	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return queueList(c.Context(), g, args[0], o)
-	})
-	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		return queuePeek(c.Context(), g, args[0], o)
-	})
+	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), number(aQueue.Len))
+	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), use(func(ctx context.Context, q aQueue, _ string) error {
+		return queueList(ctx, &g.Console, q)
+	}))
+	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), use(func(ctx context.Context, q aQueue, path string) error {
+		body, err := q.Peek(ctx)
+		if err != nil {
+			return empty(err, path, false)
+		}
+		return printBody(&g.Console, body)
+	}))
 	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
 			return err
 		}
-		return queueNumber(c.Context(), g, args[0], o, aQueue.Purge)
+		return number(aQueue.Purge)(c, args)
 	})
 	return parent("queue", "Put and take items of queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
 }
@@ -176,11 +194,15 @@ func queueTake(ctx context.Context, g *globals, name string, o queueOptions) err
 		if err != nil {
 			return err
 		}
-		if g.IsJSON() {
-			return g.PrintObject(bodyFields(body))
-		}
-		return g.Data(body)
+		return printBody(&g.Console, body)
 	})
+}
+
+func printBody(console *term.Console, body []byte) error {
+	if console.IsJSON() {
+		return console.PrintObject(bodyFields(body))
+	}
+	return console.Data(body)
 }
 
 func queueReserve(ctx context.Context, g *globals, name string, command []string, o queueOptions) error {
@@ -258,21 +280,14 @@ func bodyFile(body []byte) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(os.Remove(f.Name()), writeBack(f, body)); err != nil {
+	_, err = f.WriteAt(body, 0) // the offset stays at the beginning
+	if err := errors.Join(os.Remove(f.Name()), err); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func writeBack(f *os.File, body []byte) error {
-	if _, err := f.Write(body); err != nil {
-		return err
-	}
-	_, err := f.Seek(0, io.SeekStart)
-	return err
-}
-
-func queueList(ctx context.Context, g *globals, name string, o queueOptions) error {
+func queueList(ctx context.Context, console *term.Console, q aQueue) error {
 	type row struct {
 		Name     string    `json:"name"`
 		Size     int       `json:"size"`
@@ -281,53 +296,22 @@ func queueList(ctx context.Context, g *globals, name string, o queueOptions) err
 		Reserved bool      `json:"reserved"`
 		Put      time.Time `json:"put"`
 	}
-	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
-		list, err := o.open(s, path).Items(ctx, 0)
-		if err != nil {
-			return err
-		}
-		rows := []row{}
-		for _, it := range list {
-			rows = append(rows, row{it.Name, it.Size, it.Priority, it.Attempts, it.Reserved, it.Put.UTC()})
-		}
-		if g.IsJSON() {
-			return g.PrintJSON("items", rows)
-		}
-		t := &term.Table{Header: []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}}
-		for _, r := range rows {
-			state := "ready"
-			if r.Reserved {
-				state = "reserved"
-			}
-			t.Add(r.Name, strconv.Itoa(r.Size), strconv.Itoa(r.Attempts), state)
-		}
-		return g.PrintTable(t)
-	})
-}
-
-func queuePeek(ctx context.Context, g *globals, name string, o queueOptions) error {
-	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
-		body, err := o.open(s, path).Peek(ctx)
-		switch {
-		case err != nil:
-			return empty(err, path, false)
-		case g.IsJSON():
-			return g.PrintObject(bodyFields(body))
-		}
-		return g.Data(body)
-	})
-}
-
-func queueNumber(ctx context.Context, g *globals, name string, o queueOptions, fn func(aQueue, context.Context) (int, error)) error {
-	return withQueue(ctx, g, name, func(ctx context.Context, s *session.Session, path string) error {
-		n, err := fn(o.open(s, path), ctx)
-		if err != nil {
-			return err
-		}
-		if g.IsJSON() {
-			return g.PrintJSON("items", n)
-		}
-		_, err = fmt.Fprintln(g.Out, n)
+	list, err := q.Items(ctx, 0)
+	if err != nil {
 		return err
-	})
+	}
+	rows := []row{}
+	t := &term.Table{Header: []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}}
+	for _, it := range list {
+		rows = append(rows, row{it.Name, it.Size, it.Priority, it.Attempts, it.Reserved, it.Put.UTC()})
+		state := "ready"
+		if it.Reserved {
+			state = "reserved"
+		}
+		t.Add(it.Name, strconv.Itoa(it.Size), strconv.Itoa(it.Attempts), state)
+	}
+	if console.IsJSON() {
+		return console.PrintJSON("items", rows)
+	}
+	return console.PrintTable(t)
 }

@@ -186,8 +186,8 @@ func printReservation(console *term.Console, id string, r *recipe.Reservation, o
 		})
 		return console.Line(fields)
 	}
-	if _, err := fmt.Fprintln(console.Out, id); err != nil || o.file != "" {
-		return err
+	if console.Printf("%s\n", id); o.file != "" {
+		return nil
 	}
 	return console.Data(r.Body())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/web"
 )
 
 // Groups of commands in the help. The first one is shown with a line for each
@@ -144,6 +148,19 @@ func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 		},
 	}
 	c.AddCommand(children...)
+	return c
+}
+
+// listing makes a command that holds others, and lists something of this host's agent
+// without one of them.
+func listing(g *globals, name, short string, list func(context.Context, *term.Console, *web.Client) error, children ...*cobra.Command) *cobra.Command {
+	c := parent(name, short, children...)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("%s has no command %q", name, args[0])
+		}
+		return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error { return list(ctx, &g.Console, client) })
+	}
 	return c
 }
 

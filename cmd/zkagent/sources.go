@@ -67,18 +67,46 @@ func readable(ctx context.Context, s *session.Session, list []follower) error {
 // gatherSources waits until every source has reported once, and prints which ones are
 // missing.
 func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.View, list []follower) (view.View, error) {
-	if err := readable(ctx, s, list); err != nil {
-		return v, err
+	var sources []view.Source
+	for _, f := range list {
+		sources = append(sources, f.source)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	last := v // read by the notice
+	var mu sync.Mutex
+	notice := time.AfterFunc(2*time.Second, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		g.Say("waiting for %s", names(last.Missing(sources...)))
+		for _, h := range missingHints(last.Missing(sources...)) {
+			g.hint(h)
+		}
+	})
+	defer notice.Stop()
+	err := followSources(ctx, s, list, func(u view.Update) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		last = last.With(u)
+		return !last.Has(sources...)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		left := last.Missing(sources...)
+		return last, fail(exitUnavailable, fmt.Errorf("%w: no answer about %s", err, names(left)), missingHints(left)...)
+	}
+	return last, err
+}
+
+// followSources runs the followers and calls fn with each update, one at a time, until
+// fn returns false, a follower fails, or the session or ctx ends.
+func followSources(ctx context.Context, s *session.Session, list []follower, fn func(view.Update) bool) error {
+	if err := readable(ctx, s, list); err != nil || len(list) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
 	updates := make(chan view.Update)
-	failed := make(chan error)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer cancel()
-	var missing []view.Source
+	defer cancel(nil)
 	for _, f := range list {
-		missing = append(missing, f.source)
 		wg.Go(func() {
 			err := f.run(ctx, s, func(u view.Update) {
 				select {
@@ -86,39 +114,23 @@ func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.V
 				case <-ctx.Done():
 				}
 			})
-			if err == nil || ctx.Err() != nil {
-				return
-			}
-			select {
-			case failed <- fmt.Errorf("%s: %w", f.source, err):
-			case <-ctx.Done():
+			if err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", f.source, err))
 			}
 		})
 	}
-	notice := time.NewTimer(2 * time.Second)
-	defer notice.Stop()
-	for len(v.Missing(missing...)) > 0 {
+	for {
 		select {
 		case u := <-updates:
-			v = v.With(u)
-		case err := <-failed:
-			return v, err
-		case <-notice.C:
-			g.Say("waiting for %s", names(v.Missing(missing...)))
-			for _, h := range missingHints(v.Missing(missing...)) {
-				g.hint(h)
+			if !fn(u) {
+				return nil
 			}
 		case <-s.Done():
-			return v, context.Cause(s.Context())
+			return context.Cause(s.Context())
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				left := v.Missing(missing...)
-				return v, fail(exitUnavailable, fmt.Errorf("%w: no answer about %s", context.Cause(ctx), names(left)), missingHints(left)...)
-			}
-			return v, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	return v, nil
 }
 
 // missingHints returns hints for the sources that have not reported.

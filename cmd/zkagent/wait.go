@@ -184,7 +184,11 @@ func standing(ctx context.Context, s *session.Session, path string, permits bool
 	return append(list, wait...), err
 }
 
-func printStanding(console *term.Console, name string, list []recipe.Contender) error {
+func listStanding(ctx context.Context, console *term.Console, s *session.Session, name string, permits bool) error {
+	list, err := standing(ctx, s, name, permits)
+	if err != nil {
+		return err
+	}
 	type row struct {
 		State  string    `json:"state"`
 		Who    string    `json:"who"`

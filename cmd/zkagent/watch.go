@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,8 +60,7 @@ change costs one request, whatever the size of the tree.`,
 					return usagef("--children is for a path")
 				}
 				return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
-					ctx := c.Context()
-					return watchGroup(ctx, &g.Console, s, conf, names[0], command, o)
+					return watchGroup(c.Context(), &g.Console, s, conf, names[0], command, o)
 				})
 			}
 			if err := session.ValidatePath(names[0]); err != nil {
@@ -70,11 +70,10 @@ change costs one request, whatever the size of the tree.`,
 				return usagef("--children and --recursive exclude each other")
 			}
 			return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, _ *agent.Config) error {
-				ctx := c.Context()
 				if o.recursive {
-					return watchTree(ctx, g, s, names[0], command, o)
+					return watchTree(c.Context(), g, s, names[0], command, o)
 				}
-				return watchZnode(ctx, &g.Console, s, names[0], command, o)
+				return watchZnode(c.Context(), &g.Console, s, names[0], command, o)
 			})
 		},
 	}
@@ -156,7 +155,7 @@ func readWatched(ctx context.Context, s *session.Session, path string, children 
 // watchChanged prints a state or runs the command for it.
 func watchChanged(ctx context.Context, console *term.Console, now watched, command []string, o watchOptions) error {
 	if len(command) > 0 {
-		return onChange(ctx, console, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Mzxid))
+		return runOnChange(ctx, console, command, now.Path, now.Mzxid, now)
 	}
 	if console.IsJSON() {
 		return console.Line(now)
@@ -166,27 +165,9 @@ func watchChanged(ctx context.Context, console *term.Console, now watched, comma
 		console.Say("%s does not exist", now.Path)
 		return nil
 	case o.children:
-		for _, c := range now.Children {
-			if err := console.Data([]byte(c + "\n")); err != nil {
-				return err
-			}
-		}
-		_, err := fmt.Fprintln(console.Out)
-		return err
+		return console.Data([]byte(strings.Join(append(now.Children, "\n"), "\n")))
 	}
-	data := now.Data
-	if len(data) == 0 || data[len(data)-1] != '\n' {
-		data += "\n"
-	}
-	return console.Data([]byte(data))
-}
-
-func onChange(ctx context.Context, console *term.Console, now any, command []string, env ...string) error {
-	in, err := term.Document(now)
-	if err != nil {
-		return err
-	}
-	return runOnChange(ctx, console, append(in, '\n'), command, env...)
+	return console.Data([]byte(strings.TrimSuffix(now.Data, "\n") + "\n"))
 }
 
 // watchedGroup is one state of a group, as watch prints it.
@@ -200,14 +181,6 @@ type watchedGroup struct {
 	Rejected []rejectedRow `json:"rejected"`
 }
 
-func watchedState(grp *view.Group) watchedGroup {
-	rows, rejected := memberRows(view.View{}.With(grp), nil)
-	return watchedGroup{
-		Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
-		Members: notNil(rows), Rejected: notNil(rejected),
-	}
-}
-
 // watchGroup follows a group as an agent does until the session or the context
 // ends. States that come while the command runs are passed on as one.
 func watchGroup(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, name string, command []string, o watchOptions) error {
@@ -219,29 +192,32 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	news := make(chan *view.Group, 1) // size 1: the newest state
+	states := make(chan *view.Group, 1)
 	done := make(chan error, 1)
 	go func() {
 		defer close(done)
-		done <- registry.NewGroup(c).Run(ctx, s, func(u *view.Group) {
-			select {
-			case <-news:
-			default:
-			}
-			news <- u
-		})
+		done <- registry.NewGroup(c).Run(ctx, s, func(u *view.Group) { latest(states, u) })
 	}()
-	err = eachState(ctx, console, news, done, command, o)
+	err = eachState(ctx, console, states, done, command, o)
 	cancel()
 	for range done { // until the follower has ended
 	}
 	return err
 }
 
-func eachState(ctx context.Context, console *term.Console, news <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
+// latest puts v into a channel of size 1, in place of a value that nobody has taken.
+func latest[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}
+
+func eachState(ctx context.Context, console *term.Console, states <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
 	for seen := 0; !o.once || seen < 2; seen++ {
 		select {
-		case grp := <-news:
+		case grp := <-states:
 			if seen == 0 && o.changesOnly {
 				continue
 			}
@@ -249,28 +225,27 @@ func eachState(ctx context.Context, console *term.Console, news <-chan *view.Gro
 				return err
 			}
 		case err := <-done:
-			if err == nil {
-				err = context.Cause(ctx)
-			}
-			return err
+			return cmp.Or(err, context.Cause(ctx))
 		}
 	}
 	return nil
 }
 
 func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, command []string) error {
-	now := watchedState(grp)
+	rows, rejected := memberRows(view.View{}.With(grp), nil)
+	now := watchedGroup{
+		Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
+		Members: notNil(rows), Rejected: notNil(rejected),
+	}
 	switch {
 	case len(command) > 0:
-		return onChange(ctx, console, now, command, "ZKAGENT_PATH="+now.Path, fmt.Sprintf("ZKAGENT_VERSION=%d", now.Version))
+		return runOnChange(ctx, console, command, now.Path, now.Version, now)
 	case console.IsJSON():
 		return console.Line(now)
 	}
-	if err := printMembers(console, view.View{}.With(grp), membersOptions{}); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(console.Out)
-	return err
+	_ = printMembers(console, view.View{}.With(grp), membersOptions{})
+	console.Printf("\n")
+	return console.Failed()
 }
 
 // groupNamed finds a group of the settings.

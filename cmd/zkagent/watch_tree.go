@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,47 +123,39 @@ func joinBelow(root, rel string) string {
 // treeChanged prints a batch of changes, or gives it to the command, one JSON
 // object a line.
 func treeChanged(ctx context.Context, console *term.Console, root string, zxid int64, changes []treeChange, command []string) error {
-	if len(command) == 0 {
-		for _, c := range changes {
-			if err := printTreeChange(console, c); err != nil {
-				return err
-			}
-		}
-		return nil
+	if len(command) > 0 {
+		return runOnChange(ctx, console, command, root, zxid, changes...)
 	}
-	var in []byte
 	for _, c := range changes {
-		line, err := term.Document(c)
+		if console.IsJSON() {
+			_ = console.Line(c)
+		} else {
+			console.Printf("%s\t%s\n", c.Event, term.Printable(c.Path))
+		}
+	}
+	return console.Failed()
+}
+
+// runOnChange runs the command of a watch with the states on its standard input, one a
+// line. If the command fails, it prints the error and the watch continues.
+func runOnChange[T any](ctx context.Context, console *term.Console, command []string, path string, version int64, states ...T) error {
+	var in []byte
+	for _, state := range states {
+		line, err := term.Document(state)
 		if err != nil {
 			return err
 		}
 		in = append(append(in, line...), '\n')
 	}
-	return runOnChange(ctx, console, in, command, "ZKAGENT_PATH="+root, fmt.Sprintf("ZKAGENT_VERSION=%d", zxid))
-}
-
-func printTreeChange(console *term.Console, c treeChange) error {
-	if console.IsJSON() {
-		return console.Line(c)
-	}
-	_, err := fmt.Fprintf(console.Out, "%s\t%s\n", c.Event, term.Printable(c.Path))
-	return err
-}
-
-// runOnChange runs the command of a watch. If the command fails, it prints the
-// error and the watch continues.
-func runOnChange(ctx context.Context, console *term.Console, stdin []byte, command []string, env ...string) error {
 	dir, _ := os.Getwd()
 	r, err := proc.Run(ctx, proc.Command{
-		Args: command, Dir: dir, Stdin: stdin, Timeout: time.Hour,
-		Env: append(append(os.Environ(), "ZKAGENT_EVENT=change"), env...),
+		Args: command, Dir: dir, Stdin: in, Timeout: time.Hour,
+		Env: append(os.Environ(), "ZKAGENT_EVENT=change", "ZKAGENT_PATH="+path, fmt.Sprintf("ZKAGENT_VERSION=%d", version)),
 	})
-	if _, werr := fmt.Fprint(console.Out, r.Output); werr != nil {
-		return werr
-	}
+	console.Printf("%s", r.Output)
 	if err != nil && ctx.Err() == nil {
 		console.Warnf("%v", err)
-		return nil
+		err = nil
 	}
-	return err
+	return cmp.Or(err, console.Failed())
 }

@@ -41,12 +41,9 @@ func (c *Client) Get(ctx context.Context, path string, v any) error {
 	return c.do(ctx, http.MethodGet, path, nil, v)
 }
 
-// Post orders something. v may be nil.
-func (c *Client) Post(ctx context.Context, path string, args url.Values, v any) error {
-	if args == nil {
-		args = url.Values{}
-	}
-	return c.do(ctx, http.MethodPost, path, args, v)
+// Post orders something.
+func (c *Client) Post(ctx context.Context, path string, args url.Values) error {
+	return c.do(ctx, http.MethodPost, path, args, nil)
 }
 
 // Status asks for the status.

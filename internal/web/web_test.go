@@ -209,7 +209,7 @@ func TestListen_AnswersTheLastOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := make(chan error, 1)
-	go func() { answer <- NewClient(s.Socket).Post(t.Context(), "/leave", nil, nil) }()
+	go func() { answer <- NewClient(s.Socket).Post(t.Context(), "/leave", nil) }()
 	<-given
 	stop()
 	if err := <-answer; err != nil {
