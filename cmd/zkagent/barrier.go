@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,8 +89,7 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 		return err
 	}
 	return inSessions(ctx, g, wait, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
-		notice := time.AfterFunc(time.Second, func() { g.Say("waiting at barrier %s", path) })
-		defer notice.Stop()
+		defer g.awaiting("waiting at barrier %s", path)()
 		bounded, cancel := wait.attempt(bounded)
 		defer cancel()
 		err := fn(bounded, s, path)

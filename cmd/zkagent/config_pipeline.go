@@ -126,13 +126,10 @@ func confirmName(ctx context.Context, g *globals, s *session.Session, t target) 
 		what += ", and rollout " + rollout + " ends"
 	}
 	answer, err := g.ask(ctx, fmt.Sprintf("%s. Type %q to continue: ", what, t.name))
-	if err != nil {
-		return err
+	if err == nil && answer != t.name {
+		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
-	if answer != t.name {
-		return failf(exitFailed, "not confirmed, nothing was published")
-	}
-	return nil
+	return err
 }
 
 func publishByRollout(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, roll *strategyFlags, replace bool) error {
@@ -258,15 +255,11 @@ func describe(s fleet.Strategy, size int) string {
 	if s.Pause > 0 {
 		roll += ", " + time.Duration(s.Pause).String() + " apart"
 	}
-	words = append(words, roll)
-	return strings.Join(words, " -> ") + "; halt at " + ordinal(s.MaxFailures)
-}
-
-func ordinal(failures int) string {
-	if failures == 1 {
-		return "the first failure"
+	halt := "the first failure"
+	if s.MaxFailures != 1 {
+		halt = fmt.Sprintf("%d failures", s.MaxFailures)
 	}
-	return fmt.Sprintf("%d failures", failures)
+	return strings.Join(append(words, roll), " -> ") + "; halt at " + halt
 }
 
 // besides says how many hosts are left out.
@@ -280,9 +273,5 @@ func besides(maintenance int) string {
 // printDetached prints the name of the proposed rollout, which continues by itself.
 func printDetached(console *term.Console, t target, name string, r fleet.Result) error {
 	console.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
-	if console.IsJSON() {
-		return console.PrintJSON("proposed", map[string]any{"rollout": name, "version": r.Version})
-	}
-	_, err := fmt.Fprintln(console.Out, name)
-	return err
+	return console.PrintResult("proposed", map[string]any{"rollout": name, "version": r.Version}, "%s\n", name)
 }

@@ -66,41 +66,23 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 			return nil, werr
 		}
 	}
-	if err != nil {
-		return nil, fail(exitConfig, err)
-	}
-	return s, nil
+	return s, fail(exitConfig, err)
 }
 
-// optionalSettings loads the settings for commands that can work without them. It
-// returns nil if the user named none and the default location has none.
-func (g *globals) optionalSettings() (*settings.Settings, error) {
-	if !g.configNamed() {
-		if _, err := os.Stat(defaultConfig); err != nil {
-			return nil, nil //nolint:nilnil,nilerr // no settings is not an error here
-		}
-		if g.zk != "" || os.Getenv("ZKAGENT_ZK") != "" {
-			return nil, nil //nolint:nilnil // the ensemble is named: the settings are not needed
-		}
-	}
-	return g.load(settings.Options{}, false)
-}
-
-// zkConfig returns how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings.
+// zkConfig returns how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings. The
+// settings are nil if the user named none and the default location has none, or is
+// not needed because the ensemble is named.
 func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
-	s, err := g.optionalSettings()
-	if err != nil {
-		return session.Config{}, nil, err
-	}
 	var conf *agent.Config
-	if s != nil {
+	if g.configNamed() || exists(defaultConfig) && g.zk == "" && os.Getenv("ZKAGENT_ZK") == "" {
+		s, err := g.load(settings.Options{}, false)
+		if err != nil {
+			return session.Config{}, nil, err
+		}
 		conf = &s.Config
 	}
 	c, err := g.zkConfigOf(conf)
-	if err != nil {
-		return c, nil, err
-	}
-	return c, conf, nil
+	return c, conf, err
 }
 
 // zkConfigOf is zkConfig with loaded settings, which may be nil.
@@ -164,14 +146,10 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	if err != nil {
 		return nil, nil, err
 	}
-	wait := connectTimeout
-	if g.timeout > 0 {
-		wait = g.timeout
-	}
+	wait := cmp.Or(g.timeout, connectTimeout)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
-	defer notice.Stop()
+	defer g.awaiting("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", "))()
 	s, err := session.Dial(ctx, c)
 	switch {
 	case err == nil:
@@ -202,6 +180,12 @@ func (g *globals) withSession(ctx context.Context, fn func(context.Context, *ses
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
 	return cmp.Or(fn(ctx, s, conf), s.Close())
+}
+
+// awaiting says what the command waits for, unless the returned function is called
+// within a second.
+func (g *globals) awaiting(format string, args ...any) func() bool {
+	return time.AfterFunc(time.Second, func() { g.Say(format, args...) }).Stop
 }
 
 // oneShot bounds a command that does not wait for others. It ends the command when

@@ -3,12 +3,12 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -81,17 +81,14 @@ func writeDebugBundle(ctx context.Context, g *globals, out string) error {
 		return err
 	}
 	if out == "-" {
-		_, err = g.Out.Write(data)
-		return err
+		g.Printf("%s", data)
+		return nil
 	}
-	if out == "" {
-		out = name + ".tar.gz"
+	out = cmp.Or(out, name+".tar.gz")
+	if err = os.WriteFile(out, data, 0o600); err == nil {
+		g.Say("wrote %s with %s; look at it before you give it away", out, term.Count(len(files), "file"))
 	}
-	if err := os.WriteFile(out, data, 0o600); err != nil {
-		return err
-	}
-	g.Say("wrote %s with %s; look at it before you give it away", out, term.Count(len(files), "file"))
-	return nil
+	return err
 }
 
 // settingSecrets returns the credentials that this process knows.
@@ -179,14 +176,10 @@ func pack(dir string, at time.Time, files []bundleFile) ([]byte, error) {
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err
 		}
-		if _, err := io.Copy(w, bytes.NewReader(f.data)); err != nil {
-			return nil, err
-		}
+		_, _ = w.Write(f.data) // Close returns its error
 	}
-	if err := errors.Join(w.Close(), zip.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := errors.Join(w.Close(), zip.Close())
+	return out.Bytes(), err
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
@@ -250,14 +243,14 @@ func printFindings(console *term.Console, list []doctor.Finding) error {
 			t.Add("", "", "", "hint: "+f.Hint)
 		}
 	}
-	var err error
 	if console.IsJSON() {
-		err = term.PrintList(console, "findings", list)
-	} else if err = console.PrintTable(t); err == nil {
+		_ = term.PrintList(console, "findings", list)
+	} else {
+		_ = console.PrintTable(t)
 		console.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
 	}
-	if err == nil && failed > 0 {
+	if failed > 0 {
 		return codeError(exitFailed)
 	}
-	return err
+	return nil
 }

@@ -147,11 +147,11 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 		stop()
 		wg.Wait()
 	}()
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting to be elected at %s", path) })
-	defer notice.Stop()
+	elected := g.awaiting("waiting to be elected at %s", path)
+	defer elected()
 	select {
 	case l := <-terms:
-		notice.Stop()
+		elected()
 		g.Say("leading %s, term %d", path, l.term.ID)
 		err := runHeld(ctx, g, heldCommand{
 			what: "leadership of " + path, ctx: l.ctx, s: s, fence: l.term.ID,

@@ -110,6 +110,6 @@ func printEvent(console *term.Console, e event.Event) error {
 	}
 	text := term.Printable(show.Joined(": ", e.Subject, e.Text))
 	line := strings.TrimRight(e.Time.UTC().Format(time.RFC3339)+"  "+kind+"  "+text, " ")
-	_, err := fmt.Fprintln(console.Out, line)
-	return err
+	console.Printf("%s\n", line)
+	return console.Failed()
 }

@@ -66,8 +66,6 @@ func execCommand(ctx context.Context, g *globals, command []string, o execOption
 	if !o.pristine {
 		env = os.Environ()
 	}
-	ctx, cancel := g.patience(ctx, 0)
-	defer cancel()
 	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, c *agent.Config) error {
 		for _, p := range o.prefixes {
 			tree, prefix, err := execTree(ctx, g, s, c, p)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -94,8 +95,12 @@ func (g *globals) notify(e *cliError) int {
 	for i, h := range e.hints {
 		e.hints[i] = g.hint(h)
 	}
-	if g.IsJSON() {
-		g.errorJSON(e)
+	if g.IsJSON() { // machines read standard output
+		name := "failed"
+		if i := slices.IndexFunc(exitCodes, func(c exitCode) bool { return c.code == e.code }); i >= 0 {
+			name = exitCodes[i].name
+		}
+		_ = g.Line(map[string]any{"error": map[string]any{"code": name, "message": e.err.Error(), "hint": strings.Join(e.hints, "; ")}})
 	}
 	return e.code
 }
@@ -123,25 +128,6 @@ func (g *globals) here(text string) string {
 		}
 		return `"` + command + where + own + `"`
 	})
-}
-
-// errorJSON prints the error as data, for machines that read standard output.
-func (g *globals) errorJSON(e *cliError) {
-	_ = g.Line(map[string]any{"error": map[string]any{
-		"code": codeName(e.code), "message": e.err.Error(), "hint": strings.Join(e.hints, "; "),
-	}})
-}
-
-// codeName is the word for an exit code in JSON.
-func codeName(code int) string {
-	names := map[int]string{
-		exitUsage: "usage", exitUnavailable: "unavailable", exitSoftware: "failed", exitTemporary: "not_obtained",
-		exitLost: "lost", exitPermission: "permission", exitConfig: "invalid_settings",
-	}
-	if n, ok := names[code]; ok {
-		return n
-	}
-	return "failed"
 }
 
 // class says how to report an error of a lower layer: exit code, meaning and hint.
@@ -191,19 +177,21 @@ func classify(err error) *cliError {
 	return &cliError{code: exitFailed, err: err}
 }
 
-// exitCodes describes the exit codes, for the man page and the reference.
-var exitCodes = []struct {
-	code int
-	text string
-	when string
-}{
-	{exitOK, "done; no difference", "Everything worked."},
-	{exitFailed, "failed or refused; with --exit-code: there is a difference", "The command was understood and did not succeed: a check refused a file, a config is frozen, a key does not exist, a reload failed."},
-	{exitUsage, "wrong usage", "Unknown commands or flags, missing arguments, a question without a terminal and without `--yes`."},
-	{exitUnavailable, "ZooKeeper or the agent's socket cannot be reached", "No server answered in time, the session expired meanwhile, or no agent runs on this host."},
-	{exitSoftware, "failed, where 1 means a difference", "Failures of commands that were given `--exit-code`."},
-	{exitTemporary, "not obtained in time, or another version is in use", "A lock, barrier or queue item was not obtained; `--check-version` did not match. Trying again later makes sense."},
-	{exitLost, "what was held was lost while the command ran", "`lock` and `elect`: the session or the znode was lost; the command was ended before another could begin."},
-	{exitPermission, "not permitted: ACL, socket mode, file mode", "An ACL of ZooKeeper, the mode of the agent's socket, or of a file."},
-	{exitConfig, "the settings are invalid", "Of every command that reads settings, `validate` and `run` included. The unit has `RestartPreventExitStatus=78`, so that systemd does not start an agent again and again that cannot start."},
+// exitCode describes an exit code: its name in JSON, and its texts in the man page and
+// in the reference.
+type exitCode struct {
+	code             int
+	name, text, when string
+}
+
+var exitCodes = []exitCode{
+	{exitOK, "ok", "done; no difference", "Everything worked."},
+	{exitFailed, "failed", "failed or refused; with --exit-code: there is a difference", "The command was understood and did not succeed: a check refused a file, a config is frozen, a key does not exist, a reload failed."},
+	{exitUsage, "usage", "wrong usage", "Unknown commands or flags, missing arguments, a question without a terminal and without `--yes`."},
+	{exitUnavailable, "unavailable", "ZooKeeper or the agent's socket cannot be reached", "No server answered in time, the session expired meanwhile, or no agent runs on this host."},
+	{exitSoftware, "failed", "failed, where 1 means a difference", "Failures of commands that were given `--exit-code`."},
+	{exitTemporary, "not_obtained", "not obtained in time, or another version is in use", "A lock, barrier or queue item was not obtained; `--check-version` did not match. Trying again later makes sense."},
+	{exitLost, "lost", "what was held was lost while the command ran", "`lock` and `elect`: the session or the znode was lost; the command was ended before another could begin."},
+	{exitPermission, "permission", "not permitted: ACL, socket mode, file mode", "An ACL of ZooKeeper, the mode of the agent's socket, or of a file."},
+	{exitConfig, "invalid_settings", "the settings are invalid", "Of every command that reads settings, `validate` and `run` included. The unit has `RestartPreventExitStatus=78`, so that systemd does not start an agent again and again that cannot start."},
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,10 +44,10 @@ kept), maintenance, stopped, ok.`,
 					return usagef("--services and --watch exclude each other")
 				}
 				if watch {
-					return watchFleet(ctx, &g.Console, s, conf, args)
+					return repeated(c.Context(), func() error {
+						return redrawScreen(&g.Console, func() error { return showFleet(c.Context(), &g.Console, s, conf, args) })
+					})
 				}
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				if services {
 					return listServices(ctx, &g.Console, s, args)
 				}
@@ -66,13 +65,12 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				for _, id := range args {
-					if err := fleet.Forget(ctx, s, id); err != nil {
-						if errors.Is(err, session.ErrNoNode) {
-							return &term.HintError{Err: fmt.Errorf("no host %q is known", id), Hint: "\"zkagent fleet\" lists the hosts"}
-						}
+					err := fleet.Forget(ctx, s, id)
+					if errors.Is(err, session.ErrNoNode) {
+						return fail(exitFailed, fmt.Errorf("no host %q is known", id), "\"zkagent fleet\" lists the hosts")
+					}
+					if err != nil {
 						return err
 					}
 					g.Say("%s is forgotten", id)
@@ -82,21 +80,6 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 		},
 	})
 	return c
-}
-
-func watchFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
-	ticker := time.NewTicker(2 * time.Second)
-	defer ticker.Stop()
-	for {
-		if err := redrawScreen(console, func() error { return showFleet(ctx, console, s, conf, args) }); err != nil {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 func showFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
@@ -120,9 +103,7 @@ func listHosts(ctx context.Context, console *term.Console, s *session.Session) e
 		row := show.HostOf(&h)
 		tab.Add(h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail)
 	}
-	if err := console.PrintTable(tab); err != nil {
-		return err
-	}
+	_ = console.PrintTable(tab)
 	console.Printf("%s\n", show.FleetSummary(hosts))
 	halts, err := rolling.Halts(ctx, s)
 	if err != nil {
@@ -148,20 +129,13 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 	if len(rows) == 0 && len(names) > 0 {
 		return fail(exitFailed, fmt.Errorf("no host reports a service %s", strings.Join(names, ", ")), "\"zkagent fleet --services\" lists all")
 	}
-	if console.IsJSON() {
-		return term.PrintList(console, "services", rows)
-	}
-	tab := &term.Table{Header: []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}}
-	for _, r := range rows {
-		tab.Add(r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), cmp.Or(r.Detail(), "-"))
-	}
-	if err := console.PrintTable(tab); err != nil {
-		return err
-	}
-	if left > 0 {
+	err = term.PrintRows(console, "services", rows, []string{"SERVICE", "HOST", "STATE", "SINCE", "DETAIL"}, func(r show.Service) []string {
+		return []string{r.Service, r.Host, stateWord(console, r.State), term.Age(r.Since), cmp.Or(r.Detail(), "-")}
+	})
+	if left > 0 && !console.IsJSON() {
 		console.Printf("%s did not fit into the records of their hosts\n", term.Count(left, "more service"))
 	}
-	return nil
+	return err
 }
 
 // usesWord lists the files of a host by the version in use, the newest first.
@@ -240,11 +214,8 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 			})
 		}
 	}
-	if console.IsJSON() {
-		return term.PrintList(console, "subscribers", rows)
-	}
-	tab := &term.Table{Header: []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "HEALTH", "DETAIL", "USES"}}
-	for _, r := range rows {
+	header := []string{"CONFIG", "HOST", "ACCEPTED", "STATE", "HEALTH", "DETAIL", "USES"}
+	return term.PrintRows(console, "subscribers", rows, header, func(r subscriberRow) []string {
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
 			version += " (behind)"
@@ -253,7 +224,6 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		if r.Known > r.Version {
 			detail = show.Joined("; ", fmt.Sprintf("knows v%d", r.Known), detail)
 		}
-		tab.Add(r.Config, r.Agent, version, stateWord(console, r.State), stateWord(console, cmp.Or(r.Health, "-")), cmp.Or(detail, "-"), usesWord(&r.record))
-	}
-	return console.PrintTable(tab)
+		return []string{r.Config, r.Agent, version, stateWord(console, r.State), stateWord(console, cmp.Or(r.Health, "-")), cmp.Or(detail, "-"), usesWord(&r.record)}
+	})
 }

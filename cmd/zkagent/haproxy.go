@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,8 +102,7 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the members of the group; --timeout ends it") })
-	defer notice.Stop()
+	defer g.awaiting("waiting for the members of the group; --timeout ends it")()
 	select {
 	case members, ok := <-lists:
 		if !ok {

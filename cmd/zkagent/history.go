@@ -82,21 +82,11 @@ func (k *past) paths() []string {
 	var list []string
 	for _, r := range k.records {
 		for _, f := range r.Files {
-			if !slices.Contains(list, f.Path) {
-				list = append(list, f.Path)
-			}
+			list = append(list, f.Path)
 		}
 	}
 	slices.Sort(list)
-	return list
-}
-
-// about returns the records of the file, newest first: those that wrote it, and
-// failures.
-func (k *past) about() []renderlog.Record {
-	return slices.DeleteFunc(slices.Clone(k.records), func(r renderlog.Record) bool {
-		return r.Error == "" && k.path != "" && !slices.ContainsFunc(r.Files, func(f renderlog.File) bool { return f.Path == k.path })
-	})
+	return slices.Compact(list)
 }
 
 // written returns the file as the n-th newest record wrote it.
@@ -131,7 +121,7 @@ type historyRow struct {
 func (k *past) rows() []historyRow {
 	rows := []historyRow{}
 	count := map[string]int{}
-	for _, r := range k.about() {
+	for _, r := range k.records {
 		row := historyRow{Time: r.Time, Version: r.Version, Changes: r.Changes, Error: r.Error, Reload: r.Reload}
 		if r.Error != "" {
 			rows = append(rows, row)
@@ -167,15 +157,10 @@ directory, up to history_size for each template.`,
 }
 
 func printPast(console *term.Console, rows []historyRow) error {
-	if console.IsJSON() {
-		return term.PrintList(console, "renders", rows)
-	}
-	if len(rows) == 0 {
+	if len(rows) == 0 && !console.IsJSON() {
 		console.Say("nothing is recorded yet: the agent records what it writes")
-		return nil
 	}
-	t := &term.Table{Header: []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}}
-	for _, r := range rows {
+	return term.PrintRows(console, "renders", rows, []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}, func(r historyRow) []string {
 		name, size, result := "-", "-", "ok"
 		if r.N > 0 {
 			name, size = fmt.Sprintf("%s@%d", r.Path, r.N), strconv.Itoa(r.Size)
@@ -188,9 +173,8 @@ func printPast(console *term.Console, rows []historyRow) error {
 		case r.Reload != "":
 			result = "reload " + r.Reload
 		}
-		t.Add(name, r.Time.UTC().Format(time.RFC3339), cmp.Or(r.Version, "-"), size, cmp.Or(strings.Join(r.Changes, "; "), "-"), result)
-	}
-	return console.PrintTable(t)
+		return []string{name, r.Time.UTC().Format(time.RFC3339), cmp.Or(r.Version, "-"), size, cmp.Or(strings.Join(r.Changes, "; "), "-"), result}
+	})
 }
 
 func newDiffCommand(g *globals) *cobra.Command {
@@ -226,9 +210,12 @@ is the file in place.`,
 // contentOf returns the content that FILE or FILE@N names, and whether such a file
 // exists.
 func contentOf(g *globals, ref string) (string, []byte, bool, error) {
-	name, number, found := cutLast(ref, "@")
+	name, number := ref, ""
+	if i := strings.LastIndexByte(ref, '@'); i >= 0 {
+		name, number = ref[:i], ref[i+1:]
+	}
 	n, err := strconv.Atoi(number)
-	if !found || err != nil || exists(ref) {
+	if err != nil || exists(ref) {
 		path, err := filepath.Abs(ref)
 		if err != nil {
 			return "", nil, false, err
@@ -257,15 +244,6 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 		err = fail(exitFailed, fmt.Errorf("%s@%d had %d bytes: too many to keep", path, n, f.Size), "history_size says how much is kept")
 	}
 	return path, f.Data, !f.Gone, err
-}
-
-// cutLast cuts at the last separator.
-func cutLast(s, sep string) (string, string, bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 type story struct {
@@ -300,9 +278,7 @@ host, whether it is registered, flapping, held or down, since when and until whe
 				return err
 			}
 			st := story{Path: k.path, Bundle: k.bundle.Config.Name, Renders: k.rows()}
-			if len(st.Renders) > 10 {
-				st.Renders = st.Renders[:10]
-			}
+			st.Renders = st.Renders[:min(len(st.Renders), 10)]
 			err = g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				status, err := client.Status(ctx)
 				if err == nil {
@@ -318,10 +294,9 @@ host, whether it is registered, flapping, held or down, since when and until whe
 			if g.IsJSON() {
 				return g.PrintJSON("story", st)
 			}
-			if err := printStory(&g.Console, &st); err != nil {
-				return err
-			}
-			return printDiffs(&g.Console, k, diffs)
+			printStory(&g.Console, &st)
+			printDiffs(&g.Console, k, diffs)
+			return nil
 		},
 	}
 	c.Flags().IntVar(&diffs, "diff", 0, "show the last N differences, too")
@@ -352,7 +327,7 @@ func (s *story) take(status *show.Status) {
 	}
 }
 
-func printStory(console *term.Console, s *story) error {
+func printStory(console *term.Console, s *story) {
 	name := cmp.Or(s.Path, s.Bundle)
 	if st := s.Status; st != nil {
 		text := st.State
@@ -378,10 +353,10 @@ func printStory(console *term.Console, s *story) error {
 	} else {
 		console.Printf("%s (template %s)\n", term.Printable(name), s.Bundle)
 	}
-	return printPast(console, s.Renders)
+	_ = printPast(console, s.Renders)
 }
 
-func printDiffs(console *term.Console, k *past, n int) error {
+func printDiffs(console *term.Console, k *past, n int) {
 	paths := k.paths()
 	if k.path != "" {
 		paths = []string{k.path}
@@ -397,10 +372,7 @@ func printDiffs(console *term.Console, k *past, n int) error {
 				break
 			}
 			console.Printf("%s@%d -> %s@%d\n", path, i+1, path, i)
-			if err := console.PrintDiff(term.Diff(path, was.Data, !was.Gone, now.Data)); err != nil {
-				return err
-			}
+			_ = console.PrintDiff(term.Diff(path, was.Data, !was.Gone, now.Data))
 		}
 	}
-	return nil
 }

@@ -77,7 +77,7 @@ func importFrom(console *term.Console, kind string, paths, templates []string, d
 	console.Say("%s: %d translated, %d flagged; compare each with a file of the other program before you switch",
 		term.Count(len(r.Templates()), "template"), len(r.Templates())-r.Flagged(), r.Flagged())
 	if dir == "" {
-		_, err = console.Out.Write(text)
+		console.Printf("%s", text)
 	} else {
 		err = writeImport(console, dir, text, r)
 	}
@@ -102,7 +102,12 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 			if err != nil {
 				return nil, err
 			}
-			read := func(src string) ([]byte, error) { return readBeside(name, src) }
+			read := func(src string) ([]byte, error) { // relative to the settings that name it
+				if !filepath.IsAbs(src) {
+					src = filepath.Join(filepath.Dir(name), src)
+				}
+				return readImport(src)
+			}
 			switch kind {
 			case "confd":
 				r, err = translate.Confd(r, name, data, read)
@@ -152,14 +157,6 @@ func validImport(console *term.Console, r *translate.Result) error {
 		console.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
 	}
 	return fail(exitFailed, errors.New("the result is not valid"), "correct what the warnings above name; zkagent validate shows the places")
-}
-
-// readBeside reads a template that settings name relative to their own file.
-func readBeside(name, src string) ([]byte, error) {
-	if !filepath.IsAbs(src) {
-		src = filepath.Join(filepath.Dir(name), src)
-	}
-	return readImport(src)
 }
 
 func readImport(name string) ([]byte, error) { return files.ReadNamed(name, files.MaxSize) }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -120,8 +119,7 @@ func newLeaveCommand(g *globals) *cobra.Command {
 				if err := client.Post(ctx, "/leave", nil); err != nil {
 					return err
 				}
-				notice := time.AfterFunc(time.Second, func() { g.Say("waiting for the agent to end") })
-				defer notice.Stop()
+				defer g.awaiting("waiting for the agent to end")()
 				if err := client.WaitGone(ctx); err != nil {
 					return err
 				}

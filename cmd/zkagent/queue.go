@@ -233,8 +233,7 @@ func queueAwait(ctx, wait context.Context, g *globals, s *session.Session, path 
 
 // awaitItem takes or reserves an item, and says so when it waits for one.
 func awaitItem[T any](ctx, wait context.Context, g *globals, path string, take func(context.Context) (T, error)) (T, error) {
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for an item in %s", path) })
-	defer notice.Stop()
+	defer g.awaiting("waiting for an item in %s", path)()
 	item, err := take(wait)
 	if err != nil {
 		err = empty(err, path, wait.Err() != nil && ctx.Err() == nil)

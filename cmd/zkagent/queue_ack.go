@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,10 +118,7 @@ func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, e
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k := &handedSession{m: m, stop: stop, done: make(chan error, 1)}
 	go func() { k.done <- m.Run(run) }()
-	limit := connectTimeout
-	if g.timeout > 0 {
-		limit = g.timeout
-	}
+	limit := cmp.Or(g.timeout, connectTimeout)
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if k.s, err = m.Session(wait); err != nil {

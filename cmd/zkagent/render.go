@@ -46,17 +46,8 @@ when rendering failed.`,
 			if o.lastGood && o.data != "" {
 				return usagef("--last-good and --data exclude each other")
 			}
-			err := renderFiles(c.Context(), g, args, o)
-			if err == nil || !o.exitCode {
-				return err
-			}
-			if _, ok := errors.AsType[codeError](err); ok {
-				return err
-			}
-			if e := classify(err); e.code == exitFailed {
-				return fail(exitSoftware, err, e.hints...)
-			}
-			return err
+			differs, err := renderFiles(c.Context(), g, args, o)
+			return withExitCode(err, o.exitCode, differs)
 		},
 	}
 	f := c.Flags()
@@ -74,21 +65,22 @@ when rendering failed.`,
 }
 
 // renderFiles renders the bundles of the names, or all.
-func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions) error {
+// renderFiles reports whether a file differs from what was rendered.
+func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions) (bool, error) {
 	s, err := g.loadSettings(settings.Options{})
 	if err != nil {
-		return err
+		return false, err
 	}
 	engine := apply.New(apply.Options{AgentID: s.Config.ID, StateDir: s.Config.StateDir, Run: proc.Run})
 	bundles, err := parseBundles(engine, &s.Config, args)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
 	v, err := renderView(ctx, g, &s.Config, bundles, o)
 	if err != nil {
-		return err
+		return false, err
 	}
 	rows, _ := memberRows(v, nil)
 	warnLabels(&g.Console, rows)
@@ -101,13 +93,7 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 		}
 		differs = differs || changed
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if o.exitCode && differs {
-		return codeError(exitFailed)
-	}
-	return nil
+	return differs, errors.Join(errs...)
 }
 
 // parseBundles parses the templates of the bundles that have one of the names or make
@@ -175,19 +161,16 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 			if o.diff {
 				text = term.Diff(f.Destination, before, existed, f.Data)
 			}
-			err = console.Line(renderedFile{b.Config.Name, f.Destination, changed, existed, text})
+			_ = console.Line(renderedFile{b.Config.Name, f.Destination, changed, existed, text})
 		case o.stdout && !o.diff:
 			if len(list) > 1 {
 				console.Say("> %s", f.Destination)
 			}
-			_, err = console.Out.Write(f.Data)
+			console.Printf("%s", f.Data)
 		case o.diff && changed:
-			err = console.PrintDiff(term.Diff(f.Destination, before, existed, f.Data))
+			_ = console.PrintDiff(term.Diff(f.Destination, before, existed, f.Data))
 		case !o.diff && changed:
-			_, err = fmt.Fprintf(console.Out, "%s would change\n", f.Destination)
-		}
-		if err != nil {
-			return differs, err
+			console.Printf("%s would change\n", f.Destination)
 		}
 	}
 	return differs, nil

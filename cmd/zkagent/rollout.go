@@ -19,7 +19,16 @@ import (
 
 func newRolloutCommand(g *globals) *cobra.Command {
 	return parent("rollout", "Watch, pause, resume and roll back rollouts",
-		newRolloutStatusCommand(g), newRolloutWatchCommand(g),
+		rolloutCommand(g, "status NAME|PATH", "Show the open rollout, or the latest one", func(ctx context.Context, s *session.Session, t target, name string) error {
+			state, err := fleet.Read(ctx, s, t.path, name)
+			if err != nil {
+				return err
+			}
+			return printRollout(g, t, state)
+		}),
+		rolloutCommand(g, "watch NAME|PATH", "Follow the open rollout to its end", func(ctx context.Context, s *session.Session, t target, name string) error {
+			return followRollout(ctx, g, s, t, name)
+		}),
 		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
 		newRolloutControlCommand(g, "resume", "Continue after a pause", fleet.Resume),
 		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.Abort),
@@ -51,19 +60,12 @@ func withRollout(ctx context.Context, g *globals, config, name string, fn func(c
 	})
 }
 
-func newRolloutStatusCommand(g *globals) *cobra.Command {
+// rolloutCommand makes a command that shows one rollout.
+func rolloutCommand(g *globals, use, short string, fn func(context.Context, *session.Session, target, string) error) *cobra.Command {
 	var name string
 	c := &cobra.Command{
-		Use: "status NAME|PATH", Short: "Show the open rollout, or the latest one", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withRollout(c.Context(), g, args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
-				state, err := fleet.Read(ctx, s, t.path, name)
-				if err != nil {
-					return err
-				}
-				return printRollout(g, t, state)
-			})
-		},
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return withRollout(c.Context(), g, args[0], name, fn) },
 	}
 	c.Flags().StringVar(&name, "rollout", "", "name of the rollout, as in r-0000000007")
 	return c
@@ -74,11 +76,13 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 		return g.PrintJSON("rollout", rolloutJSON(state))
 	}
 	p := state.Proposal
-	_, _ = fmt.Fprintf(g.Out, "%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
-	_, _ = fmt.Fprintf(g.Out, "proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), term.Printable(cmp.Or(p.Who, "somebody")), term.Printable(cmp.Or(p.Why, "no reason given")))
-	_, _ = fmt.Fprintf(g.Out, "strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), term.Count(p.Strategy.MaxFailures, "failure"))
+	g.Printf("%s: %s v%d -> v%d, %s\n", t.name, state.Name, p.Previous, p.Version, state.Phase())
+	g.Printf("proposed %s by %s: %s\n", state.Created.Format(time.RFC3339), term.Printable(cmp.Or(p.Who, "somebody")), term.Printable(cmp.Or(p.Why, "no reason given")))
+	g.Printf("strategy: %d at a time, canary %d, bake %s, halt at %s\n", p.Strategy.Parallel, p.Strategy.Canary, time.Duration(p.Strategy.Bake), term.Count(p.Strategy.MaxFailures, "failure"))
 	if err := state.Err(); err != nil {
-		_, _ = fmt.Fprintf(g.Out, "%s\n", printableLines(err.Error()))
+		for line := range strings.Lines(err.Error()) {
+			g.Printf("%s\n", term.Printable(strings.TrimSuffix(line, "\n")))
+		}
 	}
 	if wait := state.Waiting(time.Now()); wait.For != "" {
 		g.Printf("%s\n", term.Printable(wait.Text))
@@ -94,9 +98,7 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 		host := state.Hosts[id]
 		rows.Add(id, cmp.Or(host.VoteText(), "-"), cmp.Or(state.Turn(id), "-"), host.Error)
 	}
-	if err := g.PrintTable(rows); err != nil {
-		return err
-	}
+	_ = g.PrintTable(rows)
 	if state.Phase() == fleet.PhaseHalted || state.Phase() == fleet.PhaseRefused {
 		for _, h := range haltedHints(t, state) {
 			g.hint(h)
@@ -114,12 +116,9 @@ func decided(state *fleet.State) bool {
 func hostsWords(state *fleet.State) string {
 	c := state.Counts()
 	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(state.All())-c.Skipped)}
-	for _, of := range []struct {
-		n    int
-		name string
-	}{{c.Started, fleet.HostStarted}, {c.Failed, fleet.HostFailed}, {c.Skipped, fleet.HostSkipped}} {
-		if of.n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", of.n, of.name))
+	for i, n := range []int{c.Started, c.Failed, c.Skipped} {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped}[i]))
 		}
 	}
 	return strings.Join(words, ", ")
@@ -173,20 +172,6 @@ func rolloutJSON(state *fleet.State) map[string]any {
 		"coordinator": state.Coordinator, "called": state.Called, "hosts": state.Hosts, "counts": countsOf(state),
 		"waiting": waitingJSON(state),
 	}
-}
-
-func newRolloutWatchCommand(g *globals) *cobra.Command {
-	var name string
-	c := &cobra.Command{
-		Use: "watch NAME|PATH", Short: "Follow the open rollout to its end", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withRollout(c.Context(), g, args[0], name, func(ctx context.Context, s *session.Session, t target, name string) error {
-				return followRollout(ctx, g, s, t, name)
-			})
-		},
-	}
-	c.Flags().StringVar(&name, "rollout", "", "name of the rollout, as in r-0000000007")
-	return c
 }
 
 func newRolloutControlCommand(g *globals, use, short string, do func(context.Context, *session.Session, string, string, fleet.Order) error) *cobra.Command {
@@ -248,33 +233,30 @@ func newRolloutRetryCommand(g *globals) *cobra.Command {
 func newRolloutListCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "list NAME|PATH", Short: "List the rollouts of a config, latest first", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				if err := mustExist(ctx, s, t.path); err != nil {
-					return err
-				}
-				names, err := fleet.Names(ctx, s, t.path)
+		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			if err := mustExist(ctx, s, t.path); err != nil {
+				return err
+			}
+			names, err := fleet.Names(ctx, s, t.path)
+			if err != nil {
+				return err
+			}
+			rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
+			var list []map[string]any
+			for _, name := range slices.Backward(names) {
+				state, err := fleet.Head(ctx, s, t.path, name)
 				if err != nil {
 					return err
 				}
-				slices.Reverse(names) // the newest first, as everywhere
-				rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
-				var list []map[string]any
-				for _, name := range names {
-					state, err := fleet.Head(ctx, s, t.path, name)
-					if err != nil {
-						return err
-					}
-					list = append(list, rolloutJSON(state))
-					p := state.Proposal
-					rows.Add(name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
-				}
-				if g.IsJSON() {
-					return term.PrintList(&g.Console, "rollouts", list)
-				}
-				return g.PrintTable(rows)
-			})
-		},
+				list = append(list, rolloutJSON(state))
+				p := state.Proposal
+				rows.Add(name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
+			}
+			if g.IsJSON() {
+				return term.PrintList(&g.Console, "rollouts", list)
+			}
+			return g.PrintTable(rows)
+		}),
 	}
 }
 
@@ -324,12 +306,4 @@ func userName() string {
 		return u.Username
 	}
 	return "unknown"
-}
-
-func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = term.Printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
 }

@@ -27,17 +27,12 @@ func (b *bar) draw(frame string) {
 		return
 	}
 	b.erase()
-	_, _ = io.WriteString(b.w, cut(frame, columns(b.w)-1))
 	b.shown = frame
-}
-
-// cut shortens a line to so many columns (0: no limit). A line that wraps could not
-// be overwritten.
-func cut(line string, columns int) string {
-	if runes := []rune(line); columns > 0 && len(runes) > columns {
-		return string(runes[:columns])
+	// A line that wraps could not be overwritten.
+	if runes, most := []rune(frame), columns(b.w)-1; most > 0 && len(runes) > most {
+		frame = string(runes[:most])
 	}
-	return line
+	_, _ = io.WriteString(b.w, frame)
 }
 
 // columns is the width of a terminal, 0 when it is unknown.

@@ -259,14 +259,15 @@ func eventOf(state *fleet.State, id, kind, what string) rolloutEvent {
 
 // inOrder sorts events as they were written; at one zxid, ends before starts.
 func inOrder(events []rolloutEvent) []rolloutEvent {
-	starts := func(e rolloutEvent) int {
-		if e.State == fleet.HostStarted {
+	slices.SortStableFunc(events, func(a, b rolloutEvent) int {
+		starts := a.State == fleet.HostStarted
+		switch {
+		case a.zxid != b.zxid || starts == (b.State == fleet.HostStarted):
+			return cmp.Compare(a.zxid, b.zxid)
+		case starts:
 			return 1
 		}
-		return 0
-	}
-	slices.SortStableFunc(events, func(a, b rolloutEvent) int {
-		return cmp.Or(cmp.Compare(a.zxid, b.zxid), cmp.Compare(starts(a), starts(b)))
+		return -1
 	})
 	return events
 }

@@ -52,9 +52,8 @@ monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 // watchStatus redraws the status until ctx ends. After its first answer the agent
 // may stop and come back.
 func watchStatus(ctx context.Context, g *globals) error {
-	ticker := time.NewTicker(2 * time.Second)
-	defer ticker.Stop()
-	for first := true; ; first = false {
+	first := true
+	return repeated(ctx, func() error {
 		err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 			s, err := client.Status(ctx)
 			if err != nil {
@@ -68,7 +67,17 @@ func watchStatus(ctx context.Context, g *globals) error {
 				return nil
 			})
 		}
-		if err != nil {
+		first = false
+		return err
+	})
+}
+
+// repeated draws now and every two seconds, until draw fails or ctx ends.
+func repeated(ctx context.Context, draw func() error) error {
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for {
+		if err := draw(); err != nil {
 			return err
 		}
 		select {
@@ -176,14 +185,9 @@ func checkStatus(ctx context.Context, g *globals) error {
 		code, word, text = s.Check()
 	}
 	if g.IsJSON() {
-		if err := g.Line(map[string]any{"state": strings.ToLower(word), "text": text}); err != nil {
-			return err
-		}
+		_ = g.Line(map[string]any{"state": strings.ToLower(word), "text": text})
 	} else {
-		_, _ = fmt.Fprintf(g.Out, "ZKAGENT %s - %s\n", word, term.Printable(text))
+		g.Printf("ZKAGENT %s - %s\n", word, term.Printable(text))
 	}
-	if code == show.CheckOK {
-		return nil
-	}
-	return codeError(code)
+	return codeError(code) // 0 is fine
 }

@@ -144,17 +144,17 @@ func testFiles(g *globals, args []string) ([]string, error) {
 
 // reportTests prints the results; a failed test is the exit code 1.
 func reportTests(console *term.Console, results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
+	if err := printTests(console, results, cover, tap); err != nil {
+		return err
+	}
 	failed := 0
 	for _, r := range results {
 		if !r.OK {
 			failed++
 		}
 	}
-	if err := printTests(console, results, cover, tap); err != nil {
-		return err
-	}
 	if failed > 0 {
-		return fail(exitFailed, fmt.Errorf("%d of %s failed", failed, term.Count(len(results), "test")))
+		return failf(exitFailed, "%d of %s failed", failed, term.Count(len(results), "test"))
 	}
 	console.Say("%s passed", term.Count(len(results), "test"))
 	return nil
@@ -177,40 +177,27 @@ func printTests(console *term.Console, results []tmpltest.Result, cover *tmpltes
 		case r.Updated:
 			word = "updated"
 		}
-		if _, err := fmt.Fprintf(console.Out, "%-7s %s: %s\n", word, r.File, r.Name); err != nil {
-			return err
-		}
+		console.Printf("%-7s %s: %s\n", word, r.File, r.Name)
 		if r.Error != "" {
-			if _, err := fmt.Fprintf(console.Out, "        %s\n", r.Error); err != nil {
-				return err
-			}
+			console.Printf("        %s\n", r.Error)
 		}
-		if r.Diff != "" {
-			if err := console.PrintDiff(r.Diff); err != nil {
-				return err
-			}
-		}
+		_ = console.PrintDiff(r.Diff)
 	}
-	if cover == nil {
-		return nil
+	if cover != nil {
+		printCover(console, cover.Report())
 	}
-	return printCover(console, cover.Report())
+	return console.Failed()
 }
 
-func printCover(console *term.Console, report []tmpltest.TemplateCover) error {
+func printCover(console *term.Console, report []tmpltest.TemplateCover) {
 	for _, c := range report {
-		if _, err := fmt.Fprintf(console.Out, "cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches); err != nil {
-			return err
-		}
+		console.Printf("cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches)
 		for _, m := range c.Missed {
 			text := fmt.Sprintf("%d: not rendered", m.Line)
 			if m.Branch != "" {
 				text = fmt.Sprintf("%d:%d: %s", m.Line, m.Column, m.Branch)
 			}
-			if _, err := fmt.Fprintf(console.Out, "        %s:%s\n", c.Template, text); err != nil {
-				return err
-			}
+			console.Printf("        %s:%s\n", c.Template, text)
 		}
 	}
-	return nil
 }

@@ -19,27 +19,27 @@ import (
 func newTxnCommand(g *globals) *cobra.Command {
 	return parent("txn", "Decide on many hosts: all commit, or none",
 		newTxnProposeCommand(g), newTxnVoteCommand(g),
-		txnCommand(g, "result NAME", "Print the decision: commit, abort or undecided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Result(ctx) }),
-		txnCommand(g, "wait NAME", "Wait for the decision and print it", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Await(ctx) }),
-		txnCommand(g, "coordinate NAME", "Decide a transaction whose proposer has died", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Coordinate(ctx) }),
-		txnCommand(g, "abort NAME", "Decide abort, unless it is decided", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) { return x.Abort(ctx) }),
-		txnCommand(g, "remove NAME", "Remove a decided transaction", func(ctx context.Context, x *recipe.Txn) (recipe.Decision, error) {
+		txnCommand(g, "result NAME", "Print the decision: commit, abort or undecided", (*recipe.Txn).Result),
+		txnCommand(g, "wait NAME", "Wait for the decision and print it", (*recipe.Txn).Await),
+		txnCommand(g, "coordinate NAME", "Decide a transaction whose proposer has died", (*recipe.Txn).Coordinate),
+		txnCommand(g, "abort NAME", "Decide abort, unless it is decided", (*recipe.Txn).Abort),
+		txnCommand(g, "remove NAME", "Remove a decided transaction", func(x *recipe.Txn, ctx context.Context) (recipe.Decision, error) {
 			d, err := x.Result(ctx)
-			if err != nil {
-				return d, err
+			if err == nil {
+				err = x.Remove(ctx)
 			}
-			return d, x.Remove(ctx)
+			return d, err
 		}),
 	)
 }
 
 // txnCommand makes a command whose answer is the decision.
-func txnCommand(g *globals, use, short string, fn func(context.Context, *recipe.Txn) (recipe.Decision, error)) *cobra.Command {
+func txnCommand(g *globals, use, short string, fn func(*recipe.Txn, context.Context) (recipe.Decision, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withTxn(c.Context(), g, args[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
-				d, err := fn(ctx, x)
+			return withTxn(c.Context(), g, args[0], func(ctx context.Context, x *recipe.Txn) error {
+				d, err := fn(x, ctx)
 				if err != nil {
 					return err
 				}
@@ -49,17 +49,14 @@ func txnCommand(g *globals, use, short string, fn func(context.Context, *recipe.
 	}
 }
 
-func withTxn(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, *recipe.Txn) error) error {
+func withTxn(ctx context.Context, g *globals, name string, fn func(context.Context, *recipe.Txn) error) error {
 	path, err := pathOf(txnsRoot, name)
 	if err != nil {
 		return err
 	}
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		bounded, cancel := g.patience(ctx, 0)
-		defer cancel()
-		notice := time.AfterFunc(time.Second, func() { g.Say("waiting for transaction %s", path) })
-		defer notice.Stop()
-		err := fn(bounded, s, recipe.NewTxn(s, path))
+	return g.withSession(ctx, func(bounded context.Context, s *session.Session, _ *agent.Config) error {
+		defer g.awaiting("waiting for transaction %s", path)()
+		err := fn(bounded, recipe.NewTxn(s, path))
 		switch {
 		case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 			return fail(exitTemporary, fmt.Errorf("transaction %s: no decision in time", path))
@@ -78,17 +75,10 @@ func printDecision(console *term.Console, d recipe.Decision) error {
 	if d == recipe.Undecided {
 		word = "undecided"
 	}
-	if console.IsJSON() {
-		if err := console.PrintJSON("decision", word); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintln(console.Out, word); err != nil {
+	if err := console.PrintResult("decision", word, "%s\n", word); err != nil || d == recipe.Commit {
 		return err
 	}
-	if d != recipe.Commit {
-		return codeError(exitFailed)
-	}
-	return nil
+	return codeError(exitFailed)
 }
 
 func newTxnProposeCommand(g *globals) *cobra.Command {
@@ -109,7 +99,7 @@ after a commit, and its exit code is that of zkagent; abort exits with 1.`,
 			if len(slices.Compact(slices.Clone(sites))) != len(sites) {
 				return usagef("--sites names a site twice")
 			}
-			return withTxn(c.Context(), g, names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+			return withTxn(c.Context(), g, names[0], func(ctx context.Context, x *recipe.Txn) error {
 				if err := x.Propose(ctx, recipe.Proposal{Sites: sites, Deadline: time.Now().Add(deadline)}); err != nil {
 					return err
 				}
@@ -144,7 +134,7 @@ have the standard input and output of zkagent, and the terminal.`,
 			if len(names) != 1 || len(command) == 0 {
 				return usagef("vote takes one name, \"--\" and a command")
 			}
-			return withTxn(c.Context(), g, names[0], func(ctx context.Context, _ *session.Session, x *recipe.Txn) error {
+			return withTxn(c.Context(), g, names[0], func(ctx context.Context, x *recipe.Txn) error {
 				d, err := voteTxn(ctx, g, x, site, command)
 				if err != nil {
 					return err

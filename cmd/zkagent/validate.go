@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -158,12 +158,10 @@ func formatFile(g *globals, name string, o fmtOptions) (bool, error) {
 	}
 	changed := !bytes.Equal(data, out)
 	if o.check && changed {
-		_, _ = fmt.Fprintln(g.Out, name)
+		g.Printf("%s\n", name)
 	}
 	if o.diff && changed {
-		if err = g.PrintDiff(string(diff.Diff(name, data, name+" (formatted)", out))); err != nil {
-			return changed, err
-		}
+		_ = g.PrintDiff(string(diff.Diff(name, data, name+" (formatted)", out)))
 	}
 	switch {
 	case o.write && name != "-" && changed:
@@ -171,8 +169,8 @@ func formatFile(g *globals, name string, o fmtOptions) (bool, error) {
 	case o.write && name != "-", o.check, o.diff:
 		return changed, nil
 	}
-	_, err = g.Out.Write(out)
-	return changed, err
+	g.Printf("%s", out)
+	return changed, nil
 }
 
 // replaceFile replaces a file and keeps its mode.
@@ -186,15 +184,8 @@ func replaceFile(name string, data []byte) error {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
-	if _, err := io.Copy(f, bytes.NewReader(data)); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Chmod(info.Mode().Perm()); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), name)

@@ -122,8 +122,7 @@ func firstSession(ctx context.Context, g *globals, m *session.Manager, c session
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() { g.Say("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", ")) })
-	defer notice.Stop()
+	defer g.awaiting("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", "))()
 	s, err := m.Session(bounded)
 	switch {
 	case err == nil:

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -21,20 +21,18 @@ import (
 )
 
 func newZKCommand(g *globals) *cobra.Command {
-	sub := func(use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
-		return zkReading(g, use, short, run)
-	}
-	c := parent("zk", "Read znodes, and write them by hand",
-		sub("ls PATH", "List the children of a znode", zkLS),
+	acl := zkReading(g, "acl PATH", "Print the ACL of a znode, or set it", zkACL)
+	acl.AddCommand(newACLSetCommand(g))
+	return parent("zk", "Read znodes, and write them by hand", append(
+		zkWriting(g),
+		zkReading(g, "ls PATH", "List the children of a znode", zkLS),
 		newZKTreeCommand(g),
-		rawFlag(g, sub("get PATH", "Print the data of a znode", zkGet)),
-		sub("stat PATH", "Print the metadata of a znode", zkStat),
-		withChild(sub("acl PATH", "Print the ACL of a znode, or set it", zkACL), newACLSetCommand(g)),
-		sub("export PATH", "Print a subtree as JSON lines", zkExport),
-	)
-	c.AddCommand(newWhoAmICommand(g))
-	c.AddCommand(zkWriting(g)...)
-	return c
+		rawFlag(g, zkReading(g, "get PATH", "Print the data of a znode", zkGet)),
+		zkReading(g, "stat PATH", "Print the metadata of a znode", zkStat),
+		acl,
+		zkReading(g, "export PATH", "Print a subtree as JSON lines", zkExport),
+		newWhoAmICommand(g),
+	)...)
 }
 
 // zkReading is a command that reads below one path.
@@ -50,8 +48,6 @@ func zkReading(g *globals, use, short string, run func(context.Context, *term.Co
 				return fail(exitUsage, err)
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				return hintNearby(ctx, s, path, run(ctx, &g.Console, s, path))
 			})
 		},
@@ -70,15 +66,18 @@ func zkLS(ctx context.Context, console *term.Console, s *session.Session, path s
 		return err
 	}
 	slices.Sort(names)
+	return printLines(console, "children", names)
+}
+
+// printLines prints a list of texts, one a line.
+func printLines(console *term.Console, key string, list []string) error {
 	if console.IsJSON() {
-		return term.PrintList(console, "children", names)
+		return term.PrintList(console, key, list)
 	}
-	for _, n := range names {
-		if _, err := fmt.Fprintln(console.Out, term.Printable(n)); err != nil {
-			return err
-		}
+	for _, text := range list {
+		console.Printf("%s\n", term.Printable(text))
 	}
-	return nil
+	return console.Failed()
 }
 
 type treeOptions struct {
@@ -94,9 +93,7 @@ func zkTree(ctx context.Context, console *term.Console, s *session.Session, path
 		var data []byte
 		if o.data {
 			var err error
-			if data, _, err = s.Get(ctx, z.path); errors.Is(err, session.ErrNoNode) {
-				return nil // deleted meanwhile
-			} else if err != nil {
+			if data, _, err = s.Get(ctx, z.path); err != nil {
 				return err
 			}
 		}
@@ -149,13 +146,11 @@ func zkGet(ctx context.Context, console *term.Console, s *session.Session, path 
 	if console.IsJSON() {
 		return console.PrintJSON("znode", znodeJSON(path, data, stat))
 	}
-	if err = console.Data(data); err != nil {
-		return err
-	}
+	_ = console.Data(data)
 	if term.IsTerminal(console.Out) && !strings.HasSuffix(string(data), "\n") {
-		_, err = fmt.Fprintln(console.Out)
+		console.Printf("\n")
 	}
-	return err
+	return console.Failed()
 }
 
 func zkStat(ctx context.Context, console *term.Console, s *session.Session, path string) error {
@@ -164,7 +159,7 @@ func zkStat(ctx context.Context, console *term.Console, s *session.Session, path
 		return err
 	}
 	if !ok {
-		return fail(exitFailed, fmt.Errorf("%s: %w", path, session.ErrNoNode))
+		return session.ErrNoNode
 	}
 	if console.IsJSON() {
 		return console.PrintJSON("stat", statJSON(stat))
@@ -188,11 +183,6 @@ func zkStat(ctx context.Context, console *term.Console, s *session.Session, path
 	return console.PrintTable(t)
 }
 
-func withChild(c, child *cobra.Command) *cobra.Command {
-	c.AddCommand(child)
-	return c
-}
-
 func newACLSetCommand(g *globals) *cobra.Command {
 	var recursive bool
 	c := &cobra.Command{
@@ -213,7 +203,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 				}
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				return setACL(ctx, g, s, args[0], acl, recursive)
+				return setACL(ctx, c.Context(), g, s, args[0], acl, recursive)
 			})
 		},
 	}
@@ -223,9 +213,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 
 // setACL sets the ACL of a znode and, if asked to, of the znodes below that every
 // client may change.
-func setACL(whole context.Context, g *globals, s *session.Session, path string, acl []session.ACL, recursive bool) error {
-	ctx, cancel := g.patience(whole, 0)
-	defer cancel()
+func setACL(ctx, whole context.Context, g *globals, s *session.Session, path string, acl []session.ACL, recursive bool) error {
 	_, stat, err := s.GetACL(ctx, path)
 	if err != nil {
 		return hintNearby(ctx, s, path, err)
@@ -238,7 +226,11 @@ func setACL(whole context.Context, g *globals, s *session.Session, path string, 
 		}
 		list = append(list, slices.DeleteFunc(open, func(z doctor.OpenZnode) bool { return z.Path == path })...)
 	}
-	if ok, err := g.confirm(whole, "set the ACL of "+path+more(len(list)-1)); err != nil || !ok {
+	question := "set the ACL of " + path
+	if n := len(list) - 1; n > 0 {
+		question += " and of " + term.Count(n, "znode") + " below it that everybody may change"
+	}
+	if ok, err := g.confirm(whole, question); err != nil || !ok {
 		return err
 	}
 	// Deepest first: if we stop half-way, we still have the right to continue.
@@ -248,14 +240,6 @@ func setACL(whole context.Context, g *globals, s *session.Session, path string, 
 		}
 	}
 	return nil
-}
-
-// more says how many znodes come on top of one.
-func more(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return " and of " + term.Count(n, "znode") + " below it that everybody may change"
 }
 
 func zkACL(ctx context.Context, console *term.Console, s *session.Session, path string) error {
@@ -271,28 +255,19 @@ func zkACL(ctx context.Context, console *term.Console, s *session.Session, path 
 		}
 		texts[i] = session.FormatACL(a)
 	}
-	if console.IsJSON() {
-		return term.PrintList(console, "acl", texts)
-	}
-	_, err = io.WriteString(console.Out, strings.Join(texts, "\n")+"\n")
-	return err
+	return printLines(console, "acl", texts)
 }
 
 // zkExport prints each znode with its data; what is not text is in base64.
 func zkExport(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	return walk(ctx, s, path, 0, func(z znode) error {
 		data, stat, err := s.Get(ctx, z.path)
-		if errors.Is(err, session.ErrNoNode) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
 		line, err := term.Document(znodeJSON(z.path, data, stat))
-		if err == nil {
-			_, err = fmt.Fprintf(console.Out, "%s\n", line)
-		}
-		return err
+		console.Printf("%s\n", line)
+		return cmp.Or(err, console.Failed())
 	})
 }
 
@@ -321,7 +296,7 @@ func walkFrom(ctx context.Context, s *session.Session, path string, depth, level
 		return err
 	}
 	slices.Sort(names)
-	if err := visit(znode{path, depth, names}); err != nil {
+	if err := visit(znode{path, depth, names}); err != nil && !errors.Is(err, session.ErrNoNode) {
 		return err
 	}
 	if levels > 0 && depth == levels {

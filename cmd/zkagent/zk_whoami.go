@@ -34,8 +34,6 @@ func newWhoAmICommand(g *globals) *cobra.Command {
 				}
 			}
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-				ctx, cancel := g.patience(ctx, 0)
-				defer cancel()
 				rows, err := identityRows(ctx, s, args)
 				if err != nil {
 					return err
@@ -78,9 +76,7 @@ func printIdentity(console *term.Console, rows []identityRow) error {
 		if r.Path != "" {
 			line = r.Path + ": " + cmp.Or(r.Permissions, "nothing")
 		}
-		if _, err := fmt.Fprintln(console.Out, term.Printable(line)); err != nil {
-			return err
-		}
+		console.Printf("%s\n", term.Printable(line))
 	}
-	return nil
+	return console.Failed()
 }

@@ -33,13 +33,10 @@ func zkWriting(g *globals) []*cobra.Command {
 					return fail(exitUsage, err)
 				}
 				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-					whole := ctx
-					ctx, cancel := g.patience(ctx, 0)
-					defer cancel()
 					if err := unmanaged(ctx, s, args[0], force); err != nil {
 						return err
 					}
-					if ok, err := g.confirm(whole, c.Name()+" "+args[0]); err != nil || !ok {
+					if ok, err := g.confirm(c.Context(), c.Name()+" "+args[0]); err != nil || !ok {
 						return err
 					}
 					return hintNearby(ctx, s, args[0], run(ctx, s, args))
