@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // grpcCheck calls grpc.health.v1.Health/Check. The request has one string field and
@@ -100,7 +102,7 @@ func healthRequest(service string) []byte {
 	if service == "" {
 		return nil
 	}
-	return append(binary.AppendUvarint([]byte{1<<3 | 2}, uint64(len(service))), service...)
+	return protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), service)
 }
 
 // parseHealth reads HealthCheckResponse{ServingStatus status = 1} out of one
@@ -112,41 +114,14 @@ func parseHealth(frame []byte) (uint64, error) {
 	}
 	var status uint64
 	for b := frame[5:]; len(b) > 0; {
-		tag, n := binary.Uvarint(b)
-		if n <= 0 {
+		number, kind, n := protowire.ConsumeField(b)
+		if n < 0 {
 			return 0, bad
 		}
-		value, rest, ok := protoField(tag&7, b[n:])
-		if !ok {
-			return 0, bad
+		if number == 1 && kind == protowire.VarintType {
+			status, _ = protowire.ConsumeVarint(b[protowire.SizeTag(number):])
 		}
-		if tag == 1<<3 {
-			status = value
-		}
-		b = rest
+		b = b[n:]
 	}
 	return status, nil
-}
-
-// protoField reads one field of a protocol buffer message after its tag.
-func protoField(kind uint64, b []byte) (uint64, []byte, bool) {
-	switch kind {
-	case 0:
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			return 0, nil, false
-		}
-		return v, b[n:], true
-	case 1:
-		return 0, b[min(8, len(b)):], len(b) >= 8
-	case 2:
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v > uint64(len(b)-n) {
-			return 0, nil, false
-		}
-		return 0, b[n+int(v):], true // #nosec G115 -- bounded by len(b)
-	case 5:
-		return 0, b[min(4, len(b)):], len(b) >= 4
-	}
-	return 0, nil, false
 }

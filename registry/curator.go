@@ -2,7 +2,6 @@ package registry
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -160,74 +159,35 @@ func parseURISpec(s string) (*uriSpec, error) {
 	return spec, nil
 }
 
-func decodeCurator(_ string, data []byte) (view.Member, error) {
-	m := view.Member{Weight: 1}
-	o, err := parseObject(data)
-	if err != nil {
-		return m, err
-	}
-	if m.Host, err = o.str("address"); err != nil {
-		return m, err
-	}
-	if m.ID, err = o.text("id"); err != nil {
-		return m, err
-	}
+func decodeCurator(m *view.Member, _ string, o object) {
+	m.Host, m.ID = o.str("address"), o.text("id")
 	m.Name = m.ID
-	if err = curatorPorts(&m, o); err != nil {
-		return m, err
-	}
-	enabled, err := o.boolean("enabled", true)
-	if err != nil {
-		return m, err
-	}
-	m.Status = view.StatusUp
-	if !enabled {
-		m.Status = view.StatusDown
-	}
-	curatorMetadata(&m, o)
-	return m, nil
-}
-
-func curatorPorts(m *view.Member, o object) error {
-	ssl, err := o.integer("sslPort", 0)
-	if err != nil {
-		return err
-	}
-	if m.Port, err = o.integer("port", 0); err != nil {
-		return err
-	}
+	ssl := o.integer("sslPort", 0)
 	setPort(m, "ssl", ssl)
-	if m.Port <= 0 {
+	if m.Port = o.integer("port", 0); m.Port <= 0 {
 		m.Port = ssl
 	}
 	if m.Port <= 0 {
-		return errors.New("port is missing")
+		o.fail("port is missing")
 	}
-	return nil
+	m.Status = view.StatusUp
+	if !o.boolean("enabled", true) {
+		m.Status = view.StatusDown
+	}
+	curatorMetadata(m, o)
 }
 
 // curatorMetadata copies the metadata of a payload. It ignores a payload of any
 // other shape.
 func curatorMetadata(m *view.Member, o object) {
-	var payload struct {
-		Metadata map[string]json.RawMessage `json:"metadata"`
-	}
-	if !o.has("payload") || json.Unmarshal(o["payload"], &payload) != nil {
-		return
-	}
-	meta := object(payload.Metadata)
-	for _, k := range meta.keys() {
-		v, err := meta.text(k)
-		if err != nil {
-			v = string(meta[k])
+	o.err = new(error)
+	meta, _ := o.object("payload").labels("metadata")
+	for k, v := range meta {
+		if k != springStatus {
+			setLabel(m, k, v)
+		} else if v != "UP" && m.Status == view.StatusUp {
+			m.Status = view.StatusDraining
 		}
-		if k == springStatus {
-			if v != "UP" && m.Status == view.StatusUp {
-				m.Status = view.StatusDraining
-			}
-			continue
-		}
-		setLabel(m, k, v)
 	}
 }
 

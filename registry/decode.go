@@ -29,13 +29,24 @@ var decoders = map[string]decoder{
 	FormatAuto:         decodeAuto,
 	FormatNerve:        decodeNerve,
 	FormatServerSet:    decodeServerSet,
-	FormatCurator:      decodeCurator,
-	FormatKafka:        decodeKafka,
-	FormatPatroni:      decodePatroni,
+	FormatCurator:      decodeObject(decodeCurator),
+	FormatKafka:        decodeObject(decodeKafka),
+	FormatPatroni:      decodeObject(decodePatroni),
 	FormatDubboURL:     decodeDubboURL,
 	FormatHostPortName: decodeHostPortName,
-	FormatJSON:         decodeJSON,
+	FormatJSON:         decodeObject(decodeJSON),
 	FormatText:         decodeText,
+}
+
+// decodeObject returns the decoder of a format whose data is a JSON object. fields reads
+// them into a member.
+func decodeObject(fields func(m *view.Member, name string, o object)) decoder {
+	return func(name string, data []byte) (view.Member, error) {
+		m := view.Member{Weight: 1}
+		o := parseObject(data)
+		fields(&m, name, o)
+		return m, *o.err
+	}
 }
 
 // decoderOf returns the decoder of a format; empty means auto.
@@ -120,23 +131,20 @@ func decodeAuto(name string, data []byte) (view.Member, error) {
 }
 
 func decodeAutoObject(name string, data []byte) (view.Member, error) {
-	o, err := parseObject(data)
-	if err != nil {
-		return view.Member{}, err
-	}
-	switch {
+	decode := decodeObject(decodeJSON)
+	switch o := parseObject(data); {
 	case o.has("serviceEndpoint"), o.has("vector"):
-		return decodeServerSet(name, data)
+		decode = decodeServerSet
 	case o.has("conn_url"):
-		return decodePatroni(name, data)
+		decode = decodeObject(decodePatroni)
 	case o.has("jmx_port"), o.has("listener_security_protocol_map"):
-		return decodeKafka(name, data)
+		decode = decodeObject(decodeKafka)
 	case o.has("serviceType"), o.has("registrationTimeUTC"), o.has("address") && o.has("id") && o.has("name"):
-		return decodeCurator(name, data)
+		decode = decodeObject(decodeCurator)
 	case o.has("host") && o.has("port"):
-		return decodeNerve(name, data)
+		decode = decodeNerve
 	}
-	return decodeJSON(name, data)
+	return decode(name, data)
 }
 
 // regexpDecoder decodes members from names only.

@@ -141,20 +141,15 @@ func (r *reading) text(place string) string {
 	case !isPath:
 		return ""
 	}
-	if r.object == nil {
-		r.object, r.err = parseObject(r.data)
+	if r.object.err == nil {
+		r.object = parseObject(r.data)
 	}
 	o := r.object
 	keys := strings.Split(path, ".")
 	for _, key := range keys[:len(keys)-1] {
-		if r.err == nil {
-			o, r.err = o.object(key)
-		}
+		o = o.object(key)
 	}
-	if r.err != nil {
-		return ""
-	}
-	var value string
-	value, r.err = o.text(keys[len(keys)-1])
+	value := o.text(keys[len(keys)-1])
+	r.err = *o.err
 	return value
 }

@@ -16,84 +16,46 @@ import (
 
 // decodeKafka reads /brokers/ids/<id> of Kafka up to 3.9 (record versions 1
 // to 5). A broker without a PLAINTEXT listener has host null and port -1.
-func decodeKafka(name string, data []byte) (view.Member, error) {
-	m := view.Member{ID: name, Name: name, Weight: 1, Status: view.StatusUp}
-	o, err := parseObject(data)
-	if err != nil {
-		return m, err
-	}
-	if m.Host, err = o.str("host"); err != nil {
-		return m, err
-	}
-	if m.Port, err = o.integer("port", 0); err != nil {
-		return m, err
-	}
-	endpoints, err := o.list("endpoints")
-	if err != nil {
-		return m, err
-	}
-	for i, e := range endpoints {
+func decodeKafka(m *view.Member, name string, o object) {
+	m.ID, m.Name, m.Status = name, name, view.StatusUp
+	m.Host, m.Port = o.str("host"), o.integer("port", 0)
+	for i, e := range o.list("endpoints") {
 		listener, address, _ := strings.Cut(e, "://")
-		host, port, bad := splitHostPort(address)
-		if bad != nil {
-			return m, bad
+		host, port, err := splitHostPort(address)
+		if err != nil {
+			o.fail("%w", err)
 		}
 		if i == 0 && (m.Host == "" || m.Port <= 0) {
 			m.Host, m.Port = host, port
 		}
-		setPort(&m, listener, port)
+		setPort(m, listener, port)
 	}
 	if m.Port <= 0 {
-		return m, errors.New("port is missing")
+		o.fail("port is missing")
 	}
-	jmx, err := o.integer("jmx_port", 0)
-	if err != nil {
-		return m, err
-	}
-	setPort(&m, "jmx", jmx)
-	rack, err := o.str("rack")
-	if err != nil {
-		return m, err
-	}
-	setLabel(&m, "rack", rack)
-	return m, nil
+	setPort(m, "jmx", o.integer("jmx_port", 0))
+	setLabel(m, "rack", o.str("rack"))
 }
 
 // decodePatroni reads members/<name> of a Patroni cluster. Only what changes
 // rarely is taken: the record also has a position that moves all the time.
-func decodePatroni(name string, data []byte) (view.Member, error) {
-	m := view.Member{ID: name, Name: name, Weight: 1, Status: view.StatusDown}
-	o, err := parseObject(data)
-	if err != nil {
-		return m, err
+func decodePatroni(m *view.Member, name string, o object) {
+	m.ID, m.Name, m.Status = name, name, view.StatusDown
+	var err error
+	if m.Host, m.Port, err = splitURL(o.str("conn_url"), 5432); err != nil {
+		o.fail("%w", err)
 	}
-	conn, err := o.str("conn_url")
-	if err != nil {
-		return m, err
-	}
-	if m.Host, m.Port, err = splitURL(conn, 5432); err != nil {
-		return m, err
-	}
-	api, err := o.str("api_url")
-	if err != nil {
-		return m, err
-	}
-	if _, port, err := splitURL(api, 8008); err == nil {
-		setPort(&m, "api", port)
+	if _, port, err := splitURL(o.str("api_url"), 8008); err == nil {
+		setPort(m, "api", port)
 	}
 	m.Labels, m.LabelsLeftOut = o.labels("tags")
 	maps.DeleteFunc(m.Labels, func(_, v string) bool { return v == "" })
 	for _, k := range []string{"role", "state", "version"} {
-		v, err := o.str(k)
-		if err != nil {
-			return m, err
-		}
-		setLabel(&m, k, v)
+		setLabel(m, k, o.str(k))
 	}
 	if state := m.Labels["state"]; state == "running" || state == "streaming" || state == "in archive recovery" {
 		m.Status = view.StatusUp
 	}
-	return m, nil
 }
 
 // decodeDubboURL reads a provider of Dubbo 2.7 and of Dubbo 3 at the level of

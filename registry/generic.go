@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,77 +13,32 @@ import (
 
 // decodeJSON reads any JSON object that has an address under one of the usual
 // names.
-func decodeJSON(_ string, data []byte) (view.Member, error) {
-	m := view.Member{Weight: 1}
-	o, err := parseObject(data)
-	if err != nil {
-		return m, err
+func decodeJSON(m *view.Member, _ string, o object) {
+	text := o.str(o.first("host", "address", "ip", "hostname", "url"))
+	switch {
+	case text == "":
+		o.fail("host is missing")
+	case o.has("port"):
+		m.Host, m.Port = text, o.port("port")
+	default:
+		var err error
+		if m.Host, m.Port, err = splitText(text); err != nil {
+			o.fail("%w", err)
+		}
 	}
-	if err = jsonAddress(&m, o); err != nil {
-		return m, err
-	}
-	if m.ID, err = o.text("id"); err != nil {
-		return m, err
-	}
-	if m.Name, err = o.text("name"); err != nil {
-		return m, err
-	}
-	if m.Weight, err = o.integer("weight", 1); err != nil {
-		return m, err
-	}
+	m.ID, m.Name, m.Weight = o.text("id"), o.text("name"), o.integer("weight", 1)
 	m.Labels, m.LabelsLeftOut = o.labels(o.first("labels", "metadata", "meta"))
-	if err = jsonPorts(&m, o); err != nil {
-		return m, err
+	ports := o.object("ports")
+	for _, name := range ports.keys() {
+		setPort(m, name, ports.port(name))
 	}
-	status, err := o.str("status")
-	if err != nil {
-		return m, err
-	}
-	m.Status = readStatus(status)
-	return m, nil
+	m.Status = readStatus(o.str("status"))
 }
 
 // first returns the first of the keys that exists in the object, else the first
 // key.
 func (o object) first(keys ...string) string {
-	for _, k := range keys {
-		if o.has(k) {
-			return k
-		}
-	}
-	return keys[0]
-}
-
-func jsonAddress(m *view.Member, o object) error {
-	text, err := o.str(o.first("host", "address", "ip", "hostname", "url"))
-	if err != nil {
-		return err
-	}
-	if text == "" {
-		return errors.New("host is missing")
-	}
-	if o.has("port") {
-		m.Host = text
-		m.Port, err = o.port("port")
-		return err
-	}
-	m.Host, m.Port, err = splitText(text)
-	return err
-}
-
-func jsonPorts(m *view.Member, o object) error {
-	ports, err := o.object("ports")
-	if err != nil {
-		return err
-	}
-	for _, name := range ports.keys() {
-		port, err := ports.port(name)
-		if err != nil {
-			return err
-		}
-		setPort(m, name, port)
-	}
-	return nil
+	return keys[max(slices.IndexFunc(keys, o.has), 0)]
 }
 
 // readStatus maps the usual status words to ours.

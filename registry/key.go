@@ -120,34 +120,14 @@ func (s members) without(gone members) members {
 	return append(set, s...)
 }
 
-// values returns the members by value. It copies runs that are equal to the former
-// set in bulk from that set's values.
+// values returns the members by value: those of the former set when it is the same one.
 func (s members) values(former members, values []view.Member) []view.Member {
 	if slices.Equal(s, former) {
 		return values
 	}
-	list := make([]view.Member, 0, len(s))
-	for i, j := 0, 0; i < len(s); {
-		run := 0
-		for i+run < len(s) && j+run < len(former) && s[i+run] == former[j+run] {
-			run++
-		}
-		if run > 0 {
-			list = append(list, values[j:j+run]...)
-			i, j = i+run, j+run
-			continue
-		}
-		order := -1
-		if j < len(former) {
-			order = compareKeys(s[i], former[j])
-		}
-		if order <= 0 {
-			list = append(list, *s[i])
-			i++
-		}
-		if order >= 0 {
-			j++
-		}
+	list := make([]view.Member, len(s))
+	for i, m := range s {
+		list[i] = *m
 	}
 	return list
 }

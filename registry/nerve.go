@@ -47,43 +47,20 @@ func decodeNerve(name string, data []byte) (view.Member, error) {
 		}
 		data = decoded
 	}
-	o, err := parseObject(data)
-	if err != nil {
-		return view.Member{}, err
-	}
-	var m view.Member
-	if m.Host, err = o.str("host"); err != nil {
-		return m, err
-	}
-	if m.Port, err = o.port("port"); err != nil {
-		return m, err
-	}
-	if m.Name, err = o.str("name"); err != nil {
-		return m, err
-	}
-	m.Node = m.Name // Nerve calls an instance by the name of its host
-	if m.Weight, err = o.integer("weight", 1); err != nil {
-		return m, err
-	}
-	m.Labels, m.LabelsLeftOut = o.labels("labels")
-	return nerveStatus(m, o)
+	return decodeObject(nerveFields)(name, data)
 }
 
-func nerveStatus(m view.Member, o object) (view.Member, error) {
-	available, err := o.boolean("available", true)
-	if err != nil {
-		return m, err
-	}
-	reason, err := o.str("unavailable_reason")
-	if err != nil {
-		return m, err
-	}
+func nerveFields(m *view.Member, _ string, o object) {
+	m.Host, m.Port, m.Name = o.str("host"), o.port("port"), o.str("name")
+	m.Node = m.Name // Nerve calls an instance by the name of its host
+	m.Weight = o.integer("weight", 1)
+	m.Labels, m.LabelsLeftOut = o.labels("labels")
 	m.Status = view.StatusUp
+	available, reason := o.boolean("available", true), o.str("unavailable_reason")
 	if !available {
 		m.Status, m.Weight = view.StatusDown, 0
 		if s := readStatus(strings.TrimSpace(reason)); s == view.StatusDraining || s == view.StatusMaintenance {
 			m.Status = s
 		}
 	}
-	return m, nil
 }

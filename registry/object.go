@@ -14,141 +14,142 @@ import (
 )
 
 // object is a JSON object whose fields are read with type checks. Keys are
-// case-sensitive. A null field counts as absent.
-type object map[string]json.RawMessage
+// case-sensitive. A null field counts as absent. The first error is kept, also that of an
+// object within; what is read after it has no meaning.
+type object struct {
+	fields map[string]json.RawMessage
+	err    *error
+}
 
 // parseObject reads data, which must be one JSON object and nothing else.
-func parseObject(data []byte) (object, error) {
+func parseObject(data []byte) object {
 	dec := json.NewDecoder(bytes.NewReader(data))
-	var o object
-	if err := dec.Decode(&o); err != nil {
-		return nil, errors.New("data is not a JSON object")
+	o := object{err: new(error)}
+	if err := dec.Decode(&o.fields); err != nil {
+		o.fail("data is not a JSON object")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("data has something after the JSON object")
+		o.fail("data has something after the JSON object")
 	}
-	if o == nil {
-		return nil, errors.New("data is null")
+	if o.fields == nil {
+		o.fail("data is null")
 	}
-	return o, nil
+	return o
+}
+
+func (o object) fail(format string, args ...any) {
+	if *o.err == nil {
+		*o.err = fmt.Errorf(format, args...)
+	}
 }
 
 // has reports whether the field is there and not null.
 func (o object) has(key string) bool {
-	raw, ok := o[key]
+	raw, ok := o.fields[key]
 	return ok && string(raw) != "null"
 }
 
 // keys returns the keys in order, so that errors are deterministic.
-func (o object) keys() []string { return slices.Sorted(maps.Keys(o)) }
+func (o object) keys() []string { return slices.Sorted(maps.Keys(o.fields)) }
+
+// read puts a field into what v points to, and fails when it is not a what. An absent field
+// leaves v as it is.
+func (o object) read(key string, v any, what string) {
+	if o.has(key) && json.Unmarshal(o.fields[key], v) != nil {
+		o.fail("%s is not %s", key, what)
+	}
+}
 
 // str returns a string field; empty when absent.
-func (o object) str(key string) (string, error) {
-	if !o.has(key) {
-		return "", nil
-	}
+func (o object) str(key string) string {
 	var s string
-	if err := json.Unmarshal(o[key], &s); err != nil {
-		return "", fmt.Errorf("%s is not a string", key)
-	}
-	return s, nil
+	o.read(key, &s, "a string")
+	return s
+}
+
+// boolean returns a boolean field; def when absent.
+func (o object) boolean(key string, def bool) bool {
+	o.read(key, &def, "a boolean")
+	return def
+}
+
+// list returns an array of strings; nil when absent.
+func (o object) list(key string) []string {
+	var l []string
+	o.read(key, &l, "a list of strings")
+	return l
+}
+
+// object returns an object field; one without fields when absent.
+func (o object) object(key string) object {
+	sub := object{err: o.err}
+	o.read(key, &sub.fields, "an object")
+	return sub
 }
 
 // text returns a string, number or boolean field as text.
-func (o object) text(key string) (string, error) {
+func (o object) text(key string) string {
 	if !o.has(key) {
-		return "", nil
+		return ""
 	}
-	raw := o[key]
+	raw := o.fields[key]
 	switch raw[0] {
 	case '{', '[':
-		return "", fmt.Errorf("%s is not a single value", key)
+		o.fail("%s is not a single value", key)
+		return ""
 	case '"':
 		return o.str(key)
 	}
-	return string(raw), nil
+	return string(raw)
 }
 
 // integer returns an integer field, given as a number or as a string of
 // digits (writers in the wild do both); def when absent.
-func (o object) integer(key string, def int) (int, error) {
-	s, err := o.text(key)
-	if err != nil {
-		return 0, err
+func (o object) integer(key string, def int) int {
+	if !o.has(key) {
+		return def
 	}
-	if s == "" && !o.has(key) {
-		return def, nil
-	}
+	s := o.text(key)
 	n, err := strconv.ParseInt(s, 10, 32)
 	if err != nil || s[0] == '+' {
-		return 0, fmt.Errorf("%s is not an integer", key)
+		o.fail("%s is not an integer", key)
 	}
-	return int(n), nil
+	return int(n)
 }
 
 // port returns a port field that must be within 1 and 65535.
-func (o object) port(key string) (int, error) {
+func (o object) port(key string) int {
 	if !o.has(key) {
-		return 0, fmt.Errorf("%s is missing", key)
+		o.fail("%s is missing", key)
 	}
-	n, err := o.integer(key, 0)
-	if err == nil && (n < 1 || n > 65535) {
-		err = fmt.Errorf("%s %d is not within 1 to 65535", key, n)
+	n := o.integer(key, 0)
+	if n < 1 || n > 65535 {
+		o.fail("%s %d is not within 1 to 65535", key, n)
 	}
-	return n, err
-}
-
-// boolean returns a boolean field; def when absent.
-func (o object) boolean(key string, def bool) (bool, error) {
-	if !o.has(key) {
-		return def, nil
-	}
-	var b bool
-	if err := json.Unmarshal(o[key], &b); err != nil {
-		return false, fmt.Errorf("%s is not a boolean", key)
-	}
-	return b, nil
-}
-
-// object returns an object field; nil when absent.
-func (o object) object(key string) (object, error) {
-	if !o.has(key) {
-		return nil, nil
-	}
-	sub, err := parseObject(o[key])
-	if err != nil {
-		return nil, fmt.Errorf("%s is not an object", key)
-	}
-	return sub, nil
-}
-
-// list returns an array of strings; nil when absent.
-func (o object) list(key string) ([]string, error) {
-	if !o.has(key) {
-		return nil, nil
-	}
-	var l []string
-	if err := json.Unmarshal(o[key], &l); err != nil {
-		return nil, fmt.Errorf("%s is not a list of strings", key)
-	}
-	return l, nil
+	return n
 }
 
 // labels returns an object of single values as strings, and why there is none. A value
 // that is not single stays as its JSON text. A member never fails for its labels.
 func (o object) labels(key string) (map[string]string, view.RawText) {
-	sub, err := o.object(key)
-	if err != nil {
-		return nil, view.RawText(err.Error())
+	o.err = new(error)
+	sub := o.object(key)
+	if *o.err != nil {
+		return nil, view.RawText((*o.err).Error())
 	}
-	m := make(map[string]string, len(sub))
-	for k, raw := range sub {
-		if m[k], err = sub.text(k); err != nil {
+	if len(sub.fields) == 0 {
+		return nil, ""
+	}
+	m := make(map[string]string, len(sub.fields))
+	for k, raw := range sub.fields {
+		switch raw[0] {
+		case '"':
+			m[k] = sub.str(k)
+		case 'n': // null
+			m[k] = ""
+		default:
 			m[k] = string(raw)
 		}
-	}
-	if len(m) == 0 {
-		return nil, ""
 	}
 	return m, ""
 }

@@ -50,79 +50,42 @@ func decodeServerSet(name string, data []byte) (view.Member, error) {
 	if serverSetVector.MatchString(name) {
 		return view.Member{}, ErrIgnore
 	}
-	m := view.Member{Weight: 1}
-	o, err := parseObject(data)
-	if err != nil {
-		return m, err
-	}
-	main, err := o.object("serviceEndpoint")
-	if err != nil {
-		return m, err
-	}
-	if m.Host, m.Port, err = readEndpoint(main); err != nil {
-		return m, fmt.Errorf("serviceEndpoint: %w", err)
-	}
-	if err = addEndpoints(&m, o); err != nil {
-		return m, err
-	}
-	m.Labels, m.LabelsLeftOut = o.labels("metadata")
-	if o.has("shard") {
-		shard, bad := o.integer("shard", 0)
-		if bad != nil {
-			return m, bad
-		}
-		setLabel(&m, "shard", strconv.Itoa(shard))
-	}
-	status, err := o.str("status")
-	if err != nil {
-		return m, err
-	}
-	m.Status = readServerSetStatus(status)
-	return m, nil
+	return decodeObject(serverSetFields)(name, data)
 }
 
-func readEndpoint(o object) (string, int, error) {
-	host, err := o.str("host")
-	if err != nil {
-		return "", 0, err
-	}
-	port, err := o.port("port")
-	return host, port, err
-}
-
-// addEndpoints keeps the further endpoints that are on the same host: a
-// member has one host.
-func addEndpoints(m *view.Member, o object) error {
-	more, err := o.object("additionalEndpoints")
-	if err != nil {
-		return err
-	}
+func serverSetFields(m *view.Member, _ string, o object) {
+	m.Host, m.Port = readEndpoint(o, "serviceEndpoint", "serviceEndpoint")
+	// A member has one host: endpoints of others are left out.
+	more := o.object("additionalEndpoints")
 	for _, name := range more.keys() {
-		e, err := more.object(name)
-		if err != nil {
-			return err
-		}
-		host, port, err := readEndpoint(e)
-		if err != nil {
-			return fmt.Errorf("endpoint %q: %w", name, err)
-		}
-		if host == m.Host {
+		if host, port := readEndpoint(more, name, fmt.Sprintf("endpoint %q", name)); host == m.Host {
 			setPort(m, name, port)
 		}
 	}
-	return nil
+	m.Labels, m.LabelsLeftOut = o.labels("metadata")
+	if o.has("shard") {
+		setLabel(m, "shard", strconv.Itoa(o.integer("shard", 0)))
+	}
+	m.Status = readServerSetStatus(o.str("status"))
+}
+
+func readEndpoint(o object, key, what string) (string, int) {
+	e := o.object(key)
+	e.err = new(error)
+	host, port := e.str("host"), e.port("port")
+	if *e.err != nil {
+		o.fail("%s: %w", what, *e.err)
+	}
+	return host, port
 }
 
 // readServerSetStatus maps a status: readers of server sets send requests only to
 // ALIVE members. Writers must set the status, so a missing one means not alive.
 func readServerSetStatus(s string) string {
-	switch s {
-	case "ALIVE":
-		return view.StatusUp
-	case "STOPPING":
-		return view.StatusDraining
-	case "STOPPED":
-		return view.StatusMaintenance
+	for status, word := range serverSetStatus {
+		if word == s {
+			return status
+		}
 	}
 	return view.StatusDown
 }

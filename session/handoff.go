@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,7 +35,6 @@ const (
 	stateName    = "session"
 	stateLock    = "session.lock"
 	stateVersion = 1
-	maxState     = 1 << 20
 )
 
 // saved is the content of the state file.
@@ -106,28 +104,19 @@ func (st *stateStore) close() { _ = st.lock.Close() }
 // load returns the session of the former process. It returns nil when there is no such
 // session, and an error when the session cannot be taken over.
 func (st *stateStore) load(cfg Config) (*saved, error) {
-	f, err := os.OpenFile(filepath.Join(st.dir, stateName), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	path := filepath.Join(st.dir, stateName)
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("session file: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("session file: %w", err)
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("session file %s has mode %s, want 0600: it holds a credential, so it is not used", f.Name(), info.Mode())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxState))
-	if err != nil {
-		return nil, fmt.Errorf("session file: %w", err)
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("session file %s has mode %s, want 0600: it holds a credential, so it is not used", path, info.Mode())
 	}
 	var v saved
-	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("session file %s: %w", f.Name(), err)
+	if err := files.LoadJSON(path, &v); err != nil {
+		return nil, fmt.Errorf("session file: %w", err)
 	}
 	return &v, v.usable(cfg, st.host)
 }

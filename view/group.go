@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -80,19 +79,7 @@ func (m *Member) SetLabels(labels map[string]string) {
 
 // isToken reports whether a label is safe in any file: it has no character with a meaning
 // in a configuration language or a shell.
-func isToken(s string) bool {
-	if len(s) > 256 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._:/@+-", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
-}
+func isToken(s string) bool { return len(s) <= 256 && only(s, letters+"/@+") }
 
 // StatusAny selects members of every status.
 const StatusAny = "any"

@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"iter"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -46,19 +47,10 @@ type entry struct {
 // KeysOf returns the keys of a map.
 func KeysOf(keys map[string][]byte) *Keys {
 	e := (*Keys)(nil).Edit()
-	for _, path := range sortedPaths(keys) {
+	for _, path := range slices.Sorted(maps.Keys(keys)) {
 		e.Set(path, Key{Value: keys[path]})
 	}
 	return e.Done()
-}
-
-func sortedPaths(m map[string][]byte) []string {
-	paths := make([]string, 0, len(m))
-	for path := range m {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
 }
 
 // Len returns the number of keys.

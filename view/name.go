@@ -1,5 +1,7 @@
 package view
 
+import "strings"
+
 // maxName bounds a name.
 const maxName = 128
 
@@ -9,15 +11,11 @@ const maxName = 128
 // Readers of ZooKeeper apply the rule once, where they read; what does not keep it
 // is left out, and reported.
 func IsName(s string) bool {
-	if s == "" || len(s) > maxName || s[0] == '-' || s == "." || s == ".." {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == ':', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= maxName && s[0] != '-' && s != "." && s != ".." && only(s, letters)
 }
+
+// letters are the characters that a name and a token have in common.
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-"
+
+// only reports whether a text has no other characters than those allowed.
+func only(s, allowed string) bool { return strings.Trim(s, allowed) == "" }

@@ -9,6 +9,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -132,19 +133,7 @@ func (v View) Missing(sources ...Source) []Source {
 // Sources returns the known sources, sorted.
 func (v View) Sources() []Source {
 	return slices.SortedFunc(maps.Keys(v.updates), func(a, b Source) int {
-		if a.Kind != b.Kind {
-			if a.Kind < b.Kind {
-				return -1
-			}
-			return 1
-		}
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 }
 
