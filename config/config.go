@@ -20,6 +20,7 @@ const (
 	LayoutFlat      = trees.LayoutFlat      // keys are znodes beside ready
 	LayoutVersioned = trees.LayoutVersioned // ready names an immutable version
 	LayoutPlain     = trees.LayoutPlain     // keys are znodes, there is no ready rule
+	LayoutLeaves    = trees.LayoutLeaves    // as plain, but a znode with children is not a key
 )
 
 // Bounds on a config tree.
@@ -64,7 +65,8 @@ func ValidateKey(key string) error { return trees.ValidateKey(key) }
 type Config struct {
 	Name string // label of the config; the trees have this name
 	Path string // root znode
-	// Layout is auto (default), flat, versioned or plain.
+	// Layout is auto (default), flat, versioned, plain or leaves. A tree that is
+	// followed with leaves says plain.
 	Layout string
 	// Splay is the largest random delay before a new version is read, so that the
 	// hosts of a fleet do not all read at once. It applies to versioned trees. Of

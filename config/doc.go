@@ -11,7 +11,8 @@
 //   - versioned: contents are stored once, by digest; each version is an
 //     immutable list of them, and ready names the version in use.
 //
-//   - plain: there is no ready rule. For trees that other tools write.
+//   - plain: there is no ready rule. For trees that other tools write. With
+//     leaves only znodes without children are keys.
 //
 // # Znodes
 //

@@ -76,7 +76,7 @@ func (c *treeCopy) update(snap *mirror.Snapshot) {
 		switch {
 		case rel == "":
 			continue
-		case !ok || len(n.Data) == 0 && len(n.Children) > 0:
+		case !ok || len(n.Children) > 0 && (len(n.Data) == 0 || c.w.cfg.Layout == LayoutLeaves):
 			edit.Delete(rel)
 			continue
 		}

@@ -144,7 +144,7 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 // follow follows the tree in the layout that it has.
 func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	switch w.cfg.Layout {
-	case LayoutPlain:
+	case LayoutPlain, LayoutLeaves:
 		return w.within(ctx, s, w.followPlain)
 	case LayoutFlat:
 		return w.within(ctx, s, w.followFlat)

@@ -271,6 +271,20 @@ func TestWatcher_Plain(t *testing.T) {
 	f.await("the tree that came back", has(map[string]string{"c": "3"}))
 }
 
+// With leaves, a znode with children is no key, also when it has data, and while it has
+// them only.
+func TestWatcher_Leaves(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), newRoot(t)
+	f := follow(t, s, config.Config{Name: "c", Path: path, Layout: config.LayoutLeaves})
+	write(t, s, path+"/a", "inner")
+	f.await("a leaf", has(map[string]string{"a": "inner"}))
+	write(t, s, path+"/a/b", "1")
+	f.await("the key below", has(map[string]string{"a/b": "1"}))
+	must(t, s.Delete(t.Context(), path+"/a/b", -1))
+	f.await("the leaf again", has(map[string]string{"a": "inner"}))
+}
+
 // A watcher that runs in one session after another passes on only differences.
 func TestWatcher_NextSession(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ func mapFunctions() map[string]any {
 		"byKey":                byKey,
 		"explode":              explode,
 		"explodeMap":           explodeMap,
+		"pathMatch":            pathMatch,
 		"mergeMap":             func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src) },
 		"mergeMapWithOverride": func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src, mergo.WithOverride) },
 	}
@@ -45,6 +47,21 @@ func byKey(pairs []Pair) map[string]map[string]Pair {
 		m[top][rest] = p
 	}
 	return m
+}
+
+// pathMatch keeps the pairs whose path matches a pattern of [path.Match].
+func pathMatch(pattern string, pairs []Pair) ([]Pair, error) {
+	kept := []Pair{}
+	for _, p := range pairs {
+		ok, err := path.Match(pattern, p.Path)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+		}
+		if ok {
+			kept = append(kept, p)
+		}
+	}
+	return kept, nil
 }
 
 // explode turns pairs into nested maps of texts.

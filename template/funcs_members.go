@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -96,6 +97,9 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 	if err != nil && g == absent {
 		set, child, _ := strings.Cut(name, "/")
 		err = failf(ErrEmptyGroup, "", "groups %q has no group %q: the file stays as it is", set, child)
+	}
+	if st.t.cfg.ByNode {
+		members = slices.SortedStableFunc(slices.Values(members), func(a, b view.Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) })
 	}
 	return members, err
 }

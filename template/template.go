@@ -36,8 +36,10 @@ type Config struct {
 	// and so is a config, group or election that does not exist one of the class
 	// ErrUnknown.
 	MissingKeyOK bool
-	MaxOutput    int64         // bytes; 0: DefaultMaxOutput
-	Timeout      time.Duration // 0: DefaultTimeout
+	// ByNode orders members by node and id instead of by address.
+	ByNode    bool
+	MaxOutput int64         // bytes; 0: DefaultMaxOutput
+	Timeout   time.Duration // 0: DefaultTimeout
 	// Syntax names what the rendered bytes must parse as: json, yaml, toml,
 	// xml, ini, a name in Syntaxes, or none (also "").
 	Syntax string

@@ -40,6 +40,9 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	if conf != nil {
 		for _, c := range conf.Configs {
 			if c.Name == name {
+				if c.Layout == config.LayoutLeaves {
+					c.Layout = config.LayoutPlain
+				}
 				return target{name, c.Path, c.Layout}, nil
 			}
 			names = append(names, c.Name)

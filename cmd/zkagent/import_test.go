@@ -18,7 +18,7 @@ func TestImport_Shapes(t *testing.T) {
 		text []string // in the settings or the templates
 	}{
 		"consul-template-classic": {"main.hcl", 1, []string{
-			`level = "warn"`, `mode        = "0640"`, `"/bin/sh"`, `group "web"`, `note: vault has no counterpart`,
+			`level = "warn"`, `= "0640"`, `"/bin/sh"`, `group "web"`, `note: vault has no counterpart`,
 			`services have no field Tags`, `service (print "services/" .Name)`, `import: there is no function node:`, `import: there is no function plugin`,
 			`key "app/cfg" | parseJSON | toYAML`, `sockaddr "GetPrivateIP"`, `{{ .Host }}:{{ .Port }} check`,
 		}},

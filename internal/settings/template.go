@@ -31,6 +31,7 @@ type fileBlock struct {
 	CreateDirs  boolean    `hcl:"create_dirs,optional" is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`
 	Syntax      text       `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
 	MissingKey  boolean    `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
+	MemberOrder text       `hcl:"member_order,optional" is:"string" default:"address" enum:"address|node" doc:"How members of groups are ordered: by address, or by node and then id, as consul-template orders services."`
 	InPlace     boolean    `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
 	Symlink     text       `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
 	Subdirs     boolean    `hcl:"allow_subdirs,optional" is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`
@@ -93,7 +94,7 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.Fi
 		Destination: dest.eval, DestinationText: dest.text, CreateDirs: b.CreateDirs.Value,
 		AllowSubdirs: b.Subdirs.Value, Adopt: b.Adopt.Value, Drift: b.Drift.Value,
 		Config: template.Config{
-			Dir: filepath.Dir(b.At.Filename), Allow: b.Allow.Value, MissingKeyOK: !b.MissingKey.Value, Syntax: b.Syntax.Value, Syntaxes: Syntaxes(),
+			Dir: filepath.Dir(b.At.Filename), Allow: b.Allow.Value, MissingKeyOK: !b.MissingKey.Value, ByNode: b.MemberOrder.Value == "node", Syntax: b.Syntax.Value, Syntaxes: Syntaxes(),
 			LookupEnv: s.opts.Env, MaxOutput: b.MaxSize.Value, Timeout: b.Timeout.Value,
 		},
 		File: files.File{

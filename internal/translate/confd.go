@@ -17,6 +17,7 @@ var stagedWords = map[string]string{"src": "staged", "dest": "destination"}
 func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
 	if r == nil {
 		r = newResult("confd's " + filepath.Base(name))
+		r.layout = layoutLeaves
 	}
 	m, err := parseConfig(name, data, toml.Unmarshal)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *Result) confdMain(m map[string]any) {
 	if backend == "zookeeper" || backend == "" {
 		r.ensemble("confd.toml", texts(m["nodes"]))
 	} else {
-		r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", backend)
+		r.stored(backend)
 	}
 	for _, key := range sorted(m) {
 		switch key {
@@ -142,6 +143,28 @@ func direct(s string) (string, bool) {
 	return s, ok && !strings.ContainsAny(s, "*?[")
 }
 
+// patternOf is the literal part of the pattern that an argument is.
+func patternOf(list []token, arg int) string {
+	for _, t := range list[min(arg, len(list)):argument(list, arg)] {
+		if s, ok := literal([]token{t}, 0); ok {
+			return s
+		}
+	}
+	return ""
+}
+
+// configIn is the name of the config that a translated argument begins with.
+func configIn(arg []token) string {
+	name, _, _ := strings.Cut(patternOf(append([]token{{"(", 'o'}}, append(arg, token{")", 'o'})...), 0), "/")
+	return name
+}
+
+// deep reports whether a path is below the root of its config.
+func deep(prefix, path string) bool {
+	path = strings.Trim(path, "/")
+	return path != "" && (cleanPrefix(prefix) != "" || strings.Contains(path, "/"))
+}
+
 // confdCall translates confd's calls.
 func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
@@ -165,10 +188,11 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		}
 		head = append(head, out[arg:end]...)
 		if after != "" {
-			head = append(head, token{after, 'o'})
+			head = append(head, token{strings.ReplaceAll(after, "CONFIG", configIn(out[arg:end])), 'o'})
 		}
 		return append(head, out[end:]...), ""
 	}
+	every := func(s string) (string, bool) { return s, true }
 	same := func(s string) (string, bool) { return s, !strings.ContainsAny(s, "*?[") }
 	switch name {
 	case "getv":
@@ -185,11 +209,25 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		}
 		return nil, "get of a name that is computed: use getv"
 	case "gets":
-		return path("", "ls", "", false, direct)
+		if _, ok := direct(patternOf(list, arg)); ok {
+			return path("", "ls", "", false, direct)
+		}
+		return path("", "pathMatch", ` (tree "CONFIG")`, false, every)
 	case "getvs":
-		return path("(sortAlpha (values (", "ls", ")))", false, direct)
+		if _, ok := direct(patternOf(list, arg)); ok {
+			return path("(sortAlpha (values (", "ls", ")))", false, direct)
+		}
+		return path("(sortAlpha (values (", "pathMatch", ` (tree "CONFIG"))))`, false, every)
 	case "ls":
-		return path("(keys (explode (", "tree", ")))", false, same)
+		out, problem := w.rename(slices.Clone(list), arg, name, false, same)
+		if s, ok := literal(list, arg); problem != "" || ok && !deep(w.prefix, s) {
+			return path("(keys (explode (", "tree", ")))", false, same)
+		}
+		end = argument(out, arg)
+		ref := joined(out[arg:end])
+		// The list of a key that is no directory is its own name.
+		call := tokens("(ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + "))")
+		return slices.Concat(out[:i], call, out[end:]), ""
 	case "lsdir":
 		return path("(keys (byKey (", "tree", ")))", false, same)
 	case "getenv":

@@ -232,13 +232,11 @@ var ctDialect = dialect{left: "{{", right: "}}", lists: lists, call: ctCall, map
 func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
 	arg := next(list, i)
-	if arg >= len(list) || list[arg].text == "|" || list[arg].text == ")" {
-		arg = piped(list, i)
-	}
 	switch name {
 	case "key", "keyExists", "keyOrDefault", "ls", "tree", "safeLs", "safeTree":
 		return w.keyName(list, i, arg)
 	case "service":
+		w.tmpl.byNode = true
 		return w.serviceName(list, i, arg)
 	case "services", "catalogServices":
 		if arg < len(list) && list[arg].kind == 's' {
@@ -252,23 +250,6 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 		}
 	}
 	return list, ""
-}
-
-// piped is the index of the value that is piped into the word at i; len(list)
-// when there is none.
-func piped(list []token, i int) int {
-	j := i - 1
-	for ; j >= 0 && list[j].kind == 'b'; j-- {
-	}
-	if j < 0 || list[j].text != "|" {
-		return len(list)
-	}
-	for j--; j >= 0 && list[j].kind == 'b'; j-- {
-	}
-	if j < 0 || list[j].kind != 's' {
-		return len(list)
-	}
-	return j
 }
 
 // keyName translates the name of a key: its first element becomes the name of a
@@ -353,7 +334,7 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 		name = rest
 	}
 	end := arg + 1
-	if more := next(list, arg); more < len(list) && list[more].kind == 's' && arg > i {
+	if more := next(list, arg); more < len(list) && list[more].kind == 's' {
 		if filter != "" {
 			return nil, "two filters"
 		}
@@ -367,12 +348,6 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 	}
 	text := "service " + quoteGo(w.result.service(name)) + status
 	list[arg].text = quoteGo(w.result.service(name))
-	if arg < i { // piped
-		if tagged || status != "" {
-			return nil, "a filter of a name that is piped"
-		}
-		return list, ""
-	}
 	if !tagged {
 		out := slices.Clone(list[:arg+1])
 		if status != "" {
@@ -484,6 +459,9 @@ func ctFields(w *rewriter, of shape, base, path string, list []token) (string, s
 	case "Port", "ID", "Node":
 		if deep {
 			return "", "members have no field " + path
+		}
+		if w.fields[name] = true; name != "Port" && w.fields["ID"] && w.fields["Node"] {
+			return "", ".ID and .Node in one template: a member in Nerve's format has one name, which is both; give it a label for one of them, as .Labels.node"
 		}
 		return "", ""
 	case "Name":

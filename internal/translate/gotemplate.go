@@ -36,6 +36,7 @@ type rewriter struct {
 	defs   map[string][]token // what names of keys are computed from
 	calls  map[string]shape   // what defined templates are called with
 	listed bool               // it lists members or pairs somewhere
+	fields map[string]bool    // ID, Node: which of them it uses
 	at     string             // where the action is that is translated
 }
 
@@ -63,7 +64,7 @@ func known(name string) bool {
 // translateText translates the text of a template. It goes over it twice: what
 // defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, listed: d.lists.MatchString(text)}
+	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, fields: map[string]bool{}, listed: d.lists.MatchString(text)}
 	w.text(text)
 	w.tmpl = t
 	t.Text = w.text(text)
@@ -118,7 +119,7 @@ func (w *rewriter) action(text string) string {
 	if text == "" || strings.HasPrefix(text, "/*") {
 		return text
 	}
-	list := tokens(text)
+	list := unpiped(tokens(text))
 	word := list[0].text
 	if m := assigned.FindStringSubmatch(text); m != nil {
 		w.defs[m[1]] = append(append([]token{{"(", 'o'}}, tokens(m[2])...), token{")", 'o'})
@@ -140,7 +141,7 @@ func (w *rewriter) action(text string) string {
 	w.called(list)
 	out, problem := w.translated(list, word)
 	if problem == "" {
-		problem = w.declare(out, word)
+		problem = w.declare(tokens(joined(out)), word)
 	}
 	if problem != "" {
 		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, problem, text)
@@ -150,6 +151,43 @@ func (w *rewriter) action(text string) string {
 		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
 	}
 	return joined(out)
+}
+
+// asks are the functions whose name of keys or of a service may be piped into them.
+var asks = []string{"key", "keyExists", "ls", "tree", "safeLs", "safeTree", "service", "getv", "get", "gets", "getvs", "exists", "lsdir", "atoi"}
+
+// unpiped writes a value that is piped into such a function as its argument.
+func unpiped(list []token) []token {
+	for i := 0; i < len(list); i++ {
+		if after := next(list, i); list[i].kind != 'w' || !slices.Contains(asks, list[i].text) || after < len(list) && list[after].text != "|" && list[after].text != ")" {
+			continue
+		}
+		bar := i - 1
+		for ; bar >= 0 && list[bar].kind == 'b'; bar-- {
+		}
+		if bar < 0 || list[bar].text != "|" {
+			continue
+		}
+		from := bar
+		for from > 0 && list[from-1].text != "(" && list[from-1].text != "=" && !slices.Contains(keywords, list[from-1].text) {
+			if from--; list[from].text == ")" {
+				from = opening(list, from)
+			}
+		}
+		for list[from].kind == 'b' {
+			from++
+		}
+		value := slices.Clone(list[from:bar])
+		for len(value) > 0 && value[len(value)-1].kind == 'b' {
+			value = value[:len(value)-1]
+		}
+		if len(value) > 1 {
+			value = slices.Concat([]token{{"(", 'o'}}, value, []token{{")", 'o'}})
+		}
+		list = slices.Concat(list[:from], []token{list[i], {" ", 'b'}}, value, list[i+1:])
+		i = from
+	}
+	return list
 }
 
 func opens(word string) bool {

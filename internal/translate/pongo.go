@@ -310,15 +310,18 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 		}
 		return "(env " + quoteGo(path) + ")", true
 	}
-	single, ok := true, true
+	single, pattern := true, false
 	switch name {
 	case "gets", "getvs":
-		path, ok = direct(path)
+		below, ok := direct(path)
+		if pattern = !ok; ok {
+			path = below
+		}
 		single = false
 	case "ls", "lsdir":
 		single = false
 	}
-	if !ok || strings.ContainsAny(path, "*?[") {
+	if !pattern && strings.ContainsAny(path, "*?[") {
 		return "", false
 	}
 	if !below(p.keys, path) {
@@ -331,6 +334,11 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 		return "", false
 	}
 	ref := quoteGo(where)
+	pairs := "ls " + ref
+	if pattern {
+		head, _, _ := strings.Cut(where, "/")
+		pairs = "pathMatch " + ref + " (tree " + quoteGo(head) + ")"
+	}
 	switch {
 	case name == "exists":
 		return "keyExists " + ref, true
@@ -340,9 +348,11 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 	case name == "getv":
 		return "key " + ref, true
 	case name == "gets":
-		return "ls " + ref, true
+		return pairs, true
 	case name == "getvs":
-		return "sortAlpha (values (ls " + ref + "))", true
+		return "sortAlpha (values (" + pairs + "))", true
+	case name == "ls" && deep(p.prefix, path):
+		return "ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + ")", true
 	case name == "ls":
 		return "keys (explode (tree " + ref + "))", true
 	case name == "lsdir":

@@ -11,6 +11,7 @@ import (
 func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
 	if r == nil {
 		r = newResult("remco's " + filepath.Base(name))
+		r.layout = layoutLeaves
 	}
 	m, err := parseConfig(name, data, toml.Unmarshal)
 	if err != nil {
@@ -50,7 +51,7 @@ func (r *Result) resource(m map[string]any, read ReadFunc) {
 			r.ensemble("resource "+text(m["name"]), texts(b["nodes"]))
 			prefix, keys = text(b["prefix"]), texts(b["keys"])
 		default:
-			r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", kind)
+			r.stored(kind)
 		}
 	}
 	if m["reload_cmd"] != nil {

@@ -123,7 +123,7 @@ func (w *rewriter) result1(name string, args []shape, last shape, words [][]toke
 		return s, ""
 	case "groups":
 		return shape{kind: services}, ""
-	case "ls", "tree", "safeLs", "safeTree":
+	case "ls", "tree", "safeLs", "safeTree", "pathMatch":
 		return shape{kind: pairs}, ""
 	}
 	if !slices.ContainsFunc(args, shape.structure) {

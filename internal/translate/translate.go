@@ -29,6 +29,7 @@ type Result struct {
 	groups    map[string]string // path by name
 	services  []named           // the services of the groups
 	computed  map[string]string // names of services that are computed, by what they are here
+	layout    string            // of the configs
 	prefixed  bool              // a resource has a prefix of its own
 	set       bool              // there is a set of groups: all services
 	onEmpty   map[string]string // of groups, by name
@@ -46,7 +47,7 @@ type Template struct {
 	Text string // translated; empty when Source could not be read
 
 	source, dest, mode, owner, group, syntax string
-	backup, missingOK, createDirs            bool
+	backup, missingOK, createDirs, byNode    bool
 	waitMin, waitMax, minInterval            string
 	check, reload                            []string // HCL expressions of the arguments
 	reloadEnv                                *environment
@@ -70,6 +71,9 @@ func parseConfig(name string, data []byte, unmarshal func([]byte, any) error) (m
 	return m, nil
 }
 
+// Layouts of configs.
+const layoutPlain, layoutLeaves = "plain", "leaves"
+
 // named is a service and the label of its group.
 type named struct{ name, label string }
 
@@ -92,7 +96,14 @@ type program struct {
 type ReadFunc func(path string) ([]byte, error)
 
 func newResult(from string) *Result {
-	return &Result{from: from, configs: map[string]string{}, groups: map[string]string{}, computed: map[string]string{}, onEmpty: map[string]string{}}
+	return &Result{from: from, layout: layoutPlain, configs: map[string]string{}, groups: map[string]string{}, computed: map[string]string{}, onEmpty: map[string]string{}}
+}
+
+// stored says that the keys of confd and remco were not in ZooKeeper. There a key may have
+// keys below it.
+func (r *Result) stored(backend string) {
+	r.layout = layoutPlain
+	r.note("keys were in %s: they have to be in ZooKeeper, at the paths below", backend)
 }
 
 // note is what somebody should know; lost is what could not be translated.
@@ -334,7 +345,7 @@ func (r *Result) Settings(inline bool) string {
 		b.WriteString("}\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
-		fmt.Fprintf(&b, "\nconfig %q {\npath = %s\nlayout = \"plain\"\n}\n", name, quote(r.configs[name]))
+		fmt.Fprintf(&b, "\nconfig %q {\npath = %s\nlayout = %q\n}\n", name, quote(r.configs[name]), r.layout)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.groups)) {
 		fmt.Fprintf(&b, "\ngroup %q {\npath = %s\n", name, quote(r.groups[name]))
@@ -463,6 +474,9 @@ func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	}
 	if t.missingOK {
 		b.WriteString("error_on_missing_key = false\n")
+	}
+	if t.byNode {
+		b.WriteString("member_order = \"node\"\n")
 	}
 	if len(t.allow) > 0 {
 		allow := slices.Compact(slices.Sorted(slices.Values(t.allow)))

@@ -20,6 +20,7 @@ const (
 	LayoutFlat      = "flat"
 	LayoutVersioned = "versioned"
 	LayoutPlain     = "plain"
+	LayoutLeaves    = "leaves"
 )
 
 // First path elements that are never keys.
