@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +31,6 @@ import (
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
-	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -64,7 +64,7 @@ type Agent struct {
 
 	process   process
 	settings  settingsInUse
-	news      news
+	wake      wake
 	saved     *lastGoodSaver
 	hostMaint *maintenance.Host
 }
@@ -88,8 +88,8 @@ type settingsInUse struct {
 	closed bool       // the agent stops
 }
 
-// news wakes the publishers of the record; each has size 1.
-type news struct {
+// wake wakes the publishers of the record; each has size 1.
+type wake struct {
 	record   chan struct{} // the record of this host may be another
 	services chan struct{} // a service, or its checks, changed
 }
@@ -116,7 +116,7 @@ func New(cfg Config) (*Agent, error) {
 		first: cfg, log: log, events: event.NewRing(), notify: systemd.NewNotifier(),
 		process:  process{started: time.Now(), life: rand.Text(), stop: make(chan stopMode, 1), failed: make(chan error, 1)},
 		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
-		news:     news{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
+		wake:     wake{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
 	}
 	if cfg.StateDir != "" {
 		if err := files.CheckOwn(cfg.StateDir); err != nil {
@@ -130,7 +130,7 @@ func New(cfg Config) (*Agent, error) {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
 	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
-		pace.Poke(a.news.record)
+		pace.Poke(a.wake.record)
 		a.log.Debug("condition has a new text", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
@@ -160,10 +160,10 @@ func (a *Agent) build(cfg *Config) {
 	})
 	a.engine = apply.New(apply.Options{
 		AgentID: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conds: a.conds, Events: a.events, Observer: a.metrics,
-		Run: a.plainRun, Fleet: (*reloadFleet)(a), Booted: proc.SystemAge() < bootTime,
+		Run: a.plainRun, Fleet: reloadFleet{a.hooks, a}, Booted: proc.SystemAge() < bootTime,
 	})
 	a.loop = &loop{
-		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return sourcePaths(a.cfg.Load()) },
+		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return maps.Collect(a.cfg.Load().sources()) },
 		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
 		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
 		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
@@ -174,7 +174,7 @@ func (a *Agent) build(cfg *Config) {
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.left = newLeftovers(a)
 	a.sup = &supervisor{
-		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send, same: sameUnit,
+		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send,
 		units: map[string]*runningUnit{},
 	}
 	a.saved = newLastGoodSaver(a)
@@ -229,7 +229,7 @@ func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.metrics.condition(c, isOpen)
-	pace.Poke(a.news.record)
+	pace.Poke(a.wake.record)
 	kind, text := "condition-closed", "after "+time.Since(c.Since).Round(time.Millisecond).String()
 	if isOpen {
 		kind, text = "condition-opened", c.Text
@@ -332,12 +332,10 @@ func (a *Agent) retainConditions(cfg *Config) {
 // hasSource reports whether a config tree, a group or an election of the settings has
 // the name that conditions have for it.
 func hasSource(cfg *Config, subject string) bool {
-	return slices.ContainsFunc(cfg.Elections, func(c ElectionConfig) bool { return subject == "election "+c.Name }) ||
-		slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return subject == "config "+c.Name }) ||
-		slices.ContainsFunc(cfg.Groups, func(c registry.GroupConfig) bool { return subject == "group "+c.Name }) ||
-		slices.ContainsFunc(cfg.GroupSets, func(c registry.GroupsConfig) bool {
-			return subject == "groups "+c.Name || strings.HasPrefix(subject, "groups "+c.Name+"/")
-		})
+	return slices.ContainsFunc(cfg.Sources(), func(s view.Source) bool {
+		name := string(s.Kind) + " " + s.Name
+		return subject == name || s.Kind == view.KindGroups && strings.HasPrefix(subject, name+"/")
+	})
 }
 
 // fileWatch loads the settings again when one of their files, or a template,
@@ -367,12 +365,7 @@ func (a *Agent) fileWatch(ctx context.Context) filewatch.Watch {
 }
 
 func hasBundle(cfg *Config, name string) bool {
-	for _, b := range cfg.Bundles {
-		if b.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cfg.Bundles, func(b apply.Config) bool { return b.Name == name })
 }
 
 // parseBundles parses the templates of the settings. The bundles are returned
@@ -381,7 +374,10 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 	var bundles []*bundle
 	var errs []error
 	for _, b := range cfg.Parse() {
-		bundles, errs = append(bundles, newBundle(b)), append(errs, b.Err)
+		bundles = append(bundles, &bundle{
+			shownBundle: shownBundle{b, bundleReport{State: "waiting"}}, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax},
+		})
+		errs = append(errs, b.Err)
 	}
 	return bundles, errors.Join(errs...)
 }

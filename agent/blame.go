@@ -13,10 +13,10 @@ import (
 func (a shown) Blame(ctx context.Context, q blame.Query) ([]*blame.File, error) {
 	snap := a.loop.snapshot.Load()
 	var bundles []*apply.Bundle
-	for _, name := range snap.order {
-		b := snap.parsed[name]
+	for _, shown := range snap.bundles {
+		b := shown.Bundle
 		if missing := snap.view.Missing(b.Sources...); b.Err == nil && len(missing) > 0 {
-			b = b.Failed(fmt.Errorf("%s waits for %s", name, sourceList(missing)))
+			b = b.Failed(fmt.Errorf("%s waits for %s", b.Config.Name, sourceList(missing)))
 		}
 		bundles = append(bundles, b)
 	}

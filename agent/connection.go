@@ -49,26 +49,22 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 		switch n := s.Connection(); {
 		case s.Context().Err() != nil:
 			cause := context.Cause(s.Context())
-			a.events.Add(event.Event{Kind: "session-ended", Subject: sessionName(s), Text: errorText(cause), Warn: errors.Is(cause, session.ErrExpired)})
+			a.events.Add(event.Event{Kind: "session-ended", Subject: hexID(s.ID()), Text: cause.Error(), Warn: errors.Is(cause, session.ErrExpired)})
 			return
 		case (s.State() == session.Connected || s.State() == session.ReadOnly) && n != connected:
 			connected = n
 			a.conds.Close(condition.ZooKeeperUnreachable, "")
+			readOnly := ""
 			if s.State() == session.ReadOnly {
-				a.conds.Open(condition.ZooKeeperReadOnly, "", "reading from "+s.Server())
-			} else {
-				a.conds.Close(condition.ZooKeeperReadOnly, "")
+				readOnly = "reading from " + s.Server()
 			}
-			pace.Poke(a.news.services)
-			a.events.Add(event.Event{Kind: "session-connected", Subject: sessionName(s), Text: s.Server()})
+			a.conds.SetText(condition.ZooKeeperReadOnly, "", readOnly)
+			pace.Poke(a.wake.services)
+			a.events.Add(event.Event{Kind: "session-connected", Subject: hexID(s.ID()), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())
 		}
-		if text := a.sessions.Status().NotRenewed; text != "" {
-			a.conds.Open(condition.IdentityNotRenewed, "", text)
-		} else {
-			a.conds.Close(condition.IdentityNotRenewed, "")
-		}
+		a.conds.SetText(condition.IdentityNotRenewed, "", a.sessions.Status().NotRenewed)
 		select {
 		case <-changed:
 		case <-s.Done():
@@ -78,9 +74,6 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 	}
 }
 
-// sessionName is a session as the log names it.
-func sessionName(s *session.Session) string { return hexID(s.ID()) }
-
 // hexID shows a session id as servers do.
 func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) } // #nosec G115 -- its bits are what is shown
 
@@ -88,12 +81,4 @@ func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) } // #nosec
 func (a *Agent) unreachable() string {
 	z := a.sessions.Status()
 	return z.State.String() + ": " + cmp.Or(z.LastError, "no server has answered yet")
-}
-
-// errorText is the text of an error; empty for none.
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

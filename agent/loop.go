@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -52,12 +53,8 @@ type loop struct {
 	snapshot atomic.Pointer[snapshot]
 	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
 
-	// What is known of the bundles by their names. These lists and maps are not changed
-	// once made.
-	sorted  []*bundle // by name
-	order   []string  // their names
-	parsed  map[string]*apply.Bundle
-	reports map[string]*bundleReport
+	sorted []*bundle      // by name
+	shown  []*shownBundle // the same for readers; this list is not changed once made
 
 	v        view.View
 	granted  map[view.Source]turn // of the trees of which this host has one
@@ -79,7 +76,7 @@ type loop struct {
 
 // bundle is one bundle of the settings as the loop sees it.
 type bundle struct {
-	*apply.Bundle
+	shownBundle
 
 	settle   apply.Settle
 	inFlight bool
@@ -88,27 +85,23 @@ type bundle struct {
 	seen     view.View // view of the newest apply
 	force    bool      // compare every file with the disk
 	failures int
-	retryAt  time.Time // zero: nothing to try again
-	reload   bool      // the retry is to reload only
-	report   bundleReport
-	former   *bundle            // the newest one of this name that was applied, until this one is
+	retryAt  time.Time          // zero: nothing to try again
+	reload   bool               // the retry is to reload only
+	former   *bundle            // the latest one of this name that was applied, until this one is
 	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
-	grant    context.CancelFunc // lets the apply in flight go on without a permit
+	grant    context.CancelFunc // lets the apply in flight continue without a permit
 	inTurn   bool               // the newest apply is part of a turn of a rollout
 	turnDue  bool               // the one that is due is
 }
 
-// last is the newest bundle of this name that was applied: this one, or the one
+// last is the latest bundle of this name that was applied: this one, or the one
 // that it has replaced and that may still be in flight.
-func (b *bundle) last() *bundle {
-	if b.former != nil {
-		return b.former
-	}
-	return b
-}
+func (b *bundle) last() *bundle { return cmp.Or(b.former, b) }
 
-func newBundle(b *apply.Bundle) *bundle {
-	return &bundle{Bundle: b, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax}, report: bundleReport{State: "waiting"}}
+// shownBundle is a bundle as readers see it.
+type shownBundle struct {
+	*apply.Bundle
+	report bundleReport
 }
 
 // bundleReport is what the loop publishes about a bundle.
@@ -296,17 +289,6 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 	return min(wait, max(time.Until(l.drift), time.Millisecond))
 }
 
-// list makes what is known of the bundles by their names.
-func (l *loop) list() {
-	l.order, l.sorted = slices.Sorted(maps.Keys(l.bundles)), nil
-	l.parsed, l.reports = map[string]*apply.Bundle{}, map[string]*bundleReport{}
-	for _, name := range l.order {
-		b := l.bundles[name]
-		report := b.report
-		l.sorted, l.parsed[name], l.reports[name] = append(l.sorted, b), b.Bundle, &report
-	}
-}
-
 // set replaces the bundles after settings were loaded. Bundles keep what they
 // know about their files under their names.
 func (l *loop) set(declared []view.Source, bundles []*bundle) {
@@ -332,7 +314,12 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 			l.engine.Forget(o.Bundle)
 		}
 	}
-	l.list()
+	l.sorted, l.shown = nil, nil
+	for _, name := range slices.Sorted(maps.Keys(l.bundles)) {
+		l.sorted = append(l.sorted, l.bundles[name])
+		shown := l.bundles[name].shownBundle
+		l.shown = append(l.shown, &shown)
+	}
 	for _, s := range l.v.Sources() {
 		if !slices.Contains(declared, s) {
 			l.use(l.v.Without(s))

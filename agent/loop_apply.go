@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
@@ -99,9 +99,9 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 
 // note makes the report of a bundle known to the snapshots to come.
 func (l *loop) note(b *bundle) {
-	report := b.report
-	l.reports = maps.Clone(l.reports)
-	l.reports[b.Config.Name] = &report
+	shown := b.shownBundle
+	l.shown = slices.Clone(l.shown)
+	l.shown[slices.Index(l.sorted, b)] = &shown
 }
 
 // result takes in how an apply ended.

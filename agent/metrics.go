@@ -2,9 +2,8 @@ package agent
 
 import (
 	"slices"
+	"strconv"
 	"time"
-
-	"github.com/zkagent/zkagent/internal/program"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,11 +13,12 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
 
-// metrics are the agent's own metrics. The nil metrics count nothing.
+// metrics are the agent's own metrics.
 type metrics struct {
 	reg          *prometheus.Registry // where New registered them
 	renders      *prometheus.CounterVec
@@ -112,8 +112,8 @@ func (r recordMetrics) Collect(metrics chan<- prometheus.Metric) {
 	send := func(desc *prometheus.Desc, v float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
-	for _, word := range fleet.Healths {
-		send(healthDesc, bool01(now.Health == word), string(word))
+	for _, h := range fleet.Healths {
+		send(healthDesc, bool01(now.Health == h), string(h))
 	}
 	for name, use := range now.Configs {
 		send(configDesc, float64(use.Known), name, "known")
@@ -140,56 +140,34 @@ func gauge(name, help string) prometheus.Gauge {
 
 // Rendered implements apply.Observer.
 func (m *metrics) Rendered(template, result string) {
-	if m != nil {
-		m.renders.WithLabelValues(template, result).Inc()
-	}
+	m.renders.WithLabelValues(template, result).Inc()
 }
 
 // Applied implements apply.Observer.
 func (m *metrics) Applied(bundle string, took time.Duration, ok bool) {
-	if m == nil {
-		return
-	}
 	m.applySeconds.WithLabelValues(bundle).Observe(took.Seconds())
 	m.bundleState.WithLabelValues(bundle).Set(bool01(ok))
 }
 
 // Reloaded implements apply.Observer.
 func (m *metrics) Reloaded(bundle, result string) {
-	if m != nil {
-		m.reloads.WithLabelValues(bundle, result).Inc()
-	}
+	m.reloads.WithLabelValues(bundle, result).Inc()
 }
 
-func (m *metrics) hook(name, result string) {
-	if m != nil {
-		m.hooks.WithLabelValues(name, result).Inc()
-	}
-}
-
-func (m *metrics) unitError(kind, name string) {
-	if m != nil {
-		m.unitErrors.WithLabelValues(kind, name).Inc()
-	}
-}
+func (m *metrics) hook(name, result string) { m.hooks.WithLabelValues(name, result).Inc() }
 
 func (m *metrics) condition(c condition.Condition, isOpen bool) {
-	switch {
-	case m == nil:
-	case isOpen:
-		m.conditions.WithLabelValues(c.Code, c.Subject).Set(1)
-		m.conditionsAt.WithLabelValues(c.Code, c.Subject).Set(float64(c.Since.UnixMilli()) / 1000)
-	default:
+	if !isOpen {
 		m.conditions.DeleteLabelValues(c.Code, c.Subject)
 		m.conditionsAt.DeleteLabelValues(c.Code, c.Subject)
+		return
 	}
+	m.conditions.WithLabelValues(c.Code, c.Subject).Set(1)
+	m.conditionsAt.WithLabelValues(c.Code, c.Subject).Set(float64(c.Since.UnixMilli()) / 1000)
 }
 
 // exec records the state of a supervised program.
 func (m *metrics) exec(st *program.Status) {
-	if m == nil {
-		return
-	}
 	m.execRunning.WithLabelValues(st.Name).Set(bool01(st.State == "running"))
 	switch st.State {
 	case "running":
@@ -201,52 +179,41 @@ func (m *metrics) exec(st *program.Status) {
 
 // retain forgets bundles, hooks and programs that the settings no longer name.
 func (m *metrics) retain(former, cfg *Config) {
-	if m == nil || former == nil {
+	if former == nil {
 		return
 	}
 	for _, b := range former.Bundles {
 		if !hasBundle(cfg, b.Name) {
-			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.renders, m.applySeconds, m.reloads, m.bundleState, m.previewed} {
-				v.DeletePartialMatch(prometheus.Labels{"template": b.Name})
-			}
+			forgetLabel("template", b.Name, m.renders, m.applySeconds, m.reloads, m.bundleState, m.previewed)
 		}
 	}
 	for _, h := range former.Hooks {
 		if !slices.ContainsFunc(cfg.Hooks, func(o hook.Config) bool { return o.Name == h.Name }) {
-			m.hooks.DeletePartialMatch(prometheus.Labels{"hook": h.Name})
+			forgetLabel("hook", h.Name, m.hooks)
 		}
 	}
 	for _, e := range former.Execs {
 		if !slices.ContainsFunc(cfg.Execs, func(o program.Config) bool { return o.Name == e.Name }) {
-			for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.execRunning, m.execStarts, m.execExit} {
-				v.DeletePartialMatch(prometheus.Labels{"exec": e.Name})
-			}
+			forgetLabel("exec", e.Name, m.execRunning, m.execStarts, m.execExit)
 		}
+	}
+}
+
+func forgetLabel(label, value string, list ...interface{ DeletePartialMatch(prometheus.Labels) int }) {
+	for _, v := range list {
+		v.DeletePartialMatch(prometheus.Labels{label: value})
 	}
 }
 
 // settings records the result of a load; the hash is a hexadecimal digest.
 func (m *metrics) settings(ok bool, hash string) {
-	if m == nil {
-		return
-	}
 	m.settingsOK.Set(bool01(ok))
 	if !ok {
 		return
 	}
 	m.settingsTime.SetToCurrentTime()
-	// 48 bits of the digest fit into a float exactly.
-	var n float64
-	for i := range min(len(hash), 12) {
-		c := hash[i]
-		switch {
-		case c >= '0' && c <= '9':
-			n = n*16 + float64(c-'0')
-		case c >= 'a' && c <= 'f':
-			n = n*16 + float64(c-'a'+10)
-		}
-	}
-	m.settingsHash.Set(n)
+	n, _ := strconv.ParseUint(hash[:min(len(hash), 12)], 16, 64) // 48 bits of the digest fit into a float exactly.
+	m.settingsHash.Set(float64(n))
 }
 
 func bool01(b bool) float64 {

@@ -85,7 +85,7 @@ func TestMetrics_Lint(t *testing.T) {
 	m.Reloaded("a", "ok")
 	m.hook("a", "done")
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, true)
-	m.unitError("group", "a")
+	m.unitErrors.WithLabelValues("group", "a").Inc()
 	m.settings(true, "abc")
 	m.exec(&program.Status{Name: "a", State: "running"})
 	m.exec(&program.Status{Name: "a", State: "exited", Code: 3})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,16 +34,10 @@ func (a *Agent) orders() map[string]web.Order {
 
 // Members returns the members of every group, as the templates see them.
 func (a *Agent) Members() map[string][]view.Member {
-	v := a.loop.snapshot.Load().view
 	all := map[string][]view.Member{}
-	for _, s := range v.Sources() {
-		if g, ok := v.Group(s.Name); ok && s.Kind == view.KindGroup {
-			all[g.Name] = append([]view.Member{}, g.Members...)
-		}
-		if set, ok := v.Groups(s.Name); ok && s.Kind == view.KindGroups {
-			for _, g := range set.Groups {
-				all[set.Name+"/"+g.Name] = append([]view.Member{}, g.Members...)
-			}
+	for name, g := range a.loop.snapshot.Load().groups() {
+		if g != nil {
+			all[name] = append([]view.Member{}, g.Members...)
 		}
 	}
 	return all
@@ -51,20 +46,26 @@ func (a *Agent) Members() map[string][]view.Member {
 // GroupNames are the names of the groups, sorted: "web", or "SET/CHILD" in a
 // set of groups.
 func (a *Agent) GroupNames() []string {
-	snap := a.loop.snapshot.Load()
-	var names []string
-	for _, s := range snap.declared {
-		if s.Kind == view.KindGroup {
-			names = append(names, s.Name)
-		}
-		if set, ok := snap.view.Groups(s.Name); ok && s.Kind == view.KindGroups {
-			for _, g := range set.Groups {
-				names = append(names, set.Name+"/"+g.Name)
+	return slices.Sorted(maps.Keys(a.loop.snapshot.Load().groups()))
+}
+
+// groups are the groups by their names of GroupNames; nil before one has reported.
+func (s *snapshot) groups() map[string]*view.Group {
+	all := map[string]*view.Group{}
+	for _, src := range s.declared {
+		switch src.Kind {
+		case view.KindGroup:
+			all[src.Name], _ = s.view.Group(src.Name)
+		case view.KindGroups:
+			if set, ok := s.view.Groups(src.Name); ok {
+				for _, g := range set.Groups {
+					all[set.Name+"/"+g.Name] = g
+				}
 			}
+		default: // It has no members.
 		}
 	}
-	slices.Sort(names)
-	return names
+	return all
 }
 
 // Group returns the latest state of a group, by a name of GroupNames; nil

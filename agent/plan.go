@@ -13,7 +13,7 @@ import (
 
 // Plan implements fleet.Planner: it is Vote that also says which files the version
 // would change, by how many lines, and what would be reloaded.
-func (m *subscription) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]fleet.FileChange, error) {
+func (m *configTree) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]fleet.FileChange, error) {
 	diff = diff && m.agent.cfg.Load().ShareDiffs
 	var files []fleet.FileChange
 	err := m.judge(ctx, tree, func(ctx context.Context, b *apply.Bundle, v view.View) error {

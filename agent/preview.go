@@ -29,7 +29,7 @@ const (
 // from other users.
 func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error) {
 	snap := a.loop.snapshot.Load()
-	b := snap.parsed[name]
+	b := snap.bundle(name)
 	if b == nil {
 		return nil, hook.ErrUnknownName
 	}
@@ -39,7 +39,7 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 	if missing := snap.view.Missing(b.Sources...); len(missing) > 0 {
 		return nil, fmt.Errorf("waiting for %s", sourceList(missing))
 	}
-	outputs, gone, err := a.engine.Preview(ctx, b, snap.view)
+	outputs, gone, err := a.engine.Preview(ctx, b.Bundle, snap.view)
 	if err != nil {
 		return nil, err
 	}

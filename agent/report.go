@@ -28,14 +28,12 @@ func (b *bundle) record(r *apply.Result) bool {
 	switch {
 	case r.Kept():
 		b.report.State = "kept"
-		return true
 	case r.Err != nil:
 		b.report.State = "failed"
-		return true
+	default:
+		b.report.State, b.report.Files = "ok", r.Files
 	}
-	b.report.State = "ok"
-	b.report.Files = r.Files
-	return was != nil
+	return r.Err != nil || was != nil
 }
 
 // announce takes the result of an apply into the open conditions, the events and
@@ -53,7 +51,11 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 		l.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.Err.Error(), Warn: true})
 		l.log.Error("apply failed", "template", name, "stage", r.Stage, "took", r.Took, "err", r.Err)
 	case r.Changed > 0:
-		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: appliedText(r.Changed, b.report.Version)})
+		text := term.Count(r.Changed, "file") + " changed"
+		if b.report.Version != "" {
+			text += ", version " + b.report.Version
+		}
+		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: text})
 		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
 	l.announceOwed(b)
@@ -61,25 +63,15 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 
 // announceOwed opens or closes the condition of a reload that is owed.
 func (l *loop) announceOwed(b *bundle) {
-	name := b.Config.Name
-	if !l.engine.OwedSince(name).IsZero() && (b.Config.Reload == nil || b.Config.Reload.Leader == "") {
-		text := "the new files are in place, and their reload has not succeeded yet"
-		if l.engine.OwesRestored(name) {
-			text = "the new files were taken back, and the reload after that has not succeeded yet"
-		}
-		l.conds.Open(condition.ReloadOwed, name, text)
-	} else {
-		l.conds.Close(condition.ReloadOwed, name)
+	name, text := b.Config.Name, ""
+	switch {
+	case l.engine.OwedSince(name).IsZero() || b.Config.Reload != nil && b.Config.Reload.Leader != "":
+	case l.engine.OwesRestored(name):
+		text = "the new files were taken back, and the reload after that has not succeeded yet"
+	default:
+		text = "the new files are in place, and their reload has not succeeded yet"
 	}
-}
-
-// appliedText says what an apply did; the version is that of the config.
-func appliedText(changed int, version string) string {
-	text := term.Count(changed, "file") + " changed"
-	if version != "" {
-		text += ", version " + version
-	}
-	return text
+	l.conds.SetText(condition.ReloadOwed, name, text)
 }
 
 // sourceList names sources for messages.

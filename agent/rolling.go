@@ -9,32 +9,23 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
-	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
-// reloadFleet is the agent as the reloads of bundles see it.
-type reloadFleet Agent
+// reloadFleet is the other hosts as the reloads of bundles see them: by the elections of
+// the hooks, and by the permits of rolling reloads.
+type reloadFleet struct {
+	*hook.Engine
 
-// Term implements apply.Fleet.
-func (f *reloadFleet) Term(election string) int64 { return f.hooks.Term(election) }
-
-// RunLeader implements apply.Fleet.
-func (f *reloadFleet) RunLeader(ctx context.Context, election string, c proc.Command) (proc.Result, error) {
-	return f.hooks.RunLeading(ctx, election, c)
-}
-
-// Ledger implements apply.Fleet.
-func (f *reloadFleet) Ledger(ctx context.Context, r apply.LeaderReload) (bool, func(error), error) {
-	return f.hooks.BeginReload(ctx, hook.Reload(r))
+	agent *Agent
 }
 
 // Permit implements apply.Fleet.
-func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig, halted func()) (func(*apply.Halt) error, error) {
-	a := (*Agent)(f)
-	s, err := a.sup.sessions.Session(ctx)
+func (f reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.RollingConfig, halted func()) (func(*apply.Halt) error, error) {
+	a := f.agent
+	s, err := a.left.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +47,7 @@ func (f *reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Roll
 		if failed != nil {
 			halt = &rolling.Halt{Bundle: bundle, Host: a.first.ID, Reason: failed.Reason, Time: failed.Time}
 		}
-		err := p.Release(last, a.sup.sessions.Session, halt)
+		err := p.Release(last, a.left.Session, halt)
 		if err != nil {
 			a.log.Warn("cannot return the permit", "template", bundle, "err", err)
 		}
@@ -87,34 +78,28 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 }
 
 // releaseLimit is how long an agent that stops tries to halt the other hosts and to
-// give its permit back.
+// return its permit.
 const releaseLimit = time.Minute
 
 // halted opens and closes the condition of a host that must not start.
 func (a *Agent) halted(bundle string, h *rolling.Halt) {
-	if h == nil {
-		a.conds.Close(condition.ReloadHalted, bundle)
-		return
+	text := ""
+	if h != nil {
+		text = fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts continue", h.Host, h.Time.Format(time.RFC3339), h.Reason, bundle)
 	}
-	a.conds.Open(condition.ReloadHalted, bundle, fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts continue",
-		h.Host, h.Time.Format(time.RFC3339), h.Reason, bundle))
+	a.conds.SetText(condition.ReloadHalted, bundle, text)
 }
 
-// rollingHost keeps this agent among the hosts that have a bundle: shares are
+// rollingUnit keeps this agent among the hosts that have a bundle: shares are
 // counted from them. It first tells the others of a failure that they do not know.
-type rollingHost struct {
-	*Agent
-
-	bundle, agent string
-}
-
-// Run implements [Unit].
-func (r *rollingHost) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
-	switch err := r.haltOthers(ctx, s); {
-	case session.IsPermanent(err):
-		r.log.Warn("the other hosts are not halted", "err", err)
-	case err != nil:
-		return err
-	}
-	return rolling.Hosts(r.bundle, r.agent, r.log).Run(ctx, s)
+func (a *Agent) rollingUnit(bundle, id string) unitParts {
+	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+		switch err := a.haltOthers(ctx, s); {
+		case session.IsPermanent(err):
+			a.log.Warn("the other hosts are not halted", "err", err)
+		case err != nil:
+			return err
+		}
+		return rolling.Hosts(bundle, id, a.log).Run(ctx, s)
+	})}
 }

@@ -112,7 +112,7 @@ func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave := former.live(t)
-	if _, err := (*reloadFleet)(former).Permit(t.Context(), "out", file.Reload.Rolling, nil); err != nil {
+	if _, err := (reloadFleet{former.hooks, former}).Permit(t.Context(), "out", file.Reload.Rolling, nil); err != nil {
 		t.Fatal(err)
 	}
 	leave()

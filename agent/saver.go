@@ -92,7 +92,7 @@ func (s *lastGoodSaver) flush() {
 		return
 	}
 	for _, b := range snap.bundles {
-		if b.State != "ok" {
+		if b.report.State != "ok" {
 			return
 		}
 	}

@@ -26,14 +26,14 @@ func (a *Agent) followServices(ctx context.Context) {
 		for _, s := range list {
 			fmt.Fprintf(&b, "\x00%s %s %d", s.Name, s.State, s.Since.Unix())
 		}
-		if b.String() != former { // most news is one more result of a check
+		if b.String() != former { // mostly it is one more result of a check
 			former = b.String()
-			pace.Poke(a.news.record)
+			pace.Poke(a.wake.record)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.news.services:
+		case <-a.wake.services:
 		case <-maintained:
 		}
 	}

@@ -2,9 +2,10 @@ package agent
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
@@ -18,10 +19,8 @@ type snapshot struct {
 	complete bool
 	cached   bool
 	busy     map[view.Source]bool // sources whose bundles are not yet applied
-	refused  map[view.Source]bool // sources with a bundle whose newest apply failed, or kept the file before
-	bundles  map[string]*bundleReport
-	order    []string
-	parsed   map[string]*apply.Bundle // of each bundle; what its applies remember is not for readers
+	refused  map[view.Source]bool // sources with a bundle whose latest apply failed, or kept the file before
+	bundles  []*shownBundle       // by name; what their applies remember is not for readers
 	at       time.Time
 	next     chan struct{} // closed at the next publication
 }
@@ -31,20 +30,26 @@ func (s *snapshot) forHooks() hook.State {
 	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
 }
 
+// bundle returns the bundle of a name; nil: there is none.
+func (s *snapshot) bundle(name string) *shownBundle {
+	i, found := slices.BinarySearchFunc(s.bundles, name, func(b *shownBundle, name string) int { return strings.Compare(b.Config.Name, name) })
+	if !found {
+		return nil
+	}
+	return s.bundles[i]
+}
+
 // report returns that of a bundle; the zero value before there is one.
 func (s *snapshot) report(name string) bundleReport {
-	if r := s.bundles[name]; r != nil {
-		return *r
+	if b := s.bundle(name); b != nil {
+		return b.report
 	}
 	return bundleReport{}
 }
 
-// sources are those of a bundle; none for an unknown one.
-func (s *snapshot) sources(bundle string) []view.Source {
-	if b := s.parsed[bundle]; b != nil {
-		return b.Sources
-	}
-	return nil
+// using lists the bundles that use a source.
+func (s *snapshot) using(source view.Source) []*shownBundle {
+	return slices.DeleteFunc(slices.Clone(s.bundles), func(b *shownBundle) bool { return !slices.Contains(b.Sources, source) })
 }
 
 // publish makes the state readable from outside.
@@ -52,7 +57,7 @@ func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{
 		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
-		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.reports, parsed: l.parsed, order: l.order,
+		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.shown,
 		at: time.Now(), next: make(chan struct{}),
 	}
 	for _, b := range l.sorted {

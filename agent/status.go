@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"os"
 	"time"
 
@@ -64,7 +65,7 @@ func zooKeeperStatus(z session.Status) show.ZooKeeperStatus {
 }
 
 func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
-	paths := sourcePaths(cfg)
+	paths := maps.Collect(cfg.sources())
 	list := make([]show.SourceStatus, 0, len(snap.declared))
 	for _, src := range snap.declared {
 		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: paths[src]}
@@ -101,8 +102,10 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 		if t.LastChange.IsZero() {
 			t.LastChange = newestFile(t.Files)
 		}
-		for _, s := range snap.sources(b.Name) {
-			t.Sources = append(t.Sources, s.String())
+		if shown := snap.bundle(b.Name); shown != nil {
+			for _, s := range shown.Sources {
+				t.Sources = append(t.Sources, s.String())
+			}
 		}
 		if r.Err != nil {
 			t.Error = r.Err.Error()

@@ -27,8 +27,8 @@ func (a *Agent) RenderAll(ctx context.Context) {
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()
 	var ok, failed, kept int
-	for name, b := range s.bundles {
-		switch a.templateState(*b, name) {
+	for _, b := range s.bundles {
+		switch a.templateState(b.report, b.Config.Name) {
 		case "ok":
 			ok++
 		case "failed", "reload-failed":
@@ -71,5 +71,5 @@ func (a *Agent) Summary() string {
 func (a *Agent) published() {
 	a.saved.ready.Store(a.loop.isReady)
 	pace.Poke(a.saved.wake)
-	pace.Poke(a.news.record)
+	pace.Poke(a.wake.record)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ func (f unitFunc) Run(ctx context.Context, s *session.Session, up func(view.Upda
 // unitSpec is a unit as the settings want it.
 type unitSpec struct {
 	kind, name string
-	key        any // its configuration: a unit whose key is equal keeps running
+	key        any // its configuration, as plain values: a unit whose key is equal keeps running
 	// make makes the unit; former is the value of the unit that it replaces,
 	// nil when it replaces none.
 	make func(former any) unitParts
@@ -63,8 +64,7 @@ type supervisor struct {
 	sessions interface {
 		Session(ctx context.Context) (*session.Session, error)
 	}
-	up   func(view.Update)
-	same func(a, b any) bool
+	up func(view.Update)
 
 	mu    sync.Mutex // mu guards units for readers; apply and stop are one goroutine.
 	units map[string]*runningUnit
@@ -90,7 +90,7 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 	var stopping sync.WaitGroup
 	for id, u := range s.units {
 		spec, ok := want[id]
-		if ok && s.same(u.spec.key, spec.key) {
+		if ok && reflect.DeepEqual(u.spec.key, spec.key) {
 			delete(want, id)
 			continue
 		}
@@ -170,7 +170,7 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 			err = errors.New("ended without a reason")
 		}
 		s.conds.Open(condition.UnitFailed, u.spec.id(), err.Error())
-		s.metrics.unitError(u.spec.kind, u.spec.name)
+		s.metrics.unitErrors.WithLabelValues(u.spec.kind, u.spec.name).Inc()
 		s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
 		if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 30*time.Second)) {
 			break

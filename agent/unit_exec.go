@@ -12,17 +12,15 @@ func (a *Agent) execUnit(c program.Config) unitParts {
 	return unitParts{life: p.Run, value: p}
 }
 
-// execKey is what a program is made of; its command is compared by its text.
-func execKey(c program.Config) program.Config {
-	c.Command.Args = nil
-	return c
-}
-
 // programState is the snapshot as programs see it.
 func (a *Agent) programState() program.State {
 	snap := a.loop.snapshot.Load()
+	names := make([]string, len(snap.bundles))
+	for i, b := range snap.bundles {
+		names[i] = b.Config.Name
+	}
 	return program.State{
-		View: snap.view, Ready: snap.complete || snap.cached, Bundles: snap.order, Next: snap.next,
+		View: snap.view, Ready: snap.complete || snap.cached, Bundles: names, Next: snap.next,
 		Applied: func(bundle string) (time.Time, bool) {
 			r := snap.report(bundle)
 			return r.LastChange, r.State == "ok" || !r.LastApply.IsZero() && len(r.Files) > 0

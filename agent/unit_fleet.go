@@ -17,34 +17,20 @@ import (
 
 // fleetUnit makes the unit that keeps this host's record in ZooKeeper.
 func (a *Agent) fleetUnit(id string) unitParts {
-	return unitParts{unit: announcing{a, fleet.NewAnnouncer(fleet.AnnouncerConfig{
-		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.news.record, Logger: a.log,
-		Rival: func(text string) {
-			if text == "" {
-				a.conds.Close(condition.AgentIDTaken, "")
-				return
-			}
-			a.conds.Open(condition.AgentIDTaken, "", text)
-		},
-	})}}
-}
-
-// announcing is the unit; what every start waits for is no news.
-type announcing struct {
-	*Agent
-	announcer *fleet.Announcer
-}
-
-// Run implements Unit.
-func (u announcing) Run(ctx context.Context, s *session.Session, _ func(view.Update)) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.Done():
-		return context.Cause(s.Context())
-	case <-u.loop.ready:
-	}
-	return u.announcer.Run(ctx, s)
+	announcer := fleet.NewAnnouncer(fleet.AnnouncerConfig{
+		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.wake.record, Logger: a.log,
+		Rival: func(text string) { a.conds.SetText(condition.AgentIDTaken, "", text) },
+	})
+	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		case <-a.loop.ready: // What every start waits for is not for the record.
+		}
+		return announcer.Run(ctx, s)
+	})}
 }
 
 // record is what this host says of itself, in the words that every view uses.
@@ -60,17 +46,17 @@ func (a *Agent) record() fleet.Record {
 	for _, c := range open {
 		sum := sha256.Sum256([]byte(c.Text))
 		f := fleet.Fault{Code: c.Code, Subject: c.Subject, Since: c.Since.UTC().Truncate(time.Second), Exit: c.Exit, Digest: hex.EncodeToString(sum[:4])}
-		if b := snap.report(c.Subject); c.Code == "template-failed" {
-			f.Stage = b.Stage
+		if c.Code == condition.TemplateFailed.Code {
+			f.Stage = snap.report(c.Subject).Stage
 		}
 		r.Faults = append(r.Faults, f)
 	}
-	for _, name := range snap.order {
-		word := a.templateState(snap.report(name), name)
-		if v := snap.bundles[name].Version; v != "" && !flat(snap, name) {
-			word += "@" + v
+	for _, b := range snap.bundles {
+		state := a.templateState(b.report, b.Config.Name)
+		if v := b.report.Version; v != "" && !flat(snap, b) {
+			state += "@" + v
 		}
-		r.Files[name] = word
+		r.Files[b.Config.Name] = state
 	}
 	for _, c := range cfg.Configs {
 		if tree, ok := kindConfig.of(a.sup, c.Name); ok {
@@ -103,8 +89,8 @@ func (a *Agent) record() fleet.Record {
 }
 
 // flat reports whether the first config of a bundle has no versions.
-func flat(snap *snapshot, bundle string) bool {
-	for _, src := range snap.sources(bundle) {
+func flat(snap *snapshot, b *shownBundle) bool {
+	for _, src := range b.Sources {
 		if tree, ok := snap.view.Get(src).(*view.Tree); ok {
 			return tree.Layout != config.LayoutVersioned
 		}
@@ -126,12 +112,12 @@ func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.T
 		health = fleet.Maintenance
 	}
 	for _, c := range open {
-		word := fleet.Degraded
+		worse := fleet.Degraded
 		if c.Kind().Failing {
-			word = fleet.Failing
+			worse = fleet.Failing
 		}
-		if word.Rank() < health.Rank() {
-			health, at = word, c.Since.UTC().Truncate(time.Second)
+		if worse.Rank() < health.Rank() {
+			health, at = worse, c.Since.UTC().Truncate(time.Second)
 		}
 	}
 	return health, at

@@ -55,17 +55,17 @@ func (g *groupFollower) note(u view.Update) {
 
 // announce is note for one group; command is how accept names it.
 func (g *groupFollower) announce(subject, command string, v *view.Group) {
-	if v.Holding.IsZero() {
-		g.conds.Close(condition.MembersHeld, subject)
-		return
-	}
-	held := 0
-	for i := range v.Members {
-		if v.Members[i].Held {
-			held++
+	text := ""
+	if !v.Holding.IsZero() {
+		held := 0
+		for i := range v.Members {
+			if v.Members[i].Held {
+				held++
+			}
 		}
+		text = fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command)
 	}
-	g.conds.Open(condition.MembersHeld, subject, fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command))
+	g.conds.SetText(condition.MembersHeld, subject, text)
 }
 
 // refusedNames is the error of a set whose parent has children that are no names.

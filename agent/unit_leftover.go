@@ -14,7 +14,6 @@ import (
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 func newLeftovers(a *Agent) *leftover.Sweeper {
@@ -27,11 +26,6 @@ func newLeftovers(a *Agent) *leftover.Sweeper {
 			return a.hooks.WaitGuards(ctx, s.Timeout())
 		},
 	})
-}
-
-// leftoverUnit deletes what former settings have left.
-func (a *Agent) leftoverUnit(any) unitParts {
-	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })}
 }
 
 // registered is what settings register.

@@ -16,7 +16,7 @@ import (
 // takes over its znode and what its checks know.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.of.registry, a.checkRun
-	c.Changed = func() { pace.Poke(a.news.services) }
+	c.Changed = func() { pace.Poke(a.wake.services) }
 	if a.first.StateDir != "" && c.StateFile == "" {
 		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)
 	}

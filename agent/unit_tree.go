@@ -21,57 +21,15 @@ import (
 )
 
 // configTree follows one config tree. A versioned one makes this agent its
-// subscriber: it votes on proposals and changes when a rollout permits.
+// subscriber: it votes on proposals and changes when a rollout permits. It implements
+// fleet.Host.
 type configTree struct {
 	agent   *Agent
 	cfg     config.Config
 	watcher *config.Watcher
-	fleet   *subscription // nil until the first versioned state
 	reads   fleet.Reads
-}
 
-// use is how far this host is with the versions of the tree.
-func (c *configTree) use(snap *snapshot) fleet.ConfigUse {
-	tree, _ := snap.view.Tree(c.cfg.Name)
-	return c.reads.Use(generationOf(tree))
-}
-
-// Run implements Unit.
-func (c *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	begun := false
-	take := func() {
-		if !begun {
-			begun = true
-			c.fleet.begin(ctx, s, up, &wg)
-		}
-	}
-	if c.fleet != nil {
-		take() // a tree that has not changed since the last session is not passed on
-	}
-	return c.watcher.Run(ctx, s, func(u view.Update) {
-		tree, ok := u.(*view.Tree)
-		c.reads.Ready(generationOf(tree))
-		if !ok || tree.Layout != config.LayoutVersioned {
-			up(u)
-			return
-		}
-		if c.fleet == nil {
-			c.fleet = newSubscription(c)
-		}
-		take()
-		c.fleet.subscriber.Spread(c.watcher.Hosts())
-		c.fleet.participant.Offer(tree)
-	})
-}
-
-// subscription is one agent's part in the rollouts of one tree, over sessions. It
-// implements fleet.Host.
-type subscription struct {
-	*configTree
+	// This agent's part in the rollouts, over sessions; nil until the first versioned state.
 	subscriber  *fleet.Subscriber
 	participant *fleet.Participant
 
@@ -84,35 +42,63 @@ type subscription struct {
 	problems map[string]error // why a part cannot do its work, by part
 }
 
-func newSubscription(c *configTree) *subscription {
-	m := &subscription{configTree: c, problems: map[string]error{}}
+// use is how far this host is with the versions of the tree.
+func (m *configTree) use(snap *snapshot) fleet.ConfigUse {
+	tree, _ := snap.view.Tree(m.cfg.Name)
+	return m.reads.Use(generationOf(tree))
+}
+
+// Run implements Unit.
+func (m *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	m.up, m.stopping = up, ctx.Done()
+	begin := sync.OnceFunc(func() {
+		for what, run := range map[string]func(context.Context, *session.Session) error{
+			"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.announceMaintenance,
+		} {
+			wg.Go(func() { m.keep(ctx, s, what, run) })
+		}
+	})
+	if m.participant != nil {
+		begin() // a tree that has not changed since the last session is not passed on
+	}
+	return m.watcher.Run(ctx, s, func(u view.Update) {
+		tree, ok := u.(*view.Tree)
+		m.reads.Ready(generationOf(tree))
+		if !ok || tree.Layout != config.LayoutVersioned {
+			up(u)
+			return
+		}
+		if m.participant == nil {
+			m.subscribe()
+		}
+		begin()
+		m.subscriber.Spread(m.watcher.Hosts())
+		m.participant.Offer(tree)
+	})
+}
+
+// subscribe makes this agent's part in the rollouts. It waits for the first versioned
+// state: flat trees have no subscribers, and an agent that follows one needs no right to
+// write there.
+func (m *configTree) subscribe() {
 	m.subscriber = fleet.NewSubscriber(fleet.SubscriberConfig{
-		Path: c.cfg.Path, ID: c.agent.first.ID, Logger: c.agent.log,
+		Path: m.cfg.Path, ID: m.agent.first.ID, Logger: m.agent.log,
 		Problem: func(err error) { m.problem("subscription", err) },
 	})
 	m.participant = fleet.New(fleet.Config{
-		Root: c.cfg.Path, Agent: c.agent.first.ID, Host: m, Tree: m.read, Logger: c.agent.log.With("config", c.cfg.Name),
-		Life: c.agent.process.life, Maintenance: c.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
-		NeverCoordinate: c.agent.first.NeverCoordinate,
+		Root: m.cfg.Path, Agent: m.agent.first.ID, Host: m, Tree: m.read, Logger: m.agent.log.With("config", m.cfg.Name),
+		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
+		NeverCoordinate: m.agent.first.NeverCoordinate,
 	})
-	return m
-}
-
-// begin subscribes in a session. It begins with the first versioned state: flat
-// trees have no subscribers, and an agent that follows one needs no right to write
-// there.
-func (m *subscription) begin(ctx context.Context, s *session.Session, up func(view.Update), wg *sync.WaitGroup) {
-	m.up, m.stopping = up, ctx.Done()
-	for what, run := range map[string]func(context.Context, *session.Session) error{
-		"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.announceMaintenance,
-	} {
-		wg.Go(func() { m.keep(ctx, s, what, run) })
-	}
 }
 
 // keep runs a part again, after growing pauses, until the session or ctx ends. What
 // has run for a while is no problem any more.
-func (m *subscription) keep(ctx context.Context, s *session.Session, what string, run func(context.Context, *session.Session) error) {
+func (m *configTree) keep(ctx context.Context, s *session.Session, what string, run func(context.Context, *session.Session) error) {
 	for failures := 1; ; failures++ {
 		timer := time.AfterFunc(steady, func() { m.problem(what, nil) })
 		err := run(ctx, s)
@@ -129,7 +115,7 @@ func (m *subscription) keep(ctx context.Context, s *session.Session, what string
 
 // problem notes why a part cannot do its work; nil: it can. The condition is open
 // while any part cannot.
-func (m *subscription) problem(what string, err error) {
+func (m *configTree) problem(what string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil {
@@ -148,7 +134,7 @@ func (m *subscription) problem(what string, err error) {
 }
 
 // read reads a version under the name that the settings gave the tree.
-func (m *subscription) read(ctx context.Context, s *session.Session, v fleet.Version) (*view.Tree, error) {
+func (m *configTree) read(ctx context.Context, s *session.Session, v fleet.Version) (*view.Tree, error) {
 	if v.Digest == "" {
 		return m.watcher.ReadVersion(ctx, s, v.Number)
 	}
@@ -158,15 +144,15 @@ func (m *subscription) read(ctx context.Context, s *session.Session, v fleet.Ver
 // Vote implements fleet.Host: the tree must satisfy its own schema, and every
 // bundle that uses the tree is rendered with it and this host's own data and
 // checked in a staging area.
-func (m *subscription) Vote(ctx context.Context, tree *view.Tree) error {
+func (m *configTree) Vote(ctx context.Context, tree *view.Tree) error {
 	m.reads.Proposed(tree.Generation)
-	pace.Poke(m.agent.news.record)
+	pace.Poke(m.agent.wake.record)
 	return m.judge(ctx, tree, m.agent.engine.Try)
 }
 
 // judge asks try of every bundle that uses the tree, with the tree and this host's
 // own data.
-func (m *subscription) judge(ctx context.Context, tree *view.Tree, try func(context.Context, *apply.Bundle, view.View) error) error {
+func (m *configTree) judge(ctx context.Context, tree *view.Tree, try func(context.Context, *apply.Bundle, view.View) error) error {
 	if err := config.CheckSchema(nil, tree); err != nil {
 		return err
 	}
@@ -174,16 +160,16 @@ func (m *subscription) judge(ctx context.Context, tree *view.Tree, try func(cont
 	v := snap.view.With(tree)
 	var reasons []string
 	var unchecked []error
-	for _, name := range snap.order {
-		b := snap.parsed[name]
-		if b.Err != nil || !slices.Contains(b.Sources, tree.Source()) {
+	for _, b := range snap.using(tree.Source()) {
+		name := b.Config.Name
+		if b.Err != nil {
 			continue // one that cannot be parsed is not made worse
 		}
 		if missing := v.Missing(b.Sources...); len(missing) > 0 {
 			reasons = append(reasons, fmt.Sprintf("%s: waiting for %s", name, sourceList(missing)))
 			continue
 		}
-		if err := try(ctx, b, v); errors.Is(err, apply.ErrCheckNotRun) {
+		if err := try(ctx, b.Bundle, v); errors.Is(err, apply.ErrCheckNotRun) {
 			unchecked = append(unchecked, fmt.Errorf("%s: %w: %w", name, fleet.ErrCheckNotRun, err))
 		} else if err != nil {
 			reasons = append(reasons, name+": "+err.Error())
@@ -196,7 +182,7 @@ func (m *subscription) judge(ctx context.Context, tree *view.Tree, try func(cont
 }
 
 // Show implements fleet.Host.
-func (m *subscription) Show(tree *view.Tree) {
+func (m *configTree) Show(tree *view.Tree) {
 	m.up(tree)
 	m.report(tree.Generation, fleet.StateOK, nil)
 	m.agent.conds.Close(condition.RolloutFailed, m.cfg.Name)
@@ -208,7 +194,7 @@ const useLimit = 10 * time.Minute
 
 // Use implements fleet.Host: the tree goes through the loop as any other
 // state; when a bundle fails with it, the former tree does.
-func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
+func (m *configTree) Use(ctx context.Context, tree, from *view.Tree) error {
 	defer m.endTurn(ctx, tree)
 	m.reads.Proposed(tree.Generation) // another process may have voted
 	m.agent.loop.turn(ctx, tree.Source(), turnUse)
@@ -241,7 +227,7 @@ func (m *subscription) Use(ctx context.Context, tree, from *view.Tree) error {
 }
 
 // Back implements fleet.Host.
-func (m *subscription) Back(ctx context.Context, tree *view.Tree) error {
+func (m *configTree) Back(ctx context.Context, tree *view.Tree) error {
 	if tree == nil {
 		return nil
 	}
@@ -249,12 +235,12 @@ func (m *subscription) Back(ctx context.Context, tree *view.Tree) error {
 	return m.back(ctx, tree)
 }
 
-func (m *subscription) endTurn(ctx context.Context, tree *view.Tree) {
+func (m *configTree) endTurn(ctx context.Context, tree *view.Tree) {
 	m.agent.loop.turn(ctx, tree.Source(), noTurn)
 }
 
 // back is Back within a turn.
-func (m *subscription) back(ctx context.Context, tree *view.Tree) error {
+func (m *configTree) back(ctx context.Context, tree *view.Tree) error {
 	if tree == nil {
 		return nil
 	}
@@ -277,7 +263,7 @@ func generationOf(tree *view.Tree) int64 {
 
 // settled waits until the loop has the tree in its view and no apply for it is
 // due or under way.
-func (m *subscription) settled(ctx context.Context, tree *view.Tree) (*snapshot, error) {
+func (m *configTree) settled(ctx context.Context, tree *view.Tree) (*snapshot, error) {
 	for {
 		snap := m.agent.loop.snapshot.Load()
 		if have, ok := snap.view.Tree(tree.Name); ok && have.Generation == tree.Generation && !snap.busy[tree.Source()] {
@@ -297,14 +283,12 @@ func (m *subscription) settled(ctx context.Context, tree *view.Tree) (*snapshot,
 
 // verdict is the error of the bundles that use the tree. A version without a key
 // that a bundle needs is one, though the files stay as they are.
-func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
+func (m *configTree) verdict(snap *snapshot, tree *view.Tree) error {
 	var reasons []string
-	for _, name := range snap.order {
-		r := snap.bundles[name]
-		if !slices.Contains(snap.sources(name), tree.Source()) || r.State != "failed" && !errors.Is(r.Err, template.ErrNoKey) {
-			continue
+	for _, b := range snap.using(tree.Source()) {
+		if b.report.State == "failed" || errors.Is(b.report.Err, template.ErrNoKey) {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", b.Config.Name, b.report.Err))
 		}
-		reasons = append(reasons, fmt.Sprintf("%s: %v", name, r.Err))
 	}
 	if len(reasons) > 0 {
 		return errors.New(strings.Join(reasons, "\n"))
@@ -313,13 +297,10 @@ func (m *subscription) verdict(snap *snapshot, tree *view.Tree) error {
 }
 
 // postCheck runs the post-checks of the rolling reloads of those bundles.
-func (m *subscription) postCheck(ctx context.Context, snap *snapshot, tree *view.Tree) error {
-	for _, name := range snap.order {
-		if !slices.Contains(snap.sources(name), tree.Source()) {
-			continue
-		}
-		if err := m.agent.engine.PostCheck(ctx, snap.parsed[name], snap.view); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+func (m *configTree) postCheck(ctx context.Context, snap *snapshot, tree *view.Tree) error {
+	for _, b := range snap.using(tree.Source()) {
+		if err := m.agent.engine.PostCheck(ctx, b.Bundle, snap.view); err != nil {
+			return fmt.Errorf("%s: %w", b.Config.Name, err)
 		}
 	}
 	return nil
@@ -338,6 +319,6 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
 	}
 	c.Had = a.loop.had((&view.Tree{Name: c.Name}).Source(), c.Path)
-	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c)}
+	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
 	return unitParts{unit: u, value: u}
 }

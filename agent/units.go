@@ -1,13 +1,15 @@
 package agent
 
 import (
-	"reflect"
+	"context"
+	"iter"
 	"time"
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -45,23 +47,19 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	}
 	for _, b := range c.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {
-			specs = append(specs, unitSpec{kind: "rolling", name: b.Name, key: c.ID, make: func(any) unitParts {
-				return unitParts{unit: &rollingHost{a, b.Name, c.ID}}
-			}})
+			specs = append(specs, unitSpec{kind: "rolling", name: b.Name, key: c.ID, make: func(any) unitParts { return a.rollingUnit(b.Name, c.ID) }})
 		}
 	}
 	for _, x := range c.Execs {
-		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: execKey(x), make: func(any) unitParts { return a.execUnit(x) }})
+		key := x
+		key.Command.Args = nil // It is compared by its text.
+		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: key, make: func(any) unitParts { return a.execUnit(x) }})
 	}
-	specs = append(specs, unitSpec{kind: "agent", name: "leftovers", make: a.leftoverUnit})
-	return append(specs, unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts {
-		return a.fleetUnit(c.ID)
-	}})
+	leftovers := unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })
+	return append(specs,
+		unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: leftovers} }},
+		unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts { return a.fleetUnit(c.ID) }})
 }
-
-// sameUnit compares the configurations of two units. Functions and loggers
-// are put in by us alone, so that plain values decide.
-func sameUnit(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // Parse returns the bundles of the settings, those that cannot be parsed with their error.
 func (c *Config) Parse() []*apply.Bundle {
@@ -76,32 +74,31 @@ func (c *Config) Parse() []*apply.Bundle {
 // Sources lists the sources of the settings.
 func (c *Config) Sources() []view.Source {
 	var list []view.Source
-	for _, x := range c.Configs {
-		list = append(list, view.Source{Kind: view.KindConfig, Name: x.Name})
-	}
-	for _, x := range c.Groups {
-		list = append(list, view.Source{Kind: view.KindGroup, Name: x.Name})
-	}
-	for _, x := range c.GroupSets {
-		list = append(list, view.Source{Kind: view.KindGroups, Name: x.Name})
-	}
-	for _, x := range c.Elections {
-		list = append(list, view.Source{Kind: view.KindElection, Name: x.Name})
+	for s := range c.sources() {
+		list = append(list, s)
 	}
 	return list
 }
 
-// sourcePaths maps the declared sources to their znodes.
-func sourcePaths(c *Config) map[view.Source]string {
-	paths := map[view.Source]string{}
-	for _, x := range c.Configs {
-		paths[view.Source{Kind: view.KindConfig, Name: x.Name}] = x.Path
+// sources are the sources of the settings with their znodes; an election has none, since
+// its state names it.
+func (c *Config) sources() iter.Seq2[view.Source, string] {
+	return func(yield func(view.Source, string) bool) {
+		more := true
+		each := func(kind view.Kind, name, path string) {
+			more = more && yield(view.Source{Kind: kind, Name: name}, path)
+		}
+		for _, x := range c.Configs {
+			each(view.KindConfig, x.Name, x.Path)
+		}
+		for _, x := range c.Groups {
+			each(view.KindGroup, x.Name, x.Path)
+		}
+		for _, x := range c.GroupSets {
+			each(view.KindGroups, x.Name, x.Path)
+		}
+		for _, x := range c.Elections {
+			each(view.KindElection, x.Name, "")
+		}
 	}
-	for _, x := range c.Groups {
-		paths[view.Source{Kind: view.KindGroup, Name: x.Name}] = x.Path
-	}
-	for _, x := range c.GroupSets {
-		paths[view.Source{Kind: view.KindGroups, Name: x.Name}] = x.Path
-	}
-	return paths
 }

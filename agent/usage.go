@@ -17,7 +17,7 @@ type usage struct {
 
 // report publishes what is in use. Of a host in maintenance that comes
 // first: publishers do not wait for it.
-func (m *subscription) report(version int64, state string, err error) {
+func (m *configTree) report(version int64, state string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = usage{version, state, err}
@@ -26,7 +26,7 @@ func (m *subscription) report(version int64, state string, err error) {
 
 // announce passes on what is in use. m.mu is held, so that an older state never follows
 // a newer one.
-func (m *subscription) announce() {
+func (m *configTree) announce() {
 	state, err := m.last.state, m.last.err
 	if reason, _ := m.agent.hostMaint.Reason(); reason != "" {
 		state, err = fleet.StateMaintenance, errors.New(reason)
@@ -36,7 +36,7 @@ func (m *subscription) announce() {
 
 // announceMaintenance keeps the subscription in step with the maintenance of the
 // host until ctx or the session ends.
-func (m *subscription) announceMaintenance(ctx context.Context, s *session.Session) error {
+func (m *configTree) announceMaintenance(ctx context.Context, s *session.Session) error {
 	for {
 		_, changed := m.agent.hostMaint.Reason()
 		m.mu.Lock()

@@ -2,13 +2,10 @@ package apply
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/condition"
@@ -31,10 +28,10 @@ import (
 // left alone.
 func (t *applying) foreign(o *output) bool {
 	b := t.job.Bundle
-	if b.Config.ForEach == nil || o.tmpl.cfg.Adopt {
+	if b.Config.ForEach == nil || o.Config.Adopt {
 		return false
 	}
-	w, recorded := b.written[o.dest]
+	w, recorded := b.written[o.Destination]
 	if recorded && w.Inode != 0 {
 		return false
 	}
@@ -43,14 +40,14 @@ func (t *applying) foreign(o *output) bool {
 		return false
 	}
 	if err == nil {
-		if recorded && w.Holds(now) || t.otherDoorWrote(t.name, o.dest) {
+		if recorded && w.Holds(now) || t.otherDoorWrote(t.name, o.Destination) {
 			return false
 		}
-		if bytes.Equal(now, o.data) {
+		if bytes.Equal(now, o.Data) {
 			return true
 		}
 	}
-	t.taken = append(t.taken, o.dest)
+	t.taken = append(t.taken, o.Destination)
 	return true
 }
 
@@ -64,26 +61,17 @@ func (e *Engine) otherDoorWrote(bundle, dest string) bool {
 	if filepath.Base(e.StateDir) == renderDir {
 		other = filepath.Dir(e.StateDir)
 	}
-	_, ok := e.readWritten(filepath.Join(other, "files", files.Name(bundle)+".json"))[dest]
+	_, ok := e.loadWritten(other, bundle)[dest]
 	return ok
 }
 
 // reportTaken opens a condition for each destination that is taken, and closes
 // those that no longer are.
 func (t *applying) reportTaken() {
-	b := t.job.Bundle
-	for dest := range b.taken {
-		if !slices.Contains(t.taken, dest) {
-			t.Conds.Close(condition.DestinationTaken, dest)
-			delete(b.taken, dest)
-		}
-	}
+	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, t.taken)
 	for _, dest := range t.taken {
 		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
-		if b.taken == nil {
-			b.taken = map[string]bool{}
-		}
-		b.taken[dest] = true
+		t.job.Bundle.taken[dest] = true
 	}
 }
 
@@ -99,41 +87,22 @@ func (t *applying) takenError() error {
 
 // claim notes the files that a swap is about to make.
 func (t *applying) claim() error {
-	b, p := t.job.Bundle, t.writtenPath(t.name)
-	if b.Config.ForEach == nil || p == "" {
+	b := t.job.Bundle
+	if b.Config.ForEach == nil || t.StateDir == "" {
 		return nil
 	}
-	list := maps.Clone(b.written)
+	list := map[string]files.Written{}
 	for i, s := range t.tx.Files()[:len(t.staged)] {
-		if _, ok := list[t.staged[i].dest]; !ok && s.Changed() {
-			list[t.staged[i].dest] = files.Written{Path: t.staged[i].dest, Digest: files.Digest(s.Data())}
+		dest := t.staged[i].Destination
+		if _, ok := b.written[dest]; !ok && s.Changed() {
+			list[dest] = files.Written{Path: dest, Digest: files.Digest(s.Data())}
 		}
 	}
-	if len(list) == len(b.written) {
+	if len(list) == 0 {
 		return nil
 	}
-	for dest := range b.written {
-		b.digestOf(dest)
-		list[dest] = b.written[dest]
-	}
-	data, err := json.Marshal(list)
-	if err == nil {
-		err = t.FS.Save(p, data)
-	}
-	if err != nil {
+	if err := t.saveWritten(list, t.FS.Save); err != nil {
 		return fmt.Errorf("note the files to be written: %w", err)
 	}
 	return nil
-}
-
-func (e *Engine) readWritten(path string) map[string]files.Written {
-	w := map[string]files.Written{}
-	if err := files.LoadJSON(path, &w); err != nil {
-		e.Log.Warn("cannot read which files were written", "err", err)
-		return map[string]files.Written{}
-	}
-	if w == nil { // null
-		w = map[string]files.Written{}
-	}
-	return w
 }

@@ -103,7 +103,7 @@ func (t *applying) run(ctx context.Context) error {
 	return t.use(ctx)
 }
 
-// pay runs a reload that was owed before the apply, when the apply failed
+// reloadPending runs a reload that was owed before the apply, when the apply failed
 // before its own: the program has not read what is in place.
 func (t *applying) reloadPending(ctx context.Context, err error) error {
 	f, failed := errors.AsType[*failure](err)
@@ -168,7 +168,7 @@ func (t *applying) repairs() bool {
 func filesDigest(outputs []*output) string {
 	var list strings.Builder
 	for _, o := range outputs {
-		fmt.Fprintf(&list, "%q %s\n", o.eachKey(), files.Digest(o.data))
+		fmt.Fprintf(&list, "%q %s\n", o.eachKey(), files.Digest(o.Data))
 	}
 	return files.Digest([]byte(list.String()))
 }

@@ -120,7 +120,7 @@ func (e *Engine) warnAttempt(err error) {
 	}
 }
 
-// lived notes that a change has ended after its reload.
+// endAttempt notes that a change has ended after its reload.
 func (t *applying) endAttempt() { t.warnAttempt(t.attempts.end(t.name)) }
 
 // errAttempts is why a content is refused.

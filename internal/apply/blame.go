@@ -71,7 +71,7 @@ func (b *parsed) Makes(name, path string) bool {
 // of an element of its for_each, as far as the record says which files were written.
 func (e *Engine) Writes(b *Bundle, path string) bool {
 	if b.Config.ForEach != nil {
-		_, ok := e.loadWritten(b.Config.Name)[path]
+		_, ok := e.loadWritten(e.StateDir, b.Config.Name)[path]
 		return ok
 	}
 	return slices.ContainsFunc(b.templates, func(f *file) bool {

@@ -84,7 +84,9 @@ func (b *parsed) Failed(err error) *Bundle {
 }
 
 // fresh is the bundle as if it had not been applied.
-func (b *parsed) fresh() *Bundle { return &Bundle{b, memory{contests: map[string]*contest{}}} }
+func (b *parsed) fresh() *Bundle {
+	return &Bundle{b, memory{contests: map[string]*contest{}, taken: map[string]bool{}, drifting: map[string]bool{}}}
+}
 
 // Inherit takes over what the bundle of the same name of the settings before
 // has written. Its applies have ended.
@@ -148,7 +150,7 @@ func (b *parsed) vars(each *command.Each) command.Vars {
 func (b *Bundle) files() []string {
 	list := make([]string, 0, len(b.outputs))
 	for _, o := range b.outputs {
-		list = append(list, o.dest)
+		list = append(list, o.Destination)
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -30,11 +31,19 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 	case atPreview:
 		preview = t.preview()
 	}
-	ran := map[string]bool{}
-	for _, vars := range t.stagedVars(dir) {
+	list := t.stagedVars(dir)
+	for i := range list {
 		if at != atStaged {
-			vars.Staged = vars.Destination
+			list[i].Staged = list[i].Destination
 		}
+	}
+	return t.checkEach(ctx, list, preview)
+}
+
+// checkEach runs the check for each of the variables, in a preview unless that is nil.
+func (t *applying) checkEach(ctx context.Context, list []command.Vars, preview *proc.Preview) error {
+	ran := map[string]bool{}
+	for _, vars := range list {
 		args, err := t.job.Bundle.Config.Check.Command.Args(vars)
 		if err != nil {
 			return fail(stageCheck, 0, err)
@@ -44,7 +53,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 			continue
 		}
 		ran[key] = true
-		if err := t.runCheck(ctx, args, preview); err != nil || t.job.Bundle.Config.ForEach == nil {
+		if err := t.runCheck(ctx, args, preview); err != nil {
 			return err
 		}
 	}
@@ -55,10 +64,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 func (t *applying) runCheck(ctx context.Context, args []string, preview *proc.Preview) error {
 	c := t.job.Bundle.Config.Check
 	cmd := t.trigger(command.EventCheck).Command(c.Command, args)
-	cmd.Timeout = c.Timeout
-	if cmd.Timeout <= 0 {
-		cmd.Timeout = DefaultCheckTimeout
-	}
+	cmd.Timeout = cmp.Or(max(c.Timeout, 0), DefaultCheckTimeout)
 	var err error
 	if preview != nil {
 		err = t.runPreview(ctx, cmd, preview)
@@ -101,10 +107,14 @@ func (t *applying) stagedVars(dir string) []command.Vars {
 			continue
 		}
 		seen[o.eachKey()] = true
-		list = append(list, command.Vars{Staged: staged[i].Path(), StagedDir: dir, Destination: o.dest, Each: o.each})
+		list = append(list, command.Vars{Staged: staged[i].Path(), StagedDir: dir, Destination: o.Destination, Each: o.each})
 	}
 	if len(list) == 0 { // Files go, or are in directories that do not exist yet.
-		list = append(list, t.job.Bundle.vars(t.firstEach()))
+		var first *command.Each
+		if elements, err := t.job.each(); err == nil && len(elements) > 0 {
+			first = elements[0]
+		}
+		list = append(list, t.job.Bundle.vars(first))
 	}
 	return list
 }
@@ -141,15 +151,9 @@ func (t *applying) lists(c command.Command) ([][]string, error) {
 // touched are the elements to reload, or one nil for a bundle without for_each.
 // removed says that files of elements were removed.
 func (t *applying) touched() (list []*command.Each, removed bool, err error) { //nolint:nonamedreturns // a list and a bool need names.
-	if t.job.Bundle.Config.ForEach == nil {
-		return []*command.Each{nil}, false, nil
-	}
-	if t.job.owed || t.tx == nil {
-		elements, err := t.job.elements()
-		for _, e := range elements {
-			list = append(list, &command.Each{Key: e.Key, Value: e.Value})
-		}
-		return list, true, err
+	if t.job.Bundle.Config.ForEach == nil || t.job.owed || t.tx == nil {
+		list, err := t.job.each()
+		return list, t.job.Bundle.Config.ForEach != nil, err
 	}
 	seen := map[string]bool{}
 	for i, s := range t.tx.Files() {

@@ -77,7 +77,7 @@ func (t *applying) wrote(err error) []Planned {
 	case t.job.First && t.job.Mode == ModeView:
 		var list []Planned
 		for _, o := range t.outputs {
-			list = append(list, Planned{Output: Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data}})
+			list = append(list, Planned{Output: o.Output})
 		}
 		return list
 	case t.changed == 0:
@@ -93,14 +93,13 @@ func (t *applying) changes() []Planned {
 		switch {
 		case !s.Changed():
 		case i < len(t.staged):
-			o := t.staged[i]
-			list = append(list, Planned{Output: Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data}})
+			list = append(list, Planned{Output: t.staged[i].Output})
 		default: // Removals come last.
 			list = append(list, Planned{Output: Output{Destination: s.Destination()}, Gone: true})
 		}
 	}
 	for _, f := range t.later {
-		list = append(list, Planned{Output: Output{Destination: f.dest, Config: &f.tmpl.cfg, Data: f.data}})
+		list = append(list, Planned{Output: f.Output})
 	}
 	return list
 }
@@ -122,7 +121,7 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 	}
 	list := make([]Output, 0, len(t.outputs))
 	for _, o := range t.outputs {
-		list = append(list, Output{Destination: o.dest, Config: &o.tmpl.cfg, Data: o.data})
+		list = append(list, o.Output)
 	}
 	return list, t.gone, nil
 }
@@ -171,19 +170,14 @@ func (e *Engine) fresh(b *Bundle, v view.View) *applying {
 // that has moved.
 func Lines(old, now []byte) (added, removed int) { //nolint:nonamedreturns // two numbers need names
 	count := map[string]int{}
-	for line := range bytes.Lines(old) {
+	for line := range bytes.Lines(now) {
 		count[string(bytes.TrimSuffix(line, []byte("\n")))]++
 	}
-	for line := range bytes.Lines(now) {
-		key := string(bytes.TrimSuffix(line, []byte("\n")))
-		if count[key] > 0 {
-			count[key]--
-			continue
-		}
-		added++
+	for line := range bytes.Lines(old) {
+		count[string(bytes.TrimSuffix(line, []byte("\n")))]--
 	}
 	for _, n := range count {
-		removed += n
+		added, removed = added+max(n, 0), removed+max(-n, 0)
 	}
 	return added, removed
 }

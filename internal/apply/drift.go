@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"maps"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
@@ -34,54 +35,41 @@ func (e *Engine) drifted(b *Bundle) bool {
 	repair := false
 	opened := func(dest, text string) {
 		e.Conds.Open(condition.Drift, dest, text)
-		if b.drifting == nil {
-			b.drifting = map[string]bool{}
-		}
 		b.drifting[dest] = true
 	}
-	closed := func(dest string) {
-		e.Conds.Close(condition.Drift, dest)
-		delete(b.drifting, dest)
-	}
-	made := map[string]bool{}
+	// The settings have another destination, or the key of for_each is gone.
+	e.closeExcept(b.drifting, condition.Drift, b.files())
 	for _, o := range b.outputs {
-		made[o.dest] = true
-	}
-	for dest := range b.drifting {
-		if !made[dest] { // The settings have another destination, or the key of for_each is gone.
-			closed(dest)
-		}
-	}
-	for _, o := range b.outputs {
-		w, ok := b.written[o.dest]
+		w, ok := b.written[o.Destination]
 		if !ok {
 			continue
 		}
 		d, err := w.Drift(e.file(o))
 		if err != nil {
-			opened(o.dest, err.Error())
+			opened(o.Destination, err.Error())
 			continue
 		}
-		b.written[o.dest] = w
+		b.written[o.Destination] = w
 		if d == files.DriftNone {
-			if !b.contested(o.dest) {
-				closed(o.dest)
+			if !b.contested(o.Destination) {
+				e.Conds.Close(condition.Drift, o.Destination)
+				delete(b.drifting, o.Destination)
 			}
 			continue
 		}
-		if o.tmpl.cfg.Drift == driftReport {
-			opened(o.dest, "changed by something else: "+string(d))
+		if o.Config.Drift == driftReport {
+			opened(o.Destination, "changed by something else: "+string(d))
 			continue
 		}
-		now := b.mayRepair(o.dest)
-		if b.contested(o.dest) {
-			opened(o.dest, "another program writes this file again and again, such as a second agent: repairs wait for up to "+lastWait.String())
+		now := b.mayRepair(o.Destination)
+		if b.contested(o.Destination) {
+			opened(o.Destination, "another program writes this file again and again, such as a second agent: repairs wait for up to "+lastWait.String())
 		}
 		if !now {
 			continue
 		}
-		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.dest, Text: "changed by something else: " + string(d), Warn: true})
-		e.Log.Warn("something else changed the file", "template", b.Config.Name, "file", o.dest, "drift", string(d))
+		e.Events.Add(event.Event{Kind: "drift-repaired", Subject: o.Destination, Text: "changed by something else: " + string(d), Warn: true})
+		e.Log.Warn("something else changed the file", "template", b.Config.Name, "file", o.Destination, "drift", string(d))
 		repair = true
 	}
 	return repair
@@ -109,12 +97,22 @@ func watch(conds *condition.Set, what, subject string) func() {
 // Forget closes the conditions about files of a bundle that the settings no longer
 // have. Its applies have ended.
 func (e *Engine) Forget(b *Bundle) {
-	for dest := range b.drifting {
-		e.Conds.Close(condition.Drift, dest)
+	e.closeExcept(b.drifting, condition.Drift, nil)
+	e.closeExcept(b.taken, condition.DestinationTaken, nil)
+}
+
+// closeExcept closes the conditions that are open for files, but for those in keep.
+func (e *Engine) closeExcept(open map[string]bool, kind *condition.Kind, keep []string) {
+	kept := map[string]bool{}
+	for _, dest := range keep {
+		kept[dest] = true
 	}
-	for dest := range b.taken {
-		e.Conds.Close(condition.DestinationTaken, dest)
-	}
+	maps.DeleteFunc(open, func(dest string, _ bool) bool {
+		if !kept[dest] {
+			e.Conds.Close(kind, dest)
+		}
+		return !kept[dest]
+	})
 }
 
 // mayRepair notes that something else has changed a file, and reports whether it is to

@@ -45,25 +45,16 @@ type Observer interface {
 type Fleet interface {
 	// Term returns the term in which this agent leads the election; 0: none.
 	Term(election string) int64
-	// RunLeader runs a command under the lease of the election's term.
-	RunLeader(ctx context.Context, election string, c proc.Command) (proc.Result, error)
-	// Ledger reports whether the fleet has done a leader-only reload already.
+	// RunLeading runs a command under the lease of the election's term.
+	RunLeading(ctx context.Context, election string, c proc.Command) (proc.Result, error)
+	// BeginReload reports whether the fleet has done a leader-only reload already.
 	// If not, the caller passes the result to finish.
-	Ledger(ctx context.Context, r LeaderReload) (done bool, finish func(error), err error)
-	// Permit waits for a permit of a rolling reload. The caller gives it back
+	BeginReload(ctx context.Context, r command.LeaderReload) (done bool, finish func(error), err error)
+	// Permit waits for a permit of a rolling reload. The caller returns it
 	// by release, once. A failure that it passes halts the bundle on all hosts;
 	// an error then says that the halt may not stand.
 	// halted, when not nil, is called when the wait is for the end of a halt.
 	Permit(ctx context.Context, bundle string, cfg *RollingConfig, halted func()) (release func(failed *Halt) error, err error)
-}
-
-// LeaderReload is a reload that only the leader runs.
-type LeaderReload struct {
-	Election string
-	Bundle   string
-	Zxids    map[string]int64 // of the sources that were rendered
-	Digest   string           // of the files that are in place
-	Repair   bool             // the files are as before, after somebody else changed them
 }
 
 // Engine applies bundles. What a bundle must remember is in the [Bundle]. It

@@ -110,7 +110,7 @@ func TestAdopt_Obstacles(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &applying{Engine: e, job: Job{Bundle: &Bundle{parsed: &parsed{Config: Config{ForEach: &view.Source{Kind: view.KindConfig, Name: "web"}}}}}}
-		if !x.foreign(&output{tmpl: &file{}, dest: dest}) || len(x.taken) != 1 {
+		if !x.foreign(&output{Output: Output{Config: &FileConfig{}, Destination: dest}}) || len(x.taken) != 1 {
 			t.Errorf("%s: taken for a file of the agent", name)
 		}
 	}

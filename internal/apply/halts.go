@@ -46,7 +46,7 @@ func (t *applying) halt(failed error) {
 	}
 }
 
-// giveBack gives the permit back, and halts the other hosts after a failure.
+// releasePermit returns the permit, and halts the other hosts after a failure.
 func (t *applying) releasePermit() {
 	if t.release == nil {
 		return

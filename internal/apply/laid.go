@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (t *applying) runLaid(ctx context.Context, unit string, cmd proc.Command, p
 		return &proc.PreviewError{Reason: err.Error()}
 	}
 	for _, f := range p.Files {
-		if !boundTo(binds, f.Path) {
+		if !slices.ContainsFunc(binds, func(b bound) bool { return strings.HasPrefix(f.Path, b.to+"/") }) {
 			return &proc.PreviewError{Reason: fmt.Sprintf("%s does not bind a directory over that of %s", unit, f.Path)}
 		}
 	}
@@ -110,15 +111,6 @@ func (t *applying) runLaid(ctx context.Context, unit string, cmd proc.Command, p
 	}
 	_, err = t.Options.Run(ctx, cmd)
 	return err
-}
-
-func boundTo(binds []bound, path string) bool {
-	for _, b := range binds {
-		if strings.HasPrefix(path, b.to+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // lay copies a directory as it will be.

@@ -120,14 +120,6 @@ func (t *applying) runPreview(ctx context.Context, cmd proc.Command, p *proc.Pre
 	return err
 }
 
-// firstEach is an element of the bundle, for a check that no element of its own concerns.
-func (t *applying) firstEach() *command.Each {
-	if elements, err := t.job.elements(); err == nil && len(elements) > 0 {
-		return commandEach(elements[0])
-	}
-	return nil
-}
-
 // unitOf is the systemd unit that runs a check by the program zkagent-check; "" for another
 // command.
 func unitOf(c *CheckConfig) string {

@@ -148,7 +148,7 @@ func (e *Engine) sweep(c *Config) {
 		}
 	}
 	if c.ForEach != nil {
-		for dest := range e.loadWritten(c.Name) {
+		for dest := range e.loadWritten(e.StateDir, c.Name) {
 			list = append(list, dest)
 		}
 	}
@@ -254,12 +254,10 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	if !r.New && !r.Reload || t.job.key == "" && !r.New {
 		return nil, t.tx.Commit()
 	}
-	if t.job.key != "" {
-		if err := t.pending.add(t.name, !r.New); err != nil {
-			return nil, again(fail(stageSwap, time.Second, err))
-		}
-		t.job.owed = true
+	if err := t.pend(!r.New); err != nil {
+		return nil, again(fail(stageSwap, time.Second, err))
 	}
+	t.job.owed = t.job.owed || t.job.key != ""
 	var restore func(failed error) error
 	if r.New {
 		halted, err := t.permitPrevious(ctx)
@@ -271,12 +269,10 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 			if ctx.Err() != nil {
 				return nil, again(refused)
 			}
-			if err := t.tx.Restore(); err != nil {
-				t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
-				t.tx.Keep()
-				return nil, errors.Join(refused, err)
+			if err := t.putBack(refused); err != nil {
+				return nil, err
 			}
-			if err := t.pendOld(); err != nil {
+			if err := t.pend(true); err != nil {
 				return nil, again(err)
 			}
 			restore = nil
@@ -287,14 +283,6 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 		return refused, err
 	}
 	return errors.Join(refused, err), nil
-}
-
-// pendOld notes that the program is to read old files that came back.
-func (t *applying) pendOld() error {
-	if t.job.key == "" {
-		return nil
-	}
-	return t.pending.add(t.name, true)
 }
 
 // permitPrevious takes the permit for a former change whose new files are in place. The
@@ -385,22 +373,13 @@ func (t *applying) checkPrevious(ctx context.Context) error {
 		return fail(stageCheck, time.Second, err)
 	}
 	defer release()
-	elements, err := t.job.elements()
+	elements, err := t.job.each()
 	if err != nil {
 		return fail(stageCheck, 5*time.Second, err)
 	}
-	for _, e := range elements {
-		var each *command.Each
-		if e != nil {
-			each = &command.Each{Key: e.Key, Value: e.Value}
-		}
-		args, err := t.job.Bundle.Config.Check.Command.Args(t.job.Bundle.vars(each))
-		if err != nil {
-			return fail(stageCheck, 0, err)
-		}
-		if err := t.runCheck(ctx, args, nil); err != nil {
-			return err
-		}
+	var list []command.Vars
+	for _, each := range elements {
+		list = append(list, t.job.Bundle.vars(each))
 	}
-	return nil
+	return t.checkEach(ctx, list, nil)
 }

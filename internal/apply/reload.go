@@ -9,7 +9,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/pace"
-	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -72,7 +71,7 @@ func (r *reloads) join(key string) {
 	q.expected++
 }
 
-// arrive ends what join announced: with a request when files were swapped, or
+// submit ends what join announced: with a request when files were swapped, or
 // with nil when no reload is needed.
 func (r *reloads) submit(ctx context.Context, key string, req *reloadRequest) {
 	r.mu.Lock()
@@ -113,8 +112,11 @@ func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequ
 		failed, err = r.locked(ctx, q, batch)
 	}
 	for _, req := range batch {
-		end := cmp.Or(err, failed[req])
-		r.engine.Observer.Reloaded(req.bundle, result(end))
+		end, result := cmp.Or(err, failed[req]), "ok"
+		if end != nil {
+			result = "failed"
+		}
+		r.engine.Observer.Reloaded(req.bundle, result)
 		req.done <- end
 	}
 }
@@ -139,7 +141,10 @@ func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
 	var mine []*reloadRequest
 	for _, req := range batch {
 		if req.cfg.Leader != "" {
-			if req.trigger.Term = r.term(req.cfg.Leader); req.trigger.Term == 0 {
+			if r.engine.Fleet != nil {
+				req.trigger.Term = r.engine.Fleet.Term(req.cfg.Leader)
+			}
+			if req.trigger.Term == 0 {
 				req.done <- command.ErrNotLeading
 				continue
 			}
@@ -213,44 +218,11 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands fun
 	if req.cfg.Leader == "" {
 		return commands()
 	}
-	done, finish, err := r.engine.Fleet.Ledger(ctx, LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest, Repair: req.repair})
+	done, finish, err := r.engine.Fleet.BeginReload(ctx, command.LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest, Repair: req.repair})
 	if err != nil || done {
 		return err
 	}
 	err = commands()
 	finish(err)
 	return err
-}
-
-// errorText is the text of an error; empty for none.
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// result names an outcome for metrics.
-func result(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return "failed"
-}
-
-// term is the term in which this agent leads; 0: it does not.
-func (r *reloads) term(election string) int64 {
-	if r.engine.Fleet == nil {
-		return 0
-	}
-	return r.engine.Fleet.Term(election)
-}
-
-// run runs a command, under the lease of the election's term when there is
-// one.
-func (r *reloads) run(ctx context.Context, leader string, c proc.Command) (proc.Result, error) {
-	if leader == "" {
-		return r.engine.Options.Run(ctx, c)
-	}
-	return r.engine.Fleet.RunLeader(ctx, leader, c)
 }

@@ -1,12 +1,14 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -31,13 +33,16 @@ func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string
 // master has new workers.
 func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) error {
 	c := req.trigger.Command(req.cfg.Command, args)
-	c.Timeout = req.cfg.Timeout
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultReloadTimeout
-	}
+	c.Timeout = cmp.Or(max(req.cfg.Timeout, 0), DefaultReloadTimeout)
 	verification := req.cfg.Verify.verify()
+	run := r.engine.Options.Run
+	if leader := req.cfg.Leader; leader != "" {
+		run = func(ctx context.Context, c proc.Command) (proc.Result, error) {
+			return r.engine.Fleet.RunLeading(ctx, leader, c)
+		}
+	}
 	began := time.Now()
-	res, err := r.run(ctx, req.cfg.Leader, c)
+	res, err := run(ctx, c)
 	took := time.Since(began)
 	if err != nil {
 		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
@@ -47,7 +52,11 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 			err = verification.wait(ctx)
 		}
 	}
-	r.note(req.bundle, ReloadStatus{At: began, Took: view.Seconds(took), Code: res.Code, Error: errorText(err)})
+	s := ReloadStatus{At: began, Took: view.Seconds(took), Code: res.Code}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	r.note(req.bundle, s)
 	return err
 }
 

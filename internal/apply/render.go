@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,11 +17,10 @@ import (
 
 // output is one rendered file.
 type output struct {
-	tmpl *file
+	Output
+
 	each *command.Each // nil without for_each
 	raw  *template.Each
-	dest string
-	data []byte
 	new  bool // rendered in this apply, with other bytes than before
 }
 
@@ -53,10 +51,10 @@ func (t *applying) render(ctx context.Context) error {
 			if err != nil {
 				return fail(stageRender, 0, err)
 			}
-			if other, dup := taken[o.dest]; dup {
-				return fail(stageRender, 0, fmt.Errorf("%s and %s have the same destination %s", other, o.label(), o.dest))
+			if other, dup := taken[o.Destination]; dup {
+				return fail(stageRender, 0, fmt.Errorf("%s and %s have the same destination %s", other, o.label(), o.Destination))
 			}
-			taken[o.dest] = o.label()
+			taken[o.Destination] = o.label()
 			next[outputKey(i, o.eachKey())] = o
 			t.outputs = append(t.outputs, o)
 		}
@@ -68,9 +66,9 @@ func (t *applying) render(ctx context.Context) error {
 
 func (o *output) label() string {
 	if o.each == nil {
-		return "template " + o.tmpl.cfg.Name
+		return "template " + o.Config.Name
 	}
-	return fmt.Sprintf("template %s for %q", o.tmpl.cfg.Name, o.each.Key)
+	return fmt.Sprintf("template %s for %q", o.Config.Name, o.each.Key)
 }
 
 // elements are the elements of for_each; one nil without it.
@@ -91,24 +89,34 @@ func (j *Job) elements() ([]*template.Each, error) {
 
 // one renders one template for one element, or takes what is known.
 func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each, stale bool) (*output, error) {
-	o := &output{tmpl: tmpl, raw: e, each: commandEach(e)}
+	o := &output{Output: Output{Config: &tmpl.cfg}, raw: e, each: commandEach(e)}
 	known := t.job.Bundle.outputs[outputKey(i, o.eachKey())]
 	if known != nil && !stale && e.Equal(known.raw) {
-		o.dest, o.data = known.dest, known.data
+		o.Destination, o.Data = known.Destination, known.Data
 		return o, nil
 	}
 	var err error
-	if o.dest, err = tmpl.cfg.Path(o.each); err != nil {
+	if o.Destination, err = tmpl.cfg.Path(o.each); err != nil {
 		return nil, err
 	}
-	o.data, err = tmpl.tmpl.Render(ctx, &t.job.View, e)
+	o.Data, err = tmpl.tmpl.Render(ctx, &t.job.View, e)
 	if err != nil {
 		t.Observer.Rendered(t.name, "failed")
 		return nil, err
 	}
 	t.Observer.Rendered(t.name, "ok")
-	o.new = known == nil || known.dest != o.dest || string(known.data) != string(o.data)
+	o.new = known == nil || known.Destination != o.Destination || string(known.Data) != string(o.Data)
 	return o, nil
+}
+
+// each lists the elements as commands see them; one nil without for_each.
+func (j *Job) each() ([]*command.Each, error) {
+	elements, err := j.elements()
+	list := make([]*command.Each, len(elements))
+	for i, e := range elements {
+		list[i] = commandEach(e)
+	}
+	return list, err
 }
 
 // commandEach is an element as commands and destinations see it.
@@ -127,9 +135,7 @@ func (t *applying) findGone(wanted map[string]string) {
 	if b.Config.ForEach == nil || t.job.Mode != ModeView {
 		return
 	}
-	if b.written == nil {
-		b.written = t.loadWritten(t.name)
-	}
+	t.loadRecord()
 	for dest := range b.written {
 		if _, ok := wanted[dest]; !ok {
 			t.gone = append(t.gone, dest)
@@ -141,15 +147,13 @@ func (t *applying) findGone(wanted map[string]string) {
 // the whole bundle.
 func (t *applying) stage() error {
 	b := t.job.Bundle
-	if b.written == nil {
-		b.written = t.loadWritten(t.name)
-	}
+	t.loadRecord()
 	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
 	var list []files.Content
 	var staged []*output
 	whole := look || t.checkAt() == atStaged
 	for _, o := range t.outputs {
-		if !whole && !o.new && !b.taken[o.dest] {
+		if !whole && !o.new && !b.taken[o.Destination] {
 			continue
 		}
 		// In cached mode the file may be newer than the view that was kept.
@@ -161,11 +165,11 @@ func (t *applying) stage() error {
 			continue
 		}
 		f := t.file(o)
-		if w, ok := b.written[o.dest]; ok && !look {
+		if w, ok := b.written[o.Destination]; ok && !look {
 			f.Known = &w
 		}
-		if o.tmpl.cfg.CreateDirs && t.dry {
-			after, isNew, err := files.AfterMakeDirs(f, o.data)
+		if o.Config.CreateDirs && t.dry {
+			after, isNew, err := files.AfterMakeDirs(f, o.Data)
 			if err != nil {
 				return fail(stageStage, time.Second, err)
 			}
@@ -173,14 +177,14 @@ func (t *applying) stage() error {
 				t.later = append(t.later, laterFile{after, o})
 				continue
 			}
-		} else if o.tmpl.cfg.CreateDirs {
+		} else if o.Config.CreateDirs {
 			made, err := files.MakeDirs(f)
 			t.made = append(made, t.made...)
 			if err != nil {
 				return fail(stageStage, time.Second, err)
 			}
 		}
-		list = append(list, files.Content{File: f, Data: o.data})
+		list = append(list, files.Content{File: f, Data: o.Data})
 		staged = append(staged, o)
 	}
 	all, err := t.tx.StageAll(list)
@@ -217,8 +221,8 @@ func (t *applying) stageRemoval(dest string) error {
 // leftAlone reports whether a hand has edited the file and the settings say
 // that this is to be reported, not repaired. New content replaces it.
 func (t *applying) leftAlone(o *output) bool {
-	w, ok := t.job.Bundle.written[o.dest]
-	if !ok || o.tmpl.cfg.Drift != driftReport || !w.Holds(o.data) {
+	w, ok := t.job.Bundle.written[o.Destination]
+	if !ok || o.Config.Drift != driftReport || !w.Holds(o.Data) {
 		return false
 	}
 	d, err := w.Drift(t.file(o))
@@ -227,7 +231,7 @@ func (t *applying) leftAlone(o *output) bool {
 
 // file is the destination with its attributes.
 func (e *Engine) file(o *output) files.File {
-	f := o.tmpl.cfg.at(o.dest)
+	f := o.Config.at(o.Destination)
 	f.FS = e.FS
 	return f
 }
@@ -253,7 +257,15 @@ func (t *applying) remember() {
 	for _, dest := range t.gone {
 		delete(w, dest)
 	}
-	t.saveWritten()
+	// The next process has a use for it: to remove files, and to leave edited ones alone.
+	c := t.job.Bundle.Config
+	reports := slices.ContainsFunc(c.Templates, func(t FileConfig) bool { return t.Drift == driftReport })
+	if t.StateDir == "" || !t.tx.Changed() || c.ForEach == nil && !reports {
+		return
+	}
+	if err := t.saveWritten(w, t.FS.Note); err != nil { // After a crash of the host everything is compared anew.
+		t.Log.Warn("cannot save the record of written files", "template", t.name, "err", err)
+	}
 }
 
 // digestOf returns the digest of a file that was written; empty: none was.
@@ -267,39 +279,38 @@ func (b *Bundle) digestOf(dest string) string {
 	return sum
 }
 
-func (e *Engine) writtenPath(name string) string {
-	if e.StateDir == "" {
-		return ""
+// loadRecord reads, once, what a previous process wrote.
+func (t *applying) loadRecord() {
+	if b := t.job.Bundle; b.written == nil {
+		b.written = t.loadWritten(t.StateDir, t.name)
 	}
-	return filepath.Join(e.StateDir, "files", files.Name(name)+".json")
 }
 
-// loadWritten reads what a former process wrote; nothing when it cannot.
-func (e *Engine) loadWritten(name string) map[string]files.Written {
-	p := e.writtenPath(name)
-	if p == "" {
-		return map[string]files.Written{}
+// loadWritten reads a record in a state directory; nothing when it cannot.
+func (e *Engine) loadWritten(stateDir, bundle string) map[string]files.Written {
+	w := map[string]files.Written{}
+	if stateDir == "" {
+		return w
 	}
-	return e.readWritten(p)
+	if err := files.LoadJSON(files.StateFile(stateDir, "files", bundle), &w); err != nil {
+		e.Log.Warn("cannot read which files were written", "err", err)
+		w = nil
+	}
+	if w == nil { // also of null
+		w = map[string]files.Written{}
+	}
+	return w
 }
 
-// saveWritten keeps the record for the next process, where that has a use for
-// it: to remove files, and to leave edited ones alone.
-func (t *applying) saveWritten() {
-	p := t.writtenPath(t.name)
-	c := t.job.Bundle.Config
-	reports := slices.ContainsFunc(c.Templates, func(t FileConfig) bool { return t.Drift == driftReport })
-	if p == "" || !t.tx.Changed() || c.ForEach == nil && !reports {
-		return
-	}
+// saveWritten keeps a record for the next process.
+func (t *applying) saveWritten(list map[string]files.Written, save func(path string, data []byte) error) error {
 	for dest := range t.job.Bundle.written {
 		t.job.Bundle.digestOf(dest)
+		list[dest] = t.job.Bundle.written[dest]
 	}
-	data, err := json.Marshal(t.job.Bundle.written)
-	if err == nil {
-		err = t.FS.Note(p, data) // After a crash of the host everything is compared anew.
-	}
+	data, err := json.Marshal(list)
 	if err != nil {
-		t.Log.Warn("cannot save the record of written files", "template", t.name, "err", err)
+		return err
 	}
+	return save(files.StateFile(t.StateDir, "files", t.name), data)
 }

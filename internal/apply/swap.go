@@ -113,7 +113,7 @@ func (t *applying) postCheck(ctx context.Context) error {
 // back puts the old files back after a failed post_check, and has the program
 // read them.
 func (t *applying) back(ctx context.Context, failed error, restore func(failed error) error) *restoredError {
-	if err := t.pending.add(t.name, false); err != nil {
+	if err := t.pend(false); err != nil {
 		return &restoredError{err: errors.Join(failed, err), stuck: true}
 	}
 	if err := restore(failed); err != nil {
@@ -134,11 +134,9 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard())
 	}
 	defer release()
-	if t.job.key != "" {
-		if err := t.pending.add(t.name, false); err != nil {
-			// Without the note a reload could be lost: nothing is swapped.
-			return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
-		}
+	if err := t.pend(false); err != nil {
+		// Without the note a reload could be lost: nothing is swapped.
+		return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
 	}
 	if err := t.tx.Swap(); err != nil {
 		if errors.Is(err, files.ErrNotRestored) {
@@ -154,17 +152,35 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 			return err
 		}
 		t.halt(err)
-		back := t.tx.Restore()
-		if back != nil {
-			t.Conds.Open(condition.RestoreFailed, t.name, back.Error())
-			t.tx.Keep()
-			return errors.Join(err, back)
+		if back := t.putBack(err); back != nil {
+			return back
 		}
 		t.Conds.Close(condition.RestoreFailed, t.name)
 		// No program has read the new files, so no reload is owed for them.
 		return errors.Join(err, t.tx.Commit(), t.withdrawPending())
 	}
 	return nil
+}
+
+// putBack puts the old files back after a failed check. An error means that they are not
+// all back: the journal stays.
+func (t *applying) putBack(failed error) error {
+	err := t.tx.Restore()
+	if err == nil {
+		return nil
+	}
+	t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
+	t.tx.Keep()
+	return errors.Join(failed, err)
+}
+
+// pend notes that the reload of the bundle is pending, if it has one: of new files, or of
+// old ones that came back.
+func (t *applying) pend(restored bool) error {
+	if t.job.key == "" {
+		return nil
+	}
+	return t.pending.add(t.name, restored)
 }
 
 // withdrawPending takes back the note unless a reload was owed before this apply.
@@ -182,7 +198,7 @@ func (t *applying) restore() func(failed error) error {
 	}
 	return func(failed error) error {
 		t.halt(failed)
-		if err := t.pending.add(t.name, true); err != nil {
+		if err := t.pend(true); err != nil {
 			t.Log.Warn("cannot note that the reload of old files is owed", "template", t.name, "err", err)
 		}
 		return t.tx.Restore()

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,15 +31,7 @@ func workersOf(pidFile string) map[int]bool {
 	if err != nil {
 		return nil
 	}
-	master, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		return nil
-	}
-	return childrenOf(master)
-}
-
-// childrenOf finds the processes whose parent is pid.
-func childrenOf(pid int) map[int]bool {
+	master := strings.TrimSpace(string(data))
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	found := map[int]bool{}
 	for _, path := range stats {
@@ -46,16 +40,9 @@ func childrenOf(pid int) map[int]bool {
 			continue
 		}
 		// pid (name) state ppid ...; the name may hold anything.
-		_, rest, ok := strings.Cut(string(data), ") ")
-		if i := strings.LastIndex(string(data), ") "); i >= 0 {
-			rest = string(data)[i+2:]
-		}
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < 2 || fields[1] != strconv.Itoa(pid) {
-			continue
-		}
-		if n, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			found[n] = true
+		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && len(fields) > 1 && fields[1] == master {
+			found[pid] = true
 		}
 	}
 	return found
@@ -102,11 +89,7 @@ func (e *refusedError) Error() string { return "the program refuses it: " + e.li
 
 // wait waits until the master has new workers, or has said why it will have none.
 func (v *verification) wait(ctx context.Context) error {
-	timeout := v.cfg.Timeout
-	if timeout <= 0 {
-		timeout = DefaultVerifyTimeout
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("no new worker"))
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(max(v.cfg.Timeout, 0), DefaultVerifyTimeout), errors.New("no new worker"))
 	defer cancel()
 	for look := 0; ; look++ {
 		if renewed(v.before, workersOf(v.cfg.PIDFile)) {

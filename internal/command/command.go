@@ -43,3 +43,12 @@ type Run func(ctx context.Context, c proc.Command) (proc.Result, error)
 
 // ErrNotLeading says that a command was left to the leader.
 var ErrNotLeading = errors.New("another host leads")
+
+// LeaderReload is a reload that only the leader of an election runs.
+type LeaderReload struct {
+	Election string
+	Bundle   string
+	Zxids    map[string]int64 // of the sources that were rendered, by "kind.name"
+	Digest   string           // of the files that are in place
+	Repair   bool             // the files are as before, after something else changed them
+}

@@ -89,6 +89,15 @@ func (s *Set) Close(kind *Kind, subject string) bool {
 	return was
 }
 
+// SetText opens the condition with a text, and closes it when the text is empty.
+func (s *Set) SetText(k *Kind, subject, text string) {
+	if text == "" {
+		s.Close(k, subject)
+		return
+	}
+	s.Open(k, subject, text)
+}
+
 // Set opens the condition when err is not nil, and closes it otherwise.
 func (s *Set) Set(k *Kind, subject string, err error) {
 	if err == nil {

@@ -7,20 +7,11 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 )
 
-// Reload is a leader-only reload that is due on this host.
-type Reload struct {
-	Election string
-	Bundle   string
-	Zxids    map[string]int64 // state of each source, as "kind.name"
-	Digest   string           // of the files that are in place
-	Repair   bool             // the files are as before, after somebody else changed them
-}
-
 // BeginReload opens the ledger of a leader-only reload: a change that was put in
 // place without a leader is reloaded by the next leader, and one that a former
 // leader has reloaded is not reloaded again. done: there is nothing to do.
 // Else finish records the end of the reload.
-func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
+func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
 	x := e.terms.get(req.Election)
 	if x == nil {
 		return false, nil, command.ErrNotLeading
@@ -35,7 +26,7 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 	}
 	put := func(ctx context.Context, state, run string) error {
 		next := rec.clone()
-		for s, z := range req.sources() {
+		for s, z := range sourcesOf(req) {
 			next.Changes[s] = entry{Zxid: z, Digest: req.Digest, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
 		}
 		return l.store(ctx, next)
@@ -61,8 +52,8 @@ func (e *Engine) BeginReload(ctx context.Context, req Reload) (done bool, finish
 // noSource stands for the sources of a bundle that has none.
 const noSource = "files"
 
-// sources are the states that the ledger is about.
-func (r Reload) sources() map[string]int64 {
+// sourcesOf are the states that the ledger is about.
+func sourcesOf(r command.LeaderReload) map[string]int64 {
 	if len(r.Zxids) == 0 {
 		return map[string]int64{noSource: 0}
 	}
@@ -72,8 +63,8 @@ func (r Reload) sources() map[string]int64 {
 // reloaded reports whether a leader has reloaded these files, or newer ones. After
 // a repair a program may have read something else meanwhile. A
 // reload without a known end is not counted: to reload once more does no harm.
-func (e *Engine) reloaded(rec record, req Reload) bool {
-	for s, z := range req.sources() {
+func (e *Engine) reloaded(rec record, req command.LeaderReload) bool {
+	for s, z := range sourcesOf(req) {
 		known, was := rec.Changes[s]
 		if !was {
 			return false
