@@ -25,6 +25,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/leftover"
 	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
@@ -177,7 +178,7 @@ func (a *Agent) build(cfg *Config) {
 		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send,
 		units: map[string]*runningUnit{},
 	}
-	a.saved = newLastGoodSaver(a)
+	a.saved = &lastGoodSaver{a: a, wake: make(chan struct{}, 1), kept: lastgood.NewKeeper(cfg.StateDir)}
 	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
 		Source: shown{a}, ID: cfg.ID, Socket: cfg.Admin.Socket, Orders: a.orders(),

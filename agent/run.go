@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/program"
@@ -84,7 +86,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg, sessionDone, hooksDone sync.WaitGroup
 	sessionErr := make(chan error, 1)
 	sessionDone.Go(func() { sessionErr <- a.sessions.Run(sessions) })
-	a.loadLastGood()
+	var damaged error
+	a.loop.lastGood, damaged = lastgood.Load(a.first.StateDir) // for a start without ZooKeeper
+	a.conds.Set(condition.LastGoodDamaged, "", damaged)
 	wg.Go(func() { a.loop.run(loop) })
 	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)))
 	hooksDone.Go(func() { a.hooks.Run(hooks) })

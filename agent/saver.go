@@ -32,10 +32,6 @@ type lastGoodSaver struct {
 	line  string      // as it is shown; only the goroutine of run touches it
 }
 
-func newLastGoodSaver(a *Agent) *lastGoodSaver {
-	return &lastGoodSaver{a: a, wake: make(chan struct{}, 1), kept: lastgood.NewKeeper(a.first.StateDir)}
-}
-
 // run saves after changes, not more often than saveEvery. Saving takes a twentieth of
 // the time at most, unless one save takes more than a twentieth of saveAtMost. The first
 // view is saved at once, and each later one late: a version changes the views of all
@@ -121,12 +117,4 @@ func sameSources(a, b view.View) bool {
 		}
 	}
 	return true
-}
-
-// loadLastGood gives the loop the last known good view, for a start without
-// ZooKeeper.
-func (a *Agent) loadLastGood() {
-	g, err := lastgood.Load(a.first.StateDir)
-	a.conds.Set(condition.LastGoodDamaged, "", err)
-	a.loop.lastGood = g
 }

@@ -49,7 +49,8 @@ func (a *Agent) announceServices(list []registry.ServiceStatus) {
 	for _, s := range list {
 		if c := failedCheck(s); c != nil && s.Maintenance == nil {
 			critical = append(critical, s.Name)
-			a.conds.OpenWith(condition.ServiceCritical, s.Name, checkText(c), c.Exit)
+			text := "check " + cmp.Or(c.Name, c.Kind) + " has failed: " + strings.Join(strings.Fields(c.Output), " ")
+			a.conds.OpenWith(condition.ServiceCritical, s.Name, strings.TrimSuffix(text, ": "), c.Exit)
 			continue
 		}
 		if !s.Registered && !readOnly && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
@@ -70,9 +71,4 @@ func whyMissing(s registry.ServiceStatus) string {
 		return "its checks have not passed yet"
 	}
 	return "it is being registered"
-}
-
-// checkText says which check has failed, and its last words.
-func checkText(c *registry.CheckStatus) string {
-	return strings.TrimSuffix("check "+cmp.Or(c.Name, c.Kind)+" has failed: "+strings.Join(strings.Fields(c.Output), " "), ": ")
 }

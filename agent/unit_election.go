@@ -38,7 +38,11 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 	return unitParts{
 		unit: unitFunc(func(ctx context.Context, s *session.Session, up func(view.Update)) error {
 			return c.Run(ctx, s, func(l *view.Leader) {
-				a.conds.Set(condition.NameRefused, "election "+e.Name, refusedID(l))
+				refused := ""
+				if l.RawID != "" {
+					refused = fmt.Sprintf("the leader's znode %+q has the id %+q, which is not allowed", l.Znode, l.RawID)
+				}
+				a.conds.SetText(condition.NameRefused, "election "+e.Name, refused)
 				up(l)
 			})
 		}), value: c,
@@ -50,12 +54,4 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 			}
 		},
 	}
-}
-
-// refusedID is the error of a leader whose id is no name.
-func refusedID(l *view.Leader) error {
-	if l.RawID == "" {
-		return nil
-	}
-	return fmt.Errorf("the leader's znode %+q has the id %+q, which is not allowed", l.Znode, l.RawID)
 }

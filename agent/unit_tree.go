@@ -309,11 +309,9 @@ func (m *configTree) postCheck(ctx context.Context, snap *snapshot, tree *view.T
 func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.config
 	c.Problem = func(err error) {
-		gone := err
+		var gone error
 		if errors.Is(err, config.ErrGone) {
-			err = nil
-		} else {
-			gone = nil
+			gone, err = err, nil
 		}
 		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)

@@ -32,13 +32,10 @@ const laidDir = "preview"
 // bound is a directory that a unit binds over another.
 type bound struct{ from, to string }
 
-// runtimeDir is the runtime directory of the packaged agent.
-func runtimeDir() string { return cmp.Or(os.Getenv("RUNTIME_DIRECTORY"), "/run/zkagent") }
-
 // laidFor is the directory below which the directories of a unit are laid.
 func laidFor(unit string) string {
 	name := strings.TrimSuffix(strings.TrimPrefix(unit, "zkagent-check@"), ".service")
-	return filepath.Join(runtimeDir(), laidDir, name)
+	return filepath.Join(cmp.Or(os.Getenv("RUNTIME_DIRECTORY"), "/run/zkagent"), laidDir, name)
 }
 
 // bindings are what units bind, as asked lately: systemd is not asked for each view of the
@@ -142,13 +139,4 @@ func lay(b bound, p *proc.Preview) error {
 		}
 	}
 	return nil
-}
-
-// removeLaid removes what a process that was killed has laid: units would see it.
-func removeLaid() error {
-	dir := os.Getenv("RUNTIME_DIRECTORY")
-	if dir == "" {
-		return nil
-	}
-	return os.RemoveAll(filepath.Join(dir, laidDir)) //nolint:gosec // systemd names it
 }

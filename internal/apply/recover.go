@@ -39,8 +39,10 @@ func (e *Engine) Recover(bundles []Config) {
 			_ = os.RemoveAll(dir)
 		}
 	}
-	if err := removeLaid(); err != nil {
-		e.Log.Warn("cannot remove directories that were laid for checks", "err", err)
+	if dir := os.Getenv("RUNTIME_DIRECTORY"); dir != "" { // What a killed process has laid would be seen by units.
+		if err := os.RemoveAll(filepath.Join(dir, laidDir)); err != nil { //nolint:gosec // systemd names it
+			e.Log.Warn("cannot remove directories that were laid for checks", "err", err)
+		}
 	}
 	unfinished, err := files.Unfinished(files.TxConfig{StateDir: e.journalDir(), FS: e.FS})
 	e.Conds.Set(condition.RecoverFailed, "", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,7 +160,11 @@ func (e *Engine) RunNow(ctx context.Context, name string) error {
 }
 
 // Runs returns the last runs of a hook, oldest first.
-func (e *Engine) Runs(name string) []Run { return e.history.of(name) }
+func (e *Engine) Runs(name string) []Run {
+	var runs []Run
+	e.history.hook(name).Read(func(k hookRuns) { runs = slices.Clone(k.Runs) })
+	return runs
+}
 
 // NextSlot is the next slot of a hook's schedule; zero when there is none.
 func (e *Engine) NextSlot(c Config) time.Time {

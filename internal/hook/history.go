@@ -91,10 +91,3 @@ func (h *history) add(name string, r Run) {
 		return files.WriteSave
 	})
 }
-
-// of returns the runs of one hook, oldest first.
-func (h *history) of(name string) []Run {
-	var runs []Run
-	h.hook(name).Read(func(k hookRuns) { runs = slices.Clone(k.Runs) })
-	return runs
-}

@@ -64,18 +64,11 @@ type record struct {
 	Elected *entry           `json:"elected,omitempty"`
 }
 
-// clone copies a record, so that a refused write leaves the old one.
+// clone copies a record, so that a refused write leaves the old one. What Slot and Elected
+// point to does not change.
 func (r record) clone() record {
-	c := record{Changes: make(map[string]entry, len(r.Changes)+1)}
+	c := record{Changes: make(map[string]entry, len(r.Changes)+1), Slot: r.Slot, Elected: r.Elected}
 	maps.Copy(c.Changes, r.Changes)
-	if r.Slot != nil {
-		s := *r.Slot
-		c.Slot = &s
-	}
-	if r.Elected != nil {
-		e := *r.Elected
-		c.Elected = &e
-	}
 	return c
 }
 

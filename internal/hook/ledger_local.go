@@ -2,10 +2,7 @@ package hook
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/zkagent/zkagent/internal/files"
 )
@@ -21,16 +18,9 @@ func (l *localLedger) load(context.Context) (record, error) {
 	if l.path == "" {
 		return l.mem.clone(), nil
 	}
-	data, err := files.ReadNamed(l.path, files.MaxSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, nil
-	}
-	if err != nil {
+	var r record
+	if err := files.LoadJSON(l.path, &r); err != nil {
 		return record{}, fmt.Errorf("read ledger: %w", err)
-	}
-	r, err := decodeRecord(data)
-	if err != nil {
-		return record{}, fmt.Errorf("%s: %w", l.path, err)
 	}
 	return r, nil
 }
@@ -40,11 +30,7 @@ func (l *localLedger) store(_ context.Context, r record) error {
 		l.mem = r.clone()
 		return nil
 	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return files.Save(l.path, data)
+	return files.SaveJSON(l.path, r)
 }
 
 // ordered: a ZooKeeper that was replaced by an empty one counts its zxids from

@@ -19,19 +19,13 @@ type place struct {
 
 // runningHook is one hook that runs.
 type runningHook struct {
-	cfg    Config
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-func (r *runningHook) stop() {
-	r.cancel()
-	<-r.done
+	cfg  Config
+	stop func() // ends it, and waits for its end
 }
 
 // run runs the hooks until ctx ends; none is left when it returns.
 func (p *place) run(ctx context.Context) {
-	running := map[string]*runningHook{}
+	running := map[string]runningHook{}
 	defer func() {
 		var wg sync.WaitGroup
 		for _, r := range running {
@@ -54,7 +48,7 @@ func (p *place) run(ctx context.Context) {
 			}
 			r.stop()
 			delete(running, name)
-			if p.engine.without(name) {
+			if !slices.ContainsFunc(p.engine.set.Load().hooks, func(c Config) bool { return c.Name == name }) {
 				p.engine.Conditions.Close(condition.HookFailed, name)
 				p.engine.Conditions.Close(condition.HookUnknown, name)
 			}
@@ -69,26 +63,19 @@ func (p *place) run(ctx context.Context) {
 	}
 }
 
-// without reports whether no hook of the settings has the name.
-func (e *Engine) without(name string) bool {
-	return !slices.ContainsFunc(e.set.Load().hooks, func(c Config) bool { return c.Name == name })
-}
-
 // same compares two blocks; commands are compared by their text.
 func same(a, b Config) bool {
 	a.Command.Args, b.Command.Args = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 
-func (p *place) start(ctx context.Context, c Config) *runningHook {
+// start runs a hook.
+func (p *place) start(ctx context.Context, c Config) runningHook {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runningHook{cfg: c, cancel: cancel, done: make(chan struct{})}
 	runner := p.runner(c)
-	go func() {
-		defer close(r.done)
-		runner.run(ctx)
-	}()
-	return r
+	var wg sync.WaitGroup
+	wg.Go(func() { runner.run(ctx) })
+	return runningHook{c, func() { cancel(); wg.Wait() }}
 }
 
 // runner makes the runner of one hook.

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,23 +95,17 @@ func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, t
 		return fmt.Errorf("hook %s: %w", r.cfg.Name, err)
 	}
 	c := ev.Command(r.cfg.Command, args)
-	c.Timeout = r.cfg.Timeout
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Timeout = cmp.Or(max(r.cfg.Timeout, 0), DefaultTimeout)
 	run := Run{Event: ev.Event, Began: time.Now(), Term: ev.Term, Slot: slot, Try: try, State: stateDone}
 	res, err := r.scope.run(ctx, c)
 	run.Took, run.Code, run.Signal, run.Output = view.Seconds(res.Took), res.Code, res.Signal, res.Output
-	result := "ok"
+	result, text := "ok", ev.Event
 	if err != nil {
 		run.State, run.Error, result = stateFailed, err.Error(), "failed"
+		text += ": " + run.Error
 	}
 	r.engine.history.add(r.cfg.Name, run)
 	r.engine.Count(r.cfg.Name, result)
-	text := ev.Event
-	if err != nil {
-		text += ": " + err.Error()
-	}
 	r.engine.Events.Add(event.Event{Kind: "hook-" + run.State, Subject: r.cfg.Name, Text: text, Warn: err != nil})
 	if err == nil {
 		r.engine.Conditions.Close(condition.HookFailed, r.cfg.Name)

@@ -276,22 +276,23 @@ func (r *runner) makeGood(ctx context.Context) error {
 	if len(r.finished) == 0 {
 		return nil
 	}
-	next, owed := r.rec.clone(), false
+	next, ended := r.rec.clone(), false
 	end := func(e entry) entry {
 		if state := r.finished[e.Run]; state != "" && e.State == stateStarted {
-			e.State, e.Time, owed = state, time.Now().UTC(), true
+			e.State, e.Time, ended = state, time.Now().UTC(), true
 		}
 		return e
 	}
 	for source, e := range next.Changes {
 		next.Changes[source] = end(e)
 	}
-	for _, e := range []*entry{next.Slot, next.Elected} {
-		if e != nil {
-			*e = end(*e)
+	for _, at := range []**entry{&next.Slot, &next.Elected} {
+		if *at != nil {
+			e := end(**at)
+			*at = &e
 		}
 	}
-	if owed {
+	if ended {
 		if err := r.ledger.store(ctx, next); err != nil {
 			return err
 		}

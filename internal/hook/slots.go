@@ -68,13 +68,11 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 // checkClock reports a ledger that is ahead of this host's clock: one of the
 // two is wrong, and no slot is run until the clock has caught up.
 func (r *runner) checkClock(now time.Time) {
-	last := r.rec.Slot.Slot
-	if last.Sub(now) <= fresh {
-		r.engine.Conditions.Close(condition.HookClock, r.cfg.Name)
-		return
+	text := ""
+	if last := r.rec.Slot.Slot; last.Sub(now) > fresh {
+		text = "the last slot that was run, " + last.Format(time.RFC3339) + ", is ahead of this host's clock: nothing runs before it is reached"
 	}
-	r.engine.Conditions.Open(condition.HookClock, r.cfg.Name, "the last slot that was run, "+last.Format(time.RFC3339)+
-		", is ahead of this host's clock: nothing runs before it is reached")
+	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
 }
 
 // finishSlot records the end of the newest slot's run when it ran beside us.
@@ -103,18 +101,13 @@ func (r *runner) due(now time.Time) []time.Time {
 		return missed
 	case catchUpSkip:
 		if now.Sub(latest[0]) > fresh || latest[0].Before(r.begun) {
-			r.skip(latest[0])
+			// This is not worth a write: a later leader skips them again.
+			r.rec = r.rec.clone()
+			r.rec.Slot = &entry{Slot: latest[0].UTC(), State: stateDone, Term: r.scope.term, Time: time.Now().UTC()}
 			return nil
 		}
 	}
 	return latest
-}
-
-// skip passes over the missed slots. It is not worth a write of its own: a
-// later leader skips them again.
-func (r *runner) skip(slot time.Time) {
-	r.rec = r.rec.clone()
-	r.rec.Slot = &entry{Slot: slot.UTC(), State: stateDone, Term: r.scope.term, Time: time.Now().UTC()}
 }
 
 // slot runs the hook for one slot, with regard to the runs of former slots

@@ -8,7 +8,6 @@ package lastgood
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -144,7 +143,8 @@ func (k *Keeper) whole(v view.View) error {
 	names := Files(k.stateDir)
 	seq := 1
 	if len(names) > 0 {
-		seq = sequence(names[0]) + 1
+		last, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(names[0]), "view-"))
+		seq = last + 1
 	}
 	name := filepath.Join(directory(k.stateDir), fmt.Sprintf("view-%09d", seq))
 	if err := files.Save(name, line); err != nil {
@@ -234,13 +234,8 @@ func directory(stateDir string) string { return filepath.Join(stateDir, "lastgoo
 // Files lists the kept files, newest first.
 func Files(stateDir string) []string {
 	names, _ := filepath.Glob(filepath.Join(directory(stateDir), "view-[0-9]*"))
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(b), sequence(a)) })
+	slices.Reverse(names) // Their numbers have nine digits.
 	return names
-}
-
-func sequence(name string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "view-"))
-	return n
 }
 
 // Load reads the newest file of the state directory that begins with a sound view;

@@ -39,18 +39,11 @@ func previewAttr(way PreviewWay) *syscall.SysProcAttr {
 
 // previewHint says what usually forbids user namespaces; nil: nothing known does.
 func previewHint() error {
-	for path, hint := range map[string]string{
-		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns = 1, as on Ubuntu)",
-		"/proc/sys/kernel/unprivileged_userns_clone":             "",
-	} {
-		data, err := os.ReadFile(path) //nolint:gosec // of the two above
-		set := err == nil && strings.TrimSpace(string(data)) == "1"
-		if hint != "" && set {
-			return errors.New(hint)
-		}
-		if hint == "" && err == nil && !set {
-			return errors.New("the kernel forbids user namespaces (kernel.unprivileged_userns_clone = 0)")
-		}
+	if data, err := os.ReadFile("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"); err == nil && strings.TrimSpace(string(data)) == "1" {
+		return errors.New("AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns = 1, as on Ubuntu)")
+	}
+	if data, err := os.ReadFile("/proc/sys/kernel/unprivileged_userns_clone"); err == nil && strings.TrimSpace(string(data)) != "1" {
+		return errors.New("the kernel forbids user namespaces (kernel.unprivileged_userns_clone = 0)")
 	}
 	return nil
 }

@@ -7,7 +7,6 @@
 package renderlog
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,7 +97,8 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	}
 	next := 1
 	if len(names) > 0 {
-		next = number(names[0]) + 1
+		last, _ := strconv.Atoi(names[0])
+		next = last + 1
 	}
 	if err := files.Note(filepath.Join(s.path(bundle), fmt.Sprintf("%09d", next)), data); err != nil {
 		return fmt.Errorf("keep a render: %w", err)
@@ -167,20 +167,12 @@ func (s *Store) names(bundle string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if number(e.Name()) > 0 {
+		if n, err := strconv.Atoi(e.Name()); err == nil && n > 0 {
 			names = append(names, e.Name())
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+	slices.Reverse(names) // They have nine digits.
 	return names, err
-}
-
-func number(name string) int {
-	n, err := strconv.Atoi(name)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
 }
 
 // maxFile is how many bytes of a record are read.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,12 +81,6 @@ func statusLine(s string) string {
 // WatchdogInterval is how often Watchdog must be called, half of what the
 // service manager allows; 0 when it does not watch this process.
 func WatchdogInterval() time.Duration {
-	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
-	if err != nil || usec <= 0 {
-		return 0
-	}
-	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return 0
-	}
-	return time.Duration(usec) * time.Microsecond / 2
+	interval, _ := daemon.SdWatchdogEnabled(false) // What cannot be parsed asks for nothing.
+	return interval / 2
 }
