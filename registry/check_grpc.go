@@ -60,7 +60,7 @@ func (c grpcCheck) transport() (*http.Transport, string, error) {
 	}
 	t.Protocols.SetHTTP2(true)
 	var err error
-	t.TLSClientConfig, err = c.cfg.TLS.client()
+	t.TLSClientConfig, err = c.cfg.TLS.Client()
 	return t, "https", err
 }
 

@@ -82,7 +82,7 @@ func (c *httpCheck) request(ctx context.Context) (*http.Request, error) {
 }
 
 func (c *httpCheck) transport() (*http.Transport, error) {
-	tlsConfig, err := c.cfg.TLS.client()
+	tlsConfig, err := c.cfg.TLS.Client()
 	if err != nil {
 		return nil, err
 	}

@@ -189,8 +189,9 @@ func parseStatuses(s string) ([]statusRange, error) {
 	return ranges, nil
 }
 
-// client makes the TLS configuration of one connection.
-func (t *TLSConfig) client() (*tls.Config, error) {
+// Client returns the TLS configuration of one connection; nil means without files. The
+// files are read each time, so renewed certificates are used.
+func (t *TLSConfig) Client() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t == nil {
 		return c, nil
@@ -200,11 +201,11 @@ func (t *TLSConfig) client() (*tls.Config, error) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("read ca file: %w", err)
+			return nil, fmt.Errorf("read ca_file: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca file %s has no certificate", t.CAFile)
+			return nil, fmt.Errorf("read ca_file %s: it holds no certificate", t.CAFile)
 		}
 	}
 	if t.CertFile != "" {

@@ -13,6 +13,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // written is what is known of an argument beside its value.
@@ -102,8 +105,8 @@ var forms = map[string]struct {
 	"signal":     {"Unknown signal", checkSignal},
 	"id":         {"Invalid agent id", checkID},
 	"domain":     {"Invalid domain", checkDomain},
-	"permits":    {"Invalid permits", checkPermits},
-	"schedule":   {"Invalid schedule", checkSchedule},
+	"permits":    {"Invalid permits", func(text string) error { _, err := pace.ParseShare(text); return err }},
+	"schedule":   {"Invalid schedule", func(line string) error { _, err := hook.ParseSchedule(line, "check"); return err }},
 }
 
 // reader reads one argument under its rule, and reports what is wrong with it.
@@ -166,13 +169,13 @@ func (a *argument[T]) read(r *reader) {
 	case *bool:
 		*p = r.boolean()
 	case *time.Duration:
-		*p = limited(r, "Invalid duration", ParseDuration)
+		*p = limited(r, "Invalid duration", parseDuration)
 	case *int64:
-		*p = limited(r, "Invalid size", ParseSize)
+		*p = limited(r, "Invalid size", parseSize)
 	case *float64:
-		*p = limited(r, "Invalid share", ParsePercent)
+		*p = limited(r, "Invalid share", parsePercent)
 	case *fs.FileMode:
-		*p = limited(r, "Invalid file mode", ParseMode)
+		*p = limited(r, "Invalid file mode", parseMode)
 	case *[]string:
 		*p = r.strings()
 	case *map[string]string:

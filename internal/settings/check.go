@@ -137,8 +137,6 @@ func (s *Settings) checkTLS(b *checkTLS) *registry.TLSConfig {
 		CAFile: b.CAFile.Value, CertFile: b.CertFile.Value, KeyFile: b.KeyFile.Value,
 		ServerName: b.ServerName.Value, Insecure: b.Insecure.Value,
 	}
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
-	}
+	s.certificate(b.At, c)
 	return c
 }

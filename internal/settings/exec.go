@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/program"
@@ -92,5 +91,3 @@ func checkSignal(name string) error {
 	}
 	return nil
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,11 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	"golang.org/x/sys/unix"
 
 	"github.com/zkagent/zkagent/template"
@@ -64,21 +67,13 @@ func isSettingsName(name string) bool {
 	return strings.HasSuffix(name, ".hcl") && !strings.HasPrefix(name, ".")
 }
 
-// readSettings reads a settings file. One that every user can write would let
-// every user run commands as the agent.
-func readSettings(name string) ([]byte, error) {
+// readClosed reads a file of settings or a template. One that every user can write would
+// let every user run commands, or decide what is written, as the agent.
+func readClosed(name string, limit int64) ([]byte, error) {
 	if err := closedToOthers(name); err != nil {
 		return nil, err
 	}
-	return readFile(name, maxFileSize)
-}
-
-// readTemplate reads a template. Who can write it decides what the agent writes.
-func readTemplate(name string) ([]byte, error) {
-	if err := closedToOthers(name); name != "" && err != nil {
-		return nil, err
-	}
-	return readFile(name, maxTemplate)
+	return readFile(name, limit)
 }
 
 // closedToOthers returns an error for a file that every user can write, or replace.
@@ -144,4 +139,45 @@ func (s *Settings) parse(names []string, data map[string][]byte) []source {
 	}
 	s.Config.Hash = hex.EncodeToString(sum.Sum(nil))[:16]
 	return sources
+}
+
+// Format returns the canonical form of a settings file: indentation, spaces
+// around "=", and aligned arguments. What does not parse is not formatted.
+func Format(name string, data []byte) ([]byte, error) {
+	if _, diags := hclsyntax.ParseConfig(data, name, hcl.InitialPos); diags.HasErrors() {
+		return nil, diags
+	}
+	out := hclwrite.Format(data)
+	out = bytes.TrimRight(out, " \t\r\n")
+	if len(out) > 0 {
+		out = append(out, '\n')
+	}
+	return out, nil
+}
+
+// What "zkagent import" could not translate is marked: by a comment in the
+// settings, and by an action that fails in a template. Neither may stay.
+
+var (
+	leftoverComment = regexp.MustCompile(`^(?:#|//)\s*import:\s*(.*)`)
+	leftoverAction  = regexp.MustCompile(`\bfail[ \t]+"import: `)
+)
+
+// leftoverComments reports the marks in a settings file.
+func (s *Settings) leftoverComments(name string, data []byte) {
+	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // The parser reports errors.
+	for _, t := range tokens {
+		if m := leftoverComment.FindSubmatch(t.Bytes); t.Type == hclsyntax.TokenComment && m != nil {
+			s.errorAt(t.Range, "Left over from import", "%s Do what it says, then delete the comment.", sentence(string(m[1])))
+		}
+	}
+}
+
+// leftoverActions reports the marks in a template.
+func (s *Settings) leftoverActions(name, text string, o origin) {
+	for _, m := range leftoverAction.FindAllStringIndex(text, -1) {
+		line := 1 + strings.Count(text[:m[0]], "\n")
+		column := m[0] - strings.LastIndexByte(text[:m[0]], '\n')
+		s.errorAt(o.place(line, column), "Template "+name, "Left over from import: the action could not be translated; write it in another way.")
+	}
 }

@@ -88,7 +88,7 @@ func Load(paths []string, opts Options) (*Settings, error) {
 	}
 	data := map[string][]byte{}
 	for _, name := range files {
-		if data[name], err = readSettings(name); err != nil {
+		if data[name], err = readClosed(name, maxFileSize); err != nil {
 			return s, errors.Join(errors.New("read settings"), err)
 		}
 	}
@@ -96,9 +96,8 @@ func Load(paths []string, opts Options) (*Settings, error) {
 	return s, s.Err()
 }
 
-// LoadBytes loads one file that is already in memory, for tests and for
-// settings that come through a pipe. Relative paths in it are relative to the
-// directory of name.
+// LoadBytes loads one file that is already in memory, for tests. Relative paths in it
+// are relative to the directory of name.
 func LoadBytes(name string, data []byte, opts Options) (*Settings, error) {
 	s := newSettings(opts)
 	s.load([]string{name}, map[string][]byte{name: data})
@@ -177,4 +176,35 @@ func (s *Settings) sort() {
 	s.Diagnostics = slices.CompactFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) bool {
 		return pos(a) == pos(b) && a.Summary == b.Summary && a.Detail == b.Detail
 	})
+}
+
+// resolve resolves all blocks, in an order in which what is used by others
+// comes first.
+func (s *Settings) resolve(all *root) {
+	s.claims = map[string]claimed{}
+	s.paths = map[string]map[string]claimed{}
+	s.resolveAgent(all)
+	s.resolveZooKeeper(all)
+	s.resolveServices(all.Services)
+	s.resolveConfigs(all.Configs)
+	s.resolveGroups(all)
+	s.resolveElections(all.Elections)
+	s.resolveBundles(all)
+	s.resolveHooks(all.Hooks)
+	s.resolveExecs(all.Execs)
+}
+
+// samePath reports two blocks of one kind that use the same znode.
+func (s *Settings) samePath(kind, name, path string, at hcl.Range) {
+	if path == "" {
+		return
+	}
+	if s.paths[kind] == nil {
+		s.paths[kind] = map[string]claimed{}
+	}
+	if first, ok := s.paths[kind][path]; ok {
+		s.errorAt(at, "Two blocks with one path", "%s %q already uses %s, at %s.", kind, first.name, path, place(first.at))
+		return
+	}
+	s.paths[kind][path] = claimed{name, at}
 }

@@ -39,7 +39,7 @@ func TestTags(t *testing.T) {
 			}
 			for _, text := range []string{ru.def, ru.min, ru.max} {
 				if ru.is == "duration" && text != "" {
-					_ = must(ParseDuration, text)
+					_ = must(parseDuration, text)
 				}
 			}
 		}

@@ -1,9 +1,12 @@
 package settings
 
 import (
+	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -112,7 +115,7 @@ func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.Fi
 	case !source && !contents:
 		s.errorAt(b.At, "Template without text", "Template %q has neither source nor contents.", b.Name)
 	case source:
-		if data, err := readTemplate(t.Source); err != nil {
+		if data, err := readClosed(t.Source, maxTemplate); err != nil {
 			s.errorAt(b.Source.At, "Template cannot be read", "%v.", err)
 		} else if t.Source != "" {
 			s.parseTemplate(&t, string(data), origin{file: t.Source, at: b.Source.At})
@@ -187,8 +190,31 @@ func (s *Settings) isSettings(path string) bool {
 	return false
 }
 
+// position is file:line of a block.
+func position(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
+
 // claimed is who writes a destination.
 type claimed struct {
 	name string
 	at   hcl.Range
+}
+
+// checkOwner checks that the user and the group of a file exist on this host.
+func (s *Settings) checkOwner(b *fileBlock, t apply.FileConfig) {
+	if t.Owner != "" {
+		if _, err := user.Lookup(t.Owner); err != nil && !isID(t.Owner) {
+			s.hostAt(b.Owner.At, "Unknown user", "There is no user %q on this host.", t.Owner)
+		}
+	}
+	if t.Group != "" {
+		if _, err := user.LookupGroup(t.Group); err != nil && !isID(t.Group) {
+			s.hostAt(b.Group.At, "Unknown group", "There is no user group %q on this host.", t.Group)
+		}
+	}
+}
+
+// isID reports whether the text is the number of a user or group.
+func isID(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && n < 1<<32-1
 }

@@ -9,13 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 )
 
-// ParseDuration parses a duration such as "10s", "1h30m" or "2d". A number
+// parseDuration parses a duration such as "10s", "1h30m" or "2d". A number
 // without a unit is refused: readers disagree on which one is meant.
-func ParseDuration(text string) (time.Duration, error) {
+func parseDuration(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	if text == "0" {
 		return 0, nil
@@ -28,18 +27,13 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
 	}
 	d, err := time.ParseDuration(text)
-	switch {
-	case err == nil:
+	if err == nil {
 		return d, nil
-	case isNumber(text):
+	}
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		return 0, fmt.Errorf("%q has no unit; write \"%ss\" for seconds", text, text)
 	}
 	return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
-}
-
-func isNumber(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
-	return err == nil
 }
 
 // sizeUnits are the units of sizes: powers of 1024, with or without the "i".
@@ -59,8 +53,8 @@ var sizeUnits = []struct {
 	{"b", 1},
 }
 
-// ParseSize parses a size in bytes such as "512", "64k", "1MiB".
-func ParseSize(text string) (int64, error) {
+// parseSize parses a size in bytes such as "512", "64k", "1MiB".
+func parseSize(text string) (int64, error) {
 	bad := fmt.Errorf("%q is not a size; write it as in \"512kB\", \"1MB\" or \"1MiB\"", text)
 	number, factor := strings.ToLower(strings.TrimSpace(text)), int64(1)
 	for _, u := range sizeUnits {
@@ -76,8 +70,8 @@ func ParseSize(text string) (int64, error) {
 	return n * factor, nil
 }
 
-// ParseMode parses an octal file mode such as "0644".
-func ParseMode(text string) (fs.FileMode, error) {
+// parseMode parses an octal file mode such as "0644".
+func parseMode(text string) (fs.FileMode, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0o"), 8, 32)
 	if err != nil || n > 0o7777 {
 		return 0, fmt.Errorf("%q is not a file mode; write it in octal as in \"0644\"", text)
@@ -88,8 +82,8 @@ func ParseMode(text string) (fs.FileMode, error) {
 	return fs.FileMode(n), nil
 }
 
-// ParsePercent parses a share such as "30%" and returns it as 0.3.
-func ParsePercent(text string) (float64, error) {
+// parsePercent parses a share such as "30%" and returns it as 0.3.
+func parsePercent(text string) (float64, error) {
 	number, ok := strings.CutSuffix(strings.TrimSpace(text), "%")
 	if !ok {
 		return 0, fmt.Errorf("%q is not a share; write it as in \"30%%\"", text)
@@ -99,12 +93,6 @@ func ParsePercent(text string) (float64, error) {
 		return 0, fmt.Errorf("%q is not a share from 0%% to 100%%", text)
 	}
 	return n / 100, nil
-}
-
-// checkPermits checks a number of hosts ("3") or a share of them ("10%").
-func checkPermits(text string) error {
-	_, err := pace.ParseShare(text)
-	return err
 }
 
 // checkZnode checks an absolute path of a znode.

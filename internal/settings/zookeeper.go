@@ -2,11 +2,6 @@ package settings
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +9,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/session/kerberos"
 )
@@ -95,7 +91,7 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		c.TLS = s.tls(b.TLS)
 	}
 	for _, a := range b.Auth {
-		if a.Scheme == "digest" && b.TLS == nil && slices.ContainsFunc(c.Servers, beyondLoopback) {
+		if a.Scheme == "digest" && b.TLS == nil && slices.ContainsFunc(c.Servers, func(server string) bool { return !isLoopback(server) }) {
 			s.warnAt(a.At, "Password in clear", "Without a tls block the password of a digest goes over the network as it is; anybody on the way can take it.")
 		}
 	}
@@ -103,16 +99,6 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		s.errorAt(b.Follow.At, "Servers are not verified", "With follow_reconfig, whoever can write /zookeeper/config leads the agent to another server, which gets its credential. Add a tls block, so that servers are verified.")
 	}
 	s.Config.ZooKeeper = c
-}
-
-// beyondLoopback reports whether a server may be reached by a network.
-func beyondLoopback(server string) bool {
-	host, _, err := net.SplitHostPort(server)
-	if err != nil {
-		host = server
-	}
-	addr, err := netip.ParseAddr(host)
-	return host != "localhost" && (err != nil || !addr.IsLoopback())
 }
 
 // needsServer returns the first block that needs ZooKeeper, and what it is called.
@@ -227,32 +213,15 @@ func (s *Settings) readable(files ...text) {
 
 // tls returns what makes the TLS configuration of one connection.
 func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
-	ca, cert, key, name := b.CAFile.Value, b.CertFile.Value, b.KeyFile.Value, b.ServerName.Value
-	if (cert == "") != (key == "") {
-		s.errorAt(b.At, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
-	}
+	c := &registry.TLSConfig{CAFile: b.CAFile.Value, CertFile: b.CertFile.Value, KeyFile: b.KeyFile.Value, ServerName: b.ServerName.Value}
+	s.certificate(b.At, c)
 	s.readable(b.CAFile, b.CertFile, b.KeyFile)
-	return func() (*tls.Config, error) { return tlsConfig(ca, cert, key, name) }
+	return c.Client
 }
 
-func tlsConfig(ca, cert, key, name string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		pem, err := os.ReadFile(ca) //nolint:gosec // the settings name it
-		if err != nil {
-			return nil, fmt.Errorf("read ca_file: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read ca_file %s: %w", ca, errors.New("it holds no certificate"))
-		}
+// certificate checks that a certificate has its key.
+func (s *Settings) certificate(at hcl.Range, c *registry.TLSConfig) {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		s.errorAt(at, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
 	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

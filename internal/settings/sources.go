@@ -1,13 +1,20 @@
 package settings
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 )
 
 // groupArgs are the arguments of a group, and of each group of a set.
@@ -147,4 +154,53 @@ func (s *Settings) guard(b *guardBlock) registry.GuardConfig {
 		c.Hold = -1 // until it is accepted
 	}
 	return c
+}
+
+type configBlock struct {
+	Name     string    `hcl:"name,label"`
+	At       hcl.Range `hcl:",def_range"`
+	Path     text      `hcl:"path" is:"znode path" doc:"The root of the tree."`
+	Layout   text      `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain|leaves" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule. leaves is plain, but only znodes without children are keys, as confd and remco have it."`
+	MaxBytes size      `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`
+	Delta    boolean   `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: contents are taken only from versions and objects, which publishers alone may write."`
+	Splay    duration  `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
+}
+
+func (s *Settings) resolveConfigs(blocks []*configBlock) {
+	for _, b := range blocks {
+		c := config.Config{Name: b.Name, Path: b.Path.Value, Layout: b.Layout.Value, Splay: b.Splay.Value, MaxBytes: b.MaxBytes.Value, NoDelta: !b.Delta.Value, Logger: s.opts.Logger}
+		if c.Path == "/" {
+			s.errorAt(b.Path.At, "Invalid znode path", "The root of ZooKeeper cannot be a config: it holds everything.")
+		}
+		if base := path.Base(c.Path); trees.IsReserved(base) && c.Path != "/" && c.Path != "" {
+			s.warnAt(b.Path.At, "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
+		}
+		s.Config.Configs = append(s.Config.Configs, c)
+	}
+}
+
+type electionBlock struct {
+	Name      string    `hcl:"name,label"`
+	At        hcl.Range `hcl:",def_range"`
+	Path      text      `hcl:"path" is:"znode path" doc:"Where the candidates stand."`
+	Dialect   text      `hcl:"dialect,optional" is:"string" default:"curator" enum:"curator|curator-selector|kazoo" doc:"Whose layout, when others contend on the same path: Curator's LeaderLatch or LeaderSelector, or kazoo's Election."`
+	JoinDelay duration  `hcl:"join_delay,optional" is:"duration" default:"0s" max:"1h" doc:"How long the candidate waits before it joins. Set it on a host that should lead only while others are away. A leader is never replaced because another host joins."`
+	Priority  number    `hcl:"priority,optional" is:"number" default:"0" min:"0" max:"100" doc:"The previous way to say join_delay, in session timeouts. It draws a warning."`
+}
+
+func (s *Settings) resolveElections(blocks []*electionBlock) {
+	for _, b := range blocks {
+		c := agent.ElectionConfig{Name: b.Name, Path: b.Path.Value, Dialect: b.Dialect.Value, JoinDelay: b.JoinDelay.Value}
+		if n := b.Priority.Value; n > 0 {
+			delay := time.Duration(n) * cmp.Or(s.Config.ZooKeeper.Timeout, session.DefaultTimeout)
+			if b.JoinDelay.Set {
+				s.errorAt(b.Priority.At, "Two delays", "join_delay and priority say the same; keep join_delay.")
+			} else {
+				s.warnAt(b.Priority.At, "Former name", "Write join_delay = %q instead of priority = %d.", delay, n)
+			}
+			c.JoinDelay = delay
+		}
+		s.samePath("election", b.Name, c.Path, b.Path.At)
+		s.Config.Elections = append(s.Config.Elections, c)
+	}
 }
