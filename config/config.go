@@ -92,5 +92,4 @@ type Config struct {
 	Metrics *Metrics     // nil: not counted
 }
 
-// maxBytes is the bound of the data; 0: none.
 func (c *Config) maxBytes() int64 { return max(cmp.Or(c.MaxBytes, DefaultMaxBytes), 0) }

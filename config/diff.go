@@ -87,7 +87,6 @@ func endsDiffer(c Change, oldName, newName string) string {
 	return "\\ No newline at the end of " + without + "\n"
 }
 
-// ended reports whether data ends with a line break.
 func ended(data []byte) bool { return data[len(data)-1] == '\n' }
 
 // lines adds a final line break if it is missing.

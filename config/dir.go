@@ -74,7 +74,6 @@ type dirReader struct {
 	step func(name string)
 }
 
-// fail notes what is wrong with a file.
 func (r *dirReader) fail(name string, err error) {
 	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) || !utf8.ValidString(name) {
 		name = strconv.Quote(name) // it is shown on terminals
@@ -82,7 +81,6 @@ func (r *dirReader) fail(name string, err error) {
 	r.errs = multierror.Append(r.errs, fmt.Errorf("%s: %w", name, err))
 }
 
-// read reads a file or directory.
 func (r *dirReader) read(name string) {
 	info, err := r.root.Stat(name)
 	if err != nil {

@@ -76,7 +76,6 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 // maxImport bounds the memory that an archive can take.
 const maxImport = 1 << 30
 
-// checkTarFile reports what is wrong with one entry of an archive.
 func checkTarFile(h *tar.Header, name string, keys map[string][]byte) error {
 	if h.Typeflag != tar.TypeReg {
 		return fmt.Errorf("%s: is not a file", h.Name)

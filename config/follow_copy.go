@@ -31,7 +31,6 @@ func (w *Watcher) newCopy(s *session.Session) *treeCopy {
 	})}
 }
 
-// refresh reads what has changed.
 func (c *treeCopy) refresh(ctx context.Context) (*mirror.Snapshot, error) {
 	snap, changed, err := c.m.Refresh(ctx)
 	if err != nil {

@@ -48,8 +48,7 @@ type flat struct {
 	ready session.Stat // as of step 1
 }
 
-// followFlat follows a flat tree until the context or the session ends, or, in
-// layout auto, ready announces a versioned tree.
+// followFlat returns [errLayout] when ready announces a versioned tree, in layout auto.
 func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 	f := &flat{treeCopy: w.newCopy(s)}
 	defer f.m.Close()

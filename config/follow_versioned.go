@@ -23,8 +23,7 @@ import (
 // one for the version, one per 64 buckets that differ, one per 512 kB of new
 // values.
 
-// followVersioned follows a versioned tree until the context or the session
-// ends, or, in layout auto, ready announces a flat tree.
+// followVersioned returns [errLayout] when ready announces a flat tree, in layout auto.
 func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error {
 	for {
 		data, st, watch, err := s.GetW(ctx, w.readyPath())
@@ -104,7 +103,6 @@ func (w *Watcher) ReadProposed(ctx context.Context, s *session.Session, n int64,
 	return w.readAhead(c, err)
 }
 
-// readAhead keeps a version that was read before it is in use.
 func (w *Watcher) readAhead(c *trees.Content, err error) (*view.Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config %s: %w", w.cfg.Path, err)
@@ -148,8 +146,7 @@ func (w *Watcher) version(ctx context.Context, s *session.Session, n int64, sum 
 	return c, err
 }
 
-// nearest returns the base for loading a version: the version itself if it is in
-// memory, else the one in use.
+// nearest returns the version in memory that differs least from the version.
 func (w *Watcher) nearest(version int64) *trees.Content {
 	if c := w.ahead.Load(); c != nil && c.Number == version {
 		return c
@@ -157,7 +154,6 @@ func (w *Watcher) nearest(version int64) *trees.Content {
 	return w.inUse.Load()
 }
 
-// awaitReady waits for ready to exist.
 func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
 	_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
 	if err != nil {

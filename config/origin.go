@@ -58,8 +58,7 @@ func Origins(ctx context.Context, s *session.Session, root string, n int64, keys
 	return origins, nil
 }
 
-// lineage returns version n and the versions that were in use before it, newest
-// first.
+// lineage returns version n and those that were in use before it, latest first.
 func lineage(manifests []*trees.Manifest, n int64) []*trees.Manifest {
 	var line []*trees.Manifest
 	for {
@@ -78,7 +77,6 @@ func lineage(manifests []*trees.Manifest, n int64) []*trees.Manifest {
 // bucketLists are the lists of buckets, by digest of the object.
 type bucketLists map[trees.Digest][]trees.Entry
 
-// readBucketsOf reads the buckets of the keys in all versions.
 func readBucketsOf(ctx context.Context, s *session.Session, root string, line []*trees.Manifest, keys []string) (bucketLists, error) {
 	lists := bucketLists{}
 	var buckets []trees.Bucket
@@ -98,8 +96,7 @@ func readBucketsOf(ctx context.Context, s *session.Session, root string, line []
 	return lists, err
 }
 
-// find returns the digest of a key's value in a version, or the zero value if the
-// key is missing.
+// find returns the digest of a key's value in a version; zero: no such key.
 func (b bucketLists) find(m *trees.Manifest, key string) trees.Digest {
 	list := b[m.BucketOf(key).Sum]
 	if i, ok := trees.FindEntry(list, key); ok {

@@ -117,13 +117,11 @@ func (e *schemaError) Error() string {
 	return ErrSchema.Error() + ":\n" + lines
 }
 
-// Unwrap returns ErrSchema and the library's error.
 func (e *schemaError) Unwrap() []error { return []error{ErrSchema, e.err} }
 
 // noLoader refuses to load other documents.
 type noLoader struct{}
 
-// Load implements jsonschema.URLLoader.
 func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("reference to %s: other documents are not loaded", url)
 }

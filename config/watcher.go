@@ -78,7 +78,6 @@ func (w *Watcher) Status() Status {
 	return w.status
 }
 
-// edit changes the status.
 func (w *Watcher) edit(fn func(*Status)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +140,6 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 	}
 }
 
-// follow follows the tree in the layout that it has.
 func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	switch w.cfg.Layout {
 	case LayoutPlain, LayoutLeaves:
@@ -206,8 +204,7 @@ func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.
 	}
 }
 
-// goneAfter is how long ready may be missing before the tree may count as deleted: tools
-// may delete ready and create it again.
+// goneAfter is how long ready may be missing: tools may delete it and create it again.
 const goneAfter = 2 * time.Second
 
 // had reports whether the tree was in use, here or in an earlier process.
@@ -230,8 +227,7 @@ func (w *Watcher) missing(ctx context.Context, s *session.Session, late bool) {
 	}
 }
 
-// checkVersion notes whether the version that ready names exists, and returns a watch
-// for that to change.
+// checkVersion notes whether the version that ready names exists, and watches it.
 func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, n int64) *session.Watch {
 	_, ok, watch, err := s.ExistsW(ctx, trees.VersionPath(w.cfg.Path, n))
 	switch now := w.Status().Err; {
@@ -244,7 +240,6 @@ func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, n int64)
 	return watch
 }
 
-// moved reports whether ready differs from was.
 func (w *Watcher) moved(ctx context.Context, s *session.Session, was session.Stat) bool {
 	st, _, err := s.Exists(ctx, w.readyPath())
 	return err == nil && (st.Czxid != was.Czxid || st.Mzxid != was.Mzxid)
@@ -253,8 +248,7 @@ func (w *Watcher) moved(ctx context.Context, s *session.Session, was session.Sta
 // retryPause is the pause before a retry without an event.
 const retryPause = 5 * time.Second
 
-// failedRead reports in Status an error that a person must fix. It returns err when
-// the context or the session has ended.
+// failedRead sets the problem. It returns err when the context or the session has ended.
 func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error) error {
 	if ctx.Err() != nil || s.Context().Err() != nil {
 		return err
@@ -263,7 +257,6 @@ func (w *Watcher) failedRead(ctx context.Context, s *session.Session, err error)
 	return nil
 }
 
-// setErr sets the current problem; nil: none.
 func (w *Watcher) setErr(err error) {
 	old := w.Status().Err
 	if err != nil && (old == nil || old.Error() != err.Error()) {
@@ -280,7 +273,6 @@ func (w *Watcher) setErr(err error) {
 	}
 }
 
-// wait notes what the watcher waits for.
 func (w *Watcher) wait(what string) {
 	if w.Status().Waiting != what {
 		w.log.Info("tree not ready", "path", w.cfg.Path, "waiting", what)
@@ -288,7 +280,6 @@ func (w *Watcher) wait(what string) {
 	w.setWaiting(what)
 }
 
-// torn counts a discarded read.
 func (w *Watcher) torn() {
 	w.cfg.Metrics.torn.WithLabelValues(w.cfg.Name).Inc()
 	w.edit(func(s *Status) { s.Torn++ })
@@ -319,5 +310,4 @@ func (w *Watcher) pass(t *view.Tree) {
 	w.up(t)
 }
 
-// readyPath is the path of ready.
 func (w *Watcher) readyPath() string { return trees.ReadyPath(w.cfg.Path) }

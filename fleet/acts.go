@@ -49,8 +49,7 @@ func (s *State) DecidedAt() time.Time {
 	return s.GateAt.Time
 }
 
-// whoOf returns who caused a state: the host that refused or failed, or the operator
-// or coordinator that decided.
+// whoOf returns the host that refused or failed, or the operator or coordinator.
 func whoOf(g GateState) string { return cmp.Or(g.Host, g.By) }
 
 // actOf returns what led from one state of the gate to the next one.

@@ -42,14 +42,12 @@ const (
 // AgentPath is the record of an agent.
 func AgentPath(id string) string { return AgentsPath + "/" + Shard(id) + "/" + id }
 
-// knownAs returns the path of the znode that records that the host exists.
 func knownAs(id string) string { return KnownPath + "/" + Shard(id) + "/" + id }
 
 // ForgetAfter is how long a host that stopped or was lost stays known.
 const ForgetAfter = 7 * 24 * time.Hour
 
-// recordMax bounds a record that we write. foreignMax bounds how much of a record
-// we read.
+// recordMax bounds a record that we write, foreignMax one that we read.
 const (
 	recordMax  = 1000
 	foreignMax = 64 << 10
@@ -130,8 +128,7 @@ func (r *Record) File(name string) (string, int64) {
 	return state, version
 }
 
-// knowsMore reports whether the record differs from an earlier one by nothing but the
-// versions that the host knows.
+// knowsMore reports whether only the versions that the host knows have changed.
 func (r Record) knowsMore(than Record) bool {
 	more := false
 	for name, use := range r.Configs {
@@ -215,8 +212,7 @@ type HostStatus struct {
 	Detail string    `json:"detail,omitempty"`
 }
 
-// encode returns the record within its bound. Faults are sorted first. When the
-// record is too large, encode drops files and faults first.
+// encode returns the record within its bound. It drops files and faults first.
 func (r Record) encode() []byte {
 	base := r
 	base.Configs, base.Files, base.Services, base.Leads, base.Holds, base.Faults, base.More = nil, nil, nil, nil, nil, nil, nil
@@ -292,8 +288,7 @@ func Clip(s string, limit int) string {
 	return s[:limit] + " …"
 }
 
-// decodeHost reads a record. The record may be garbage or of another version; the
-// result shows the host in any case.
+// decodeHost shows a host also when its record is garbage or of another version.
 func decodeHost(id string, data []byte) HostStatus {
 	h := HostStatus{ID: id}
 	err := errors.New("too large")
@@ -324,8 +319,7 @@ func decodeHost(id string, data []byte) HostStatus {
 
 var shardName = regexp.MustCompile(`^[0-3][0-9a-f]$`)
 
-// namesBelow lists the children of the shards of a root; without shards, of all that it
-// has.
+// namesBelow lists the children of shards; without shards, of all that the root has.
 func namesBelow(ctx context.Context, s *session.Session, root string, shards ...string) ([]string, error) {
 	if len(shards) == 0 {
 		names, _, err := s.Children(ctx, root)
@@ -338,8 +332,7 @@ func namesBelow(ctx context.Context, s *session.Session, root string, shards ...
 	return slices.Concat(slices.Collect(maps.Values(ids))...), err
 }
 
-// listShards lists the children of shards, by shard, each list sorted. A shard without
-// any is left out.
+// listShards lists the children of shards, by shard and sorted. It leaves out empty ones.
 func listShards(ctx context.Context, s *session.Session, root string, shards []string) (map[string][]string, error) {
 	paths := make([]string, len(shards))
 	for i, shard := range shards {
@@ -391,7 +384,6 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 	return hosts, nil
 }
 
-// readLive reads the records of running agents.
 func readLive(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
 	hosts := make([]HostStatus, 0, len(list))
 	err := getEach(ctx, s, list, AgentPath, func(id string, r session.Result) error {
@@ -408,8 +400,7 @@ func readLive(ctx context.Context, s *session.Session, list []string) ([]HostSta
 	return hosts, err
 }
 
-// getEach reads the znodes of ids together, and calls use for each that exists, in their
-// order.
+// getEach reads the znodes of ids together, and calls use for each that exists.
 func getEach(ctx context.Context, s *session.Session, ids []string, path func(id string) string, use func(id string, r session.Result) error) error {
 	paths := make([]string, len(ids))
 	for i, id := range ids {

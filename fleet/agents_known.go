@@ -51,8 +51,7 @@ func editKnown(ctx context.Context, s *session.Session, id string, edit func(k *
 	})
 }
 
-// missed notes that a host is missing that did not stop. It ignores errors: the reader
-// may have no right to write.
+// missed notes that a host is missing. It ignores errors: not every reader may write.
 func missed(ctx context.Context, s *session.Session, id string, now time.Time) time.Time {
 	at := now.UTC().Truncate(time.Second)
 	_ = editKnown(ctx, s, id, func(k *knownHost, found bool) bool {
@@ -62,8 +61,7 @@ func missed(ctx context.Context, s *session.Session, id string, now time.Time) t
 	return at
 }
 
-// readGone reads the known hosts that have no record. It notes the current time for
-// each host that no reader has missed before.
+// readGone reads hosts without a record, and notes when each was first missed.
 func readGone(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
 	var hosts []HostStatus
 	err := getEach(ctx, s, list, knownAs, func(id string, r session.Result) error {

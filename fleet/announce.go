@@ -152,7 +152,6 @@ func (a *Announcer) remember(ctx context.Context, s *session.Session) error {
 	})
 }
 
-// farewell notes a clean stop.
 func (a *Announcer) farewell(s *session.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
 	defer cancel()

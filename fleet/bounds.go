@@ -47,8 +47,7 @@ func checkKeys(c *PublishConfig) error {
 	return nil
 }
 
-// checkRatio rejects a tree that is more than MaxRatio times larger or smaller than
-// the one in use. Such a change is usually a mistake.
+// checkRatio rejects a change of the size beyond MaxRatio, which is usually a mistake.
 func checkRatio(old *view.Keys, keys map[string][]byte) error {
 	var was, now int64
 	for _, k := range old.All() {
@@ -66,5 +65,4 @@ func checkRatio(old *view.Keys, keys map[string][]byte) error {
 	return nil
 }
 
-// exceeds reports whether one is more than MaxRatio times the other.
 func exceeds(a, b int64) bool { return a > MaxRatio*b || b > MaxRatio*a }

@@ -20,8 +20,7 @@ const (
 	fewCandidates   = 3
 )
 
-// standForCalls makes this host a candidate for the rollout of the newest call,
-// until ctx or the session ends.
+// standForCalls makes this host a candidate for the rollout of the latest call.
 func (p *Participant) standForCalls(ctx context.Context, s *session.Session, calls <-chan Call) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -47,7 +46,6 @@ func (p *Participant) standForCalls(ctx context.Context, s *session.Session, cal
 	}
 }
 
-// stand runs one candidacy.
 func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) error {
 	x := draw(drawCoordinate, call.Rollout, p.cfg.Agent)
 	at := call.Elect > 0 && x*float64(call.Elect) < firstCandidates
@@ -71,8 +69,7 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 	return p.campaign(ctx, s, call)
 }
 
-// campaign stays in the election until the gate is closed. A host that leads by
-// then finishes its work first.
+// campaign stays in the election until the gate is closed and this host's work is done.
 func (p *Participant) campaign(ctx context.Context, s *session.Session, call Call) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,7 +107,6 @@ func (p *Participant) campaign(ctx context.Context, s *session.Session, call Cal
 	return err
 }
 
-// awaitClosed waits until the gate is closed.
 func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name string) error {
 	for {
 		data, _, watch, err := s.GetW(ctx, gatePath(p.cfg.Root, name))
@@ -146,7 +142,6 @@ func (p *Participant) coordinate(ctx context.Context, s *session.Session, name s
 	}
 }
 
-// ignore drops an error that matches target.
 func ignore(err, target error) error {
 	if errors.Is(err, target) {
 		return nil

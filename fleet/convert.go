@@ -98,8 +98,7 @@ func (p *publisher) checks(ctx context.Context) ([]session.Op, error) {
 	return ops, nil
 }
 
-// deleteRows deletes the znodes of a flat tree and their empty parents. A znode
-// that has changed since it was read stays; deleteRows returns those znodes.
+// deleteRows deletes the znodes of a flat tree, and returns those that have changed.
 func (p *publisher) deleteRows(ctx context.Context, st *trees.State) ([]string, error) {
 	var rels, kept []string
 	for rel := range st.Nodes {

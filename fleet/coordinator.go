@@ -84,7 +84,6 @@ func newCoordinator(root, name, agent string, s *session.Session, t election.Ter
 	return c
 }
 
-// stop forgets all watches.
 func (c *coordinator) stop() {
 	c.hosts.Close()
 	for _, w := range c.watches {
@@ -92,7 +91,6 @@ func (c *coordinator) stop() {
 	}
 }
 
-// run leads the rollout until it ends.
 func (c *coordinator) run(ctx context.Context) error {
 	proposal, err := readProposal(ctx, c.s, c.root, c.name)
 	if err != nil {
@@ -132,8 +130,7 @@ func (c *coordinator) run(ctx context.Context) error {
 	}
 }
 
-// since converts a ZooKeeper time stamp to our clock. The result is never later
-// than now.
+// since converts a ZooKeeper time stamp to our clock. The result is not in the future.
 func (c *coordinator) since(mtime int64) time.Time {
 	now := time.Now()
 	if at := time.UnixMilli(mtime).Add(-c.zkNow); at.Before(now) {
@@ -185,8 +182,7 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 	return c.failed(ctx, a, err)
 }
 
-// opsOf returns the transaction of an act: check our candidate, the gate, then the
-// rest.
+// opsOf returns the transaction of an act. Each checks our candidate and the gate.
 func (c *coordinator) opsOf(a act) []session.Op {
 	ops := []session.Op{c.term.Guard()}
 	if a.gate != nil {
@@ -264,8 +260,7 @@ func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 	return fmt.Errorf("%s: %w", a.what, err)
 }
 
-// confirm checks again after a sync that hosts are absent, before their absence
-// counts.
+// confirm checks after a sync that hosts are absent, before their absence counts.
 func (c *coordinator) confirm(ctx context.Context, a *act) error {
 	if err := c.s.Sync(ctx, c.root); err != nil {
 		return err
@@ -284,8 +279,7 @@ func (c *coordinator) confirm(ctx context.Context, a *act) error {
 	return nil
 }
 
-// report writes the progress at most once a second. It returns the time until the
-// next report is due.
+// report writes the progress. It returns the time until the next report is due.
 func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	now := c.progress()
 	if left := c.bakeLeft(); left > 0 {

@@ -30,7 +30,6 @@ func (c *coordinator) readClock(ctx context.Context) error {
 	return nil
 }
 
-// look reads what has changed.
 func (c *coordinator) look(ctx context.Context, first bool) error {
 	c.now = time.Now()
 	c.looked = c.now
@@ -100,7 +99,6 @@ func (c *coordinator) readReady(ctx context.Context) error {
 	return nil
 }
 
-// readGroup counts the members of the strategy's group.
 func (c *coordinator) readGroup(ctx context.Context) error {
 	path := c.proposal.Strategy.Gate
 	if path == "" || c.watches[path] != nil {
@@ -153,7 +151,6 @@ func (c *coordinator) readShards(ctx context.Context) error {
 	return nil
 }
 
-// readHosts reads the changed snapshots and records.
 func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 	snap, changed, err := c.hosts.Refresh(ctx)
 	if err != nil {
@@ -245,8 +242,7 @@ func (c *coordinator) datePast(ctx context.Context, call string) error {
 	return nil
 }
 
-// reread reads records and snapshots again after a sync. It follows a lost reply:
-// the writes may or may not have happened.
+// reread reads records and snapshots again after a sync: it follows a lost reply.
 func (c *coordinator) reread(ctx context.Context, ids, shards []string) error {
 	if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {
 		return err

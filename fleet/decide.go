@@ -54,8 +54,7 @@ type act struct {
 	confirm    bool     // read the hosts again first
 }
 
-// decide returns the acts to perform now, and the time until the next look at the
-// latest (0: when something changes).
+// decide returns the acts to perform now, and when to look again (0: after a change).
 func (c *coordinator) decide() ([]act, time.Duration) {
 	acts, wake := c.scene.decide(c.gateV)
 	wake = sooner(wake, c.relist)
@@ -93,7 +92,6 @@ func (sc *scene) decide(gateV int32) ([]act, time.Duration) {
 	return acts, sooner(wake, left)
 }
 
-// close ends the rollout.
 func (sc *scene) close(result, reason string) act {
 	g := sc.gate
 	g.State, g.Result, g.Paused, g.By = GateClosed, result, false, sc.agent
@@ -155,8 +153,7 @@ func (sc *scene) change(what string, records map[string]HostRecord) []act {
 	return acts
 }
 
-// watch finds hosts with a turn that have been absent for too long. A lost host
-// keeps its place, because it may still be changing.
+// watch finds lost hosts. They keep their places, because they may still be changing.
 func (sc *scene) watch() ([]act, time.Duration) {
 	grace, wake := time.Duration(sc.proposal.Strategy.Grace), time.Duration(0)
 	lost := map[string]HostRecord{}
@@ -187,8 +184,7 @@ func (sc *scene) watch() ([]act, time.Duration) {
 	return acts, wake
 }
 
-// halt stops the rollout when its round has MaxFailures failures, or when lost
-// hosts hold all places.
+// halt stops the rollout after MaxFailures, or when lost hosts hold all places.
 func (sc *scene) halt() []act {
 	failures, lost, first := 0, 0, ""
 	for id, r := range sc.records {
@@ -233,8 +229,7 @@ func (sc *scene) retry() []act {
 	return sc.change("retry", again)
 }
 
-// grant lets as many hosts start as the strategy allows. It takes back grants that
-// hosts do not use.
+// grant lets hosts start. It takes back grants that hosts do not use.
 func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	strategy, wake := sc.proposal.Strategy, time.Duration(0)
 	places := strategy.Parallel
@@ -284,8 +279,7 @@ func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	return acts, wake
 }
 
-// takeBack returns the new record of a host that did not use its grant. The first
-// time the host waits again; the second time it is skipped.
+// takeBack lets a host that did not use its grant wait again, and the second time skips it.
 func (sc *scene) takeBack(id string, now HostRecord) HostRecord {
 	now.State, now.Gate, now.Canary = HostWait, 0, false
 	if sc.withdrawn[id] > 0 {

@@ -33,8 +33,7 @@ func (sc *scene) next(places int) []string {
 	return ids[:max(0, min(places, len(ids)))]
 }
 
-// canaries returns the hosts that may go first, in order, and how many more are
-// needed.
+// canaries returns the hosts that may go first, and how many more are needed.
 func (sc *scene) canaries(ids []string) ([]string, int) {
 	strategy := sc.proposal.Strategy
 	if len(strategy.Order) > 0 {
@@ -58,8 +57,7 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 	return ids[:max(0, min(need, len(ids)))], need
 }
 
-// advance opens the rollout to all hosts after the bake, and closes it when all are
-// done.
+// advance opens the rollout to all hosts after the bake, and closes it at the end.
 func (sc *scene) advance() ([]act, time.Duration) {
 	for _, r := range sc.records {
 		if r.State == HostGranted || r.State == HostStarted && !r.Lost {
@@ -126,8 +124,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// afterBake lets all hosts start once the canaries are done and the bake has passed
-// without a failure.
+// afterBake lets all hosts start when the canaries are done and the bake has passed.
 func (sc *scene) afterBake() ([]act, time.Duration) {
 	if order := sc.proposal.Strategy.Order; len(order) > 0 {
 		var left []string
@@ -178,8 +175,7 @@ func (sc *scene) bake() (time.Duration, int) {
 	return time.Duration(sc.proposal.Strategy.Bake) - sc.now.Sub(last), done
 }
 
-// bakeLeft returns the rest of the bake that the rollout waits for, or 0 when it
-// waits for something else.
+// bakeLeft returns the rest of the bake; 0: the rollout waits for something else.
 func (sc *scene) bakeLeft() time.Duration {
 	if sc.gate.State != GateOpen || sc.gate.Wave != WaveCanary {
 		return 0
@@ -195,7 +191,6 @@ func (sc *scene) bakeLeft() time.Duration {
 	return 0
 }
 
-// progress returns the progress that report writes.
 func (sc *scene) progress() Progress {
 	p := Progress{Failures: map[string]string{}}
 	for _, ids := range sc.snapshots {

@@ -31,7 +31,6 @@ func (sc *scene) callShards() ([]act, time.Duration) {
 	return acts, 0
 }
 
-// uncalled reports whether a shard with subscribers has no call yet.
 func (sc *scene) uncalled() bool {
 	for shard, ids := range sc.shards {
 		if len(ids) > 0 && sc.snapshots[shard] == nil {
@@ -41,7 +40,6 @@ func (sc *scene) uncalled() bool {
 	return false
 }
 
-// absent returns the called hosts that have not answered.
 func (sc *scene) absent() []string {
 	var absent []string
 	for _, ids := range sc.snapshots {
@@ -113,7 +111,6 @@ func (sc *scene) canary() int {
 	return n
 }
 
-// someNames joins the first names.
 func someNames(ids []string) string {
 	if len(ids) > maxFailuresShown {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxFailuresShown], ", "), len(ids)-maxFailuresShown)
@@ -121,7 +118,6 @@ func someNames(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// refuse refuses the version.
 func (sc *scene) refuse(reason string) act {
 	g := sc.gate
 	g.State, g.Paused, g.Host, g.Reason, g.By = GateRefused, false, "", clip(reason), sc.agent

@@ -18,11 +18,9 @@ import (
 
 const dryPrefix = "dry-"
 
-// dryName is the name of the dry run of a version.
 func dryName(version int64) string { return fmt.Sprintf("%s%010d", dryPrefix, version) }
 
-// dryLinger is how long the coordinator leaves a finished dry run in place, for its
-// readers.
+// dryLinger is how long the coordinator leaves a finished dry run for its readers.
 const dryLinger = 30 * time.Second
 
 // EndDry ends a dry run, if it is open, and deletes it with its version. The
@@ -65,30 +63,20 @@ func forgetDry(ctx context.Context, s *session.Session, root, name string, versi
 
 // deleteVersion deletes a version that is not in use.
 func deleteVersion(ctx context.Context, s *session.Session, root string, version int64) error {
-	for range maxTries {
+	return transact(ctx, s, trees.ReadyPath(root), func(bool) ([]session.Op, error) {
 		ready, stat, err := trees.ReadReady(ctx, s, root)
-		if err != nil {
-			return err
+		if err != nil || ready.Version == version || ready.Previous == version {
+			return nil, err
 		}
-		if ready.Version == version || ready.Previous == version {
-			return nil
+		path := trees.VersionPath(root, version)
+		if _, ok, err := s.Exists(ctx, path); err != nil || !ok {
+			return nil, err
 		}
-		_, err = s.Multi(ctx, session.CheckOp(trees.ReadyPath(root), stat.Version), session.DeleteOp(trees.VersionPath(root, version), -1))
-		var multi *session.MultiError
-		switch {
-		case err == nil:
-			return nil
-		case errors.As(err, &multi) && multi.Path != trees.ReadyPath(root) && errors.Is(err, session.ErrNoNode):
-			return nil
-		case !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion):
-			return err
-		}
-	}
-	return nil // the garbage collection of the next publish finds it
+		return []session.Op{session.CheckOp(trees.ReadyPath(root), stat.Version), session.DeleteOp(path, -1)}, nil
+	})
 }
 
-// linger waits until the proposer deletes the dry run. After dryLinger it deletes
-// the dry run itself.
+// linger deletes the dry run, unless the proposer does within dryLinger.
 func (c *coordinator) linger(ctx context.Context) error {
 	path := rolloutPath(c.root, c.name)
 	_, ok, watch, err := c.s.ExistsW(ctx, path)

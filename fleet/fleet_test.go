@@ -300,7 +300,7 @@ func (h *simpleHost) Use(ctx context.Context, tree, from *view.Tree) error {
 			return ErrStopping
 		}
 	}
-	if !pause(ctx, took) {
+	if !nap(ctx, took) {
 		return ErrStopping
 	}
 	if why != "" {

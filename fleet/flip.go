@@ -62,7 +62,6 @@ func (p *publisher) flip(ctx context.Context, r trees.Ready, have int32) error {
 	return fmt.Errorf("config %s: set ready: %w", root, session.ErrUnknown)
 }
 
-// flipError explains a failed flip.
 func flipError(ctx context.Context, s *session.Session, root string, err error) error {
 	frozen := trees.FreezePath(root)
 	var multi *session.MultiError

@@ -29,7 +29,6 @@ type FrozenError struct {
 	Since  time.Time `json:"since"`
 }
 
-// Error implements error.
 func (e *FrozenError) Error() string {
 	by := ""
 	if e.By != "" {
@@ -52,8 +51,7 @@ type PastFreeze struct {
 	Replaced bool `json:"replaced,omitempty"`
 }
 
-// freezeRecord is the data of the freeze. Text that is no such record, which another
-// tool wrote, is the reason.
+// freezeRecord is the data of the freeze. Any other text is the reason.
 type freezeRecord struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason"`

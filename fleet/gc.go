@@ -56,7 +56,6 @@ func GC(ctx context.Context, s *session.Session, root string, keep int, log *slo
 	return c, nil
 }
 
-// collector is one attempt.
 type collector struct {
 	s      *session.Session
 	root   string
@@ -130,7 +129,6 @@ func (g *collector) epoch(ctx context.Context) ([]int64, error) {
 	return trees.VersionNumbers(ctx, g.s, g.root)
 }
 
-// dry returns the versions of dry runs.
 func (g *collector) dry(ctx context.Context) (map[int64]bool, error) {
 	manifests, err := trees.ReadManifests(ctx, g.s, g.root)
 	dry := map[int64]bool{}
@@ -197,8 +195,7 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 	return proposal.Replaces, nil
 }
 
-// liveObjects returns every object that one of the versions refers to, and whether
-// the list is complete. It is not when a version is damaged.
+// liveObjects returns all objects of the versions; false: a version is damaged.
 func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[trees.Digest]bool, bool, error) {
 	live, whole := map[trees.Digest]bool{}, true
 	for _, n := range versions {
@@ -214,7 +211,6 @@ func liveObjects(ctx context.Context, s *session.Session, root string, versions 
 	return live, whole, nil
 }
 
-// liveIn adds the objects of one version.
 func liveIn(ctx context.Context, s *session.Session, root string, version int64, live map[trees.Digest]bool) error {
 	m, err := trees.LoadManifest(ctx, s, root, version)
 	if err != nil {
@@ -249,7 +245,6 @@ func liveIn(ctx context.Context, s *session.Session, root string, version int64,
 	return nil
 }
 
-// sweepObjects deletes the objects that are not live.
 func (g *collector) sweepObjects(ctx context.Context, live map[trees.Digest]bool) error {
 	dir := trees.ObjectsPath(g.root)
 	shelves, _, err := g.s.Children(ctx, dir)

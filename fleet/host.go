@@ -145,7 +145,6 @@ func (h *host) name() string {
 	return ""
 }
 
-// end stops the job and the watches.
 func (h *host) end() {
 	h.stopJob()
 	h.shard.Stop()
@@ -184,7 +183,6 @@ func (h *host) lastWords(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for the next change.
 func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned <-chan struct{}) error {
 	var tick <-chan time.Time
 	if again > 0 {
@@ -392,8 +390,7 @@ func (h *host) move(ctx context.Context) (bool, error) {
 	return h.play(ctx)
 }
 
-// current reports whether this host has seen the ready that the rollout builds on,
-// or a newer one.
+// current reports whether this host has seen the ready that the rollout builds on.
 func (h *host) current(ctx context.Context) (bool, error) {
 	if h.readyZxid >= h.act.Proposal.Ready.Mzxid {
 		return true, nil
@@ -410,8 +407,7 @@ func (h *host) current(ctx context.Context) (bool, error) {
 	return h.readyZxid >= h.act.Proposal.Ready.Mzxid, nil
 }
 
-// over reports whether the rollout is over for this host. A replaced rollout is not
-// over until the call of the next one comes.
+// over reports whether the rollout is over here. A replaced one waits for the next call.
 func (h *host) over() bool {
 	a := h.act
 	return h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced
@@ -451,7 +447,6 @@ func (h *host) look(ctx context.Context) error {
 	return nil
 }
 
-// readOwn reads the own record again, and with watch watches it.
 func (h *host) readOwn(ctx context.Context, watch bool) error {
 	a := h.act
 	path := recordPath(h.p.cfg.Root, a.Rollout, h.p.cfg.Agent)

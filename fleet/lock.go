@@ -11,8 +11,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// releaseGrace bounds the release of the publishers' lock after the context of
-// the publish has ended.
+// releaseGrace bounds the release of the lock when the publish has ended.
 const releaseGrace = 5 * time.Second
 
 // withLock runs fn while this session holds the publishers' lock of the root, at

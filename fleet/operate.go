@@ -99,8 +99,7 @@ func Abort(ctx context.Context, s *session.Session, root, name string, o Order) 
 	})
 }
 
-// operate changes the gate of an open rollout at the version that it read. If
-// change returns no operations, the gate is right already.
+// operate changes the gate of an open rollout. No operations: the gate is right already.
 func operate(ctx context.Context, s *session.Session, root, name, what string, change func(*State) ([]session.Op, error)) error {
 	err := transact(ctx, s, gatePath(root, name), func(lost bool) ([]session.Op, error) {
 		state, err := Head(ctx, s, root, name)
@@ -130,7 +129,6 @@ var errNotHalted = errors.New("it has not halted")
 // closedError is the name of a rollout that is closed. It matches [ErrNoRollout].
 type closedError string
 
-// Error implements error.
 func (e closedError) Error() string { return "rollout " + string(e) + " is closed" }
 
 // Is makes the error match ErrNoRollout.

@@ -19,15 +19,13 @@ type GateState struct {
 	At         time.Time `json:"at,omitzero"` // when it was written, by ZooKeeper's clock
 }
 
-// Bounds of what is noted of the past of a gate, and of freezes: the newest ones, and
-// the bytes of each reason.
+// Bounds of the past of a gate, and of freezes: their number and the bytes of a reason.
 const (
 	maxPast       = 20
 	maxPastReason = 200
 )
 
-// addPast returns the past of a gate with one more state. It leaves out the
-// first state, which has no cause.
+// addPast adds a state to the past of a gate, unless nobody caused it: the first.
 func addPast(past []GateState, was GateState) []GateState {
 	if was.By == "" && was.Host == "" {
 		return past

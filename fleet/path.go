@@ -23,10 +23,8 @@ func recordPath(root, name, id string) string {
 	return snapshotPath(root, name, Shard(id)) + "/" + id
 }
 
-// rolloutName is the name of the rollout of that number.
 func rolloutName(n int64) string { return fmt.Sprintf("r-%010d", n) }
 
-// rolloutNumber is the number in a rollout's name.
 func rolloutNumber(name string) (int64, bool) {
 	digits, ok := strings.CutPrefix(name, "r-")
 	if !ok || len(digits) != 10 {

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
-// maintenanceWords is the text of a record of a host in maintenance.
 func maintenanceWords(reason string) string { return clip("maintenance: " + reason) }
 
 // play does what the matching row of the table says. It returns true to look again.
@@ -70,7 +70,6 @@ func (h *host) checkGate() session.Op {
 	return session.CheckOp(gatePath(h.p.cfg.Root, h.act.Rollout), h.act.gateV)
 }
 
-// setGate replaces the gate that was read.
 func (h *host) setGate(g Gate) session.Op {
 	a := h.act
 	return session.SetOp(gatePath(h.p.cfg.Root, a.Rollout), encode(g.after(a.gate, a.gateAt)), a.gateV)
@@ -117,7 +116,6 @@ func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool,
 	return true, nil
 }
 
-// vote casts this host's vote.
 func (h *host) vote(ctx context.Context) (bool, error) {
 	a := h.act
 	if h.job == nil {
@@ -128,7 +126,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 			}
 			err = h.judge(ctx, a, tree, j)
 			if err == nil || errors.Is(err, ErrCheckNotRun) || a.Proposal.Dry { // a refusal ends a rollout at once
-				pause(ctx, h.voteDelay(a))
+				pace.Sleep(ctx, h.voteDelay(a))
 			}
 			return err
 		})
@@ -187,7 +185,6 @@ func (h *host) voteDelay(a *part) time.Duration {
 	return rand.N(most) //nolint:gosec // the moment is no secret
 }
 
-// judge lets the host check the version.
 func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) error {
 	planner, ok := h.p.cfg.Host.(Planner)
 	if !a.Proposal.Dry || !ok {
@@ -199,13 +196,10 @@ func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) erro
 	return err
 }
 
-// unreadError says that the version could not be read.
 type unreadError struct{ err error }
 
-// Error implements error.
 func (e *unreadError) Error() string { return e.err.Error() }
 
-// Unwrap returns the cause.
 func (e *unreadError) Unwrap() error { return e.err }
 
 func versionOf(p Proposal) Version { return Version{p.Version, p.Digest, p.Delta} }
@@ -276,7 +270,6 @@ func (h *host) goOn(ctx context.Context) (bool, error) {
 	return again, err
 }
 
-// use puts the new version into use.
 func (h *host) use(ctx context.Context) {
 	a, ready, back := h.act, h.ready, h.act.own.From // copies: the loop changes its own meanwhile
 	h.beside(ctx, jobUse, func(ctx context.Context, _ *job) error {
@@ -295,8 +288,7 @@ func (h *host) use(ctx context.Context) {
 	})
 }
 
-// giveUp goes back to the version before. It records the failure of this host once
-// that version is in use.
+// giveUp goes back to the version before, and then records the failure.
 func (h *host) giveUp(ctx context.Context, why string) error {
 	a := h.act
 	from, err := h.tree(ctx, a.own.From)
@@ -312,8 +304,7 @@ func (h *host) giveUp(ctx context.Context, why string) error {
 	return nil
 }
 
-// record writes the result of the turn. A failure that reaches MaxFailures halts
-// the rollout in the same transaction.
+// record writes the result of the turn. The only failure allowed halts the rollout, too.
 func (h *host) record(ctx context.Context) (bool, error) {
 	a, r := h.act, h.p.ended.record
 	if a.looked && a.state() != HostStarted {

@@ -14,8 +14,7 @@ import (
 // How a host follows the config beside a rollout: it catches up with the version that is
 // ready for it, and comes back from one that was taken back.
 
-// comeBack ends the maintenance in the record: the host waits for its turn or
-// votes.
+// comeBack ends the maintenance in the record: the host votes, or waits for its turn.
 func (h *host) comeBack(ctx context.Context) (bool, error) {
 	a := h.act
 	if h.away != "" || a.Proposal.Dry && a.gate.State != GateVoting {
@@ -74,7 +73,6 @@ func (h *host) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// wanted returns the version that the rollout expects here.
 func (h *host) wanted(ctx context.Context) (int64, error) {
 	a := h.act
 	switch {
@@ -188,7 +186,6 @@ func (h *host) show(ctx context.Context, version int64) error {
 	return nil
 }
 
-// tree reads a version; nil for none.
 func (h *host) tree(ctx context.Context, version int64) (*view.Tree, error) {
 	return h.treeAs(ctx, h.ready, h.act, version)
 }

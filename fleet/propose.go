@@ -70,7 +70,6 @@ func Propose(ctx context.Context, s *session.Session, r Request) (string, error)
 	return "", fmt.Errorf("propose %s: lost %d races with other proposers", r.Root, maxTries)
 }
 
-// proposer is one attempt.
 type proposer struct {
 	s        *session.Session
 	r        Request
@@ -81,7 +80,6 @@ type proposer struct {
 	size     int          // of the gate that closes it, in bytes
 }
 
-// look reads the current state and prepares what follows from it.
 func (p *proposer) look(ctx context.Context) error {
 	if err := p.findOpen(ctx); err != nil {
 		return err
@@ -167,7 +165,6 @@ func (p *proposer) close() {
 	p.size = len(encode(o.Gate))
 }
 
-// prepare builds the proposal from the current state.
 func (p *proposer) prepare(ctx context.Context) error {
 	ready, stat, err := trees.ReadReady(ctx, p.s, p.r.Root)
 	if err != nil {
@@ -204,7 +201,6 @@ func (p *proposer) count(shards map[string][]string) error {
 	return nil
 }
 
-// ops is the transaction that opens the rollout.
 func (p *proposer) ops(shards map[string][]string) []session.Op {
 	root := p.r.Root
 	gate := Gate{State: GateVoting}
@@ -239,7 +235,6 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	return ops
 }
 
-// callOps returns the operations that call one shard.
 func callOps(root string, call Call, shard string, ids []string) []session.Op {
 	return []session.Op{
 		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{IDs: ids}), session.Persistent),
@@ -284,5 +279,4 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 	return false, err
 }
 
-// sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

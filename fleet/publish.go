@@ -99,7 +99,6 @@ type ConflictError struct {
 	Want, Have int64
 }
 
-// Error implements error.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("config %s: version %d was expected, %d is in use", e.Path, e.Want, e.Have)
 }
@@ -129,7 +128,6 @@ func publish(ctx context.Context, s *session.Session, cfg PublishConfig, flip bo
 	return alone(ctx, s, cfg, "publish", func(ctx context.Context, p *publisher) (Result, error) { return p.run(ctx, flip) })
 }
 
-// alone runs do under the lock of the publishers.
 func alone(ctx context.Context, s *session.Session, cfg PublishConfig, what string, do func(context.Context, *publisher) (Result, error)) (Result, error) {
 	if err := cfg.fill(); err != nil {
 		return Result{}, err
@@ -146,7 +144,7 @@ func alone(ctx context.Context, s *session.Session, cfg PublishConfig, what stri
 	return res, nil
 }
 
-// change is alone for a tree that must exist, and whose new keys are not those of cfg.
+// change is alone for a tree that must exist. It publishes no keys of cfg.
 func change(ctx context.Context, s *session.Session, cfg PublishConfig, what string, do func(context.Context, *publisher) (Result, error)) (Result, error) {
 	cfg.Keys = nil
 	if err := mustHaveConfig(ctx, s, cfg.Path); err != nil {
@@ -155,7 +153,6 @@ func change(ctx context.Context, s *session.Session, cfg PublishConfig, what str
 	return alone(ctx, s, cfg, what, do)
 }
 
-// fill checks the keys and sets defaults.
 func (c *PublishConfig) fill() error {
 	switch c.Layout {
 	case "":
@@ -181,7 +178,6 @@ func (c *PublishConfig) fill() error {
 // who returns the text for the lock's znode.
 func (c *PublishConfig) who() string { return c.Author + "@" + c.Host }
 
-// at calls step, the hook of the tests.
 func (c *PublishConfig) at(step string) error {
 	if c.step == nil {
 		return nil

@@ -81,8 +81,7 @@ func (p *publisher) flatError(ctx context.Context, err error, touched bool) erro
 	return flipError(ctx, p.s, p.cfg.Path, err)
 }
 
-// otherTool reports whether a multi failed because a key has changed since it was
-// read.
+// otherTool reports whether a multi failed because a key has changed.
 func (p *publisher) otherTool(err error) bool {
 	var multi *session.MultiError
 	if !errors.As(err, &multi) {
@@ -100,8 +99,7 @@ func (p *publisher) otherTool(err error) bool {
 	return false
 }
 
-// flatOnce turns the state st into the wanted tree. It sets touched before the
-// first request that can leave the tree without ready.
+// flatOnce sets touched before the first request that can leave the tree without ready.
 func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool) error {
 	ready := trees.ReadyPath(p.cfg.Path)
 	begin := p.unlessFrozen()
@@ -158,8 +156,7 @@ func (o *sizedOps) add(op session.Op, data int) {
 	o.sizes = append(o.sizes, len(op.Path())+data+flatSize)
 }
 
-// head returns how many operations fit into one multi, with room for the operations
-// before and after them. It returns at least one.
+// head returns how many operations fit into one multi, at least one.
 func (o *sizedOps) head() int {
 	size := 0
 	for i, n := range o.sizes {
@@ -170,8 +167,7 @@ func (o *sizedOps) head() int {
 	return len(o.ops)
 }
 
-// flatOps returns the operations that turn the znodes of st into the keys: deletes,
-// deepest first, then creates and sets, parents first.
+// flatOps returns deletes, deepest first, then creates and sets, parents first.
 func (p *publisher) flatOps(st *trees.State) *sizedOps {
 	want := p.cfg.znodes()
 	var gone []string
@@ -211,7 +207,6 @@ func (c *PublishConfig) znodes() map[string][]byte {
 	return znodes
 }
 
-// hasBelow reports whether any key lies below key.
 func (c *PublishConfig) hasBelow(key string) bool {
 	for k := range c.Keys {
 		if strings.HasPrefix(k, key+"/") {
@@ -221,5 +216,4 @@ func (c *PublishConfig) hasBelow(key string) bool {
 	return false
 }
 
-// depth is the number of slashes of a path.
 func depth(path string) int { return strings.Count(path, "/") }

@@ -100,8 +100,7 @@ func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]b
 	return m, objects
 }
 
-// addParts adds the parts of a value that is larger than a request, and the
-// list of their digests, whose digest it returns.
+// addParts adds the parts of a large value, and the list of them, whose digest it returns.
 func addParts(objects map[trees.Digest][]byte, value []byte) trees.Digest {
 	var list []byte
 	for part := range slices.Chunk(value, trees.MaxObject) {
@@ -114,8 +113,7 @@ func addParts(objects map[trees.Digest][]byte, value []byte) trees.Digest {
 	return sum
 }
 
-// strike removes the objects that a version refers to, because they are stored
-// already. It leaves the parts of split values; writing them finds that they exist.
+// strike removes the objects of a version that is stored, but for parts of split values.
 func strike(objects map[trees.Digest][]byte, c *trees.Content) {
 	for i, sum := range c.Buckets {
 		delete(objects, sum)
@@ -126,8 +124,7 @@ func strike(objects map[trees.Digest][]byte, c *trees.Content) {
 }
 
 // writeVersion writes the version's znode and returns its number, which is above every
-// number that the tree or an agent that follows it has seen. A lost reply is resolved
-// by looking for the header's id.
+// number that the tree or an agent that follows it has seen.
 func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.Manifest) (int64, error) {
 	dir := trees.VersionsPath(p.cfg.Path)
 	if err := p.s.CreateParents(ctx, dir+"/0"); err != nil {
@@ -149,13 +146,15 @@ func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.
 		return 0, err
 	}
 	for range maxTries {
-		n, err := p.writeNext(ctx, m.ID, data)
-		if err == nil && n > seen {
+		path, err := p.createVersion(ctx, m.ID, data)
+		_, name := session.SplitPath(path)
+		n, _ := trees.ParseVersionName(name) // 0: the first sequence, which means "none" everywhere
+		if n > seen {
 			m.Number = n
 			return n, nil
 		}
-		if err == nil && n > 0 {
-			err = ignore(p.s.Delete(ctx, trees.VersionPath(p.cfg.Path, n), -1), session.ErrNoNode)
+		if path != "" {
+			err = ignore(p.s.Delete(ctx, path, -1), session.ErrNoNode)
 		}
 		var multi *session.MultiError
 		if errors.As(err, &multi) && multi.Index == 1 && errors.Is(err, session.ErrNodeExists) { // restored by its name
@@ -174,24 +173,27 @@ func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.
 	return 0, fmt.Errorf("config %s: write version: %w", p.cfg.Path, session.ErrUnknown)
 }
 
-// writeNext writes the version under the next number of ZooKeeper's; 0: not written.
-func (p *publisher) writeNext(ctx context.Context, id string, data []byte) (int64, error) {
+// createVersion writes a version under the next number of ZooKeeper's, and returns its
+// path; "": not written. After a lost reply it looks for the id.
+func (p *publisher) createVersion(ctx context.Context, id string, data []byte) (string, error) {
 	dir := trees.VersionsPath(p.cfg.Path)
 	results, err := p.s.Multi(ctx, p.guard, session.CreateOp(dir+"/", data, session.PersistentSequential))
-	path := ""
 	if err == nil {
-		path = results[1].Path
-	} else if errors.Is(err, session.ErrUnknown) {
-		path, err = findVersion(ctx, p.s, p.cfg.Path, id)
+		return results[1].Path, nil
 	}
-	if err != nil || path == "" {
-		return 0, err
+	if !errors.Is(err, session.ErrUnknown) {
+		return "", err
 	}
-	_, name := session.SplitPath(path)
-	if n, ok := trees.ParseVersionName(name); ok {
-		return n, nil
+	if err := p.s.Sync(ctx, dir); err != nil {
+		return "", err
 	}
-	return 0, ignore(p.s.Delete(ctx, path, -1), session.ErrNoNode) // the first sequence is 0, which means "none" everywhere
+	children, err := p.s.GetChildren(ctx, dir)
+	for _, c := range children {
+		if m, bad := trees.DecodeManifest(0, c.Data); bad == nil && m.ID == id {
+			return dir + "/" + c.Name, nil
+		}
+	}
+	return "", err
 }
 
 // seen returns the highest version number that the tree or an agent knows. A tree that
@@ -230,32 +232,6 @@ func (p *publisher) raise(ctx context.Context, seen int64) error {
 // maxRaises bounds the requests that raise a number.
 const maxRaises = 1000
 
-// findVersion returns the path of the version with the id, or "".
-func findVersion(ctx context.Context, s *session.Session, root, id string) (string, error) {
-	dir := trees.VersionsPath(root)
-	if err := s.Sync(ctx, dir); err != nil {
-		return "", fmt.Errorf("config %s: %w", root, err)
-	}
-	names, _, err := s.Children(ctx, dir)
-	if err != nil {
-		return "", fmt.Errorf("config %s: list versions: %w", root, err)
-	}
-	slices.Sort(names)
-	for _, name := range slices.Backward(names) {
-		data, _, err := s.Get(ctx, dir+"/"+name)
-		if errors.Is(err, session.ErrNoNode) {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("config %s: %w", root, err)
-		}
-		if m, err := trees.DecodeManifest(0, data); err == nil && m.ID == id {
-			return dir + "/" + name, nil
-		}
-	}
-	return "", nil
-}
-
 // deltaOf returns the changes as a Delta, or nil when they are too large.
 func deltaOf(from trees.Digest, list []config.Change) *trees.Delta {
 	d := &trees.Delta{From: from.String(), Set: map[string][]byte{}}
@@ -272,8 +248,7 @@ func deltaOf(from trees.Digest, list []config.Change) *trees.Delta {
 	return d
 }
 
-// mayShow reports whether every identity that may read ready and the calls of
-// rollouts may also read the contents. Otherwise a difference would leak contents.
+// mayShow reports whether all readers of ready and of calls may read the contents.
 func (p *publisher) mayShow(ctx context.Context) bool {
 	var first []string
 	for i, path := range []string{trees.ObjectsPath(p.cfg.Path), trees.ReadyPath(p.cfg.Path), shardPath(p.cfg.Path, shardNames()[0])} {

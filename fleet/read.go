@@ -228,28 +228,26 @@ func Head(ctx context.Context, s *session.Session, root, name string) (*State, e
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range results {
-		switch {
-		case i == 0 && (errors.Is(r.Err, session.ErrNoNode) || r.Err == nil && len(r.Data) == 0):
-			// Without data it is what a late candidate has left of a deleted rollout.
-			return nil, fmt.Errorf("%s: %w", rolloutPath(root, name), ErrNoRollout)
-		case errors.Is(r.Err, session.ErrNoNode):
-			state.Gate = Gate{State: GateClosed, Result: ResultAborted}
-		case r.Err != nil:
+	for _, r := range results {
+		if ignore(r.Err, session.ErrNoNode) != nil {
 			return nil, r.Err
 		}
+	}
+	if len(results[0].Data) == 0 { // perhaps left behind by a late candidate of a deleted rollout
+		return nil, fmt.Errorf("%s: %w", rolloutPath(root, name), ErrNoRollout)
 	}
 	if state.Proposal, err = decode[Proposal](rolloutPath(root, name), results[0].Data); err != nil {
 		return nil, err
 	}
 	state.Created = time.UnixMilli(results[0].Stat.Ctime)
+	state.Gate = Gate{State: GateClosed, Result: ResultAborted}
 	if results[1].Err == nil {
 		if state.Gate, err = decode[Gate](gatePath(root, name), results[1].Data); err != nil {
 			return nil, err
 		}
 		state.gate, state.GateAt = results[1].Stat.Version, stampOf(results[1].Stat)
 	}
-	if results[2].Err == nil && len(results[2].Data) > 0 {
+	if len(results[2].Data) > 0 {
 		state.Progress, err = decode[Progress](progressPath(root, name), results[2].Data)
 	}
 	return state, err
@@ -284,7 +282,6 @@ func Read(ctx context.Context, s *session.Session, root, name string) (*State, e
 	return state, state.readCoordinator(ctx, s)
 }
 
-// readHosts reads the records below the snapshots.
 func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []string) error {
 	lists, err := zk.ChildrenMany(ctx, snapshots)
 	if err != nil {
@@ -312,7 +309,6 @@ func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []
 	return nil
 }
 
-// readCoordinator reads the leader of an open rollout.
 func (s *State) readCoordinator(ctx context.Context, zk *session.Session) error {
 	if !s.Open() {
 		return nil

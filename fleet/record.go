@@ -221,7 +221,6 @@ func (g Gate) caused(at time.Time) GateState {
 	return GateState{State: g.State, Paused: g.Paused, Wave: g.Wave, Round: g.Round, IgnoreGate: g.IgnoreGate, Host: g.Host, Reason: g.Reason, By: g.By, At: at}
 }
 
-// runs reports whether hosts may start.
 func (g Gate) runs() bool { return g.State == GateOpen && !g.Paused }
 
 // Results of a closed rollout.
@@ -353,7 +352,6 @@ const DigestGone = "gone"
 // maxReason bounds a check's output in a record or a gate, in bytes.
 const maxReason = 1024
 
-// clip shortens the words of one host.
 func clip(s string) string { return shorten(s, maxReason) }
 
 // shorten cuts a text between two characters.
@@ -383,5 +381,4 @@ func decode[T any](path string, data []byte) (T, error) {
 	return record, nil
 }
 
-// contains is slices.Contains for the names in records.
 func contains(list []string, id string) bool { return slices.Contains(list, id) }

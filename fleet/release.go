@@ -166,7 +166,7 @@ func CheckPublish(ctx context.Context, s *session.Session, root string, replace 
 	return err
 }
 
-// mayPublish returns the open rollout that a new one replaces; nil: none is open.
+// mayPublish returns the open rollout that a new one replaces; nil: none.
 func mayPublish(ctx context.Context, s *session.Session, root string, replace bool) (*State, error) {
 	if err := checkFreeze(ctx, s, root); err != nil {
 		return nil, err

@@ -18,10 +18,8 @@ func Shard(id string) string {
 	return fmt.Sprintf("%02x", sha256.Sum256([]byte(id))[0]>>2)
 }
 
-// currentPath names the open rollout of a tree.
 func currentPath(root string) string { return trees.RolloutsPath(root) + "/current" }
 
-// shardPath is a shard of the subscribers.
 func shardPath(root, shard string) string { return trees.RolloutsPath(root) + "/shards/" + shard }
 
 // SubscriptionPath is the subscription of an agent.
@@ -68,14 +66,12 @@ func findOpen(ctx context.Context, s *session.Session, root string) (*State, err
 	return nil, errors.New("rollouts are opened and closed too fast")
 }
 
-// close returns the operations that close the rollout.
 func (s *State) close(result, by string, rolledBack bool) []session.Op {
 	g := s.Gate
 	g.State, g.Paused, g.Result, g.By, g.RolledBack = GateClosed, false, result, by, rolledBack
 	return append(s.set(g), session.DeleteOp(currentPath(s.Root), -1))
 }
 
-// shardNames are the names of all shards, in order.
 func shardNames() []string {
 	names := make([]string, Shards)
 	for i := range names {
@@ -84,14 +80,12 @@ func shardNames() []string {
 	return names
 }
 
-// subscriberIDs are the ids of the subscribed agents by their shard, each list
-// sorted; a shard without any is left out.
+// subscriberIDs are the ids of the subscribed agents, as listShards returns them.
 func subscriberIDs(ctx context.Context, s *session.Session, root string) (map[string][]string, error) {
 	return listShards(ctx, s, trees.RolloutsPath(root)+"/shards", shardNames())
 }
 
-// createShards creates the missing shards. An agent creates its own shard when it
-// is missing.
+// createShards creates the missing shards. An agent creates its own.
 func (p *publisher) createShards(ctx context.Context) error {
 	names := shardNames()
 	if _, ok, err := p.s.Exists(ctx, shardPath(p.cfg.Path, names[Shards-1])); err != nil || ok {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
@@ -71,5 +72,5 @@ func simulate(t *testing.T, seed uint64) {
 	w.server.Close()
 }
 
-// nap is pause for tests: virtual time.
-func nap(ctx context.Context, d time.Duration) bool { return pause(ctx, d) }
+// nap sleeps in virtual time.
+func nap(ctx context.Context, d time.Duration) bool { return pace.Sleep(ctx, d) }

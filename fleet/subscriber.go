@@ -144,7 +144,6 @@ func (b *Subscriber) own(mine bool) {
 	}
 }
 
-// data returns the data for the znode.
 func (b *Subscriber) data() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -59,8 +59,7 @@ func (s *State) Waiting(now time.Time) Waiting {
 	return Waiting{}
 }
 
-// in returns the hosts whose record is in the state, sorted. The state "" means
-// called hosts without a record.
+// in returns the hosts in a state, sorted; "": called hosts without a record.
 func (s *State) in(state string) []string {
 	var ids []string
 	if state == "" {

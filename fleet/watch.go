@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -42,23 +43,11 @@ func Watch(ctx context.Context, s *session.Session, root, name string, see func(
 		err = s.WaitAny(ctx, gate, progress)
 		gate.Stop()
 		progress.Stop()
-		if err == nil && !pause(ctx, watchPause) {
+		if err == nil && !pace.Sleep(ctx, watchPause) {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits; false means that ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

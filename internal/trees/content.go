@@ -26,7 +26,6 @@ var ErrGone = errors.New("version is gone")
 // NoVersionError is the number of a version that does not exist or was deleted.
 type NoVersionError int64
 
-// Error implements error.
 func (n NoVersionError) Error() string { return fmt.Sprintf("there is no version %d", int64(n)) }
 
 // Is makes the error match ErrNoVersion and errGone.

@@ -139,7 +139,6 @@ func LookState(ctx context.Context, s *session.Session, root string) (*State, er
 	return st, nil
 }
 
-// load reads the version that ready names.
 func (st *State) load(ctx context.Context, s *session.Session, root string) error {
 	var err error
 	st.Content, err = Load(ctx, s, root, st.Ready.Version, nil, 0)
