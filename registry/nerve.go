@@ -39,6 +39,9 @@ func encodeNerve(r Registration) ([]byte, error) {
 // nerveEncoded is a name that holds the data too: base64_<length>_<data>_<sequence>.
 var nerveEncoded = regexp.MustCompile(`^base64_\d+_([A-Za-z0-9_=-]+)_-?\d{9,10}$`)
 
+// optionsLabel is the label that has what a member wants at its line of HAProxy.
+const optionsLabel = "haproxy_server_options"
+
 func decodeNerve(name string, data []byte) (view.Member, error) {
 	if match := nerveEncoded.FindStringSubmatch(name); match != nil && len(data) == 0 {
 		decoded, err := base64.URLEncoding.DecodeString(match[1])
@@ -55,6 +58,14 @@ func nerveFields(m *view.Member, _ string, o object) {
 	m.Node = m.Name // Nerve calls an instance by the name of its host
 	m.Weight = o.integer("weight", 1)
 	m.Labels, m.LabelsLeftOut = o.labels("labels")
+	own := o
+	own.err = new(error) // What is no text is no option; the member stays.
+	if options := own.str(optionsLabel); options != "" && m.Labels[optionsLabel] == "" {
+		if m.Labels == nil {
+			m.Labels = map[string]string{}
+		}
+		m.Labels[optionsLabel] = options
+	}
 	m.Status = view.StatusUp
 	available, reason := o.boolean("available", true), o.str("unavailable_reason")
 	if !available {

@@ -3,6 +3,7 @@ package translate
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha1" //nolint:gosec // as Synapse has it
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -33,6 +34,7 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 	}
 	top := first(m["haproxy"])
 	s.base(top)
+	r.note("Synapse writes an id at each server and remembers it; here HAProxy numbers the servers in their order")
 	list := first(m["services"])
 	for _, name := range s.inOrder(list, "services") {
 		s.service(name, first(list[name]))
@@ -52,6 +54,8 @@ type synapse struct {
 	data []byte // the file
 	text strings.Builder
 	bind string // bind_address of all
+
+	defaults []string // the lines of the section of that name
 }
 
 // inOrder returns the keys of an object of the file in the order of the file, which is
@@ -143,7 +147,8 @@ func (s *synapse) section(title string, lines []string) {
 func (s *synapse) base(m map[string]any) {
 	s.section("global", texts(m["global"]))
 	s.text.WriteString("\n")
-	s.section("defaults", texts(m["defaults"]))
+	s.defaults = texts(m["defaults"])
+	s.section("defaults", s.defaults)
 	extra := first(m["extra_sections"])
 	for _, title := range s.inOrder(extra, "haproxy", "extra_sections") {
 		s.text.WriteString("\n")
@@ -189,11 +194,12 @@ func (s *synapse) service(name string, m map[string]any) {
 	if h == nil || text(h["disabled"]) == "true" {
 		return
 	}
-	if order := text(h["backend_order"]); order != "" {
+	if order := text(h["backend_order"]); order == "asc" || order == "desc" {
 		miss("backend_order %s of %s: servers are in the order of their addresses", order, name)
 	}
+	hash := text(h["cookie_value_method"]) == "hash"
 	for _, key := range sorted(h) {
-		if !slices.Contains([]string{"port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order"}, key) {
+		if !slices.Contains([]string{"port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method"}, key) {
 			miss("%s of the haproxy section of %s has no counterpart here", key, name)
 		}
 	}
@@ -206,16 +212,30 @@ func (s *synapse) service(name string, m map[string]any) {
 	}
 	lines := s.lines(name, "backend", h)
 	s.section("backend "+backend, lines)
-	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"))
+	if slices.ContainsFunc(slices.Concat(lines, s.defaults), func(l string) bool { return strings.Join(strings.Fields(l), " ") == "hash-type consistent" }) {
+		miss("hash-type consistent of %s: it places servers by their ids, which Synapse writes and remembers: write an id at each server, or take hash-type consistent out", name)
+	}
+	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"), hash)
 }
 
+// ownOptions prints what a member wants at its line. What HAProxy would take for more
+// than words of the line is left out.
+const ownOptions = `{{ with rawLabel "haproxy_server_options" . }}{{ if regexMatch "^[!-$&-~ ]*$" . }}` +
+	`{{ range splitList " " . }}{{ with . }} {{ haproxyToken . }}{{ end }}{{ end }}{{ end }}{{ end }}`
+
 // servers are the lines of the members; without members those of default_servers.
-func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any, keep, cookie bool) {
+func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any, keep, cookie, hash bool) {
 	cookieOf := func(name string) string {
-		if cookie {
+		expr, member := strings.CutPrefix(name, "{{ haproxyToken .Name }}")
+		switch {
+		case !cookie:
+			return ""
+		case !hash:
 			return " cookie " + name
+		case member && expr != "":
+			return ` cookie {{ print (haproxyToken .Name) "_" .Address | sha1sum }}`
 		}
-		return ""
+		return fmt.Sprintf(" cookie %x", sha1.Sum([]byte(name))) //nolint:gosec // not for secrets: a name in a cookie
 	}
 	options := func(host, port, name string) string {
 		o := strings.NewReplacer("%{host}", host, "%{port}", port, "%{name}", name).Replace(plain(text(h["server_options"])))
@@ -227,8 +247,8 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 		fmt.Fprintf(&fixed, "\tserver %s %s:%s%s%s\n", plain(strings.TrimPrefix(name+"_"+host+":"+port, "_")), host, port,
 			cookieOf(plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))), options(host, port, name))
 	}
-	fmt.Fprintf(&s.text, "{{ range members %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s\n", quoteGo(l),
-		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"))
+	fmt.Fprintf(&s.text, "{{ range members %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n", quoteGo(l),
+		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"), ownOptions)
 	if !keep && fixed.Len() > 0 {
 		s.text.WriteString("{{ else }}" + fixed.String())
 	}
