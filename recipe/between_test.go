@@ -189,29 +189,55 @@ func TestLock_GivenUpAfterALostCreateLeavesNothing(t *testing.T) {
 	}
 }
 
-// The create of a member is lost before the server sees it, and another session makes
-// the znode of that name: it is not ours.
+// A second member with the id of another is refused, and leaves the other alone.
 func TestDoubleBarrier_MemberOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		s, other := w.dial("a"), w.dial("other")
-		must(t, s.CreateParents(t.Context(), "/h/me"))
-		struck := w.LoseReply(jute.OpCreate2, 1, true)
-		go func() {
-			<-struck
-			w.RefuseDial("a:2181")
-			_, _, err := other.Create(t.Context(), "/h/me", nil, session.Ephemeral)
-			w.Heal("a:2181")
-			must(t, err)
-		}()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		h, err := NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/h", N: 1, ID: "me"}).Enter(ctx)
-		if !errors.Is(err, session.ErrNodeExists) {
+		member := func(name string) *DoubleBarrier {
+			return NewDoubleBarrier(w.dial(name), DoubleBarrierConfig{Path: "/h", N: 2, ID: "me"})
+		}
+		first := make(chan error, 1)
+		go func() { first <- second(member("a").Enter(t.Context())) }()
+		synctest.Wait()
+		if h, err := member("b").Enter(t.Context()); !errors.Is(err, session.ErrNodeExists) {
 			t.Errorf("entered with %v, error %v", h, err)
 		}
-		if st, ok, err := other.Exists(t.Context(), "/h/me"); err != nil || !ok || st.EphemeralOwner != other.ID() {
-			t.Errorf("the znode of the other: %v, %v, %v", st, ok, err)
+		must(t, second(NewDoubleBarrier(w.dial("c"), DoubleBarrierConfig{Path: "/h", N: 2, ID: "other"}).Enter(t.Context())))
+		must(t, <-first)
+	})
+}
+
+// A member is inside. Its znode is deleted, the others leave, and in the next round at the
+// path another session has its id: the guard of the first hold fails.
+func TestDoubleBarrier_GuardOverRounds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, s, other := t.Context(), w.dial("a"), w.dial("other")
+		cfg := DoubleBarrierConfig{Path: "/h", N: 1, ID: "me"}
+		h, err := NewDoubleBarrier(s, cfg).Enter(ctx)
+		must(t, err)
+		must(t, second(s.Multi(ctx, h.Guard())))
+		must(t, w.Delete(h.Path()))
+		must(t, w.Delete("/h/ready"))
+		must(t, second(NewDoubleBarrier(other, cfg).Enter(ctx)))
+		if err := second(s.Multi(ctx, h.Guard())); !errors.Is(err, session.ErrNoNode) {
+			t.Errorf("the guard of a hold that is gone: %v", err)
 		}
+	})
+}
+
+// The last member is cut at each request of its leaving: it ends the round with its own
+// znode, or both stay.
+func TestDoubleBarrier_LastLeaveCutAtEveryStep(t *testing.T) {
+	everyStep(t, func(t *testing.T, w *world, n int, before bool) bool {
+		victim := w.start(t, "victim", n, before)
+		b := NewDoubleBarrier(victim.s, DoubleBarrierConfig{Path: "/h", N: 1})
+		if h, err := b.Enter(victim.ctx); err == nil {
+			_ = b.Leave(victim.ctx, h)
+			synctest.Wait() // what was sent is applied
+			if w.Exists(h.Path()) != w.Exists("/h/ready") {
+				t.Errorf("member %v, ready %v", w.Exists(h.Path()), w.Exists("/h/ready"))
+			}
+		}
+		return !victim.alive()
 	})
 }
 

@@ -87,12 +87,12 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 		parents = withParents
 	}
 	err := parents(ctx, s, child(dir, "x"), func() error {
-		var err error
+		unique := session.ProtectedPrefix(uuid.NewString())
 		if n.hex {
-			path, stat, err = createHex(ctx, s, dir, n.mark, data, acl)
-		} else {
-			path, stat, err = s.CreateProtected(ctx, dir, n.mark, data, session.EphemeralSequential, acl...)
+			unique = newHex()
 		}
+		var err error
+		path, stat, err = s.CreateUnique(ctx, dir, unique, n.mark, data, session.EphemeralSequential, acl...)
 		return err
 	})
 	if _, seq, _ := splitSequence(path); err == nil && seq.spent() {
@@ -100,93 +100,6 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 		return "", stat, ErrSequence
 	}
 	return path, stat, err
-}
-
-// createHex is the protected create in kazoo's naming: the name begins with the
-// GUID without dashes.
-func createHex(ctx context.Context, s *session.Session, dir, mark string, data []byte, acl []session.ACL) (string, session.Stat, error) {
-	prefix := newHex() + mark
-	for {
-		path, stat, err := s.Create(ctx, child(dir, prefix), data, session.EphemeralSequential, acl...)
-		if err == nil {
-			return path, stat, nil
-		}
-		if !errors.Is(err, session.ErrUnknown) {
-			if ctx.Err() != nil {
-				inBackground(s, func(ctx context.Context) error { return removePrefix(ctx, s, dir, prefix) })
-			}
-			return "", session.Stat{}, err
-		}
-		path, stat, err = findPrefix(ctx, s, dir, prefix)
-		if err != nil {
-			inBackground(s, func(ctx context.Context) error { return removePrefix(ctx, s, dir, prefix) })
-			return "", session.Stat{}, err
-		}
-		if path != "" {
-			return path, stat, nil
-		}
-	}
-}
-
-// findPrefix looks for our own znode after a lost reply. The sync makes a
-// server that lags show what was applied before.
-func findPrefix(ctx context.Context, s *session.Session, dir, prefix string) (string, session.Stat, error) {
-	if err := s.Sync(ctx, dir); err != nil && !errors.Is(err, session.ErrNoNode) {
-		return "", session.Stat{}, err
-	}
-	names, _, err := s.Children(ctx, dir)
-	if err != nil {
-		return "", session.Stat{}, err
-	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, prefix) {
-			continue
-		}
-		stat, ok, err := s.Exists(ctx, child(dir, name))
-		if err != nil {
-			return "", session.Stat{}, err
-		}
-		if ok && stat.EphemeralOwner == s.ID() {
-			return child(dir, name), stat, nil
-		}
-	}
-	return "", session.Stat{}, nil
-}
-
-// removePrefix deletes the znode that an abandoned create may have left.
-func removePrefix(ctx context.Context, s *session.Session, dir, prefix string) error {
-	path, _, err := findPrefix(ctx, s, dir, prefix)
-	if err != nil || path == "" {
-		return err
-	}
-	return removeOwn(ctx, s, path)
-}
-
-// createOwned creates an ephemeral znode under a fixed name. After a lost reply it
-// reads the owner: when that is our session, the create was applied.
-func createOwned(ctx context.Context, s *session.Session, path string, data []byte) (session.Stat, error) {
-	lost := false
-	for {
-		_, stat, err := s.Create(ctx, path, data, session.Ephemeral)
-		if err == nil {
-			return stat, nil
-		}
-		unknown := errors.Is(err, session.ErrUnknown)
-		if lost = lost || unknown; !unknown && (!lost || !errors.Is(err, session.ErrNodeExists)) {
-			return session.Stat{}, err
-		}
-		found, ok, ferr := lookAgain(ctx, s, path)
-		if ferr != nil {
-			abandonOwned(s, path)
-			return session.Stat{}, ferr
-		}
-		if ok && found.EphemeralOwner == s.ID() {
-			return found, nil
-		}
-		if ok {
-			return session.Stat{}, fmt.Errorf("create %s: %w", path, session.ErrNodeExists)
-		}
-	}
 }
 
 // lookAgain is an exists that shows what was applied before it was called.
@@ -233,11 +146,6 @@ func removeExactly(ctx context.Context, s *session.Session, path string, czxid i
 	}
 }
 
-// abandonExactly is removeExactly in the background.
-func abandonExactly(s *session.Session, path string, czxid int64) {
-	inBackground(s, func(ctx context.Context) error { return removeExactly(ctx, s, path, czxid) })
-}
-
 // inBackground runs a clean-up under the session's context. It waits for the
 // clean-up only for a moment: a cancelled caller must not hang while the connection
 // is gone. The clean-up ends with the session, and the server then deletes the
@@ -256,18 +164,6 @@ func inBackground(s *session.Session, clean func(context.Context) error) {
 	case <-done:
 	case <-timer.C:
 	}
-}
-
-// abandonOwned cleans up, in the background, after a create under a fixed name whose
-// outcome is unknown. It deletes the znode if this session owns it.
-func abandonOwned(s *session.Session, path string) {
-	inBackground(s, func(ctx context.Context) error {
-		stat, ok, err := lookAgain(ctx, s, path)
-		if err != nil || !ok || stat.EphemeralOwner != s.ID() {
-			return err
-		}
-		return removeOwn(ctx, s, path)
-	})
 }
 
 // abandon deletes a znode of ours in the background.

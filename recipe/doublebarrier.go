@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -13,14 +14,16 @@ import (
 
 // The double barrier: N members begin together and end together.
 //
-//	<path>/<id>     ephemeral, one per member
-//	<path>/ready    persistent, made when the members are N
+//	<path>/<uuid>            ephemeral, one per member
+//	<path>/_c_<uuid>-<id>    the same for a member with an id
+//	<path>/ready             persistent, made when the members are N
 //
 // Steps (ZooKeeper Recipes, "Double Barriers"; the layout of Apache Curator and
 // kazoo). To enter, a member watches whether ready exists, creates its znode, and
 // counts the members, without ready. It creates ready when there are N; otherwise it
 // waits for ready. To leave, the member with the lowest name waits for the highest.
-// The others delete their znodes and wait for the lowest. The last one deletes ready.
+// The others delete their znodes and wait for the lowest. The last one deletes ready with
+// its own znode.
 //
 // Guarantees: one multi checks N members and creates ready, so members enter only
 // if N were there in one instant. A member that dies inside releases the rest. A
@@ -33,7 +36,7 @@ import (
 type DoubleBarrierConfig struct {
 	Path string // of one round; its children are the members
 	N    int    // members that begin together
-	// ID names our member; unique among the members. Empty: a GUID.
+	// ID names our member; unique among the members. Empty: none.
 	ID   string
 	Data []byte // what our znode says, by custom a host name
 }
@@ -43,24 +46,21 @@ type DoubleBarrierConfig struct {
 type DoubleBarrier struct {
 	s          *session.Session
 	cfg        DoubleBarrierConfig
-	own, ready string
-	czxid      int64 // of our member; 0: not joined
+	own, ready string // paths; that of our member is empty until it has joined
 }
 
 const readyName = "ready"
 
 // NewDoubleBarrier returns one member of a double barrier. It does no I/O.
 func NewDoubleBarrier(s *session.Session, cfg DoubleBarrierConfig) *DoubleBarrier {
-	if cfg.ID == "" {
-		cfg.ID = uuid.NewString()
-	}
-	return &DoubleBarrier{s: s, cfg: cfg, own: child(cfg.Path, cfg.ID), ready: child(cfg.Path, readyName)}
+	return &DoubleBarrier{s: s, cfg: cfg, ready: child(cfg.Path, readyName)}
 }
 
 // Enter returns when N members are inside. It returns ErrRound when the round began
-// before we came. When ctx ends first, Enter removes our member.
+// before we came, and session.ErrNodeExists when a member has our id. When ctx ends
+// first, Enter removes our member.
 func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
-	if b.cfg.N < 1 || b.cfg.ID == readyName {
+	if b.cfg.N < 1 || strings.Contains(b.cfg.ID, "/") {
 		return nil, fmt.Errorf("enter %s: %d members, id %q: %w", b.cfg.Path, b.cfg.N, b.cfg.ID, ErrFormat)
 	}
 	// Set the watch before our znode exists: then we notice ready even if it
@@ -79,21 +79,38 @@ func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
 		watch.Stop()
 		return nil, fmt.Errorf("enter: %w", err)
 	}
-	b.czxid = stat.Czxid
 	if err := b.await(ctx, watch, connection); err != nil {
-		abandonExactly(b.s, b.own, b.czxid)
+		abandon(b.s, b.own)
 		return nil, fmt.Errorf("enter %s: %w", b.cfg.Path, err)
 	}
-	return newHold(ctx, b.s, b.cfg.Path, b.own, stat.Czxid, holdOptions{fixed: true}), nil
+	return newHold(ctx, b.s, b.cfg.Path, b.own, stat.Czxid, holdOptions{}), nil
 }
 
+// join creates our member. Its name is never used again, so whoever checks it checks us.
 func (b *DoubleBarrier) join(ctx context.Context) (session.Stat, error) {
 	var stat session.Stat
-	err := withContainers(ctx, b.s, b.own, func() error {
+	err := withContainers(ctx, b.s, b.ready, func() error {
+		unique := uuid.NewString()
+		if b.cfg.ID != "" {
+			unique = session.ProtectedPrefix(unique)
+		}
 		var err error
-		stat, err = createOwned(ctx, b.s, b.own, b.cfg.Data)
+		b.own, stat, err = b.s.CreateUnique(ctx, b.cfg.Path, unique, b.cfg.ID, b.cfg.Data, session.Ephemeral)
 		return err
 	})
+	if err != nil || b.cfg.ID == "" {
+		return stat, err
+	}
+	own := base(b.own)
+	members, err := b.members(ctx)
+	for _, m := range members {
+		if m != own && len(m) == len(own) && strings.HasPrefix(m, "_c_") && strings.HasSuffix(m, "-"+b.cfg.ID) {
+			err = fmt.Errorf("%s has our id: %w", child(b.cfg.Path, m), session.ErrNodeExists)
+		}
+	}
+	if err != nil {
+		abandon(b.s, b.own)
+	}
 	return stat, err
 }
 
@@ -101,9 +118,12 @@ func (b *DoubleBarrier) join(ctx context.Context) (session.Stat, error) {
 func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connection uint64) error {
 	for {
 		members, err := b.members(ctx)
-		if err != nil || !slices.Contains(members, b.cfg.ID) {
+		if err == nil && !slices.Contains(members, base(b.own)) {
+			err = ErrLost
+		}
+		if err != nil {
 			watch.Stop()
-			return errors.Join(err, lostUnless(err))
+			return err
 		}
 		if len(members) >= b.cfg.N {
 			open, openErr := b.open(ctx, members)
@@ -160,21 +180,13 @@ func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (b
 	return ready, err
 }
 
-// lostUnless returns ErrLost when there is no other error.
-func lostUnless(err error) error {
-	if err == nil {
-		return ErrLost
-	}
-	return nil
-}
-
 // open creates ready if all those members are still there. It returns false when one
 // of them is gone.
 func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error) {
 	ops := make([]session.Op, 0, b.cfg.N+1)
 	ops = append(ops, session.CheckOp(b.own, -1))
 	for _, m := range members {
-		if m != b.cfg.ID && len(ops) < b.cfg.N {
+		if m != base(b.own) && len(ops) < b.cfg.N {
 			ops = append(ops, session.CheckOp(child(b.cfg.Path, m), -1))
 		}
 	}
@@ -194,8 +206,8 @@ func (b *DoubleBarrier) open(ctx context.Context, members []string) (bool, error
 
 // inside checks that we were still a member when the barrier opened.
 func (b *DoubleBarrier) inside(ctx context.Context) error {
-	stat, exists, err := b.s.Exists(ctx, b.own)
-	if err == nil && (!exists || stat.Czxid != b.czxid) {
+	_, exists, err := b.s.Exists(ctx, b.own)
+	if err == nil && !exists {
 		err = ErrLost
 	}
 	return err
@@ -220,41 +232,49 @@ func (b *DoubleBarrier) Leave(ctx context.Context, h *Hold) error {
 		return fmt.Errorf("leave %s: %w", b.cfg.Path, ErrNotHeld)
 	}
 	if err := b.leave(ctx); err != nil {
-		abandonExactly(b.s, b.own, b.czxid)
+		abandon(b.s, b.own)
 		return fmt.Errorf("leave %s: %w", b.cfg.Path, err)
 	}
 	return nil
 }
 
 func (b *DoubleBarrier) leave(ctx context.Context) error {
+	round, _, err := b.s.Exists(ctx, b.ready) // of our round, because our member is there
+	if err != nil {
+		return err
+	}
 	for {
 		members, err := b.members(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if len(members) == 0 || len(members) == 1 && members[0] == b.cfg.ID {
-			if err = removeExactly(ctx, b.s, b.own, b.czxid); err != nil {
+		case len(members) == 0: // also the last one is gone, and may have died before it ended the round
+			return removeExactly(ctx, b.s, b.ready, round.Czxid)
+		case len(members) == 1 && members[0] == base(b.own):
+			_, err := b.s.Multi(ctx, session.DeleteOp(b.own, -1), session.DeleteOp(b.ready, -1))
+			if err == nil || !isRace(err) {
 				return err
 			}
-			return removeOwn(ctx, b.s, b.ready)
+			if err := removeOwn(ctx, b.s, b.own); err != nil {
+				return err
+			}
+			continue
 		}
 		await := members[len(members)-1]
-		if members[0] != b.cfg.ID {
+		if members[0] != base(b.own) {
 			await = members[0]
-			if slices.Contains(members, b.cfg.ID) {
-				if err = removeExactly(ctx, b.s, b.own, b.czxid); err != nil {
-					return err
-				}
+			if slices.Contains(members, base(b.own)) {
+				err = removeOwn(ctx, b.s, b.own)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		watch, _, err := watchData(ctx, b.s, child(b.cfg.Path, await))
+		if err == nil && watch != nil {
+			err = watch.Wait(ctx)
+		}
 		if err != nil {
-			return err
-		}
-		if watch == nil {
-			continue
-		}
-		if err := watch.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -170,17 +170,18 @@ func (h *Hold) finish() bool {
 
 // remove deletes our znode, and goes on in the background when ctx ends.
 func (h *Hold) remove(ctx context.Context) error {
-	remove := func(ctx context.Context) error {
-		if h.fixed {
-			return removeExactly(ctx, h.s, h.path, h.czxid)
-		}
-		return removeOwn(ctx, h.s, h.path)
-	}
-	err := remove(ctx)
+	err := h.delete(ctx)
 	if err != nil {
-		inBackground(h.s, remove)
+		inBackground(h.s, h.delete)
 	}
 	return err
+}
+
+func (h *Hold) delete(ctx context.Context) error {
+	if h.fixed {
+		return removeExactly(ctx, h.s, h.path, h.czxid)
+	}
+	return removeOwn(ctx, h.s, h.path)
 }
 
 // watch follows our own znode. After each reconnect it checks that the znode is still

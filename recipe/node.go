@@ -223,7 +223,13 @@ func (n *Node) remove(s *session.Session) {
 	case path == "", n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
 		return
 	case n.cfg.Mode.Ephemeral():
-		abandonOwned(s, path)
+		inBackground(s, func(ctx context.Context) error {
+			stat, exists, err := lookAgain(ctx, s, path)
+			if err != nil || !exists || stat.EphemeralOwner != s.ID() {
+				return err
+			}
+			return removeExactly(ctx, s, path, stat.Czxid)
+		})
 	default:
 		abandon(s, path) // no other client uses a protected name
 	}

@@ -136,7 +136,7 @@ func (r *Reservation) Ack(ctx context.Context) error {
 	}
 	err := r.ack(ctx, cause)
 	if err != nil {
-		abandonExactly(r.q.s, r.claim, r.hold.fence)
+		inBackground(r.q.s, r.hold.delete)
 		return fmt.Errorf("ack %s: %w", r.item, err)
 	}
 	return nil

@@ -116,7 +116,7 @@ func replaceOwn(ctx context.Context, s *session.Session, old, path string, cfg L
 		}
 		stat, ok, ferr := lookAgain(ctx, s, path)
 		if ferr != nil {
-			abandonOwned(s, path)
+			abandon(s, path)
 			return session.Stat{}, fmt.Errorf("%w: %w", session.ErrUnknown, ferr)
 		}
 		if ok && stat.EphemeralOwner == s.ID() {

@@ -221,9 +221,7 @@ type lease struct {
 
 func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, error) {
 	if m.cfg.Dialect == Kazoo {
-		path := child(m.leases, newHex())
-		stat, err := createOwned(ctx, m.s, path, m.cfg.Data)
-		return path, stat, err
+		return m.s.CreateUnique(ctx, m.leases, newHex(), "", m.cfg.Data, session.Ephemeral)
 	}
 	return createContender(ctx, m.s, m.leases, naming{mark: "lease-"}, m.cfg.Data, nil)
 }

@@ -20,7 +20,12 @@ func ProtectedPrefix(guid string) string { return "_c_" + guid + "-" }
 // finds the one it created. When ctx ends first, it deletes the znode in the background,
 // if it was created.
 func (s *Session) CreateProtected(ctx context.Context, dir, suffix string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
-	name := ProtectedPrefix(uuid.NewString())
+	return s.CreateUnique(ctx, dir, ProtectedPrefix(uuid.NewString()), suffix, data, mode, acl...)
+}
+
+// CreateUnique is CreateProtected for a name that begins with another text than a GUID in
+// Curator's form. No other znode's name may begin with it.
+func (s *Session) CreateUnique(ctx context.Context, dir, name, suffix string, data []byte, mode Mode, acl ...ACL) (string, Stat, error) {
 	for {
 		path, st, err := s.Create(ctx, JoinPath(dir, name+suffix), data, mode, acl...)
 		if err == nil {
