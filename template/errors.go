@@ -3,9 +3,14 @@ package template
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agext/levenshtein"
+
+	"github.com/zkagent/zkagent/view"
 )
 
 // Errors of [Parse] and [Template.Render] that callers branch on.
@@ -102,4 +107,226 @@ func meant(name string, candidates []string) string {
 		return fmt.Sprintf("; did you mean %q?", n)
 	}
 	return ""
+}
+
+// read is something that an execution read: a part of a tree, or one string
+// (of the environment, of a file).
+type read struct {
+	tree   *view.Tree
+	name   string // config
+	prefix string // key or prefix in the tree
+	value  string // when tree is nil
+}
+
+// minSecret is the length from which on a value is looked for in errors.
+const minSecret = 4
+
+var execPlace = regexp.MustCompile(`^:(\d+):(\d+): executing .*? at <.*?>: `)
+
+// explain turns an error of text/template into an *Error: its place, the path
+// of the value, and a text in which no value that was read remains.
+func (st *state) explain(err error) error {
+	out := &Error{Template: st.t.cfg.Name, Err: err}
+	exec, isExec := innermost(err)
+	text := err.Error()
+	if isExec {
+		text = exec.Err.Error()
+		rest := strings.TrimPrefix(text, "template: "+st.t.cfg.Name)
+		if m := execPlace.FindStringSubmatch(strings.ReplaceAll(rest, "\n", " ")); m != nil {
+			out.Line, _ = strconv.Atoi(m[1])
+			column, _ := strconv.Atoi(m[2])
+			out.Column, text = column+1, rest[len(m[0]):]
+		}
+	}
+	if v, ok := errors.AsType[*valueError](err); ok {
+		out.Value, out.Err = v.path, v
+		if v.pos >= 0 {
+			out.Line, out.Column = st.t.places[v.pos].line, st.t.places[v.pos].column
+		}
+		return out
+	}
+	if class := limitOf(err); class != nil {
+		out.Err = class
+		if p := st.near(); out.Line == 0 {
+			out.Line, out.Column = p.line, p.column
+		}
+		return out
+	}
+	if value, ok := errors.AsType[*inputError](err); ok {
+		out.Value = st.pathOf(value.input)
+	}
+	out.Err = st.plain(text, err)
+	return out
+}
+
+// near is the place that a writer, which knows none, can name: the newest
+// guard, else the only loop there is.
+func (st *state) near() place {
+	switch {
+	case st.last >= 0:
+		return st.t.places[st.last]
+	case len(st.t.loops) == 1:
+		return st.t.loops[0]
+	}
+	return place{}
+}
+
+// limitOf returns the part of an error chain that names a limit.
+func limitOf(err error) error {
+	for _, class := range []error{ErrTooLarge, ErrTimeout, ErrDepth} {
+		if errors.Is(err, class) {
+			for next := err; next != nil; next = errors.Unwrap(next) {
+				if strings.HasPrefix(next.Error(), "template: ") {
+					continue
+				}
+				return next
+			}
+			return class
+		}
+	}
+	return nil
+}
+
+// plainError is an error whose text was cleared of values; what it wraps is
+// only for errors.Is.
+type plainError struct {
+	text  string
+	class error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.class }
+
+// unlabelled says which members lack a label that the template names; empty: none that
+// it reads does. Whoever may write a member can hold up the template by this.
+func (st *state) unlabelled(text string) string {
+	quote, isKey := strings.CutPrefix(text, "map has no entry for key ")
+	label, err := strconv.Unquote(quote)
+	if !isKey || err != nil || !slices.Contains(st.t.labels, label) {
+		return ""
+	}
+	var list []string
+	for _, s := range st.t.Uses().Sources(st.view.Sources()) {
+		for _, g := range groupsOf(st.view.Get(s)) {
+			for _, m := range st.printable(g.Members) {
+				if _, ok := m.Labels[label]; !ok {
+					list = append(list, fmt.Sprintf("member %.120q of group %.120q", m.ID, g.Name))
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	more := ""
+	if len(list) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(list)-1)
+	}
+	return fmt.Sprintf("%s%s has no label %q: {{ get .Labels %q }} prints nothing for it, {{ dig %q \"none\" .Labels }} a default; "+
+		"error_on_missing_key = false prints nothing for any label that is missing", list[0], more, label, label, label)
+}
+
+// groupsOf are the groups of an update.
+func groupsOf(u view.Update) []*view.Group {
+	switch u := u.(type) {
+	case *view.Group:
+		return []*view.Group{u}
+	case *view.Groups:
+		return u.Groups
+	}
+	return nil
+}
+
+func (st *state) plain(text string, err error) error {
+	if text := st.unlabelled(text); text != "" {
+		return &plainError{text, ErrMissing}
+	}
+	var class error
+	if strings.HasPrefix(text, "map has no entry for key ") || strings.HasPrefix(text, "nil data; no entry for key ") {
+		class = ErrMissing
+	}
+	for _, s := range []error{ErrMissing, ErrNoKey, ErrUnknown, ErrEmptyGroup} {
+		if errors.Is(err, s) {
+			class = s
+		}
+	}
+	return &plainError{st.redact(text), class}
+}
+
+var (
+	quoted   = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`|'[^']*'")
+	iterates = regexp.MustCompile(`(?s)(range can't iterate over ).*`)
+	twoVars  = regexp.MustCompile(`(?s)(can't use ).*( to iterate over more than one variable)`)
+)
+
+const redacted = "[redacted]"
+
+// redact removes values from a text that others wrote: what was read in this
+// execution, and every quoted part that does not stand in the template.
+func (st *state) redact(text string) string {
+	for _, r := range st.reads {
+		text = r.redact(text)
+	}
+	return st.t.redactPlain(text)
+}
+
+func (t *Template) redactPlain(text string) string {
+	text = iterates.ReplaceAllString(text, "${1}a value of this type")
+	text = twoVars.ReplaceAllString(text, "${1}this value${2}")
+	return quoted.ReplaceAllStringFunc(text, func(q string) string {
+		inner := q[1 : len(q)-1]
+		if u, err := strconv.Unquote(q); err == nil {
+			inner = u
+		}
+		if inner == redacted || strings.Contains(t.cfg.Source, inner) {
+			return q
+		}
+		return q[:1] + redacted + q[len(q)-1:]
+	})
+}
+
+func (r read) redact(text string) string {
+	hide := func(v string) {
+		for _, v := range []string{v, strings.TrimSpace(v), strings.Trim(strconv.Quote(v), `"`)} {
+			if len(v) >= minSecret {
+				text = strings.ReplaceAll(text, v, redacted)
+			}
+		}
+	}
+	if r.tree == nil {
+		hide(r.value)
+		return text
+	}
+	r.tree.Walk(r.prefix, func(_ string, k view.Key) bool {
+		hide(string(k.Value))
+		return true
+	})
+	return text
+}
+
+// inputError is an error of a function about its input, which it does not
+// show: the path of the input is looked up where the error is reported.
+type inputError struct {
+	input string
+	text  string
+}
+
+func (e *inputError) Error() string { return e.text }
+
+// pathOf returns the path of the value that was read and equals s, or "".
+func (st *state) pathOf(s string) string {
+	path := ""
+	for i := len(st.reads) - 1; i >= 0 && path == ""; i-- {
+		r := st.reads[i]
+		if r.tree == nil {
+			continue
+		}
+		r.tree.Walk(r.prefix, func(p string, k view.Key) bool {
+			if string(k.Value) == s {
+				path = r.name + "/" + p
+			}
+			return path == ""
+		})
+	}
+	return path
 }
